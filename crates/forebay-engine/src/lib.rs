@@ -1,0 +1,1 @@
+//! Threads, listeners, conversations, timers and limits of the gateway.

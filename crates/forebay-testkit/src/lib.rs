@@ -1,0 +1,2 @@
+//! Helpers for Forebay's own tests. Never shipped.
+#![forbid(unsafe_code)]

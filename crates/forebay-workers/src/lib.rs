@@ -1,0 +1,1 @@
+//! Application processes: spawned, watched, recycled and drained, with the language hosts they run.

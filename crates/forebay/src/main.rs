@@ -1,0 +1,4 @@
+//! The `forebay` command: flags, subcommands and exit codes.
+#![forbid(unsafe_code)]
+
+fn main() {}
