@@ -1,4 +1,39 @@
 //! The `forebay` command: flags, subcommands and exit codes.
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod bench;
+mod check;
+mod compare;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The front door for web applications of any age, and the instrument that measures it.
+#[derive(Parser)]
+#[command(name = "forebay", version, about, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Serve(serve::Args),
+    Check(check::Args),
+    Bench(bench::Args),
+    Compare(compare::Args),
+    #[command(hide = true, name = "__keeper")]
+    Keeper(compare::KeeperArgs),
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().verb {
+        Verb::Serve(args) => serve::run(args),
+        Verb::Check(args) => check::run(args),
+        Verb::Bench(args) => bench::run(args),
+        Verb::Compare(args) => compare::run(args),
+        Verb::Keeper(args) => compare::keep(args),
+    }
+}
