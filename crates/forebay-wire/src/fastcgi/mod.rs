@@ -1,0 +1,1 @@
+//! FastCGI records (FastCGI specification 1.0).
