@@ -11,6 +11,7 @@
 pub mod cgi;
 pub mod fastcgi;
 pub mod http1;
+pub mod path;
 mod span;
 
 pub use span::Span;
