@@ -1,0 +1,216 @@
+//! The head of a CGI reply (RFC 3875 section 6): lines ending in LF or CRLF, then a blank one.
+
+use memchr::memchr;
+
+use crate::Span;
+use crate::http1::{Field, Known, Limits, Progress, is_field_value, is_token};
+
+use super::CgiError;
+
+/// The head of a script's reply. Spans are offsets into the buffer it was parsed from.
+#[derive(Clone, Debug, Default)]
+pub struct ReplyHead {
+    /// `Status`; where it is absent 302 with an absolute `Location`, else 200.
+    pub status: u16,
+    /// The words behind the number in `Status`.
+    pub reason: Span,
+    /// The `Location` field.
+    pub location: Option<Span>,
+    /// `Content-Length` where given.
+    pub content_length: Option<u64>,
+    /// All field lines, `Status` among them.
+    pub fields: Vec<Field>,
+    /// Length of the head in bytes, blank line included.
+    pub len: usize,
+}
+
+impl ReplyHead {
+    /// Whether `Location` asks for an internal redirect: a local path, no `Status`, no body meant
+    /// (RFC 3875 section 6.2.2).
+    pub fn is_local_redirect(&self, bytes: &[u8]) -> bool {
+        let local =
+            |span: Span| matches!(span.of(bytes), [b'/', rest @ ..] if !rest.starts_with(b"/"));
+        self.location.is_some_and(local)
+            && !self.fields.iter().any(|field| field.known == Known::Status)
+    }
+}
+
+/// Parses the head of a CGI reply from a growing buffer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReplyParser {
+    line: usize,
+    searched: usize,
+    limits: Limits,
+}
+
+impl ReplyParser {
+    /// A parser with these limits; the target limit is not used.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// Reads on. `bytes` is all that the script has written so far.
+    pub fn parse(&mut self, bytes: &[u8], head: &mut ReplyHead) -> Result<Progress, CgiError> {
+        if self.searched == 0 {
+            head.fields.clear();
+            *head = ReplyHead { fields: std::mem::take(&mut head.fields), ..Default::default() };
+        }
+        loop {
+            let window = &bytes[self.searched..bytes.len().min(self.limits.head)];
+            let Some(offset) = memchr(b'\n', window) else {
+                self.searched += window.len();
+                let full = bytes.len() >= self.limits.head;
+                return if full { Err(CgiError::TooLarge) } else { Ok(Progress::Partial) };
+            };
+            let end = self.searched + offset + 1;
+            let line = Span::new(self.line, end);
+            self.line = end;
+            self.searched = end;
+            let text = trim_line_end(line.of(bytes));
+            if text.is_empty() {
+                head.len = end;
+                finish(bytes, head)?;
+                return Ok(Progress::Complete(end));
+            }
+            if head.fields.len() == self.limits.fields {
+                return Err(CgiError::TooLarge);
+            }
+            head.fields.push(parse_line(text, line)?);
+        }
+    }
+}
+
+fn trim_line_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+fn parse_line(text: &[u8], line: Span) -> Result<Field, CgiError> {
+    let colon = memchr(b':', text).ok_or(CgiError::Name)?;
+    if !is_token(&text[..colon]) {
+        return Err(CgiError::Name);
+    }
+    let value = text[colon + 1..].trim_ascii();
+    if !is_field_value(value) {
+        return Err(CgiError::Value);
+    }
+    let base = line.start as usize;
+    let start =
+        base + colon + 1 + text[colon + 1..].iter().take_while(|b| b.is_ascii_whitespace()).count();
+    Ok(Field {
+        name: Span::new(base, base + colon),
+        value: Span::new(start, start + value.len()),
+        line,
+        known: Known::of(&text[..colon]),
+    })
+}
+
+fn finish(bytes: &[u8], head: &mut ReplyHead) -> Result<(), CgiError> {
+    let mut status = None;
+    for field in &head.fields {
+        let value = field.value.of(bytes);
+        match field.known {
+            Known::Status => {
+                status = Some(parse_status(value)?);
+                let words = value.get(4..).map_or(0, <[u8]>::len);
+                let end = field.value.end as usize;
+                head.reason = Span::new(end - words, end);
+            }
+            Known::Location => head.location = Some(field.value),
+            Known::ContentLength => {
+                let digits = std::str::from_utf8(value).ok().filter(|_| !value.starts_with(b"+"));
+                let length = digits.and_then(|digits| digits.parse().ok());
+                if head.content_length.is_some() || length.is_none() {
+                    return Err(CgiError::ContentLength);
+                }
+                head.content_length = length;
+            }
+            _ => {}
+        }
+    }
+    head.status = status.unwrap_or(if head.location.is_some() { 302 } else { 200 });
+    Ok(())
+}
+
+fn parse_status(value: &[u8]) -> Result<u16, CgiError> {
+    match value {
+        [a @ b'1'..=b'9', b, c, rest @ ..]
+            if b.is_ascii_digit()
+                && c.is_ascii_digit()
+                && rest.first().is_none_or(|&next| next == b' ') =>
+        {
+            let digit = |byte: &u8| u16::from(byte - b'0');
+            Ok(digit(a) * 100 + digit(b) * 10 + digit(c))
+        }
+        _ => Err(CgiError::Status),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(raw: &str) -> Result<(ReplyHead, Progress), CgiError> {
+        let mut head = ReplyHead::default();
+        let progress = ReplyParser::default().parse(raw.as_bytes(), &mut head)?;
+        Ok((head, progress))
+    }
+
+    #[test]
+    fn both_line_ends_are_read() {
+        for raw in ["Content-Type: a/b\n\nbody", "Content-Type: a/b\r\n\r\nbody"] {
+            let (head, progress) = parse(raw).unwrap();
+            assert_eq!(progress, Progress::Complete(raw.len() - 4));
+            assert_eq!(head.status, 200);
+            assert_eq!(head.fields[0].value.of(raw.as_bytes()), b"a/b");
+        }
+    }
+
+    #[test]
+    fn status_and_location() {
+        let raw = "Status: 404 Not Here\nX: y\n\n";
+        let (head, _) = parse(raw).unwrap();
+        assert_eq!((head.status, head.reason.of(raw.as_bytes())), (404, &b"Not Here"[..]));
+        let raw = "Location: http://a/\n\n";
+        let (head, _) = parse(raw).unwrap();
+        assert_eq!((head.status, head.is_local_redirect(raw.as_bytes())), (302, false));
+        let raw = "Location: /x?y\n\n";
+        assert!(parse(raw).unwrap().0.is_local_redirect(raw.as_bytes()));
+        let raw = "Status: 303\nLocation: /x?y\n\n";
+        let (head, _) = parse(raw).unwrap();
+        assert_eq!((head.status, head.is_local_redirect(raw.as_bytes())), (303, false));
+        assert!(head.reason.is_empty());
+    }
+
+    #[test]
+    fn what_breaks_a_rule_is_refused() {
+        for (raw, error) in [
+            ("hello world\n\n", CgiError::Name),
+            ("a b: c\n\n", CgiError::Name),
+            (" folded: c\n\n", CgiError::Name),
+            ("a: b\rc\n\n", CgiError::Value),
+            ("a: b\0\n\n", CgiError::Value),
+            ("Status: OK\n\n", CgiError::Status),
+            ("Status: 2000\n\n", CgiError::Status),
+            ("Content-Length: +1\n\n", CgiError::ContentLength),
+            ("Content-Length: 1\nContent-Length: 1\n\n", CgiError::ContentLength),
+        ] {
+            assert_eq!(parse(raw).err(), Some(error), "{raw:?}");
+        }
+        assert_eq!(parse(&format!("a: {}", "b".repeat(40_000))).err(), Some(CgiError::TooLarge));
+        assert_eq!(parse("a: b\n").unwrap().1, Progress::Partial);
+    }
+
+    #[test]
+    fn drip_fed_heads_parse_alike() {
+        let raw = "Status: 201 Made\r\nContent-Length: 3\n\nabc";
+        let whole = format!("{:?}", parse(raw).unwrap().0);
+        let mut parser = ReplyParser::default();
+        let mut head = ReplyHead::default();
+        let end = (1..=raw.len()).find(|&end| {
+            parser.parse(&raw.as_bytes()[..end], &mut head).unwrap() != Progress::Partial
+        });
+        assert_eq!(end, Some(raw.len() - 3));
+        assert_eq!(format!("{head:?}"), whole);
+    }
+}

@@ -1,0 +1,234 @@
+//! The meta-variables of a request (RFC 3875 section 4.1).
+
+use std::net::SocketAddr;
+
+use crate::http1::{Field, Known, RequestHead, Version};
+
+/// Takes the variables one by one, in the encoding of some protocol.
+pub trait Sink {
+    /// One variable. Neither part holds a NUL byte.
+    fn variable(&mut self, name: &[u8], value: &[u8]);
+}
+
+/// `name NUL value NUL` after each other, as a persistent worker gets them.
+#[derive(Clone, Debug, Default)]
+pub struct Block(pub Vec<u8>);
+
+impl Sink for Block {
+    fn variable(&mut self, name: &[u8], value: &[u8]) {
+        self.0.extend_from_slice(name);
+        self.0.push(0);
+        self.0.extend_from_slice(value);
+        self.0.push(0);
+    }
+}
+
+impl Sink for Vec<(Vec<u8>, Vec<u8>)> {
+    fn variable(&mut self, name: &[u8], value: &[u8]) {
+        self.push((name.to_vec(), value.to_vec()));
+    }
+}
+
+/// What the variables are made from, beside the head itself. Paths are decoded.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The parsed head.
+    pub head: &'a RequestHead,
+    /// The bytes that its spans refer to.
+    pub bytes: &'a [u8],
+    /// The part of the path that names the script.
+    pub script_name: &'a [u8],
+    /// The script's file.
+    pub script_filename: &'a [u8],
+    /// The part of the path behind the script; empty where there is none.
+    pub path_info: &'a [u8],
+    /// The directory that paths are looked up in.
+    pub document_root: &'a [u8],
+    /// Path without query, decoded, as nginx's `$document_uri`.
+    pub document_uri: &'a [u8],
+    /// Length of the request body, in bytes, where there is one.
+    pub content_length: Option<u64>,
+    /// Who the client is.
+    pub client: SocketAddr,
+    /// The address that took the connection.
+    pub server: SocketAddr,
+    /// Whether the client came by TLS.
+    pub https: bool,
+}
+
+/// Passes the variables of `request` to `sink`.
+///
+/// Header fields are passed as `HTTP_*` where their name is made of letters, digits and hyphens
+/// alone, since `_` and `.` would fold onto other names, and never `Proxy` (httpoxy). Fields of one
+/// name are joined by `", "`, cookies by `"; "`.
+pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
+    let Request { head, bytes, .. } = *request;
+    let target = head.path_and_query.of(bytes);
+    let query = memchr::memchr(b'?', target).map_or(&b""[..], |at| &target[at + 1..]);
+    let method = head.method.of(bytes);
+    sink.variable(b"GATEWAY_INTERFACE", b"CGI/1.1");
+    sink.variable(b"SERVER_SOFTWARE", b"Forebay");
+    sink.variable(b"REQUEST_METHOD", method);
+    sink.variable(b"REQUEST_URI", if target.is_empty() { b"/" } else { target });
+    sink.variable(b"QUERY_STRING", query);
+    sink.variable(b"SCRIPT_NAME", request.script_name);
+    sink.variable(b"SCRIPT_FILENAME", request.script_filename);
+    sink.variable(b"PATH_INFO", request.path_info);
+    if !request.path_info.is_empty() {
+        let mut translated = request.document_root.to_vec();
+        translated.extend_from_slice(request.path_info);
+        sink.variable(b"PATH_TRANSLATED", &translated);
+    }
+    sink.variable(b"DOCUMENT_ROOT", request.document_root);
+    sink.variable(b"DOCUMENT_URI", request.document_uri);
+    sink.variable(
+        b"SERVER_PROTOCOL",
+        match head.version {
+            Version::Http10 => b"HTTP/1.0",
+            Version::Http11 => b"HTTP/1.1",
+        },
+    );
+    sink.variable(b"REQUEST_SCHEME", if request.https { b"https" } else { b"http" });
+    if request.https {
+        sink.variable(b"HTTPS", b"on");
+    }
+    addresses(request, sink);
+    if let Some(length) = request.content_length {
+        number(sink, b"CONTENT_LENGTH", length);
+    }
+    if let Some(content_type) = head.value(Known::ContentType, bytes) {
+        sink.variable(b"CONTENT_TYPE", content_type);
+    }
+    // php-cgi and php-fpm refuse to run without it (cgi.force_redirect).
+    sink.variable(b"REDIRECT_STATUS", b"200");
+    header_fields(head, bytes, sink);
+}
+
+fn addresses(request: &Request<'_>, sink: &mut impl Sink) {
+    let authority = request.head.authority.map(|span| span.of(request.bytes)).unwrap_or_default();
+    let server_ip = request.server.ip().to_canonical().to_string();
+    let name = host_of(authority);
+    sink.variable(b"SERVER_NAME", if name.is_empty() { server_ip.as_bytes() } else { name });
+    sink.variable(b"SERVER_ADDR", server_ip.as_bytes());
+    number(sink, b"SERVER_PORT", u64::from(request.server.port()));
+    sink.variable(b"REMOTE_ADDR", request.client.ip().to_canonical().to_string().as_bytes());
+    number(sink, b"REMOTE_PORT", u64::from(request.client.port()));
+}
+
+fn number(sink: &mut impl Sink, name: &[u8], value: u64) {
+    let mut digits = Vec::with_capacity(20);
+    crate::http1::encode::decimal(&mut digits, value);
+    sink.variable(name, &digits);
+}
+
+/// `authority` without its port.
+fn host_of(authority: &[u8]) -> &[u8] {
+    match memchr::memrchr(b':', authority) {
+        Some(at) if authority[at + 1..].iter().all(u8::is_ascii_digit) => &authority[..at],
+        _ => authority,
+    }
+}
+
+fn header_fields(head: &RequestHead, bytes: &[u8], sink: &mut impl Sink) {
+    let mut name = Vec::with_capacity(64);
+    let mut joined = Vec::new();
+    for (at, field) in head.fields.iter().enumerate() {
+        let text = field.name.of(bytes);
+        let is_same = |other: &&Field| other.name.of(bytes).eq_ignore_ascii_case(text);
+        if !is_passed(field, text) || head.fields[..at].iter().any(|other| is_same(&other)) {
+            continue;
+        }
+        name.clear();
+        name.extend_from_slice(b"HTTP_");
+        name.extend(text.iter().map(|&b| if b == b'-' { b'_' } else { b.to_ascii_uppercase() }));
+        let mut others = head.fields[at + 1..].iter().filter(is_same).peekable();
+        if others.peek().is_none() {
+            sink.variable(&name, field.value.of(bytes));
+            continue;
+        }
+        let separator: &[u8] = if name == b"HTTP_COOKIE" { b"; " } else { b", " };
+        joined.clear();
+        joined.extend_from_slice(field.value.of(bytes));
+        for other in others {
+            joined.extend_from_slice(separator);
+            joined.extend_from_slice(other.value.of(bytes));
+        }
+        sink.variable(&name, &joined);
+    }
+}
+
+fn is_passed(field: &Field, name: &[u8]) -> bool {
+    let own_variable = matches!(field.known, Known::ContentLength | Known::ContentType);
+    let about_framing = matches!(field.known, Known::TransferEncoding | Known::Proxy);
+    !own_variable && !about_framing && name.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http1::RequestParser;
+
+    fn of(raw: &str) -> Vec<(String, String)> {
+        let mut head = RequestHead::default();
+        RequestParser::default().parse(raw.as_bytes(), &mut head).unwrap();
+        let request = Request {
+            head: &head,
+            bytes: raw.as_bytes(),
+            script_name: b"/cgi/x",
+            script_filename: b"/srv/cgi/x",
+            path_info: b"/more",
+            document_root: b"/srv",
+            document_uri: b"/cgi/x/more",
+            content_length: Some(0),
+            client: "192.0.2.1:1234".parse().unwrap(),
+            server: "[::ffff:127.0.0.1]:80".parse().unwrap(),
+            https: true,
+        };
+        let mut pairs = Vec::new();
+        variables(&request, &mut pairs);
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        pairs.into_iter().map(|(name, value)| (text(name), text(value))).collect()
+    }
+
+    fn value(pairs: &[(String, String)], name: &str) -> Option<String> {
+        let mut found = pairs.iter().filter(|(n, _)| n == name);
+        let value = found.next().map(|(_, value)| value.clone());
+        assert!(found.next().is_none(), "{name} is given twice");
+        value
+    }
+
+    #[test]
+    fn variables_of_a_request() {
+        let pairs = of(
+            "POST /cgi/x/more?a=b HTTP/1.1\r\nHost: example.org:8080\r\nCookie: a=1\r\n\
+            X-A: 1\r\ncookie: b=2\r\nx-a: 2\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n\r\n",
+        );
+        for (name, expected) in [
+            ("QUERY_STRING", "a=b"),
+            ("REQUEST_URI", "/cgi/x/more?a=b"),
+            ("SERVER_NAME", "example.org"),
+            ("SERVER_ADDR", "127.0.0.1"),
+            ("SERVER_PORT", "80"),
+            ("REMOTE_ADDR", "192.0.2.1"),
+            ("PATH_TRANSLATED", "/srv/more"),
+            ("CONTENT_TYPE", "text/plain"),
+            ("CONTENT_LENGTH", "0"),
+            ("HTTPS", "on"),
+            ("HTTP_COOKIE", "a=1; b=2"),
+            ("HTTP_X_A", "1, 2"),
+            ("HTTP_HOST", "example.org:8080"),
+        ] {
+            assert_eq!(value(&pairs, name).as_deref(), Some(expected), "{name}");
+        }
+        assert_eq!(value(&pairs, "HTTP_CONTENT_TYPE"), None);
+        assert_eq!(value(&pairs, "HTTP_CONTENT_LENGTH"), None);
+    }
+
+    #[test]
+    fn names_that_fold_onto_others_and_proxy_are_dropped() {
+        let pairs = of("GET / HTTP/1.1\r\nHost: h\r\nX_A: 1\r\nX.B: 1\r\nProxy: evil\r\n\
+            Remote_Addr: 1\r\nX-C: 3\r\n\r\n");
+        let names: Vec<_> = pairs.iter().filter(|(n, _)| n.starts_with("HTTP_")).collect();
+        assert_eq!(names.len(), 2, "{names:?}");
+    }
+}

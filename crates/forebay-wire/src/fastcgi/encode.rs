@@ -1,0 +1,105 @@
+//! Writing the records of a request, appended to a caller's buffer.
+
+use crate::cgi::Sink;
+
+use super::{CONTENT_LIMIT, HEADER, VERSION, kind};
+
+const ROLE_RESPONDER: u8 = 1;
+const FLAG_KEEP_CONN: u8 = 1;
+
+/// Appends BEGIN_REQUEST for the responder role.
+pub fn begin(out: &mut Vec<u8>, id: u16, keep_connection: bool) {
+    header(out, kind::BEGIN_REQUEST, id, 8);
+    let flags = if keep_connection { FLAG_KEEP_CONN } else { 0 };
+    out.extend_from_slice(&[0, ROLE_RESPONDER, flags, 0, 0, 0, 0, 0]);
+}
+
+/// Appends ABORT_REQUEST.
+pub fn abort(out: &mut Vec<u8>, id: u16) {
+    header(out, kind::ABORT_REQUEST, id, 0);
+}
+
+/// Appends `data` as STDIN records, without the empty one that ends the stream.
+pub fn stdin(out: &mut Vec<u8>, id: u16, data: &[u8]) {
+    for piece in data.chunks(CONTENT_LIMIT) {
+        header(out, kind::STDIN, id, piece.len() as u16);
+        out.extend_from_slice(piece);
+    }
+}
+
+/// Appends the header of a STDIN record whose `length` bytes the caller sends itself.
+pub fn stdin_header(out: &mut Vec<u8>, id: u16, length: u16) {
+    header(out, kind::STDIN, id, length);
+}
+
+/// Appends the empty STDIN record that ends the stream.
+pub fn end_of_stdin(out: &mut Vec<u8>, id: u16) {
+    header(out, kind::STDIN, id, 0);
+}
+
+fn header(out: &mut Vec<u8>, kind: u8, id: u16, length: u16) {
+    let [id1, id0] = id.to_be_bytes();
+    let [length1, length0] = length.to_be_bytes();
+    out.extend_from_slice(&[VERSION, kind, id1, id0, length1, length0, 0, 0]);
+}
+
+/// Writes name-value pairs as PARAMS records; [`Params::finish`] ends the stream.
+#[derive(Debug)]
+pub struct Params<'a> {
+    out: &'a mut Vec<u8>,
+    id: u16,
+    /// Where the header of the record being filled stands.
+    record: usize,
+}
+
+impl<'a> Params<'a> {
+    /// Starts the stream at the end of `out`.
+    pub fn new(out: &'a mut Vec<u8>, id: u16) -> Self {
+        let record = out.len();
+        header(out, kind::PARAMS, id, 0);
+        Self { out, id, record }
+    }
+
+    /// Ends the stream with an empty record.
+    pub fn finish(mut self) {
+        self.close_full_records();
+        let length = self.out.len() - self.record - HEADER;
+        self.set_length(length);
+        if length > 0 {
+            header(self.out, kind::PARAMS, self.id, 0);
+        }
+    }
+
+    /// Turns what is past the limit into further records: a stream may be cut anywhere.
+    fn close_full_records(&mut self) {
+        while self.out.len() - self.record - HEADER > CONTENT_LIMIT {
+            let cut = self.record + HEADER + CONTENT_LIMIT;
+            self.set_length(CONTENT_LIMIT);
+            let rest = self.out.split_off(cut);
+            self.record = cut;
+            header(self.out, kind::PARAMS, self.id, 0);
+            self.out.extend_from_slice(&rest);
+        }
+    }
+
+    fn set_length(&mut self, length: usize) {
+        let bytes = (length as u16).to_be_bytes();
+        self.out[self.record + 4..self.record + 6].copy_from_slice(&bytes);
+    }
+
+    fn length(&mut self, length: usize) {
+        match u8::try_from(length) {
+            Ok(short) if short < 128 => self.out.push(short),
+            _ => self.out.extend_from_slice(&(length as u32 | 1 << 31).to_be_bytes()),
+        }
+    }
+}
+
+impl Sink for Params<'_> {
+    fn variable(&mut self, name: &[u8], value: &[u8]) {
+        self.length(name.len());
+        self.length(value.len());
+        self.out.extend_from_slice(name);
+        self.out.extend_from_slice(value);
+    }
+}

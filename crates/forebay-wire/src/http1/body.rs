@@ -1,0 +1,225 @@
+//! Message bodies (RFC 9112 sections 6 and 7): which of the bytes received are payload.
+
+use std::ops::Range;
+
+use memchr::memchr;
+
+use crate::Span;
+
+use super::fields::{Lines, parse_line};
+use super::{HttpError, Known, RequestFraming, ResponseFraming};
+
+/// Longest chunk-size line and longest trailer section, in bytes.
+const LINE_LIMIT: usize = 256;
+const TRAILER_LIMIT: usize = 8 * 1024;
+
+/// What one call of [`BodyDecoder::decode`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes of the input that are done with, framing included.
+    pub consumed: usize,
+    /// The payload among them; empty when more input is needed or only framing was read.
+    pub data: Range<usize>,
+    /// The body is complete; what lies behind `consumed` belongs to the next message.
+    pub done: bool,
+}
+
+impl Step {
+    fn framing(consumed: usize) -> Self {
+        Self { consumed, data: 0..0, done: false }
+    }
+}
+
+/// Decodes one body. Payload is never copied: it is named as a range of the input.
+#[derive(Clone, Debug)]
+pub struct BodyDecoder {
+    state: State,
+    trailer: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Length(u64),
+    Close,
+    Size,
+    Chunk(u64),
+    ChunkEnd,
+    Trailer,
+    Done,
+}
+
+impl BodyDecoder {
+    /// A decoder for a request body.
+    pub fn request(framing: RequestFraming) -> Self {
+        Self::new(match framing {
+            RequestFraming::None => State::Done,
+            RequestFraming::Length(length) => State::Length(length),
+            RequestFraming::Chunked => State::Size,
+        })
+    }
+
+    /// A decoder for a response body.
+    pub fn response(framing: ResponseFraming) -> Self {
+        Self::new(match framing {
+            ResponseFraming::None | ResponseFraming::Length(0) => State::Done,
+            ResponseFraming::Length(length) => State::Length(length),
+            ResponseFraming::Chunked => State::Size,
+            ResponseFraming::Close => State::Close,
+        })
+    }
+
+    fn new(state: State) -> Self {
+        Self { state, trailer: 0 }
+    }
+
+    /// Whether the body is complete.
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// Whether the connection closing now ends the body rightly.
+    pub fn ends_at_close(&self) -> bool {
+        matches!(self.state, State::Close | State::Done)
+    }
+
+    /// The next piece of payload in `input`, which is what came after the last `consumed` byte.
+    ///
+    /// A step without data, not done and with nothing consumed asks for more input.
+    pub fn decode(&mut self, input: &[u8]) -> Result<Step, HttpError> {
+        let mut at = 0;
+        loop {
+            let rest = &input[at..];
+            let mut step = match self.state {
+                State::Done => return Ok(Step { consumed: at, data: 0..0, done: true }),
+                State::Close => Step { consumed: rest.len(), data: 0..rest.len(), done: false },
+                State::Length(left) => self.payload(rest, left, State::Length, State::Done),
+                State::Chunk(left) => self.payload(rest, left, State::Chunk, State::ChunkEnd),
+                State::Size => self.size(rest)?,
+                State::ChunkEnd => self.chunk_end(rest)?,
+                State::Trailer => self.trailer_line(rest)?,
+            };
+            let stalled = step.consumed == 0 && self.state != State::Done;
+            step.data = step.data.start + at..step.data.end + at;
+            at += step.consumed;
+            if stalled || !step.data.is_empty() {
+                step.consumed = at;
+                step.done = self.state == State::Done;
+                return Ok(step);
+            }
+        }
+    }
+
+    fn payload(&mut self, rest: &[u8], left: u64, go_on: fn(u64) -> State, end: State) -> Step {
+        let taken = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let left = left - taken as u64;
+        self.state = if left == 0 { end } else { go_on(left) };
+        Step { consumed: taken, data: 0..taken, done: false }
+    }
+
+    fn size(&mut self, rest: &[u8]) -> Result<Step, HttpError> {
+        let window = &rest[..rest.len().min(LINE_LIMIT)];
+        let Some(lf) = memchr(b'\n', window) else {
+            check_partial_size(window)?;
+            let full = window.len() == LINE_LIMIT;
+            return if full { Err(HttpError::ChunkExtension) } else { Ok(Step::framing(0)) };
+        };
+        let line = rest[..lf].strip_suffix(b"\r").ok_or(HttpError::ChunkSize)?;
+        let size = parse_size(line)?;
+        self.state = if size == 0 { State::Trailer } else { State::Chunk(size) };
+        Ok(Step::framing(lf + 1))
+    }
+
+    fn chunk_end(&mut self, rest: &[u8]) -> Result<Step, HttpError> {
+        match rest {
+            [b'\r', b'\n', ..] => {
+                self.state = State::Size;
+                Ok(Step::framing(2))
+            }
+            [] | [b'\r'] => Ok(Step::framing(0)),
+            _ => Err(HttpError::ChunkEnd),
+        }
+    }
+
+    /// One trailer line: checked, then dropped. Fields that framing or routing depend on are
+    /// refused there (RFC 9110 section 6.5.1).
+    fn trailer_line(&mut self, rest: &[u8]) -> Result<Step, HttpError> {
+        let room = TRAILER_LIMIT - self.trailer;
+        let line = Lines::default().next(rest, room).map_err(|_| HttpError::Trailer)?;
+        let Some(line) = line else { return Ok(Step::framing(0)) };
+        if line.len() == 2 {
+            self.state = State::Done;
+        } else {
+            check_trailer(rest, line)?;
+        }
+        self.trailer += line.len();
+        Ok(Step::framing(line.len()))
+    }
+}
+
+fn check_trailer(bytes: &[u8], line: Span) -> Result<(), HttpError> {
+    let field = parse_line(bytes, line).map_err(|_| HttpError::Trailer)?;
+    let forbidden =
+        matches!(field.known, Known::ContentLength | Known::TransferEncoding | Known::Host);
+    if forbidden { Err(HttpError::Trailer) } else { Ok(()) }
+}
+
+/// Refuses a size line early when its first bytes already are wrong.
+fn check_partial_size(line: &[u8]) -> Result<(), HttpError> {
+    match line.first() {
+        Some(byte) if !byte.is_ascii_hexdigit() => Err(HttpError::ChunkSize),
+        _ => Ok(()),
+    }
+}
+
+/// `1*HEXDIG [ chunk-ext ]`; at most 2^60-1 bytes, which no sum of offsets overflows.
+fn parse_size(line: &[u8]) -> Result<u64, HttpError> {
+    let end = line.iter().position(|b| !b.is_ascii_hexdigit()).unwrap_or(line.len());
+    if end == 0 || end > 15 {
+        return Err(HttpError::ChunkSize);
+    }
+    let size = line[..end].iter().fold(0u64, |size, &digit| size << 4 | hex(digit));
+    match &line[end..] {
+        [] => Ok(size),
+        extension => check_extension(extension).map(|()| size),
+    }
+}
+
+fn hex(digit: u8) -> u64 {
+    (digit as char).to_digit(16).map_or(0, u64::from)
+}
+
+/// `*( ";" name [ "=" value ] )` with tokens or quoted strings, no white space (RFC 9112 section
+/// 7.1.1 forbids generating it). Extensions mean nothing to us and are dropped.
+fn check_extension(mut rest: &[u8]) -> Result<(), HttpError> {
+    while let Some((b';', after)) = rest.split_first() {
+        rest = skip_token(after)?;
+        if let Some((b'=', value)) = rest.split_first() {
+            rest = match value.first() {
+                Some(b'"') => skip_quoted(value)?,
+                _ => skip_token(value)?,
+            };
+        }
+    }
+    if rest.is_empty() { Ok(()) } else { Err(HttpError::ChunkExtension) }
+}
+
+fn skip_token(bytes: &[u8]) -> Result<&[u8], HttpError> {
+    let end = bytes.iter().position(|&b| !super::chars::is_tchar(b)).unwrap_or(bytes.len());
+    if end == 0 { Err(HttpError::ChunkExtension) } else { Ok(&bytes[end..]) }
+}
+
+fn skip_quoted(bytes: &[u8]) -> Result<&[u8], HttpError> {
+    if !super::is_field_value(bytes) {
+        return Err(HttpError::ChunkExtension);
+    }
+    let mut escaped = false;
+    for (at, &byte) in bytes.iter().enumerate().skip(1) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return Ok(&bytes[at + 1..]),
+            _ => {}
+        }
+    }
+    Err(HttpError::ChunkExtension)
+}

@@ -1,0 +1,93 @@
+//! Character classes of RFC 9110 section 5.6 and RFC 9112.
+
+/// `tchar` of RFC 9110 section 5.6.2.
+const TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = matches!(byte as u8,
+            b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_'
+            | b'`' | b'|' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z');
+        byte += 1;
+    }
+    table
+};
+
+pub(super) fn is_tchar(byte: u8) -> bool {
+    TOKEN[byte as usize]
+}
+
+/// Whether `bytes` is a token: at least one `tchar`.
+pub fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(|&b| is_tchar(b))
+}
+
+/// Whether `bytes` may stand as a field value: no control byte but tab.
+pub fn is_field_value(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<8>();
+    words.iter().all(|word| !may_have_control(*word) || word.iter().all(|&b| is_value_byte(b)))
+        && rest.iter().all(|&b| is_value_byte(b))
+}
+
+fn is_value_byte(byte: u8) -> bool {
+    byte == b'\t' || (byte >= 0x20 && byte != 0x7f)
+}
+
+/// Eight bytes at a time: may be true where no control byte is, never false where one is.
+/// (The "has a byte less than n" and "has a zero byte" tests of Anderson's Bit Twiddling Hacks.)
+fn may_have_control(word: [u8; 8]) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    let x = u64::from_ne_bytes(word);
+    let below_space = x.wrapping_sub(ONES * 0x20) & !x;
+    let del = x ^ (ONES * 0x7f);
+    let is_del = del.wrapping_sub(ONES) & !del;
+    (below_space | is_del) & (ONES * 0x80) != 0
+}
+
+/// Whether `byte` may stand in a request target. Bytes above ASCII are let through as nginx does:
+/// they mean the same to everyone downstream.
+pub(super) fn is_target_byte(byte: u8) -> bool {
+    byte > 0x20 && byte != 0x7f && byte != b'#'
+}
+
+/// ASCII case-insensitive equality.
+pub fn eq_ignore_case(a: &[u8], b: &[u8]) -> bool {
+    a.eq_ignore_ascii_case(b)
+}
+
+/// `bytes` without leading and trailing spaces and tabs.
+pub(super) fn trim(bytes: &[u8]) -> &[u8] {
+    let is_space = |b: &u8| *b == b' ' || *b == b'\t';
+    let start = bytes.iter().position(|b| !is_space(b)).unwrap_or(bytes.len());
+    let end = bytes.iter().rposition(|b| !is_space(b)).map_or(start, |i| i + 1);
+    &bytes[start..end]
+}
+
+/// Whether the comma-separated list `value` has the element `token`, ignoring case.
+pub fn list_has(value: &[u8], token: &[u8]) -> bool {
+    value.split(|&b| b == b',').any(|element| trim(element).eq_ignore_ascii_case(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_control_byte_is_found_at_every_place() {
+        for byte in 0..=255u8 {
+            let allowed = byte == b'\t' || (byte >= 0x20 && byte != 0x7f);
+            for place in 0..20 {
+                let mut value = vec![b'a'; 20];
+                value[place] = byte;
+                assert_eq!(is_field_value(&value), allowed, "byte {byte:#x} at {place}");
+            }
+        }
+    }
+
+    #[test]
+    fn list_elements_are_trimmed_and_compared_without_case() {
+        assert!(list_has(b"keep-alive, Upgrade", b"upgrade"));
+        assert!(list_has(b"\tclose ,x", b"close"));
+        assert!(!list_has(b"closed", b"close"));
+    }
+}

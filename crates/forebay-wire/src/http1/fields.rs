@@ -1,0 +1,262 @@
+//! Field lines (RFC 9112 section 5): the part of a head that requests and responses share.
+
+use memchr::memchr;
+
+use crate::Span;
+
+use super::chars::{is_field_value, is_tchar};
+use super::{HeadError, Progress};
+
+/// Limits on a message head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest head, in bytes, blank line included.
+    pub head: usize,
+    /// Most field lines.
+    pub fields: usize,
+    /// Longest request target, in bytes.
+    pub target: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { head: 32 * 1024, fields: 100, target: 8 * 1024 }
+    }
+}
+
+/// One field line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// The name as it came, case kept.
+    pub name: Span,
+    /// The value without surrounding white space.
+    pub value: Span,
+    /// The whole line, CRLF included.
+    pub line: Span,
+    /// Which of the names that the gateway must understand it is.
+    pub known: Known,
+}
+
+/// Field names that framing, forwarding and files must understand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each variant is the field of that name")]
+pub enum Known {
+    /// Any other name.
+    Other,
+    Accept,
+    AcceptEncoding,
+    Connection,
+    ContentLength,
+    ContentType,
+    Date,
+    Expect,
+    Forwarded,
+    Host,
+    IfMatch,
+    IfModifiedSince,
+    IfNoneMatch,
+    IfRange,
+    IfUnmodifiedSince,
+    KeepAlive,
+    Location,
+    Proxy,
+    ProxyConnection,
+    Range,
+    Server,
+    Status,
+    Te,
+    Trailer,
+    TransferEncoding,
+    Upgrade,
+    XForwardedFor,
+    XForwardedHost,
+    XForwardedProto,
+    XRealIp,
+}
+
+/// The names of [`Known`], in lower case, by length so that classifying is one short scan.
+const NAMES: &[(&[u8], Known)] = &[
+    (b"te", Known::Te),
+    (b"host", Known::Host),
+    (b"date", Known::Date),
+    (b"proxy", Known::Proxy),
+    (b"range", Known::Range),
+    (b"accept", Known::Accept),
+    (b"expect", Known::Expect),
+    (b"server", Known::Server),
+    (b"status", Known::Status),
+    (b"trailer", Known::Trailer),
+    (b"upgrade", Known::Upgrade),
+    (b"if-match", Known::IfMatch),
+    (b"if-range", Known::IfRange),
+    (b"location", Known::Location),
+    (b"forwarded", Known::Forwarded),
+    (b"x-real-ip", Known::XRealIp),
+    (b"connection", Known::Connection),
+    (b"keep-alive", Known::KeepAlive),
+    (b"content-type", Known::ContentType),
+    (b"if-none-match", Known::IfNoneMatch),
+    (b"content-length", Known::ContentLength),
+    (b"accept-encoding", Known::AcceptEncoding),
+    (b"x-forwarded-for", Known::XForwardedFor),
+    (b"proxy-connection", Known::ProxyConnection),
+    (b"x-forwarded-host", Known::XForwardedHost),
+    (b"transfer-encoding", Known::TransferEncoding),
+    (b"if-modified-since", Known::IfModifiedSince),
+    (b"x-forwarded-proto", Known::XForwardedProto),
+    (b"if-unmodified-since", Known::IfUnmodifiedSince),
+];
+
+/// `BY_LENGTH[n]..BY_LENGTH[n + 1]` are the places in [`NAMES`] of the names n bytes long.
+const BY_LENGTH: [u8; 34] = {
+    let mut table = [0; 34];
+    let mut length = 0;
+    while length < 34 {
+        let mut place = 0;
+        while place < NAMES.len() && NAMES[place].0.len() < length {
+            place += 1;
+        }
+        table[length] = place as u8;
+        length += 1;
+    }
+    table
+};
+
+impl Known {
+    /// Classifies a field name, ignoring case.
+    pub fn of(name: &[u8]) -> Self {
+        let length = name.len();
+        if length > 32 {
+            return Self::Other;
+        }
+        let range = BY_LENGTH[length] as usize..BY_LENGTH[length + 1] as usize;
+        NAMES[range]
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map_or(Self::Other, |&(_, known)| known)
+    }
+
+    /// Whether the field is about this connection alone and never forwarded (RFC 9110 section
+    /// 7.6.1). Fields that `Connection` itself names are the caller's to drop.
+    pub fn is_hop_by_hop(self) -> bool {
+        matches!(
+            self,
+            Self::Connection
+                | Self::KeepAlive
+                | Self::ProxyConnection
+                | Self::Te
+                | Self::Trailer
+                | Self::TransferEncoding
+                | Self::Upgrade
+        )
+    }
+}
+
+/// Reads lines of a growing buffer, each byte once: drip-feeding costs a peer's time, not ours.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lines {
+    /// Start of the line being read.
+    pub start: usize,
+    /// No LF before this offset.
+    searched: usize,
+}
+
+impl Lines {
+    /// The next whole line, CRLF included, or `None` when it has not all come.
+    pub fn next(&mut self, bytes: &[u8], limit: usize) -> Result<Option<Span>, HeadError> {
+        let from = self.searched.max(self.start);
+        let window = &bytes[from.min(bytes.len())..bytes.len().min(limit)];
+        let Some(offset) = memchr(b'\n', window) else {
+            self.searched = from + window.len();
+            return if bytes.len() >= limit { Err(HeadError::TooLarge) } else { Ok(None) };
+        };
+        let line = Span::new(self.start, from + offset + 1);
+        if line.len() < 2 || bytes[from + offset - 1] != b'\r' {
+            return Err(HeadError::BareLineEnd);
+        }
+        self.start = line.end as usize;
+        self.searched = self.start;
+        Ok(Some(line))
+    }
+}
+
+/// Reads field lines up to and including the blank one.
+pub(super) fn parse(
+    lines: &mut Lines,
+    bytes: &[u8],
+    limits: &Limits,
+    fields: &mut Vec<Field>,
+) -> Result<Progress, HeadError> {
+    while let Some(line) = lines.next(bytes, limits.head)? {
+        if line.len() == 2 {
+            return Ok(Progress::Complete(line.end as usize));
+        }
+        if fields.len() == limits.fields {
+            return Err(HeadError::TooLarge);
+        }
+        fields.push(parse_line(bytes, line)?);
+    }
+    Ok(Progress::Partial)
+}
+
+pub(super) fn parse_line(bytes: &[u8], line: Span) -> Result<Field, HeadError> {
+    let text = &line.of(bytes)[..line.len() - 2];
+    let colon = text.iter().position(|&b| !is_tchar(b)).ok_or(HeadError::FieldName)?;
+    if text[colon] != b':' || colon == 0 {
+        let folded = colon == 0 && (text[0] == b' ' || text[0] == b'\t');
+        return Err(if folded { HeadError::ObsFold } else { HeadError::FieldName });
+    }
+    let mut start = colon + 1;
+    let mut end = text.len();
+    while start < end && matches!(text[start], b' ' | b'\t') {
+        start += 1;
+    }
+    while end > start && matches!(text[end - 1], b' ' | b'\t') {
+        end -= 1;
+    }
+    if !is_field_value(&text[start..end]) {
+        return Err(HeadError::FieldValue);
+    }
+    let base = line.start as usize;
+    Ok(Field {
+        name: Span::new(base, base + colon),
+        value: Span::new(base + start, base + end),
+        line,
+        known: Known::of(&text[..colon]),
+    })
+}
+
+/// A `Content-Length` value: digits alone, at most 2^63-1 (RFC 9110 section 8.6). `None` if not.
+pub(super) fn parse_length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let length = value.iter().fold(0u64, |sum, digit| sum * 10 + u64::from(digit - b'0'));
+    (length <= i64::MAX as u64).then_some(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_names_are_sorted_by_length_and_found_in_any_case() {
+        assert!(NAMES.is_sorted_by_key(|(name, _)| name.len()));
+        for (name, known) in NAMES {
+            assert_eq!(Known::of(&name.to_ascii_uppercase()), *known);
+        }
+        assert_eq!(Known::of(b"x-other"), Known::Other);
+        assert_eq!(Known::of(&[b'a'; 100]), Known::Other);
+    }
+
+    #[test]
+    fn lengths() {
+        assert_eq!(parse_length(b"0"), Some(0));
+        assert_eq!(parse_length(b"9223372036854775807"), Some(i64::MAX as u64));
+        for bad in
+            ["", "+1", "-1", "1 ", "0x1", "1,1", "9223372036854775808", "99999999999999999999"]
+        {
+            assert_eq!(parse_length(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! HTTP/1.0 and HTTP/1.1 messages (RFC 9110, RFC 9112).
+//!
+//! [`RequestParser`] and [`ResponseParser`] turn the first bytes of a message into a head of
+//! [`Span`](crate::Span)s; [`BodyDecoder`] turns what follows into ranges of payload; [`encode`]
+//! writes the framing of messages going out. What RFC 9112 leaves to a lenient recipient is refused
+//! here: bare LF, obs-fold, space before the colon, `Content-Length` beside `Transfer-Encoding`.
+
+mod body;
+mod chars;
+pub mod encode;
+mod error;
+mod fields;
+mod request;
+mod response;
+mod target;
+
+pub use body::{BodyDecoder, Step};
+pub use chars::{eq_ignore_case, is_field_value, is_token, list_has};
+pub use error::{HeadError, HttpError};
+pub use fields::{Field, Known, Limits};
+pub use request::{RequestFraming, RequestHead, RequestParser};
+pub use response::{ResponseFraming, ResponseHead, ResponseParser};
+pub use target::TargetForm;
+
+/// The protocol version of a message. Anything else is refused as [`HeadError::Version`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// HTTP/1.0: connections close unless keep-alive is asked for.
+    Http10,
+    /// HTTP/1.1: connections stay open unless close is asked for.
+    #[default]
+    Http11,
+}
+
+/// Whether a parser has seen the whole head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// More bytes are needed.
+    Partial,
+    /// The head is complete and this many bytes long, blank line included.
+    Complete(usize),
+}

@@ -1,0 +1,266 @@
+//! Request heads (RFC 9112 section 3).
+
+use crate::Span;
+
+use super::chars::{is_token, list_has, trim};
+use super::fields::{self, Lines, parse_length};
+use super::target::{self, TargetForm, is_host};
+use super::{Field, HeadError, Known, Limits, Progress, Version};
+
+/// How the end of a request body is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RequestFraming {
+    /// No body.
+    #[default]
+    None,
+    /// This many bytes, at least one.
+    Length(u64),
+    /// Chunked transfer coding.
+    Chunked,
+}
+
+/// A request head that obeys every rule. Spans are offsets into the buffer it was parsed from.
+#[derive(Clone, Debug, Default)]
+pub struct RequestHead {
+    /// The method, case kept.
+    pub method: Span,
+    /// The request target as it came.
+    pub target: Span,
+    /// Path and query of the target; empty for `CONNECT` and for an absolute target without path.
+    pub path_and_query: Span,
+    /// The form of the target.
+    pub form: TargetForm,
+    /// The protocol version.
+    pub version: Version,
+    /// All field lines in order.
+    pub fields: Vec<Field>,
+    /// `host[:port]` that the request is for: of an absolute target, else of `Host`.
+    pub authority: Option<Span>,
+    /// How the body ends.
+    pub framing: RequestFraming,
+    /// Whether the connection may be used again after the reply.
+    pub keep_alive: bool,
+    /// The client waits for `100 Continue` before it sends the body.
+    pub expect_continue: bool,
+    /// `Connection: upgrade` with an `Upgrade` field.
+    pub upgrade: bool,
+    /// `Connection` names fields beyond `close`, `keep-alive` and `upgrade`.
+    pub connection_names_fields: bool,
+    /// Length of the head in bytes, blank line included.
+    pub len: usize,
+}
+
+impl RequestHead {
+    /// The value of the first field of this kind.
+    pub fn value<'a>(&self, known: Known, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        self.fields.iter().find(|field| field.known == known).map(|field| field.value.of(bytes))
+    }
+
+    /// Whether some `Connection` field lists `name`.
+    pub fn connection_lists(&self, name: &[u8], bytes: &[u8]) -> bool {
+        connection_lists(&self.fields, name, bytes)
+    }
+
+    fn clear(&mut self) {
+        let mut fields = std::mem::take(&mut self.fields);
+        fields.clear();
+        *self = Self { fields, ..Self::default() };
+    }
+}
+
+/// Parses request heads from a growing buffer; used anew for each head.
+///
+/// Calling it again with more bytes goes on where the last call stopped.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestParser {
+    lines: Lines,
+    started: bool,
+    limits: Limits,
+}
+
+impl RequestParser {
+    /// A parser with these limits.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// Reads on. `bytes` is everything received since the end of the previous message.
+    ///
+    /// Up to two empty lines before the request line are skipped (RFC 9112 section 2.2).
+    pub fn parse(&mut self, bytes: &[u8], head: &mut RequestHead) -> Result<Progress, HeadError> {
+        if !self.started {
+            head.clear();
+            if !self.start_line(bytes, head)? {
+                return Ok(Progress::Partial);
+            }
+            self.started = true;
+        }
+        let progress = fields::parse(&mut self.lines, bytes, &self.limits, &mut head.fields)?;
+        if let Progress::Complete(len) = progress {
+            head.len = len;
+            finish(bytes, head)?;
+        }
+        Ok(progress)
+    }
+
+    fn start_line(&mut self, bytes: &[u8], head: &mut RequestHead) -> Result<bool, HeadError> {
+        while let Some(line) = self.next_line(bytes)? {
+            if line.len() > 2 {
+                return parse_start_line(bytes, line, &self.limits, head).map(|()| true);
+            }
+            if line.start > 2 {
+                return Err(HeadError::StartLine);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The next line, with an over-long first line told apart from an over-long head.
+    fn next_line(&mut self, bytes: &[u8]) -> Result<Option<Span>, HeadError> {
+        // Method, version and two spaces beside the longest target allowed.
+        let limit = self.limits.head.min(self.limits.target + 64);
+        self.lines.next(bytes, limit).map_err(|error| match error {
+            HeadError::TooLarge => HeadError::TargetTooLong,
+            other => other,
+        })
+    }
+}
+
+fn parse_start_line(
+    bytes: &[u8],
+    line: Span,
+    limits: &Limits,
+    head: &mut RequestHead,
+) -> Result<(), HeadError> {
+    let text = &line.of(bytes)[..line.len() - 2];
+    let base = line.start as usize;
+    let method_end = memchr::memchr(b' ', text).ok_or(HeadError::StartLine)?;
+    let target_end = memchr::memrchr(b' ', text).ok_or(HeadError::StartLine)?;
+    if !is_token(&text[..method_end]) {
+        return Err(HeadError::Method);
+    }
+    if target_end == method_end {
+        return Err(HeadError::StartLine);
+    }
+    head.version = parse_version(&text[target_end + 1..])?;
+    head.method = Span::new(base, base + method_end);
+    head.target = Span::new(base + method_end + 1, base + target_end);
+    if head.target.len() > limits.target {
+        return Err(HeadError::TargetTooLong);
+    }
+    let target = target::parse(bytes, head.target, &text[..method_end]).ok_or(HeadError::Target)?;
+    head.form = target.form;
+    head.path_and_query = target.path_and_query;
+    Ok(())
+}
+
+/// `HTTP/1.0` or `HTTP/1.1`; another version that is well formed is [`HeadError::Version`].
+pub(super) fn parse_version(text: &[u8]) -> Result<Version, HeadError> {
+    match text {
+        b"HTTP/1.1" => Ok(Version::Http11),
+        b"HTTP/1.0" => Ok(Version::Http10),
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            Err(HeadError::Version)
+        }
+        _ => Err(HeadError::StartLine),
+    }
+}
+
+/// Draws the conclusions from the fields, and refuses what they contradict.
+fn finish(bytes: &[u8], head: &mut RequestHead) -> Result<(), HeadError> {
+    let mut length = None;
+    let mut chunked = false;
+    let mut host = None;
+    let mut connection = ConnectionOptions::default();
+    let mut has_upgrade = false;
+    let mut expect_continue = false;
+    for field in &head.fields {
+        let value = field.value.of(bytes);
+        match field.known {
+            Known::ContentLength => {
+                let parsed = parse_length(value).ok_or(HeadError::ContentLength)?;
+                if length.replace(parsed).is_some() {
+                    return Err(HeadError::ContentLength);
+                }
+            }
+            Known::TransferEncoding => {
+                let fits = head.version == Version::Http11 && !chunked;
+                if !fits || !value.eq_ignore_ascii_case(b"chunked") {
+                    return Err(HeadError::TransferEncoding);
+                }
+                chunked = true;
+            }
+            Known::Host => {
+                if host.replace(field.value).is_some() || !is_host(value) {
+                    return Err(HeadError::Host);
+                }
+            }
+            Known::Connection => connection.read(value),
+            Known::Upgrade => has_upgrade = true,
+            Known::Expect if head.version == Version::Http11 => {
+                if !value.eq_ignore_ascii_case(b"100-continue") {
+                    return Err(HeadError::Expect);
+                }
+                expect_continue = true;
+            }
+            _ => {}
+        }
+    }
+    if chunked && length.is_some() {
+        return Err(HeadError::AmbiguousLength);
+    }
+    if host.is_none() && head.version == Version::Http11 {
+        return Err(HeadError::Host);
+    }
+    head.authority = match head.form {
+        TargetForm::Absolute { authority } => Some(authority),
+        TargetForm::Authority => Some(head.target),
+        _ => host,
+    };
+    head.framing = match (chunked, length) {
+        (true, _) => RequestFraming::Chunked,
+        (_, Some(length)) if length > 0 => RequestFraming::Length(length),
+        _ => RequestFraming::None,
+    };
+    head.keep_alive = connection.keeps_alive(head.version);
+    head.expect_continue = expect_continue && head.framing != RequestFraming::None;
+    head.upgrade = connection.upgrade && has_upgrade && head.version == Version::Http11;
+    head.connection_names_fields = connection.names_fields;
+    Ok(())
+}
+
+/// What the `Connection` fields of a message ask for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ConnectionOptions {
+    close: bool,
+    keep_alive: bool,
+    pub upgrade: bool,
+    pub names_fields: bool,
+}
+
+impl ConnectionOptions {
+    pub fn read(&mut self, value: &[u8]) {
+        for option in value.split(|&b| b == b',').map(trim) {
+            if option.eq_ignore_ascii_case(b"close") {
+                self.close = true;
+            } else if option.eq_ignore_ascii_case(b"keep-alive") {
+                self.keep_alive = true;
+            } else if option.eq_ignore_ascii_case(b"upgrade") {
+                self.upgrade = true;
+            } else if !option.is_empty() {
+                self.names_fields = true;
+            }
+        }
+    }
+
+    pub fn keeps_alive(self, version: Version) -> bool {
+        !self.close && (version == Version::Http11 || self.keep_alive)
+    }
+}
+
+pub(super) fn connection_lists(fields: &[Field], name: &[u8], bytes: &[u8]) -> bool {
+    let mut connection = fields.iter().filter(|field| field.known == Known::Connection);
+    connection.any(|field| list_has(field.value.of(bytes), name))
+}

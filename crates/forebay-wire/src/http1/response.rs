@@ -1,0 +1,158 @@
+//! Response heads (RFC 9112 section 4), as a backend or a server under load sends them.
+
+use crate::Span;
+
+use super::fields::{self, Lines, parse_length};
+use super::request::{ConnectionOptions, connection_lists, parse_version};
+use super::{Field, HeadError, Known, Limits, Progress, Version};
+
+/// How the end of a response body is told (RFC 9112 section 6.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ResponseFraming {
+    /// No body, whatever the fields say: the reply to HEAD, 1xx, 204, 304.
+    #[default]
+    None,
+    /// This many bytes.
+    Length(u64),
+    /// Chunked transfer coding.
+    Chunked,
+    /// Everything until the connection closes.
+    Close,
+}
+
+/// A response head that obeys every rule. Spans are offsets into the buffer it was parsed from.
+#[derive(Clone, Debug, Default)]
+pub struct ResponseHead {
+    /// The protocol version.
+    pub version: Version,
+    /// The status code, 100 to 999.
+    pub status: u16,
+    /// The reason phrase, which may be empty.
+    pub reason: Span,
+    /// All field lines in order.
+    pub fields: Vec<Field>,
+    /// How the body ends.
+    pub framing: ResponseFraming,
+    /// `Content-Length` where given, even where there is no body.
+    pub content_length: Option<u64>,
+    /// Whether the connection may be used again after the body.
+    pub keep_alive: bool,
+    /// `Connection` names fields beyond `close`, `keep-alive` and `upgrade`.
+    pub connection_names_fields: bool,
+    /// Length of the head in bytes, blank line included.
+    pub len: usize,
+}
+
+impl ResponseHead {
+    /// The value of the first field of this kind.
+    pub fn value<'a>(&self, known: Known, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        self.fields.iter().find(|field| field.known == known).map(|field| field.value.of(bytes))
+    }
+
+    /// Whether some `Connection` field lists `name`.
+    pub fn connection_lists(&self, name: &[u8], bytes: &[u8]) -> bool {
+        connection_lists(&self.fields, name, bytes)
+    }
+
+    fn clear(&mut self) {
+        let mut fields = std::mem::take(&mut self.fields);
+        fields.clear();
+        *self = Self { fields, ..Self::default() };
+    }
+}
+
+/// Parses response heads from a growing buffer; used anew for each head.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ResponseParser {
+    lines: Lines,
+    started: bool,
+    head_request: bool,
+    limits: Limits,
+}
+
+impl ResponseParser {
+    /// A parser for the reply to a request; `head_request` where its method was HEAD.
+    pub fn new(limits: Limits, head_request: bool) -> Self {
+        Self { limits, head_request, ..Self::default() }
+    }
+
+    /// Reads on. `bytes` is everything received since the end of the previous message.
+    pub fn parse(&mut self, bytes: &[u8], head: &mut ResponseHead) -> Result<Progress, HeadError> {
+        if !self.started {
+            head.clear();
+            let Some(line) = self.lines.next(bytes, self.limits.head)? else {
+                return Ok(Progress::Partial);
+            };
+            parse_status_line(bytes, line, head)?;
+            self.started = true;
+        }
+        let progress = fields::parse(&mut self.lines, bytes, &self.limits, &mut head.fields)?;
+        if let Progress::Complete(len) = progress {
+            head.len = len;
+            finish(bytes, head, self.head_request)?;
+        }
+        Ok(progress)
+    }
+}
+
+fn parse_status_line(bytes: &[u8], line: Span, head: &mut ResponseHead) -> Result<(), HeadError> {
+    let text = &line.of(bytes)[..line.len() - 2];
+    let (version, rest) = text.split_at_checked(8).ok_or(HeadError::StartLine)?;
+    head.version = parse_version(version)?;
+    let [b' ', a @ b'1'..=b'9', b, c, reason @ ..] = rest else {
+        return Err(HeadError::StartLine);
+    };
+    if !b.is_ascii_digit() || !c.is_ascii_digit() {
+        return Err(HeadError::StartLine);
+    }
+    let digit = |byte: &u8| u16::from(byte - b'0');
+    head.status = digit(a) * 100 + digit(b) * 10 + digit(c);
+    // Servers that leave the reason out leave the space out, too.
+    if !(reason.is_empty() || reason[0] == b' ' && super::is_field_value(reason)) {
+        return Err(HeadError::StartLine);
+    }
+    let end = line.end as usize - 2;
+    head.reason = Span::new(end - reason.len().saturating_sub(1), end);
+    Ok(())
+}
+
+fn finish(bytes: &[u8], head: &mut ResponseHead, head_request: bool) -> Result<(), HeadError> {
+    let mut length = None;
+    let mut chunked = false;
+    let mut connection = ConnectionOptions::default();
+    for field in &head.fields {
+        let value = field.value.of(bytes);
+        match field.known {
+            Known::ContentLength => {
+                let parsed = parse_length(value).ok_or(HeadError::ContentLength)?;
+                if length.replace(parsed).is_some() {
+                    return Err(HeadError::ContentLength);
+                }
+            }
+            Known::TransferEncoding => {
+                let fits = head.version == Version::Http11 && !chunked;
+                if !fits || !value.eq_ignore_ascii_case(b"chunked") {
+                    return Err(HeadError::TransferEncoding);
+                }
+                chunked = true;
+            }
+            Known::Connection => connection.read(value),
+            _ => {}
+        }
+    }
+    if chunked && length.is_some() {
+        return Err(HeadError::AmbiguousLength);
+    }
+    head.content_length = length;
+    let no_body = head_request || head.status < 200 || matches!(head.status, 204 | 304);
+    head.framing = match (no_body, chunked, length) {
+        (true, ..) => ResponseFraming::None,
+        (_, true, _) => ResponseFraming::Chunked,
+        (_, _, Some(length)) => ResponseFraming::Length(length),
+        _ => ResponseFraming::Close,
+    };
+    head.keep_alive =
+        connection.keeps_alive(head.version) && head.framing != ResponseFraming::Close;
+    head.connection_names_fields = connection.names_fields;
+    Ok(())
+}

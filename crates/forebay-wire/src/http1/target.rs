@@ -1,0 +1,151 @@
+//! Request targets (RFC 9112 section 3.2) and the `Host` field.
+
+use crate::Span;
+
+use super::chars::is_target_byte;
+
+/// The form of a request target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TargetForm {
+    /// `/path?query`.
+    #[default]
+    Origin,
+    /// `http://authority/path?query`; `authority` replaces the `Host` field.
+    Absolute {
+        /// `host[:port]` of the target.
+        authority: Span,
+    },
+    /// `host:port`, for CONNECT alone.
+    Authority,
+    /// `*`, for OPTIONS alone.
+    Asterisk,
+}
+
+/// What a well-formed target is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Target {
+    pub form: TargetForm,
+    /// Path and query; empty in an absolute target without path, which means `/`.
+    pub path_and_query: Span,
+}
+
+/// Classifies `span` of `bytes`; `None` where the method does not allow the form or a byte is bad.
+pub(super) fn parse(bytes: &[u8], span: Span, method: &[u8]) -> Option<Target> {
+    let target = span.of(bytes);
+    if target.is_empty() || !target.iter().all(|&b| is_target_byte(b)) {
+        return None;
+    }
+    if method == b"CONNECT" {
+        let form = TargetForm::Authority;
+        return is_host(target).then_some(Target { form, path_and_query: Span::default() });
+    }
+    if target[0] == b'/' {
+        return Some(Target { form: TargetForm::Origin, path_and_query: span });
+    }
+    if target == b"*" {
+        let form = TargetForm::Asterisk;
+        return (method == b"OPTIONS").then_some(Target { form, path_and_query: span });
+    }
+    let scheme = if starts_with_ignore_case(target, b"http://") {
+        7
+    } else if starts_with_ignore_case(target, b"https://") {
+        8
+    } else {
+        return None;
+    };
+    let rest = &target[scheme..];
+    let length = rest.iter().position(|&b| b == b'/' || b == b'?').unwrap_or(rest.len());
+    if length == 0 || !is_host(&rest[..length]) || rest.get(length) == Some(&b'?') {
+        return None;
+    }
+    let start = span.start as usize + scheme;
+    Some(Target {
+        form: TargetForm::Absolute { authority: Span::new(start, start + length) },
+        path_and_query: Span::new(start + length, span.end as usize),
+    })
+}
+
+fn starts_with_ignore_case(bytes: &[u8], prefix: &[u8]) -> bool {
+    bytes.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix))
+}
+
+/// Whether `host` is a `Host` field value: empty, or a registered name, IPv4 or bracketed IPv6
+/// address with an optional port (RFC 9110 section 7.2). User information is refused.
+pub(super) fn is_host(host: &[u8]) -> bool {
+    let (name, port) = match host.first() {
+        Some(b'[') => match host.iter().position(|&b| b == b']') {
+            Some(end) => (&host[..=end], &host[end + 1..]),
+            None => return false,
+        },
+        _ => host.split_at(host.iter().position(|&b| b == b':').unwrap_or(host.len())),
+    };
+    let name_fits = match name {
+        [b'[', inner @ .., b']'] => {
+            !inner.is_empty()
+                && inner.iter().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'.'))
+        }
+        _ => name.iter().all(|&b| is_host_byte(b)),
+    };
+    let port_fits = match port {
+        [] => true,
+        [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    name_fits && port_fits && (port.is_empty() || !name.is_empty())
+}
+
+/// `unreserved`, `sub-delims` and percent-encoding of RFC 3986, and `_` is among the first.
+fn is_host_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'-' | b'.'
+                | b'_'
+                | b'~'
+                | b'%'
+                | b'!'
+                | b'$'
+                | b'&'
+                | b'\''
+                | b'('
+                | b')'
+                | b'*'
+                | b'+'
+                | b','
+                | b';'
+                | b'='
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts() {
+        for good in ["", "a", "a.example:80", "127.0.0.1", "[::1]", "[::1]:8080", "a_b"] {
+            assert!(is_host(good.as_bytes()), "{good}");
+        }
+        for bad in ["a/b", "a b", "u@h", "[::1", "[]", "a:b", "a:1:2", ":80", "[::1]x", "a?b"] {
+            assert!(!is_host(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn forms() {
+        let form = |method: &str, target: &str| {
+            parse(target.as_bytes(), Span::new(0, target.len()), method.as_bytes())
+        };
+        assert_eq!(form("GET", "/a?b").unwrap().form, TargetForm::Origin);
+        let absolute = form("GET", "http://h:1/p?q").unwrap();
+        assert_eq!(absolute.form, TargetForm::Absolute { authority: Span::new(7, 10) });
+        assert_eq!(absolute.path_and_query, Span::new(10, 14));
+        assert_eq!(form("OPTIONS", "*").unwrap().form, TargetForm::Asterisk);
+        assert_eq!(form("CONNECT", "h:1").unwrap().form, TargetForm::Authority);
+        for (method, target) in
+            [("GET", "*"), ("GET", "a"), ("GET", "h:1"), ("GET", "/a#b"), ("GET", "ftp://h/")]
+        {
+            assert_eq!(form(method, target), None, "{method} {target}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! FastCGI records: what is written is well formed, what is read survives any split.
+
+use forebay_wire::cgi::Sink;
+use forebay_wire::fastcgi::*;
+
+fn record(kind: u8, id: u16, content: &[u8], padding: u8) -> Vec<u8> {
+    let id = id.to_be_bytes();
+    let length = (content.len() as u16).to_be_bytes();
+    let mut out = vec![1, kind, id[0], id[1], length[0], length[1], padding, 0];
+    out.extend_from_slice(content);
+    out.extend(std::iter::repeat_n(0xee, padding.into()));
+    out
+}
+
+/// Stdout, stderr and the end, from a reply cut into `pieces`.
+fn read(
+    pieces: &[&[u8]],
+) -> Result<(Vec<u8>, Vec<u8>, Option<ProtocolStatus>, bool), FastcgiError> {
+    let mut decoder = Decoder::new(1);
+    let (mut stdout, mut stderr, mut end) = (Vec::new(), Vec::new(), None);
+    let mut buffer = Vec::new();
+    for piece in pieces {
+        buffer.extend_from_slice(piece);
+        loop {
+            let step = decoder.decode(&buffer)?;
+            match &step.event {
+                Some(Event::Stdout(range)) => stdout.extend_from_slice(&buffer[range.clone()]),
+                Some(Event::Stderr(range)) => stderr.extend_from_slice(&buffer[range.clone()]),
+                Some(Event::End { status, .. }) => end = Some(*status),
+                None => {}
+            }
+            buffer.drain(..step.consumed);
+            if step.event.is_none() {
+                break;
+            }
+        }
+    }
+    Ok((stdout, stderr, end, decoder.is_done()))
+}
+
+#[test]
+fn a_reply_is_read_however_it_is_split() {
+    let mut raw = record(6, 1, b"hello ", 2);
+    raw.extend(record(7, 1, b"oops", 0));
+    raw.extend(record(10, 0, b"\x01\x00a", 1));
+    raw.extend(record(6, 1, b"world", 3));
+    raw.extend(record(6, 1, b"", 0));
+    raw.extend(record(3, 1, &[0, 0, 0, 7, 0, 0, 0, 0], 5));
+    let whole = read(&[&raw]).unwrap();
+    assert_eq!(whole.0, b"hello world");
+    assert_eq!(whole.1, b"oops");
+    assert_eq!((whole.2, whole.3), (Some(ProtocolStatus::Complete), true));
+    for size in 1..raw.len() {
+        let pieces: Vec<&[u8]> = raw.chunks(size).collect();
+        assert_eq!(read(&pieces).unwrap(), whole, "pieces of {size}");
+    }
+}
+
+#[test]
+fn broken_replies_are_refused() {
+    assert_eq!(read(&[b"HTTP/1.1 200 OK\r\n"]), Err(FastcgiError::Version(b'H')));
+    assert_eq!(read(&[&record(6, 2, b"x", 0)]), Err(FastcgiError::RequestId(2)));
+    assert_eq!(read(&[&record(1, 1, b"x", 0)]), Err(FastcgiError::Kind(1)));
+    assert_eq!(read(&[&record(3, 1, b"x", 0)]), Err(FastcgiError::EndLength(1)));
+}
+
+#[test]
+fn parameters_of_any_length_make_whole_records() {
+    let long = vec![b'v'; 70_000];
+    let mut out = Vec::new();
+    let mut params = Params::new(&mut out, 1);
+    params.variable(b"SHORT", b"1");
+    params.variable(b"LONG", &long);
+    params.variable(b"EMPTY", b"");
+    params.finish();
+    let mut content = Vec::new();
+    let mut rest = &out[..];
+    let mut lengths = Vec::new();
+    while !rest.is_empty() {
+        assert_eq!((rest[0], rest[1], rest[3]), (1, 4, 1));
+        let length = usize::from(u16::from_be_bytes([rest[4], rest[5]]));
+        lengths.push(length);
+        content.extend_from_slice(&rest[8..8 + length]);
+        rest = &rest[8 + length..];
+    }
+    assert_eq!(lengths.last(), Some(&0));
+    assert_eq!(lengths[0], 65_535);
+    let mut expected = b"\x05\x01SHORT1\x04\x80\x01\x11\x70LONG".to_vec();
+    expected.extend_from_slice(&long);
+    expected.extend_from_slice(b"\x05\x00EMPTY");
+    assert_eq!(content, expected);
+}
+
+#[test]
+fn no_parameters_are_one_empty_record() {
+    let mut out = Vec::new();
+    Params::new(&mut out, 1).finish();
+    assert_eq!(out, record(4, 1, b"", 0));
+}
+
+proptest::proptest! {
+    #[test]
+    fn nothing_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300)) {
+        let _ = read(&[&bytes]);
+        let with_version: Vec<u8> = std::iter::once(1).chain(bytes).collect();
+        let _ = read(&[&with_version]);
+    }
+}
