@@ -11,8 +11,11 @@ mod shape;
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
+use serde_json::Value;
 
 pub use app::{App, Kind, Mode, Speaks, Workers};
 pub(crate) use places::places;
@@ -21,21 +24,54 @@ pub use shape::{At, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
 
 /// The JSON Schema of a configuration file, as indented text.
 pub fn schema() -> String {
-    let mut schema = schemars::schema_for!(File);
+    serde_json::to_string_pretty(&root_schema()).expect("a schema is plain JSON")
+}
+
+fn root_schema() -> Schema {
+    let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(as_toml));
+    let mut schema = settings.into_generator().into_root_schema_for::<File>();
     schema.insert("title".into(), "Forebay configuration".into());
-    serde_json::to_string_pretty(&schema).expect("a schema is plain JSON")
+    schema
+}
+
+/// TOML has no null, and descriptions are not broken where the source is.
+fn as_toml(schema: &mut Schema) {
+    if schema.get("default").is_some_and(Value::is_null) {
+        schema.remove("default");
+    }
+    if let Some(Value::Array(types)) = schema.get_mut("type") {
+        types.retain(|name| name != "null");
+        if let [only] = &types[..] {
+            let only = only.clone();
+            schema.insert("type".into(), only);
+        }
+    }
+    if let Some(Value::Array(forms)) = schema.get_mut("anyOf") {
+        forms.retain(|form| form["type"] != "null");
+        if let [Value::Object(only)] = &forms[..] {
+            let only = only.clone();
+            schema.remove("anyOf");
+            only.into_iter().for_each(|(key, value)| {
+                schema.ensure_object().entry(key).or_insert(value);
+            });
+        }
+    }
+    if let Some(Value::String(text)) = schema.get_mut("description") {
+        *text = text.replace('\n', " ");
+    }
 }
 
 /// A configuration file of Forebay. Paths in it are relative to the file.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["site"]))]
 pub struct File {
     /// What holds for the whole process.
     pub server: Table<Server>,
     /// Where requests are logged. Errors always go to standard error.
     pub log: Table<Log>,
     /// Sites: listeners, the host names they answer for, and what to do with each path.
-    #[schemars(required, length(min = 1))]
+    #[schemars(length(min = 1))]
     pub site: Option<Vec<At<Table<Site>>>>,
     /// Applications that Forebay starts and looks after, by a name of your choice.
     pub app: BTreeMap<String, At<Table<App>>>,
@@ -108,9 +144,9 @@ pub struct Log {
 /// Listeners, the host names they answer for, and what to do with each path.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["listen", "route"]))]
 pub struct Site {
     /// Where it listens: "address:port", ":port" or a bare port for all addresses, "unix:path".
-    #[schemars(required)]
     pub listen: Option<At<OneOrMany<NumberOrText>>>,
     /// Host names it answers for, such as "example.org" or "*.example.org". Default: any.
     pub hosts: Option<At<OneOrMany<String>>>,
@@ -119,6 +155,6 @@ pub struct Site {
     /// The largest request body, or "unlimited". Default: that of [server.limits].
     pub max_body: Option<Size>,
     /// What to do with a request: the first route that matches takes it.
-    #[schemars(required, length(min = 1))]
+    #[schemars(length(min = 1))]
     pub route: Option<Vec<At<Table<Route>>>>,
 }

@@ -12,6 +12,7 @@ pub(crate) fn nearest<'a>(
     let allowed = (length / 3).clamp(1, 3);
     candidates
         .into_iter()
+        .take(MOST_CANDIDATES)
         .filter(|candidate| candidate.len() <= 2 * LONGEST && *candidate != typed)
         .map(|candidate| (distance(typed, candidate), candidate))
         .filter(|&(distance, _)| distance <= allowed)
@@ -28,6 +29,9 @@ pub(crate) fn list<'a>(names: impl IntoIterator<Item = &'a str>, word: &str) -> 
         Some((last, rest)) => format!("{} {word} {last}", rest.join(", ")),
     }
 }
+
+/// More candidates are not looked at, however large the file.
+const MOST_CANDIDATES: usize = 1000;
 
 /// Longer names than this are not compared: the table is quadratic.
 const LONGEST: usize = 64;

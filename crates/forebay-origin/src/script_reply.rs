@@ -23,6 +23,7 @@ pub struct ScriptReply {
     head: ReplyHead,
     output: Vec<u8>,
     stage: Stage,
+    is_unflushed: bool,
     blame: Blame,
 }
 
@@ -44,12 +45,19 @@ impl ScriptReply {
             head: ReplyHead::default(),
             output: Vec::with_capacity(8 * 1024),
             stage: Stage::Head,
+            is_unflushed: false,
             blame,
         }
     }
 
+    /// Whether there is output that the client could already have.
+    pub fn has_output(&self) -> bool {
+        self.stage == Stage::Held || self.stage == Stage::Streaming && self.is_unflushed
+    }
+
     /// Takes output.
     pub async fn feed(&mut self, output: &[u8], reply: &mut Reply) -> Result<(), Fault> {
+        self.is_unflushed = true;
         if self.stage == Stage::Streaming {
             return reply.push(output).await;
         }
@@ -68,7 +76,11 @@ impl ScriptReply {
         if self.stage == Stage::Held {
             self.start(Length::Unknown, reply).await?;
         }
-        if self.stage == Stage::Streaming { reply.flush().await } else { Ok(()) }
+        if self.stage == Stage::Streaming {
+            self.is_unflushed = false;
+            reply.flush().await?;
+        }
+        Ok(())
     }
 
     /// The script has ended.

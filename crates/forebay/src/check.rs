@@ -34,6 +34,7 @@ pub fn run(args: Args) -> ExitCode {
     }
 }
 
+/// `1 site, 3 routes, 0 apps`
 fn summary(plan: &Plan) -> String {
     let count = |number: usize, noun: &str| {
         format!("{number} {noun}{}", if number == 1 { "" } else { "s" })

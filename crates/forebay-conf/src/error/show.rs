@@ -133,8 +133,14 @@ pub(super) fn on_one_line(text: &str, span: &Range<usize>) -> Range<usize> {
     start..start + floor(line, line.len().min(LONGEST_LINE / 2))
 }
 
-/// The text with control characters escaped, so that a message cannot drive a terminal.
+/// The text with control characters escaped, so that a message cannot drive a terminal, and
+/// without its middle where it is overlong.
 pub(super) fn visible(text: &str) -> String {
+    if text.len() > LONGEST_MESSAGE {
+        let head = &text[..floor(text, LONGEST_MESSAGE / 2)];
+        let tail = &text[floor(text, text.len() - LONGEST_MESSAGE / 4)..];
+        return format!("{} ... {}", visible(head), visible(tail));
+    }
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match drives_terminal(c) {
@@ -144,6 +150,9 @@ pub(super) fn visible(text: &str) -> String {
     }
     shown
 }
+
+/// Longer messages are shown in part, in bytes.
+const LONGEST_MESSAGE: usize = 600;
 
 /// The text broken into lines at blanks.
 pub(super) fn fill(text: &str) -> String {

@@ -12,9 +12,9 @@ use super::shape::{At, Size, Time};
 /// An application that Forebay starts and looks after.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["kind"]))]
 pub struct App {
     /// What it is.
-    #[schemars(required)]
     pub kind: Option<At<Kind>>,
     /// The directory: of the scripts (perl-cgi, python-cgi), of the modules (wsgi), else the
     /// working directory. Default: that of this file.
@@ -121,11 +121,11 @@ pub enum Workers {
 /// Started on demand, stopped when idle.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["max"]))]
 pub struct Range {
     /// Kept running. Default: 0.
     pub min: Option<usize>,
     /// Never more than this.
-    #[schemars(required)]
     pub max: Option<usize>,
 }
 

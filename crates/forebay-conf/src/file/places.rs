@@ -1,12 +1,11 @@
 //! Which tables have a key of a given name, read from the JSON Schema.
 
-use schemars::Schema;
 use serde_json::Value;
 
 /// The tables that have the key, as one would write them: `[server]`, `[[site.route]]`,
 /// `files = { ... }`.
 pub(crate) fn places(key: &str) -> Vec<String> {
-    let schema: Schema = schemars::schema_for!(super::File);
+    let schema = super::root_schema();
     let mut walk = Walk { root: schema.as_value(), key, found: Vec::new() };
     walk.table(schema.as_value(), "", "the top of the file");
     walk.found
@@ -49,5 +48,22 @@ impl<'s> Walk<'s> {
     fn refers(&self, schema: &Value) -> Option<&'s Value> {
         let name = schema["$ref"].as_str()?.strip_prefix("#/$defs/")?;
         self.root["$defs"].get(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_tables_of_every_form() {
+        assert_eq!(places("threads"), ["[server]"]);
+        assert_eq!(places("head_size"), ["[server.limits]"]);
+        assert_eq!(places("hosts"), ["[[site]]"]);
+        assert_eq!(places("expires"), ["[[site.route]]"]);
+        assert_eq!(places("queue"), ["[app.NAME]"]);
+        assert_eq!(places("listing"), ["`files = { ... }`"]);
+        assert_eq!(places("site"), ["the top of the file"]);
+        assert!(places("nonsense").is_empty());
     }
 }

@@ -10,6 +10,15 @@ use super::shape::{At, OneOrMany, Size, Table, TextOr, Time};
 /// Which requests it takes, and exactly one of: files, cgi, fastcgi, proxy, app, respond, redirect.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(extend("oneOf" = [
+    { "required": ["files"] },
+    { "required": ["cgi"] },
+    { "required": ["fastcgi"] },
+    { "required": ["proxy"] },
+    { "required": ["app"] },
+    { "required": ["respond"] },
+    { "required": ["redirect"] },
+]))]
 pub struct Route {
     /// A path such as "/favicon.ico", or "/x/*" for all that begins with "/x/".
     pub path: Option<At<OneOrMany<String>>>,
@@ -50,9 +59,9 @@ pub struct Route {
 /// Answers with files.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["root"]))]
 pub struct Files {
     /// The directory.
-    #[schemars(required)]
     pub root: Option<At<String>>,
     /// Names tried in turn where a directory is asked for. Default: ["index.html"].
     pub index: Option<At<OneOrMany<String>>>,
@@ -77,9 +86,9 @@ pub enum Symlinks {
 /// Answers with CGI scripts, a process for each request.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["dir"]))]
 pub struct Cgi {
     /// The directory of the scripts.
-    #[schemars(required)]
     pub dir: Option<At<String>>,
     /// From start to the last byte of the reply. Default: "60s".
     pub timeout: Option<Time>,
@@ -92,12 +101,11 @@ pub struct Cgi {
 /// Passes on to a FastCGI application that listens by itself.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["to", "root"]))]
 pub struct Fastcgi {
     /// Where it listens: "host:port" or "unix:path".
-    #[schemars(required)]
     pub to: Option<At<OneOrMany<String>>>,
     /// The directory of the scripts, as the application sees it.
-    #[schemars(required)]
     pub root: Option<At<String>>,
     /// The script for a path that ends in a slash. Default: "index.php".
     pub index: Option<At<String>>,
@@ -112,9 +120,9 @@ pub struct Fastcgi {
 /// Passes on to HTTP servers.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["to"]))]
 pub struct Proxy {
     /// Where they are: "http://host:port" or "unix:path".
-    #[schemars(required)]
     pub to: Option<At<OneOrMany<String>>>,
     /// What is cut from the front of the path. Default: nothing.
     pub strip_prefix: Option<At<String>>,
@@ -137,9 +145,9 @@ pub struct Respond {
 /// Answers with a redirection.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["to"]))]
 pub struct Redirect {
     /// A URL, or a path that begins with a slash.
-    #[schemars(required)]
     pub to: Option<At<String>>,
     /// 301, 302, 303, 307 or 308. Default: 302.
     pub status: Option<At<u16>>,

@@ -101,6 +101,5 @@ fn typed<'t, T>(
     resolve: fn(&Context<'_>, &At<&'t str>) -> Outcome<T>,
 ) -> Result<T, ConfError> {
     let base = std::path::absolute(".").unwrap_or_else(|_| PathBuf::from("/"));
-    let context = Context { text: "", base: &base };
-    resolve(&context, &At { value: text, span: 0..0 }).map_err(ConfError::elsewhere)
+    resolve(&Context::new("", &base), &At { value: text, span: 0..0 }).map_err(ConfError::elsewhere)
 }

@@ -192,3 +192,72 @@ fn max_memory(typed: &file::App) -> Outcome<Option<u64>> {
         _ => Ok(None),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::File;
+
+    /// The kinds that `available` still refuses are resolved here all the same.
+    fn resolved(text: &str) -> Result<App, String> {
+        let base = tempfile::tempdir().unwrap();
+        std::fs::create_dir(base.path().join("shop")).unwrap();
+        std::fs::write(base.path().join("shop/app.psgi"), "").unwrap();
+        let file: File = toml::from_str(&format!("[app.x]\n{text}")).unwrap();
+        let app = app(&Context::new(text, base.path()), "x", &file.app["x"]);
+        app.map_err(|problem| crate::ConfError::elsewhere(problem).plain())
+    }
+
+    fn refused(text: &str, with: &str) {
+        let error = resolved(text).expect_err(text);
+        assert!(error.contains(with), "{text}\n{error}");
+    }
+
+    #[test]
+    fn a_psgi_app_works_in_the_directory_of_its_file() {
+        let app = resolved("kind = 'psgi'\nfile = 'shop/app.psgi'").unwrap();
+        assert!(app.dir.ends_with("shop"));
+        assert!(matches!(app.kind, AppKind::Psgi { file } if file.ends_with("shop/app.psgi")));
+        refused("kind = 'psgi'", "`file` is missing");
+        refused("kind = 'psgi'\nfile = 'shop'", "is not a file");
+        refused("kind = 'psgi'\nfile = 'shop/ap.psgi'", "did you mean \"app.psgi\"?");
+    }
+
+    #[test]
+    fn a_wsgi_app_has_a_module_and_a_callable() {
+        let app = resolved("kind = 'wsgi'\nmodule = 'my.shop:make'\ndir = 'shop'").unwrap();
+        assert!(matches!(app.kind, AppKind::Wsgi { module, .. } if module == "my.shop:make"));
+        for module in ["shop", "shop:", ":x", "a b:c", "a..b:c", "1a:b"] {
+            refused(&format!("kind = 'wsgi'\nmodule = '{module}'"), "module");
+        }
+    }
+
+    #[test]
+    fn a_command_has_a_program_and_a_protocol() {
+        let app = resolved("kind = 'command'\nrun = ['x', '{socket}']\nspeaks = 'scgi'").unwrap();
+        let run = vec!["x".to_owned(), "{socket}".to_owned()];
+        assert_eq!(app.kind, AppKind::Command { run, speaks: Speaks::Scgi });
+        refused("kind = 'command'\nspeaks = 'http'", "`run` is missing");
+        refused("kind = 'command'\nrun = ['x']", "`speaks` is missing");
+        refused("kind = 'command'\nrun = []\nspeaks = 'http'", "empty");
+        refused("kind = 'command'\nrun = ['']\nspeaks = 'http'", "empty");
+    }
+
+    #[test]
+    fn a_mode_belongs_to_its_kind() {
+        let app = resolved("kind = 'python-cgi'\ndir = 'shop'\nmode = 'fork'").unwrap();
+        assert!(matches!(app.kind, AppKind::PythonCgi { mode: PythonMode::Fork, .. }));
+        let app = resolved("kind = 'perl-cgi'\ndir = 'shop'\nmode = 'perlrun'").unwrap();
+        assert!(matches!(app.kind, AppKind::PerlCgi { mode: PerlMode::PerlRun, .. }));
+        refused("kind = 'perl-cgi'\ndir = 'shop'\nmode = 'fresh'", "python-cgi");
+        refused("kind = 'python-cgi'\ndir = 'shop'\nmode = 'registry'", "perl-cgi");
+        refused("kind = 'php'\nroot = 'shop'\nmode = 'fork'", "`mode` is not for this kind");
+    }
+
+    #[test]
+    fn php_has_a_root() {
+        let app = resolved("kind = 'php'\nroot = 'shop'").unwrap();
+        assert!(matches!(app.kind, AppKind::Php { root } if root == app.dir));
+        refused("kind = 'php'", "`root` is missing");
+    }
+}

@@ -19,6 +19,10 @@ pub(crate) fn listen(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outc
             in_directory(context, &path)?;
             Ok(Listen::Unix(socket(context, &path)?))
         }
+        None if text.starts_with('/') => {
+            Err(Problem::new(&typed.span, format!("cannot listen on \"{text}\""))
+                .help(format!("a Unix socket is written \"unix:{text}\"")))
+        }
         None => Ok(Listen::Tcp(socket_address(&typed.with(text))?)),
     }
 }
@@ -48,7 +52,7 @@ pub(super) fn socket_address(typed: &At<&str>) -> Outcome<SocketAddr> {
             .label("not an IP address")
             .help(format!("listeners have addresses, not names: \"{address}:{number}\"")));
     }
-    Err(problem.help("write \"127.0.0.1:8080\", \":8080\" for all addresses, or \"unix:path\""))
+    Err(problem.help("write \"127.0.0.1:8080\", or \":8080\" for all addresses"))
 }
 
 /// Where an application listens: `host:port` or `unix:path`.

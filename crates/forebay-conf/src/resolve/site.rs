@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::route::route;
 use super::value::{size_or_unlimited, text};
-use super::{Context, Outcome, keep, peer};
+use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
 use crate::error::Problem;
 use crate::file::{self, At, File, Table};
 use crate::plan::{HostPattern, Listen, Route, Site};
@@ -22,6 +22,9 @@ pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Probl
     let mut taken = HashMap::new();
     let mut sites = Vec::new();
     for site_typed in typed {
+        if problems.len() >= MOST_PROBLEMS {
+            break;
+        }
         let found = problems.len();
         let routes = routes(context, file, site_typed, problems);
         let site = site(context, site_typed, routes, &mut taken);
@@ -93,9 +96,13 @@ fn routes(
     let site_max_body = keep(size_or_unlimited(&site.max_body), problems).flatten();
     let mut routes: Vec<(Route, &Range<usize>)> = Vec::new();
     for at in typed {
+        if problems.len() >= MOST_PROBLEMS {
+            break;
+        }
         let Some(mut route) = keep(route(context, file, at), problems) else { continue };
         route.max_body = route.max_body.or(site_max_body);
-        if let Some((first, span)) = routes.iter().find(|(r, _)| r.matcher.covers(&route.matcher)) {
+        let mut compared = routes.iter().take(MOST_COMPARED);
+        if let Some((first, span)) = compared.find(|(r, _)| r.matcher.covers(&route.matcher)) {
             problems.push(
                 Problem::new(&at.span, "no request reaches this route")
                     .label("never reached")
@@ -112,6 +119,10 @@ fn routes(
     }
     routes.into_iter().map(|(route, _)| route).collect()
 }
+
+/// Each route is compared with this many from the top of its site, so that the time a file takes
+/// does not grow with its square.
+const MOST_COMPARED: usize = 1000;
 
 /// Notes that a host is answered for on some listeners, unless it already is.
 fn claim(
