@@ -106,9 +106,11 @@ impl Matcher {
     /// comes later, is never reached). May say no where the answer is yes.
     pub fn covers(&self, other: &Self) -> bool {
         let methods = self.methods.is_empty()
-            || (!other.methods.is_empty() && other.methods.iter().all(|m| self.takes_method(m.as_bytes())));
+            || (!other.methods.is_empty()
+                && other.methods.iter().all(|m| self.takes_method(m.as_bytes())));
         let suffixes = self.suffixes.is_empty()
-            || (!other.suffixes.is_empty() && other.suffixes.iter().all(|s| self.takes_suffix(s.as_bytes())));
+            || (!other.suffixes.is_empty()
+                && other.suffixes.iter().all(|s| self.takes_suffix(s.as_bytes())));
         let paths = self.paths.is_empty()
             || self.paths.iter().any(|p| *p == PathPattern::Prefix("/".into()))
             || (!other.paths.is_empty()
