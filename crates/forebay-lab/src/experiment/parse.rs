@@ -168,8 +168,8 @@ impl Reader<'_> {
                 return Err(self.at(template.span(), message, help));
             }
             if !self.dir.join(path).is_file() {
-                let message = format!("no such file: {}", self.dir.join(path).display());
-                return Err(self.at(template.span(), message, "create it or correct the name"));
+                let help = "create it beside the experiment file or correct the name";
+                return Err(self.at(template.span(), "no such file", help));
             }
             names.push(name);
         }

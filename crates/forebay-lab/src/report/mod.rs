@@ -19,13 +19,13 @@ const COLUMNS: [&str; 11] = [
     "Configuration",
     "Requests/s",
     "SD",
-    "SD %",
+    "SD\u{a0}%",
     "p50",
     "p99",
     "CPU µs/request",
     "Memory growth",
     "Failed",
-    "Ratio to baseline [95 %]",
+    "Ratio to baseline [95\u{a0}%]",
     "Notes",
 ];
 

@@ -1,10 +1,10 @@
 //! Latency by percentile: of all trials of a configuration together.
 
-use super::{Area, EndLabel, Scale, Svg, WIDTH, colours, end_labels, short, value_axis};
+use super::{Area, EndLabel, Scale, Svg, WIDTH, colours, end_labels, value_axis};
 use crate::Row;
 use crate::report::number;
 
-const AREA: Area = Area { left: 78.0, right: WIDTH - 236.0, top: 10.0, bottom: 320.0 };
+const AREA: Area = Area { left: 78.0, right: WIDTH - 244.0, top: 10.0, bottom: 320.0 };
 const PERCENTILES: [f64; 6] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
 /// A range wider than this is drawn on a logarithmic axis.
 const LINEAR_RANGE: f64 = 8.0;
@@ -37,8 +37,12 @@ pub fn latency(rows: &[Row]) -> Option<String> {
             let tooltip = format!("{}: p{percent} {}", row.name, number::time(*us));
             svg.dot("point", *at, 3.5, colour, &tooltip);
         }
-        let name = format!("{}  {}", short(&row.name), number::time(last.1));
-        labels.push(EndLabel { y: scale.at(last.1), name, colour: colour.clone() });
+        labels.push(EndLabel {
+            y: scale.at(last.1),
+            name: &row.name,
+            figure: number::time(last.1),
+            colour: colour.clone(),
+        });
     }
     end_labels(&mut svg, AREA, labels);
     Some(svg.finish())

@@ -1,10 +1,10 @@
 //! Resident memory over time: a line per trial.
 
-use super::{Area, EndLabel, Scale, Svg, WIDTH, colours, end_labels, short, value_axis};
+use super::{Area, EndLabel, Scale, Svg, WIDTH, colours, end_labels, value_axis};
 use crate::report::number;
 use crate::{Experiment, Measured, Row, summary};
 
-const AREA: Area = Area { left: 78.0, right: WIDTH - 236.0, top: 10.0, bottom: 280.0 };
+const AREA: Area = Area { left: 78.0, right: WIDTH - 244.0, top: 10.0, bottom: 280.0 };
 /// If trials differ more than this in length they are drawn equally long.
 const COMPARABLE: f64 = 4.0;
 
@@ -56,8 +56,12 @@ pub fn memory(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
             continue;
         }
         let end = ends.iter().sum::<f64>() / ends.len() as f64;
-        let name = format!("{}  {}", short(&row.name), number::size(end));
-        labels.push(EndLabel { y: scale.at(end / 1e6), name, colour: colour.clone() });
+        labels.push(EndLabel {
+            y: scale.at(end / 1e6),
+            name: &row.name,
+            figure: number::size(end),
+            colour: colour.clone(),
+        });
     }
     end_labels(&mut svg, AREA, labels);
     Some(Chart { svg: svg.finish(), axis: across.name() })

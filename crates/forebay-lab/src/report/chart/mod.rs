@@ -16,8 +16,10 @@ use svg::Svg;
 
 /// Width of every chart in its own units; the page scales it.
 const WIDTH: f64 = 880.0;
-/// Names longer than this are cut on a chart (the table has them whole).
-const LONGEST_NAME: usize = 30;
+/// What fits beside an axis; longer names are cut on a chart (the table has them whole).
+const LONGEST_NAME: usize = 28;
+/// What fits with a figure at the end of a line.
+const LONGEST_END: usize = 18;
 
 /// The area between the axes.
 #[derive(Clone, Copy)]
@@ -45,11 +47,11 @@ fn colours<'a>(baselines: impl Iterator<Item = &'a bool>) -> Vec<String> {
         .collect()
 }
 
-fn short(name: &str) -> String {
-    if name.chars().count() <= LONGEST_NAME {
+fn short(name: &str, longest: usize) -> String {
+    if name.chars().count() <= longest {
         return name.to_owned();
     }
-    let kept: String = name.chars().take(LONGEST_NAME - 1).collect();
+    let kept: String = name.chars().take(longest - 1).collect();
     format!("{}…", kept.trim_end())
 }
 
@@ -62,15 +64,16 @@ fn value_axis(svg: &mut Svg, area: Area, scale: &Scale, label: impl Fn(f64) -> S
     }
 }
 
-/// A series' name at its end.
-struct EndLabel {
+/// A series' name and last figure at its end.
+struct EndLabel<'a> {
     y: f64,
-    name: String,
+    name: &'a str,
+    figure: String,
     colour: String,
 }
 
 /// Writes names beside the ends of their lines, moved apart where they would overlap.
-fn end_labels(svg: &mut Svg, area: Area, mut labels: Vec<EndLabel>) {
+fn end_labels(svg: &mut Svg, area: Area, mut labels: Vec<EndLabel<'_>>) {
     const LINE: f64 = 17.0;
     labels.sort_by(|left, right| left.y.total_cmp(&right.y));
     let mut lowest = f64::NEG_INFINITY;
@@ -84,6 +87,7 @@ fn end_labels(svg: &mut Svg, area: Area, mut labels: Vec<EndLabel>) {
         highest = label.y - LINE;
     }
     for label in &labels {
-        svg.coloured_text("name", (area.right + 14.0, label.y + 4.0), &label.name, &label.colour);
+        let text = format!("{}  {}", short(label.name, LONGEST_END), label.figure);
+        svg.coloured_text("name", (area.right + 14.0, label.y + 4.0), &text, &label.colour);
     }
 }

@@ -2,19 +2,22 @@
 
 use forebay_stat::{Summary, t_quantile};
 
-use super::{Scale, Svg, WIDTH, colours, short};
+use super::{LONGEST_NAME, Scale, Svg, WIDTH, colours, short};
 use crate::report::number;
 use crate::{Experiment, Row, summary};
 
 const LEFT: f64 = 232.0;
-const RIGHT: f64 = WIDTH - 118.0;
+const RIGHT: f64 = WIDTH - 92.0;
 const TOP: f64 = 8.0;
 const ROW: f64 = 46.0;
 
 /// The chart; none where no trial counts.
 pub fn rate(experiment: &Experiment, rows: &[Row]) -> Option<String> {
-    let highest = rows.iter().filter_map(|row| row.rate.as_ref()).map(|rate| rate.max);
-    let highest = highest.reduce(f64::max)?;
+    let rates = || rows.iter().filter_map(|row| row.rate.as_ref());
+    let highest = rates().map(|rate| rate.max).reduce(f64::max)?;
+    // Few rounds make wide intervals, which may be cut but must not rule the axis.
+    let widest = rates().map(|rate| rate.mean + half_interval(rate)).fold(highest, f64::max);
+    let highest = widest.min(highest * 1.2);
     let bottom = TOP + ROW * rows.len() as f64;
     let scale = Scale::linear(highest, 5, LEFT, RIGHT);
     let mut svg = Svg::new(bottom + 30.0, "Requests per second of every trial");
@@ -26,7 +29,7 @@ pub fn rate(experiment: &Experiment, rows: &[Row]) -> Option<String> {
     let colours = colours(rows.iter().map(|row| &row.baseline));
     for (index, (row, colour)) in rows.iter().zip(&colours).enumerate() {
         let middle = TOP + ROW * (index as f64 + 0.5);
-        svg.text("series end", (LEFT - 14.0, middle + 4.5), &short(&row.name));
+        svg.text("series end", (LEFT - 14.0, middle + 4.5), &short(&row.name, LONGEST_NAME));
         let trials: Vec<(u32, f64)> = summary::counted(&experiment.results[index].trials)
             .map(|(trial, measured)| (trial.slot.round, measured.outcome.rate_per_s()))
             .collect();
@@ -49,9 +52,9 @@ fn draw(
     let mean = scale.at(rate.mean);
     svg.bar("bar", (LEFT, middle - 12.0), (mean - LEFT, 24.0), colour);
     if rate.n > 1 {
-        let half = t_quantile(0.975, rate.n as u32 - 1) * rate.sd / (rate.n as f64).sqrt();
+        let half = half_interval(rate);
         let (low, high) = (scale.at((rate.mean - half).max(0.0)), scale.at(rate.mean + half));
-        svg.coloured_line("interval", (low, middle), (high, middle), colour);
+        svg.coloured_line("interval", (low, middle), (high.min(RIGHT), middle), colour);
     }
     svg.coloured_line("mean", (mean, middle - 12.0), (mean, middle + 12.0), colour);
     // A fixed spread across the bar, in the order of the rounds, keeps equal rates apart.
@@ -61,8 +64,15 @@ fn draw(
         let tooltip = format!("round {round}: {} requests/s", number::rate(*value));
         svg.dot("trial", (scale.at(*value), y), 3.2, colour, &tooltip);
     }
-    let end = scale.at(rate.max).max(mean) + 10.0;
-    svg.text("value", (end, middle + 4.5), &number::rate(rate.mean));
+    svg.text("value end", (WIDTH - 8.0, middle + 4.5), &number::rate(rate.mean));
+}
+
+/// Half of the 95 % interval of the mean: Student's t over the trials.
+fn half_interval(rate: &Summary) -> f64 {
+    match rate.n {
+        0 | 1 => 0.0,
+        n => t_quantile(0.975, n as u32 - 1) * rate.sd / (n as f64).sqrt(),
+    }
 }
 
 fn why_none(row: &Row) -> &'static str {
