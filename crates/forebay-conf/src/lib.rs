@@ -1,2 +1,87 @@
 //! What was typed in a configuration file, resolved into a plan that is valid by construction.
+//!
+//! [`load`] reads a file into a [`Plan`]; a [`ConfError`] says what is wrong, where, and what to
+//! do next. Three steps, a module each: `file` (what was typed), `resolve` (defaults, paths,
+//! names), `plan` (what the rest of Forebay works with). Nothing is started, bound or looked up
+//! on the network here.
 #![forbid(unsafe_code)]
+
+mod available;
+mod duration;
+mod error;
+mod explain;
+mod file;
+mod plan;
+mod resolve;
+mod size;
+mod suggest;
+
+use std::io::Read;
+use std::path::Path;
+
+pub use duration::{LONGEST, parse_duration};
+pub use error::ConfError;
+pub use file::schema;
+pub use plan::*;
+pub use size::parse_size;
+
+use error::Problem;
+
+/// Reads a configuration file. Paths in it are relative to the file.
+pub fn load(path: &Path) -> Result<Plan, ConfError> {
+    let name = path.display().to_string();
+    let refuse = |error: std::io::Error| {
+        let problem = Problem::nowhere(format!("cannot read {name}: {}", reason(&error)));
+        ConfError::elsewhere(problem.help("give the path of a configuration file in TOML"))
+    };
+    let file = std::fs::File::open(path).map_err(refuse)?;
+    let mut bytes = Vec::new();
+    file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(refuse)?;
+    if bytes.len() as u64 > LARGEST_FILE {
+        let problem = Problem::nowhere(format!("{name} is larger than 4 MiB"));
+        return Err(ConfError::elsewhere(problem.help("is this a configuration file?")));
+    }
+    let text = match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => return Err(not_utf8(&name, &error)),
+    };
+    let absolute = std::path::absolute(path).map_err(refuse)?;
+    parse(&text, &name, absolute.parent().unwrap_or(Path::new("/")))
+}
+
+/// Reads a configuration from a text. `name` is what errors call it, `base` what paths in it are
+/// relative to.
+pub fn parse(text: &str, name: &str, base: &Path) -> Result<Plan, ConfError> {
+    let fail = |problems| ConfError::in_text(text, name, problems);
+    let table =
+        toml::de::DeTable::parse(text).map_err(|e| fail(vec![explain::explain(&e, text)]))?;
+    let missing = available::missing(table.get_ref());
+    if !missing.is_empty() {
+        return Err(fail(missing));
+    }
+    let file = serde::Deserialize::deserialize(toml::Deserializer::from(table))
+        .map_err(|e| fail(vec![explain::explain(&e, text)]))?;
+    resolve::resolve(&file, text, base).map_err(fail)
+}
+
+/// Larger files are refused before they are parsed.
+const LARGEST_FILE: u64 = 4 * 1024 * 1024;
+
+/// What the system says, without the number it adds.
+fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((reason, _)) => reason.to_owned(),
+        None => text,
+    }
+}
+
+fn not_utf8(name: &str, error: &std::string::FromUtf8Error) -> ConfError {
+    let at = error.utf8_error().valid_up_to();
+    let text = String::from_utf8_lossy(error.as_bytes());
+    let span = at..at + char::REPLACEMENT_CHARACTER.len_utf8();
+    let problem = Problem::new(&span, "this is not text in UTF-8")
+        .label("not UTF-8 from here")
+        .help("save the file as UTF-8; other encodings are not TOML");
+    ConfError::in_text(&text, name, vec![problem])
+}

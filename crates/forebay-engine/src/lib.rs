@@ -1,1 +1,34 @@
 //! Threads, listeners, conversations, timers and limits of the gateway.
+//!
+//! The engine takes connections, reads requests from them, finds the route and hands an
+//! [`Exchange`] to the [`Origin`] of that route. It does not know what a CGI script or a FastCGI
+//! record is: origins live in `forebay-origin`. Each thread runs its own event loop and shares
+//! nothing with its siblings but counters.
+#![deny(unsafe_code)]
+
+mod body;
+mod clock;
+mod conversation;
+mod deadline;
+mod exchange;
+mod fault;
+mod listen;
+mod log;
+mod pool;
+mod reply;
+mod route;
+mod server;
+mod socket;
+mod thread;
+
+pub use body::Body;
+pub use exchange::{Exchange, Origin, Request, Serving};
+pub use fault::{Fault, Retry, Side};
+pub use listen::ListenError;
+pub use log::ErrorLog;
+pub use pool::{Idle, Pool};
+pub use reply::{Length, Reply, Rules};
+pub use route::{Route, Site, Table};
+pub use server::{Server, StartError, Tables};
+pub use socket::Socket;
+pub use thread::{Settings, Thread};

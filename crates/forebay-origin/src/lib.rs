@@ -1,2 +1,21 @@
 //! What answers a request: files, CGI, FastCGI, HTTP backends and applications.
+//!
+//! An origin is given an [`Exchange`](forebay_engine::Exchange) and brings its reply to an end.
+//! [`Origins::new`] turns a plan into what the engine's threads are made of. Processes of
+//! applications belong to `forebay-workers`; an origin only borrows a worker.
 #![forbid(unsafe_code)]
+
+mod app;
+mod build;
+mod cgi;
+mod connect;
+mod fastcgi;
+mod fields;
+mod files;
+mod proxy;
+mod respond;
+mod script;
+mod script_reply;
+mod spool;
+
+pub use build::{BuildError, Origins};

@@ -1,0 +1,32 @@
+# Every target works on a fresh clone on a machine with Rust, make and a C linker.
+
+.POSIX:
+.PHONY: help demo test check tools
+
+help:
+	@echo 'make demo    build Forebay, compare five ways of serving one Perl script, write the report'
+	@echo 'make test    install the servers that the tests talk to, where possible, and run the tests'
+	@echo 'make check   formatting, lints, documentation, licences: what a change must pass'
+	@echo 'make tools   install what "make check" needs'
+
+demo:
+	cargo build --release --package forebay
+	"$${CARGO_TARGET_DIR:-target}"/release/forebay compare \
+		examples/cgi-or-persistent/compare.toml --out forebay-report
+	@echo "The report is in $$PWD/forebay-report"
+
+test:
+	@scripts/test
+
+check:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --locked
+	PATH="$$PWD/target/tools/bin:$$PATH"; export PATH; \
+	if ! command -v cargo-deny >/dev/null; then \
+		echo 'cargo-deny is missing: "make tools" installs it' >&2; exit 1; \
+	fi; \
+	cargo deny --locked check licenses bans sources
+
+tools:
+	@scripts/install-tools

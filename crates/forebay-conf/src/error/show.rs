@@ -1,0 +1,215 @@
+//! How a problem is shown: the excerpt of the file around it, and texts that suit a terminal.
+
+use std::fmt;
+use std::ops::Range;
+
+use miette::{
+    Diagnostic, LabeledSpan, MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents,
+};
+
+use super::Details;
+
+/// A problem with the text it is in, as miette wants it.
+#[derive(Debug)]
+pub(super) struct Shown<'a> {
+    pub details: &'a Details,
+    pub source: Option<&'a Source>,
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.details.message)
+    }
+}
+
+impl std::error::Error for Shown<'_> {}
+
+impl Diagnostic for Shown<'_> {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.details.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.source.map(|source| source as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        self.source?;
+        let Details { span, label, also, .. } = self.details;
+        let first = LabeledSpan::new_primary_with_span(Some(label.clone()), span.clone());
+        let second = also
+            .as_ref()
+            .map(|(span, label)| LabeledSpan::new_with_span(Some(label.clone()), span.clone()));
+        Some(Box::new(std::iter::once(first).chain(second)))
+    }
+}
+
+/// The text of a file, of which overlong lines are shown in part.
+#[derive(Debug)]
+pub(super) struct Source {
+    name: String,
+    text: String,
+}
+
+impl Source {
+    pub fn new(text: &str, name: &str) -> Self {
+        Self { name: visible(name), text: blank(text) }
+    }
+
+    /// The lines that hold the span and those around it: where they begin and end.
+    fn lines(&self, span: &SourceSpan, before: usize, after: usize) -> Range<usize> {
+        let bytes = self.text.as_bytes();
+        let mut start = line_start(bytes, span.offset());
+        for _ in 0..before {
+            start = line_start(bytes, start.saturating_sub(1));
+        }
+        let mut end = line_end(bytes, span.offset() + span.len());
+        for _ in 0..after {
+            end = line_end(bytes, (end + 1).min(bytes.len()));
+        }
+        start..end
+    }
+
+    /// The part of one overlong line around the span.
+    fn window(&self, span: &SourceSpan, context: bool) -> Result<Range<usize>, MietteError> {
+        let line = self.lines(span, 0, 0);
+        let around = if context { LONGEST_LINE / 4 } else { 0 };
+        let start = floor(&self.text, span.offset().saturating_sub(around)).max(line.start);
+        let end = floor(&self.text, (span.offset() + span.len() + around).min(line.end));
+        match self.text[start..end].contains('\n') {
+            true => Err(MietteError::OutOfBounds),
+            false => Ok(start..end),
+        }
+    }
+}
+
+impl SourceCode for Source {
+    fn read_span<'a>(
+        &'a self,
+        span: &SourceSpan,
+        before: usize,
+        after: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        if span.offset() + span.len() > self.text.len() {
+            return Err(MietteError::OutOfBounds);
+        }
+        let lines = self.lines(span, before, after);
+        if self.text[lines].split('\n').all(|line| line.len() <= LONGEST_LINE) {
+            let contents = self.text.read_span(span, before, after)?;
+            return Ok(Box::new(MietteSpanContents::new_named(
+                self.name.clone(),
+                contents.data(),
+                *contents.span(),
+                contents.line(),
+                contents.column(),
+                contents.line_count(),
+            )));
+        }
+        let shown = self.window(span, before > 0)?;
+        let above = &self.text[..shown.start];
+        let start = line_start(self.text.as_bytes(), shown.start);
+        Ok(Box::new(MietteSpanContents::new_named(
+            self.name.clone(),
+            &self.text.as_bytes()[shown.clone()],
+            shown.clone().into(),
+            above.matches('\n').count(),
+            above[start..].chars().count(),
+            1,
+        )))
+    }
+}
+
+/// Longer lines are shown in part, in bytes.
+const LONGEST_LINE: usize = 240;
+
+/// The first line of the span that is not blank, at character boundaries and not overlong, so that
+/// a caret is drawn and not a frame around a whole table.
+pub(super) fn on_one_line(text: &str, span: &Range<usize>) -> Range<usize> {
+    let mut start = floor(text, span.start);
+    let end = floor(text, span.end.max(start));
+    let within = &text[start..end];
+    start += within.len() - within.trim_start().len();
+    let line = text[start..end].lines().next().unwrap_or("").trim_end();
+    start..start + floor(line, line.len().min(LONGEST_LINE / 2))
+}
+
+/// The text with control characters escaped, so that a message cannot drive a terminal, and
+/// without its middle where it is overlong.
+pub(super) fn visible(text: &str) -> String {
+    if text.len() > LONGEST_MESSAGE {
+        let head = &text[..floor(text, LONGEST_MESSAGE / 2)];
+        let tail = &text[floor(text, text.len() - LONGEST_MESSAGE / 4)..];
+        return format!("{} ... {}", visible(head), visible(tail));
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match drives_terminal(c) {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// Longer messages are shown in part, in bytes.
+const LONGEST_MESSAGE: usize = 600;
+
+/// The text broken into lines at blanks.
+pub(super) fn fill(text: &str) -> String {
+    let mut lines = String::with_capacity(text.len());
+    let mut width = 0;
+    for word in text.split(' ') {
+        let needs = word.chars().count() + 1;
+        if width > 0 && width + needs > WIDTH {
+            lines.push('\n');
+            width = 0;
+        } else if width > 0 {
+            lines.push(' ');
+        }
+        lines.push_str(word);
+        width += needs;
+    }
+    lines
+}
+
+/// Characters of a line of help.
+const WIDTH: usize = 90;
+
+/// The text with control characters in `?` of the same length, so that spans still fit.
+fn blank(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => shown.push(c),
+            '\r' => shown.push(' '),
+            c if drives_terminal(c) => shown.extend(std::iter::repeat_n('?', c.len_utf8())),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// Control characters, and those that change the direction of writing.
+fn drives_terminal(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn line_start(bytes: &[u8], offset: usize) -> usize {
+    let before = &bytes[..offset.min(bytes.len())];
+    before.iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1)
+}
+
+fn line_end(bytes: &[u8], offset: usize) -> usize {
+    let offset = offset.min(bytes.len());
+    let after = &bytes[offset..];
+    after.iter().position(|&byte| byte == b'\n').map_or(bytes.len(), |newline| offset + newline)
+}
+
+/// The nearest character boundary at or before the offset.
+fn floor(text: &str, offset: usize) -> usize {
+    let mut offset = offset.min(text.len());
+    while !text.is_char_boundary(offset) {
+        offset -= 1;
+    }
+    offset
+}

@@ -1,0 +1,118 @@
+//! What the TOML reader says, put into words that help the person who typed the file.
+
+use std::ops::Range;
+
+use crate::error::Problem;
+use crate::file::places;
+use crate::suggest;
+
+/// The problem behind an error of the TOML reader.
+pub(crate) fn explain(error: &toml::de::Error, text: &str) -> Problem {
+    let span = error.span().unwrap_or(0..0);
+    let message = error.message();
+    unknown_key(message, &span)
+        .or_else(|| unknown_value(message, &span))
+        .or_else(|| wrong_type(message, &span))
+        .unwrap_or_else(|| syntax(message, &span, text))
+}
+
+fn unknown_key(message: &str, span: &Range<usize>) -> Option<Problem> {
+    let (typed, expected) = unknown(message, "unknown field `")?;
+    let problem = Problem::new(span, format!("unknown key `{typed}`"));
+    let names = || expected.iter().copied();
+    let keys = format!("the keys of this table are {}", suggest::list(names(), "and"));
+    if let Some(meant) = suggest::nearest(typed, names()) {
+        return Some(problem.label(format!("did you mean `{meant}`?")).help(keys));
+    }
+    let problem = problem.label("no such key in this table");
+    let places = places(typed);
+    if places.is_empty() || places.len() > 3 {
+        return Some(problem.help(keys));
+    }
+    Some(problem.help(format!("`{typed}` is a key of {}; {keys}", places.join(" or "))))
+}
+
+fn unknown_value(message: &str, span: &Range<usize>) -> Option<Problem> {
+    let (typed, expected) = unknown(message, "unknown variant `")?;
+    let names = || expected.iter().copied();
+    let problem = Problem::new(span, format!("unknown value \"{typed}\""));
+    let problem =
+        problem.help(format!("write {}", suggest::list(names(), "or").replace('`', "\"")));
+    Some(match suggest::nearest(typed, names()) {
+        Some(meant) => problem.label(format!("did you mean \"{meant}\"?")),
+        None => problem.label("not one of the values of this key"),
+    })
+}
+
+/// What was typed and what is known, of serde's "unknown field `x`, expected one of `a`, `b`".
+fn unknown<'m>(message: &'m str, beginning: &str) -> Option<(&'m str, Vec<&'m str>)> {
+    let (typed, expected) = message.strip_prefix(beginning)?.rsplit_once("`, expected ")?;
+    Some((typed, expected.split('`').skip(1).step_by(2).collect()))
+}
+
+fn wrong_type(message: &str, span: &Range<usize>) -> Option<Problem> {
+    if message == "wanted string or table" {
+        let problem = Problem::new(span, "expected a string").label("wrong type");
+        return Some(problem.help(HELP_STRING));
+    }
+    let rest = message.strip_prefix("invalid type: ");
+    let rest = rest.or_else(|| message.strip_prefix("invalid value: "))?;
+    let (found, expected) = rest.rsplit_once(", expected ")?;
+    let (expected, help) = match expected {
+        "usize" | "u64" => ("a whole number, 0 or more", "write it in digits, without quotes"),
+        "u16" => ("a whole number from 0 to 65535", "write it in digits, without quotes"),
+        "a sequence" if found == "map" => (
+            "a list of tables",
+            "double the brackets: [[site]] begins a site, [[site.route]] a route of it",
+        ),
+        "a sequence" => ("a list", "put it in brackets, even if it is one: [\"...\"]"),
+        "a map" | "a table" => ("a table", "write keys with their values: { key = \"value\" }"),
+        "a boolean" => ("true or false", "write it without quotes"),
+        "a string" => ("a string", HELP_STRING),
+        other => (other, ""),
+    };
+    let found = match found {
+        "map" => "a table",
+        "sequence" => "a list",
+        other => other,
+    };
+    let help = if help.is_empty() { format!("write {expected}") } else { help.to_owned() };
+    let problem = Problem::new(span, format!("expected {expected}, found {found}"));
+    Some(problem.label("wrong type").help(help))
+}
+
+const HELP_STRING: &str = "write a text in quotes";
+
+/// Not TOML at all.
+fn syntax(message: &str, span: &Range<usize>, text: &str) -> Problem {
+    if message == "duplicate key" {
+        return Problem::new(span, "this is given twice")
+            .label("a second time")
+            .help("a key or a [table] may be given once in the same place: join the two");
+    }
+    let problem = Problem::new(span, format!("not valid TOML: {message}"));
+    if message.contains("recursion") {
+        return problem.help("no key of a configuration is nested as deep as this");
+    }
+    if let Some(bare) = bare_value(text, span.start) {
+        return problem.help(format!("a text goes in quotes: {bare}"));
+    }
+    if message.contains("unclosed") || message.contains("string, expected `") {
+        return problem.help("a quote or bracket is opened before this and not closed");
+    }
+    problem.help("a line is [table], [[list of tables]] or key = value; # begins a comment")
+}
+
+/// `key = "value"` for a line of which the value is a text without quotes.
+fn bare_value(text: &str, offset: usize) -> Option<String> {
+    let offset = offset.min(text.len());
+    let bytes = text.as_bytes();
+    let start = bytes[..offset].iter().rposition(|&b| b == b'\n').map_or(0, |newline| newline + 1);
+    let line = text.get(start..)?.lines().next()?;
+    let (key, value) = line.split_once('=')?;
+    let (key, value) = (key.trim(), value.split('#').next()?.trim());
+    let word = |c: char| c.is_alphanumeric() || "_.:/*-".contains(c);
+    let plain = !value.is_empty() && value.len() < 80 && value.chars().all(word);
+    let named = !key.is_empty() && key.len() < 40 && key.chars().all(word);
+    (plain && named).then(|| format!("{key} = \"{value}\""))
+}

@@ -1,0 +1,160 @@
+//! The configuration as typed: one type per table, one field per key, nothing resolved.
+//!
+//! The doc comments of fields are the descriptions of the JSON Schema, so they speak to the
+//! person who writes the file. Values keep the place they were typed at ([`At`]). What is not a
+//! string, a number or a boolean by itself is looked at in `resolve`.
+
+mod app;
+mod places;
+mod route;
+mod shape;
+
+use std::collections::BTreeMap;
+
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema};
+use serde::Deserialize;
+use serde_json::Value;
+
+pub use app::{App, Kind, Mode, Speaks, Workers};
+pub(crate) use places::places;
+pub use route::{Cgi, Fastcgi, Files, Proxy, Redirect, Respond, Route, Symlinks};
+pub use shape::{At, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
+
+/// The JSON Schema of a configuration file, as indented text.
+pub fn schema() -> String {
+    serde_json::to_string_pretty(&root_schema()).expect("a schema is plain JSON")
+}
+
+fn root_schema() -> Schema {
+    let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(as_toml));
+    let mut schema = settings.into_generator().into_root_schema_for::<File>();
+    schema.insert("title".into(), "Forebay configuration".into());
+    schema
+}
+
+/// TOML has no null, and descriptions are not broken where the source is.
+fn as_toml(schema: &mut Schema) {
+    if schema.get("default").is_some_and(Value::is_null) {
+        schema.remove("default");
+    }
+    if let Some(Value::Array(types)) = schema.get_mut("type") {
+        types.retain(|name| name != "null");
+        if let [only] = &types[..] {
+            let only = only.clone();
+            schema.insert("type".into(), only);
+        }
+    }
+    if let Some(Value::Array(forms)) = schema.get_mut("anyOf") {
+        forms.retain(|form| form["type"] != "null");
+        if let [Value::Object(only)] = &forms[..] {
+            let only = only.clone();
+            schema.remove("anyOf");
+            only.into_iter().for_each(|(key, value)| {
+                schema.ensure_object().entry(key).or_insert(value);
+            });
+        }
+    }
+    if let Some(Value::String(text)) = schema.get_mut("description") {
+        *text = text.replace('\n', " ");
+    }
+}
+
+/// A configuration file of Forebay. Paths in it are relative to the file.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["site"]))]
+pub struct File {
+    /// What holds for the whole process.
+    pub server: Table<Server>,
+    /// Where requests are logged. Errors always go to standard error.
+    pub log: Table<Log>,
+    /// Sites: listeners, the host names they answer for, and what to do with each path.
+    #[schemars(length(min = 1))]
+    pub site: Option<Vec<At<Table<Site>>>>,
+    /// Applications that Forebay starts and looks after, by a name of your choice.
+    pub app: BTreeMap<String, At<Table<App>>>,
+}
+
+/// What holds for the whole process.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    /// Threads that serve requests. Default: one per core.
+    pub threads: Option<At<usize>>,
+    /// Address and port of /status, /metrics and /healthz. Default: they are not served.
+    pub admin: Option<At<NumberOrText>>,
+    /// How long requests in flight may take to finish after a signal to stop. Default: "30s".
+    pub grace: Option<Time>,
+    /// How long each step of a request may take.
+    pub timeouts: Table<Timeouts>,
+    /// How large and how many.
+    pub limits: Table<Limits>,
+}
+
+/// How long each step of a request may take.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Timeouts {
+    /// From the first byte of a request head to its last. Default: "60s".
+    pub head: Option<Time>,
+    /// Between two reads of a request body. Default: "60s".
+    pub body_idle: Option<Time>,
+    /// Between two reads of a backend's reply, the wait for its head included. Default: "60s".
+    pub reply_idle: Option<Time>,
+    /// Between two writes to a client that takes nothing. Default: "60s".
+    pub write: Option<Time>,
+    /// Between two requests on one connection; "0s" closes it after each reply. Default: "75s".
+    pub keep_alive: Option<Time>,
+    /// To connect to a backend. Default: "10s".
+    pub connect: Option<Time>,
+}
+
+/// How large and how many.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// A whole request head, request line included. Default: "32KiB".
+    pub head_size: Option<Size>,
+    /// Header fields in a request. Default: 100.
+    pub fields: Option<At<usize>>,
+    /// The request target (path and query). Default: "8KiB".
+    pub target: Option<Size>,
+    /// A request body, or "unlimited". A site or route may say otherwise. Default: "16MiB".
+    pub max_body: Option<Size>,
+    /// Client connections at once; 0: what the limit on open files allows. Default: 0.
+    pub connections: Option<At<usize>>,
+    /// Client connections at once from one address; 0: no limit. Default: 0.
+    pub connections_per_address: Option<At<usize>>,
+    /// Requests on one client connection before it is closed; 0: no limit. Default: 0.
+    pub keepalive_requests: Option<At<u64>>,
+}
+
+/// Where requests are logged. Errors always go to standard error.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// A path, "stdout" or "off". Default: "off".
+    pub access: Option<At<String>>,
+    /// "common", "combined", "json", or a pattern of Apache's % directives. Default: "combined".
+    pub format: Option<At<String>>,
+}
+
+/// Listeners, the host names they answer for, and what to do with each path.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["listen", "route"]))]
+pub struct Site {
+    /// Where it listens: "address:port", ":port" or a bare port for all addresses, "unix:path".
+    pub listen: Option<At<OneOrMany<NumberOrText>>>,
+    /// Host names it answers for, such as "example.org" or "*.example.org". Default: any.
+    pub hosts: Option<At<OneOrMany<String>>>,
+    /// Addresses or networks ("10.0.0.0/8") whose X-Forwarded-For is believed. Default: none.
+    pub trusted_proxies: Option<At<OneOrMany<String>>>,
+    /// The largest request body, or "unlimited". Default: that of [server.limits].
+    pub max_body: Option<Size>,
+    /// What to do with a request: the first route that matches takes it.
+    #[schemars(length(min = 1))]
+    pub route: Option<Vec<At<Table<Route>>>>,
+}

@@ -1,0 +1,69 @@
+//! Which tables have a key of a given name, read from the JSON Schema.
+
+use serde_json::Value;
+
+/// The tables that have the key, as one would write them: `[server]`, `[[site.route]]`,
+/// `files = { ... }`.
+pub(crate) fn places(key: &str) -> Vec<String> {
+    let schema = super::root_schema();
+    let mut walk = Walk { root: schema.as_value(), key, found: Vec::new() };
+    walk.table(schema.as_value(), "", "the top of the file");
+    walk.found
+}
+
+struct Walk<'s> {
+    root: &'s Value,
+    key: &'s str,
+    found: Vec<String>,
+}
+
+impl<'s> Walk<'s> {
+    /// Looks in a table and in those below it. `path` is what its name begins with in a header,
+    /// `name` how one would write the table. The schema is not recursive, so this ends.
+    fn table(&mut self, table: &Value, path: &str, name: &str) {
+        let Some(keys) = table["properties"].as_object() else { return };
+        if keys.contains_key(self.key) {
+            self.found.push(name.to_owned());
+        }
+        for (key, value) in keys {
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            if let Some(below) = self.refers(value) {
+                self.table(below, &path, &format!("[{path}]"));
+            }
+            if let Some(below) = self.refers(&value["items"]) {
+                self.table(below, &path, &format!("[[{path}]]"));
+            }
+            if let Some(below) = self.refers(&value["additionalProperties"]) {
+                self.table(below, &path, &format!("[{path}.NAME]"));
+            }
+            for form in value["anyOf"].as_array().into_iter().flatten() {
+                if let Some(below) = self.refers(form) {
+                    self.table(below, &path, &format!("`{key} = {{ ... }}`"));
+                }
+            }
+        }
+    }
+
+    /// The definition that a `$ref` names.
+    fn refers(&self, schema: &Value) -> Option<&'s Value> {
+        let name = schema["$ref"].as_str()?.strip_prefix("#/$defs/")?;
+        self.root["$defs"].get(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_tables_of_every_form() {
+        assert_eq!(places("threads"), ["[server]"]);
+        assert_eq!(places("head_size"), ["[server.limits]"]);
+        assert_eq!(places("hosts"), ["[[site]]"]);
+        assert_eq!(places("expires"), ["[[site.route]]"]);
+        assert_eq!(places("queue"), ["[app.NAME]"]);
+        assert_eq!(places("listing"), ["`files = { ... }`"]);
+        assert_eq!(places("site"), ["the top of the file"]);
+        assert!(places("nonsense").is_empty());
+    }
+}

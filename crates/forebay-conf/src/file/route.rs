@@ -1,0 +1,154 @@
+//! A route as typed.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::shape::{At, OneOrMany, Size, Table, TextOr, Time};
+
+/// Which requests it takes, and exactly one of: files, cgi, fastcgi, proxy, app, respond, redirect.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("oneOf" = [
+    { "required": ["files"] },
+    { "required": ["cgi"] },
+    { "required": ["fastcgi"] },
+    { "required": ["proxy"] },
+    { "required": ["app"] },
+    { "required": ["respond"] },
+    { "required": ["redirect"] },
+]))]
+pub struct Route {
+    /// A path such as "/favicon.ico", or "/x/*" for all that begins with "/x/".
+    pub path: Option<At<OneOrMany<String>>>,
+    /// Paths, of which one must match.
+    pub paths: Option<At<OneOrMany<String>>>,
+    /// Ends of a path such as ".php", of which one must match.
+    pub suffix: Option<At<OneOrMany<String>>>,
+    /// Methods such as "GET" (which takes HEAD as well), of which one must match.
+    pub methods: Option<At<OneOrMany<String>>>,
+
+    /// Answers with files: a directory, or a table with `root`.
+    pub files: Option<At<TextOr<Files>>>,
+    /// Answers with CGI scripts: a directory, or a table with `dir`.
+    pub cgi: Option<At<TextOr<Cgi>>>,
+    /// Passes on to a FastCGI application.
+    pub fastcgi: Option<At<Table<Fastcgi>>>,
+    /// Passes on to HTTP servers: a URL, or a table with `to`.
+    pub proxy: Option<At<TextOr<Proxy>>>,
+    /// Passes on to an application of this file, by name.
+    pub app: Option<At<String>>,
+    /// Answers with a fixed text, or a table with `status`, `body` and `content_type`.
+    pub respond: Option<At<TextOr<Respond>>>,
+    /// Answers with a redirection: where to, or a table with `to` and `status`.
+    pub redirect: Option<At<TextOr<Redirect>>>,
+
+    /// Whether its requests go to the access log. Default: true.
+    pub log: Option<bool>,
+    /// How long clients may keep the reply, such as "30d". Default: nothing is said.
+    pub expires: Option<Time>,
+    /// Reply headers to set.
+    pub set_headers: BTreeMap<String, At<String>>,
+    /// Reply headers to leave out.
+    pub remove_headers: Vec<At<String>>,
+    /// The largest request body, or "unlimited". Default: that of the site.
+    pub max_body: Option<Size>,
+}
+
+/// Answers with files.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["root"]))]
+pub struct Files {
+    /// The directory.
+    pub root: Option<At<String>>,
+    /// Names tried in turn where a directory is asked for. Default: ["index.html"].
+    pub index: Option<At<OneOrMany<String>>>,
+    /// Whether a directory without an index is listed. Default: false.
+    pub listing: Option<bool>,
+    /// Which symbolic links are followed. Default: "always".
+    pub follow_symlinks: Option<Symlinks>,
+}
+
+/// Which symbolic links are followed.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Symlinks {
+    /// All.
+    Always,
+    /// Those whose owner also owns what they point to.
+    Owner,
+    /// None.
+    Never,
+}
+
+/// Answers with CGI scripts, a process for each request.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["dir"]))]
+pub struct Cgi {
+    /// The directory of the scripts.
+    pub dir: Option<At<String>>,
+    /// From start to the last byte of the reply. Default: "60s".
+    pub timeout: Option<Time>,
+    /// Processes at once; further requests wait. Default: 64.
+    pub max_processes: Option<At<usize>>,
+    /// Variables added to those of the request.
+    pub env: BTreeMap<String, At<String>>,
+}
+
+/// Passes on to a FastCGI application that listens by itself.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["to", "root"]))]
+pub struct Fastcgi {
+    /// Where it listens: "host:port" or "unix:path".
+    pub to: Option<At<OneOrMany<String>>>,
+    /// The directory of the scripts, as the application sees it.
+    pub root: Option<At<String>>,
+    /// The script for a path that ends in a slash. Default: "index.php".
+    pub index: Option<At<String>>,
+    /// Parameters added to those of the request.
+    pub params: BTreeMap<String, At<String>>,
+    /// Whether a connection serves more than one request. Default: true.
+    pub keep_conn: Option<bool>,
+    /// Connections at once: no more than php-fpm has processes. Default: no limit.
+    pub max_connections: Option<At<usize>>,
+}
+
+/// Passes on to HTTP servers.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["to"]))]
+pub struct Proxy {
+    /// Where they are: "http://host:port" or "unix:path".
+    pub to: Option<At<OneOrMany<String>>>,
+    /// What is cut from the front of the path. Default: nothing.
+    pub strip_prefix: Option<At<String>>,
+    /// Idle connections kept per server and thread. Default: 64.
+    pub keepalive: Option<At<usize>>,
+}
+
+/// Answers with a fixed text.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Respond {
+    /// Default: 200.
+    pub status: Option<At<u16>>,
+    /// Default: empty.
+    pub body: Option<At<String>>,
+    /// Default: "text/plain; charset=utf-8".
+    pub content_type: Option<At<String>>,
+}
+
+/// Answers with a redirection.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["to"]))]
+pub struct Redirect {
+    /// A URL, or a path that begins with a slash.
+    pub to: Option<At<String>>,
+    /// 301, 302, 303, 307 or 308. Default: 302.
+    pub status: Option<At<u16>>,
+}

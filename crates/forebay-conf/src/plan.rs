@@ -1,0 +1,182 @@
+//! The plan: the configuration after every default is filled in, every path is absolute and every
+//! name is looked up. Plain data that never changes; a `Plan` that exists is valid.
+//!
+//! It opens no socket and holds no file handle: a reload builds a second plan and swaps them.
+
+mod app;
+mod pattern;
+mod peer;
+mod ready;
+mod route;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use app::{App, AppKind, PerlMode, PythonMode, Speaks, Workers};
+pub use pattern::{HostPattern, Match, Matcher, PathPattern};
+pub use peer::{Address, Backend, Listen, Network, Scheme};
+pub use route::{Action, Cgi, Fastcgi, Files, Proxy, Redirect, Respond, Route, Symlinks};
+
+/// Everything `forebay serve` needs to know.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What holds for the whole process.
+    pub server: Server,
+    /// Where requests are logged.
+    pub log: Log,
+    /// The sites, in the order of the file. Never empty.
+    pub sites: Vec<Site>,
+    /// The applications by name. Every [`Action::App`] names one of these.
+    pub apps: BTreeMap<String, App>,
+}
+
+/// What holds for the whole process.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Threads that serve requests, at least 1. `None`: one per core.
+    pub threads: Option<usize>,
+    /// Where `/status`, `/metrics` and `/healthz` are served. `None`: nowhere.
+    pub admin: Option<SocketAddr>,
+    /// How long each step of a request may take.
+    pub timeouts: Timeouts,
+    /// How large and how many.
+    pub limits: Limits,
+    /// How long requests in flight may take to finish after a signal to stop. Default 30 s.
+    pub grace: Duration,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            threads: None,
+            admin: None,
+            timeouts: Timeouts::default(),
+            limits: Limits::default(),
+            grace: Duration::from_secs(30),
+        }
+    }
+}
+
+/// How long each step of a request may take. All are more than zero, but for `keep_alive`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From the first byte of a request head to its last. Default 60 s.
+    pub head: Duration,
+    /// Between two reads of a request body. Default 60 s.
+    pub body_idle: Duration,
+    /// Between two reads of a backend's reply, the wait for its head included. Default 60 s.
+    pub reply_idle: Duration,
+    /// Between two writes to a client that takes nothing. Default 60 s.
+    pub write: Duration,
+    /// Between two requests on one connection; zero closes it after each reply. Default 75 s.
+    pub keep_alive: Duration,
+    /// To connect to a backend. Default 10 s.
+    pub connect: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            head: Duration::from_secs(60),
+            body_idle: Duration::from_secs(60),
+            reply_idle: Duration::from_secs(60),
+            write: Duration::from_secs(60),
+            keep_alive: Duration::from_secs(75),
+            connect: Duration::from_secs(10),
+        }
+    }
+}
+
+/// How large and how many. Sizes are bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// A whole request head, request line included. Default 32 KiB.
+    pub head_size: usize,
+    /// Header fields in a request. Default 100.
+    pub fields: usize,
+    /// The request target, always less than `head_size`. Default 8 KiB.
+    pub target: usize,
+    /// A request body; `u64::MAX` where the file says `"unlimited"`. Default 16 MiB.
+    pub max_body: u64,
+    /// Client connections at once. Default 0: what the limit on open files allows.
+    pub connections: usize,
+    /// Client connections at once from one address. Default 0: no limit.
+    pub connections_per_address: usize,
+    /// Requests on one client connection before it is closed. Default 0: no limit.
+    pub keepalive_requests: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head_size: 32 * 1024,
+            fields: 100,
+            target: 8 * 1024,
+            max_body: 16 * 1024 * 1024,
+            connections: 0,
+            connections_per_address: 0,
+            keepalive_requests: 0,
+        }
+    }
+}
+
+/// Where requests are logged. Errors always go to standard error.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// Where a line per request goes.
+    pub access: AccessLog,
+    /// What the line looks like.
+    pub format: Format,
+}
+
+/// Where a line per request goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AccessLog {
+    /// Nowhere. The default.
+    #[default]
+    Off,
+    /// Standard output.
+    Stdout,
+    /// A file, appended to; its directory exists.
+    Path(PathBuf),
+}
+
+/// What a line of the access log looks like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// NCSA common log format.
+    Common,
+    /// Common with referrer and user agent. The default.
+    #[default]
+    Combined,
+    /// One JSON object per line.
+    Json,
+    /// Apache's `%` directives; holds at least one `%` and no line break.
+    Pattern(String),
+}
+
+/// Listeners, the host names they answer for, and what to do with each path.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// Where it listens. Never empty.
+    pub listen: Vec<Listen>,
+    /// The host names it answers for. Never empty; any host is [`HostPattern::Any`].
+    pub hosts: Vec<HostPattern>,
+    /// Peers whose `X-Forwarded-For` and `PROXY` line are believed.
+    pub trusted_proxies: Vec<Network>,
+    /// What to do with a request: the first that matches. Never empty.
+    pub routes: Vec<Route>,
+    /// The line of the file that the site begins on, from 1; 0 where there is no file.
+    pub line: usize,
+}
+
+impl Site {
+    /// The first route that takes the request, and what its pattern matched.
+    ///
+    /// `path` is decoded, normalised and without its query.
+    pub fn route<'s, 'p>(&'s self, method: &str, path: &'p str) -> Option<(&'s Route, Match<'p>)> {
+        self.routes.iter().find_map(|route| Some((route, route.matcher.matches(method, path)?)))
+    }
+}

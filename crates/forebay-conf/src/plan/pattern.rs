@@ -1,0 +1,201 @@
+//! Patterns: which host, path and method a site or a route takes.
+
+/// Which host names a site answers for. Names are in lower case, without port or final dot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostPattern {
+    /// This name.
+    Exact(String),
+    /// Any name that ends in this, which begins with a dot (`*.example.org` was typed).
+    Suffix(String),
+    /// Any name, and none.
+    Any,
+}
+
+impl HostPattern {
+    /// Whether it takes the name, whatever its case. `host` comes without port and final dot.
+    pub fn matches(&self, host: &str) -> bool {
+        match self {
+            Self::Exact(name) => name.eq_ignore_ascii_case(host),
+            Self::Suffix(suffix) => {
+                host.len() > suffix.len()
+                    && host.as_bytes()[host.len() - suffix.len()..]
+                        .eq_ignore_ascii_case(suffix.as_bytes())
+            }
+            Self::Any => true,
+        }
+    }
+}
+
+/// Which paths a route takes. Compared byte by byte with the decoded, normalised path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathPattern {
+    /// This path.
+    Exact(String),
+    /// Any path that begins with this (what was typed before the final `*`).
+    Prefix(String),
+}
+
+impl PathPattern {
+    /// What the final `*` matched; empty for an exact path. `None`: the path is not taken.
+    pub fn matches<'p>(&self, path: &'p str) -> Option<&'p str> {
+        match self {
+            Self::Exact(typed) => (typed == path).then_some(""),
+            Self::Prefix(typed) => path.strip_prefix(typed.as_str()),
+        }
+    }
+
+    /// Whether every path that `other` takes is taken by this one, too.
+    fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Exact(ours), Self::Exact(theirs)) => ours == theirs,
+            (Self::Exact(_), Self::Prefix(_)) => false,
+            (Self::Prefix(ours), Self::Exact(theirs) | Self::Prefix(theirs)) => {
+                theirs.starts_with(ours.as_str())
+            }
+        }
+    }
+}
+
+/// Which requests a route takes: all kinds of condition that were given must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Matcher {
+    /// One of these; empty: any path.
+    pub paths: Vec<PathPattern>,
+    /// One of these ends the path; empty: any. Compared byte by byte.
+    pub suffixes: Vec<String>,
+    /// One of these; empty: any. `GET` takes `HEAD` as well.
+    pub methods: Vec<String>,
+}
+
+/// What a route's pattern matched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Match<'p> {
+    /// What to look up below the origin's directory, without a `/` in front: what the `*`
+    /// matched, or the whole path. The end of the path that was matched.
+    pub rest: &'p str,
+    /// Whether `rest` is the whole path because no `*` decided (a suffix, an exact path or no
+    /// condition on the path did).
+    pub by_suffix: bool,
+}
+
+impl Matcher {
+    /// What was matched; `None` if the request is not taken.
+    ///
+    /// `path` is decoded, normalised and without its query.
+    pub fn matches<'p>(&self, method: &str, path: &'p str) -> Option<Match<'p>> {
+        if !self.takes_method(method) || !self.takes_suffix(path) {
+            return None;
+        }
+        let whole = Match { rest: path.strip_prefix('/').unwrap_or(path), by_suffix: true };
+        if self.paths.is_empty() {
+            return Some(whole);
+        }
+        self.paths.iter().find_map(|pattern| {
+            let rest = pattern.matches(path)?;
+            Some(match pattern {
+                PathPattern::Exact(_) => whole,
+                PathPattern::Prefix(_) => {
+                    Match { rest: rest.trim_start_matches('/'), by_suffix: false }
+                }
+            })
+        })
+    }
+
+    /// Whether every request that `other` takes is taken by this one, too (so that `other`, if it
+    /// comes later, is never reached). May say no where the answer is yes.
+    pub fn covers(&self, other: &Self) -> bool {
+        let methods = self.methods.is_empty()
+            || (!other.methods.is_empty() && other.methods.iter().all(|m| self.takes_method(m)));
+        let suffixes = self.suffixes.is_empty()
+            || (!other.suffixes.is_empty() && other.suffixes.iter().all(|s| self.takes_suffix(s)));
+        let paths = self.paths.is_empty()
+            || self.paths.iter().any(|p| *p == PathPattern::Prefix("/".into()))
+            || (!other.paths.is_empty()
+                && other.paths.iter().all(|theirs| self.paths.iter().any(|p| p.covers(theirs))));
+        methods && suffixes && paths
+    }
+
+    fn takes_method(&self, method: &str) -> bool {
+        self.methods.is_empty()
+            || self.methods.iter().any(|m| m == method || (m == "GET" && method == "HEAD"))
+    }
+
+    fn takes_suffix(&self, path: &str) -> bool {
+        self.suffixes.is_empty() || self.suffixes.iter().any(|s| path.ends_with(s.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matcher(paths: &[&str], suffixes: &[&str], methods: &[&str]) -> Matcher {
+        let own = |list: &[&str]| list.iter().map(|s| s.to_string()).collect();
+        let pattern = |path: &&str| match path.strip_suffix('*') {
+            Some(prefix) => PathPattern::Prefix(prefix.into()),
+            None => PathPattern::Exact((*path).into()),
+        };
+        Matcher {
+            paths: paths.iter().map(pattern).collect(),
+            suffixes: own(suffixes),
+            methods: own(methods),
+        }
+    }
+
+    #[test]
+    fn the_star_is_what_is_looked_up() {
+        let found = matcher(&["/cgi-bin/*"], &[], &[]).matches("GET", "/cgi-bin/a/x.pl");
+        assert_eq!(found, Some(Match { rest: "a/x.pl", by_suffix: false }));
+        assert_eq!(matcher(&["/cgi-bin/*"], &[], &[]).matches("GET", "/cgi-bin"), None);
+    }
+
+    #[test]
+    fn suffix_exact_path_and_no_path_look_up_the_whole_path() {
+        let whole = Some(Match { rest: "a/x.php", by_suffix: true });
+        assert_eq!(matcher(&[], &[".php"], &[]).matches("GET", "/a/x.php"), whole);
+        assert_eq!(matcher(&["/a/x.php"], &[], &[]).matches("GET", "/a/x.php"), whole);
+        assert_eq!(matcher(&[], &[], &[]).matches("GET", "/a/x.php"), whole);
+        assert_eq!(matcher(&[], &[".php"], &[]).matches("GET", "/a/x.phps"), None);
+    }
+
+    #[test]
+    fn all_conditions_must_hold() {
+        let both = matcher(&["/img/*"], &[".jpg", ".gif"], &["GET"]);
+        assert_eq!(both.matches("GET", "/img/a.gif").map(|m| m.rest), Some("a.gif"));
+        assert_eq!(both.matches("HEAD", "/img/a.gif").map(|m| m.rest), Some("a.gif"));
+        assert_eq!(both.matches("POST", "/img/a.gif"), None);
+        assert_eq!(both.matches("GET", "/img/a.png"), None);
+        assert_eq!(both.matches("GET", "/a.gif"), None);
+    }
+
+    #[test]
+    fn a_remainder_is_never_an_absolute_path() {
+        let found = matcher(&["/a*"], &[], &[]).matches("GET", "/a//etc/passwd");
+        assert_eq!(found.map(|m| m.rest), Some("etc/passwd"));
+    }
+
+    #[test]
+    fn hosts() {
+        let suffix = HostPattern::Suffix(".example.org".into());
+        assert!(suffix.matches("www.Example.ORG"));
+        assert!(!suffix.matches("example.org"));
+        assert!(!suffix.matches(".example.org"));
+        assert!(!suffix.matches("\u{e9}xample.org"));
+        assert!(HostPattern::Exact("example.org".into()).matches("EXAMPLE.org"));
+        assert!(!HostPattern::Exact("example.org".into()).matches("example.org."));
+        assert!(HostPattern::Any.matches(""));
+    }
+
+    #[test]
+    fn covers_only_what_is_never_reached() {
+        let all = matcher(&["/*"], &[], &[]);
+        let img = matcher(&["/img/*"], &[], &[]);
+        let jpg = matcher(&[], &[".jpg"], &[]);
+        let get = matcher(&[], &[], &["GET"]);
+        assert!(all.covers(&img) && all.covers(&jpg) && all.covers(&get));
+        assert!(!img.covers(&all) && !jpg.covers(&img) && !get.covers(&img));
+        assert!(get.covers(&matcher(&["/x"], &[], &["HEAD"])));
+        assert!(jpg.covers(&matcher(&["/img/*"], &[".min.jpg"], &[])));
+        assert!(!matcher(&["/img/a"], &[], &[]).covers(&img));
+    }
+}

@@ -1,0 +1,120 @@
+//! Peers: what we listen on, what we connect to, and whom we trust.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// What a site listens on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Listen {
+    /// An address and port. Where only a port was typed the address is `[::]`, which on Linux
+    /// takes IPv4 clients, too, unless the listener says otherwise; on a machine without IPv6 the
+    /// listener has to take `0.0.0.0` in its place. Port 0 lets the kernel choose.
+    Tcp(SocketAddr),
+    /// A Unix socket, absolute.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// What a backend listens on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// `host:port`, the host a name, an IPv4 address or an IPv6 address in brackets; not yet
+    /// looked up. The port is never 0.
+    Tcp(String),
+    /// A Unix socket, absolute.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => f.write_str(address),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// An HTTP server that requests are passed to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Backend {
+    /// How to speak to it.
+    pub scheme: Scheme,
+    /// Where it is.
+    pub address: Address,
+    /// The URL's authority as typed (`Host` where the client's is not passed on); `localhost`
+    /// for a Unix socket.
+    pub authority: String,
+}
+
+/// How to speak to a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// HTTP/1.1 without TLS.
+    Http,
+}
+
+/// Addresses that share their first bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Network {
+    /// The first address: all bits behind the prefix are zero.
+    pub addr: IpAddr,
+    /// How many bits are shared: 0 to 32, or to 128.
+    pub prefix_len: u8,
+}
+
+impl Network {
+    /// Whether the address is one of them. An IPv4 address in IPv6 form counts as IPv4.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.addr, address.to_canonical()) {
+            (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
+                let len = self.prefix_len.min(32);
+                let differ = u32::from(ours) ^ u32::from(theirs);
+                differ.checked_shr(32 - u32::from(len)).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(ours), IpAddr::V6(theirs)) => {
+                let len = self.prefix_len.min(128);
+                let differ = u128::from(ours) ^ u128::from(theirs);
+                differ.checked_shr(128 - u32::from(len)).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.addr, self.prefix_len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(addr: &str, prefix_len: u8) -> Network {
+        Network { addr: addr.parse().unwrap(), prefix_len }
+    }
+
+    #[test]
+    fn networks_hold_their_own() {
+        let ten = network("10.0.0.0", 8);
+        assert!(ten.contains("10.255.0.1".parse().unwrap()));
+        assert!(ten.contains("::ffff:10.1.2.3".parse().unwrap()));
+        assert!(!ten.contains("11.0.0.1".parse().unwrap()));
+        assert!(!ten.contains("::1".parse().unwrap()));
+        assert!(network("0.0.0.0", 0).contains("255.1.2.3".parse().unwrap()));
+        assert!(!network("0.0.0.0", 0).contains("::1".parse().unwrap()));
+        assert!(network("::", 0).contains("fe80::1".parse().unwrap()));
+        assert!(network("fe80::", 10).contains("febf::1".parse().unwrap()));
+        assert!(!network("::1", 128).contains("::2".parse().unwrap()));
+    }
+}

@@ -1,0 +1,105 @@
+//! Plans without a file, for `forebay serve DIR` and `forebay serve --to URL`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::{Action, Backend, Files, HostPattern, Listen, Log, Matcher, PathPattern};
+use super::{Plan, Proxy, Respond, Route, Server, Site, Symlinks};
+use crate::error::{ConfError, Problem};
+use crate::file::At;
+use crate::resolve::{self, Context, Outcome};
+
+impl Plan {
+    /// The files of a directory, with `index.html`; scripts in it are sent as they are.
+    pub fn for_directory(dir: &Path, listen: Listen) -> Result<Self, ConfError> {
+        let Some(text) = dir.to_str() else {
+            let message = format!("the path {} is not UTF-8", dir.display());
+            let problem = Problem::nowhere(message).help("rename it, or serve a symbolic link");
+            return Err(ConfError::elsewhere(problem));
+        };
+        let root = typed(text, resolve::directory)?;
+        Ok(Self::of_one_route(Action::Files(Files::new(root)), listen))
+    }
+
+    /// An HTTP server that takes every request.
+    pub fn for_proxy(url: &str, listen: Listen) -> Result<Self, ConfError> {
+        let backend = typed(url, resolve::backend)?;
+        Ok(Self::of_one_route(Action::Proxy(Proxy::new(vec![backend])), listen))
+    }
+
+    fn of_one_route(action: Action, listen: Listen) -> Self {
+        let route = Route {
+            matcher: Matcher { paths: vec![PathPattern::Prefix("/".into())], ..Matcher::default() },
+            action,
+            log: true,
+            expires: None,
+            set_headers: Vec::new(),
+            remove_headers: Vec::new(),
+            max_body: None,
+            line: 0,
+        };
+        let site = Site {
+            listen: vec![listen],
+            hosts: vec![HostPattern::Any],
+            trusted_proxies: Vec::new(),
+            routes: vec![route],
+            line: 0,
+        };
+        Self {
+            server: Server::default(),
+            log: Log::default(),
+            sites: vec![site],
+            apps: BTreeMap::new(),
+        }
+    }
+}
+
+impl Listen {
+    /// Reads what a command line says: `address:port`, `:port`, a bare port, or `unix:path`.
+    pub fn parse(text: &str) -> Result<Self, ConfError> {
+        typed(text, resolve::listen)
+    }
+}
+
+impl std::str::FromStr for Listen {
+    type Err = ConfError;
+
+    fn from_str(text: &str) -> Result<Self, ConfError> {
+        Self::parse(text)
+    }
+}
+
+impl Files {
+    /// The files of a directory with every default.
+    pub fn new(root: PathBuf) -> Self {
+        Self {
+            root,
+            index: vec!["index.html".into()],
+            listing: false,
+            follow_symlinks: Symlinks::default(),
+        }
+    }
+}
+
+impl Proxy {
+    /// Some servers with every default.
+    pub fn new(to: Vec<Backend>) -> Self {
+        Self { to, strip_prefix: None, keepalive: 64 }
+    }
+}
+
+impl Respond {
+    /// A plain text.
+    pub fn new(status: u16, body: String) -> Self {
+        Self { status, body, content_type: "text/plain; charset=utf-8".into() }
+    }
+}
+
+/// Resolves what was typed on a command line, relative to the working directory.
+fn typed<'t, T>(
+    text: &'t str,
+    resolve: fn(&Context<'_>, &At<&'t str>) -> Outcome<T>,
+) -> Result<T, ConfError> {
+    let base = std::path::absolute(".").unwrap_or_else(|_| PathBuf::from("/"));
+    resolve(&Context::new("", &base), &At { value: text, span: 0..0 }).map_err(ConfError::elsewhere)
+}

@@ -1,0 +1,135 @@
+//! A route: which requests it takes and what answers them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Address, Backend, Matcher};
+
+/// Which requests it takes and what answers them.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Which requests it takes.
+    pub matcher: Matcher,
+    /// What answers them.
+    pub action: Action,
+    /// Whether its requests go to the access log. Default true.
+    pub log: bool,
+    /// How long clients may keep the reply: `Expires` and `Cache-Control: max-age`.
+    pub expires: Option<Duration>,
+    /// Reply headers to set, in place of what the origin sent. Names and values are valid, and
+    /// no name is one that frames the message or belongs to the connection.
+    pub set_headers: Vec<(String, String)>,
+    /// Reply headers to leave out, in lower case.
+    pub remove_headers: Vec<String>,
+    /// The largest request body in bytes, from the route or its site. `None`: the server's limit.
+    pub max_body: Option<u64>,
+    /// The line of the file that the route begins on, from 1; 0 where there is no file.
+    pub line: usize,
+}
+
+/// What answers a request.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Files of a directory.
+    Files(Files),
+    /// Scripts of a directory, a process for each request.
+    Cgi(Cgi),
+    /// A FastCGI application that listens by itself.
+    Fastcgi(Fastcgi),
+    /// HTTP servers.
+    Proxy(Proxy),
+    /// An application of [`super::Plan::apps`], by name.
+    App(String),
+    /// A fixed reply.
+    Respond(Respond),
+    /// A redirection.
+    Redirect(Redirect),
+}
+
+/// Files of a directory.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// Absolute; a directory at the time of loading.
+    pub root: PathBuf,
+    /// Names tried in turn where a directory is asked for. Default `index.html`; may be empty.
+    pub index: Vec<String>,
+    /// Whether a directory without an index is listed. Default false.
+    pub listing: bool,
+    /// Which symbolic links are followed. Default [`Symlinks::Always`], as in nginx.
+    pub follow_symlinks: Symlinks,
+}
+
+/// Which symbolic links below a root are followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Symlinks {
+    /// All.
+    #[default]
+    Always,
+    /// Those whose owner also owns what they point to.
+    Owner,
+    /// None.
+    Never,
+}
+
+/// Scripts of a directory, a process for each request.
+#[derive(Clone, Debug)]
+pub struct Cgi {
+    /// Absolute; a directory at the time of loading.
+    pub dir: PathBuf,
+    /// From start to the last byte of the reply. Default 60 s.
+    pub timeout: Duration,
+    /// Processes at once, at least 1; further requests wait. Default 64.
+    pub max_processes: usize,
+    /// Variables added to those of the request.
+    pub env: BTreeMap<String, String>,
+}
+
+/// A FastCGI application that listens by itself.
+#[derive(Clone, Debug)]
+pub struct Fastcgi {
+    /// Where it listens. Never empty.
+    pub to: Vec<Address>,
+    /// Absolute; where the application finds its scripts. It is a directory here, too, unless
+    /// the application is reached over TCP and the path was typed absolute.
+    pub root: PathBuf,
+    /// The script for a path that ends in `/`. Default `index.php`.
+    pub index: String,
+    /// Parameters added to those of the request.
+    pub params: BTreeMap<String, String>,
+    /// Whether a connection serves more than one request. Default true.
+    pub keep_conn: bool,
+    /// Connections at once over all threads, at least 1. `None`: no limit.
+    pub max_connections: Option<usize>,
+}
+
+/// HTTP servers.
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    /// Where they are. Never empty.
+    pub to: Vec<Backend>,
+    /// What is cut from the front of the path; begins with `/`.
+    pub strip_prefix: Option<String>,
+    /// Idle connections kept per backend and thread. Default 64.
+    pub keepalive: usize,
+}
+
+/// A fixed reply.
+#[derive(Clone, Debug)]
+pub struct Respond {
+    /// 200 to 599. Default 200.
+    pub status: u16,
+    /// Empty where the status allows none.
+    pub body: String,
+    /// Default `text/plain; charset=utf-8`.
+    pub content_type: String,
+}
+
+/// A redirection.
+#[derive(Clone, Debug)]
+pub struct Redirect {
+    /// The `Location`: a URL, or a path that begins with `/`.
+    pub to: String,
+    /// 301, 302, 303, 307 or 308. Default 302.
+    pub status: u16,
+}

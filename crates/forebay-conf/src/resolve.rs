@@ -1,0 +1,86 @@
+//! From what was typed to the plan: fills in defaults, makes paths absolute and looks names up.
+//!
+//! Each table gives its first problem; the problems of all tables are reported together.
+
+mod action;
+mod app;
+mod path;
+mod peer;
+mod route;
+mod server;
+mod site;
+mod value;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::error::Problem;
+use crate::file::File;
+use crate::plan::{Listen, Plan};
+
+pub(crate) use path::directory;
+pub(crate) use peer::{backend, listen};
+
+/// A value, or what is wrong with what was typed.
+pub(crate) type Outcome<T> = Result<T, Problem>;
+
+/// What every step needs to know.
+pub(crate) struct Context<'a> {
+    /// Absolute; what paths are relative to.
+    base: &'a Path,
+    /// Where each line of the file ends, in bytes.
+    line_ends: Vec<usize>,
+}
+
+impl<'a> Context<'a> {
+    /// For a text with paths relative to an absolute directory.
+    pub fn new(text: &str, base: &'a Path) -> Self {
+        Self { base, line_ends: text.match_indices('\n').map(|(at, _)| at).collect() }
+    }
+
+    /// The line of a byte of the file, from 1.
+    fn line(&self, offset: usize) -> usize {
+        self.line_ends.partition_point(|&end| end < offset) + 1
+    }
+}
+
+/// Resolves a whole file. There is at least one problem where there is no plan.
+pub(crate) fn resolve(file: &File, text: &str, base: &Path) -> Result<Plan, Vec<Problem>> {
+    let base = std::path::absolute(base).unwrap_or_else(|_| base.to_owned());
+    let context = Context::new(text, &base);
+    let mut problems = Vec::new();
+
+    let server = keep(server::server(&file.server), &mut problems);
+    let log = keep(server::log(&context, &file.log), &mut problems);
+    let mut apps = BTreeMap::new();
+    for (name, typed) in &file.app {
+        if problems.len() >= MOST_PROBLEMS {
+            break;
+        }
+        if let Some(app) = keep(app::app(&context, name, typed), &mut problems) {
+            apps.insert(name.clone(), app);
+        }
+    }
+    let sites = site::sites(&context, file, &mut problems);
+
+    if let Some(admin) = server.as_ref().and_then(|server| server.admin) {
+        let same = Listen::Tcp(admin);
+        if admin.port() != 0 && sites.iter().any(|site| site.listen.contains(&same)) {
+            let span = file.server.admin.as_ref().map_or(0..0, |at| at.span.clone());
+            let problem = Problem::new(&span, format!("a site listens on {admin}, too"));
+            problems.push(problem.help("give `admin` a port of its own"));
+        }
+    }
+    match (server, log) {
+        (Some(server), Some(log)) if problems.is_empty() => Ok(Plan { server, log, sites, apps }),
+        _ => Err(problems),
+    }
+}
+
+/// Once this many problems are found the rest of the file is not looked at.
+const MOST_PROBLEMS: usize = 100;
+
+/// The value, or none and one more problem.
+fn keep<T>(outcome: Outcome<T>, problems: &mut Vec<Problem>) -> Option<T> {
+    outcome.map_err(|problem| problems.push(problem)).ok()
+}

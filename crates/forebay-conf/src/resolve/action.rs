@@ -1,0 +1,258 @@
+//! What a route answers with: exactly one.
+
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+use super::path::{directory, path};
+use super::peer;
+use super::value::{no_control, required, text, time_above_zero, variables, within};
+use super::{Context, Outcome};
+use crate::error::Problem;
+use crate::file::{self, At, File, Table, TextOr};
+use crate::plan::{Action, Address, Cgi, Fastcgi, Files, Proxy, Redirect, Respond, Symlinks};
+use crate::suggest;
+
+pub(super) fn action(
+    context: &Context<'_>,
+    file: &File,
+    route: &At<Table<file::Route>>,
+) -> Outcome<Action> {
+    exactly_one(route)?;
+    if let Some(typed) = &route.files {
+        return files(context, typed).map(Action::Files);
+    }
+    if let Some(typed) = &route.cgi {
+        return cgi(context, typed).map(Action::Cgi);
+    }
+    if let Some(typed) = &route.fastcgi {
+        return fastcgi(context, typed).map(Action::Fastcgi);
+    }
+    if let Some(typed) = &route.proxy {
+        return proxy(context, typed).map(Action::Proxy);
+    }
+    if let Some(typed) = &route.app {
+        return app(file, typed).map(Action::App);
+    }
+    if let Some(typed) = &route.respond {
+        return respond(typed).map(Action::Respond);
+    }
+    match &route.redirect {
+        Some(typed) => redirect(typed).map(Action::Redirect),
+        None => Err(nothing(&route.span)),
+    }
+}
+
+const ACTIONS: [&str; 7] = ["files", "cgi", "fastcgi", "proxy", "app", "respond", "redirect"];
+
+fn exactly_one(route: &At<Table<file::Route>>) -> Outcome<()> {
+    fn span<T>(typed: &Option<At<T>>) -> Option<&Range<usize>> {
+        typed.as_ref().map(|at| &at.span)
+    }
+    let spans = [
+        span(&route.files),
+        span(&route.cgi),
+        span(&route.fastcgi),
+        span(&route.proxy),
+        span(&route.app),
+        span(&route.respond),
+        span(&route.redirect),
+    ];
+    let given = ACTIONS.into_iter().zip(spans);
+    let mut given: Vec<_> = given.filter_map(|(name, span)| Some((name, span?))).collect();
+    given.sort_by_key(|(_, span)| span.start);
+    match given[..] {
+        [] => Err(nothing(&route.span)),
+        [_] => Ok(()),
+        [(first, first_span), (second, second_span), ..] => Err(Problem::new(
+            second_span,
+            format!("this route answers with `{first}` and with `{second}`"),
+        )
+        .label("a second answer")
+        .also(first_span, "the first")
+        .help("keep one; a second [[site.route]] can hold the other")),
+    }
+}
+
+fn nothing(span: &Range<usize>) -> Problem {
+    Problem::new(span, "this route does not say what answers")
+        .label("needs an answer")
+        .help(format!("give it one of {}", suggest::list(ACTIONS, "or")))
+}
+
+fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Outcome<Files> {
+    let table = match &typed.value {
+        TextOr::Text(root) => return directory(context, &typed.with(root)).map(Files::new),
+        TextOr::Table(table) => table,
+    };
+    let root = directory(context, required(&table.root, &typed.span, "root", "\"DIR\"")?)?;
+    let default = Files::new(root);
+    let index = match &table.index {
+        Some(at) => at.items().iter().map(file_name).collect::<Outcome<_>>()?,
+        None => default.index,
+    };
+    let follow_symlinks = match table.follow_symlinks {
+        Some(file::Symlinks::Always) => Symlinks::Always,
+        Some(file::Symlinks::Owner) => Symlinks::Owner,
+        Some(file::Symlinks::Never) => Symlinks::Never,
+        None => Symlinks::default(),
+    };
+    Ok(Files { index, listing: table.listing.unwrap_or(false), follow_symlinks, ..default })
+}
+
+/// The name of a file in the directory that was asked for.
+fn file_name(typed: &At<&String>) -> Outcome<String> {
+    let name = text(typed)?;
+    if name.contains('/') || name == "." || name == ".." {
+        return Err(Problem::new(&typed.span, format!("\"{name}\" is not the name of a file"))
+            .help("give a name without a directory, such as \"index.html\""));
+    }
+    Ok(name.to_owned())
+}
+
+fn cgi(context: &Context<'_>, typed: &At<TextOr<file::Cgi>>) -> Outcome<Cgi> {
+    let empty = file::Cgi::default();
+    let (table, dir) = match &typed.value {
+        TextOr::Text(dir) => (&empty, directory(context, &typed.with(dir))?),
+        TextOr::Table(table) => {
+            let dir = required(&table.dir, &typed.span, "dir", "\"DIR\"")?;
+            (table, directory(context, dir)?)
+        }
+    };
+    Ok(Cgi {
+        dir,
+        timeout: time_above_zero(&table.timeout, Duration::from_secs(60))?,
+        max_processes: match &table.max_processes {
+            Some(at) => within(at, 1..=100_000)?,
+            None => 64,
+        },
+        env: variables(&table.env)?,
+    })
+}
+
+fn fastcgi(context: &Context<'_>, typed: &At<Table<file::Fastcgi>>) -> Outcome<Fastcgi> {
+    let to_typed = required(&typed.to, &typed.span, "to", "\"unix:/run/php/php-fpm.sock\"")?;
+    let items = to_typed.items();
+    let to: Vec<Address> =
+        items.iter().map(|at| peer::address(context, at)).collect::<Outcome<_>>()?;
+    some(&to, &to_typed.span)?;
+    let root_typed = required(&typed.root, &typed.span, "root", "\"DIR\"")?;
+    let remote = to.iter().all(|address| matches!(address, Address::Tcp(_)));
+    let root = match remote && Path::new(&root_typed.value).is_absolute() {
+        true => path(context, root_typed)?,
+        false => directory(context, root_typed)?,
+    };
+    Ok(Fastcgi {
+        to,
+        root,
+        index: match &typed.index {
+            Some(at) => file_name(&at.with(&at.value))?,
+            None => "index.php".into(),
+        },
+        params: variables(&typed.params)?,
+        keep_conn: typed.keep_conn.unwrap_or(true),
+        max_connections: match &typed.max_connections {
+            Some(at) => Some(within(at, 1..=1_000_000)?),
+            None => None,
+        },
+    })
+}
+
+fn proxy(context: &Context<'_>, typed: &At<TextOr<file::Proxy>>) -> Outcome<Proxy> {
+    let table = match &typed.value {
+        TextOr::Text(url) => {
+            return Ok(Proxy::new(vec![peer::backend(context, &typed.with(url))?]));
+        }
+        TextOr::Table(table) => table,
+    };
+    let to_typed = required(&table.to, &typed.span, "to", "\"http://127.0.0.1:3000\"")?;
+    let items = to_typed.items();
+    let to: Vec<_> = items.iter().map(|at| peer::backend(context, at)).collect::<Outcome<_>>()?;
+    some(&to, &to_typed.span)?;
+    let default = Proxy::new(to);
+    let strip_prefix = match &table.strip_prefix {
+        Some(at) if !text(at)?.starts_with('/') => {
+            return Err(Problem::new(&at.span, format!("\"{}\" is not a path", at.value))
+                .help(format!("a path begins with a slash: \"/{}\"", at.value)));
+        }
+        Some(at) if at.contains(['*', '?', '#']) => {
+            return Err(Problem::new(&at.span, format!("\"{}\" is not a path", at.value))
+                .help("give the plain beginning of the path, such as \"/shop\""));
+        }
+        typed => typed.as_ref().map(|at| at.value.clone()),
+    };
+    let keepalive = match &table.keepalive {
+        Some(at) => within(at, 0..=1_000_000)?,
+        None => default.keepalive,
+    };
+    Ok(Proxy { strip_prefix, keepalive, ..default })
+}
+
+fn some<T>(to: &[T], span: &Range<usize>) -> Outcome<()> {
+    if !to.is_empty() {
+        return Ok(());
+    }
+    Err(Problem::new(span, "this list is empty").help("give at least one address"))
+}
+
+fn app(file: &File, typed: &At<String>) -> Outcome<String> {
+    if file.app.contains_key(&typed.value) {
+        return Ok(typed.value.clone());
+    }
+    let problem = Problem::new(&typed.span, format!("there is no app \"{}\"", typed.value));
+    Err(match suggest::nearest(&typed.value, file.app.keys().map(String::as_str)) {
+        Some(name) => problem
+            .label(format!("did you mean \"{name}\"?"))
+            .help(format!("apps are tables of the file: [app.{name}] is one")),
+        None => problem
+            .label("no such app in this file")
+            .help("add a table for it, with `kind` and what that kind needs: [app.NAME]"),
+    })
+}
+
+fn respond(typed: &At<TextOr<file::Respond>>) -> Outcome<Respond> {
+    let default = Respond::new(200, String::new());
+    let table = match &typed.value {
+        TextOr::Text(body) => return Ok(Respond { body: body.clone(), ..default }),
+        TextOr::Table(table) => table,
+    };
+    let status = match &table.status {
+        Some(at) => within(at, 200..=599)?,
+        None => default.status,
+    };
+    let body = table.body.as_ref().map_or(String::new(), |at| at.value.clone());
+    if let (204 | 205 | 304, false, Some(at)) = (status, body.is_empty(), &table.body) {
+        return Err(Problem::new(&at.span, format!("a reply of status {status} has no body"))
+            .help("leave `body` out, or choose another status"));
+    }
+    let content_type = match &table.content_type {
+        Some(at) => text(at)?.to_owned(),
+        None => default.content_type,
+    };
+    Ok(Respond { status, body, content_type })
+}
+
+fn redirect(typed: &At<TextOr<file::Redirect>>) -> Outcome<Redirect> {
+    let (to, status) = match &typed.value {
+        TextOr::Text(to) => (typed.with(to), None),
+        TextOr::Table(table) => {
+            let to = required(&table.to, &typed.span, "to", "\"/new\"")?;
+            (to.with(&to.value), table.status.as_ref())
+        }
+    };
+    let target = no_control(text(&to)?, &to)?;
+    let url = target.starts_with("http://") || target.starts_with("https://");
+    if !(url || target.starts_with('/')) || target.contains(' ') || !target.is_ascii() {
+        return Err(Problem::new(&to.span, format!("cannot redirect to \"{target}\""))
+            .help("give a URL (https://...) or a path that begins with a slash, percent-encoded"));
+    }
+    let status = match status {
+        Some(at) if matches!(at.value, 301 | 302 | 303 | 307 | 308) => at.value,
+        Some(at) => {
+            return Err(Problem::new(&at.span, format!("status {} is no redirection", at.value))
+                .help("write 301 or 308 (for good), 302 or 307 (for now), or 303 (see other)"));
+        }
+        None => 302,
+    };
+    Ok(Redirect { to: target.to_owned(), status })
+}

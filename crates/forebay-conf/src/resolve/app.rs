@@ -1,0 +1,263 @@
+//! `[app.NAME]`: an application, by its kind.
+
+use std::time::Duration;
+
+use super::path::{directory, file};
+use super::value::{required, size, text, time_above_zero, variables, within};
+use super::{Context, Outcome};
+use crate::error::Problem;
+use crate::file::{self, At, Kind, Mode, Table};
+use crate::plan::{App, AppKind, PerlMode, PythonMode, Speaks, Workers};
+
+pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>>) -> Outcome<App> {
+    if name.is_empty() || name.chars().any(char::is_control) {
+        return Err(Problem::new(&typed.span, "this app has no name one could write")
+            .help("name it with letters and digits: [app.shop]"));
+    }
+    let kind_typed = required(&typed.kind, &typed.span, "kind", "\"perl-cgi\"")?;
+    only_its_own(typed, kind_typed.value)?;
+    let kind = kind(context, typed, kind_typed.value)?;
+    let dir = match (&kind, &typed.dir) {
+        (_, Some(dir)) => directory(context, dir)?,
+        (AppKind::Psgi { file }, None) => file.parent().unwrap_or(context.base).to_owned(),
+        (AppKind::Php { root }, None) => root.clone(),
+        _ => context.base.to_owned(),
+    };
+    Ok(App {
+        kind,
+        dir,
+        workers: typed.workers.as_ref().map_or(Ok(Workers::default()), workers)?,
+        max_requests: match &typed.max_requests {
+            Some(at) => Some(within(at, 1..=u64::MAX)?),
+            None => None,
+        },
+        request_timeout: time_above_zero(&typed.request_timeout, Duration::from_secs(60))?,
+        queue: match &typed.queue {
+            Some(at) => within(at, 0..=1_000_000)?,
+            None => 1024,
+        },
+        queue_timeout: time_above_zero(&typed.queue_timeout, Duration::from_secs(10))?,
+        env: variables(&typed.env)?,
+        user: match &typed.user {
+            Some(at) => Some(text(at)?.to_owned()),
+            None => None,
+        },
+        idle_timeout: time_above_zero(&typed.idle_timeout, Duration::from_secs(60))?,
+        max_memory: max_memory(typed)?,
+        line: context.line(typed.span.start),
+    })
+}
+
+/// That no key is given that belongs to another kind.
+fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
+    let cgi = matches!(kind, Kind::PerlCgi | Kind::PythonCgi);
+    let rows = [
+        ("mode", typed.mode.as_ref().map(|at| &at.span), cgi, "perl-cgi"),
+        ("file", typed.file.as_ref().map(|at| &at.span), matches!(kind, Kind::Psgi), "psgi"),
+        ("module", typed.module.as_ref().map(|at| &at.span), matches!(kind, Kind::Wsgi), "wsgi"),
+        ("root", typed.root.as_ref().map(|at| &at.span), matches!(kind, Kind::Php), "php"),
+        ("run", typed.run.as_ref().map(|at| &at.span), matches!(kind, Kind::Command), "command"),
+        (
+            "speaks",
+            typed.speaks.as_ref().map(|at| &at.span),
+            matches!(kind, Kind::Command),
+            "command",
+        ),
+    ];
+    for (key, span, own, kind) in rows {
+        if let (Some(span), false) = (span, own) {
+            let problem = Problem::new(span, format!("`{key}` is not for this kind of app"));
+            return Err(problem.help(format!("leave it out: it is for kind = \"{kind}\"")));
+        }
+    }
+    Ok(())
+}
+
+fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outcome<AppKind> {
+    let span = &typed.span;
+    let dir = || directory(context, required(&typed.dir, span, "dir", "\"DIR\"")?);
+    Ok(match kind {
+        Kind::PerlCgi => AppKind::PerlCgi { dir: dir()?, mode: perl_mode(&typed.mode)? },
+        Kind::PythonCgi => AppKind::PythonCgi { dir: dir()?, mode: python_mode(&typed.mode)? },
+        Kind::Psgi => {
+            let typed = required(&typed.file, span, "file", "\"app.psgi\"")?;
+            AppKind::Psgi { file: file(context, typed)? }
+        }
+        Kind::Wsgi => AppKind::Wsgi {
+            module: module(required(&typed.module, span, "module", "\"shop:application\"")?)?,
+            dir: match &typed.dir {
+                Some(dir) => directory(context, dir)?,
+                None => context.base.to_owned(),
+            },
+        },
+        Kind::Php => {
+            let typed = required(&typed.root, span, "root", "\"DIR\"")?;
+            AppKind::Php { root: directory(context, typed)? }
+        }
+        Kind::Command => AppKind::Command {
+            run: command(required(&typed.run, span, "run", "[\"PROGRAM\", \"ARGUMENT\"]")?)?,
+            speaks: match required(&typed.speaks, span, "speaks", "\"http\"")?.value {
+                file::Speaks::Http => Speaks::Http,
+                file::Speaks::H2c => Speaks::H2c,
+                file::Speaks::Fastcgi => Speaks::Fastcgi,
+                file::Speaks::Scgi => Speaks::Scgi,
+                file::Speaks::Uwsgi => Speaks::Uwsgi,
+                file::Speaks::Ajp => Speaks::Ajp,
+            },
+        },
+    })
+}
+
+fn perl_mode(typed: &Option<At<Mode>>) -> Outcome<PerlMode> {
+    let Some(at) = typed else { return Ok(PerlMode::default()) };
+    match at.value {
+        Mode::Registry => Ok(PerlMode::Registry),
+        Mode::RegistryPrefork => Ok(PerlMode::RegistryPrefork),
+        Mode::PerlRun => Ok(PerlMode::PerlRun),
+        Mode::Fork => Ok(PerlMode::Fork),
+        Mode::Cgi => Ok(PerlMode::Cgi),
+        Mode::Fresh => Err(Problem::new(&at.span, "mode \"fresh\" is for kind = \"python-cgi\"")
+            .help("write registry, registry-prefork, perlrun, fork or cgi")),
+    }
+}
+
+fn python_mode(typed: &Option<At<Mode>>) -> Outcome<PythonMode> {
+    let Some(at) = typed else { return Ok(PythonMode::default()) };
+    match at.value {
+        Mode::Fresh => Ok(PythonMode::Fresh),
+        Mode::Fork => Ok(PythonMode::Fork),
+        _ => Err(Problem::new(&at.span, "this mode is for kind = \"perl-cgi\"")
+            .help("write fresh or fork")),
+    }
+}
+
+fn module(typed: &At<String>) -> Outcome<String> {
+    let dotted = |name: &str| {
+        name.split('.').all(|part| {
+            !part.is_empty()
+                && !part.starts_with(|c: char| c.is_ascii_digit())
+                && part.chars().all(|c| c.is_alphanumeric() || c == '_')
+        })
+    };
+    match text(typed)?.split_once(':') {
+        Some((module, callable)) if dotted(module) && dotted(callable) => Ok(typed.value.clone()),
+        _ => {
+            let message = format!("\"{}\" is not a module and a callable", typed.value);
+            let help = "write both with a colon between: module = \"shop:application\"";
+            Err(Problem::new(&typed.span, message).help(help))
+        }
+    }
+}
+
+fn command(typed: &At<Vec<At<String>>>) -> Outcome<Vec<String>> {
+    let Some(program) = typed.first() else {
+        return Err(Problem::new(&typed.span, "this command is empty")
+            .help("give the program and its arguments: [\"PROGRAM\", \"ARGUMENT\"]"));
+    };
+    text(program)?;
+    for argument in typed.iter() {
+        if argument.contains('\0') {
+            return Err(Problem::new(&argument.span, "an argument holds a zero byte")
+                .help("leave it out: no argument can hold one"));
+        }
+    }
+    Ok(typed.iter().map(|argument| argument.value.clone()).collect())
+}
+
+fn workers(typed: &At<file::Workers>) -> Outcome<Workers> {
+    let (min, max) = match typed.value {
+        file::Workers::Count(count) => (count, count),
+        file::Workers::Range(range) => match range.max {
+            Some(max) => (range.min.unwrap_or(0), max),
+            None => {
+                return Err(Problem::new(&typed.span, "`max` is missing")
+                    .help("say how many at most: { min = 0, max = 8 }"));
+            }
+        },
+    };
+    within(&typed.with(max), 1..=4096)?;
+    if min > max {
+        return Err(Problem::new(&typed.span, format!("min ({min}) is above max ({max})"))
+            .help("swap them, or give one number for both"));
+    }
+    Ok(Workers { min, max })
+}
+
+/// A worker below this is replaced before it has served anything.
+const LEAST_MEMORY: u64 = 1024 * 1024;
+
+fn max_memory(typed: &file::App) -> Outcome<Option<u64>> {
+    match (&typed.max_memory, size(&typed.max_memory)?) {
+        (Some(at), Some(bytes)) => within(&at.with(bytes), LEAST_MEMORY..=u64::MAX).map(Some),
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::File;
+
+    /// The kinds that `available` still refuses are resolved here all the same.
+    fn resolved(text: &str) -> Result<App, String> {
+        let base = tempfile::tempdir().unwrap();
+        std::fs::create_dir(base.path().join("shop")).unwrap();
+        std::fs::write(base.path().join("shop/app.psgi"), "").unwrap();
+        let file: File = toml::from_str(&format!("[app.x]\n{text}")).unwrap();
+        let app = app(&Context::new(text, base.path()), "x", &file.app["x"]);
+        app.map_err(|problem| crate::ConfError::elsewhere(problem).plain())
+    }
+
+    fn refused(text: &str, with: &str) {
+        let error = resolved(text).expect_err(text);
+        assert!(error.contains(with), "{text}\n{error}");
+    }
+
+    #[test]
+    fn a_psgi_app_works_in_the_directory_of_its_file() {
+        let app = resolved("kind = 'psgi'\nfile = 'shop/app.psgi'").unwrap();
+        assert!(app.dir.ends_with("shop"));
+        assert!(matches!(app.kind, AppKind::Psgi { file } if file.ends_with("shop/app.psgi")));
+        refused("kind = 'psgi'", "`file` is missing");
+        refused("kind = 'psgi'\nfile = 'shop'", "is not a file");
+        refused("kind = 'psgi'\nfile = 'shop/ap.psgi'", "did you mean \"app.psgi\"?");
+    }
+
+    #[test]
+    fn a_wsgi_app_has_a_module_and_a_callable() {
+        let app = resolved("kind = 'wsgi'\nmodule = 'my.shop:make'\ndir = 'shop'").unwrap();
+        assert!(matches!(app.kind, AppKind::Wsgi { module, .. } if module == "my.shop:make"));
+        for module in ["shop", "shop:", ":x", "a b:c", "a..b:c", "1a:b"] {
+            refused(&format!("kind = 'wsgi'\nmodule = '{module}'"), "module");
+        }
+    }
+
+    #[test]
+    fn a_command_has_a_program_and_a_protocol() {
+        let app = resolved("kind = 'command'\nrun = ['x', '{socket}']\nspeaks = 'scgi'").unwrap();
+        let run = vec!["x".to_owned(), "{socket}".to_owned()];
+        assert_eq!(app.kind, AppKind::Command { run, speaks: Speaks::Scgi });
+        refused("kind = 'command'\nspeaks = 'http'", "`run` is missing");
+        refused("kind = 'command'\nrun = ['x']", "`speaks` is missing");
+        refused("kind = 'command'\nrun = []\nspeaks = 'http'", "empty");
+        refused("kind = 'command'\nrun = ['']\nspeaks = 'http'", "empty");
+    }
+
+    #[test]
+    fn a_mode_belongs_to_its_kind() {
+        let app = resolved("kind = 'python-cgi'\ndir = 'shop'\nmode = 'fork'").unwrap();
+        assert!(matches!(app.kind, AppKind::PythonCgi { mode: PythonMode::Fork, .. }));
+        let app = resolved("kind = 'perl-cgi'\ndir = 'shop'\nmode = 'perlrun'").unwrap();
+        assert!(matches!(app.kind, AppKind::PerlCgi { mode: PerlMode::PerlRun, .. }));
+        refused("kind = 'perl-cgi'\ndir = 'shop'\nmode = 'fresh'", "python-cgi");
+        refused("kind = 'python-cgi'\ndir = 'shop'\nmode = 'registry'", "perl-cgi");
+        refused("kind = 'php'\nroot = 'shop'\nmode = 'fork'", "`mode` is not for this kind");
+    }
+
+    #[test]
+    fn php_has_a_root() {
+        let app = resolved("kind = 'php'\nroot = 'shop'").unwrap();
+        assert!(matches!(app.kind, AppKind::Php { root } if root == app.dir));
+        refused("kind = 'php'", "`root` is missing");
+    }
+}

@@ -1,0 +1,103 @@
+//! Paths: made absolute, and looked at where they have to exist.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::value::text;
+use super::{Context, Outcome};
+use crate::error::Problem;
+use crate::file::At;
+use crate::{reason, suggest};
+
+/// An absolute path, which need not exist.
+pub(super) fn path(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<PathBuf> {
+    Ok(context.base.join(text(typed)?).components().collect())
+}
+
+/// A directory.
+pub(crate) fn directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<PathBuf> {
+    let path = path(context, typed)?;
+    match std::fs::metadata(&path) {
+        Ok(found) if found.is_dir() => Ok(path),
+        Ok(_) => Err(Problem::new(&typed.span, format!("{} is not a directory", path.display()))
+            .help("give the directory it is in")),
+        Err(error) => Err(absent(context, typed, &path, "directory", &error)),
+    }
+}
+
+/// A regular file.
+pub(super) fn file(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<PathBuf> {
+    let path = path(context, typed)?;
+    match std::fs::metadata(&path) {
+        Ok(found) if found.is_file() => Ok(path),
+        Ok(_) => Err(Problem::new(&typed.span, format!("{} is not a file", path.display()))
+            .help("give the path of a file")),
+        Err(error) => Err(absent(context, typed, &path, "file", &error)),
+    }
+}
+
+/// A path that will be made in a directory that has to exist.
+pub(super) fn in_directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<PathBuf> {
+    let path = path(context, typed)?;
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    match std::fs::metadata(parent) {
+        Ok(found) if !found.is_dir() => {
+            let message = format!("{} is not a directory", parent.display());
+            Err(Problem::new(&typed.span, message).help("give a path inside a directory"))
+        }
+        Ok(_) if path.is_dir() => {
+            let message = format!("{} is a directory", path.display());
+            Err(Problem::new(&typed.span, message).help("add the name of a file"))
+        }
+        Ok(_) => Ok(path),
+        Err(error) => Err(absent(context, typed, parent, "directory", &error)),
+    }
+}
+
+/// A Unix socket's path: short enough for the kernel.
+pub(super) fn socket(context: &Context<'_>, typed: &At<&str>) -> Outcome<PathBuf> {
+    let path = path(context, typed)?;
+    let length = path.as_os_str().len();
+    if length <= LONGEST_SOCKET {
+        return Ok(path);
+    }
+    let message = format!("the socket's path has {length} bytes: {}", path.display());
+    Err(Problem::new(&typed.span, message)
+        .label(format!("longer than {LONGEST_SOCKET} bytes"))
+        .help("the kernel takes no longer path: choose a shorter one, such as in /run"))
+}
+
+/// `sun_path` of Linux, without its final zero.
+const LONGEST_SOCKET: usize = 107;
+
+fn absent(
+    context: &Context<'_>,
+    typed: &At<impl AsRef<str>>,
+    path: &Path,
+    what: &str,
+    error: &std::io::Error,
+) -> Problem {
+    if error.kind() != ErrorKind::NotFound {
+        let message = format!("cannot look at {}: {}", path.display(), reason(error));
+        return Problem::new(&typed.span, message)
+            .help("check the permissions of every directory on the way");
+    }
+    let problem = Problem::new(&typed.span, format!("no such {what}: {}", path.display()));
+    let problem = match Path::new(typed.value.as_ref()).is_absolute() {
+        true => problem.label("does not exist"),
+        false => problem.label(format!("relative to {}", context.base.display())),
+    };
+    match neighbour(path) {
+        Some(name) => problem.help(format!("did you mean \"{name}\"? It is in the same place")),
+        None => problem.help(format!("create it, or give the path of a {what} that exists")),
+    }
+}
+
+/// A name like the last one of the path, in the same directory.
+fn neighbour(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let entries = std::fs::read_dir(path.parent()?).ok()?;
+    let names: Vec<String> =
+        entries.take(1000).filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    suggest::nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
+}

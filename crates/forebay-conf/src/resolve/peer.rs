@@ -1,0 +1,189 @@
+//! Addresses: of listeners, backends and trusted peers.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use super::path::{in_directory, socket};
+use super::value::text;
+use super::{Context, Outcome};
+use crate::available;
+use crate::error::Problem;
+use crate::file::At;
+use crate::plan::{Address, Backend, Listen, Network, Scheme};
+
+/// What to listen on: `address:port`, `:port`, a bare port, or `unix:path`.
+pub(crate) fn listen(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<Listen> {
+    let text = text(typed)?;
+    match text.strip_prefix("unix:") {
+        Some(path) => {
+            let path = typed.with(path);
+            in_directory(context, &path)?;
+            Ok(Listen::Unix(socket(context, &path)?))
+        }
+        None if text.starts_with('/') => {
+            Err(Problem::new(&typed.span, format!("cannot listen on \"{text}\""))
+                .help(format!("a Unix socket is written \"unix:{text}\"")))
+        }
+        None => Ok(Listen::Tcp(socket_address(&typed.with(text))?)),
+    }
+}
+
+/// An IP address and port, or a port for all addresses.
+pub(super) fn socket_address(typed: &At<&str>) -> Outcome<SocketAddr> {
+    let text = typed.value;
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let all = text.strip_prefix(':').or_else(|| text.strip_prefix("*:")).unwrap_or(text);
+    if !all.is_empty() && all.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port(typed, all, 0)?));
+    }
+    let problem = Problem::new(&typed.span, format!("cannot listen on \"{text}\""));
+    if text.parse::<IpAddr>().is_ok() {
+        let address = if text.contains(':') { format!("[{text}]") } else { text.to_owned() };
+        return Err(problem.label("no port").help(format!("add one: \"{address}:8080\"")));
+    }
+    if text.contains("://") {
+        return Err(problem.help("leave off the scheme and the path: \"127.0.0.1:8080\""));
+    }
+    if let Some((host, digits)) = text.rsplit_once(':') {
+        let number = port(typed, digits, 0)?;
+        let address = if host == "localhost" { "127.0.0.1" } else { "0.0.0.0" };
+        return Err(problem
+            .label("not an IP address")
+            .help(format!("listeners have addresses, not names: \"{address}:{number}\"")));
+    }
+    Err(problem.help("write \"127.0.0.1:8080\", or \":8080\" for all addresses"))
+}
+
+/// Where an application listens: `host:port` or `unix:path`.
+pub(super) fn address(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<Address> {
+    let text = text(typed)?;
+    if let Some(path) = text.strip_prefix("unix:") {
+        return Ok(Address::Unix(socket(context, &typed.with(path))?));
+    }
+    if text.starts_with('/') {
+        return Err(Problem::new(&typed.span, format!("\"{text}\" is a path, not an address"))
+            .help(format!("a Unix socket is written \"unix:{text}\"")));
+    }
+    if let Some((scheme, rest)) = text.split_once("://") {
+        return Err(Problem::new(&typed.span, format!("\"{text}\" is a URL, not an address"))
+            .help(format!("leave off {scheme}://, as in \"{}\"", rest.trim_end_matches('/'))));
+    }
+    host_and_port(&typed.with(text), None).map(Address::Tcp)
+}
+
+/// An HTTP server: `http://host[:port]` or `unix:path`.
+pub(crate) fn backend(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<Backend> {
+    let text = text(typed)?;
+    if let Some(path) = text.strip_prefix("unix:") {
+        let address = Address::Unix(socket(context, &typed.with(path))?);
+        return Ok(Backend { scheme: Scheme::Http, address, authority: "localhost".into() });
+    }
+    let problem = Problem::new(&typed.span, format!("\"{text}\" is not the URL of a server"));
+    if let Some(instead) = available::instead("site.route.proxy", text) {
+        let message = format!("\"{text}\" is not available in this version");
+        return Err(Problem::new(&typed.span, message).help(instead));
+    }
+    let Some(rest) = text.strip_prefix("http://") else {
+        return Err(match text.split_once("://") {
+            Some((scheme, _)) => problem
+                .label(format!("cannot speak {scheme}"))
+                .help("a proxy speaks http://; FastCGI has a key of its own, `fastcgi`"),
+            None => problem.help(format!("write \"http://{text}\"")),
+        });
+    };
+    if rest.contains(['?', '#', '@']) {
+        return Err(problem.help("a URL here has a host and a port only: \"http://host:port\""));
+    }
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if !path.is_empty() {
+        return Err(problem.label(format!("has the path /{path}")).help(format!(
+            "requests keep their path (or lose `strip_prefix`): write \"http://{authority}\""
+        )));
+    }
+    let address = Address::Tcp(host_and_port(&typed.with(authority), Some(80))?);
+    Ok(Backend { scheme: Scheme::Http, address, authority: authority.to_owned() })
+}
+
+/// An address such as `10.0.0.1`, or a network such as `10.0.0.0/8`.
+pub(super) fn network(typed: &At<impl AsRef<str>>) -> Outcome<Network> {
+    let text = text(typed)?;
+    let problem = Problem::new(&typed.span, format!("\"{text}\" is not an address or a network"));
+    let (address, prefix) = match text.split_once('/') {
+        Some((address, prefix)) => (address, Some(prefix)),
+        None => (text, None),
+    };
+    let Ok(addr) = address.parse::<IpAddr>() else {
+        return Err(problem.help("write an address such as \"10.0.0.1\", or \"10.0.0.0/8\""));
+    };
+    let bits = if addr.is_ipv4() { 32 } else { 128 };
+    let prefix_len = match prefix.map(str::parse::<u8>) {
+        None => bits,
+        Some(Ok(length)) if length <= bits => length,
+        Some(_) => return Err(problem.help(format!("what follows the slash is 0 to {bits}"))),
+    };
+    let first = first_address(addr, prefix_len);
+    if first != addr {
+        return Err(Problem::new(&typed.span, format!("\"{text}\" has bits behind its prefix"))
+            .help(format!("write \"{first}/{prefix_len}\", or \"{addr}\" for that one address")));
+    }
+    match addr.to_canonical() {
+        IpAddr::V4(v4) if addr.is_ipv6() && prefix_len >= 96 => {
+            Ok(Network { addr: v4.into(), prefix_len: prefix_len - 96 })
+        }
+        _ => Ok(Network { addr, prefix_len }),
+    }
+}
+
+/// The address with all bits behind the prefix zero.
+fn first_address(address: IpAddr, prefix_len: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix_len)).unwrap_or(0);
+            IpAddr::V4((u32::from(v4) & mask).into())
+        }
+        IpAddr::V6(v6) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(prefix_len)).unwrap_or(0);
+            IpAddr::V6((u128::from(v6) & mask).into())
+        }
+    }
+}
+
+/// `host:port`, with the default port if there is one and none was typed.
+fn host_and_port(typed: &At<&str>, default: Option<u16>) -> Outcome<String> {
+    let text = typed.value;
+    let problem = Problem::new(&typed.span, format!("\"{text}\" is not a host and a port"));
+    let (host, digits) = match text.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((v6, behind)) if v6.parse::<Ipv6Addr>().is_ok() => (&text[..v6.len() + 2], behind),
+            _ => return Err(problem.help("in brackets goes an IPv6 address: \"[::1]:9000\"")),
+        },
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    if !host.starts_with('[') && digits.matches(':').count() > 1 {
+        return Err(problem.help("an IPv6 address goes in brackets: \"[::1]:9000\""));
+    }
+    let named = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    if host.is_empty() || (!host.starts_with('[') && !host.bytes().all(named)) {
+        return Err(problem.help("write a name or an address, then a port: \"127.0.0.1:9000\""));
+    }
+    match (digits.strip_prefix(':'), default) {
+        (Some(digits), _) => Ok(format!("{host}:{}", port(typed, digits, 1)?)),
+        (None, Some(default)) if digits.is_empty() => Ok(format!("{host}:{default}")),
+        (None, None) if host.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Err(problem.label("no host").help(format!("write \"127.0.0.1:{host}\"")))
+        }
+        _ => Err(problem.label("no port").help(format!("add one: \"{host}:9000\""))),
+    }
+}
+
+fn port<T>(typed: &At<T>, digits: &str, least: u16) -> Outcome<u16> {
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    match digits.parse::<u16>() {
+        Ok(port) if plain && port >= least => Ok(port),
+        _ => {
+            let problem = Problem::new(&typed.span, format!("\"{digits}\" is not a port"));
+            Err(problem.help(format!("a port is a number from {least} to 65535")))
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! `[[site.route]]`: which requests it takes, and what is done to the reply.
+
+use super::action::action;
+use super::value::{no_control, optional_time, size_or_unlimited, text};
+use super::{Context, Outcome};
+use crate::error::Problem;
+use crate::file::{self, At, File, Table};
+use crate::plan::{Matcher, PathPattern, Route};
+
+pub(super) fn route(
+    context: &Context<'_>,
+    file: &File,
+    typed: &At<Table<file::Route>>,
+) -> Outcome<Route> {
+    Ok(Route {
+        matcher: matcher(typed)?,
+        action: action(context, file, typed)?,
+        log: typed.log.unwrap_or(true),
+        expires: optional_time(&typed.expires)?,
+        set_headers: set_headers(typed)?,
+        remove_headers: typed.remove_headers.iter().map(removed).collect::<Outcome<_>>()?,
+        max_body: size_or_unlimited(&typed.max_body)?,
+        line: context.line(typed.span.start),
+    })
+}
+
+fn matcher(typed: &file::Route) -> Outcome<Matcher> {
+    let mut matcher = Matcher::default();
+    for at in [&typed.path, &typed.paths].into_iter().flatten() {
+        not_empty(at)?;
+        for item in at.items() {
+            matcher.paths.push(path_pattern(&item)?);
+        }
+    }
+    if let Some(at) = &typed.suffix {
+        not_empty(at)?;
+        matcher.suffixes = at.items().iter().map(suffix).collect::<Outcome<_>>()?;
+    }
+    if let Some(at) = &typed.methods {
+        not_empty(at)?;
+        matcher.methods = at.items().iter().map(method).collect::<Outcome<_>>()?;
+    }
+    Ok(matcher)
+}
+
+fn not_empty(typed: &At<file::OneOrMany<String>>) -> Outcome<()> {
+    if !typed.items().is_empty() {
+        return Ok(());
+    }
+    Err(Problem::new(&typed.span, "this list is empty, so that no request matches")
+        .help("add what it should match, or leave the key out to match all"))
+}
+
+fn path_pattern(typed: &At<&String>) -> Outcome<PathPattern> {
+    let text = text(typed)?;
+    let problem = Problem::new(&typed.span, format!("\"{text}\" is not a path"));
+    if !text.starts_with('/') {
+        let path = text
+            .split_once("://")
+            .map_or(text, |(_, rest)| rest.find('/').map_or("*", |slash| &rest[slash + 1..]));
+        if let Some(suffix) = text.strip_prefix("*.") {
+            return Err(problem.help(format!("for an end of a path write suffix = \".{suffix}\"")));
+        }
+        return Err(problem.help(format!("a path begins with a slash: \"/{path}\"")));
+    }
+    let (before, star) = match text.strip_suffix('*') {
+        Some(before) => (before, true),
+        None => (text, false),
+    };
+    if before.contains('*') {
+        return Err(problem
+            .label("has a `*` that is not its last character")
+            .help("a `*` goes last, as in \"/x/*\"; for an end of a path there is `suffix`"));
+    }
+    if text.contains(['?', '#']) {
+        return Err(problem.help("a path ends before the query: leave off `?`, `#` and the rest"));
+    }
+    if let Some(percent) = text.find('%') {
+        let hex = text.as_bytes()[percent + 1..].iter().take(2);
+        if hex.filter(|byte| byte.is_ascii_hexdigit()).count() == 2 {
+            return Err(problem.help("paths are compared decoded: write the character itself"));
+        }
+    }
+    if before.split('/').any(|part| part == "." || part == "..") || before.contains("//") {
+        return Err(problem.help(
+            "paths are compared without `//`, `.` and `..`: leave them out, nothing has them",
+        ));
+    }
+    Ok(match star {
+        true => PathPattern::Prefix(before.to_owned()),
+        false => PathPattern::Exact(before.to_owned()),
+    })
+}
+
+fn suffix(typed: &At<&String>) -> Outcome<String> {
+    let text = text(typed)?;
+    let problem = Problem::new(&typed.span, format!("\"{text}\" is not the end of a file name"));
+    let plain = text.trim_start_matches('*');
+    if plain != text {
+        return Err(problem.label("has a `*`").help(format!("write \"{plain}\"")));
+    }
+    if text.contains(['/', '*']) {
+        return Err(problem.help("write an end such as \".php\"; for directories there is `path`"));
+    }
+    if text.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(problem.label("no dot").help(format!("write \".{text}\"")));
+    }
+    Ok(text.to_owned())
+}
+
+fn method(typed: &At<&String>) -> Outcome<String> {
+    let text = text(typed)?;
+    if !is_token(text) {
+        return Err(Problem::new(&typed.span, format!("\"{text}\" is not a method"))
+            .help("write a method such as \"GET\""));
+    }
+    let upper = text.to_ascii_uppercase();
+    if upper != text && KNOWN_METHODS.contains(&upper.as_str()) {
+        return Err(Problem::new(&typed.span, format!("\"{text}\" is not a method"))
+            .help(format!("methods are in capitals: write \"{upper}\"")));
+    }
+    Ok(text.to_owned())
+}
+
+const KNOWN_METHODS: [&str; 9] =
+    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
+fn set_headers(typed: &file::Route) -> Outcome<Vec<(String, String)>> {
+    let mut headers = Vec::new();
+    for (name, value) in &typed.set_headers {
+        header_name(&value.with(name))?;
+        headers.push((name.clone(), no_control(value, value)?.trim().to_owned()));
+    }
+    Ok(headers)
+}
+
+fn removed(typed: &At<String>) -> Outcome<String> {
+    Ok(header_name(&typed.with(&typed.value))?.to_ascii_lowercase())
+}
+
+fn header_name<'t>(typed: &At<&'t String>) -> Outcome<&'t str> {
+    let name: &'t str = typed.value;
+    if !is_token(name) {
+        return Err(Problem::new(&typed.span, format!("\"{name}\" is not the name of a header"))
+            .help("a name is letters, digits and hyphens, such as \"Cache-Control\""));
+    }
+    if FRAMING.iter().any(|framing| name.eq_ignore_ascii_case(framing)) {
+        return Err(Problem::new(&typed.span, format!("{name} cannot be set or removed"))
+            .help("it frames the message or belongs to the connection: leave it to Forebay"));
+    }
+    Ok(name)
+}
+
+const FRAMING: [&str; 7] =
+    ["Connection", "Content-Length", "Keep-Alive", "TE", "Trailer", "Transfer-Encoding", "Upgrade"];
+
+/// A token of RFC 9110, section 5.6.2.
+fn is_token(text: &str) -> bool {
+    let byte = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !text.is_empty() && text.bytes().all(byte)
+}

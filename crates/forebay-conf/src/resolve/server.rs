@@ -1,0 +1,102 @@
+//! `[server]` and `[log]`.
+
+use super::path::in_directory;
+use super::peer::socket_address;
+use super::value::{no_control, size, size_or_unlimited, text, time, time_above_zero, within};
+use super::{Context, Outcome};
+use crate::error::Problem;
+use crate::file::{self, At};
+use crate::plan::{AccessLog, Format, Limits, Log, Server, Timeouts};
+use crate::suggest;
+
+pub(super) fn server(typed: &file::Server) -> Outcome<Server> {
+    let default = Server::default();
+    let admin = match &typed.admin {
+        Some(at) => Some(socket_address(&at.with(text(&at.with(&at.0))?))?),
+        None => None,
+    };
+    Ok(Server {
+        threads: typed.threads.as_ref().map(|at| within(at, 1..=1024)).transpose()?,
+        admin,
+        timeouts: timeouts(&typed.timeouts)?,
+        limits: limits(&typed.limits)?,
+        grace: time(&typed.grace, default.grace)?,
+    })
+}
+
+fn timeouts(typed: &file::Timeouts) -> Outcome<Timeouts> {
+    let default = Timeouts::default();
+    Ok(Timeouts {
+        head: time_above_zero(&typed.head, default.head)?,
+        body_idle: time_above_zero(&typed.body_idle, default.body_idle)?,
+        reply_idle: time_above_zero(&typed.reply_idle, default.reply_idle)?,
+        write: time_above_zero(&typed.write, default.write)?,
+        keep_alive: time(&typed.keep_alive, default.keep_alive)?,
+        connect: time_above_zero(&typed.connect, default.connect)?,
+    })
+}
+
+fn limits(typed: &file::Limits) -> Outcome<Limits> {
+    let default = Limits::default();
+    let bounded = |typed: &Option<file::Size>, default: usize, range| match (typed, size(typed)?) {
+        (Some(at), Some(bytes)) => Ok(within(&at.with(bytes), range)? as usize),
+        _ => Ok(default),
+    };
+    let count = |typed: &Option<At<usize>>, default| typed.as_ref().map_or(default, |at| at.value);
+    let head_size = bounded(&typed.head_size, default.head_size, 1024..=1024 * 1024)?;
+    let target = bounded(&typed.target, default.target.min(head_size / 2), 64..=1024 * 1024)?;
+    if target >= head_size {
+        let span = typed.target.as_ref().map_or(0..0, |at| at.span.clone());
+        let problem = Problem::new(&span, format!("a target of {target} bytes never fits"));
+        let head = format!("a whole request head has {head_size} bytes (`head_size`)");
+        return Err(problem.label("not less than `head_size`").help(head));
+    }
+    Ok(Limits {
+        head_size,
+        fields: typed.fields.as_ref().map_or(Ok(default.fields), |at| within(at, 1..=10_000))?,
+        target,
+        max_body: size_or_unlimited(&typed.max_body)?.unwrap_or(default.max_body),
+        connections: count(&typed.connections, default.connections),
+        connections_per_address: count(
+            &typed.connections_per_address,
+            default.connections_per_address,
+        ),
+        keepalive_requests: typed
+            .keepalive_requests
+            .as_ref()
+            .map_or(default.keepalive_requests, |at| at.value),
+    })
+}
+
+pub(super) fn log(context: &Context<'_>, typed: &file::Log) -> Outcome<Log> {
+    let access = match &typed.access {
+        None => AccessLog::Off,
+        Some(at) if at.value == "off" => AccessLog::Off,
+        Some(at) if at.value == "stdout" => AccessLog::Stdout,
+        Some(at) => AccessLog::Path(in_directory(context, at)?),
+    };
+    let format = typed.format.as_ref().map_or(Ok(Format::default()), format)?;
+    Ok(Log { access, format })
+}
+
+fn format(typed: &At<String>) -> Outcome<Format> {
+    match typed.as_str() {
+        "common" => Ok(Format::Common),
+        "combined" => Ok(Format::Combined),
+        "json" => Ok(Format::Json),
+        pattern if pattern.contains('%') => {
+            Ok(Format::Pattern(no_control(pattern, typed)?.to_owned()))
+        }
+        other => {
+            let names = ["common", "combined", "json"];
+            let problem = Problem::new(&typed.span, format!("unknown log format \"{other}\""));
+            let problem = match suggest::nearest(other, names) {
+                Some(name) => problem.label(format!("did you mean \"{name}\"?")),
+                None => problem,
+            };
+            Err(problem.help(
+                "write \"common\", \"combined\", \"json\", or a pattern such as \"%h %r %>s\"",
+            ))
+        }
+    }
+}

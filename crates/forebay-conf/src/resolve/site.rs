@@ -1,0 +1,188 @@
+//! `[[site]]`: listeners and host names, and that no two sites claim the same.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::route::route;
+use super::value::{size_or_unlimited, text};
+use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
+use crate::error::Problem;
+use crate::file::{self, At, File, Table};
+use crate::plan::{HostPattern, Listen, Route, Site};
+
+/// All sites. Those with a problem are left out.
+pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Problem>) -> Vec<Site> {
+    let typed = file.site.as_deref().unwrap_or_default();
+    if typed.is_empty() {
+        problems.push(
+            Problem::new(&(0..0), "there is no site")
+                .help("add one: [[site]] with listen = \"127.0.0.1:8080\" and a [[site.route]]"),
+        );
+    }
+    let mut taken = HashMap::new();
+    let mut sites = Vec::new();
+    for site_typed in typed {
+        if problems.len() >= MOST_PROBLEMS {
+            break;
+        }
+        let found = problems.len();
+        let routes = routes(context, file, site_typed, problems);
+        let site = site(context, site_typed, routes, &mut taken);
+        if let (Some(site), true) = (keep(site, problems), found == problems.len()) {
+            sites.push(site);
+        }
+    }
+    sites
+}
+
+/// Where each pair of listener and host was typed.
+type Taken = HashMap<(Listen, HostKey), Range<usize>>;
+
+/// A host pattern as typed, in lower case.
+type HostKey = String;
+
+fn site(
+    context: &Context<'_>,
+    typed: &At<Table<file::Site>>,
+    routes: Vec<Route>,
+    taken: &mut Taken,
+) -> Outcome<Site> {
+    let Some(listen_typed) = &typed.listen else {
+        return Err(Problem::new(&typed.span, "this site listens nowhere")
+            .label("needs `listen`")
+            .help("say where: listen = \"127.0.0.1:8080\""));
+    };
+    let mut listen = Vec::new();
+    for at in listen_typed.items() {
+        listen.push(peer::listen(context, &at.with(&at.value.0))?);
+    }
+    if listen.is_empty() {
+        return Err(Problem::new(&listen_typed.span, "this site listens nowhere")
+            .help("say where: listen = \"127.0.0.1:8080\""));
+    }
+    let host_items = typed.hosts.as_ref().map(At::items).unwrap_or_default();
+    let mut hosts = Vec::new();
+    for at in &host_items {
+        let host = host(at)?;
+        claim(&listen, &host, &at.span, taken)?;
+        hosts.push(host);
+    }
+    if hosts.is_empty() {
+        claim(&listen, &HostPattern::Any, &listen_typed.span, taken)?;
+        hosts.push(HostPattern::Any);
+    }
+    let proxies = typed.trusted_proxies.as_ref().map(At::items).unwrap_or_default();
+    Ok(Site {
+        listen,
+        hosts,
+        trusted_proxies: proxies.iter().map(peer::network).collect::<Outcome<_>>()?,
+        routes,
+        line: context.line(typed.span.start),
+    })
+}
+
+/// The routes of a site that have no problem, and one problem for each of the others.
+fn routes(
+    context: &Context<'_>,
+    file: &File,
+    site: &At<Table<file::Site>>,
+    problems: &mut Vec<Problem>,
+) -> Vec<Route> {
+    let typed = site.route.as_deref().unwrap_or_default();
+    if typed.is_empty() {
+        let problem = Problem::new(&site.span, "this site has no route").label("needs a route");
+        problems.push(problem.help("add one: [[site.route]] with path = \"/*\", files = \"DIR\""));
+    }
+    let site_max_body = keep(size_or_unlimited(&site.max_body), problems).flatten();
+    let mut routes: Vec<(Route, &Range<usize>)> = Vec::new();
+    for at in typed {
+        if problems.len() >= MOST_PROBLEMS {
+            break;
+        }
+        let Some(mut route) = keep(route(context, file, at), problems) else { continue };
+        route.max_body = route.max_body.or(site_max_body);
+        let mut compared = routes.iter().take(MOST_COMPARED);
+        if let Some((first, span)) = compared.find(|(r, _)| r.matcher.covers(&route.matcher)) {
+            problems.push(
+                Problem::new(&at.span, "no request reaches this route")
+                    .label("never reached")
+                    .also(span, "takes all its requests")
+                    .help(format!(
+                        "the first route that matches takes the request: move this one above \
+                         line {}",
+                        first.line
+                    )),
+            );
+            continue;
+        }
+        routes.push((route, &at.span));
+    }
+    routes.into_iter().map(|(route, _)| route).collect()
+}
+
+/// Each route is compared with this many from the top of its site, so that the time a file takes
+/// does not grow with its square.
+const MOST_COMPARED: usize = 1000;
+
+/// Notes that a host is answered for on some listeners, unless it already is.
+fn claim(
+    listen: &[Listen],
+    host: &HostPattern,
+    span: &Range<usize>,
+    taken: &mut Taken,
+) -> Outcome<()> {
+    let (key, name) = match host {
+        HostPattern::Exact(name) => (name.clone(), format!("host \"{name}\"")),
+        HostPattern::Suffix(suffix) => (format!("*{suffix}"), format!("host \"*{suffix}\"")),
+        HostPattern::Any => ("*".to_owned(), "any host".to_owned()),
+    };
+    for listen in listen {
+        if let Some(first) = taken.insert((listen.clone(), key.clone()), span.clone()) {
+            return Err(Problem::new(span, format!("{name} on {listen} is taken already"))
+                .label("given a second time")
+                .also(&first, "first given here")
+                .help("give each site hosts or a listener of its own"));
+        }
+    }
+    Ok(())
+}
+
+fn host(typed: &At<&String>) -> Outcome<HostPattern> {
+    let typed_text = text(typed)?;
+    let host = typed_text.strip_suffix('.').unwrap_or(typed_text).to_ascii_lowercase();
+    let problem = Problem::new(&typed.span, format!("\"{typed_text}\" is not a host name"));
+    if host == "*" {
+        return Ok(HostPattern::Any);
+    }
+    if host.starts_with('[') {
+        let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        return match inner.map(str::parse::<std::net::Ipv6Addr>) {
+            Some(Ok(address)) => Ok(HostPattern::Exact(format!("[{address}]"))),
+            _ => Err(problem.help("in brackets goes an IPv6 address, without a port: \"[::1]\"")),
+        };
+    }
+    let name = host.strip_prefix("*.").unwrap_or(&host);
+    if name.contains("://") || name.contains('/') {
+        return Err(problem.help("leave off scheme and path: \"example.org\""));
+    }
+    if name.contains(':') {
+        return Err(problem.help("leave off the port: it is given in `listen`"));
+    }
+    if name.contains('*') {
+        return Err(problem.help("a `*` stands for the first part only: \"*.example.org\""));
+    }
+    if !name.is_ascii() {
+        return Err(problem.help("write the ASCII form that browsers send, which begins with xn--"));
+    }
+    let label = |label: &str| {
+        !label.is_empty()
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    if !name.split('.').all(label) {
+        return Err(problem.help("a name is letters, digits and hyphens, with dots between"));
+    }
+    Ok(match host.strip_prefix('*') {
+        Some(suffix) => HostPattern::Suffix(suffix.to_owned()),
+        None => HostPattern::Exact(host),
+    })
+}

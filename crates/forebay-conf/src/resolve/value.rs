@@ -1,0 +1,116 @@
+//! Values that mean the same in every table: durations, sizes, counts, texts, variables.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::Outcome;
+use crate::error::Problem;
+use crate::file::{At, Size, Time};
+use crate::{parse_duration, parse_size};
+
+/// A duration, or the default.
+pub(super) fn time(typed: &Option<Time>, default: Duration) -> Outcome<Duration> {
+    Ok(optional_time(typed)?.unwrap_or(default))
+}
+
+/// A duration of more than zero, or the default.
+pub(super) fn time_above_zero(typed: &Option<Time>, default: Duration) -> Outcome<Duration> {
+    match (typed, time(typed, default)?) {
+        (Some(at), Duration::ZERO) => Err(Problem::new(&at.span, "this time has to be above zero")
+            .help("give it time, such as \"60s\", or leave it out for the default")),
+        (_, time) => Ok(time),
+    }
+}
+
+pub(super) fn optional_time(typed: &Option<Time>) -> Outcome<Option<Duration>> {
+    let Some(at) = typed else { return Ok(None) };
+    parse_duration(&at.0).map(Some).map_err(|wrong| {
+        let problem = Problem::new(&at.span, format!("the duration \"{}\" {wrong}", at.0));
+        problem.help("write a number with its unit (ms, s, m, h, d or w), such as \"60s\"")
+    })
+}
+
+/// A size in bytes.
+pub(super) fn size(typed: &Option<Size>) -> Outcome<Option<u64>> {
+    let Some(at) = typed else { return Ok(None) };
+    parse_size(&at.0).map(Some).map_err(|wrong| {
+        let problem = Problem::new(&at.span, format!("the size \"{}\" {wrong}", at.0));
+        problem.help("write bytes, or a number with its unit, such as \"8k\" or \"16MiB\"")
+    })
+}
+
+/// A size in bytes; `"unlimited"` is `u64::MAX`.
+pub(super) fn size_or_unlimited(typed: &Option<Size>) -> Outcome<Option<u64>> {
+    match typed {
+        Some(at) if at.0 == "unlimited" => Ok(Some(u64::MAX)),
+        _ => size(typed),
+    }
+}
+
+/// A number within a range.
+pub(super) fn within<T: PartialOrd + Display + Copy>(
+    typed: &At<T>,
+    range: RangeInclusive<T>,
+) -> Outcome<T> {
+    if range.contains(&typed.value) {
+        return Ok(typed.value);
+    }
+    let (wrong, help) = match typed.value < *range.start() {
+        true => ("small", format!("the least is {}", range.start())),
+        false => ("large", format!("the most is {}", range.end())),
+    };
+    Err(Problem::new(&typed.span, format!("{} is too {wrong}", typed.value)).help(help))
+}
+
+/// A text that is not empty and holds no control characters.
+pub(super) fn text(typed: &At<impl AsRef<str>>) -> Outcome<&str> {
+    let text = typed.value.as_ref();
+    if text.is_empty() {
+        return Err(
+            Problem::new(&typed.span, "this is empty").help("give a value, or leave it out")
+        );
+    }
+    no_control(text, typed)
+}
+
+/// A text that holds no control characters.
+pub(super) fn no_control<'t, T>(text: &'t str, typed: &At<T>) -> Outcome<&'t str> {
+    match text.chars().find(|c| c.is_control()) {
+        Some(c) => {
+            let message = format!("the control character {} is not allowed here", c.escape_debug());
+            Err(Problem::new(&typed.span, message).help("leave it out"))
+        }
+        None => Ok(text),
+    }
+}
+
+/// Environment variables or FastCGI parameters.
+pub(super) fn variables(typed: &BTreeMap<String, At<String>>) -> Outcome<BTreeMap<String, String>> {
+    for (name, value) in typed {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            let problem = Problem::new(&value.span, format!("\"{name}\" cannot name a variable"));
+            return Err(problem.help("a name is not empty and has no `=` in it"));
+        }
+        if value.contains('\0') {
+            let problem =
+                Problem::new(&value.span, format!("the value of {name} holds a zero byte"));
+            return Err(problem.help("leave it out: no variable can hold one"));
+        }
+    }
+    Ok(typed.iter().map(|(name, value)| (name.clone(), value.value.clone())).collect())
+}
+
+/// The value of a key that has to be there.
+pub(super) fn required<'t, T>(
+    typed: &'t Option<T>,
+    table: &std::ops::Range<usize>,
+    key: &str,
+    example: &str,
+) -> Outcome<&'t T> {
+    typed.as_ref().ok_or_else(|| {
+        let problem = Problem::new(table, format!("`{key}` is missing"));
+        problem.label(format!("needs `{key}`")).help(format!("add {key} = {example}"))
+    })
+}

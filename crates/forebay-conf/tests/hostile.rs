@@ -1,0 +1,305 @@
+//! Whatever is typed gives a plan or an error that can be shown: no panic, no terminal control.
+
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_text(text in any::<String>()) {
+        check(&text);
+    }
+
+    #[test]
+    fn any_bytes_in_a_file(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("site.toml");
+        std::fs::write(&path, bytes).unwrap();
+        if let Err(error) = forebay_conf::load(&path) {
+            check_shown(&error.plain());
+        }
+    }
+
+    #[test]
+    fn valid_files_with_a_few_edits(
+        file in any::<Index>(),
+        edits in proptest::collection::vec(edit(), 1..6),
+    ) {
+        let files = golden();
+        let mut text = files[file.index(files.len())].clone();
+        for edit in &edits {
+            edit.apply(&mut text);
+        }
+        check(&text);
+    }
+
+    #[test]
+    fn known_keys_with_any_value(
+        lines in proptest::collection::vec((select(KEYS), value()), 1..8),
+    ) {
+        let line = |(key, value): &(&str, String)| match key.strip_suffix(']') {
+            Some(_) => format!("{key}\n"),
+            None => format!("{key} = {value}\n"),
+        };
+        check(&lines.iter().map(line).collect::<String>());
+    }
+
+    #[test]
+    fn any_argument(text in any::<String>()) {
+        let listen = forebay_conf::Listen::parse("127.0.0.1:0").unwrap();
+        let shown = [
+            forebay_conf::Listen::parse(&text).err(),
+            forebay_conf::Plan::for_proxy(&text, listen.clone()).err(),
+            forebay_conf::Plan::for_directory(Path::new(&text), listen).err(),
+        ];
+        for error in shown.into_iter().flatten() {
+            check_shown(&error.plain());
+        }
+    }
+
+    #[test]
+    fn patterns_take_a_path_and_give_its_end(
+        patterns in proptest::collection::vec("/[a-c/]{0,4}\\*?", 0..3),
+        suffixes in proptest::collection::vec("\\.[a-c]{0,2}", 0..2),
+        path in "(/[a-c./]{0,8})|\\PC{0,6}",
+    ) {
+        use forebay_conf::{Matcher, PathPattern};
+        let pattern = |typed: &String| match typed.strip_suffix('*') {
+            Some(prefix) => PathPattern::Prefix(prefix.into()),
+            None => PathPattern::Exact(typed.clone()),
+        };
+        let paths = patterns.iter().map(pattern).collect();
+        let matcher = Matcher { paths, suffixes, methods: Vec::new() };
+        if let Some(found) = matcher.matches("GET", &path) {
+            prop_assert!(path.ends_with(found.rest));
+            prop_assert!(!found.rest.starts_with('/') || !path.starts_with('/') || found.by_suffix);
+        }
+    }
+}
+
+fn check(text: &str) {
+    if let Err(error) = forebay_conf::parse(text, "hostile.toml", &base()) {
+        let shown = error.plain();
+        assert!(shown.contains("hostile.toml:"), "no place in:\n{shown:.2000}");
+        check_shown(&shown);
+    }
+}
+
+fn check_shown(shown: &str) {
+    assert!(!shown.trim().is_empty());
+    let control = shown.chars().find(|c| c.is_control() && *c != '\n');
+    assert_eq!(control, None, "{shown:.2000?}");
+    assert!(shown.lines().all(|line| line.chars().count() < 1000), "{shown:.2000}");
+}
+
+fn base() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/base")
+}
+
+fn golden() -> Vec<String> {
+    let entries = std::fs::read_dir(base().parent().unwrap()).unwrap();
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    paths.sort();
+    paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
+}
+
+/// A change to a text, at places given as fractions of its length.
+#[derive(Clone, Debug)]
+enum Edit {
+    Delete(Index, Index),
+    Insert(Index, String),
+    Move(Index, Index, Index),
+    Repeat(Index, usize),
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    let index = any::<Index>;
+    prop_oneof![
+        (index(), index()).prop_map(|(from, to)| Edit::Delete(from, to)),
+        (index(), any::<String>()).prop_map(|(at, text)| Edit::Insert(at, text)),
+        (index(), select(PIECES)).prop_map(|(at, text)| Edit::Insert(at, text.into())),
+        (index(), index(), index()).prop_map(|(from, to, at)| Edit::Move(from, to, at)),
+        (index(), 1..2000_usize).prop_map(|(at, times)| Edit::Repeat(at, times)),
+    ]
+}
+
+impl Edit {
+    fn apply(&self, text: &mut String) {
+        let place = |text: &str, index: &Index| {
+            let ends: Vec<_> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+            ends[index.index(ends.len())]
+        };
+        let range = |text: &str, from: &Index, to: &Index| {
+            let (a, b) = (place(text, from), place(text, to));
+            a.min(b)..b.max(a)
+        };
+        match self {
+            Self::Delete(from, to) => text.replace_range(range(text, from, to), ""),
+            Self::Insert(at, piece) => text.insert_str(place(text, at), piece),
+            Self::Move(from, to, at) => {
+                let piece: String = text.drain(range(text, from, to)).collect();
+                text.insert_str(place(text, at), &piece);
+            }
+            Self::Repeat(at, times) => {
+                let at = place(text, at);
+                let Some(c) = text[at..].chars().next() else { return };
+                text.insert_str(at, &c.to_string().repeat(*times));
+            }
+        }
+    }
+}
+
+fn value() -> impl Strategy<Value = String> {
+    prop_oneof![
+        any::<String>().prop_map(|text| format!("{text:?}")),
+        any::<i64>().prop_map(|number| number.to_string()),
+        select(PIECES).prop_map(str::to_owned),
+        select(TEXTS).prop_map(|text| format!("\"{text}\"")),
+        proptest::collection::vec(select(TEXTS), 0..3).prop_map(|texts| format!("{texts:?}")),
+        (select(KEYS), select(TEXTS)).prop_map(|(key, text)| format!("{{ {key} = \"{text}\" }}")),
+    ]
+}
+
+const PIECES: &[&str] = &[
+    "\"",
+    "'",
+    "[",
+    "]",
+    "[[",
+    "{",
+    "}",
+    "=",
+    "#",
+    "\n",
+    "\r\n",
+    "\u{feff}",
+    "\\",
+    ",",
+    ".",
+    "\t",
+    "\u{1b}[2J",
+    "\0",
+    "\u{202e}",
+    "日本",
+    "e\u{301}",
+    "true",
+    "-1",
+    "1e9",
+    "2024-01-01",
+    "[site]",
+    "[[site]]\n",
+    "[[site.route]]\n",
+    "[app.x]\n",
+    "\"\"\"\n\n\"\"\"",
+    "0x7fffffffffffffff",
+    "nan",
+];
+
+const TEXTS: &[&str] = &[
+    "",
+    "/",
+    "*",
+    "/*",
+    "/a/*",
+    ".php",
+    "GET",
+    "htdocs",
+    "cgi-bin",
+    "scripts",
+    "perl-cgi",
+    "psgi",
+    "127.0.0.1:8080",
+    ":8080",
+    "8080",
+    "unix:x",
+    "unix:",
+    "[::1]:80",
+    "[",
+    "]:1",
+    "::1",
+    "host:1",
+    "http://127.0.0.1",
+    "https://x",
+    "http://[::1]:99999",
+    "http://",
+    "http:///",
+    "10.0.0.0/8",
+    "::/0",
+    "0.0.0.0/0",
+    "1s",
+    "1ms1h",
+    "99999999999999999999d",
+    "8k",
+    "9999999999999999g",
+    "off",
+    "unlimited",
+    "%h",
+    "日本",
+    "*.example.org",
+    "*.",
+    ".",
+    "..",
+    "a.b.",
+    "\\u001b[2J",
+    "\\n",
+];
+
+const KEYS: &[&str] = &[
+    "[server]",
+    "[server.timeouts]",
+    "[server.limits]",
+    "[log]",
+    "[[site]]",
+    "[[site.route]]",
+    "[app.a]",
+    "[app.b]",
+    "threads",
+    "admin",
+    "grace",
+    "head",
+    "keep_alive",
+    "head_size",
+    "target",
+    "max_body",
+    "access",
+    "format",
+    "listen",
+    "hosts",
+    "trusted_proxies",
+    "path",
+    "paths",
+    "suffix",
+    "methods",
+    "files",
+    "cgi",
+    "fastcgi",
+    "proxy",
+    "app",
+    "respond",
+    "redirect",
+    "log",
+    "expires",
+    "set_headers",
+    "remove_headers",
+    "root",
+    "dir",
+    "to",
+    "index",
+    "kind",
+    "mode",
+    "file",
+    "module",
+    "run",
+    "speaks",
+    "workers",
+    "max_requests",
+    "env",
+    "user",
+    "max_memory",
+    "site",
+    "server",
+];

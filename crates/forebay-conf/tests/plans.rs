@@ -1,0 +1,119 @@
+//! Plans without a file, files that cannot be read, and what a plan promises.
+
+use std::path::Path;
+
+use forebay_conf::{Action, Address, ConfError, HostPattern, Listen, Plan, load, schema};
+
+fn listen() -> Listen {
+    Listen::parse("127.0.0.1:0").unwrap()
+}
+
+fn assert_says<T: std::fmt::Debug>(result: Result<T, ConfError>, texts: &[&str]) {
+    let error = result.unwrap_err().plain();
+    for text in texts {
+        assert!(error.contains(text), "no {text:?} in:\n{error}");
+    }
+}
+
+#[test]
+fn a_directory_is_served_as_files_with_an_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = Plan::for_directory(dir.path(), listen()).unwrap();
+    let (route, found) = plan.sites[0].route("GET", "/a/b.php").unwrap();
+    assert_eq!(found.rest, "a/b.php");
+    let Action::Files(files) = &route.action else { panic!("{route:?}") };
+    assert_eq!(files.root, dir.path());
+    assert_eq!(files.index, ["index.html"]);
+    assert!(!files.listing);
+    assert_eq!(plan.sites[0].hosts, [HostPattern::Any]);
+}
+
+#[test]
+fn a_directory_has_to_be_one() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_says(Plan::for_directory(&dir.path().join("x"), listen()), &["no such directory"]);
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    assert_says(Plan::for_directory(&file, listen()), &["is not a directory"]);
+}
+
+#[test]
+fn a_url_is_served_as_a_proxy() {
+    let plan = Plan::for_proxy("http://localhost:3000", listen()).unwrap();
+    let (route, _) = plan.sites[0].route("POST", "/x").unwrap();
+    let Action::Proxy(proxy) = &route.action else { panic!("{route:?}") };
+    assert_eq!(proxy.to[0].address, Address::Tcp("localhost:3000".into()));
+    assert_eq!(proxy.to[0].authority, "localhost:3000");
+    assert_says(Plan::for_proxy("localhost:3000", listen()), &["write \"http://localhost:3000\""]);
+    assert_says(Plan::for_proxy("https://localhost", listen()), &["not available", "http://"]);
+}
+
+#[test]
+fn listeners_are_read_from_the_command_line() {
+    let all: std::net::SocketAddr = "[::]:8080".parse().unwrap();
+    for text in ["8080", ":8080", "*:8080", "[::]:8080"] {
+        assert_eq!(text.parse::<Listen>().unwrap(), Listen::Tcp(all), "{text}");
+    }
+    let Listen::Unix(path) = Listen::parse("unix:x.sock").unwrap() else { panic!() };
+    assert_eq!(path, std::env::current_dir().unwrap().join("x.sock"));
+    assert_says(Listen::parse("localhost"), &["cannot listen on \"localhost\"", "127.0.0.1:8080"]);
+}
+
+#[test]
+fn paths_are_relative_to_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("htdocs")).unwrap();
+    let file = dir.path().join("site.toml");
+    std::fs::write(&file, "[[site]]\nlisten = 0\n[[site.route]]\nfiles = \"htdocs\"\n").unwrap();
+    let plan = load(&file).unwrap();
+    let Action::Files(files) = &plan.sites[0].routes[0].action else { panic!() };
+    assert_eq!(files.root, dir.path().join("htdocs"));
+    assert_eq!((plan.sites[0].line, plan.sites[0].routes[0].line), (1, 3));
+}
+
+#[test]
+fn files_that_cannot_be_read_say_why() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_says(load(&dir.path().join("none.toml")), &["cannot read", "none.toml", "No such file"]);
+    assert_says(load(dir.path()), &["cannot read", "Is a directory"]);
+
+    let latin = dir.path().join("latin.toml");
+    std::fs::write(&latin, b"[[site]]\nlisten = \"caf\xe9:80\"\n").unwrap();
+    assert_says(load(&latin), &["not text in UTF-8", "latin.toml:2:14", "save the file as UTF-8"]);
+
+    let large = dir.path().join("large.toml");
+    std::fs::write(&large, vec![b'#'; 4 * 1024 * 1024 + 1]).unwrap();
+    assert_says(load(&large), &["larger than 4 MiB"]);
+    assert_says(load(Path::new("/dev/zero")), &["larger than 4 MiB"]);
+}
+
+#[test]
+fn a_file_with_many_routes_is_read() {
+    let mut text = String::from("[[site]]\nlisten = 8080\n");
+    for number in 0..3000 {
+        text.push_str(&format!("[[site.route]]\npath = \"/{number}/*\"\nrespond = \"ok\"\n"));
+    }
+    let plan = forebay_conf::parse(&text, "many.toml", Path::new("/")).unwrap();
+    assert_eq!(plan.sites[0].routes[2999].line, 3 + 3 * 2999);
+}
+
+#[test]
+fn a_plan_goes_to_every_thread() {
+    fn goes<T: Clone + std::fmt::Debug + Send + Sync + 'static>() {}
+    goes::<Plan>();
+    goes::<ConfError>();
+}
+
+#[test]
+fn the_schema_describes_every_key() {
+    let schema: serde_json::Value = serde_json::from_str(&schema()).unwrap();
+    let tables = schema["$defs"].as_object().unwrap().values().chain([&schema]);
+    let mut keys = 0;
+    for (key, value) in tables.filter_map(|table| table["properties"].as_object()).flatten() {
+        assert!(value["description"].is_string(), "{key} has no description");
+        keys += 1;
+    }
+    assert!(keys > 80, "only {keys} keys");
+    assert_eq!(schema["required"], serde_json::json!(["site"]));
+    assert!(!schema.to_string().contains("null"));
+}

@@ -1,0 +1,169 @@
+//! Reading a request's body.
+
+use std::rc::Rc;
+
+use forebay_wire::http1::{BodyDecoder, RequestFraming, RequestHead, encode};
+
+use crate::exchange::{BUFFER, Client};
+use crate::fault::Fault;
+
+/// A request's body, read piece by piece as the origin wants it.
+pub struct Body {
+    client: Option<Rc<Client>>,
+    inbox: Vec<u8>,
+    /// Where the bytes not yet decoded start in `inbox`.
+    start: usize,
+    decoder: BodyDecoder,
+    framing: RequestFraming,
+    limit: u64,
+    read: u64,
+    expect_continue: bool,
+}
+
+impl Body {
+    pub(crate) fn new(client: &Rc<Client>) -> Self {
+        Self {
+            client: Some(client.clone()),
+            inbox: Vec::new(),
+            start: 0,
+            decoder: BodyDecoder::request(RequestFraming::None),
+            framing: RequestFraming::None,
+            limit: u64::MAX,
+            read: 0,
+            expect_continue: false,
+        }
+    }
+
+    pub(crate) fn attach(&mut self, client: &Rc<Client>) {
+        self.client = Some(client.clone());
+        self.begin(RequestFraming::None);
+    }
+
+    pub(crate) fn detach(&mut self) {
+        self.client = None;
+        self.inbox = Vec::new();
+    }
+
+    /// Makes ready for the body of `head`, whose first bytes may stand behind it in `bytes`.
+    pub(crate) fn prepare(&mut self, head: &RequestHead, bytes: &mut Vec<u8>) {
+        self.begin(head.framing);
+        self.expect_continue = head.expect_continue;
+        if head.framing != RequestFraming::None {
+            self.inbox.extend_from_slice(&bytes[head.len..]);
+            bytes.truncate(head.len);
+        }
+    }
+
+    fn begin(&mut self, framing: RequestFraming) {
+        self.inbox.clear();
+        self.start = 0;
+        self.framing = framing;
+        self.decoder = BodyDecoder::request(framing);
+        self.limit = u64::MAX;
+        self.read = 0;
+        self.expect_continue = false;
+    }
+
+    /// Refuses bodies of more than `limit` bytes, at once where the length is known.
+    pub(crate) fn limit(&mut self, limit: u64) -> Result<(), Fault> {
+        self.limit = limit;
+        match self.framing {
+            RequestFraming::Length(length) if length > limit => Err(too_large(limit)),
+            _ => Ok(()),
+        }
+    }
+
+    /// How the body's end is told.
+    pub fn framing(&self) -> RequestFraming {
+        self.framing
+    }
+
+    /// Whether all of it has been read.
+    pub fn is_done(&self) -> bool {
+        self.decoder.is_done()
+    }
+
+    /// Whether nothing has been asked of a client that waits for `100 Continue`.
+    pub(crate) fn is_unasked(&self) -> bool {
+        self.expect_continue
+    }
+
+    /// The next piece; `None` behind the last. Waits as long as the time limit for bodies allows.
+    pub async fn next(&mut self) -> Result<Option<&[u8]>, Fault> {
+        let data = loop {
+            let step = self.decoder.decode(&self.inbox[self.start..])?;
+            let base = self.start;
+            self.start += step.consumed;
+            if !step.data.is_empty() {
+                break base + step.data.start..base + step.data.end;
+            }
+            if step.done {
+                return Ok(None);
+            }
+            self.receive().await?;
+        };
+        self.read += data.len() as u64;
+        if self.read > self.limit {
+            return Err(too_large(self.limit));
+        }
+        Ok(Some(&self.inbox[data]))
+    }
+
+    async fn receive(&mut self) -> Result<(), Fault> {
+        let client = self.client.as_ref().expect("a body is read while its client is attached");
+        if std::mem::take(&mut self.expect_continue) {
+            let sent = client.socket.write_all(encode::CONTINUE).await;
+            sent.map_err(|error| Fault::client_gone(&error))?;
+        }
+        if self.start > 0 {
+            self.inbox.drain(..self.start);
+            self.start = 0;
+        }
+        if self.inbox.capacity() - self.inbox.len() < BUFFER / 4 {
+            self.inbox.reserve(BUFFER);
+        }
+        client.socket.limit_read(client.thread.settings.timeouts.body_idle);
+        let read = client.socket.read(&mut self.inbox).await;
+        client.socket.unlimit_read();
+        match read {
+            Ok(0) => Err(Fault::client(499, "the client closed in the middle of its request")),
+            Ok(_) => Ok(()),
+            Err(error) => Err(Fault::client_gone(&error)),
+        }
+    }
+
+    /// Reads and drops the rest, if that is at most `limit` bytes; whether the connection can go on.
+    pub(crate) async fn discard(&mut self, limit: u64) -> bool {
+        if self.is_done() {
+            return true;
+        }
+        if self.expect_continue {
+            return false;
+        }
+        self.limit = self.read + limit;
+        while let Ok(piece) = self.next().await {
+            if piece.is_none() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Puts what came behind the body into `bytes`; `false` where there was no body.
+    pub(crate) fn take_rest(&mut self, bytes: &mut Vec<u8>) -> bool {
+        if self.framing == RequestFraming::None {
+            return false;
+        }
+        bytes.clear();
+        bytes.extend_from_slice(&self.inbox[self.start..]);
+        if self.inbox.capacity() > 4 * BUFFER {
+            self.inbox = Vec::new();
+        }
+        self.begin(RequestFraming::None);
+        true
+    }
+}
+
+fn too_large(limit: u64) -> Fault {
+    Fault::client(413, format!("the request body is larger than {limit} bytes"))
+}

@@ -1,0 +1,76 @@
+//! Time limits on sockets: set and cleared by storing a number, enforced by one sweep per tick.
+//!
+//! A timer per request would cost more than the request's parsing. Instead each socket carries the
+//! tick at which its current read or write is overdue; a sweep shuts down what is. The task waiting
+//! on that socket then wakes with end of file and finds the socket marked as expired.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::net::Shutdown;
+use slab::Slab;
+
+use crate::socket::Watched;
+
+/// How often deadlines are looked at, which is how late one may be.
+pub const TICK: Duration = Duration::from_millis(100);
+
+/// Ticks since the thread started.
+pub type Ticks = u32;
+
+/// Never due.
+pub const NEVER: Ticks = Ticks::MAX;
+
+/// The sockets of one thread and the tick it is.
+#[derive(Default)]
+pub struct Deadlines {
+    now: Cell<Ticks>,
+    sockets: RefCell<Slab<Rc<Watched>>>,
+}
+
+impl Deadlines {
+    /// Watches a socket until [`Deadlines::forget`].
+    pub(crate) fn watch(&self, socket: Rc<Watched>) -> usize {
+        self.sockets.borrow_mut().insert(socket)
+    }
+
+    /// Ends the watching, and closes the socket when nobody else holds it.
+    pub(crate) fn forget(&self, key: usize) {
+        let socket = self.sockets.borrow_mut().try_remove(key);
+        drop(socket);
+    }
+
+    /// The current tick.
+    pub fn now(&self) -> Ticks {
+        self.now.get()
+    }
+
+    /// The tick at which something started now is overdue: never earlier than `after` from now.
+    pub fn due(&self, after: Duration) -> Ticks {
+        let ticks = after.as_millis().div_ceil(TICK.as_millis()) + 1;
+        u32::try_from(ticks).map_or(NEVER, |ticks| self.now().saturating_add(ticks))
+    }
+
+    /// Moves to the next tick and shuts down every socket that is overdue.
+    pub fn tick(&self) {
+        let now = self.now.get() + 1;
+        self.now.set(now);
+        for (_, socket) in self.sockets.borrow().iter() {
+            if socket.write_due.get() <= now {
+                socket.expire(Shutdown::Both);
+            } else if socket.read_due.get() <= now {
+                socket.expire(Shutdown::Read);
+            }
+        }
+    }
+
+    /// Closes every connection on which no request is under way.
+    pub fn close_idle(&self) {
+        for (_, socket) in self.sockets.borrow().iter() {
+            if socket.idle.get() {
+                socket.shut_down(Shutdown::Both);
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! One request and its reply, as an origin sees them.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use forebay_wire::http1::RequestHead;
+
+use crate::body::Body;
+use crate::fault::Fault;
+use crate::reply::Reply;
+use crate::socket::Socket;
+use crate::thread::Thread;
+
+/// What answers the requests of a route. One per route and thread, so it may keep `Rc` and `Cell`.
+pub trait Origin {
+    /// Answers one request: a reply is begun and finished, or a fault returned. A fault before the
+    /// reply has begun becomes an error page; after that the connection is cut, so that no client
+    /// takes half a reply for a whole one.
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a>;
+}
+
+/// The future of [`Origin::serve`].
+pub type Serving<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>;
+
+/// A request, its body and its reply. The parts are borrowed apart: a backend may be sent the body
+/// while its reply already comes in.
+pub struct Exchange {
+    /// What was asked.
+    pub request: Request,
+    /// The request's body.
+    pub body: Body,
+    /// The reply.
+    pub reply: Reply,
+}
+
+/// What was asked.
+pub struct Request {
+    /// The bytes of the head; pipelined requests may follow in them.
+    pub bytes: Vec<u8>,
+    /// The head, as spans of `bytes`.
+    pub head: RequestHead,
+    /// The path, decoded and without dot segments.
+    pub path: Vec<u8>,
+    /// The part of `path` that the `*` of the route matched, or all of it without a `*`.
+    pub rest: Range<usize>,
+    /// Who the client is.
+    pub client: SocketAddr,
+    /// The address that took the connection.
+    pub server: SocketAddr,
+    /// Whether the client came by TLS.
+    pub https: bool,
+}
+
+impl Request {
+    /// The method.
+    pub fn method(&self) -> &[u8] {
+        self.head.method.of(&self.bytes)
+    }
+
+    /// Path and query as they came; `/` for an absolute target without path.
+    pub fn target(&self) -> &[u8] {
+        let target = self.head.path_and_query.of(&self.bytes);
+        if target.is_empty() { b"/" } else { target }
+    }
+
+    /// The part of the path to look up in the route's directory. It starts with a slash only where
+    /// the pattern had none before its `*`.
+    pub fn rest(&self) -> &[u8] {
+        &self.path[self.rest.clone()]
+    }
+
+    /// The query, without its question mark; `None` where there is no question mark.
+    pub fn query(&self) -> Option<&[u8]> {
+        let target = self.target();
+        memchr::memchr(b'?', target).map(|at| &target[at + 1..])
+    }
+}
+
+/// The connection that an exchange belongs to.
+pub struct Client {
+    pub socket: Socket,
+    pub thread: Rc<Thread>,
+    pub peer: SocketAddr,
+    pub local: SocketAddr,
+}
+
+impl Exchange {
+    pub(crate) fn new(client: &Rc<Client>) -> Self {
+        Self {
+            request: Request {
+                bytes: Vec::with_capacity(BUFFER),
+                head: RequestHead::default(),
+                path: Vec::new(),
+                rest: 0..0,
+                client: client.peer,
+                server: client.local,
+                https: false,
+            },
+            body: Body::new(client),
+            reply: Reply::new(client),
+        }
+    }
+
+    /// Makes a used exchange the one of another connection.
+    pub(crate) fn attach(&mut self, client: &Rc<Client>) {
+        self.request.bytes.clear();
+        self.body.attach(client);
+        self.reply.attach(client);
+    }
+
+    /// Lets go of the connection and of buffers that have grown out of proportion.
+    pub(crate) fn detach(&mut self) {
+        self.body.detach();
+        self.reply.detach();
+        if self.request.bytes.capacity() > 2 * BUFFER {
+            self.request.bytes = Vec::with_capacity(BUFFER);
+        }
+    }
+
+    /// Makes ready for the next request on the connection: what came behind the last one stays.
+    pub(crate) fn next(&mut self) {
+        if !self.body.take_rest(&mut self.request.bytes) {
+            let len = self.request.head.len.min(self.request.bytes.len());
+            self.request.bytes.drain(..len);
+        }
+        self.request.head.len = 0;
+        self.request.https = false;
+    }
+}
+
+/// Size of a receive buffer, in bytes: most heads and small bodies fit.
+pub const BUFFER: usize = 16 * 1024;

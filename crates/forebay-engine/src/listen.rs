@@ -1,0 +1,169 @@
+//! Listening sockets, and the spreading of connections over threads.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use forebay_conf::Listen;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::sync::mpsc::UnboundedSender;
+
+/// Connections that wait to be accepted; the kernel may allow fewer (net.core.somaxconn).
+const BACKLOG: i32 = 1024;
+
+/// Why an address cannot be listened on.
+#[derive(Debug)]
+pub struct ListenError {
+    /// The address.
+    pub listen: Listen,
+    /// What the system said.
+    pub error: io::Error,
+}
+
+impl fmt::Display for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { listen, error } = self;
+        write!(f, "cannot listen on {listen}: ")?;
+        match error.kind() {
+            io::ErrorKind::AddrInUse => write!(
+                f,
+                "another program does already; stop it, or choose another address with `listen`"
+            ),
+            io::ErrorKind::PermissionDenied => write!(
+                f,
+                "permission denied; ports below 1024 need root or CAP_NET_BIND_SERVICE, \
+                 so choose a higher port or grant it"
+            ),
+            io::ErrorKind::AddrNotAvailable => {
+                write!(f, "this machine does not have that address")
+            }
+            _ => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for ListenError {}
+
+/// A listening socket of one thread.
+pub enum Listener {
+    Tcp(std::net::TcpListener),
+    Unix(UnixListener),
+}
+
+/// Opens `listen` once for each of `threads` threads; the address, with the port that was chosen.
+///
+/// The sockets of one TCP address share it by SO_REUSEPORT and live as long as the process: closing
+/// one would drop the connections waiting in its queue.
+pub fn open(listen: &Listen, threads: usize) -> Result<(Listen, Vec<Listener>), ListenError> {
+    let fail = |error| ListenError { listen: listen.clone(), error };
+    match listen {
+        Listen::Tcp(address) => {
+            let (address, listeners) = open_tcp(*address, threads).map_err(fail)?;
+            Ok((Listen::Tcp(address), listeners))
+        }
+        Listen::Unix(path) => {
+            let listener = open_unix(path).map_err(fail)?;
+            let copies = (1..threads).map(|_| listener.try_clone().map(Listener::Unix));
+            let mut listeners = copies.collect::<io::Result<Vec<_>>>().map_err(fail)?;
+            listeners.push(Listener::Unix(listener));
+            Ok((listen.clone(), listeners))
+        }
+    }
+}
+
+fn open_tcp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {
+    // Sockets with SO_REUSEPORT share an address silently, with those of another process, too.
+    // One without it tells whether the address is free.
+    let probe = bind(address, false)?;
+    let address = probe.local_addr()?.as_socket().unwrap_or(address);
+    drop(probe);
+    let mut listeners = Vec::new();
+    for _ in 0..threads {
+        let socket = bind(address, true)?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        listeners.push(Listener::Tcp(socket.into()));
+    }
+    Ok((address, listeners))
+}
+
+fn bind(address: SocketAddr, share: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(share)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// A socket file that a dead process left behind is replaced; a live one is not.
+fn open_unix(path: &std::path::Path) -> io::Result<UnixListener> {
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|metadata| {
+        std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type())
+    });
+    if is_socket {
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// A connection handed to a thread that has fewer.
+pub struct Handed {
+    pub stream: std::net::TcpStream,
+    pub peer: SocketAddr,
+    pub listener: usize,
+}
+
+/// How many connections each thread has, and the way to give it one.
+///
+/// The kernel spreads connections by a hash: of few long-lived ones a thread may get many more than
+/// another, which then idles.
+pub struct Loads {
+    threads: Vec<Load>,
+}
+
+struct Load {
+    connections: AtomicUsize,
+    hand: UnboundedSender<Handed>,
+}
+
+impl Loads {
+    pub fn new(hands: Vec<UnboundedSender<Handed>>) -> Self {
+        let load = |hand| Load { connections: AtomicUsize::new(0), hand };
+        Self { threads: hands.into_iter().map(load).collect() }
+    }
+
+    /// The thread that has least to do, if one has at least two connections fewer than `own`.
+    pub fn lighter_than(&self, own: usize) -> Option<usize> {
+        if self.threads.len() == 1 {
+            return None;
+        }
+        let least = (0..self.threads.len()).min_by_key(|&thread| self.connections(thread))?;
+        (self.connections(least) + 2 <= self.connections(own)).then_some(least)
+    }
+
+    pub fn hand(&self, thread: usize, handed: Handed) {
+        let _ = self.threads[thread].hand.send(handed);
+    }
+
+    pub fn connections(&self, thread: usize) -> usize {
+        self.threads[thread].connections.load(Ordering::Relaxed)
+    }
+
+    pub fn enter(&self, thread: usize) {
+        self.threads[thread].connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn leave(&self, thread: usize) {
+        self.threads[thread].connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,404 @@
+//! The access log and the error log, written by a thread of their own: no disk and no terminal is
+//! slow enough to hold up a conversation.
+
+use std::cell::{Cell, RefCell};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use forebay_conf as conf;
+use forebay_wire::http1::{Version, encode};
+
+use crate::exchange::{Exchange, Request};
+
+/// Bytes of log lines that one thread holds back at most while the writer is behind.
+const HELD_BACK: usize = 4 << 20;
+/// Bytes of log lines that are handed over before the next tick.
+const HAND_OVER: usize = 64 << 10;
+
+/// What the writer is told.
+enum Message {
+    Lines(Vec<u8>),
+    Error(String),
+    Reopen,
+    End,
+}
+
+/// Where errors are told: a line each on standard error.
+#[derive(Clone)]
+pub struct ErrorLog(SyncSender<Message>);
+
+impl ErrorLog {
+    /// Says one thing. It is dropped when the writer is a thousand lines behind.
+    pub fn say(&self, message: &str) {
+        let _ = self.0.try_send(Message::Error(message.to_owned()));
+    }
+}
+
+/// The thread that writes the logs.
+pub struct Writer {
+    sender: SyncSender<Message>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Opens the access log and starts the thread.
+    pub fn start(access: &conf::AccessLog) -> io::Result<Self> {
+        let (sender, receiver) = sync_channel(1024);
+        let target = Target::open(access)?;
+        let thread = std::thread::Builder::new()
+            .name("log".into())
+            .spawn(move || write_all(&receiver, target))?;
+        Ok(Self { sender, thread: Some(thread) })
+    }
+
+    /// Where errors are told.
+    pub fn errors(&self) -> ErrorLog {
+        ErrorLog(self.sender.clone())
+    }
+
+    /// The access log of one thread.
+    pub fn access(&self, log: &conf::Log) -> AccessLog {
+        let pattern = match (&log.access, &log.format) {
+            (conf::AccessLog::Off, _) => None,
+            (_, conf::Format::Json) => Some(Pattern::Json),
+            (_, conf::Format::Common) => Some(Pattern::parse(COMMON)),
+            (_, conf::Format::Combined) => Some(Pattern::parse(COMBINED)),
+            (_, conf::Format::Pattern(pattern)) => Some(Pattern::parse(pattern)),
+        };
+        AccessLog {
+            pattern,
+            lines: RefCell::default(),
+            lost: Cell::new(0),
+            time: RefCell::default(),
+            sender: self.sender.clone(),
+        }
+    }
+
+    /// Opens the access log anew, as after a rotation.
+    pub fn reopen(&self) {
+        let _ = self.sender.send(Message::Reopen);
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.sender.send(Message::End);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+enum Target {
+    Off,
+    Stdout,
+    File(PathBuf, File),
+}
+
+impl Target {
+    fn open(access: &conf::AccessLog) -> io::Result<Self> {
+        Ok(match access {
+            conf::AccessLog::Off => Self::Off,
+            conf::AccessLog::Stdout => Self::Stdout,
+            conf::AccessLog::Path(path) => {
+                let file = OpenOptions::new().append(true).create(true).open(path);
+                let context = |error: io::Error| {
+                    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+                };
+                Self::File(path.clone(), file.map_err(context)?)
+            }
+        })
+    }
+
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Off => Ok(()),
+            Self::Stdout => io::stdout().lock().write_all(lines),
+            Self::File(_, file) => file.write_all(lines),
+        }
+    }
+
+    fn reopen(&mut self) {
+        if let Self::File(path, _) = self {
+            match Self::open(&conf::AccessLog::Path(path.clone())) {
+                Ok(reopened) => *self = reopened,
+                Err(error) => eprintln!("forebay: the access log stays open as it was: {error}"),
+            }
+        }
+    }
+}
+
+fn write_all(receiver: &Receiver<Message>, mut target: Target) {
+    let mut failing = false;
+    while let Ok(message) = receiver.recv() {
+        match message {
+            Message::Lines(lines) => match target.write(&lines) {
+                Ok(()) => failing = false,
+                Err(error) if !failing => {
+                    failing = true;
+                    let _ = writeln!(io::stderr(), "forebay: access log: {error}");
+                }
+                Err(_) => {}
+            },
+            Message::Error(line) => {
+                let now = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S");
+                let _ = writeln!(io::stderr(), "{now} forebay: {line}");
+            }
+            Message::Reopen => target.reopen(),
+            Message::End => return,
+        }
+    }
+}
+
+const COMMON: &str = "%h %l %u %t \"%r\" %>s %b";
+const COMBINED: &str = "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"";
+
+/// The access log of one thread: lines gather here and are handed over a few times a second.
+pub struct AccessLog {
+    pattern: Option<Pattern>,
+    lines: RefCell<Vec<u8>>,
+    lost: Cell<u64>,
+    time: RefCell<(u64, String)>,
+    sender: SyncSender<Message>,
+}
+
+impl AccessLog {
+    /// When a request began; nothing where nothing is logged.
+    pub(crate) fn start(&self) -> Option<Instant> {
+        self.pattern.as_ref().map(|_| Instant::now())
+    }
+
+    /// Notes a request that has been answered.
+    pub(crate) fn record(&self, exchange: &Exchange, start: Option<Instant>) {
+        let (Some(pattern), Some(start)) = (&self.pattern, start) else { return };
+        let mut lines = self.lines.borrow_mut();
+        if lines.len() > HELD_BACK {
+            self.lost.set(self.lost.get() + 1);
+            return;
+        }
+        self.refresh_time();
+        let entry = Entry {
+            exchange,
+            micros: start.elapsed().as_micros() as u64,
+            time: &self.time.borrow().1,
+        };
+        pattern.append(&entry, &mut lines);
+        lines.push(b'\n');
+        if lines.len() >= HAND_OVER {
+            drop(lines);
+            self.hand_over();
+        }
+    }
+
+    /// Gives the lines to the writer; keeps them while the writer is behind.
+    pub(crate) fn hand_over(&self) {
+        let lines = std::mem::take(&mut *self.lines.borrow_mut());
+        if lines.is_empty() {
+            return;
+        }
+        match self.sender.try_send(Message::Lines(lines)) {
+            Err(TrySendError::Full(Message::Lines(lines))) => *self.lines.borrow_mut() = lines,
+            _ if self.lost.get() > 0 => {
+                let lost = self.lost.take();
+                let text = format!("the access log is too slow: {lost} lines were lost");
+                let _ = self.sender.try_send(Message::Error(text));
+            }
+            _ => {}
+        }
+    }
+
+    fn refresh_time(&self) {
+        let now = jiff::Timestamp::now();
+        let mut time = self.time.borrow_mut();
+        if time.0 != now.as_second() as u64 {
+            let zoned = now.to_zoned(jiff::tz::TimeZone::system());
+            *time = (now.as_second() as u64, zoned.strftime("%d/%b/%Y:%H:%M:%S %z").to_string());
+        }
+    }
+}
+
+struct Entry<'a> {
+    exchange: &'a Exchange,
+    micros: u64,
+    time: &'a str,
+}
+
+/// What a line is made of.
+enum Pattern {
+    Json,
+    Parts(Vec<Part>),
+}
+
+enum Part {
+    Text(String),
+    Header(String),
+    Directive(u8),
+}
+
+impl Pattern {
+    /// Reads Apache's `%` directives; what it does not know stays as it is.
+    fn parse(text: &str) -> Self {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('%') {
+            parts.push(Part::Text(rest[..at].to_owned()));
+            let tail = rest[at + 1..].trim_start_matches(['>', '<']);
+            if let Some((name, after)) = tail.strip_prefix('{').and_then(|t| t.split_once("}i")) {
+                parts.push(Part::Header(name.to_owned()));
+                rest = after;
+                continue;
+            }
+            let mut letters = tail.chars();
+            match letters.next() {
+                Some('%') => parts.push(Part::Text("%".into())),
+                Some(letter) if letter.is_ascii_alphabetic() => {
+                    parts.push(Part::Directive(letter as u8));
+                }
+                other => parts.push(Part::Text(format!("%{}", other.map_or(String::new(), String::from)))),
+            }
+            rest = letters.as_str();
+        }
+        parts.push(Part::Text(rest.to_owned()));
+        Self::Parts(parts)
+    }
+
+    fn append(&self, entry: &Entry<'_>, out: &mut Vec<u8>) {
+        match self {
+            Self::Json => append_json(entry, out),
+            Self::Parts(parts) => {
+                for part in parts {
+                    match part {
+                        Part::Text(text) => out.extend_from_slice(text.as_bytes()),
+                        Part::Header(name) => append_header(entry, name, out),
+                        Part::Directive(letter) => append_directive(*letter, entry, out),
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn append_directive(letter: u8, entry: &Entry<'_>, out: &mut Vec<u8>) {
+    let request = &entry.exchange.request;
+    let reply = &entry.exchange.reply;
+    match letter {
+        b'h' | b'a' => {
+            let _ = write!(out, "{}", request.client.ip().to_canonical());
+        }
+        b'A' => {
+            let _ = write!(out, "{}", request.server.ip().to_canonical());
+        }
+        b't' => {
+            let _ = write!(out, "[{}]", entry.time);
+        }
+        b'r' => append_request_line(request, out),
+        b's' => encode::decimal(out, u64::from(reply.status())),
+        b'b' if reply.body_bytes() == 0 => out.push(b'-'),
+        b'b' | b'B' => encode::decimal(out, reply.body_bytes()),
+        b'D' => encode::decimal(out, entry.micros),
+        b'T' => encode::decimal(out, entry.micros / 1_000_000),
+        b'm' => append_escaped(request.method(), out),
+        b'U' => append_escaped(&request.path, out),
+        b'q' => {
+            if let Some(query) = request.query() {
+                out.push(b'?');
+                append_escaped(query, out);
+            }
+        }
+        b'H' => out.extend_from_slice(protocol(request)),
+        b'v' | b'V' => {
+            let authority = request.head.authority.map(|span| span.of(&request.bytes));
+            append_escaped(authority.filter(|a| !a.is_empty()).unwrap_or(b"-"), out);
+        }
+        b'p' => encode::decimal(out, u64::from(request.server.port())),
+        b'P' => encode::decimal(out, u64::from(std::process::id())),
+        _ => out.push(b'-'),
+    }
+}
+
+fn append_request_line(request: &Request, out: &mut Vec<u8>) {
+    append_escaped(request.method(), out);
+    out.push(b' ');
+    append_escaped(request.head.target.of(&request.bytes), out);
+    out.push(b' ');
+    out.extend_from_slice(protocol(request));
+}
+
+fn protocol(request: &Request) -> &'static [u8] {
+    match request.head.version {
+        Version::Http10 => b"HTTP/1.0",
+        Version::Http11 => b"HTTP/1.1",
+    }
+}
+
+fn append_header(entry: &Entry<'_>, name: &str, out: &mut Vec<u8>) {
+    match header(&entry.exchange.request, name) {
+        Some(value) => append_escaped(value, out),
+        None => out.push(b'-'),
+    }
+}
+
+fn header<'a>(request: &'a Request, name: &str) -> Option<&'a [u8]> {
+    let bytes = &request.bytes;
+    let mut fields = request.head.fields.iter();
+    let field = fields.find(|f| f.name.of(bytes).eq_ignore_ascii_case(name.as_bytes()))?;
+    Some(field.value.of(bytes))
+}
+
+/// As Apache: quotes, backslashes and what cannot be printed are escaped, so that no client can
+/// forge a line.
+fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
+    for &byte in bytes {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            0x20..=0x7e => out.push(byte),
+            _ => {
+                let _ = write!(out, "\\x{byte:02x}");
+            }
+        }
+    }
+}
+
+fn append_json(entry: &Entry<'_>, out: &mut Vec<u8>) {
+    let request = &entry.exchange.request;
+    let reply = &entry.exchange.reply;
+    let host = request.head.authority.map(|span| span.of(&request.bytes)).unwrap_or_default();
+    let _ = write!(out, "{{\"time\":\"{}\",\"client\":\"{}\"", entry.time, request.client.ip());
+    for (key, value) in [
+        ("method", request.method()),
+        ("host", host),
+        ("target", request.target()),
+        ("protocol", protocol(request)),
+        ("referer", header(request, "referer").unwrap_or_default()),
+        ("user_agent", header(request, "user-agent").unwrap_or_default()),
+    ] {
+        let _ = write!(out, ",\"{key}\":\"");
+        append_json_text(value, out);
+        out.push(b'"');
+    }
+    let _ = write!(
+        out,
+        ",\"status\":{},\"body_bytes\":{},\"duration_us\":{}}}",
+        reply.status(),
+        reply.body_bytes(),
+        entry.micros
+    );
+}
+
+fn append_json_text(bytes: &[u8], out: &mut Vec<u8>) {
+    for letter in String::from_utf8_lossy(bytes).chars() {
+        match letter {
+            '"' | '\\' => out.extend_from_slice(&[b'\\', letter as u8]),
+            '\u{0}'..='\u{1f}' | '\u{7f}' => {
+                let _ = write!(out, "\\u{:04x}", letter as u32);
+            }
+            _ => {
+                let _ = write!(out, "{letter}");
+            }
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Writing a reply: head, framing and body, with back-pressure from the client.
+
+use std::fs::File;
+use std::io::IoSlice;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+
+use forebay_wire::http1::{RequestHead, Version, encode};
+
+use crate::exchange::{BUFFER, Client};
+use crate::fault::{Fault, Side};
+
+/// Body bytes that are gathered before they are written.
+const GATHER: usize = 2 * BUFFER;
+
+/// How long a reply's body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// This many bytes.
+    Known(u64),
+    /// Told by its end: chunked, or by closing for HTTP/1.0.
+    Unknown,
+    /// There is none, and no length is told (204, 304, 1xx).
+    None,
+}
+
+/// What a route changes in the head of a reply.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Field lines to add, each ending in CRLF.
+    pub add: Vec<u8>,
+    /// Names of fields to leave out, in lower case.
+    pub remove: Vec<String>,
+    /// Seconds that the reply may be kept: `Expires` and `Cache-Control: max-age`.
+    pub expires: Option<u64>,
+}
+
+/// The reply to one request.
+pub struct Reply {
+    client: Option<Rc<Client>>,
+    out: Vec<u8>,
+    phase: Phase,
+    framing: Framing,
+    /// Where the field lines start in `out`, while the head is being written.
+    fields: usize,
+    rules: Option<Rc<Rules>>,
+    to_head: bool,
+    to_http10: bool,
+    keep_alive: bool,
+    status: u16,
+    body_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Waiting,
+    Head,
+    Body,
+    Done,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    None,
+    Length(u64),
+    Chunked,
+    Close,
+}
+
+impl Reply {
+    pub(crate) fn new(client: &Rc<Client>) -> Self {
+        Self {
+            client: Some(client.clone()),
+            out: Vec::with_capacity(BUFFER),
+            phase: Phase::Waiting,
+            framing: Framing::None,
+            fields: 0,
+            rules: None,
+            to_head: false,
+            to_http10: false,
+            keep_alive: false,
+            status: 0,
+            body_bytes: 0,
+        }
+    }
+
+    pub(crate) fn attach(&mut self, client: &Rc<Client>) {
+        self.client = Some(client.clone());
+    }
+
+    pub(crate) fn detach(&mut self) {
+        self.client = None;
+        self.rules = None;
+        self.out.clear();
+        self.out.shrink_to(2 * BUFFER);
+    }
+
+    /// Makes ready to answer `head`.
+    pub(crate) fn prepare(&mut self, head: &RequestHead, method: &[u8]) {
+        self.out.clear();
+        self.phase = Phase::Waiting;
+        self.to_head = method == b"HEAD";
+        self.to_http10 = head.version == Version::Http10;
+        self.keep_alive = head.keep_alive && !self.client().thread.is_stopping();
+        self.rules = None;
+        self.status = 0;
+        self.body_bytes = 0;
+    }
+
+    /// Makes ready to refuse a request whose head could not be read.
+    pub(crate) fn prepare_refusal(&mut self) {
+        self.prepare(&RequestHead::default(), b"");
+        self.keep_alive = false;
+    }
+
+    pub(crate) fn set_rules(&mut self, rules: Option<Rc<Rules>>) {
+        self.rules = rules;
+    }
+
+    /// Starts the head. An empty `reason` stands for the usual one.
+    pub fn begin(&mut self, status: u16, reason: &[u8]) {
+        debug_assert!(self.phase == Phase::Waiting, "one reply has one head");
+        self.status = status;
+        self.phase = Phase::Head;
+        encode::status_line(&mut self.out, status, reason);
+        self.fields = self.out.len();
+    }
+
+    /// Adds a field. The caller vouches for name and value being valid.
+    pub fn field(&mut self, name: &str, value: &[u8]) {
+        encode::field(&mut self.out, name, value);
+    }
+
+    /// Where field lines can be appended many at once.
+    pub fn field_lines(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+
+    /// Ends the head. `has_date` where the fields so far hold a `Date`.
+    pub fn end_head(&mut self, length: Length, has_date: bool) {
+        if let Some(rules) = self.rules.take() {
+            self.apply(&rules);
+        }
+        let client = self.client.as_ref().expect("a reply is written while its client is attached");
+        if !has_date {
+            client.thread.clock.append_date(&mut self.out);
+        }
+        let bodiless = self.to_head || length == Length::None;
+        self.framing = match length {
+            Length::None => Framing::None,
+            Length::Known(length) => {
+                encode::field_number(&mut self.out, "Content-Length", length);
+                if bodiless { Framing::None } else { Framing::Length(length) }
+            }
+            Length::Unknown if bodiless => Framing::None,
+            Length::Unknown if self.to_http10 => {
+                self.keep_alive = false;
+                Framing::Close
+            }
+            Length::Unknown => {
+                self.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+                Framing::Chunked
+            }
+        };
+        match (self.keep_alive, self.to_http10) {
+            (false, _) => self.out.extend_from_slice(b"Connection: close\r\n"),
+            (true, true) => self.out.extend_from_slice(b"Connection: keep-alive\r\n"),
+            (true, false) => {}
+        }
+        self.out.extend_from_slice(b"\r\n");
+        self.phase = Phase::Body;
+    }
+
+    fn apply(&mut self, rules: &Rules) {
+        if !rules.remove.is_empty() {
+            let lines = self.out.split_off(self.fields);
+            for line in lines.split_inclusive(|&b| b == b'\n') {
+                let name = line.split(|&b| b == b':').next().unwrap_or_default();
+                if !rules.remove.iter().any(|n| n.as_bytes().eq_ignore_ascii_case(name)) {
+                    self.out.extend_from_slice(line);
+                }
+            }
+        }
+        self.out.extend_from_slice(&rules.add);
+        if let Some(seconds) = rules.expires.filter(|_| matches!(self.status, 200..=399)) {
+            let at = std::time::SystemTime::now() + std::time::Duration::from_secs(seconds);
+            encode::field(&mut self.out, "Expires", httpdate::fmt_http_date(at).as_bytes());
+            encode::field(&mut self.out, "Cache-Control", format!("max-age={seconds}").as_bytes());
+        }
+    }
+
+    /// Adds body bytes, which are written when enough have gathered; [`Reply::flush`] and
+    /// [`Reply::finish`] write them, too.
+    pub async fn push(&mut self, data: &[u8]) -> Result<(), Fault> {
+        if !self.admit(data)? {
+            return Ok(());
+        }
+        if self.out.len() + data.len() > GATHER {
+            return self.write_out(data).await;
+        }
+        if self.framing == Framing::Chunked {
+            encode::chunk_size(&mut self.out, data.len());
+        }
+        self.out.extend_from_slice(data);
+        if self.framing == Framing::Chunked {
+            self.out.extend_from_slice(encode::CHUNK_END);
+        }
+        Ok(())
+    }
+
+    /// Adds body bytes and writes all there is.
+    pub async fn send(&mut self, data: &[u8]) -> Result<(), Fault> {
+        if self.admit(data)? { self.write_out(data).await } else { self.flush().await }
+    }
+
+    /// Writes what has gathered.
+    pub async fn flush(&mut self) -> Result<(), Fault> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        let written = self.client().socket.write_all(&self.out).await;
+        self.out.clear();
+        written.map_err(|error| Fault::client_gone(&error))
+    }
+
+    /// Sends `length` bytes of `file` from `offset` on as body.
+    pub async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> Result<(), Fault> {
+        debug_assert!(!matches!(self.framing, Framing::Chunked), "files have a length");
+        self.flush().await?;
+        match &mut self.framing {
+            Framing::None => return Ok(()),
+            Framing::Length(left) => *left = left.saturating_sub(length),
+            Framing::Chunked | Framing::Close => {}
+        }
+        let sent = self.client().socket.send_file(file.as_fd(), offset, length).await;
+        self.body_bytes += length;
+        sent.map_err(|error| Fault::client_gone(&error))
+    }
+
+    /// Ends the reply and writes what has gathered.
+    pub async fn finish(&mut self) -> Result<(), Fault> {
+        match self.framing {
+            Framing::Length(left) if left > 0 => {
+                return Err(Fault::backend(502, format!("the reply ended {left} bytes short")));
+            }
+            Framing::Chunked => self.out.extend_from_slice(encode::LAST_CHUNK),
+            _ => {}
+        }
+        self.phase = Phase::Done;
+        self.flush().await
+    }
+
+    /// A whole reply at once.
+    pub async fn respond(
+        &mut self,
+        status: u16,
+        content_type: &str,
+        body: &[u8],
+    ) -> Result<(), Fault> {
+        self.begin(status, b"");
+        self.field("Content-Type", content_type.as_bytes());
+        self.end_head(Length::Known(body.len() as u64), false);
+        self.push(body).await?;
+        self.finish().await
+    }
+
+    /// A small page that names the status.
+    pub async fn respond_error(&mut self, status: u16) -> Result<(), Fault> {
+        let reason = encode::reason_phrase(status);
+        let page = format!(
+            "<!DOCTYPE html>\n<title>{status} {reason}</title>\n<h1>{status} {reason}</h1>\n"
+        );
+        self.respond(status, "text/html; charset=utf-8", page.as_bytes()).await
+    }
+
+    /// Gives up a head that was begun and not written.
+    pub fn restart(&mut self) {
+        if matches!(self.phase, Phase::Head) {
+            self.out.clear();
+            self.phase = Phase::Waiting;
+        }
+    }
+
+    /// The connection closes after this reply.
+    pub fn close_after(&mut self) {
+        self.keep_alive = false;
+    }
+
+    /// Whether the head has been begun.
+    pub fn has_begun(&self) -> bool {
+        self.phase != Phase::Waiting
+    }
+
+    /// Whether the reply is complete.
+    pub(crate) fn is_done(&self) -> bool {
+        self.phase == Phase::Done
+    }
+
+    pub(crate) fn keeps_alive(&self) -> bool {
+        self.keep_alive
+    }
+
+    /// The status sent; 0 before there is one.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Bytes of body written, without framing.
+    pub fn body_bytes(&self) -> u64 {
+        self.body_bytes
+    }
+
+    /// Whether `data` is to be written at all.
+    fn admit(&mut self, data: &[u8]) -> Result<bool, Fault> {
+        debug_assert!(self.phase == Phase::Body, "the body comes between head and end");
+        if self.framing == Framing::None || data.is_empty() {
+            return Ok(false);
+        }
+        if let Framing::Length(left) = &mut self.framing {
+            *left = left.checked_sub(data.len() as u64).ok_or_else(|| {
+                let message = "the reply is longer than its Content-Length";
+                Fault { side: Side::Backend, ..Fault::us(502, message) }
+            })?;
+        }
+        self.body_bytes += data.len() as u64;
+        Ok(true)
+    }
+
+    async fn write_out(&mut self, data: &[u8]) -> Result<(), Fault> {
+        let chunked = self.framing == Framing::Chunked;
+        if chunked {
+            encode::chunk_size(&mut self.out, data.len());
+        }
+        let end = if chunked { encode::CHUNK_END } else { b"" };
+        let mut pieces = [IoSlice::new(&self.out), IoSlice::new(data), IoSlice::new(end)];
+        let written = self.client().socket.write_pieces(&mut pieces).await;
+        self.out.clear();
+        written.map_err(|error| Fault::client_gone(&error))
+    }
+
+    fn client(&self) -> &Client {
+        self.client.as_ref().expect("a reply is written while its client is attached")
+    }
+}

@@ -1,0 +1,94 @@
+//! Which site and route take a request.
+
+use std::rc::Rc;
+
+use forebay_conf::{HostPattern, Matcher, Network};
+
+use crate::exchange::{Origin, Request};
+use crate::reply::Rules;
+
+/// The sites behind each listener, as one thread holds them.
+pub struct Table {
+    /// By listener, in the order in which the server was given them.
+    pub listeners: Vec<Vec<Rc<Site>>>,
+}
+
+/// One site.
+pub struct Site {
+    /// Which hosts it is for; none means any.
+    pub hosts: Vec<HostPattern>,
+    /// Peers whose word about the client is taken.
+    pub trusted_proxies: Vec<Network>,
+    /// Its routes; the first that matches takes the request.
+    pub routes: Vec<Route>,
+}
+
+/// One route of a site.
+pub struct Route {
+    /// Which requests it takes.
+    pub matcher: Matcher,
+    /// What answers them.
+    pub origin: Box<dyn Origin>,
+    /// Whether they are logged.
+    pub log: bool,
+    /// Changes to the head of replies.
+    pub rules: Option<Rc<Rules>>,
+    /// Largest request body, in bytes.
+    pub max_body: u64,
+}
+
+impl Table {
+    /// The site for `authority` (`host[:port]`) on a listener: the one that names the host exactly,
+    /// else the one with the longest wildcard, else the first for any host, else the first.
+    pub fn site(&self, listener: usize, authority: &[u8]) -> Option<&Rc<Site>> {
+        let sites = self.listeners.get(listener)?;
+        if let [site] = &sites[..] {
+            return Some(site);
+        }
+        let host = host_of(authority);
+        let best = sites.iter().enumerate().max_by_key(|(at, site)| {
+            let rank = site.hosts.iter().map(|pattern| rank(pattern, host)).max();
+            let rank = if site.hosts.is_empty() { 1 } else { rank.unwrap_or(0) };
+            (rank, std::cmp::Reverse(*at))
+        });
+        best.map(|(_, site)| site)
+    }
+}
+
+impl Site {
+    /// The first route that takes `request`; sets the part of the path that it looks up.
+    pub fn route(&self, request: &mut Request) -> Option<&Route> {
+        let method = str::from_utf8(request.head.method.of(&request.bytes)).ok()?;
+        let path = str::from_utf8(&request.path).ok()?;
+        for route in &self.routes {
+            if let Some(found) = route.matcher.matches(method, path) {
+                request.rest = path.len() - found.rest.len()..path.len();
+                return Some(route);
+            }
+        }
+        None
+    }
+}
+
+/// 0: no match; 1: any host; longer patterns count more, exact ones most.
+fn rank(pattern: &HostPattern, host: &[u8]) -> usize {
+    match pattern {
+        HostPattern::Any => 1,
+        HostPattern::Exact(name) if host.eq_ignore_ascii_case(name.as_bytes()) => usize::MAX,
+        HostPattern::Suffix(suffix) => {
+            let cut = host.len().checked_sub(suffix.len());
+            let matches =
+                cut.is_some_and(|at| at > 0 && host[at..].eq_ignore_ascii_case(suffix.as_bytes()));
+            if matches { 1 + suffix.len() } else { 0 }
+        }
+        HostPattern::Exact(_) => 0,
+    }
+}
+
+fn host_of(authority: &[u8]) -> &[u8] {
+    let without_port = match memchr::memrchr(b':', authority) {
+        Some(at) if authority[at + 1..].iter().all(u8::is_ascii_digit) => &authority[..at],
+        _ => authority,
+    };
+    without_port.strip_suffix(b".").unwrap_or(without_port)
+}

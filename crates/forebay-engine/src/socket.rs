@@ -1,0 +1,270 @@
+//! A stream socket of this thread: TCP or Unix, with deadlines.
+
+use std::cell::Cell;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use tokio::io::Interest;
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::deadline::{Deadlines, NEVER, Ticks};
+
+/// A connected socket. Reading and writing take `&self`, so that both directions may be under way
+/// at once; each direction has one user at a time.
+pub struct Socket {
+    shared: Rc<Watched>,
+    deadlines: Rc<Deadlines>,
+    key: usize,
+    write_limit: Cell<Duration>,
+}
+
+/// What the sweep of deadlines sees of a socket.
+pub(crate) struct Watched {
+    io: Io,
+    pub read_due: Cell<Ticks>,
+    pub write_due: Cell<Ticks>,
+    pub idle: Cell<bool>,
+    expired: Cell<bool>,
+}
+
+enum Io {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Watched {
+    pub fn expire(&self, how: Shutdown) {
+        self.expired.set(true);
+        self.read_due.set(NEVER);
+        self.write_due.set(NEVER);
+        self.shut_down(how);
+    }
+
+    pub fn shut_down(&self, how: Shutdown) {
+        // It fails only when the peer has gone already, which is as good.
+        let _ = rustix::net::shutdown(self.io.as_fd(), how);
+    }
+}
+
+impl Socket {
+    /// Wraps an accepted or connected TCP stream.
+    pub fn tcp(stream: TcpStream, deadlines: &Rc<Deadlines>) -> Self {
+        // A reply is written whole, or in pieces that are each wanted at once.
+        let _ = stream.set_nodelay(true);
+        Self::new(Io::Tcp(stream), deadlines)
+    }
+
+    /// Wraps a Unix stream.
+    pub fn unix(stream: UnixStream, deadlines: &Rc<Deadlines>) -> Self {
+        Self::new(Io::Unix(stream), deadlines)
+    }
+
+    /// Connects to a TCP address.
+    pub async fn connect_tcp(address: SocketAddr, deadlines: &Rc<Deadlines>) -> io::Result<Self> {
+        Ok(Self::tcp(TcpStream::connect(address).await?, deadlines))
+    }
+
+    /// Connects to a Unix socket.
+    pub async fn connect_unix(path: &Path, deadlines: &Rc<Deadlines>) -> io::Result<Self> {
+        Ok(Self::unix(UnixStream::connect(path).await?, deadlines))
+    }
+
+    fn new(io: Io, deadlines: &Rc<Deadlines>) -> Self {
+        let shared = Rc::new(Watched {
+            io,
+            read_due: Cell::new(NEVER),
+            write_due: Cell::new(NEVER),
+            idle: Cell::new(false),
+            expired: Cell::new(false),
+        });
+        let key = deadlines.watch(shared.clone());
+        Self { shared, deadlines: deadlines.clone(), key, write_limit: Cell::new(Duration::MAX) }
+    }
+
+    /// From now on a read may take this long, over all; it then fails with `TimedOut`.
+    pub fn limit_read(&self, after: Duration) {
+        self.shared.read_due.set(self.deadlines.due(after));
+    }
+
+    /// Reads may take as long as they do.
+    pub fn unlimit_read(&self) {
+        self.shared.read_due.set(NEVER);
+    }
+
+    /// Writing may wait this long for the peer to make room; it then fails with `TimedOut`.
+    pub fn limit_writes(&self, pause: Duration) {
+        self.write_limit.set(pause);
+    }
+
+    /// Marks the connection as one that may be closed at any time, or not.
+    pub fn set_idle(&self, idle: bool) {
+        self.shared.idle.set(idle);
+    }
+
+    /// Whether a deadline has passed.
+    pub fn is_expired(&self) -> bool {
+        self.shared.expired.get()
+    }
+
+    /// Waits until there is something to read, or the peer has closed.
+    pub async fn readable(&self) -> io::Result<()> {
+        match &self.shared.io {
+            Io::Tcp(stream) => stream.readable().await,
+            Io::Unix(stream) => stream.readable().await,
+        }
+    }
+
+    async fn writable(&self) -> io::Result<()> {
+        match &self.shared.io {
+            Io::Tcp(stream) => stream.writable().await,
+            Io::Unix(stream) => stream.writable().await,
+        }
+    }
+
+    /// Appends what has come to `buffer`, at most its spare capacity, which must not be nothing.
+    /// 0 means that the peer has closed.
+    pub async fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        loop {
+            self.readable().await?;
+            match self.read_now(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(0) if self.is_expired() => return Err(io::ErrorKind::TimedOut.into()),
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// As [`Socket::read`], without waiting: `WouldBlock` where nothing has come.
+    pub fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        let room = buffer.capacity() - buffer.len();
+        debug_assert!(room > 0, "a read into a full buffer looks like the end of the stream");
+        let mut read = None;
+        let outcome = self.try_io(Interest::READABLE, || {
+            let (_, n) = rustix::net::recv(
+                self.shared.io.as_fd(),
+                spare_capacity(buffer),
+                RecvFlags::DONTWAIT,
+            )?;
+            read = Some(n);
+            // A short read has emptied the socket: forget its readiness instead of asking again.
+            if n > 0 && n < room { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        match read {
+            Some(n) => Ok(n),
+            None => outcome.map(|()| 0),
+        }
+    }
+
+    /// Whether an idle connection has become useless: closed, or with bytes nobody asked for.
+    /// Costs no system call; a close that the event loop has not seen yet is not noticed.
+    pub fn is_stale(&self) -> bool {
+        self.try_io(Interest::READABLE, || Ok(())).is_ok() || self.is_expired()
+    }
+
+    /// Writes all of `data`.
+    pub async fn write_all(&self, data: &[u8]) -> io::Result<()> {
+        self.write_pieces(&mut [IoSlice::new(data)]).await
+    }
+
+    /// Writes all of several pieces, by as few system calls as there can be.
+    pub async fn write_pieces(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
+        IoSlice::advance_slices(&mut pieces, 0);
+        while !pieces.is_empty() {
+            let outcome = match &*pieces {
+                [piece] => {
+                    rustix::net::send(self.shared.io.as_fd(), piece, SendFlags::NOSIGNAL)
+                }
+                _ => rustix::io::writev(self.shared.io.as_fd(), pieces),
+            };
+            match outcome {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => IoSlice::advance_slices(&mut pieces, n),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => self.wait_for_room().await?,
+                Err(error) => return Err(self.write_error(error.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends `length` bytes of `file` from `offset` on, without copying them through this process.
+    pub async fn send_file(
+        &self,
+        file: BorrowedFd<'_>,
+        mut offset: u64,
+        mut length: u64,
+    ) -> io::Result<()> {
+        const AT_ONCE: u64 = 1 << 20;
+        while length > 0 {
+            let count = length.min(AT_ONCE) as usize;
+            let socket = self.shared.io.as_fd();
+            match rustix::fs::sendfile(socket, file, Some(&mut offset), count) {
+                // The file has become shorter since its length was told to the client.
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => length -= n as u64,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => self.wait_for_room().await?,
+                Err(error) => return Err(self.write_error(error.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes with a reset, so that the peer cannot take what it got for the whole.
+    pub fn reset(&self) {
+        let fd = self.shared.io.as_fd();
+        let _ = rustix::net::sockopt::set_socket_linger(fd, Some(Duration::ZERO));
+    }
+
+    /// Tells the peer that no more will be written.
+    pub fn finish_writing(&self) {
+        self.shared.shut_down(Shutdown::Write);
+    }
+
+    async fn wait_for_room(&self) -> io::Result<()> {
+        // Readiness may be stale from before the buffer filled up.
+        let _ = self.try_io(Interest::WRITABLE, || {
+            Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
+        });
+        self.shared.write_due.set(self.deadlines.due(self.write_limit.get()));
+        let ready = self.writable().await;
+        self.shared.write_due.set(NEVER);
+        ready
+    }
+
+    fn write_error(&self, error: io::Error) -> io::Error {
+        if self.is_expired() { io::ErrorKind::TimedOut.into() } else { error }
+    }
+
+    fn try_io<R>(
+        &self,
+        interest: Interest,
+        action: impl FnOnce() -> io::Result<R>,
+    ) -> io::Result<R> {
+        match &self.shared.io {
+            Io::Tcp(stream) => stream.try_io(interest, action),
+            Io::Unix(stream) => stream.try_io(interest, action),
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.deadlines.forget(self.key);
+    }
+}
+
+impl AsFd for Io {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What the conversations of one thread share.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use forebay_conf::{Limits, Timeouts};
+use forebay_wire::http1;
+
+use crate::clock::Clock;
+use crate::deadline::Deadlines;
+use crate::exchange::{Client, Exchange};
+use crate::log::{AccessLog, ErrorLog};
+use crate::route::Table;
+
+/// Exchanges kept for reuse; more are under way only in a burst.
+const SPARE_EXCHANGES: usize = 64;
+
+/// Time limits and size limits.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Time limits.
+    pub timeouts: Timeouts,
+    /// Size and number limits.
+    pub limits: Limits,
+}
+
+impl Settings {
+    /// Limits on the head of a message.
+    pub fn head_limits(&self) -> http1::Limits {
+        let Limits { head_size, fields, target, .. } = self.limits;
+        http1::Limits { head: head_size, fields, target }
+    }
+}
+
+/// The context of one thread, handed to everything that runs on it.
+pub struct Thread {
+    /// Time and size limits.
+    pub settings: Settings,
+    /// Where errors are told.
+    pub errors: ErrorLog,
+    /// The deadlines of this thread's sockets.
+    pub deadlines: Rc<Deadlines>,
+    pub(crate) clock: Clock,
+    pub(crate) log: AccessLog,
+    pub(crate) table: RefCell<Rc<Table>>,
+    pub(crate) load: Arc<crate::listen::Loads>,
+    pub(crate) index: usize,
+    stopping: Cell<bool>,
+    spare: RefCell<Vec<Box<Exchange>>>,
+}
+
+impl Thread {
+    pub(crate) fn new(
+        settings: Settings,
+        errors: ErrorLog,
+        log: AccessLog,
+        load: Arc<crate::listen::Loads>,
+        index: usize,
+    ) -> Self {
+        Self {
+            settings,
+            errors,
+            deadlines: Rc::default(),
+            clock: Clock::new(),
+            log,
+            table: RefCell::new(Rc::new(Table { listeners: Vec::new() })),
+            load,
+            index,
+            stopping: Cell::new(false),
+            spare: RefCell::default(),
+        }
+    }
+
+    /// Seconds since 1970, as old as the last tick.
+    pub fn second(&self) -> u64 {
+        self.clock.second()
+    }
+
+    /// Whether replies should close their connections.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopping.set(true);
+        self.deadlines.close_idle();
+    }
+
+    pub(crate) fn tick(&self) {
+        self.deadlines.tick();
+        self.clock.tick();
+        self.log.hand_over();
+    }
+
+    pub(crate) fn take_exchange(&self, client: &Rc<Client>) -> Box<Exchange> {
+        match self.spare.borrow_mut().pop() {
+            Some(mut exchange) => {
+                exchange.attach(client);
+                exchange
+            }
+            None => Box::new(Exchange::new(client)),
+        }
+    }
+
+    pub(crate) fn keep_exchange(&self, mut exchange: Box<Exchange>) {
+        exchange.detach();
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < SPARE_EXCHANGES {
+            spare.push(exchange);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! From a plan to the tables that the engine's threads serve by.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_conf::{Action, Address, App as AppPlan, AppKind, Listen, PerlMode, Plan};
+use forebay_engine::{ErrorLog, Origin, Route, Rules, Site, Table, Tables, Thread};
+use forebay_workers::{self as workers, App, AppSpec, Kind};
+use tokio::sync::Semaphore;
+
+use crate::app::ScriptApp;
+use crate::cgi::Cgi;
+use crate::connect::{Backend, Endpoint};
+use crate::fastcgi::Fastcgi;
+use crate::files::Files;
+use crate::proxy::Proxy;
+use crate::respond::{FixedReply, Redirection};
+use crate::script::Scripts;
+
+/// How long an HTTP backend's connection may be idle. Servers give 5 s and more.
+const HTTP_IDLE: Duration = Duration::from_secs(60);
+/// How long a FastCGI connection may be idle: each holds a process of php-fpm.
+const FASTCGI_IDLE: Duration = Duration::from_secs(2);
+/// Idle FastCGI connections kept by each thread.
+const FASTCGI_KEEP: usize = 32;
+
+/// Why a plan cannot be carried out.
+#[derive(Debug)]
+pub enum BuildError {
+    /// A backend's name has no address.
+    Lookup {
+        /// The backend.
+        address: String,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// An application does not start.
+    App(workers::StartError),
+    /// The application is of a kind that this version does not run.
+    Kind(String),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lookup { address, error } => {
+                write!(f, "cannot find the backend {address}: {error}; check the name in `to`")
+            }
+            Self::App(error) => error.fmt(f),
+            Self::Kind(name) => write!(f, "the application {name} is of a kind not available yet"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+/// What all threads share: backends looked up, applications started, limits over all threads.
+pub struct Origins {
+    plan: Plan,
+    endpoints: BTreeMap<String, Endpoint>,
+    apps: BTreeMap<String, App>,
+    /// By site and route.
+    rooms: Vec<Vec<Option<Arc<Semaphore>>>>,
+}
+
+impl Origins {
+    /// Looks up backends and starts applications.
+    pub fn new(plan: Plan, errors: &ErrorLog) -> Result<Self, BuildError> {
+        let mut endpoints = BTreeMap::new();
+        for address in plan.sites.iter().flat_map(|site| &site.routes).flat_map(addresses) {
+            let name = address.to_string();
+            let endpoint = Endpoint::resolve(&address)
+                .map_err(|error| BuildError::Lookup { address: name.clone(), error })?;
+            endpoints.insert(name, endpoint);
+        }
+        let mut apps = BTreeMap::new();
+        for (name, app) in &plan.apps {
+            let errors = errors.clone();
+            let started = App::start(spec(name, app)?, move |line| errors.say(line));
+            apps.insert(name.clone(), started.map_err(BuildError::App)?);
+        }
+        let room = |route: &forebay_conf::Route| match &route.action {
+            Action::Cgi(cgi) => Some(Arc::new(Semaphore::new(cgi.max_processes))),
+            Action::Fastcgi(fastcgi) => {
+                fastcgi.max_connections.map(|most| Arc::new(Semaphore::new(most)))
+            }
+            _ => None,
+        };
+        let rooms =
+            plan.sites.iter().map(|site| site.routes.iter().map(room).collect()).collect();
+        Ok(Self { plan, endpoints, apps, rooms })
+    }
+
+    /// What makes the table of each thread, for listeners on the addresses `listen`.
+    pub fn tables(self: &Arc<Self>, listen: &[Listen]) -> Tables {
+        let origins = self.clone();
+        let listen = listen.to_vec();
+        Arc::new(move |thread| origins.table(&listen, thread))
+    }
+
+    /// Stops the applications, giving requests under way `grace` to end.
+    pub fn stop(&self, grace: Duration) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let Ok(runtime) = runtime else { return };
+        runtime.block_on(async {
+            for app in self.apps.values() {
+                app.shutdown(grace).await;
+            }
+        });
+    }
+
+    fn table(&self, listen: &[Listen], thread: &Rc<Thread>) -> Table {
+        let sites: Vec<_> = (0..self.plan.sites.len())
+            .map(|index| Rc::new(self.site(index, thread)))
+            .collect();
+        let listeners = listen.iter().map(|address| {
+            let here = self.plan.sites.iter().enumerate();
+            here.filter(|(_, site)| site.listen.contains(address))
+                .map(|(index, _)| sites[index].clone())
+                .collect()
+        });
+        Table { listeners: listeners.collect() }
+    }
+
+    fn site(&self, index: usize, thread: &Rc<Thread>) -> Site {
+        let site = &self.plan.sites[index];
+        let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
+            matcher: route.matcher.clone(),
+            origin: self.origin(&route.action, self.rooms[index][at].clone(), thread),
+            log: route.log,
+            rules: rules(route),
+            max_body: route.max_body.unwrap_or(self.plan.server.limits.max_body),
+        });
+        Site {
+            hosts: site.hosts.clone(),
+            trusted_proxies: site.trusted_proxies.clone(),
+            routes: routes.collect(),
+        }
+    }
+
+    fn origin(
+        &self,
+        action: &Action,
+        room: Option<Arc<Semaphore>>,
+        thread: &Rc<Thread>,
+    ) -> Box<dyn Origin> {
+        let thread = thread.clone();
+        match action {
+            Action::Files(files) => Box::new(Files::new(thread, files.clone())),
+            Action::Cgi(cgi) => {
+                let room = room.unwrap_or_else(|| Arc::new(Semaphore::new(cgi.max_processes)));
+                Box::new(Cgi::new(thread, cgi.clone(), room))
+            }
+            Action::Fastcgi(fastcgi) => {
+                let keep = if fastcgi.keep_conn { FASTCGI_KEEP } else { 0 };
+                let backends = fastcgi.to.iter().map(|address| {
+                    self.backend(address, keep, FASTCGI_IDLE, &thread)
+                });
+                let backends = backends.collect();
+                Box::new(Fastcgi::new(thread, backends, fastcgi.clone(), room))
+            }
+            Action::Proxy(proxy) => {
+                let backends = proxy.to.iter().map(|backend| {
+                    self.backend(&backend.address, proxy.keepalive, HTTP_IDLE, &thread)
+                });
+                Box::new(Proxy::new(backends.collect(), proxy.strip_prefix.clone()))
+            }
+            Action::App(name) => {
+                let app = self.apps[name].clone();
+                let dir = match &self.plan.apps[name].kind {
+                    AppKind::PerlCgi { dir, .. } => dir.clone(),
+                    _ => self.plan.apps[name].dir.clone(),
+                };
+                Box::new(ScriptApp::new(thread, app, Scripts::new(dir)))
+            }
+            Action::Respond(respond) => Box::new(FixedReply(respond.clone())),
+            Action::Redirect(redirect) => Box::new(Redirection(redirect.clone())),
+        }
+    }
+
+    fn backend(
+        &self,
+        address: &Address,
+        keep: usize,
+        idle_time: Duration,
+        thread: &Rc<Thread>,
+    ) -> Backend {
+        let name = address.to_string();
+        Backend::new(thread.clone(), self.endpoints[&name].clone(), name, keep, idle_time)
+    }
+}
+
+fn addresses(route: &forebay_conf::Route) -> Vec<Address> {
+    match &route.action {
+        Action::Fastcgi(fastcgi) => fastcgi.to.clone(),
+        Action::Proxy(proxy) => proxy.to.iter().map(|backend| backend.address.clone()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {
+    if route.set_headers.is_empty() && route.remove_headers.is_empty() && route.expires.is_none() {
+        return None;
+    }
+    let mut rules = Rules {
+        remove: route.remove_headers.clone(),
+        expires: route.expires.map(|expires| expires.as_secs()),
+        ..Rules::default()
+    };
+    for (name, value) in &route.set_headers {
+        rules.remove.push(name.to_ascii_lowercase());
+        forebay_wire::http1::encode::field(&mut rules.add, name, value.as_bytes());
+    }
+    Some(Rc::new(rules))
+}
+
+fn spec(name: &str, app: &AppPlan) -> Result<AppSpec, BuildError> {
+    let kind = match &app.kind {
+        AppKind::PerlCgi { dir, mode: PerlMode::Registry } => {
+            Kind::PerlCgi { dir: dir.clone(), mode: workers::PerlMode::Registry }
+        }
+        AppKind::PerlCgi { dir, mode: PerlMode::RegistryPrefork } => {
+            Kind::PerlCgi { dir: dir.clone(), mode: workers::PerlMode::RegistryPrefork }
+        }
+        _ => return Err(BuildError::Kind(name.to_owned())),
+    };
+    Ok(AppSpec {
+        workers: workers::Workers { min: app.workers.min, max: app.workers.max },
+        max_requests: app.max_requests,
+        request_timeout: app.request_timeout,
+        queue: app.queue,
+        queue_timeout: app.queue_timeout,
+        env: app.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        max_memory: app.max_memory,
+        idle_timeout: app.idle_timeout,
+        ..AppSpec::new(name, kind)
+    })
+}

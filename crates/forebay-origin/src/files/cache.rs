@@ -1,0 +1,187 @@
+//! Small files kept in memory, looked at anew every second.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use forebay_conf::Symlinks;
+use forebay_engine::Fault;
+use forebay_wire::http1::encode;
+
+use super::{not_found, open::open};
+
+/// Largest file that is kept in memory, in bytes. Larger ones go out by sendfile.
+const SMALL: u64 = 64 * 1024;
+/// Bytes kept in memory by one cache; when they are more, all are forgotten.
+const KEPT: usize = 64 << 20;
+
+/// What a path names.
+pub enum Found {
+    /// A file.
+    File(Rc<Entry>),
+    /// A directory.
+    Directory,
+}
+
+/// A file and what replies say of it.
+pub struct Entry {
+    /// Its content, or the way to it.
+    pub content: Content,
+    /// Length in bytes.
+    pub length: u64,
+    /// The entity tag, quotes included.
+    pub etag: String,
+    /// Last change, in seconds since 1970.
+    pub modified: u64,
+    /// Field lines of a reply with content.
+    pub fields: Vec<u8>,
+    /// Field lines of a reply that says that the client has it already.
+    pub validators: Vec<u8>,
+    identity: Identity,
+    checked: Cell<u64>,
+}
+
+/// Where the content is.
+pub enum Content {
+    /// Here.
+    Memory(Vec<u8>),
+    /// In this file.
+    File(File),
+}
+
+/// What changes when a file changes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    length: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Identity {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+/// The files below one root, as one thread knows them.
+pub struct Cache {
+    root: PathBuf,
+    symlinks: Symlinks,
+    entries: RefCell<HashMap<Vec<u8>, Rc<Entry>>>,
+    kept: Cell<usize>,
+}
+
+impl Cache {
+    /// An empty cache of the files below `root`.
+    pub fn new(root: PathBuf, symlinks: Symlinks) -> Self {
+        Self { root, symlinks, entries: RefCell::default(), kept: Cell::new(0) }
+    }
+
+    /// What `path` names. `second` is the present in seconds: a file is looked at once in each.
+    pub fn find(&self, path: &[u8], second: u64) -> Result<Found, Fault> {
+        let known = self.entries.borrow().get(path).cloned();
+        if let Some(entry) = &known
+            && entry.checked.get() == second
+        {
+            return Ok(Found::File(entry.clone()));
+        }
+        let file = open(&self.root, path, self.symlinks).map_err(|error| fault(&error))?;
+        let metadata = file.metadata().map_err(|error| fault(&error))?;
+        if metadata.is_dir() {
+            return Ok(Found::Directory);
+        }
+        if !metadata.is_file() {
+            return Err(Fault::client(403, "neither a file nor a directory"));
+        }
+        if let Some(entry) = known
+            && entry.identity == Identity::of(&metadata)
+        {
+            entry.checked.set(second);
+            return Ok(Found::File(entry));
+        }
+        let entry = Rc::new(read(path, file, &metadata, second).map_err(|error| fault(&error))?);
+        if let Content::Memory(bytes) = &entry.content {
+            self.keep(path, &entry, bytes.len());
+        }
+        Ok(Found::File(entry))
+    }
+
+    fn keep(&self, path: &[u8], entry: &Rc<Entry>, length: usize) {
+        let mut entries = self.entries.borrow_mut();
+        let kept = self.kept.get() + length + path.len() + 512;
+        if kept > KEPT {
+            entries.clear();
+            self.kept.set(0);
+        } else {
+            self.kept.set(kept);
+        }
+        entries.insert(path.to_vec(), entry.clone());
+    }
+}
+
+fn read(path: &[u8], mut file: File, metadata: &Metadata, second: u64) -> io::Result<Entry> {
+    let mut length = metadata.len();
+    let content = if length <= SMALL {
+        let mut bytes = Vec::with_capacity(length as usize + 1);
+        (&mut file).take(SMALL + 1).read_to_end(&mut bytes)?;
+        length = bytes.len() as u64;
+        Content::Memory(bytes)
+    } else {
+        Content::File(file)
+    };
+    let modified = u64::try_from(metadata.mtime()).unwrap_or(0);
+    let etag = format!("\"{modified:x}-{:x}-{length:x}\"", metadata.mtime_nsec());
+    let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(modified));
+    let mut validators = Vec::new();
+    encode::field(&mut validators, "Last-Modified", date.as_bytes());
+    encode::field(&mut validators, "ETag", etag.as_bytes());
+    let mut fields = Vec::new();
+    encode::field(&mut fields, "Content-Type", content_type(path).as_bytes());
+    fields.extend_from_slice(&validators);
+    encode::field(&mut fields, "Accept-Ranges", b"bytes");
+    Ok(Entry {
+        content,
+        length,
+        etag,
+        modified,
+        fields,
+        validators,
+        identity: Identity::of(metadata),
+        checked: Cell::new(second),
+    })
+}
+
+fn content_type(path: &[u8]) -> &'static str {
+    let name = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
+    let extension = name.rsplit(|&b| b == b'.').next().unwrap_or_default();
+    str::from_utf8(extension)
+        .ok()
+        .filter(|extension| extension.len() < name.len())
+        .and_then(|extension| mime_guess::from_ext(extension).first_raw())
+        .unwrap_or("application/octet-stream")
+}
+
+fn fault(error: &io::Error) -> Fault {
+    match error.kind() {
+        io::ErrorKind::NotFound
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::InvalidFilename
+        | io::ErrorKind::InvalidInput => not_found(),
+        io::ErrorKind::PermissionDenied => Fault::client(403, "the file may not be read"),
+        _ if error.raw_os_error() == Some(40) => Fault::client(403, "too many symbolic links"),
+        _ => Fault::us(500, format!("cannot open a file: {error}")),
+    }
+}

@@ -1,0 +1,53 @@
+//! A directory as a page of links.
+
+use std::fmt::Write;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Entries listed at the most.
+const LISTED: usize = 10_000;
+
+/// The page for `directory`, which clients know as `path`. Names with a dot in front are left out.
+pub fn page(directory: &Path, path: &[u8]) -> io::Result<String> {
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(directory)?.take(LISTED) {
+        let entry = entry?;
+        let mut name = entry.file_name().as_bytes().to_vec();
+        if name.starts_with(b".") {
+            continue;
+        }
+        if entry.path().is_dir() {
+            name.push(b'/');
+        }
+        entries.push(name);
+    }
+    entries.sort();
+    let title = escape(&String::from_utf8_lossy(path));
+    let mut page = format!("<!DOCTYPE html>\n<title>Index of {title}</title>\n<h1>Index of {title}</h1>\n<ul>\n");
+    if path != b"/" {
+        page.push_str("<li><a href=\"../\">../</a>\n");
+    }
+    for name in entries {
+        let text = escape(&String::from_utf8_lossy(&name));
+        let _ = writeln!(page, "<li><a href=\"./{}\">{text}</a>", percent_encode(&name));
+    }
+    page.push_str("</ul>\n");
+    Ok(page)
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+fn percent_encode(name: &[u8]) -> String {
+    let mut encoded = String::new();
+    for &byte in name {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
+            encoded.push(byte as char);
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}

@@ -1,0 +1,151 @@
+//! Files of a directory.
+
+mod cache;
+mod conditional;
+mod listing;
+mod open;
+
+use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+
+use forebay_conf as conf;
+use forebay_engine::{Exchange, Fault, Length, Origin, Serving, Thread};
+use forebay_wire::http1::encode;
+
+use cache::{Cache, Content, Entry, Found};
+use conditional::{Outcome, decide};
+
+/// A directory of files, as one thread knows it.
+pub struct Files {
+    thread: Rc<Thread>,
+    settings: conf::Files,
+    cache: Cache,
+}
+
+impl Files {
+    /// Serves the files that `settings` names.
+    pub fn new(thread: Rc<Thread>, settings: conf::Files) -> Self {
+        let cache = Cache::new(settings.root.clone(), settings.follow_symlinks);
+        Self { thread, settings, cache }
+    }
+
+    async fn answer(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        if !matches!(exchange.request.method(), b"GET" | b"HEAD") {
+            return refuse_method(exchange).await;
+        }
+        let mut path = exchange.request.rest().to_vec();
+        let wants_directory = exchange.request.path.ends_with(b"/");
+        if wants_directory && !path.is_empty() && !path.ends_with(b"/") {
+            path.push(b'/');
+        }
+        match self.cache.find(&path, self.thread.second())? {
+            Found::File(entry) if !wants_directory => send(exchange, &entry).await,
+            Found::File(_) => Err(not_found()),
+            Found::Directory if !wants_directory => add_slash(exchange).await,
+            Found::Directory => self.index(exchange, &path).await,
+        }
+    }
+
+    /// The first index file that is there, or the listing of the directory.
+    async fn index(&self, exchange: &mut Exchange, directory: &[u8]) -> Result<(), Fault> {
+        for name in &self.settings.index {
+            let path = [directory, name.as_bytes()].concat();
+            match self.cache.find(&path, self.thread.second()) {
+                Ok(Found::File(entry)) => return send(exchange, &entry).await,
+                Err(fault) if fault.status != 404 => return Err(fault),
+                _ => {}
+            }
+        }
+        if !self.settings.listing {
+            return Err(Fault::client(403, "a directory without an index file"));
+        }
+        let relative = std::ffi::OsStr::from_bytes(directory);
+        let page = listing::page(&self.settings.root.join(relative), &exchange.request.path)
+            .map_err(|error| Fault::us(500, format!("cannot list a directory: {error}")))?;
+        exchange.reply.respond(200, "text/html; charset=utf-8", page.as_bytes()).await
+    }
+}
+
+impl Origin for Files {
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
+        Box::pin(self.answer(exchange))
+    }
+}
+
+fn not_found() -> Fault {
+    Fault::client(404, "no such file")
+}
+
+async fn refuse_method(exchange: &mut Exchange) -> Result<(), Fault> {
+    let reply = &mut exchange.reply;
+    reply.begin(405, b"");
+    reply.field("Allow", b"GET, HEAD");
+    reply.end_head(Length::Known(0), false);
+    reply.finish().await
+}
+
+/// Redirects to the directory's own path, so that relative links in its index work.
+async fn add_slash(exchange: &mut Exchange) -> Result<(), Fault> {
+    let Exchange { request, reply, .. } = exchange;
+    let target = request.target();
+    let end = memchr::memchr(b'?', target).unwrap_or(target.len());
+    // Repeated slashes in front would make the location name another host.
+    let path = &target[target[..end].iter().take_while(|&&b| b == b'/').count() - 1..end];
+    let mut location = path.to_vec();
+    location.push(b'/');
+    location.extend_from_slice(&target[end..]);
+    reply.begin(301, b"");
+    reply.field("Location", &location);
+    reply.end_head(Length::Known(0), false);
+    reply.finish().await
+}
+
+async fn send(exchange: &mut Exchange, entry: &Entry) -> Result<(), Fault> {
+    let Exchange { request, reply, .. } = exchange;
+    match decide(request, entry) {
+        Outcome::Whole => {
+            reply.begin(200, b"");
+            reply.field_lines().extend_from_slice(&entry.fields);
+            reply.end_head(Length::Known(entry.length), false);
+            body(exchange, entry, 0, entry.length).await
+        }
+        Outcome::Part { start, length } => {
+            reply.begin(206, b"");
+            reply.field_lines().extend_from_slice(&entry.fields);
+            let range = format!("bytes {start}-{}/{}", start + length - 1, entry.length);
+            encode::field(reply.field_lines(), "Content-Range", range.as_bytes());
+            reply.end_head(Length::Known(length), false);
+            body(exchange, entry, start, length).await
+        }
+        Outcome::NotModified => {
+            reply.begin(304, b"");
+            reply.field_lines().extend_from_slice(&entry.validators);
+            reply.end_head(Length::None, false);
+            reply.finish().await
+        }
+        Outcome::Failed => Err(Fault::client(412, "a precondition does not hold")),
+        Outcome::Unsatisfiable => {
+            reply.begin(416, b"");
+            let range = format!("bytes */{}", entry.length);
+            reply.field("Content-Range", range.as_bytes());
+            reply.end_head(Length::Known(0), false);
+            reply.finish().await
+        }
+    }
+}
+
+async fn body(
+    exchange: &mut Exchange,
+    entry: &Entry,
+    start: u64,
+    length: u64,
+) -> Result<(), Fault> {
+    let reply = &mut exchange.reply;
+    match &entry.content {
+        Content::Memory(bytes) => {
+            reply.push(&bytes[start as usize..(start + length) as usize]).await?;
+        }
+        Content::File(file) => reply.send_file(file, start, length).await?,
+    }
+    reply.finish().await
+}

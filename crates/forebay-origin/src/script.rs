@@ -1,0 +1,104 @@
+//! Which file a path names, and what is left of the path behind it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Scripts remembered at the most; then all are forgotten.
+const REMEMBERED: usize = 10_000;
+
+/// A script that a path names.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Script {
+    /// The file.
+    pub file: PathBuf,
+    /// How many bytes at the end of the looked-up path are PATH_INFO.
+    pub path_info: usize,
+}
+
+/// Why a path names no script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoScript {
+    /// There is no such file.
+    NotFound,
+    /// It is a directory, or something else that is not a file.
+    NotAFile,
+}
+
+/// Finds scripts below a directory, and remembers them for a second.
+pub struct Scripts {
+    dir: PathBuf,
+    known: RefCell<HashMap<Vec<u8>, (u64, Rc<Script>)>>,
+}
+
+impl Scripts {
+    /// Scripts below `dir`.
+    pub fn new(dir: PathBuf) -> Self {
+        Self { dir, known: RefCell::default() }
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The script that `path` names: its longest beginning that is a file. `path` is free of dot
+    /// segments. `second` is the present, in seconds of any epoch.
+    pub fn find(&self, path: &[u8], second: u64) -> Result<Rc<Script>, NoScript> {
+        let mut known = self.known.borrow_mut();
+        if let Some((at, script)) = known.get(path)
+            && *at == second
+        {
+            return Ok(script.clone());
+        }
+        let script = Rc::new(find(&self.dir, path)?);
+        if known.len() >= REMEMBERED {
+            known.clear();
+        }
+        known.insert(path.to_vec(), (second, script.clone()));
+        Ok(script)
+    }
+}
+
+fn find(dir: &Path, path: &[u8]) -> Result<Script, NoScript> {
+    let path = path.strip_prefix(b"/").unwrap_or(path);
+    let mut file = dir.to_path_buf();
+    let mut end = 0;
+    for segment in path.split(|&b| b == b'/') {
+        end += segment.len();
+        if !segment.is_empty() {
+            file.push(std::ffi::OsStr::from_bytes(segment));
+            let metadata = std::fs::metadata(&file).map_err(|_| NoScript::NotFound)?;
+            if metadata.is_file() {
+                return Ok(Script { file, path_info: path.len() - end });
+            }
+            if !metadata.is_dir() {
+                return Err(NoScript::NotAFile);
+            }
+        }
+        end += 1;
+    }
+    Err(NoScript::NotAFile)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_beginning_that_is_a_file_is_the_script() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("sub")).unwrap();
+        std::fs::write(dir.path().join("sub/x.pl"), "").unwrap();
+        let look = |path: &str| find(dir.path(), path.as_bytes());
+        let file = dir.path().join("sub/x.pl");
+        assert_eq!(look("sub/x.pl"), Ok(Script { file: file.clone(), path_info: 0 }));
+        assert_eq!(look("sub/x.pl/a/b"), Ok(Script { file: file.clone(), path_info: 4 }));
+        assert_eq!(look("/sub/x.pl/"), Ok(Script { file, path_info: 1 }));
+        assert_eq!(look("sub"), Err(NoScript::NotAFile));
+        assert_eq!(look(""), Err(NoScript::NotAFile));
+        assert_eq!(look("sub/y.pl"), Err(NoScript::NotFound));
+    }
+}

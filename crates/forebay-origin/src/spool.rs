@@ -1,0 +1,77 @@
+//! A request body taken in whole, for applications that serve one request per process: a slow
+//! upload must not hold a process.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use forebay_engine::{Body, Fault};
+use forebay_wire::http1::RequestFraming;
+
+/// Bytes that are kept in memory before a file is used.
+const IN_MEMORY: usize = 256 * 1024;
+
+/// A whole request body.
+pub enum Spooled {
+    /// There is none.
+    Empty,
+    /// In memory.
+    Memory(Vec<u8>),
+    /// In an unlinked temporary file of this many bytes, to be read from its start.
+    File(File, u64),
+}
+
+impl Spooled {
+    /// Reads all of `body`.
+    pub async fn take(body: &mut Body) -> Result<Self, Fault> {
+        if body.framing() == RequestFraming::None {
+            return Ok(Self::Empty);
+        }
+        let mut memory = Vec::new();
+        let mut file: Option<(File, u64)> = None;
+        while let Some(piece) = body.next().await? {
+            if let Some((file, length)) = &mut file {
+                file.write_all(piece).map_err(full)?;
+                *length += piece.len() as u64;
+            } else if memory.len() + piece.len() <= IN_MEMORY {
+                memory.extend_from_slice(piece);
+            } else {
+                let mut spill = tempfile::tempfile().map_err(full)?;
+                spill.write_all(&memory).and_then(|()| spill.write_all(piece)).map_err(full)?;
+                file = Some((spill, (memory.len() + piece.len()) as u64));
+                memory = Vec::new();
+            }
+        }
+        match file {
+            Some((mut file, length)) => {
+                file.seek(SeekFrom::Start(0)).map_err(full)?;
+                Ok(Self::File(file, length))
+            }
+            None => Ok(Self::Memory(memory)),
+        }
+    }
+
+    /// Length in bytes; `None` where the request has no body at all.
+    pub fn len(&self) -> Option<u64> {
+        match self {
+            Self::Empty => None,
+            Self::Memory(memory) => Some(memory.len() as u64),
+            Self::File(_, length) => Some(*length),
+        }
+    }
+
+    /// The next bytes from `offset` on, at most what `buffer` has room for; none at the end.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Empty => Ok(0),
+            Self::Memory(memory) => {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(memory.len());
+                (&memory[start..]).read(buffer)
+            }
+            Self::File(file, _) => std::os::unix::fs::FileExt::read_at(file, buffer, offset),
+        }
+    }
+}
+
+fn full(error: io::Error) -> Fault {
+    Fault::us(500, format!("cannot spool a request body in the temporary directory: {error}"))
+}

@@ -1,0 +1,151 @@
+//! Readers of the corpora of requests that servers must answer rightly.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+
+/// One request of Http11Probe, and what a server should do with it.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// "RFC9112-5.1-OBS-FOLD".
+    pub id: String,
+    /// "Compliance", "Smuggling" or "MalformedInput".
+    pub category: String,
+    /// The section that decides, if one does.
+    pub rfc: Option<String>,
+    /// Whether the probe counts the case; otherwise it only tells.
+    pub is_scored: bool,
+    /// The answers that are right, in the probe's own words: "400 or close".
+    pub expected: String,
+    /// What the case is about.
+    pub description: String,
+    /// The bytes to send.
+    pub raw: Vec<u8>,
+}
+
+/// What a server did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It replied with this status, and closed or not.
+    Status {
+        /// The status code.
+        code: u16,
+        /// Whether it closed the connection afterwards.
+        closed: bool,
+    },
+    /// It closed without a reply.
+    Closed,
+    /// It neither replied nor closed in time.
+    Silence,
+}
+
+impl Case {
+    /// Whether the outcome is among the right answers. As the corpus has it, any 4xx or 5xx is as
+    /// good as the error asked for, and closing serves where an error is asked for.
+    pub fn accepts(&self, outcome: Outcome) -> bool {
+        let words: Vec<_> = self.expected.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+        let wants_success = words.iter().any(|word| word.starts_with('2'));
+        let wants_error = words.iter().any(|word| word.starts_with(['4', '5']));
+        let wants_both = self.expected.contains('+');
+        match outcome {
+            Outcome::Status { code: 400..=599, .. } => wants_error,
+            Outcome::Status { code: 200..=299, closed } => wants_success && (closed || !wants_both),
+            Outcome::Status { .. } => false,
+            Outcome::Closed => !wants_both && (wants_error || words.contains(&"close")),
+            Outcome::Silence => words.contains(&"timeout"),
+        }
+    }
+}
+
+/// The copy of Http11Probe's cases beside this crate.
+pub fn http11probe() -> Vec<Case> {
+    read(concat!(env!("CARGO_MANIFEST_DIR"), "/corpora/http11probe.json"))
+}
+
+/// Reads the cases of a file in the form of `corpora/http11probe.json`.
+///
+/// # Panics
+/// When the file cannot be read or has another form.
+pub fn read(path: impl AsRef<Path>) -> Vec<Case> {
+    let path = path.as_ref();
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    let file: File =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    file.cases.into_iter().map(Case::from).collect()
+}
+
+#[derive(Deserialize)]
+struct File {
+    cases: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    id: String,
+    category: String,
+    rfc: Option<String>,
+    scored: bool,
+    expected: String,
+    description: String,
+    /// Each character stands for the byte of its number.
+    raw: String,
+}
+
+impl From<Entry> for Case {
+    fn from(entry: Entry) -> Self {
+        let byte = |c| u8::try_from(c).expect("the corpus holds Latin-1 characters only");
+        Self {
+            raw: entry.raw.chars().map(byte).collect(),
+            id: entry.id,
+            category: entry.category,
+            rfc: entry.rfc,
+            is_scored: entry.scored,
+            expected: entry.expected,
+            description: entry.description,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BAD: Outcome = Outcome::Status { code: 400, closed: true };
+    const GOOD: Outcome = Outcome::Status { code: 200, closed: false };
+
+    #[test]
+    fn every_case_has_an_answer_that_is_right() {
+        let cases = http11probe();
+        assert_eq!(cases.len(), 71);
+        for case in &cases {
+            let closing = Outcome::Status { code: 200, closed: true };
+            assert!(case.accepts(BAD) || case.accepts(GOOD) || case.accepts(closing), "{case:?}");
+            assert!(!case.accepts(Outcome::Status { code: 302, closed: true }), "{case:?}");
+            assert!(!case.raw.is_empty(), "{case:?}");
+        }
+    }
+
+    #[test]
+    fn expectations_are_understood() {
+        let case = |expected: &str| Case { expected: expected.into(), ..http11probe().remove(0) };
+        assert!(case("400 or close").accepts(BAD));
+        assert!(case("400 or close").accepts(Outcome::Closed));
+        assert!(!case("400 or close").accepts(GOOD));
+        assert!(!case("400 or close").accepts(Outcome::Silence));
+        assert!(case("400/close/timeout").accepts(Outcome::Silence));
+        assert!(case("2xx").accepts(GOOD));
+        assert!(!case("2xx").accepts(Outcome::Closed));
+        assert!(!case("2xx").accepts(BAD));
+        assert!(case("400 or close (pass), 2xx (warn)").accepts(GOOD));
+        assert!(!case("2xx + close").accepts(GOOD));
+        assert!(case("2xx + close").accepts(Outcome::Status { code: 200, closed: true }));
+    }
+
+    #[test]
+    fn bytes_come_out_as_latin_1() {
+        let cases = http11probe();
+        let all: Vec<u8> = cases.iter().flat_map(|case| case.raw.clone()).collect();
+        assert!(all.contains(&0) || all.iter().any(|byte| *byte >= 0x80));
+    }
+}

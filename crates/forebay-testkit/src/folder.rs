@@ -1,0 +1,63 @@
+//! A temporary folder that the servers under test can read, whatever user they work as.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+/// A temporary folder, readable by all, removed with what it holds when dropped.
+#[derive(Debug)]
+pub struct Folder {
+    dir: TempDir,
+}
+
+impl Folder {
+    /// An empty folder. Its name is short, so that a socket in it stays below the system's limit.
+    pub fn new() -> Self {
+        let dir = TempDir::with_prefix("fb-").expect("the temporary directory can be written");
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("it is ours");
+        Self { dir }
+    }
+
+    /// Writes a file; missing folders on its way are made. Returns its path.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.dir.path().join(name);
+        let parent = path.parent().expect("a file stands in a folder");
+        fs::create_dir_all(parent).expect("the temporary directory can be written");
+        fs::write(&path, content).expect("the temporary directory can be written");
+        path
+    }
+
+    /// Writes a file with the run bit set.
+    pub fn script(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.write(name, content);
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("it is ours");
+        path
+    }
+
+    /// Where the folder is.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+impl Default for Folder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_goes_with_its_files() {
+        let folder = Folder::new();
+        let path = folder.script("a/b.sh", "#!/bin/sh\n");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755);
+        drop(folder);
+        assert!(!path.exists());
+    }
+}

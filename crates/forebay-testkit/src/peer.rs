@@ -1,0 +1,197 @@
+//! Real servers for tests to talk to, each started in the foreground with a configuration of its own,
+//! working as root and as an ordinary user, and gone with the test.
+//!
+//! Where a server is not installed the starter returns `None`, and the test ends there: the skip is
+//! printed or, when `FOREBAY_SKIPPED` names a file, listed in it. With `FOREBAY_REQUIRE_PEERS=1`, as
+//! `scripts/test` sets it once it has installed the servers, an absent one is a failure.
+
+mod apache;
+mod fcgiwrap;
+mod nginx;
+mod php_fpm;
+
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use crate::folder::Folder;
+use crate::port;
+use crate::process::{self, Exit, Process};
+use crate::stream::{Address, Stream};
+
+pub use apache::apache;
+pub use fcgiwrap::fcgiwrap;
+pub use nginx::nginx;
+pub use php_fpm::php_fpm;
+
+/// How often a server is started anew because somebody else took its port.
+const ATTEMPTS: usize = 5;
+
+/// A running server.
+#[derive(Debug)]
+pub struct Peer {
+    // Before the folder: fields are dropped in order, and the server writes to its folder.
+    process: Process,
+    address: Address,
+    folder: Folder,
+}
+
+impl Peer {
+    /// Where it listens.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The port of a server that listens on TCP.
+    ///
+    /// # Panics
+    /// When it listens on a Unix socket.
+    pub fn port(&self) -> u16 {
+        match &self.address {
+            Address::Tcp(address) => address.port(),
+            Address::Unix(path) => panic!("{} has no port", path.display()),
+        }
+    }
+
+    /// The path of the socket of a server that listens on one.
+    ///
+    /// # Panics
+    /// When it listens on TCP.
+    pub fn socket(&self) -> &Path {
+        match &self.address {
+            Address::Unix(path) => path,
+            Address::Tcp(address) => panic!("{address} has no path"),
+        }
+    }
+
+    /// The folder of its configuration, logs and temporary files.
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    /// The process, for its output and its signals.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// Ends it with SIGTERM.
+    pub fn stop(self) -> Exit {
+        self.process.stop()
+    }
+}
+
+/// The path of a program, or the account of a skipped test.
+fn installed(program: &str, package: &str) -> Option<PathBuf> {
+    let found = process::find(program);
+    if found.is_none() {
+        skip(&format!("{program} is not installed (Debian package {package})"));
+    }
+    found
+}
+
+/// Says that the running test is skipped, and why.
+///
+/// # Panics
+/// When `FOREBAY_REQUIRE_PEERS` is 1: then nothing may be skipped.
+pub fn skip(reason: &str) {
+    let is_failure = env::var("FOREBAY_REQUIRE_PEERS").is_ok_and(|value| value == "1");
+    let list = env::var_os("FOREBAY_SKIPPED").map(PathBuf::from);
+    account_for_skip(reason, is_failure, list.as_deref());
+}
+
+fn account_for_skip(reason: &str, is_failure: bool, list: Option<&Path>) {
+    let current = thread::current();
+    let test = current.name().unwrap_or("a test");
+    assert!(!is_failure, "{test} may not be skipped: {reason}");
+    let line = format!("skipped: {test}: {reason}\n");
+    let Some(list) = list else {
+        // Past the test runner's capture, which hides what passing tests print.
+        let _no_console = io::stderr().write_all(line.as_bytes());
+        return;
+    };
+    // In one write to a file that is only appended to, as tests run at the same time.
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(list)
+        .and_then(|mut file| file.write_all(line.as_bytes()))
+        .unwrap_or_else(|error| panic!("FOREBAY_SKIPPED={}: {error}", list.display()));
+}
+
+/// Whether servers need to be told which user to work as.
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The user and group that root's servers work as: Debian's for this purpose.
+const WORKER: &str = "www-data";
+
+/// Starts a TCP server on a free port, again on another if somebody took it. `start` gets the folder
+/// and the port; the server must write its process id to `pid` in the folder once it listens.
+fn on_free_port(start: impl Fn(&Folder, u16) -> Process) -> Peer {
+    let mut failure = String::new();
+    for _ in 0..ATTEMPTS {
+        let folder = Folder::new();
+        let port = port::free_port();
+        let mut process = start(&folder, port);
+        let pid = folder.path().join("pid");
+        // Its own word that it listens, as another process could answer on its port.
+        match process
+            .wait_until("listened", |_| fs::read_to_string(&pid).is_ok_and(|id| !id.is_empty()))
+        {
+            Ok(()) => {
+                let address = Address::Tcp((std::net::Ipv4Addr::LOCALHOST, port).into());
+                return Peer { process, address, folder };
+            }
+            Err(error) if error.contains("in use") => failure = error,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("no port stayed free in {ATTEMPTS} attempts: {failure}");
+}
+
+/// Starts a server that listens on `socket` in its folder.
+fn on_socket(start: impl FnOnce(&Folder, &Path) -> Process) -> Peer {
+    let folder = Folder::new();
+    let socket = folder.path().join("socket");
+    let mut process = start(&folder, &socket);
+    let address = Address::Unix(socket);
+    process
+        .wait_until("listened", |_| Stream::connect(&address, crate::DEADLINE).is_ok())
+        .unwrap_or_else(|error| panic!("{error}"));
+    Peer { process, address, folder }
+}
+
+/// The text with `{port}` and `{tmp}` filled in.
+fn filled_in(text: &str, folder: &Folder, port: u16) -> String {
+    let tmp = folder.path().to_str().expect("temporary folders have plain names");
+    text.replace("{port}", &port.to_string()).replace("{tmp}", tmp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_skip_is_listed_by_the_name_of_its_test() {
+        let folder = Folder::new();
+        let list = folder.path().join("skipped");
+        account_for_skip("nginx is not installed", false, Some(&list));
+        let text = fs::read_to_string(&list).unwrap();
+        assert!(text.contains("a_skip_is_listed_by_the_name_of_its_test: nginx is"), "{text}");
+    }
+
+    #[test]
+    #[should_panic(expected = "may not be skipped: nginx is not installed")]
+    fn a_skip_where_peers_are_required_is_a_failure() {
+        account_for_skip("nginx is not installed", true, None);
+    }
+
+    #[test]
+    fn programs_are_found_or_not() {
+        assert!(process::find("sh").is_some());
+        assert!(process::find("no-such-server").is_none());
+    }
+}

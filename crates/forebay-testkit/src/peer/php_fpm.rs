@@ -1,0 +1,58 @@
+//! php-fpm: <https://www.php.net/manual/en/install.fpm.configuration.php>.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::{Peer, WORKER, is_root, on_socket, skip};
+use crate::process::{self, Process};
+
+/// Starts php-fpm with this many processes on a Unix socket. PHP files must be readable by Debian's
+/// user for web servers when the test runs as root: keep them in a
+/// [`Folder`](crate::folder::Folder). `None`, with a word why, when it is not installed.
+pub fn php_fpm(children: usize) -> Option<Peer> {
+    let Some(program) = program() else {
+        skip("php-fpm is not installed (Debian package php-fpm)");
+        return None;
+    };
+    Some(on_socket(|folder, socket| {
+        let user = match is_root() {
+            true => format!("user = {WORKER}\ngroup = {WORKER}\n"),
+            false => String::new(),
+        };
+        let text = format!(
+            "[global]\n\
+             daemonize = no\n\
+             error_log = /proc/self/fd/2\n\
+             [test]\n\
+             listen = {}\n\
+             listen.mode = 0666\n\
+             {user}\
+             pm = static\n\
+             pm.max_children = {children}\n\
+             catch_workers_output = yes\n",
+            socket.display(),
+        );
+        let file = folder.write("php-fpm.conf", text);
+        let mut command = Command::new(&program);
+        command.arg("--nodaemonize").arg("--fpm-config").arg(file);
+        Process::start(command)
+    }))
+}
+
+/// Debian has the version in the name of the program: the newest installed.
+fn program() -> Option<PathBuf> {
+    if let Some(program) = process::find("php-fpm") {
+        return Some(program);
+    }
+    let names = fs::read_dir("/usr/sbin").ok()?.flatten();
+    names
+        .filter_map(|file| {
+            let name = file.file_name().into_string().ok()?;
+            let (major, minor) = name.strip_prefix("php-fpm")?.split_once('.')?;
+            let version: (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+            Some((version, file.path()))
+        })
+        .max()
+        .map(|(_, path)| path)
+}

@@ -1,0 +1,320 @@
+//! A process that never outlives its test, with all that it started.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Instant;
+
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
+};
+use tempfile::TempDir;
+
+use crate::http::Client;
+use crate::stream::{Address, Stream};
+use crate::{DEADLINE, POLL};
+
+/// How much of the output a panic shows, in lines.
+const TAIL: usize = 40;
+
+/// A child in a process group of its own. Its standard output and error are kept; the whole group is
+/// killed when this is dropped.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    group: Pid,
+    exit: Option<ExitStatus>,
+    output: TempDir,
+}
+
+/// What a process left when it ended.
+#[derive(Debug)]
+pub struct Exit {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// All it printed, on both outputs, in order.
+    pub output: String,
+    /// Command lines of the processes of its group that outlived it. They are killed by now.
+    pub survivors: Vec<String>,
+}
+
+impl Process {
+    /// Starts a command with nothing on its standard input.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start(command: Command) -> Self {
+        let name = command.get_program().to_string_lossy().into_owned();
+        Self::try_start(command).unwrap_or_else(|error| panic!("{name} did not start: {error}"))
+    }
+
+    /// As [`Process::start`], for a caller who has an answer to failure.
+    pub fn try_start(mut command: Command) -> io::Result<Self> {
+        let output = TempDir::with_prefix("fb-")?;
+        // Appending: the two outputs and whatever the child opens again share one end of file.
+        let file =
+            OpenOptions::new().create(true).append(true).open(output.path().join("output"))?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .process_group(0)
+            .spawn()?;
+        Ok(Self {
+            name: command.get_program().to_string_lossy().into_owned(),
+            group: Pid::from_child(&child),
+            child,
+            exit: None,
+            output,
+        })
+    }
+
+    /// Waits until a connection to the address succeeds.
+    ///
+    /// # Panics
+    /// When the process ends first or the deadline passes, with the end of what it printed.
+    pub fn wait_until_listening(&mut self, address: impl Into<Address>) {
+        let address = address.into();
+        let done = |_: &Self| Stream::connect(&address, DEADLINE).is_ok();
+        self.wait_until(&format!("listened on {address:?}"), done)
+            .unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    /// Waits until GET of the path is answered with a status below 500.
+    ///
+    /// # Panics
+    /// As [`Process::wait_until_listening`].
+    pub fn wait_until_ready(&mut self, address: impl Into<Address>, path: &str) {
+        let address = address.into();
+        let done = |_: &Self| {
+            Client::try_connect(&address)
+                .and_then(|mut client| client.try_get(path))
+                .is_ok_and(|reply| reply.status < 500)
+        };
+        self.wait_until(&format!("answered {path} on {address:?}"), done)
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Waits until the output holds the text.
+    ///
+    /// # Panics
+    /// As [`Process::wait_until_listening`].
+    pub fn wait_for_output(&mut self, text: &str) {
+        self.wait_until(&format!("printed {text:?}"), |process| process.output().contains(text))
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Asks again and again until the answer is yes. The error says what was waited for ("printed
+    /// x"), and ends with what the process printed last.
+    ///
+    /// # Errors
+    /// When the process ends first or the deadline passes.
+    pub fn wait_until(
+        &mut self,
+        what: &str,
+        mut done: impl FnMut(&Self) -> bool,
+    ) -> Result<(), String> {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            // Asked first: what it did before it ended counts.
+            let has_ended = self.has_ended();
+            if done(self) {
+                return Ok(());
+            }
+            if has_ended {
+                return Err(format!("{} ended before it {what}{}", self.name, self.tail()));
+            }
+            if Instant::now() >= until {
+                return Err(format!("{} never {what}{}", self.name, self.tail()));
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Sends a signal to the process itself, not to its group. One that has ended gets none.
+    pub fn signal(&mut self, signal: Signal) {
+        if !self.has_ended() {
+            kill_process(self.group, signal).expect("our child is there until we wait for it");
+        }
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    ///
+    /// # Panics
+    /// As [`Process::wait`].
+    pub fn stop(mut self) -> Exit {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Panics
+    /// When the deadline passes, with the end of what it printed.
+    pub fn wait(mut self) -> Exit {
+        let until = Instant::now() + DEADLINE;
+        while !self.has_ended() {
+            assert!(Instant::now() < until, "{} did not end{}", self.name, self.tail());
+            thread::sleep(POLL);
+        }
+        let survivors = self.others_of_group();
+        let status = self.kill();
+        Exit { status, output: self.output(), survivors }
+    }
+
+    /// Whether the process itself has ended. Its group may still hold others.
+    pub fn has_ended(&mut self) -> bool {
+        // NOWAIT leaves the process in the table, so that its id, and with it the group's, cannot
+        // go to anybody else before `kill`.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        self.exit.is_some() || !matches!(waitid(WaitId::Pid(self.group), options), Ok(None))
+    }
+
+    /// The process id, which is the id of its group as well.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// All it printed so far, on both outputs.
+    pub fn output(&self) -> String {
+        let bytes = fs::read(self.output.path().join("output")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Ends the whole group, then collects the process.
+    fn kill(&mut self) -> ExitStatus {
+        if let Some(status) = self.exit {
+            return status;
+        }
+        let _nobody_left = kill_process_group(self.group, Signal::KILL);
+        let status = self.child.wait().expect("our child is there until we wait for it");
+        self.exit = Some(status);
+        status
+    }
+
+    /// Command lines of the living members of the group, but for the process itself.
+    fn others_of_group(&self) -> Vec<String> {
+        let folders = fs::read_dir("/proc").expect("/proc is mounted").flatten();
+        folders.filter_map(|folder| member_of(&folder.path(), self.id())).collect()
+    }
+
+    fn tail(&self) -> String {
+        let output = self.output();
+        let lines: Vec<_> = output.lines().collect();
+        match lines.len() {
+            0 => "; it printed nothing".to_owned(),
+            count => format!(
+                "; the end of what it printed:\n{}",
+                lines[count.saturating_sub(TAIL)..].join("\n")
+            ),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A command that runs the program from where Debian's servers are, `/usr/sbin`, if `PATH` lacks it.
+pub fn command(program: &str) -> Command {
+    let found = find(program);
+    Command::new(found.as_deref().unwrap_or(Path::new(program)))
+}
+
+/// The path of a program in `PATH`, `/usr/sbin` or `/sbin`.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|folder| folder.join(program))
+        .find(|candidate| candidate.is_file())
+}
+
+/// The command line of the process with this folder in /proc, if it lives, belongs to the group and
+/// does not lead it.
+fn member_of(folder: &Path, group: u32) -> Option<String> {
+    let id: u32 = folder.file_name()?.to_str()?.parse().ok()?;
+    let stat = fs::read_to_string(folder.join("stat")).ok()?;
+    // The name in parentheses may itself hold spaces and parentheses.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ');
+    let is_alive = !matches!(fields.next()?, "Z" | "X");
+    let process_group: u32 = fields.nth(1)?.parse().ok()?;
+    if id == group || process_group != group || !is_alive {
+        return None;
+    }
+    let line = fs::read_to_string(folder.join("cmdline")).ok()?;
+    Some(line.trim_end_matches('\0').replace('\0', " "))
+}
+
+/// Whether `what` came true before the deadline.
+pub fn eventually(mut what: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + DEADLINE;
+    while !what() {
+        if Instant::now() >= until {
+            return false;
+        }
+        thread::sleep(POLL);
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Process {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Process::start(command)
+    }
+
+    fn is_alive(id: &str) -> bool {
+        fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+    }
+
+    #[test]
+    fn output_of_both_kinds_is_kept_in_order() {
+        let exit = shell("echo one; echo two >&2; echo three; exit 3").wait();
+        assert_eq!(exit.output, "one\ntwo\nthree\n");
+        assert_eq!(exit.status.code(), Some(3));
+        assert!(exit.survivors.is_empty());
+    }
+
+    #[test]
+    fn dropping_ends_the_whole_group() {
+        let mut process = shell("sleep 1000 & echo $!; wait");
+        process.wait_for_output("\n");
+        let sleeper = process.output().trim().to_owned();
+        assert!(is_alive(&sleeper));
+        drop(process);
+        assert!(eventually(|| !is_alive(&sleeper)));
+    }
+
+    #[test]
+    fn stop_reports_what_was_left_behind() {
+        let mut process = shell("sleep 1001 & echo up; trap 'exit 7' TERM; wait");
+        process.wait_for_output("up");
+        let exit = process.stop();
+        assert_eq!(exit.status.code(), Some(7));
+        assert_eq!(exit.survivors, ["sleep 1001"]);
+    }
+
+    #[test]
+    #[should_panic(expected = "no such option")]
+    fn a_process_that_ends_early_shows_its_output() {
+        shell("echo no such option >&2; exit 2").wait_for_output("ready");
+    }
+
+    #[test]
+    #[should_panic(expected = "/no/such/program did not start")]
+    fn a_missing_program_is_named() {
+        Process::start(Command::new("/no/such/program"));
+    }
+}

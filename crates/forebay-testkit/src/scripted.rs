@@ -1,0 +1,352 @@
+//! A peer that follows a script: what a backend does that no real server would do on demand.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::folder::Folder;
+use crate::port;
+use crate::stream::{Address, Stream};
+use crate::{DEADLINE, POLL};
+
+/// One thing that a scripted peer does on a connection.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Reads until the bytes so far unread hold an empty line, and takes up to its end.
+    ReadHead,
+    /// Reads and takes this many bytes.
+    Read(usize),
+    /// Reads as many bytes as these and fails unless they are these.
+    Expect(Vec<u8>),
+    /// Reads until the other side stops sending; a reset is a failure.
+    ReadToEnd,
+    /// Sends bytes.
+    Send(Vec<u8>),
+    /// Sends bytes one by one, each in a write of its own.
+    SendByteByByte(Vec<u8>),
+    /// Rests; the only step that takes time. Tests of time limits need it.
+    Pause(Duration),
+    /// Says that nothing more will be sent, and goes on reading.
+    FinishSending,
+    /// Closes with RST, if over TCP. Ends the script.
+    Reset,
+}
+
+impl Step {
+    /// [`Step::Send`] of text or bytes.
+    pub fn send(bytes: impl AsRef<[u8]>) -> Self {
+        Self::Send(bytes.as_ref().to_vec())
+    }
+
+    /// [`Step::Expect`] of text or bytes.
+    pub fn expect(bytes: impl AsRef<[u8]>) -> Self {
+        Self::Expect(bytes.as_ref().to_vec())
+    }
+}
+
+/// What happened on one connection.
+#[derive(Debug, Default)]
+pub struct Record {
+    /// All bytes received.
+    pub received: Vec<u8>,
+    /// The first step that failed, and why. The connection was closed there.
+    pub failure: Option<String>,
+}
+
+/// A listening peer. The connection that comes first follows the first script, and so on; each is
+/// closed at the end of its script. Further connections are accepted and closed at once.
+#[derive(Debug)]
+pub struct Backend {
+    address: Address,
+    stopping: Arc<AtomicBool>,
+    acceptor: Option<JoinHandle<Vec<Record>>>,
+    _folder: Option<Folder>,
+}
+
+impl Backend {
+    /// Listens on a free loopback port.
+    pub fn tcp(scripts: impl Into<Vec<Vec<Step>>>) -> Self {
+        let (listener, address) = port::listener();
+        listener.set_nonblocking(true).expect("a socket can be told not to block");
+        let accept = move || TcpListener::accept(&listener).map(|(stream, _)| Stream::Tcp(stream));
+        Self::start(Address::Tcp(address), None, scripts.into(), accept)
+    }
+
+    /// Listens on a Unix socket in a folder of its own.
+    pub fn unix(scripts: impl Into<Vec<Vec<Step>>>) -> Self {
+        let folder = Folder::new();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).expect("the folder is new");
+        listener.set_nonblocking(true).expect("a socket can be told not to block");
+        let accept = move || listener.accept().map(|(stream, _)| Stream::Unix(stream));
+        Self::start(Address::Unix(path), Some(folder), scripts.into(), accept)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The port of a TCP peer.
+    ///
+    /// # Panics
+    /// When it listens on a Unix socket.
+    pub fn port(&self) -> u16 {
+        match &self.address {
+            Address::Tcp(address) => address.port(),
+            Address::Unix(path) => panic!("{} has no port", path.display()),
+        }
+    }
+
+    /// The path of a Unix peer.
+    ///
+    /// # Panics
+    /// When it listens on TCP.
+    pub fn path(&self) -> &Path {
+        match &self.address {
+            Address::Unix(path) => path,
+            Address::Tcp(address) => panic!("{address} has no path"),
+        }
+    }
+
+    /// Stops listening, waits for the scripts under way and returns what happened on every
+    /// connection, in the order they came.
+    pub fn records(mut self) -> Vec<Record> {
+        self.stop()
+    }
+
+    /// As [`Backend::records`].
+    ///
+    /// # Panics
+    /// When a step failed, or a script was never begun.
+    pub fn finish(mut self) -> Vec<Record> {
+        let records = self.stop();
+        for (index, record) in records.iter().enumerate() {
+            if let Some(failure) = &record.failure {
+                panic!("connection {index}: {failure}");
+            }
+        }
+        records
+    }
+
+    fn start(
+        address: Address,
+        folder: Option<Folder>,
+        scripts: Vec<Vec<Step>>,
+        accept: impl Fn() -> io::Result<Stream> + Send + 'static,
+    ) -> Self {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stopping);
+        let acceptor = thread::spawn(move || serve(scripts, &flag, accept));
+        Self { address, stopping, acceptor: Some(acceptor), _folder: folder }
+    }
+
+    fn stop(&mut self) -> Vec<Record> {
+        self.stopping.store(true, Ordering::Release);
+        let records = self.acceptor.take().map(JoinHandle::join);
+        records.map_or_else(Vec::new, |records| records.expect("the acceptor does not panic"))
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        // A thread may be inside a script that waits for its deadline: it is left to end by itself.
+        self.stopping.store(true, Ordering::Release);
+    }
+}
+
+/// Accepts until told to stop, then collects the records; scripts never begun are failures.
+fn serve(
+    scripts: Vec<Vec<Step>>,
+    stopping: &AtomicBool,
+    accept: impl Fn() -> io::Result<Stream>,
+) -> Vec<Record> {
+    let mut waiting = scripts.into_iter();
+    let mut running = Vec::new();
+    loop {
+        // Asked before accepting: what connected before the stop is still served.
+        let is_last = stopping.load(Ordering::Acquire);
+        match accept() {
+            Ok(stream) => {
+                let script = waiting.next();
+                running.push(thread::spawn(move || script.map(|steps| follow(stream, &steps))));
+            }
+            Err(_) if is_last => break,
+            Err(_) => thread::sleep(POLL),
+        }
+    }
+    let joined = running.into_iter().map(|thread| thread.join().expect("a script does not panic"));
+    let mut records: Vec<_> = joined.map(Option::unwrap_or_default).collect();
+    records.extend(
+        waiting
+            .map(|_| Record { failure: Some("nobody connected".to_owned()), ..Record::default() }),
+    );
+    records
+}
+
+/// Follows a script to its end or its first failure.
+fn follow(stream: Stream, steps: &[Step]) -> Record {
+    let mut line = Line { stream, record: Record::default(), taken: 0 };
+    if let Err(error) = set_up(&line.stream) {
+        line.record.failure = Some(format!("the connection cannot be set up: {error}"));
+        return line.record;
+    }
+    for (index, step) in steps.iter().enumerate() {
+        if matches!(step, Step::Reset) {
+            let Line { stream, record, .. } = line;
+            stream.reset();
+            return record;
+        }
+        if let Err(error) = line.perform(step) {
+            line.record.failure = Some(format!("step {index}, {step:?}: {error}"));
+            break;
+        }
+    }
+    line.record
+}
+
+/// An accepted connection may have the listener's non-blocking mode.
+fn set_up(stream: &Stream) -> io::Result<()> {
+    match stream {
+        Stream::Tcp(stream) => stream.set_nonblocking(false)?,
+        Stream::Unix(stream) => stream.set_nonblocking(false)?,
+    }
+    stream.set_patience(DEADLINE)
+}
+
+struct Line {
+    stream: Stream,
+    record: Record,
+    /// How much of what was received earlier steps have taken.
+    taken: usize,
+}
+
+impl Line {
+    fn perform(&mut self, step: &Step) -> io::Result<()> {
+        match step {
+            Step::ReadHead => self.read_head(),
+            Step::Read(count) => self.read(*count).map(drop),
+            Step::Expect(bytes) => self.expect(bytes),
+            Step::ReadToEnd => {
+                while self.fill()? > 0 {}
+                self.taken = self.record.received.len();
+                Ok(())
+            }
+            Step::Send(bytes) => self.stream.write_all(bytes),
+            Step::SendByteByByte(bytes) => {
+                bytes.chunks(1).try_for_each(|byte| self.stream.write_all(byte))
+            }
+            Step::Pause(time) => {
+                let until = Instant::now() + *time;
+                while let Some(left) = until.checked_duration_since(Instant::now()) {
+                    thread::sleep(left);
+                }
+                Ok(())
+            }
+            Step::FinishSending => self.stream.finish_sending(),
+            Step::Reset => unreachable!("handled by the caller, who owns the stream"),
+        }
+    }
+
+    fn read_head(&mut self) -> io::Result<()> {
+        loop {
+            let unread = &self.record.received[self.taken..];
+            if let Some(at) = unread.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+                self.taken += at + 4;
+                return Ok(());
+            }
+            self.fill_or_fail()?;
+        }
+    }
+
+    fn read(&mut self, count: usize) -> io::Result<&[u8]> {
+        while self.record.received.len() - self.taken < count {
+            self.fill_or_fail()?;
+        }
+        self.taken += count;
+        Ok(&self.record.received[self.taken - count..self.taken])
+    }
+
+    fn expect(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let came = self.read(bytes.len())?;
+        if came == bytes {
+            return Ok(());
+        }
+        let what = format!("came instead: {:?}", came.escape_ascii().to_string());
+        Err(io::Error::new(ErrorKind::InvalidData, what))
+    }
+
+    fn fill_or_fail(&mut self) -> io::Result<()> {
+        match self.fill()? {
+            0 => Err(io::Error::new(ErrorKind::UnexpectedEof, "the other side closed")),
+            _ => Ok(()),
+        }
+    }
+
+    fn fill(&mut self) -> io::Result<usize> {
+        let mut bytes = [0; 16 * 1024];
+        let count = self.stream.read(&mut bytes)?;
+        self.record.received.extend_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::Client;
+
+    const REPLY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+    #[test]
+    fn each_connection_follows_its_script() {
+        let backend = Backend::tcp([
+            vec![Step::ReadHead, Step::send(REPLY), Step::expect("abc"), Step::ReadToEnd],
+            vec![Step::ReadHead, Step::SendByteByByte(REPLY.into())],
+        ]);
+        let mut first = Client::connect(backend.address());
+        assert_eq!(first.get("/1").text(), "ok");
+        let mut second = Client::connect(backend.address());
+        assert_eq!(second.get("/2").text(), "ok");
+        assert!(second.is_closed());
+        first.send("abcdef");
+        first.finish_sending();
+        assert!(first.is_closed());
+        let records = backend.finish();
+        assert!(records[0].received.ends_with(b"\r\n\r\nabcdef"));
+        assert!(records[1].received.starts_with(b"GET /2 "));
+    }
+
+    #[test]
+    fn a_unix_socket_serves_as_well() {
+        let backend = Backend::unix([vec![Step::Read(4), Step::send("pong"), Step::FinishSending]]);
+        let mut client = Client::connect(backend.path());
+        client.send("ping");
+        assert_eq!(client.rest(), b"pong");
+        assert_eq!(backend.finish()[0].received, b"ping");
+    }
+
+    #[test]
+    fn a_reset_is_a_reset() {
+        let backend = Backend::tcp([vec![Step::ReadHead, Step::Reset]]);
+        let error = Client::connect(backend.address()).try_get("/").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        backend.finish();
+    }
+
+    #[test]
+    fn what_went_wrong_is_recorded() {
+        let backend = Backend::tcp([vec![Step::expect("abc")], vec![Step::ReadHead]]);
+        let mut client = Client::connect(backend.address());
+        client.send("abd");
+        assert!(client.is_closed());
+        let records = backend.records();
+        assert!(records[0].failure.as_ref().unwrap().contains("came instead: \"abd\""));
+        assert_eq!(records[1].failure.as_deref(), Some("nobody connected"));
+    }
+}

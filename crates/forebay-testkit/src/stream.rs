@@ -1,0 +1,115 @@
+//! One type for the connections that tests make: TCP or a Unix socket.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use socket2::SockRef;
+
+/// Where a peer listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+impl From<&Path> for Address {
+    fn from(path: &Path) -> Self {
+        Self::Unix(path.to_owned())
+    }
+}
+
+impl From<&PathBuf> for Address {
+    fn from(path: &PathBuf) -> Self {
+        Self::Unix(path.clone())
+    }
+}
+
+impl From<&Address> for Address {
+    fn from(address: &Address) -> Self {
+        address.clone()
+    }
+}
+
+/// A connection whose reads and writes give up after a time.
+#[derive(Debug)]
+pub enum Stream {
+    /// Over TCP, without Nagle's delay.
+    Tcp(TcpStream),
+    /// Over a Unix socket.
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Connects; reads and writes time out after `patience`.
+    pub fn connect(address: &Address, patience: Duration) -> io::Result<Self> {
+        let stream = match address {
+            Address::Tcp(address) => Self::Tcp(TcpStream::connect_timeout(address, patience)?),
+            Address::Unix(path) => Self::Unix(UnixStream::connect(path)?),
+        };
+        stream.set_patience(patience)?;
+        Ok(stream)
+    }
+
+    /// Lets reads and writes time out after `patience`.
+    pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => {
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(patience))?;
+                stream.set_write_timeout(Some(patience))
+            }
+            Self::Unix(stream) => {
+                stream.set_read_timeout(Some(patience))?;
+                stream.set_write_timeout(Some(patience))
+            }
+        }
+    }
+
+    /// Says that nothing more will be sent; the other direction stays open.
+    pub fn finish_sending(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+        }
+    }
+
+    /// Closes with RST instead of FIN. A Unix socket has no such thing and closes.
+    pub fn reset(self) {
+        if let Self::Tcp(stream) = &self {
+            SockRef::from(stream).set_linger(Some(Duration::ZERO)).expect("the socket is open");
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! An application: its workers, as the gateway sees them.
+
+use crate::error::{StartError, Unavailable};
+use crate::lease::Lease;
+use crate::link::Noise;
+use crate::pool::{Pool, Taken};
+use crate::spec::AppSpec;
+use crate::stderr::Log;
+use crate::supervisor::{self, Command};
+use crate::worker::{Killed, Worker, WorkerStatus};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// A running application. Clones are the same application; when the last is dropped without
+/// [`shutdown`](App::shutdown), its workers are killed.
+#[derive(Clone)]
+pub struct App {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    spec: AppSpec,
+    pool: Arc<Pool>,
+    log: Log,
+    commands: mpsc::UnboundedSender<Command>,
+    supervisor: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl App {
+    /// Starts the workers and returns when the first one is ready. `log` gets each line that the
+    /// workers write to standard error, and what the supervisor has to say; it may be called from
+    /// several threads. Blocks: call it before requests are served.
+    pub fn start(
+        spec: AppSpec,
+        log: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<App, StartError> {
+        let log: Log = Arc::new(log);
+        let pool = Arc::new(Pool::default());
+        let (commands, supervisor) = supervisor::start(spec.clone(), pool.clone(), log.clone())?;
+        let supervisor = Mutex::new(Some(supervisor));
+        Ok(App { shared: Arc::new(Shared { spec, pool, log, commands, supervisor }) })
+    }
+
+    /// A worker for one request; waits for one in turn if all are busy. Must be called within a
+    /// tokio runtime with I/O and time enabled, and the lease used there.
+    pub async fn checkout(&self) -> Result<Lease, Unavailable> {
+        let shared = &self.shared;
+        loop {
+            let thread = std::thread::current().id();
+            let worker = match shared.pool.take(thread, shared.spec.queue)? {
+                Taken::Worker(worker) => worker,
+                Taken::Wait(receiver) => shared.wait(receiver).await?,
+            };
+            if let Some(worker) = shared.settled(worker) {
+                return Ok(Lease::new(shared.clone(), worker));
+            }
+        }
+    }
+
+    /// Every worker at this moment, by age.
+    pub fn status(&self) -> Vec<WorkerStatus> {
+        self.shared.pool.all().iter().map(|facts| facts.status()).collect()
+    }
+
+    /// Ends all workers: idle ones at once, busy ones after their request or, after `grace`, by
+    /// force. Requests that wait are refused. When this returns, no worker is left.
+    pub async fn shutdown(&self, grace: Duration) {
+        self.shared.pool.close();
+        let (done, all_ended) = oneshot::channel();
+        if self.shared.commands.send(Command::Shutdown { grace, done }).is_ok() {
+            let _ = all_ended.await;
+        }
+        let mut supervisor = self.shared.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(supervisor) = supervisor.take() {
+            // It has nothing left to do but to return.
+            let _ = supervisor.join();
+        }
+    }
+}
+
+impl Shared {
+    async fn wait(
+        &self,
+        receiver: oneshot::Receiver<Result<Worker, Unavailable>>,
+    ) -> Result<Worker, Unavailable> {
+        if self.spec.workers.min < self.spec.workers.max {
+            let _ = self.commands.send(Command::RequestWaits);
+        }
+        let mut place = Place { receiver, pool: &self.pool };
+        match tokio::time::timeout(self.spec.queue_timeout, &mut place.receiver).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(Unavailable::ShuttingDown),
+            Err(_) => Err(Unavailable::QueueTimeout),
+        }
+    }
+
+    /// The worker, fit for use by this thread; `None` if it is not fit for anything.
+    fn settled(&self, worker: Worker) -> Option<Worker> {
+        let facts = worker.facts.clone();
+        match worker.settle() {
+            Ok((worker, None)) => return Some(worker),
+            Ok((_, Some(Noise::HungUp))) => {}
+            Ok((_, Some(Noise::Bytes))) => {
+                self.say(&format!(
+                    "worker {} wrote while it had no request (a background process of a script \
+                     that kept standard output?); it is replaced",
+                    facts.pid.as_raw_nonzero()
+                ));
+                facts.kill(Killed::WroteWhileIdle);
+            }
+            Err(error) => {
+                self.say(&format!(
+                    "cannot wait for worker {}: {error}",
+                    facts.pid.as_raw_nonzero()
+                ));
+                facts.kill(Killed::BrokeProtocol);
+            }
+        }
+        None
+    }
+
+    /// Takes a worker back after a request.
+    pub(crate) fn give_back(&self, worker: Worker) {
+        let facts = &worker.facts;
+        let used_up = facts.requests.load(Ordering::Relaxed) >= facts.limit;
+        if used_up && !facts.replacing.swap(true, Ordering::Relaxed) {
+            let _ = self.commands.send(Command::Replace(facts.id));
+        }
+        self.pool.give(worker);
+    }
+
+    pub(crate) fn say(&self, text: &str) {
+        (self.log)(&format!("[{}] {text}", self.spec.name));
+    }
+}
+
+/// A place in the queue. A worker that arrives when nobody waits any more goes to the next.
+struct Place<'a> {
+    receiver: oneshot::Receiver<Result<Worker, Unavailable>>,
+    pool: &'a Pool,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.receiver.close();
+        if let Ok(Ok(worker)) = self.receiver.try_recv() {
+            self.pool.give(worker);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Why there is no application, no worker, or no reply.
+
+use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+/// The application could not be started. The message says what was seen and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartError(pub(crate) String);
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// No worker for this request: a 503.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unavailable {
+    /// As many requests wait already as may.
+    QueueFull,
+    /// No worker became free in time.
+    QueueTimeout,
+    /// The workers end as soon as they are started; the last lines of their standard error.
+    CrashLoop(String),
+    /// [`App::shutdown`](crate::App::shutdown) was called.
+    ShuttingDown,
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unavailable::QueueFull => f.write_str("all workers are busy and the queue is full"),
+            Unavailable::QueueTimeout => f.write_str("no worker became free in time"),
+            Unavailable::CrashLoop(lines) => {
+                write!(f, "the workers end as soon as they are started: {lines}")
+            }
+            Unavailable::ShuttingDown => f.write_str("the application is being shut down"),
+        }
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// A worker was lost in the middle of a request. The request has no reply, or not a whole one.
+#[derive(Debug)]
+pub enum WorkerFault {
+    /// The worker ended before the script did.
+    Died {
+        /// How it ended.
+        exit: Exit,
+        /// Bytes of the reply came before.
+        any_output: bool,
+        /// The script had not been started: the request may be sent to another worker.
+        retry: bool,
+    },
+    /// The request took longer than `request_timeout`.
+    Timeout {
+        /// Bytes of the reply came before.
+        any_output: bool,
+    },
+    /// The body could not be read from the file that [`Body::File`](crate::Body::File) names.
+    Body(std::io::Error),
+    /// The worker or this process broke the rules of the control socket; what was seen.
+    Protocol(String),
+}
+
+impl WorkerFault {
+    /// The script cannot have been started, so that another worker may be given the request.
+    pub fn may_retry(&self) -> bool {
+        matches!(self, WorkerFault::Died { retry: true, .. })
+    }
+}
+
+impl fmt::Display for WorkerFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WorkerFault::Died { exit, .. } => write!(f, "the worker ended: {exit}"),
+            WorkerFault::Timeout { .. } => f.write_str("the script took longer than allowed"),
+            WorkerFault::Body(error) => write!(f, "the request body could not be read: {error}"),
+            WorkerFault::Protocol(seen) => write!(f, "the worker's control socket: {seen}"),
+        }
+    }
+}
+
+impl std::error::Error for WorkerFault {}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// With this exit code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl From<ExitStatus> for Exit {
+    fn from(status: ExitStatus) -> Exit {
+        match status.signal() {
+            Some(signal) => Exit::Signal(signal),
+            None => Exit::Code(status.code().unwrap_or(-1)),
+        }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exit::Code(code) => write!(f, "exit code {code}"),
+            Exit::Signal(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}

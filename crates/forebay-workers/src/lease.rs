@@ -1,0 +1,328 @@
+//! One request on one worker.
+
+use crate::app::Shared;
+use crate::control::{self, REPLY, Reply};
+use crate::error::{Exit, WorkerFault};
+use crate::sys;
+use crate::worker::{Killed, Worker};
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Bytes by which a buffer grows when it is full.
+const READ_AT_ONCE: usize = 64 * 1024;
+/// Below this much room a buffer counts as full.
+const LEAST_ROOM: usize = 8 * 1024;
+const BODY_CHUNK: usize = 64 * 1024;
+
+/// The body of a request.
+#[derive(Debug, Clone, Copy)]
+pub enum Body<'a> {
+    /// None.
+    Empty,
+    /// In memory.
+    Bytes(&'a [u8]),
+    /// The first so many bytes of a file; the file's position does not matter.
+    File(&'a File, u64),
+}
+
+/// What [`Lease::read`] has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// So many bytes of the script's output were appended.
+    Output(usize),
+    /// The script has ended and all its output was delivered.
+    End(EndKind),
+}
+
+/// How a script ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndKind {
+    /// By itself.
+    Ok,
+    /// It could not be run, or died; the HTTP status. The reason is in the log. A script that died
+    /// may have printed something before.
+    Status(u16),
+}
+
+/// A worker for one request. Dropped before [`Event::End`] has come, it kills the worker with the
+/// processes that the script has started, and another is started in its place.
+pub struct Lease {
+    app: Arc<Shared>,
+    /// `None` once the worker has gone back.
+    worker: Option<Worker>,
+    sent: bool,
+    any_output: bool,
+    /// What the worker said; its output may not be drained yet.
+    end: Option<Reply>,
+    drained: bool,
+}
+
+impl Lease {
+    pub(crate) fn new(app: Arc<Shared>, worker: Worker) -> Lease {
+        Lease {
+            app,
+            worker: Some(worker),
+            sent: false,
+            any_output: false,
+            end: None,
+            drained: false,
+        }
+    }
+
+    /// Hands the request over: `env_block` is NUL-terminated names and values in turn and must have
+    /// SCRIPT_FILENAME. Call it once.
+    pub async fn send(&mut self, env_block: &[u8], body: Body<'_>) -> Result<(), WorkerFault> {
+        let (in_memory, length) = match body {
+            Body::Empty => (&[][..], 0),
+            Body::Bytes(bytes) => (bytes, bytes.len() as u64),
+            Body::File(_, length) => (&[][..], length),
+        };
+        let head = control::head(env_block.len(), length)
+            .ok_or_else(|| WorkerFault::Protocol("the environment is too big".into()))?;
+        let Some(worker) = self.worker.as_ref().filter(|_| !self.sent) else {
+            return Err(WorkerFault::Protocol("a lease is for one request".into()));
+        };
+        self.sent = true;
+        worker.facts.begin_request(env_block);
+        let mut sent = send_all(worker, &[&head, env_block, in_memory]).await;
+        if let (Ok(()), Body::File(file, length)) = (&sent, body) {
+            sent = send_file(worker, file, length).await;
+        }
+        match sent {
+            Ok(()) => Ok(()),
+            Err(SendFault::Body(error)) => Err(WorkerFault::Body(error)),
+            // The whole request did not arrive, so the script cannot run.
+            Err(SendFault::Socket) => Err(self.lost(true).await),
+        }
+    }
+
+    /// Waits for output or the end. Output is appended to `buf`, which grows by at most 64 KiB; a
+    /// gateway that does not call this holds the script back. May be cancelled and called again.
+    pub async fn read(&mut self, buf: &mut Vec<u8>) -> Result<Event, WorkerFault> {
+        loop {
+            if let Some(reply) = self.end {
+                return match self.drain(buf)? {
+                    0 => Ok(Event::End(self.finish(reply))),
+                    read => Ok(Event::Output(read)),
+                };
+            }
+            let Some(worker) = self.worker.as_ref().filter(|_| self.sent) else {
+                return Err(WorkerFault::Protocol(
+                    "a lease that was not sent, or has ended".into(),
+                ));
+            };
+            readable(worker).await.map_err(|error| WorkerFault::Protocol(error.to_string()))?;
+            let mut message = [0; REPLY];
+            match worker.control.receive(&mut message[..]) {
+                Ok(Some(0)) => return self.outlive(buf, false).await,
+                Err(_) => return self.outlive(buf, true).await,
+                Ok(Some(REPLY)) => {
+                    self.end = Some(self.understand(message)?);
+                    continue;
+                }
+                Ok(Some(_)) => return Err(self.confused(&message)),
+                Ok(None) => {}
+            }
+            if let Some(read) = receive_output(worker, buf).filter(|&read| read > 0) {
+                self.any_output = true;
+                return Ok(Event::Output(read));
+            }
+        }
+    }
+
+    /// True if the end of the script is known and the next [`read`](Lease::read) returns without
+    /// waiting. After [`Event::Output`] it tells a reply that is complete from one that goes on.
+    pub fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// The process id of the worker, for the log; `None` after the end.
+    pub fn pid(&self) -> Option<u32> {
+        Some(self.worker.as_ref()?.facts.pid.as_raw_nonzero().get() as u32)
+    }
+
+    /// Reads output that was written before the end; 0 when there is no more.
+    fn drain(&mut self, buf: &mut Vec<u8>) -> Result<usize, WorkerFault> {
+        let Some(worker) = self.worker.as_ref().filter(|_| !self.drained) else {
+            return Ok(0);
+        };
+        let read = receive_output(worker, buf).unwrap_or(0);
+        // A stream socket gives all that it has: room left over means that it is empty.
+        self.drained = read == 0 || buf.len() < buf.capacity();
+        self.any_output |= read > 0;
+        Ok(read)
+    }
+
+    fn finish(&mut self, reply: Reply) -> EndKind {
+        let (kind, last) = match reply {
+            Reply::Failed { status, last } => (EndKind::Status(status), last),
+            Reply::Ended { last } => (EndKind::Ok, last),
+            Reply::Ready => (EndKind::Ok, true),
+        };
+        if let Some(worker) = self.worker.take() {
+            worker.control.forget_readiness();
+            worker.output.forget_readiness();
+            if last {
+                worker.facts.retired.store(true, Ordering::Relaxed);
+            }
+            self.app.give_back(worker);
+        }
+        kind
+    }
+
+    fn understand(&self, message: [u8; REPLY]) -> Result<Reply, WorkerFault> {
+        match Reply::parse(message) {
+            Some(Reply::Ready) | None => Err(self.confused(&message)),
+            Some(reply) => Ok(reply),
+        }
+    }
+
+    fn confused(&self, message: &[u8]) -> WorkerFault {
+        if let Some(worker) = &self.worker {
+            worker.facts.kill(Killed::BrokeProtocol);
+        }
+        WorkerFault::Protocol(format!("unexpected bytes {message:?}"))
+    }
+
+    /// The control socket has closed in the middle of the request. A script that has replaced its
+    /// process with exec goes on writing; only the end of the process is the end.
+    async fn outlive(&mut self, buf: &mut Vec<u8>, unread: bool) -> Result<Event, WorkerFault> {
+        while let Some(worker) = &self.worker {
+            match receive_output(worker, buf) {
+                Some(0) => break,
+                Some(read) => {
+                    self.any_output = true;
+                    return Ok(Event::Output(read));
+                }
+                None => {
+                    let output = &worker.output;
+                    std::future::poll_fn(|context| output.poll_readable(context))
+                        .await
+                        .map_err(|error| WorkerFault::Protocol(error.to_string()))?;
+                }
+            }
+        }
+        match self.lost(unread).await {
+            WorkerFault::Died { exit: Exit::Code(0), any_output: true, .. } => {
+                self.worker = None;
+                Ok(Event::End(EndKind::Ok))
+            }
+            fault => Err(fault),
+        }
+    }
+
+    /// How the worker was lost. `unread`: the request never reached it whole.
+    async fn lost(&mut self, unread: bool) -> WorkerFault {
+        let Some(worker) = &self.worker else {
+            return WorkerFault::Protocol("a lease that has ended".into());
+        };
+        let exit = worker.facts.exited().await.into();
+        let any_output = self.any_output;
+        match worker.facts.killed() {
+            Some(Killed::RequestTimeout) => WorkerFault::Timeout { any_output },
+            _ => WorkerFault::Died { exit, any_output, retry: unread && !any_output },
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let Some(worker) = self.worker.take() else { return };
+        if self.sent {
+            worker.facts.kill(Killed::LeaseDropped);
+        } else {
+            self.app.give_back(worker);
+        }
+    }
+}
+
+/// Waits until control or output may have something to read.
+async fn readable(worker: &Worker) -> io::Result<()> {
+    std::future::poll_fn(|context| {
+        let control = worker.control.poll_readable(context);
+        let output = worker.output.poll_readable(context);
+        match (control, output) {
+            (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => Poll::Ready(Err(error)),
+            (Poll::Pending, Poll::Pending) => Poll::Pending,
+            _ => Poll::Ready(Ok(())),
+        }
+    })
+    .await
+}
+
+/// Bytes appended to `buf`: 0 at the end of the stream, `None` if there are none for now.
+fn receive_output(worker: &Worker, buf: &mut Vec<u8>) -> Option<usize> {
+    if buf.capacity() - buf.len() < LEAST_ROOM {
+        buf.reserve(READ_AT_ONCE);
+    }
+    worker.output.receive(spare_capacity(buf)).unwrap_or(Some(0))
+}
+
+enum SendFault {
+    Body(io::Error),
+    Socket,
+}
+
+async fn send_file(worker: &Worker, file: &File, length: u64) -> Result<(), SendFault> {
+    let mut chunk = vec![0; BODY_CHUNK.min(usize::try_from(length).unwrap_or(BODY_CHUNK))];
+    let mut at = 0;
+    while at < length {
+        let want = chunk.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
+        match file.read_at(&mut chunk[..want], at) {
+            Ok(0) => return Err(SendFault::Body(io::ErrorKind::UnexpectedEof.into())),
+            Ok(read) => {
+                send_all(worker, &[&chunk[..read]]).await?;
+                at += read as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(SendFault::Body(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Sends all parts, waiting for the worker to take them in where they exceed the socket's buffer.
+async fn send_all<const N: usize>(worker: &Worker, parts: &[&[u8]; N]) -> Result<(), SendFault> {
+    let mut slices = parts.map(IoSlice::new);
+    let mut left = &mut slices[..];
+    let mut waiter = None;
+    loop {
+        while left.first().is_some_and(|slice| slice.is_empty()) {
+            left = &mut left[1..];
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        match sendmsg(&worker.control, left, &mut SendAncillaryBuffer::default(), flags) {
+            Ok(sent) => IoSlice::advance_slices(&mut left, sent),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => wait_writable(worker, &mut waiter).await?,
+            Err(_) => return Err(SendFault::Socket),
+        }
+    }
+}
+
+/// Waits on a copy of the descriptor, so that the socket itself stays registered for reading only.
+async fn wait_writable(
+    worker: &Worker,
+    waiter: &mut Option<AsyncFd<std::os::fd::OwnedFd>>,
+) -> Result<(), SendFault> {
+    if waiter.is_none() {
+        let copy = worker.control.as_fd().try_clone_to_owned().map_err(SendFault::Body)?;
+        *waiter = Some(sys::register(copy, Interest::WRITABLE).map_err(SendFault::Body)?);
+    }
+    let Some(waiter) = waiter else { return Ok(()) };
+    waiter.writable().await.map_err(SendFault::Body)?.clear_ready();
+    Ok(())
+}

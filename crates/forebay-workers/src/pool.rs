@@ -1,0 +1,165 @@
+//! The idle workers of one application and the requests that wait for one.
+
+use crate::error::Unavailable;
+use crate::worker::{Facts, Worker, WorkerState};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+/// Shared by the gateway's threads and the supervisor.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The one that became idle last is last.
+    idle: Vec<Worker>,
+    /// First come, first served.
+    waiting: VecDeque<oneshot::Sender<Result<Worker, Unavailable>>>,
+    /// Every worker that is not reaped.
+    all: Vec<Arc<Facts>>,
+    closed: bool,
+    crash_loop: Option<String>,
+}
+
+/// What a request gets at once.
+pub(crate) enum Taken {
+    Worker(Worker),
+    Wait(oneshot::Receiver<Result<Worker, Unavailable>>),
+}
+
+impl Pool {
+    /// An idle worker, or a place in the queue of at most `limit`. The worker used last is
+    /// preferred, among those that are registered with `thread`'s runtime if there are any.
+    pub(crate) fn take(&self, thread: ThreadId, limit: usize) -> Result<Taken, Unavailable> {
+        let mut inner = self.lock();
+        if inner.closed {
+            return Err(Unavailable::ShuttingDown);
+        }
+        let here = inner.idle.iter().rposition(|worker| worker.is_at_home(thread));
+        if let Some(worker) = here.map(|at| inner.idle.remove(at)).or_else(|| inner.idle.pop()) {
+            return Ok(Taken::Worker(worker));
+        }
+        if let Some(lines) = &inner.crash_loop {
+            return Err(Unavailable::CrashLoop(lines.clone()));
+        }
+        if inner.waiting.len() >= limit {
+            inner.waiting.retain(|sender| !sender.is_closed());
+        }
+        if inner.waiting.len() >= limit {
+            return Err(Unavailable::QueueFull);
+        }
+        let (sender, receiver) = oneshot::channel();
+        inner.waiting.push_back(sender);
+        Ok(Taken::Wait(receiver))
+    }
+
+    /// Hands a worker to the request that waits longest, else makes it idle, else lets it end.
+    pub(crate) fn give(&self, mut worker: Worker) {
+        loop {
+            let mut inner = self.lock();
+            if inner.closed || worker.facts.retired.load(Ordering::Relaxed) {
+                worker.facts.enter(WorkerState::Ending);
+                drop(inner);
+                return;
+            }
+            let Some(next) = inner.waiting.pop_front() else {
+                worker.facts.enter(WorkerState::Idle);
+                inner.idle.push(worker);
+                return;
+            };
+            drop(inner);
+            match next.send(Ok(worker)) {
+                Ok(()) => return,
+                Err(returned) => worker = returned.expect("only workers are sent here"),
+            }
+        }
+    }
+
+    /// Keeps a worker from getting another request; true if it was idle and ends now.
+    pub(crate) fn retire(&self, facts: &Facts) -> bool {
+        let mut inner = self.lock();
+        facts.retired.store(true, Ordering::Relaxed);
+        let Some(at) = inner.idle.iter().position(|worker| worker.facts.id == facts.id) else {
+            return false;
+        };
+        let worker = inner.idle.remove(at);
+        drop(inner);
+        worker.facts.enter(WorkerState::Ending);
+        true
+    }
+
+    /// Lists a process that has been started.
+    pub(crate) fn add(&self, facts: Arc<Facts>) {
+        self.lock().all.push(facts);
+    }
+
+    /// Forgets a process that has ended.
+    pub(crate) fn remove(&self, id: u64) {
+        let mut inner = self.lock();
+        inner.all.retain(|facts| facts.id != id);
+        let gone = inner.idle.iter().position(|worker| worker.facts.id == id);
+        let worker = gone.map(|at| inner.idle.remove(at));
+        drop(inner);
+        drop(worker);
+    }
+
+    /// Refuses all requests that wait and, while no worker is idle, all that come.
+    pub(crate) fn begin_crash_loop(&self, last_lines: String) {
+        let mut inner = self.lock();
+        let waiting = std::mem::take(&mut inner.waiting);
+        inner.crash_loop = Some(last_lines.clone());
+        drop(inner);
+        for request in waiting {
+            let _ = request.send(Err(Unavailable::CrashLoop(last_lines.clone())));
+        }
+    }
+
+    pub(crate) fn end_crash_loop(&self) {
+        self.lock().crash_loop = None;
+    }
+
+    /// Refuses all requests from now on and lets idle workers end.
+    pub(crate) fn close(&self) {
+        let mut inner = self.lock();
+        inner.closed = true;
+        let waiting = std::mem::take(&mut inner.waiting);
+        let idle = std::mem::take(&mut inner.idle);
+        drop(inner);
+        for worker in &idle {
+            worker.facts.enter(WorkerState::Ending);
+        }
+        for request in waiting {
+            let _ = request.send(Err(Unavailable::ShuttingDown));
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// How many requests wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().waiting.iter().filter(|sender| !sender.is_closed()).count()
+    }
+
+    /// The worker that has been idle longest, and since when.
+    pub(crate) fn longest_idle(&self) -> Option<(Arc<Facts>, Instant)> {
+        let inner = self.lock();
+        let oldest = inner.idle.iter().min_by_key(|worker| worker.facts.since())?;
+        Some((oldest.facts.clone(), oldest.facts.since()))
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Facts>> {
+        self.lock().all.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,110 @@
+//! The standard error of one worker: each line goes to the log, the last ones are kept to explain
+//! an early end.
+
+use crate::sys;
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A longer line is cut into pieces of this many bytes.
+const LONGEST_LINE: usize = 8 * 1024;
+const LINES_KEPT: usize = 20;
+/// Bytes taken at once before others get their turn.
+const BURST: usize = 256 * 1024;
+
+/// Where the lines of all workers of an application go.
+pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+pub(crate) struct Stderr {
+    fd: AsyncFd<OwnedFd>,
+    prefix: String,
+    log: Log,
+    text: RefCell<Text>,
+}
+
+#[derive(Default)]
+struct Text {
+    partial: Vec<u8>,
+    last: VecDeque<String>,
+}
+
+impl Stderr {
+    /// `fd` is the reading end of the pipe, non-blocking.
+    pub(crate) fn new(fd: OwnedFd, prefix: String, log: Log) -> io::Result<Stderr> {
+        let fd = sys::register(fd, Interest::READABLE)?;
+        Ok(Stderr { fd, prefix, log, text: RefCell::default() })
+    }
+
+    /// Passes lines on until every process that has the other end has closed it.
+    pub(crate) async fn follow(&self) {
+        while let Ok(mut guard) = self.fd.readable().await {
+            match self.take_burst() {
+                Ok(true) => return,
+                Ok(false) => tokio::task::yield_now().await,
+                Err(_) => guard.clear_ready(),
+            }
+        }
+    }
+
+    /// Passes on what has been written so far.
+    pub(crate) fn catch_up(&self) {
+        let _ = self.take_burst();
+        let rest = std::mem::take(&mut self.text.borrow_mut().partial);
+        if !rest.is_empty() {
+            self.emit(&rest);
+        }
+    }
+
+    /// The last lines, joined by newlines.
+    pub(crate) fn last_lines(&self) -> String {
+        Vec::from(self.text.borrow().last.clone()).join("\n")
+    }
+
+    /// True at the end of the file, an error when there is nothing for now.
+    fn take_burst(&self) -> Result<bool, Errno> {
+        let mut chunk = [0; 8 * 1024];
+        let mut taken = 0;
+        while taken < BURST {
+            let read = match rustix::io::read(&self.fd, &mut chunk) {
+                Ok(0) => return Ok(true),
+                Ok(read) => read,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error),
+            };
+            taken += read;
+            self.split(&chunk[..read]);
+        }
+        Ok(false)
+    }
+
+    fn split(&self, mut bytes: &[u8]) {
+        let mut partial = std::mem::take(&mut self.text.borrow_mut().partial);
+        while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
+            partial.extend_from_slice(&bytes[..end]);
+            self.emit(&partial);
+            partial.clear();
+            bytes = &bytes[end + 1..];
+        }
+        partial.extend_from_slice(bytes);
+        while partial.len() >= LONGEST_LINE {
+            self.emit(&partial[..LONGEST_LINE]);
+            partial.drain(..LONGEST_LINE);
+        }
+        self.text.borrow_mut().partial = partial;
+    }
+
+    fn emit(&self, line: &[u8]) {
+        let line = String::from_utf8_lossy(line);
+        (self.log)(&format!("{} {line}", self.prefix));
+        let last = &mut self.text.borrow_mut().last;
+        if last.len() == LINES_KEPT {
+            last.pop_front();
+        }
+        last.push_back(line.into_owned());
+    }
+}

@@ -1,0 +1,34 @@
+//! The one place with `unsafe`.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::OwnedFd;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Registers a descriptor with the runtime of the calling thread. It may stay in blocking mode if
+/// only calls that do not block are made on it.
+pub(crate) fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: the result owns the descriptor, and an OwnedFd keeps its number and stays open as
+    // long as it lives, which is what registering a descriptor by its number asks for.
+    Ok(unsafe { AsyncFd::register_with_interest(fd, interest) }?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    #[test]
+    fn a_registered_descriptor_wakes_the_runtime() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let flags = SocketFlags::CLOEXEC;
+            let (ours, theirs) =
+                socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+            let ours = register(ours, Interest::READABLE).unwrap();
+            rustix::io::write(&theirs, b"x").unwrap();
+            drop(ours.readable().await.unwrap());
+        });
+    }
+}

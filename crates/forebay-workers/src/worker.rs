@@ -1,0 +1,244 @@
+//! A worker as the gateway holds it (two sockets), and the facts about it that everybody may see.
+
+use crate::link::{Link, Noise};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use std::io;
+use std::process::{Child, ExitStatus};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// The longest start of an environment block that is kept to show the current request.
+const KEPT_OF_REQUEST: usize = 16 * 1024;
+
+/// A worker that is idle or leased. To drop it is to end it: the process sees its control socket
+/// close and exits.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) facts: Arc<Facts>,
+    pub(crate) control: Link,
+    pub(crate) output: Link,
+}
+
+impl Worker {
+    /// Registers both sockets with the runtime of the calling thread; and says what has come while
+    /// the worker was idle.
+    pub(crate) fn settle(mut self) -> io::Result<(Worker, Option<Noise>)> {
+        let moved = !self.control.is_at_home(std::thread::current().id());
+        if moved {
+            let Worker { facts, control, output } = self;
+            let (control, output) = (control.moved_here()?, output.moved_here()?);
+            self = Worker { facts, control, output };
+        }
+        let noise = self.control.noise(moved).or_else(|| self.output.noise(moved));
+        Ok((self, noise))
+    }
+
+    pub(crate) fn is_at_home(&self, thread: ThreadId) -> bool {
+        self.control.is_at_home(thread)
+    }
+}
+
+/// What a worker does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerState {
+    /// Its interpreter is being started.
+    Starting,
+    /// It waits for a request.
+    Idle,
+    /// It runs a request.
+    Busy,
+    /// It has been told to end.
+    Ending,
+}
+
+/// A worker at this moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerStatus {
+    /// Process id.
+    pub pid: u32,
+    /// What it does.
+    pub state: WorkerState,
+    /// Requests it was given since its start.
+    pub requests: u64,
+    /// Time since its start.
+    pub age: Duration,
+    /// Resident memory in bytes; 0 if it cannot be read.
+    pub rss: u64,
+    /// Method and target of the request it runs.
+    pub current_request: Option<String>,
+}
+
+/// Why a worker was killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Killed {
+    RequestTimeout,
+    /// The client left, or the gateway gave the reply up.
+    LeaseDropped,
+    /// It wrote while it had no request.
+    WroteWhileIdle,
+    BrokeProtocol,
+    DidNotStart,
+    DidNotEnd,
+    Shutdown,
+}
+
+/// The facts about one worker process, shared by pool, lease and supervisor.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    /// Counts workers of this application; process ids may come again.
+    pub(crate) id: u64,
+    pub(crate) pid: Pid,
+    pub(crate) started: Instant,
+    /// Replaced after this many requests.
+    pub(crate) limit: u64,
+    pub(crate) requests: AtomicU64,
+    /// Has been told to end, or is about to be: must not get another request.
+    pub(crate) retired: AtomicBool,
+    /// A replacement has been asked for.
+    pub(crate) replacing: AtomicBool,
+    state: AtomicU8,
+    /// When the state began, in microseconds since `started`.
+    since: AtomicU64,
+    request: Mutex<Vec<u8>>,
+    life: Mutex<Life>,
+    exit: watch::Sender<Option<ExitStatus>>,
+}
+
+#[derive(Debug, Default)]
+struct Life {
+    reaped: bool,
+    killed: Option<Killed>,
+}
+
+impl Facts {
+    pub(crate) fn new(id: u64, pid: Pid, limit: u64) -> Facts {
+        Facts {
+            id,
+            pid,
+            started: Instant::now(),
+            limit,
+            requests: AtomicU64::new(0),
+            retired: AtomicBool::new(false),
+            replacing: AtomicBool::new(false),
+            state: AtomicU8::new(WorkerState::Starting as u8),
+            since: AtomicU64::new(0),
+            request: Mutex::new(Vec::new()),
+            life: Mutex::new(Life::default()),
+            exit: watch::Sender::new(None),
+        }
+    }
+
+    pub(crate) fn enter(&self, state: WorkerState) {
+        self.since.store(self.started.elapsed().as_micros() as u64, Ordering::Relaxed);
+        self.state.store(state as u8, Ordering::Relaxed);
+    }
+
+    /// Counts a request and keeps what names it.
+    pub(crate) fn begin_request(&self, env_block: &[u8]) {
+        let mut request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
+        request.clear();
+        request.extend_from_slice(&env_block[..env_block.len().min(KEPT_OF_REQUEST)]);
+        drop(request);
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.enter(WorkerState::Busy);
+    }
+
+    pub(crate) fn state(&self) -> WorkerState {
+        match self.state.load(Ordering::Relaxed) {
+            0 => WorkerState::Starting,
+            1 => WorkerState::Idle,
+            2 => WorkerState::Busy,
+            _ => WorkerState::Ending,
+        }
+    }
+
+    /// When its state began.
+    pub(crate) fn since(&self) -> Instant {
+        self.started + Duration::from_micros(self.since.load(Ordering::Relaxed))
+    }
+
+    /// Resident memory in bytes; 0 if it cannot be read.
+    pub(crate) fn rss(&self) -> u64 {
+        std::fs::read_to_string(format!("/proc/{}/statm", self.pid.as_raw_nonzero()))
+            .ok()
+            .and_then(|statm| statm.split(' ').nth(1)?.parse::<u64>().ok())
+            .map_or(0, |pages| pages * rustix::param::page_size() as u64)
+    }
+
+    pub(crate) fn status(&self) -> WorkerStatus {
+        let state = self.state();
+        let request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
+        WorkerStatus {
+            pid: self.pid.as_raw_nonzero().get() as u32,
+            state,
+            requests: self.requests.load(Ordering::Relaxed),
+            age: self.started.elapsed(),
+            rss: self.rss(),
+            current_request: (state == WorkerState::Busy).then(|| request_line(&request)),
+        }
+    }
+
+    /// Ends the worker's process group at once, unless the process is gone. The first reason stays.
+    pub(crate) fn kill(&self, why: Killed) {
+        let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+        self.retired.store(true, Ordering::Relaxed);
+        life.killed.get_or_insert(why);
+        if !life.reaped {
+            // Not reaped, so the number is still this process's.
+            let _ = kill_process_group(self.pid, Signal::KILL);
+        }
+    }
+
+    pub(crate) fn killed(&self) -> Option<Killed> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner).killed
+    }
+
+    /// Reaps the process if it has ended. What is left in its process group is killed if it was
+    /// killed itself, or ended badly, or if `sweep` says so.
+    pub(crate) fn reap(&self, child: &mut Child, sweep: bool) -> io::Result<Option<ExitStatus>> {
+        let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let Some(ended) = waitid(WaitId::Pid(self.pid), look)? else { return Ok(None) };
+        if sweep || ended.exit_status() != Some(0) {
+            // Not reaped yet, so the number is still this group's.
+            let _ = kill_process_group(self.pid, Signal::KILL);
+        }
+        let status = child.try_wait()?;
+        life.reaped = status.is_some();
+        self.exit.send_replace(status);
+        Ok(status)
+    }
+
+    /// Waits until the process has been reaped.
+    pub(crate) async fn exited(&self) -> ExitStatus {
+        let mut exit = self.exit.subscribe();
+        let status = exit.wait_for(Option::is_some).await;
+        status.ok().and_then(|status| *status).expect("the sender lives as long as self")
+    }
+}
+
+/// Method and target from an environment block.
+fn request_line(env_block: &[u8]) -> String {
+    let fields: Vec<&[u8]> = env_block.split(|&byte| byte == 0).collect();
+    let value = |name: &str| {
+        let pair = fields.chunks_exact(2).find(|pair| pair[0] == name.as_bytes())?;
+        Some(String::from_utf8_lossy(pair[1]).into_owned())
+    };
+    let target = value("REQUEST_URI").or_else(|| value("SCRIPT_FILENAME")).unwrap_or_default();
+    format!("{} {target}", value("REQUEST_METHOD").unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_request_line_is_found_whatever_the_order() {
+        let block = b"QUERY_STRING\0\0REQUEST_URI\0/a?b\0REQUEST_METHOD\0POST\0";
+        assert_eq!(request_line(block), "POST /a?b");
+        assert_eq!(request_line(b"SCRIPT_FILENAME\0/x.pl\0cut"), " /x.pl");
+    }
+}

@@ -1,0 +1,518 @@
+# Forebay's host for CGI scripts written in Perl: a worker that compiles each script once and runs it
+# for one request after another. Core Perl only. It is no web server: Forebay (crates/forebay-workers)
+# starts it, hands it requests and reads what the script prints.
+#
+# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log. The control
+# socket is moved out of the way at once, so that a script finds what CGI promises: the body on 0, the
+# client on 1, the log on 2, all of them real, so that output of child processes goes the same way.
+#
+# Control, to us:   4 bytes length of the environment, 8 bytes length of the body (both big-endian),
+#                   NAME NUL value NUL ..., the body. SCRIPT_FILENAME names the script.
+# Control, from us: 4 bytes: kind, flags, status (16 bits, big-endian). Kinds: R ready; E the script
+#                   ended; S it failed, with an HTTP status. Flag 1: this worker ends now.
+#                   Whatever the script printed was written before E or S is.
+package Forebay::Host;
+
+# Compiles a script. First in this file, so that the script sees none of its lexicals and pragmas.
+sub evaluate { eval $_[0] }
+
+use strict;
+use warnings;
+
+my ($control, $output, $log, $null, $home);    # $output, $log, $null: spare copies of 1, 2 and 0
+my ($output_inode, $log_inode, $null_device);
+my ($pid, $mask, $enters_directory, $locale);
+my $message = '';                              # receive buffer of the control socket
+my (%base, $block, @fields, $distinct);        # the environment: inherited, and as last received
+my (@names, $values, @empty);                  # the environment as it was last set
+my (%scripts, $script, $last_file, $body_lost);
+my ($serving, $compiling, $exit_code);
+my $EXIT = bless [], 'Forebay::Host::Exit';
+
+# The signals whose handlers are put back after each request. All 68 would cost 3 us.
+my @SIGNALS = qw(ALRM CHLD CLD CONT HUP INT PIPE QUIT SEGV TERM TSTP USR1 USR2 VTALRM WINCH XCPU
+    __DIE__ __WARN__);
+# What `use CGI` with pragmas sets once per process, and CGI::initialize_globals() forgets.
+my @CGI_PRAGMAS = map { "CGI::$_" } qw(APPEND_QUERY_STRING CLOSE_UPLOAD_FILES DEBUG HEADERS_ONCE
+    NOSTICKY NO_UNDEF_PARAMS NPH PARAM_UTF8 PUTDATA_UPLOAD TABINDEX USE_PARAM_SEMICOLONS XHTML);
+my %PRCTL = (x86_64 => 157, aarch64 => 167, riscv64 => 167, i386 => 172, i486 => 172, i586 => 172,
+    i686 => 172, arm => 172, s390x => 172, powerpc64le => 171);
+my ($INODE, $RAW_DEVICE) = (1, 6);             # places in what stat returns
+my ($CHUNK, $LARGEST_IN_PIPE) = (65_536, 65_536);
+
+BEGIN {
+    # Times below a second tell edits within one second apart; perl-base alone has none.
+    *file_status = eval { require Time::HiRes; \&Time::HiRes::stat } || sub { stat $_[0] };
+    no warnings 'once';
+    *CORE::GLOBAL::exit = sub (;$) { leave_script(@_ ? $_[0] : 0) };
+}
+
+# Serves requests until Forebay closes the control socket. `$mode`: registry or registry-prefork.
+sub serve {
+    my ($mode, $parent) = @_;
+    end_with($parent);
+    ($pid, $mask, $enters_directory, %base) = ($$, umask, $mode eq 'registry-prefork', %ENV);
+    adopt_descriptors();
+    reset_interpreter();
+    reply('R', 0, 0);
+    while (receive()) {
+        last if answer();
+    }
+    CORE::exit(0);
+}
+
+# Has the kernel end this process when Forebay ends, however Forebay ends.
+sub end_with {
+    my ($parent) = @_;
+    require Config;
+    my ($machine) = $Config::Config{archname} =~ /^([a-z0-9_]+)/;
+    syscall($PRCTL{$machine}, 1, 9, 0, 0, 0) if $PRCTL{$machine};    # PR_SET_PDEATHSIG, SIGKILL
+    CORE::exit(0) if getppid() != $parent;
+}
+
+sub adopt_descriptors {
+    open $control, '+<&', \*STDIN or die "cannot keep the control socket: $!\n";
+    open STDIN, '<', '/dev/null' or die "cannot open /dev/null: $!\n";
+    open $null, '<&', \*STDIN or die "cannot copy descriptor 0: $!\n";
+    open $output, '>&', \*STDOUT or die "cannot copy descriptor 1: $!\n";
+    open $log, '>&', \*STDERR or die "cannot copy descriptor 2: $!\n";
+    opendir $home, '.' or die "cannot open the working directory: $!\n";
+    $output_inode = (stat STDOUT)[$INODE];
+    $log_inode = (stat STDERR)[$INODE];
+    $null_device = (stat STDIN)[$RAW_DEVICE];
+}
+
+# ---- a request comes in ----
+
+# Takes the next request: sets %ENV and standard input. False when Forebay has closed the socket.
+sub receive {
+    my ($have, $want) = (0, 12);
+    while ($have < $want) {
+        my $got = sysread $control, $message, $CHUNK, $have or return 0;
+        $have += $got;
+        $want += unpack 'N', $message if $want == 12 && $have >= 12;
+    }
+    my (undef, $high, $low) = unpack 'NNN', $message;
+    set_environment(substr $message, 12, $want - 12);
+    $body_lost = 0;
+    return 1 if !$high && !$low;
+    return receive_body(substr($message, $want, $have - $want), $high * 2**32 + $low);
+}
+
+# Makes %ENV what the request says. To set all of 35 variables costs 17 us, to look whether the last
+# script left them as they were 1 us, to set those that differ from the last request up to 5 us.
+sub set_environment {
+    my ($new) = @_;
+    no warnings 'uninitialized';
+    my $as_set = defined $values && @names == keys %ENV && join("\0", @ENV{@names}) eq $values
+        && !grep { !exists $ENV{$_} } @empty;
+    return if $as_set && $new eq $block;
+    my @received = split /\0/, $new, -1;
+    pop @received;
+    if (!$as_set || !$distinct || @received != @fields || !set_changed(\@received)) {
+        my %received = @received;
+        $distinct = keys(%received) * 2 == @received;
+        %ENV = (%base, %received);
+        @names = keys %ENV;
+    }
+    ($block, @fields) = ($new, @received);
+    $values = join "\0", @ENV{@names};
+    @empty = grep { $ENV{$_} eq '' } @names;
+}
+
+# Sets the variables whose values changed; false if the names are not the last request's.
+sub set_changed {
+    my ($received) = @_;
+    my $i = 0;
+    for (@$received) {
+        if ($_ ne $fields[$i++]) {
+            return 0 if $i % 2;
+            $ENV{ $fields[ $i - 2 ] } = $_;
+        }
+    }
+    return 1;
+}
+
+# Puts the body on descriptor 0: a small one in a pipe, a big one in a nameless temporary file.
+sub receive_body {
+    my ($part, $length) = @_;
+    if ($length <= $LARGEST_IN_PIPE) {
+        while (length $part < $length) {
+            sysread $control, $part, $length - length $part, length $part or return 0;
+        }
+        pipe my $reader, my $writer or die "cannot make a pipe for the body: $!\n";
+        fcntl $writer, 4, 0x801;    # F_SETFL, O_NONBLOCK | O_WRONLY: some pipes hold one page only
+        return open STDIN, '<&', $reader if (syswrite($writer, $part) || 0) == $length;
+    }
+    open my $file, '+>', undef or $body_lost = "$!";
+    for (my $left = $length - length $part;; $left -= length $part) {
+        $body_lost ||= "$!" if $file && (syswrite($file, $part) || 0) != length $part;
+        last if !$left;
+        sysread $control, $part, $left < $CHUNK ? $left : $CHUNK or return 0;
+    }
+    return 1 if $body_lost;
+    sysseek $file, 0, 0;
+    return open STDIN, '<&', $file;
+}
+
+# ---- the script runs ----
+
+# Answers the request that receive() took. True if this worker has to end.
+sub answer {
+    my $file = $ENV{SCRIPT_FILENAME} // '';
+    $0 = $file if $0 ne $file;
+    $^T = time;
+    chdir($file =~ m{^(.*/)}s ? $1 : '/') if $enters_directory;
+    undef $script;
+    $serving = 1;
+    my $status = run($file);
+    if ($script && $script->{end}) {
+        guarded($_) or $status = 500 for @{ $script->{end} };
+    }
+    CORE::exit($status ? 255 : $exit_code || 0) if $$ != $pid;    # a child the script has forked
+    $serving = 0;
+    return finish($status);
+}
+
+# Runs the script; the HTTP status of a failure, or 0.
+sub run {
+    my ($file) = @_;
+    if ($body_lost) {
+        complain("cannot store the request body: $body_lost");
+        return 500;
+    }
+    my $found = script_for($file);
+    return $found if !ref $found;
+    $script = $found;
+    CGI::initialize_globals() if $INC{'CGI.pm'} && defined &CGI::initialize_globals;
+    restore_state($script->{state}) if $script->{state};
+    rewind_data($script) if $script->{data};
+    return guarded($script->{code}) ? 0 : 500;
+}
+
+# Calls `$code`. exit() comes back here, whatever the script has wrapped around it. False if it died;
+# the message is in the log then.
+sub guarded {
+    my ($code) = @_;
+    undef $exit_code;
+    SCRIPT: {
+        local $_;
+        return 1 if eval { $code->(); alarm 0; 1 };
+        alarm 0;
+        return 1 if defined $exit_code;
+        complain($@);
+        return 0;
+    }
+    return 1;
+}
+
+# What exit() does in a script. An exception is safe everywhere, but an eval of the script's own would
+# catch it; `last` passes through eval, but not out of a sort block or a signal handler.
+sub leave_script {
+    my ($code) = @_;
+    CORE::exit($code) if !$serving || ($$ != $pid && !($script && $script->{end}));
+    $exit_code = $code;
+    alarm 0;
+    if (!$compiling && inside_eval()) {
+        no warnings 'exiting';
+        eval { last SCRIPT };
+    }
+    local $SIG{__DIE__};
+    die $EXIT;
+}
+
+# True if the script (not this host) has an eval around the place that is running.
+sub inside_eval {
+    my $depth = 1;
+    while (my ($package, $sub) = (caller $depth++)[0, 3]) {
+        return 0 if $package eq __PACKAGE__;
+        return 1 if $sub eq '(eval)';
+    }
+    return 0;
+}
+
+sub complain {
+    my $text = eval { "$_[0]" } // 'died with an object that cannot be shown';
+    local ($\, $,);
+    print STDERR $text =~ /\n\z/ ? $text : "$text\n";
+}
+
+# ---- the request ends ----
+
+# Lets everything out that was written, tells Forebay, and puts the interpreter back in order. True if
+# this worker has to end.
+sub finish {
+    my ($status) = @_;
+    close_handles() if $script && $script->{handles};
+    my $ends = has_background_child();
+    untie *STDOUT if tied *STDOUT;
+    select STDOUT;
+    $| = 1;    # this flushes
+    $| = 0;
+    $ends ||= !restore_descriptors();
+    reply($status ? 'S' : 'E', $ends ? 1 : 0, $status);
+    reset_interpreter();
+    return $ends;
+}
+
+sub reply {
+    my ($kind, $flags, $status) = @_;
+    syswrite $control, pack 'a C n', $kind, $flags, $status;
+}
+
+# Closes the script's bareword handles, as the end of a CGI process does: what was written to them
+# arrives, and locks go.
+sub close_handles {
+    for my $handle (@{ $script->{handles} }) {
+        next if !defined eval { fileno $handle };
+        close $handle or closedir $handle;
+    }
+}
+
+# Reaps children. True if one that runs on could still write to this client, which by then is another.
+sub has_background_child {
+    my $child;
+    1 while ($child = waitpid -1, 1) > 0;    # WNOHANG
+    return 0 if $child < 0;
+    local $/ = "\n";
+    my $ours = readlink '/proc/self/fd/' . fileno $output;
+    open my $children, '<', "/proc/$$/task/$$/children" or return 1;
+    return scalar grep { (readlink("/proc/$_/fd/1") // '') eq $ours } split ' ', <$children> // '';
+}
+
+# Puts descriptors 0, 1 and 2 back where the script closed or redirected them. False if it cannot be
+# done because something else of the script's has the number now.
+sub restore_descriptors {
+    no warnings;
+    my $sound = 1;
+    if ((stat STDIN)[$RAW_DEVICE] != $null_device || fileno STDIN != 0) {
+        $sound &&= open(STDIN, '<&', $null) && fileno STDIN == 0;
+    }
+    if ((stat STDOUT)[$INODE] != $output_inode || fileno STDOUT != 1) {
+        $sound &&= open(STDOUT, '>&', $output) && fileno STDOUT == 1;
+    }
+    if ((stat STDERR)[$INODE] != $log_inode || fileno STDERR != 2) {
+        $sound &&= open(STDERR, '>&', $log) && fileno STDERR == 2;
+    }
+    return $sound;
+}
+
+# Everything a new process would have fresh, except the script's own variables and loaded modules.
+sub reset_interpreter {
+    no warnings 'uninitialized';
+    ($/, $\, $,, $;, $") = ("\n", undef, undef, "\034", ' ');
+    ($@, $!, $?, $^W) = ('', 0, 0, 0);
+    @ARGV = ();
+    my @changed = grep { defined $SIG{$_} } @SIGNALS;
+    delete @SIG{@changed} if @changed;
+    binmode STDIN;
+    binmode STDOUT;
+    binmode STDERR;
+    umask $mask;
+    chdir $home;
+    reset_locale() if $INC{'POSIX.pm'} && defined &POSIX::setlocale;
+}
+
+sub reset_locale {
+    return if defined $locale && POSIX::setlocale(6) eq $locale;    # LC_ALL
+    POSIX::setlocale(6, $locale // '');
+    $locale //= POSIX::setlocale(6);
+}
+
+# ---- scripts ----
+
+# The compiled script of `$file`, compiled again if the file has changed; or an HTTP status.
+sub script_for {
+    my ($file) = @_;
+    my @now = file_status($file);
+    my $known = $scripts{$file};
+    if ($known && @now) {
+        my $then = $known->{made_from};
+        if ($now[9] == $then->[9] && $now[10] == $then->[10] && $now[7] == $then->[7]
+            && $now[1] == $then->[1] && $now[0] == $then->[0]) {
+            relocate($file) if $file ne $last_file;
+            return $known;
+        }
+    }
+    delete $scripts{$file};
+    if (!@now) {
+        complain("$file: $!");
+        return $! == 2 || $! == 20 ? 404 : 403;    # ENOENT, ENOTDIR
+    }
+    my $fault = ($now[2] & 0170000) != 0100000 ? 'not a regular file'
+        : !-x $file ? 'not executable (chmod +x)' : undef;
+    my $source = $fault ? undef : read_file($file);
+    $fault //= "$!" if !defined $source;
+    if ($fault) {
+        complain("$file: $fault");
+        return 403;
+    }
+    relocate($file);
+    my $compiled = compile($file, $source) or return defined $exit_code ? 0 : 500;
+    $compiled->{made_from} = \@now;
+    return $scripts{$file} = $compiled;
+}
+
+sub read_file {
+    my ($file) = @_;
+    open my $handle, '<', $file or return undef;
+    local $/;
+    return scalar(<$handle>) // '';
+}
+
+# What depends on which script runs.
+sub relocate {
+    $last_file = $_[0];
+    FindBin::again() if $INC{'FindBin.pm'} && defined &FindBin::again;
+}
+
+# Compiles `$source` into a sub in a package of its own; undef if that failed, which is in the log
+# then, or if the script has left with exit() in a BEGIN block.
+sub compile {
+    my ($file, $source) = @_;
+    my $package = package_for($file);
+    forget_subs($package);
+    $source =~ s/\A\xEF\xBB\xBF//;
+    CGI::initialize_globals() if defined &CGI::initialize_globals;
+    my ($code, $data_at) = split_source($source);
+    my $warns = $code =~ /\A#!.*?perl\S*(?:[ \t]+-\w+)*?[ \t]+-\w*w/;
+    my $has_end = $code =~ /\bEND\s*\{/ && require B;
+    (my $name = $file) =~ tr/"\r\n/_/;
+    undef $exit_code;
+    $compiling = 1;
+    local $^W = $warns ? 1 : 0;
+    # The lines after the code end a statement without semicolon and POD without =cut.
+    my $sub = evaluate("package $package; sub __script__ {\n#line 1 \"$name\"\n$code\n;\n"
+            . "=pod\n\n=cut\n\n}\n\\&__script__");
+    $compiling = 0;
+    my $error = $@;
+    my @end = $has_end ? take_end_blocks($name) : ();
+    if (!$sub) {
+        complain($error) if !defined $exit_code;
+        return undef;
+    }
+    return {
+        code => $sub, package => $package, end => @end ? \@end : undef,
+        data => defined $data_at ? [\$source, $data_at, $code =~ /^\s*use\s+utf8\b/m] : undef,
+        handles => handles_of($package, $code),
+        state => compiled_state($warns),
+    };
+}
+
+# Forebay::Script:: and the path, with what no identifier can have as _xx; Perl's limit is 251 bytes.
+sub package_for {
+    my ($file) = @_;
+    (my $name = $file) =~ s/([^A-Za-z0-9])/sprintf '_%02x', ord $1/ge;
+    return 'Forebay::Script::' . $name if length $name < 200;
+    my $sum = unpack '%32C*', $file;
+    return join '_', 'Forebay::Script::', $sum, length $file, substr $name, -150;
+}
+
+# Drops the subs of the version before, keeps its variables.
+sub forget_subs {
+    my ($package) = @_;
+    no strict 'refs';
+    my $stash = \%{"${package}::"};
+    for my $name (grep { !/::\z/ } keys %$stash) {
+        my $entry = delete $stash->{$name};
+        next if ref \$entry ne 'GLOB';
+        *{"${package}::$name"} = $_ for grep { defined } map { *{$entry}{$_} } qw(SCALAR ARRAY HASH IO);
+    }
+}
+
+# The code before __END__ or __DATA__, and where the text after that line starts. Either word inside a
+# here-document or POD is text.
+sub split_source {
+    my ($source) = @_;
+    my $pod = 0;
+    while ($source =~ /\G([^\n]*)(\n|\z)/g) {
+        my ($line, $start) = ($1, $-[0]);
+        last if $2 eq '' && $line eq '';
+        $pod = $line !~ /^=cut\b/ if $line =~ /^=[a-zA-Z]/;
+        next if $pod || $line =~ /^(?:=|\s*#)/;
+        return (substr($source, 0, $start), pos $source) if $line =~ /^\s*__(?:END|DATA)__\b/;
+        while ($line =~ /<<~?(?:"([^"]+)"|'([^']+)'|([A-Za-z_]\w*))/g) {
+            my $tag = $1 // $2 // $3;
+            my $at = pos $source;
+            pos($source) = $source =~ /^[ \t]*\Q$tag\E$/mg && $-[0] >= $at ? pos($source) + 1 : $at;
+        }
+    }
+    return $source;
+}
+
+# The END blocks of the file `$name`, taken from Perl so that it does not run them at its own end.
+# (Those of modules stay, and run when the worker ends.)
+sub take_end_blocks {
+    my ($name) = @_;
+    my $all = B::end_av();
+    return if !$all->isa('B::AV');
+    $all = $all->object_2svref;
+    my @taken;
+    for my $i (reverse 0 .. $#$all) {
+        my $block = \$all->[$i];
+        next if B::svref_2object($block)->FILE ne $name;
+        unshift @taken, $block;
+        splice @$all, $i, 1;
+    }
+    return @taken;
+}
+
+# The bareword handles that the script opens when it runs; not those that BEGIN blocks have opened.
+sub handles_of {
+    my ($package, $code) = @_;
+    my %names = map { ($_ => 1) }
+        $code =~ /\b(?:open|opendir|sysopen|socket|pipe)\b\s*\(?\s*([A-Z][A-Z0-9_]*)\b/g;
+    delete @names{qw(STDIN STDOUT STDERR)};
+    no strict 'refs';
+    my @handles = grep { !defined eval { fileno $_ } } map { \*{"${package}::$_"} } sort keys %names;
+    return @handles ? \@handles : undef;
+}
+
+# What the compilation has changed in the process and each run must find so: signal handlers and
+# layers that modules set when they are loaded, pragmas of CGI.pm.
+sub compiled_state {
+    my ($warns) = @_;
+    my %state;
+    $state{warns} = 1 if $warns;
+    my %signals = map { ($_ => $SIG{$_}) } grep { defined $SIG{$_} } keys %SIG;
+    $state{signals} = \%signals if %signals;
+    for my $handle (\*STDIN, \*STDOUT, \*STDERR) {
+        my (undef, undef, @extra) = PerlIO::get_layers($handle, output => $handle != \*STDIN);
+        push @{ $state{layers} }, [$handle, join '', map { ":$_" } @extra] if @extra;
+    }
+    no strict 'refs';
+    if (defined &CGI::initialize_globals) {
+        $state{cgi} = [map { [\${$_}, ${$_}] } @CGI_PRAGMAS];
+        $state{cgi_exports} = {%CGI::EXPORT};
+    }
+    if (defined &CGI::Carp::ineval) {
+        no warnings qw(once redefine);
+        *CGI::Carp::ineval = \&inside_eval;    # it would take this host's eval for the script's
+    }
+    return %state ? \%state : undef;
+}
+
+sub restore_state {
+    my ($state) = @_;
+    $^W = 1 if $state->{warns};
+    @SIG{ keys %{ $state->{signals} } } = values %{ $state->{signals} } if $state->{signals};
+    for my $layer (@{ $state->{layers} || [] }) {
+        binmode $layer->[0], $layer->[1];
+    }
+    if ($state->{cgi}) {
+        ${ $_->[0] } = $_->[1] for @{ $state->{cgi} };
+        %CGI::EXPORT = %{ $state->{cgi_exports} };
+    }
+}
+
+# Opens DATA at the text after __END__ or __DATA__, where it stands in a file that Perl itself reads.
+sub rewind_data {
+    my ($for) = @_;
+    my ($source, $at, $utf8) = @{ $for->{data} };
+    open my $handle, $utf8 ? '<:utf8' : '<', $source or return;
+    seek $handle, $at, 0;
+    no strict 'refs';
+    *{"$for->{package}::DATA"} = *main::DATA = *{$handle}{IO};
+}
+
+1;
