@@ -159,6 +159,11 @@ impl Experiment {
         found.expect("a plan has exactly one baseline")
     }
 
+    /// Whether there is anything to show.
+    pub fn measured_anything(&self) -> bool {
+        self.results.iter().any(|results| !results.trials.is_empty())
+    }
+
     /// Whether a trial was lost to something other than the load generator's limits.
     pub fn found_failures(&self) -> bool {
         self.results.iter().flat_map(|results| &results.trials).any(|trial| trial.failed)

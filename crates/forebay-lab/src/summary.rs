@@ -112,7 +112,12 @@ fn notes(results: &Results) -> Vec<String> {
     let mut happened: Vec<&String> = results.trials.iter().flat_map(|trial| &trial.notes).collect();
     happened.dedup();
     notes.extend(happened.into_iter().cloned());
-    notes
+    notes.into_iter().map(harmless).collect()
+}
+
+/// On one line and without what could command a terminal: some of it comes from servers.
+fn harmless(note: String) -> String {
+    note.replace(char::is_control, " ")
 }
 
 fn void_notes(trials: &[Trial]) -> Vec<String> {

@@ -17,7 +17,7 @@ fn every_mistake_is_explained_at_its_line() {
     mistakes.sort();
     assert!(mistakes.len() > 15);
     for path in mistakes {
-        let problem = Plan::read(&path).expect_err(&path.display().to_string()).to_string();
+        let problem = Plan::read(&path).expect_err(&path.display().to_string()).plain();
         let golden = path.with_extension("txt");
         if std::env::var_os("FOREBAY_ACCEPT").is_some() {
             fs::write(&golden, &problem).unwrap();

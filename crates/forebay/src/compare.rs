@@ -46,7 +46,7 @@ pub fn run(args: Args) -> ExitCode {
     match compare(&args) {
         Ok(code) => code,
         Err(message) => {
-            eprintln!("error: {}", message.trim_end());
+            eprintln!("{}", message.trim_end());
             ExitCode::from(REFUSED)
         }
     }
@@ -55,8 +55,9 @@ pub fn run(args: Args) -> ExitCode {
 fn compare(args: &Args) -> Result<ExitCode, String> {
     let plan = plan(args)?;
     let program = std::env::current_exe()
-        .map_err(|error| format!("cannot find the running program: {error}"))?;
-    let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch signals: {error}"))?;
+        .map_err(|error| format!("error: cannot find the running program: {error}"))?;
+    let interrupt =
+        Interrupt::watch().map_err(|error| format!("error: cannot watch signals: {error}"))?;
     fs::create_dir_all(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
     let seed = args.seed.unwrap_or_else(|| u64::from(std::process::id()) ^ now());
     let experiment = if args.quiet {
@@ -83,7 +84,10 @@ fn plan(args: &Args) -> Result<Plan, String> {
                 .iter()
                 .map(|configuration| configuration.name.as_str())
                 .collect();
-            format!("--only {name:?}: no such configuration; there are: {}", names.join(", "))
+            format!(
+                "error: --only {name:?}: no such configuration; there are: {}",
+                names.join(", ")
+            )
         })?;
     }
     Ok(plan)
@@ -91,8 +95,8 @@ fn plan(args: &Args) -> Result<Plan, String> {
 
 fn write_reports(args: &Args, experiment: &Experiment) -> Result<(), String> {
     let json = format!("{:#}\n", report::json(experiment));
-    let page =
-        report::html(experiment).map_err(|error| format!("cannot draw the page: {error}"))?;
+    let page = report::html(experiment)
+        .map_err(|error| format!("error: cannot draw the page: {error}"))?;
     let files = [
         ("report.html", page),
         ("report.md", report::markdown(experiment)),
@@ -108,7 +112,7 @@ fn write_reports(args: &Args, experiment: &Experiment) -> Result<(), String> {
         Some(path) => fs::write(path, &json).map_err(|error| cannot_write(path, &error))?,
         None => {}
     }
-    if !to_stdout && !args.quiet {
+    if !to_stdout && !args.quiet && experiment.measured_anything() {
         print(&report::table(experiment));
         print(&format!("\nreport: {}\n", args.out.join("report.html").display()));
     }
@@ -153,7 +157,10 @@ fn print(text: &str) {
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> String {
-    format!("cannot write {}: {error}; choose another place with --out or --json", path.display())
+    format!(
+        "error: cannot write {}: {error}; choose another place with --out or --json",
+        path.display()
+    )
 }
 
 fn now() -> u64 {

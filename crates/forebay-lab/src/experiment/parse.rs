@@ -1,6 +1,7 @@
 //! From the text of an experiment file to a [`Plan`], or to the first thing wrong with it.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -19,6 +20,8 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 const DEFAULT_READY_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Larger files are refused before they are parsed.
+const LARGEST_FILE: u64 = 1024 * 1024;
 const MAX_CONNECTIONS: u32 = 60_000;
 const MAX_ROUNDS: u32 = 1000;
 const MAX_REQUESTS: u64 = 1_000_000_000_000;
@@ -28,10 +31,16 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 impl Plan {
     /// Reads and checks an experiment file.
     pub fn read(path: &Path) -> Result<Self, Problem> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
+        let unreadable = |error: std::io::Error| {
             let message = format!("cannot read the experiment {}: {error}", path.display());
             Problem::whole(message, "give the path of an experiment file (TOML text in UTF-8)")
-        })?;
+        };
+        let mut text = String::new();
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        file.take(LARGEST_FILE + 1).read_to_string(&mut text).map_err(unreadable)?;
+        if text.len() as u64 > LARGEST_FILE {
+            return Err(unreadable(std::io::Error::other("it is larger than 1 MiB")));
+        }
         Self::parse(path, &text)
     }
 
@@ -274,11 +283,14 @@ impl Reader<'_> {
     }
 
     fn time(&self, text: &str, span: Range<usize>) -> Result<Duration, Problem> {
-        let parsed = text.parse::<jiff::SignedDuration>().ok();
-        let duration = parsed.and_then(|duration| Duration::try_from(duration).ok());
-        duration.filter(|duration| !duration.is_zero() && *duration <= DAY).ok_or_else(|| {
-            self.at(span, "not a time", "give a number with its unit: \"500ms\", \"5s\", \"2m\"")
-        })
+        let wrong = match forebay_conf::parse_duration(text) {
+            Ok(duration) if duration.is_zero() => "is zero".to_owned(),
+            Ok(duration) if duration > DAY => "is longer than a day".to_owned(),
+            Ok(duration) => return Ok(duration),
+            Err(wrong) => wrong,
+        };
+        let help = "give a number with its unit: \"500ms\", \"5s\", \"2m\"";
+        Err(self.at(span, format!("this time {wrong}"), help))
     }
 
     fn within<T: Copy + PartialOrd + std::fmt::Display>(

@@ -1,13 +1,15 @@
 //! What is wrong with an experiment file: where, why, and what to do about it.
 
 use std::fmt;
+use std::io::IsTerminal;
 use std::path::Path;
 
 use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity,
 };
 
-/// A refused experiment file. `Display` shows the line with a caret under the place.
+/// A refused experiment file. `Display` shows the line with a caret under the place, in colour only
+/// where standard error is a terminal and `NO_COLOR` is not set.
 pub struct Problem {
     message: String,
     help: Option<String>,
@@ -28,7 +30,7 @@ impl Problem {
         message: impl Into<String>,
         help: impl Into<String>,
     ) -> Self {
-        let source = NamedSource::new(path.display().to_string(), text.to_owned());
+        let source = NamedSource::new(path.display().to_string(), harmless(text));
         let span = on_one_line(text, span);
         Self {
             message: message.into(),
@@ -41,20 +43,41 @@ impl Problem {
     pub fn whole(message: impl Into<String>, help: impl Into<String>) -> Self {
         Self { message: message.into(), help: Some(help.into()), source: None }
     }
+
+    /// The message in ASCII, without colour, whatever standard error is.
+    pub fn plain(&self) -> String {
+        self.render(GraphicalTheme::none())
+    }
+
+    fn render(&self, theme: GraphicalTheme) -> String {
+        let handler = GraphicalReportHandler::new_themed(theme)
+            .with_wrap_lines(false)
+            .with_links(false)
+            .without_syntax_highlighting();
+        let mut report = String::new();
+        match handler.render_report(&mut report, &Shown(self)) {
+            Ok(()) => report,
+            Err(_) => format!("{}\n", self.message),
+        }
+    }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor())
-            .with_width(100)
-            .with_context_lines(1);
-        handler.render_report(out, &Shown(self))
+        let terminal = std::io::stderr().is_terminal();
+        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let theme = match (terminal, no_colour) {
+            (false, _) => GraphicalTheme::none(),
+            (true, true) => GraphicalTheme::unicode_nocolor(),
+            (true, false) => GraphicalTheme::unicode(),
+        };
+        out.write_str(&self.render(theme))
     }
 }
 
 impl fmt::Debug for Problem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, out)
+        out.write_str(&self.plain())
     }
 }
 
@@ -66,6 +89,19 @@ fn on_one_line(text: &str, span: std::ops::Range<usize>) -> std::ops::Range<usiz
     let end = span.end.clamp(start, text.len());
     let line_end = text.as_bytes()[start..end].iter().position(|&byte| byte == b'\n');
     start..line_end.map_or(end, |length| start + length)
+}
+
+/// The text with what could command a terminal blanked out, byte for byte.
+fn harmless(text: &str) -> String {
+    let commands = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match commands(character) {
+            true => shown.extend(std::iter::repeat_n('?', character.len_utf8())),
+            false => shown.push(character),
+        }
+    }
+    shown
 }
 
 /// What miette renders; its `Display` is the bare message.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group,
-    set_child_subreaper, setsid, waitpid,
+    set_child_subreaper, setsid, wait,
 };
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
@@ -130,7 +130,7 @@ impl Keeping {
     /// Waits for every child that has ended. Says so on the way, if `aloud`.
     fn reap(&mut self, aloud: bool) {
         loop {
-            match waitpid(None, WaitOptions::NOHANG) {
+            match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => self.note_end(pid, status, aloud),
                 Ok(None) => return,
                 Err(Errno::INTR) => {}

@@ -85,14 +85,15 @@ pub fn ratio(ratio: &Ratio) -> String {
     }
 }
 
-/// A factor with three digits: `0.983`, `1.23`, `12.3`, `123`.
+/// A factor with three digits: `0.0983`, `0.983`, `1.23`, `12.3`, `123`.
 pub fn factor(value: f64) -> String {
     match value {
         value if !value.is_finite() => "?".to_owned(),
         value if value >= 99.95 => count_signed(value.round() as i64),
         value if value >= 9.995 => format!("{value:.1}"),
         value if value >= 0.9995 => format!("{value:.2}"),
-        value => format!("{value:.3}"),
+        value if value >= 0.09995 => format!("{value:.3}"),
+        value => format!("{value:.4}"),
     }
 }
 
