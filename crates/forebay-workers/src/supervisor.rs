@@ -186,8 +186,8 @@ impl Supervisor {
         match command {
             Command::RequestWaits => {}
             Command::Replace(id) => {
-                if self.entries.contains_key(&id) && self.closing.is_none() {
-                    self.start_worker(Some(id));
+                if self.closing.is_none() {
+                    self.replace(id);
                 }
             }
             Command::Shutdown { grace, done } => {
@@ -217,6 +217,16 @@ impl Supervisor {
                 _ => "",
             };
             self.start_failed(&format!("cannot start perl: {error}{hint}"), "");
+        }
+    }
+
+    /// Starts the worker that takes the place of `id`, unless starts fail at present.
+    fn replace(&mut self, id: u64) {
+        let Some(entry) = self.entries.get(&id) else { return };
+        if self.not_before.is_some() {
+            entry.facts.replacing.store(false, Ordering::Relaxed);
+        } else {
+            self.start_worker(Some(id));
         }
     }
 
@@ -269,16 +279,20 @@ impl Supervisor {
         self.pool.remove(id);
         let Some(entry) = self.entries.remove(&id) else { return };
         let facts = &entry.facts;
-        let requests = facts.requests.load(Ordering::Relaxed);
+        if facts.state() == WorkerState::Starting
+            && let Some(old) = entry.replaces.and_then(|old| self.entries.get(&old))
+        {
+            old.facts.replacing.store(false, Ordering::Relaxed);
+        }
         let expected = facts.state() == WorkerState::Ending
             || matches!(facts.killed(), Some(Killed::Shutdown | Killed::LeaseDropped));
-        if expected || requests > 0 || facts.started.elapsed() >= EARLY {
-            self.backoff.succeeded();
-        }
+        let how = Exit::from(status);
+        // A ready worker that gets SIGKILL or SIGTERM has an enemy, not a fault.
+        let was_fit = has_proved(facts)
+            || facts.state() != WorkerState::Starting && matches!(how, Exit::Signal(9 | 15));
         if expected || self.closing.is_some() {
             return;
         }
-        let how = Exit::from(status);
         let why = match facts.killed() {
             Some(Killed::RequestTimeout) => "a request took longer than allowed",
             Some(Killed::WroteWhileIdle) => "it wrote while it had no request",
@@ -288,10 +302,10 @@ impl Supervisor {
             _ => "unasked",
         };
         let text = format!("worker {} ended, {how}: {why}", facts.pid.as_raw_nonzero());
-        if requests == 0 && facts.started.elapsed() < EARLY {
-            self.start_failed(&text, &entry.stderr.last_lines());
-        } else {
+        if was_fit {
             self.say(&text);
+        } else {
+            self.start_failed(&text, &entry.stderr.last_lines());
         }
     }
 
@@ -327,6 +341,9 @@ impl Supervisor {
         }
         if self.closing.is_some() {
             return;
+        }
+        if self.entries.values().any(|entry| has_proved(&entry.facts)) {
+            self.backoff.succeeded();
         }
         self.end_idle(now);
         self.replace_fat();
@@ -369,7 +386,7 @@ impl Supervisor {
             .map(|deadline| deadline.0)
             .chain(idle_end.filter(|_| dynamic && self.live() > self.spec.workers.min))
             .chain(dynamic.then(|| now + self.spec.idle_timeout))
-            .chain(self.not_before)
+            .chain(self.not_before.filter(|_| self.closing.is_none()))
             .chain(self.spec.max_memory.map(|_| now + MEMORY_INTERVAL))
             .chain([now + self.spec.request_timeout, now + END_TIMEOUT])
             .min()
@@ -398,7 +415,7 @@ impl Supervisor {
                 && !facts.replacing.swap(true, Ordering::Relaxed)
             {
                 self.say(&format!("worker {} uses too much memory", facts.pid.as_raw_nonzero()));
-                self.start_worker(Some(facts.id));
+                self.replace(facts.id);
             }
         }
     }
@@ -427,6 +444,12 @@ impl Supervisor {
     fn say(&self, text: &str) {
         (self.log)(&format!("[{}] {text}", self.spec.name));
     }
+}
+
+/// The worker's start was a success: it has had a request, or has lasted.
+fn has_proved(facts: &Facts) -> bool {
+    facts.state() != WorkerState::Starting
+        && (facts.requests.load(Ordering::Relaxed) > 0 || facts.started.elapsed() >= EARLY)
 }
 
 /// Up to a tenth less, so that workers that started together do not end together.
