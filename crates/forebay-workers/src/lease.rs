@@ -81,7 +81,8 @@ impl Lease {
     }
 
     /// Hands the request over: `env_block` is NUL-terminated names and values in turn and must have
-    /// SCRIPT_FILENAME. Call it once.
+    /// SCRIPT_FILENAME, an absolute path. Call it once. After a fault that
+    /// [may be retried](WorkerFault::may_retry) drop the lease and check out another.
     pub async fn send(&mut self, env_block: &[u8], body: Body<'_>) -> Result<(), WorkerFault> {
         let (in_memory, length) = match body {
             Body::Empty => (&[][..], 0),

@@ -5,25 +5,21 @@
 //! through the [`Pool`] and tell the supervisor only what needs a process started or ended.
 
 use crate::backoff::Backoff;
-use crate::control::{REPLY, Reply};
 use crate::error::{Exit, StartError};
-use crate::link::Link;
 use crate::pool::Pool;
 use crate::process::{self, Process};
-use crate::spec::{AppSpec, Kind, Workers};
+use crate::spec::{AppSpec, Workers};
 use crate::stderr::{Log, Stderr};
-use crate::sys;
+use crate::watch::{await_end, await_ready};
 use crate::worker::{Facts, Killed, Worker, WorkerState};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tokio::io::Interest;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 
@@ -52,7 +48,7 @@ pub(crate) fn start(
     pool: Arc<Pool>,
     log: Log,
 ) -> Result<(mpsc::UnboundedSender<Command>, JoinHandle<()>), StartError> {
-    check(&spec)?;
+    spec.check()?;
     let fault = |error: io::Error| StartError(format!("app {}: {error}", spec.name));
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fault)?;
@@ -74,24 +70,6 @@ pub(crate) fn start(
         }
         Err(_) => Err(StartError(format!("app {name}: the supervisor thread ended"))),
     }
-}
-
-fn check(spec: &AppSpec) -> Result<(), StartError> {
-    let Kind::PerlCgi { dir, .. } = &spec.kind;
-    if !dir.is_dir() {
-        return Err(StartError(format!(
-            "app {}: {} is no directory; set dir to the one with the scripts",
-            spec.name,
-            dir.display()
-        )));
-    }
-    if spec.workers.max == 0 || spec.workers.min > spec.workers.max {
-        return Err(StartError(format!(
-            "app {}: workers {} to {}: the maximum must be at least 1 and not below the minimum",
-            spec.name, spec.workers.min, spec.workers.max
-        )));
-    }
-    Ok(())
 }
 
 struct Supervisor {
@@ -455,33 +433,4 @@ fn has_proved(facts: &Facts) -> bool {
 /// Up to a tenth less, so that workers that started together do not end together.
 fn with_jitter(max_requests: u64) -> u64 {
     (max_requests - fastrand::u64(0..=max_requests / 10)).max(1)
-}
-
-/// Waits until the worker says that it is ready.
-async fn await_ready(facts: Arc<Facts>, control: OwnedFd, output: OwnedFd) -> io::Result<Worker> {
-    let worker = Worker { facts, control: Link::new(control)?, output: Link::new(output)? };
-    loop {
-        std::future::poll_fn(|context| worker.control.poll_readable(context)).await?;
-        let mut message = [0; REPLY];
-        match worker.control.receive(&mut message[..])? {
-            None => {}
-            Some(REPLY) if Reply::parse(message) == Some(Reply::Ready) => return Ok(worker),
-            Some(_) => return Err(io::ErrorKind::InvalidData.into()),
-        }
-    }
-}
-
-/// Waits until the process has ended, and reaps it. Unless it ended well, and while the application
-/// goes on, what it has started (its process group) is killed first.
-async fn await_end(facts: &Facts, pool: &Pool, pidfd: OwnedFd, mut child: Child) -> ExitStatus {
-    let readable = sys::register(pidfd, Interest::READABLE);
-    loop {
-        if let Ok(pidfd) = &readable {
-            let _ = pidfd.readable().await;
-        }
-        match facts.reap(&mut child, pool.is_closed()) {
-            Ok(Some(status)) => return status,
-            _ => tokio::time::sleep(Duration::from_millis(10)).await,
-        }
-    }
 }
