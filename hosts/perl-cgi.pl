@@ -280,7 +280,7 @@ sub finish {
     my ($status) = @_;
     close_handles() if $script && $script->{handles};
     my $ends = has_background_child();
-    untie *STDOUT if tied *STDOUT;
+    tied *$_ and untie *$_ for \*STDIN, \*STDOUT, \*STDERR;
     select STDOUT;
     $| = 1;    # this flushes
     $| = 0;

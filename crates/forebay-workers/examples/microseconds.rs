@@ -38,8 +38,48 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             );
         }
         app.shutdown(Duration::from_secs(1)).await;
-        Ok(())
-    })
+        Ok::<(), Box<dyn std::error::Error>>(())
+    })?;
+    saturate(&dir, &script, requests)
+}
+
+/// Two threads with five requests at a time each, for two workers: most requests wait for one.
+fn saturate(
+    dir: &tempfile::TempDir,
+    script: &std::path::Path,
+    requests: u32,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let kind = Kind::PerlCgi { dir: dir.path().into(), mode: PerlMode::Registry };
+    let mut spec = AppSpec::new("time", kind);
+    spec.workers = Workers { min: 2, max: 2 };
+    let app = App::start(spec, |line| eprintln!("{line}"))?;
+    let (begun, before) = (Instant::now(), cpu("self".into()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                let local = tokio::task::LocalSet::new();
+                for _ in 0..5 {
+                    let (app, script) = (app.clone(), script.to_str().unwrap_or("").to_string());
+                    local.spawn_local(async move {
+                        if let Err(error) = run(&app, &script, requests / 10, true).await {
+                            eprintln!("{error}");
+                        }
+                    });
+                }
+                if let Ok(runtime) = runtime {
+                    runtime.block_on(local);
+                }
+            });
+        }
+    });
+    let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(requests);
+    println!(
+        "two threads, two workers, ten at a time: {:.1} us per request; {:.1} us caller",
+        each(begun.elapsed()),
+        each(cpu("self".into()) - before)
+    );
+    Ok(())
 }
 
 async fn run(

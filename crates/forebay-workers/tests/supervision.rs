@@ -12,8 +12,9 @@ use support::{DEADLINE, Scripts, block, exists, finish, get, request, until};
 const HELLO: &str = "#!/usr/bin/perl\nprint 'hello ', $$";
 const HANG: &str = "#!/usr/bin/perl\n$| = 1; print 'begun'; sleep 1 while 1;";
 
+/// The process may be gone.
 fn kill(pid: u32) {
-    kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
+    let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL);
 }
 
 async fn running(app: &App, count: usize) -> Vec<WorkerStatus> {
@@ -219,6 +220,45 @@ fn two_threads_share_the_workers() {
     }
     let requests: u64 = app.status().iter().map(|worker| worker.requests).sum();
     assert_eq!(requests, 4000);
+}
+
+#[tokio::test]
+async fn workers_killed_at_random_cost_their_own_request_only() {
+    let scripts = Scripts::new();
+    let hello = scripts.add("hello.pl", "#!/usr/bin/perl\nprint $ENV{N}");
+    let app = scripts.start(|spec| spec.workers = Workers { min: 3, max: 3 });
+    let kills = std::cell::Cell::new(0u32);
+    let client = |client| {
+        let (app, hello, kills) = (app.clone(), hello.clone(), &kills);
+        async move {
+            let mut lost = 0;
+            let mut i = 0;
+            while kills.get() < 30 {
+                i += 1;
+                let n = format!("{client}-{i}");
+                match request(&app, &hello, &[("N", &n)], Body::Empty).await {
+                    Ok(reply) => assert_eq!(reply, (EndKind::Ok, n)),
+                    Err(WorkerFault::Died { exit: Exit::Signal(9), .. }) => lost += 1,
+                    Err(fault) => panic!("{fault:?}"),
+                }
+            }
+            lost
+        }
+    };
+    let killer = async {
+        for i in 0..30 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let mut workers = app.status();
+            workers.retain(|worker| worker.state != WorkerState::Starting);
+            if let Some(victim) = workers.get(i % workers.len().max(1)) {
+                kill(victim.pid);
+            }
+            kills.set(kills.get() + 1);
+        }
+    };
+    let (a, b, c, d, ()) = tokio::join!(client(1), client(2), client(3), client(4), killer);
+    assert!(a + b + c + d <= 30);
+    running(&app, 3).await;
 }
 
 #[tokio::test]
