@@ -68,10 +68,9 @@ impl Measured {
         (completed > 0).then(|| total / completed as f64)
     }
 
-    /// Resident memory at the end of the load minus at its start, in bytes.
-    pub fn memory_growth(&self) -> Option<f64> {
-        let (first, last) = (self.server.memory.first()?, self.server.memory.last()?);
-        Some(last.rss as f64 - first.rss as f64)
+    /// Resident memory at a quiet moment after the load minus before it, in bytes.
+    pub fn memory_growth(&self) -> f64 {
+        self.server.rss_end as f64 - self.server.rss_start as f64
     }
 }
 
