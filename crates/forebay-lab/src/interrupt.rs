@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use procfs::process::Process;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -16,10 +17,14 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Watches for SIGINT, SIGTERM and SIGHUP from now on.
+    /// Watches for SIGINT, SIGTERM and SIGHUP from now on, but for those that were to be ignored
+    /// from the start, as `nohup` has it.
     pub fn watch() -> io::Result<Self> {
         let interrupt = Self::default();
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let ignored = Process::myself().and_then(|process| process.status());
+        let ignored = ignored.map_or(0, |status| status.sigign);
+        let heeded = |signal: &i32| ignored & (1 << (signal - 1)) == 0;
+        for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(heeded) {
             flag::register_conditional_shutdown(signal, 128 + signal, interrupt.came.clone())?;
             flag::register_usize(signal, interrupt.signal.clone(), signal as usize)?;
             flag::register(signal, interrupt.came.clone())?;

@@ -46,7 +46,7 @@ pub fn rows(experiment: &Experiment) -> Vec<Row> {
 fn row(results: &Results, baseline: &BTreeMap<u32, f64>) -> Row {
     let counted: Vec<&Measured> = counted(&results.trials).map(|(_, measured)| measured).collect();
     let rates: Vec<f64> = counted.iter().map(|measured| measured.outcome.rate_per_s()).collect();
-    let growth: Vec<f64> = counted.iter().filter_map(|measured| measured.memory_growth()).collect();
+    let growth: Vec<f64> = counted.iter().map(|measured| measured.memory_growth()).collect();
     let mut latency = Latency::new();
     counted.iter().for_each(|measured| latency.merge(&measured.outcome.latency));
     Row {

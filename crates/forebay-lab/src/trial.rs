@@ -68,10 +68,9 @@ impl Measured {
         (completed > 0).then(|| total / completed as f64)
     }
 
-    /// Resident memory at the end of the load minus at its start, in bytes.
-    pub fn memory_growth(&self) -> Option<f64> {
-        let (first, last) = (self.server.memory.first()?, self.server.memory.last()?);
-        Some(last.rss as f64 - first.rss as f64)
+    /// Resident memory at a quiet moment after the load minus before it, in bytes.
+    pub fn memory_growth(&self) -> f64 {
+        self.server.rss_end as f64 - self.server.rss_start as f64
     }
 }
 
@@ -239,7 +238,8 @@ impl Runner {
         };
         let failure = self.failure(spec, &outcome, keeper);
         let failed = failure.is_some();
-        let void = failure.or_else(|| self.client_bound(configuration, &outcome, &server));
+        let cores = usable_cores(self.cores, configuration, &outcome, &server);
+        let void = failure.or_else(|| client_bound(cores, &outcome, &server));
         let measured = Some(Measured { outcome, server });
         Ok(Trial { slot, measured, void, failed, notes: Vec::new() })
     }
@@ -278,39 +278,41 @@ impl Runner {
         let gone = keeper.ended().map(|how| format!(" ({how})")).unwrap_or_default();
         Some(format!("after the load the check failed: {wrong}{gone}"))
     }
-
-    /// Says so where the load generator, not the server, limited the rate: its threads were busy
-    /// for more than 85 % of the time while the server took less than 90 % of the cores that it
-    /// could have used. Those are its own `cpus`, else what the client threads leave of the machine
-    /// (one core at least), and never more than it had threads.
-    ///
-    /// Where both are busy the trial counts: they share the machine, and a faster server would
-    /// still have been faster.
-    fn client_bound(
-        &self,
-        configuration: &Configuration,
-        outcome: &Outcome,
-        server: &Series,
-    ) -> Option<String> {
-        let usable = match configuration.cpus.len() {
-            0 => self.cores.saturating_sub(outcome.threads).max(1),
-            listed => listed,
-        };
-        let usable = usable.min(server.most.threads.max(1) as usize) as f64;
-        let taken = server.cpu.total().as_secs_f64() / outcome.duration.as_secs_f64().max(1e-9);
-        if !outcome.client.saturated || taken >= BUSY * usable {
-            return None;
-        }
-        let reason = "bound by the load generator, whose threads were busy while the server was not; \
-                      give [load] more threads, or cores of its own";
-        Some(reason.to_owned())
-    }
 }
 
 impl Executor for Runner {
     fn run(&mut self, configuration: &Configuration, slot: Slot) -> Result<Trial, Halt> {
         self.trial(configuration, slot)
     }
+}
+
+/// Says so where the load generator, not the server, limited the rate: its threads were busy for
+/// more than 85 % of the time while the server took less than 90 % of the cores that it could have
+/// used. Where both are busy the trial counts: they share the machine, and a faster server would
+/// still have been faster.
+fn client_bound(usable_cores: f64, outcome: &Outcome, server: &Series) -> Option<String> {
+    let taken = server.cpu.total().as_secs_f64() / outcome.duration.as_secs_f64().max(1e-9);
+    if !outcome.client.saturated || taken >= BUSY * usable_cores {
+        return None;
+    }
+    let reason = "bound by the load generator, whose threads were busy while the server was not; \
+                  give [load] more threads, or cores of its own";
+    Some(reason.to_owned())
+}
+
+/// The cores that a server could have used: its own `cpus`, else what the client's threads leave of
+/// the machine (one at least), and never more than it had threads.
+fn usable_cores(
+    cores: usize,
+    configuration: &Configuration,
+    outcome: &Outcome,
+    server: &Series,
+) -> f64 {
+    let open = match configuration.cpus.len() {
+        0 => cores.saturating_sub(outcome.threads).max(1),
+        listed => listed,
+    };
+    open.min(server.most.threads.max(1) as usize) as f64
 }
 
 fn stop(amount: Amount) -> Stop {
@@ -346,4 +348,63 @@ fn refuse_occupied(configuration: &Configuration, url: &Url) -> Result<(), Halt>
 
 fn broken(error: KeeperError) -> Halt {
     Halt::Broken(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::{Cpu, CpuMethod, Glance};
+
+    fn server(cores_taken: f64, threads: u64) -> Series {
+        let user = Duration::from_secs_f64(cores_taken);
+        Series {
+            cpu: Cpu { user, system: Duration::ZERO },
+            cpu_method: CpuMethod::Proc,
+            memory: Vec::new(),
+            rss_start: 0,
+            rss_end: 0,
+            most: Glance { threads, ..Glance::default() },
+        }
+    }
+
+    fn outcome(saturated: bool) -> Outcome {
+        Outcome {
+            url: String::new(),
+            connections: 1,
+            threads: 1,
+            duration: Duration::from_secs(1),
+            requests: forebay_load::Requests::default(),
+            bytes: forebay_load::Bytes::default(),
+            latency: forebay_stat::Latency::new(),
+            client: forebay_load::Client { saturated, ..Default::default() },
+            first_failure: None,
+            gave_up: false,
+        }
+    }
+
+    fn is_void(cores: usize, saturated: bool, server: &Series) -> bool {
+        let text = "[load]\n[[configuration]]\nname = \"a\"\nstart = [\"a\"]\n\
+                    url = \"http://127.0.0.1:{port}\"\n";
+        let plan = Plan::parse(std::path::Path::new("a.toml"), text).unwrap();
+        let outcome = outcome(saturated);
+        let cores = usable_cores(cores, &plan.configurations[0], &outcome, server);
+        client_bound(cores, &outcome, server).is_some()
+    }
+
+    #[test]
+    fn a_trial_is_void_where_only_the_client_was_busy() {
+        assert!(is_void(2, true, &server(0.5, 4)));
+        assert!(!is_void(2, false, &server(0.5, 4)), "the client was idle");
+        assert!(!is_void(2, true, &server(0.95, 4)), "both were busy");
+        assert!(!is_void(8, true, &server(0.95, 1)), "one thread cannot take more than a core");
+        assert!(is_void(8, true, &server(0.95, 8)), "it could have taken seven cores");
+    }
+
+    #[test]
+    fn a_free_port_is_below_those_of_outgoing_connections() {
+        let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
+        let lowest: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
+        let port = free_port().unwrap();
+        assert!(lowest <= 12_000 || port < lowest, "{port}");
+    }
 }

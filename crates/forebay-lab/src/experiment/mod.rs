@@ -1,4 +1,4 @@
-//! The experiment: what the file says ([`file`]), checked and resolved ([`plan`]).
+//! The experiment: what the file says (`file`), checked and resolved (`plan`).
 
 mod file;
 mod parse;

@@ -11,7 +11,7 @@
 //!   period, SIGKILL to all that is left, until the kernel says there is no descendant any more;
 //! - then removes the directory and the group, and ends.
 //!
-//! Orders and events ([`protocol`]) are lines of JSON on its standard input and output. `launch`
+//! Orders and events (`protocol`) are lines of JSON on its standard input and output. `launch`
 //! is the last step before the server: it ties the process to the keeper's life and becomes it.
 //! `handle` is the other side, in `forebay compare`.
 

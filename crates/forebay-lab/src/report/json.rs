@@ -149,7 +149,6 @@ fn trial(trial: &Trial) -> Value {
 
 fn server(measured: &Measured) -> Value {
     let series = &measured.server;
-    let rss = |point: Option<&crate::watch::Point>| point.map(|point| point.rss);
     let memory: Vec<Value> =
         series.memory.iter().map(|point| json!([point.at.as_secs_f64(), point.rss])).collect();
     json!({
@@ -160,8 +159,8 @@ fn server(measured: &Measured) -> Value {
             CpuMethod::Cgroup => "cgroup",
             CpuMethod::Proc => "proc",
         },
-        "rss_start": rss(series.memory.first()),
-        "rss_end": rss(series.memory.last()),
+        "rss_start": series.rss_start,
+        "rss_end": series.rss_end,
         "rss_max": series.most.rss,
         "rss_over_time": memory,
         "threads_max": series.most.threads,

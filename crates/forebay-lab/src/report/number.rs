@@ -85,10 +85,13 @@ pub fn ratio(ratio: &Ratio) -> String {
     }
 }
 
-/// A factor with three digits: `0.0983`, `0.983`, `1.23`, `12.3`, `123`.
+/// A factor with three digits: `0.0983`, `0.983`, `1.23`, `12.3`, `123`. Beyond what a few rounds can
+/// mean it only says so: `<0.001`, `>10,000`.
 pub fn factor(value: f64) -> String {
     match value {
-        value if !value.is_finite() => "?".to_owned(),
+        value if value.is_nan() => "?".to_owned(),
+        value if value > 10_000.0 => ">10,000".to_owned(),
+        value if value < 0.001 => "<0.001".to_owned(),
         value if value >= 99.95 => count_signed(value.round() as i64),
         value if value >= 9.995 => format!("{value:.1}"),
         value if value >= 0.9995 => format!("{value:.2}"),
@@ -129,6 +132,7 @@ mod tests {
         assert_eq!(of(12.34, 11.84, 12.91), "12.3x [11.8, 12.9]");
         assert_eq!(of(0.5, 0.4, 0.61), "0.500x [0.400, 0.610]");
         assert_eq!(of(1.01, 0.98, 1.04), "~ [0.980, 1.04]");
+        assert_eq!(of(1.0, 0.000_02, 3e9), "~ [<0.001, >10,000]");
         let single = Ratio { mean: 2.0, ci95: [0.0, f64::INFINITY], pairs: 1 };
         assert_eq!(ratio(&single), "2.00x (one round)");
     }

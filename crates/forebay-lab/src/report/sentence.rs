@@ -5,6 +5,9 @@ use forebay_stat::Verdict;
 use super::number;
 use crate::{Experiment, Row};
 
+/// An interval whose ends differ by more than this factor says nothing, not "no difference".
+const WIDE: f64 = 1.5;
+
 /// One sentence per configuration that was compared with the baseline.
 pub fn conclusions(rows: &[Row]) -> Vec<String> {
     let Some(baseline) = rows.iter().find(|row| row.baseline) else { return Vec::new() };
@@ -18,7 +21,12 @@ fn conclusion(row: &Row, baseline: &str) -> Option<String> {
         return Some(format!("{name}: {times} times the rate of {baseline} in a single round."));
     }
     let [low, high] = ratio.ci95.map(number::factor);
+    let is_wide = ratio.ci95[1] > ratio.ci95[0] * WIDE;
     Some(match ratio.verdict() {
+        Verdict::Same if is_wide => format!(
+            "{name}: cannot be told from {baseline}, for its rounds differ too much (95 % interval \
+             {low} to {high} times); run more rounds on a quieter machine."
+        ),
         Verdict::Same => format!(
             "{name}: no difference from {baseline} was shown (95 % interval {low} to {high} times)."
         ),

@@ -9,6 +9,11 @@ use super::{Cpu, CpuMethod, Glance, Tree};
 /// Long enough not to disturb what is measured, short enough to see a peak.
 const INTERVAL: Duration = Duration::from_millis(200);
 
+/// How often and how long to look for a quiet moment.
+const QUIET_INTERVAL: Duration = Duration::from_millis(10);
+const QUIET_LOOKS: usize = 3;
+const QUIET_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Resident memory at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
@@ -25,8 +30,12 @@ pub struct Series {
     pub cpu: Cpu,
     /// How that was counted.
     pub cpu_method: CpuMethod,
-    /// Resident memory over time; first just before the load, last just after.
+    /// Resident memory over time, from the start of the load to its end.
     pub memory: Vec<Point>,
+    /// Resident memory in bytes at a quiet moment before the load.
+    pub rss_start: u64,
+    /// The same after it, once processes that only served requests in flight are gone.
+    pub rss_end: u64,
     /// The largest of everything seen.
     pub most: Glance,
 }
@@ -38,12 +47,13 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Looks once at once, then at intervals.
+    /// Looks for a quiet moment before it returns, then at intervals.
     pub fn start(tree: Tree) -> Self {
         let (stop, stopped) = mpsc::channel();
         let (first_look, looked) = mpsc::channel();
         let thread = std::thread::spawn(move || {
-            let mut series = Series::begin(&tree);
+            let quiet = quiet_before(&tree);
+            let mut series = Series::begin(&tree, &quiet);
             let cpu_before = tree.cpu();
             let began = Instant::now();
             let _ = first_look.send(());
@@ -52,6 +62,7 @@ impl Sampler {
             }
             series.cpu = tree.cpu() - cpu_before;
             series.look(&tree, began);
+            series.rss_end = quiet_after(&tree, &quiet).rss;
             series
         });
         // An error here means that the thread is gone, which `finish` will report.
@@ -59,7 +70,7 @@ impl Sampler {
         Self { stop, thread }
     }
 
-    /// Looks a last time and returns what was seen.
+    /// Looks a last time, waits for a quiet moment and returns what was seen.
     pub fn finish(self) -> Series {
         let _ = self.stop.send(());
         self.thread.join().expect("the sampler only reads /proc and control group files")
@@ -67,11 +78,15 @@ impl Sampler {
 }
 
 impl Series {
-    fn begin(tree: &Tree) -> Self {
-        let glance = tree.glance();
-        let first = Point { at: Duration::ZERO, rss: glance.rss };
-        let (cpu, cpu_method) = (Cpu::default(), tree.method());
-        Self { cpu, cpu_method, memory: vec![first], most: glance }
+    fn begin(tree: &Tree, quiet: &Glance) -> Self {
+        Self {
+            cpu: Cpu::default(),
+            cpu_method: tree.method(),
+            memory: vec![Point { at: Duration::ZERO, rss: quiet.rss }],
+            rss_start: quiet.rss,
+            rss_end: quiet.rss,
+            most: *quiet,
+        }
     }
 
     fn look(&mut self, tree: &Tree, began: Instant) {
@@ -81,5 +96,30 @@ impl Series {
         self.most.threads = self.most.threads.max(glance.threads);
         self.most.processes = self.most.processes.max(glance.processes);
         self.most.fds = self.most.fds.max(glance.fds);
+    }
+}
+
+/// The least of a few looks: the process that answered the last check may still be ending.
+fn quiet_before(tree: &Tree) -> Glance {
+    let mut quiet = tree.glance();
+    for _ in 1..QUIET_LOOKS {
+        std::thread::sleep(QUIET_INTERVAL);
+        let glance = tree.glance();
+        if glance.rss < quiet.rss {
+            quiet = glance;
+        }
+    }
+    quiet
+}
+
+/// A look once there are no more processes than before, or when patience ends.
+fn quiet_after(tree: &Tree, before: &Glance) -> Glance {
+    let deadline = Instant::now() + QUIET_PATIENCE;
+    loop {
+        let glance = tree.glance();
+        if glance.processes <= before.processes || Instant::now() >= deadline {
+            return glance;
+        }
+        std::thread::sleep(QUIET_INTERVAL);
     }
 }

@@ -4,7 +4,7 @@ use super::{Area, EndLabel, Scale, Svg, WIDTH, colours, end_labels, value_axis};
 use crate::Row;
 use crate::report::number;
 
-const AREA: Area = Area { left: 78.0, right: WIDTH - 244.0, top: 10.0, bottom: 320.0 };
+const AREA: Area = Area { left: 78.0, right: WIDTH - 310.0, top: 10.0, bottom: 320.0 };
 const PERCENTILES: [f64; 6] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
 /// A range wider than this is drawn on a logarithmic axis.
 const LINEAR_RANGE: f64 = 8.0;
@@ -21,8 +21,9 @@ pub fn latency(rows: &[Row]) -> Option<String> {
     };
     let mut svg = Svg::new(AREA.bottom + 34.0, "Latency by percentile");
     value_axis(&mut svg, AREA, &scale, axis_label);
-    for percent in PERCENTILES {
-        let x = across(percent);
+    let rarest = series.iter().flatten().map(|(percent, _)| *percent).fold(0.0, f64::max);
+    for percent in PERCENTILES.into_iter().filter(|percent| *percent <= rarest) {
+        let x = across(percent, rarest);
         svg.line("tickmark", (x, AREA.bottom), (x, AREA.bottom + 5.0));
         svg.text("tick middle", (x, AREA.bottom + 22.0), &format!("p{percent}"));
     }
@@ -31,8 +32,10 @@ pub fn latency(rows: &[Row]) -> Option<String> {
     for ((row, points), colour) in rows.iter().zip(&series).zip(&colours) {
         let Some(last) = points.last() else { continue };
         let placed: Vec<(f64, f64)> =
-            points.iter().map(|(percent, us)| (across(*percent), scale.at(*us))).collect();
+            points.iter().map(|(percent, us)| (across(*percent, rarest), scale.at(*us))).collect();
         svg.path("line", &placed, colour);
+        let end = placed[placed.len() - 1];
+        svg.coloured_line("leader", end, (AREA.right + 8.0, end.1), colour);
         for ((percent, us), at) in points.iter().zip(&placed) {
             let tooltip = format!("{}: p{percent} {}", row.name, number::time(*us));
             svg.dot("point", *at, 3.5, colour, &tooltip);
@@ -40,7 +43,7 @@ pub fn latency(rows: &[Row]) -> Option<String> {
         labels.push(EndLabel {
             y: scale.at(last.1),
             name: &row.name,
-            figure: number::time(last.1),
+            figure: format!("p{} {}", last.0, number::time(last.1)),
             colour: colour.clone(),
         });
     }
@@ -58,10 +61,11 @@ fn points(row: &Row) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Each factor of ten in how rare a latency is takes the same width.
-fn across(percent: f64) -> f64 {
+/// Where a percentile stands on an axis that ends with `rarest`: each factor of ten in how rare a
+/// latency is takes the same width.
+fn across(percent: f64, rarest: f64) -> f64 {
     let rarity = |percent: f64| -(1.0 - percent / 100.0).log10();
-    let (first, last) = (rarity(PERCENTILES[0]), rarity(PERCENTILES[5]));
+    let (first, last) = (rarity(PERCENTILES[0]), rarity(rarest.max(PERCENTILES[1])));
     let share = (rarity(percent) - first) / (last - first);
     AREA.left + 14.0 + share * (AREA.right - AREA.left - 28.0)
 }

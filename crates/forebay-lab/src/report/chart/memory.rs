@@ -4,7 +4,7 @@ use super::{Area, EndLabel, Scale, Svg, WIDTH, colours, end_labels, value_axis};
 use crate::report::number;
 use crate::{Experiment, Measured, Row, summary};
 
-const AREA: Area = Area { left: 78.0, right: WIDTH - 244.0, top: 10.0, bottom: 280.0 };
+const AREA: Area = Area { left: 78.0, right: WIDTH - 310.0, top: 10.0, bottom: 280.0 };
 /// If trials differ more than this in length they are drawn equally long.
 const COMPARABLE: f64 = 4.0;
 

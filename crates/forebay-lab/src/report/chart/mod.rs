@@ -15,11 +15,11 @@ use scale::Scale;
 use svg::Svg;
 
 /// Width of every chart in its own units; the page scales it.
-const WIDTH: f64 = 880.0;
+const WIDTH: f64 = 940.0;
 /// What fits beside an axis; longer names are cut on a chart (the table has them whole).
 const LONGEST_NAME: usize = 28;
 /// What fits with a figure at the end of a line.
-const LONGEST_END: usize = 18;
+const LONGEST_END: usize = 24;
 
 /// The area between the axes.
 #[derive(Clone, Copy)]
