@@ -87,6 +87,10 @@ impl ScriptApp {
             match next(&mut lease, &mut output, &mut script, exchange).await? {
                 Event::Output(_) => script.feed(&output, &mut exchange.reply).await?,
                 Event::End(EndKind::Ok) => return script.finish(&mut exchange.reply).await,
+                // What a script printed before it died counts, as with CGI; the log has the rest.
+                Event::End(EndKind::Status(_)) if script.has_head() => {
+                    return script.finish(&mut exchange.reply).await;
+                }
                 Event::End(EndKind::Status(status)) => {
                     return Err(Fault::app(status, "the script failed"));
                 }

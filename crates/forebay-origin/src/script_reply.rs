@@ -50,6 +50,11 @@ impl ScriptReply {
         }
     }
 
+    /// Whether the head is whole.
+    pub fn has_head(&self) -> bool {
+        self.stage != Stage::Head
+    }
+
     /// Whether there is output that the client could already have.
     pub fn has_output(&self) -> bool {
         self.stage == Stage::Held || self.stage == Stage::Streaming && self.is_unflushed
