@@ -258,7 +258,8 @@ impl Pattern {
                 Some(letter) if letter.is_ascii_alphabetic() => {
                     parts.push(Part::Directive(letter as u8));
                 }
-                other => parts.push(Part::Text(format!("%{}", other.map_or(String::new(), String::from)))),
+                other => parts
+                    .push(Part::Text(format!("%{}", other.map_or(String::new(), String::from)))),
             }
             rest = letters.as_str();
         }

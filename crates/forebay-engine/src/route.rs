@@ -58,8 +58,8 @@ impl Table {
 impl Site {
     /// The first route that takes `request`; sets the part of the path that it looks up.
     pub fn route(&self, request: &mut Request) -> Option<&Route> {
-        let method = str::from_utf8(request.head.method.of(&request.bytes)).ok()?;
-        let path = str::from_utf8(&request.path).ok()?;
+        let method = request.head.method.of(&request.bytes);
+        let path = &request.path;
         for route in &self.routes {
             if let Some(found) = route.matcher.matches(method, path) {
                 request.rest = path.len() - found.rest.len()..path.len();

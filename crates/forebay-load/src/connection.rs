@@ -117,6 +117,12 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
+    /// Takes up the next request, the reply to the last one having come.
+    pub fn go_on(&mut self, now: Instant, desk: &mut Desk) {
+        let due = desk.pacer.next(now);
+        self.turn(due, now, now, desk);
+    }
+
     /// Handles the wake-up that was ordered, if it is not a leftover of an earlier order.
     pub fn woken(&mut self, now: Instant, desk: &mut Desk) {
         if self.wake.is_none_or(|at| at > now) {
@@ -327,8 +333,8 @@ impl<C: Conversation> Connection<C> {
         if closing || !answer.reusable || !self.written_all() {
             self.close();
         }
-        let due = desk.pacer.next(now);
-        self.turn(due, now, now, desk);
+        self.phase = Phase::Resting;
+        desk.free.push(self.id);
     }
 
     /// The connection ended: the reply's right end, a kept-alive connection that the server had

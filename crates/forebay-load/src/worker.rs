@@ -42,6 +42,8 @@ pub(crate) struct Desk {
     pub tickets: Tickets,
     pub pacer: Pacer,
     pub alarm: Alarm,
+    /// Connections whose reply has come and whose next request is not taken up yet.
+    pub free: Vec<usize>,
     pub target: Arc<Target>,
     pub timeout: Duration,
     /// Connections that have requests left.
@@ -88,6 +90,12 @@ const BATCH: usize = 256;
 /// Between two looks at deadlines, cancellation and progress, at most.
 const TICK: Duration = Duration::from_millis(50);
 
+/// Looks for events before going to sleep: together they take about as long as the sleep that they
+/// may save. Waking a sleeper costs the server even more, and that shows in its rate: with 50
+/// connections to nginx on a two-core virtual machine, 8 looks instead of none brought some 5 % more
+/// requests for 1 to 2 % more CPU per request; 16 cost 6 %, 32 9 %.
+const POLLS: u32 = 8;
+
 /// The timer's place among the connections in event data.
 const TIMER: u64 = u64::MAX;
 
@@ -105,6 +113,7 @@ impl<C: Conversation> Worker<C> {
             tickets: share.tickets,
             pacer: share.pacer,
             alarm,
+            free: Vec::new(),
             target: share.target,
             timeout: share.timeout,
             active: connections.len(),
@@ -143,7 +152,7 @@ impl<C: Conversation> Worker<C> {
         while self.desk.active > 0 {
             self.desk.alarm.arm(now)?;
             let until = end.map_or(next_tick, |end| end.min(next_tick));
-            let count = wait(&self.desk.epoll, &mut events, until.saturating_duration_since(now))?;
+            let count = poll(&self.desk.epoll, &mut events, until.saturating_duration_since(now))?;
             now = Instant::now();
             if end.is_some_and(|end| now >= end) {
                 break;
@@ -155,6 +164,7 @@ impl<C: Conversation> Worker<C> {
                     connection.ready(flags, now, &mut self.desk);
                 }
             }
+            self.go_on();
             while let Some(id) = self.desk.alarm.due(now) {
                 self.connections[id].woken(now, &mut self.desk);
             }
@@ -171,6 +181,21 @@ impl<C: Conversation> Worker<C> {
         }
         self.publish(published, control);
         Ok(())
+    }
+
+    /// Sends the next requests of all connections that had a reply among the last events. Reading
+    /// all and then writing all wakes the server less often than taking turns.
+    fn go_on(&mut self) {
+        if self.desk.free.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let mut free = std::mem::take(&mut self.desk.free);
+        for id in free.drain(..) {
+            self.connections[id].go_on(now, &mut self.desk);
+        }
+        // Sending frees nobody; this hands the allocation back.
+        self.desk.free = free;
     }
 
     /// Adds to the common counters what came since they were told `before`.
@@ -219,6 +244,17 @@ impl Alarm {
         self.orders.pop();
         Some(id)
     }
+}
+
+/// Waits for events, at first without sleeping.
+fn poll(epoll: &OwnedFd, events: &mut [Event; BATCH], timeout: Duration) -> io::Result<usize> {
+    for _ in 0..POLLS {
+        match wait(epoll, events, Duration::ZERO)? {
+            0 => {}
+            count => return Ok(count),
+        }
+    }
+    wait(epoll, events, timeout)
 }
 
 fn wait(epoll: &OwnedFd, events: &mut [Event; BATCH], timeout: Duration) -> io::Result<usize> {

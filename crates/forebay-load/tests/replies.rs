@@ -226,3 +226,28 @@ fn the_request_is_as_specified() {
         Spec { method: "PUT".into(), body: b"body".to_vec(), headers, ..spec(server.url(), 1) };
     load_without_failure(&spec, 1);
 }
+
+/// Heads equal to the last one are not parsed again; one in between must not be taken for it.
+#[test]
+fn a_repeated_head_is_known_only_as_long_as_it_is_the_last() {
+    let server = Server::start(|peer| {
+        while peer.request().is_some() {
+            peer.send(HELLO);
+            peer.request();
+            peer.send(HELLO);
+            peer.request();
+            peer.send(b"HTTP/1.1 103 Early Hints\r\n\r\n");
+            peer.send(b"HTTP/1.1 201 Made\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+            peer.request();
+            peer.send(HELLO);
+            peer.request();
+            peer.send(b"HTTP/1.1 404 Not Found\r\nContent-Length: 1\r\n broken\r\n\r\n");
+            peer.wait_for_close();
+        }
+    });
+    let spec = Spec { connections: 1, ..spec(server.url(), 10) };
+    let outcome = load(&spec).unwrap();
+    assert_eq!(outcome.requests.status, BTreeMap::from([(200, 6), (201, 2)]));
+    assert_eq!(outcome.requests.failures.protocol, 2);
+    assert_eq!(outcome.bytes.body, 6 * 5);
+}

@@ -47,8 +47,8 @@ impl Latency {
     /// Adds one latency, rounded to the nearest microsecond.
     #[inline]
     pub fn record(&mut self, latency: Duration) {
-        let us = (latency.as_nanos().saturating_add(500) / 1000).min(u128::from(HIGHEST_US));
-        self.record_us(us as u64);
+        let us = latency.as_secs().saturating_mul(1_000_000);
+        self.record_us(us.saturating_add(u64::from(latency.subsec_nanos() + 500) / 1000));
     }
 
     /// Adds one latency given in microseconds.

@@ -49,8 +49,9 @@ pub enum Event {
 pub enum EndKind {
     /// By itself.
     Ok,
-    /// It could not be run, or died; the HTTP status. The reason is in the log. A script that died
-    /// may have printed something before.
+    /// It could not be run, or died; the HTTP status for a reply without output. The reason is in
+    /// the log. What a script has printed before it died counts, as with CGI and mod_perl: if the
+    /// CGI header is complete, send that reply.
     Status(u16),
 }
 
@@ -80,7 +81,8 @@ impl Lease {
     }
 
     /// Hands the request over: `env_block` is NUL-terminated names and values in turn and must have
-    /// SCRIPT_FILENAME. Call it once.
+    /// SCRIPT_FILENAME, an absolute path. Call it once. After a fault that
+    /// [may be retried](WorkerFault::may_retry) drop the lease and check out another.
     pub async fn send(&mut self, env_block: &[u8], body: Body<'_>) -> Result<(), WorkerFault> {
         let (in_memory, length) = match body {
             Body::Empty => (&[][..], 0),
@@ -135,6 +137,9 @@ impl Lease {
             }
             if let Some(read) = receive_output(worker, buf).filter(|&read| read > 0) {
                 self.any_output = true;
+                if buf.len() < buf.capacity() {
+                    worker.output.forget_readiness();
+                }
                 return Ok(Event::Output(read));
             }
         }

@@ -22,6 +22,7 @@ mod spec;
 mod stderr;
 mod supervisor;
 mod sys;
+mod watch;
 mod worker;
 
 pub use app::App;

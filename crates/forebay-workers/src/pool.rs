@@ -6,8 +6,13 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+
+/// A request that has waited this long is first, whatever thread it waits on.
+const PATIENCE: Duration = Duration::from_millis(5);
+/// How far into the queue to look for a request on the worker's own thread.
+const NEARBY: usize = 16;
 
 /// Shared by the gateway's threads and the supervisor.
 #[derive(Debug, Default)]
@@ -19,12 +24,18 @@ pub(crate) struct Pool {
 struct Inner {
     /// The one that became idle last is last.
     idle: Vec<Worker>,
-    /// First come, first served.
-    waiting: VecDeque<oneshot::Sender<Result<Worker, Unavailable>>>,
+    waiting: VecDeque<Waiting>,
     /// Every worker that is not reaped.
     all: Vec<Arc<Facts>>,
     closed: bool,
     crash_loop: Option<String>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    sender: oneshot::Sender<Result<Worker, Unavailable>>,
+    thread: ThreadId,
+    since: Instant,
 }
 
 /// What a request gets at once.
@@ -49,13 +60,13 @@ impl Pool {
             return Err(Unavailable::CrashLoop(lines.clone()));
         }
         if inner.waiting.len() >= limit {
-            inner.waiting.retain(|sender| !sender.is_closed());
+            inner.waiting.retain(|request| !request.sender.is_closed());
         }
         if inner.waiting.len() >= limit {
             return Err(Unavailable::QueueFull);
         }
         let (sender, receiver) = oneshot::channel();
-        inner.waiting.push_back(sender);
+        inner.waiting.push_back(Waiting { sender, thread, since: Instant::now() });
         Ok(Taken::Wait(receiver))
     }
 
@@ -68,13 +79,13 @@ impl Pool {
                 drop(inner);
                 return;
             }
-            let Some(next) = inner.waiting.pop_front() else {
+            let Some(next) = inner.next_for(&worker) else {
                 worker.facts.enter(WorkerState::Idle);
                 inner.idle.push(worker);
                 return;
             };
             drop(inner);
-            match next.send(Ok(worker)) {
+            match next.sender.send(Ok(worker)) {
                 Ok(()) => return,
                 Err(returned) => worker = returned.expect("only workers are sent here"),
             }
@@ -116,7 +127,7 @@ impl Pool {
         inner.crash_loop = Some(last_lines.clone());
         drop(inner);
         for request in waiting {
-            let _ = request.send(Err(Unavailable::CrashLoop(last_lines.clone())));
+            let _ = request.sender.send(Err(Unavailable::CrashLoop(last_lines.clone())));
         }
     }
 
@@ -135,7 +146,7 @@ impl Pool {
             worker.facts.enter(WorkerState::Ending);
         }
         for request in waiting {
-            let _ = request.send(Err(Unavailable::ShuttingDown));
+            let _ = request.sender.send(Err(Unavailable::ShuttingDown));
         }
     }
 
@@ -145,7 +156,7 @@ impl Pool {
 
     /// How many requests wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.lock().waiting.iter().filter(|sender| !sender.is_closed()).count()
+        self.lock().waiting.iter().filter(|request| !request.sender.is_closed()).count()
     }
 
     /// The worker that has been idle longest, and since when.
@@ -161,5 +172,19 @@ impl Pool {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Who gets this worker: the first in the queue, but rather one on the worker's own thread if
+    /// nobody waits long, because to move a worker to another thread costs four system calls.
+    fn next_for(&mut self, worker: &Worker) -> Option<Waiting> {
+        let first = self.waiting.front()?;
+        let near = if first.since.elapsed() > PATIENCE {
+            None
+        } else {
+            self.waiting.iter().take(NEARBY).position(|request| worker.is_at_home(request.thread))
+        };
+        self.waiting.remove(near.unwrap_or(0))
     }
 }

@@ -1,5 +1,6 @@
 //! What an application is and how its workers are kept.
 
+use crate::error::StartError;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -46,6 +47,25 @@ impl AppSpec {
             max_memory: None,
             idle_timeout: Duration::from_secs(60),
         }
+    }
+
+    /// What would fail whatever is started.
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        let Kind::PerlCgi { dir, .. } = &self.kind;
+        if !dir.is_dir() {
+            return Err(StartError(format!(
+                "app {}: {} is no directory; set dir to the one with the scripts",
+                self.name,
+                dir.display()
+            )));
+        }
+        if self.workers.max == 0 || self.workers.min > self.workers.max {
+            return Err(StartError(format!(
+                "app {}: workers {} to {}: the maximum must be at least 1 and not below the minimum",
+                self.name, self.workers.min, self.workers.max
+            )));
+        }
+        Ok(())
     }
 }
 

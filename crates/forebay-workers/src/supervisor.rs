@@ -5,25 +5,21 @@
 //! through the [`Pool`] and tell the supervisor only what needs a process started or ended.
 
 use crate::backoff::Backoff;
-use crate::control::{REPLY, Reply};
 use crate::error::{Exit, StartError};
-use crate::link::Link;
 use crate::pool::Pool;
 use crate::process::{self, Process};
-use crate::spec::{AppSpec, Kind, Workers};
+use crate::spec::{AppSpec, Workers};
 use crate::stderr::{Log, Stderr};
-use crate::sys;
+use crate::watch::{await_end, await_ready};
 use crate::worker::{Facts, Killed, Worker, WorkerState};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tokio::io::Interest;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 
@@ -52,7 +48,7 @@ pub(crate) fn start(
     pool: Arc<Pool>,
     log: Log,
 ) -> Result<(mpsc::UnboundedSender<Command>, JoinHandle<()>), StartError> {
-    check(&spec)?;
+    spec.check()?;
     let fault = |error: io::Error| StartError(format!("app {}: {error}", spec.name));
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fault)?;
@@ -74,24 +70,6 @@ pub(crate) fn start(
         }
         Err(_) => Err(StartError(format!("app {name}: the supervisor thread ended"))),
     }
-}
-
-fn check(spec: &AppSpec) -> Result<(), StartError> {
-    let Kind::PerlCgi { dir, .. } = &spec.kind;
-    if !dir.is_dir() {
-        return Err(StartError(format!(
-            "app {}: {} is no directory; set dir to the one with the scripts",
-            spec.name,
-            dir.display()
-        )));
-    }
-    if spec.workers.max == 0 || spec.workers.min > spec.workers.max {
-        return Err(StartError(format!(
-            "app {}: workers {} to {}: the maximum must be at least 1 and not below the minimum",
-            spec.name, spec.workers.min, spec.workers.max
-        )));
-    }
-    Ok(())
 }
 
 struct Supervisor {
@@ -186,8 +164,8 @@ impl Supervisor {
         match command {
             Command::RequestWaits => {}
             Command::Replace(id) => {
-                if self.entries.contains_key(&id) && self.closing.is_none() {
-                    self.start_worker(Some(id));
+                if self.closing.is_none() {
+                    self.replace(id);
                 }
             }
             Command::Shutdown { grace, done } => {
@@ -217,6 +195,16 @@ impl Supervisor {
                 _ => "",
             };
             self.start_failed(&format!("cannot start perl: {error}{hint}"), "");
+        }
+    }
+
+    /// Starts the worker that takes the place of `id`, unless starts fail at present.
+    fn replace(&mut self, id: u64) {
+        let Some(entry) = self.entries.get(&id) else { return };
+        if self.not_before.is_some() {
+            entry.facts.replacing.store(false, Ordering::Relaxed);
+        } else {
+            self.start_worker(Some(id));
         }
     }
 
@@ -269,16 +257,20 @@ impl Supervisor {
         self.pool.remove(id);
         let Some(entry) = self.entries.remove(&id) else { return };
         let facts = &entry.facts;
-        let requests = facts.requests.load(Ordering::Relaxed);
+        if facts.state() == WorkerState::Starting
+            && let Some(old) = entry.replaces.and_then(|old| self.entries.get(&old))
+        {
+            old.facts.replacing.store(false, Ordering::Relaxed);
+        }
         let expected = facts.state() == WorkerState::Ending
             || matches!(facts.killed(), Some(Killed::Shutdown | Killed::LeaseDropped));
-        if expected || requests > 0 || facts.started.elapsed() >= EARLY {
-            self.backoff.succeeded();
-        }
+        let how = Exit::from(status);
+        // A ready worker that gets SIGKILL or SIGTERM has an enemy, not a fault.
+        let was_fit = has_proved(facts)
+            || facts.state() != WorkerState::Starting && matches!(how, Exit::Signal(9 | 15));
         if expected || self.closing.is_some() {
             return;
         }
-        let how = Exit::from(status);
         let why = match facts.killed() {
             Some(Killed::RequestTimeout) => "a request took longer than allowed",
             Some(Killed::WroteWhileIdle) => "it wrote while it had no request",
@@ -288,10 +280,10 @@ impl Supervisor {
             _ => "unasked",
         };
         let text = format!("worker {} ended, {how}: {why}", facts.pid.as_raw_nonzero());
-        if requests == 0 && facts.started.elapsed() < EARLY {
-            self.start_failed(&text, &entry.stderr.last_lines());
-        } else {
+        if was_fit {
             self.say(&text);
+        } else {
+            self.start_failed(&text, &entry.stderr.last_lines());
         }
     }
 
@@ -327,6 +319,9 @@ impl Supervisor {
         }
         if self.closing.is_some() {
             return;
+        }
+        if self.entries.values().any(|entry| has_proved(&entry.facts)) {
+            self.backoff.succeeded();
         }
         self.end_idle(now);
         self.replace_fat();
@@ -369,7 +364,7 @@ impl Supervisor {
             .map(|deadline| deadline.0)
             .chain(idle_end.filter(|_| dynamic && self.live() > self.spec.workers.min))
             .chain(dynamic.then(|| now + self.spec.idle_timeout))
-            .chain(self.not_before)
+            .chain(self.not_before.filter(|_| self.closing.is_none()))
             .chain(self.spec.max_memory.map(|_| now + MEMORY_INTERVAL))
             .chain([now + self.spec.request_timeout, now + END_TIMEOUT])
             .min()
@@ -398,18 +393,19 @@ impl Supervisor {
                 && !facts.replacing.swap(true, Ordering::Relaxed)
             {
                 self.say(&format!("worker {} uses too much memory", facts.pid.as_raw_nonzero()));
-                self.start_worker(Some(facts.id));
+                self.replace(facts.id);
             }
         }
     }
 
-    /// Workers that serve or are about to, without those that are being replaced.
+    /// Workers that serve or are about to. One that is being replaced and its replacement count as
+    /// one.
     fn live(&self) -> usize {
-        let counts = |entry: &&Entry| {
-            let outgoing = entry.replaces.is_some_and(|old| self.entries.contains_key(&old));
-            !outgoing && !entry.facts.retired.load(Ordering::Relaxed)
+        let stays = |entry: &Entry| !entry.facts.retired.load(Ordering::Relaxed);
+        let replaces_live = |entry: &Entry| {
+            entry.replaces.is_some_and(|old| self.entries.get(&old).is_some_and(stays))
         };
-        self.entries.values().filter(counts).count()
+        self.entries.values().filter(|entry| stays(entry) && !replaces_live(entry)).count()
     }
 
     fn starting(&self) -> usize {
@@ -428,36 +424,13 @@ impl Supervisor {
     }
 }
 
+/// The worker's start was a success: it has had a request, or has lasted.
+fn has_proved(facts: &Facts) -> bool {
+    facts.state() != WorkerState::Starting
+        && (facts.requests.load(Ordering::Relaxed) > 0 || facts.started.elapsed() >= EARLY)
+}
+
 /// Up to a tenth less, so that workers that started together do not end together.
 fn with_jitter(max_requests: u64) -> u64 {
     (max_requests - fastrand::u64(0..=max_requests / 10)).max(1)
-}
-
-/// Waits until the worker says that it is ready.
-async fn await_ready(facts: Arc<Facts>, control: OwnedFd, output: OwnedFd) -> io::Result<Worker> {
-    let worker = Worker { facts, control: Link::new(control)?, output: Link::new(output)? };
-    loop {
-        std::future::poll_fn(|context| worker.control.poll_readable(context)).await?;
-        let mut message = [0; REPLY];
-        match worker.control.receive(&mut message[..])? {
-            None => {}
-            Some(REPLY) if Reply::parse(message) == Some(Reply::Ready) => return Ok(worker),
-            Some(_) => return Err(io::ErrorKind::InvalidData.into()),
-        }
-    }
-}
-
-/// Waits until the process has ended, and reaps it. Unless it ended well, and while the application
-/// goes on, what it has started (its process group) is killed first.
-async fn await_end(facts: &Facts, pool: &Pool, pidfd: OwnedFd, mut child: Child) -> ExitStatus {
-    let readable = sys::register(pidfd, Interest::READABLE);
-    loop {
-        if let Ok(pidfd) = &readable {
-            let _ = pidfd.readable().await;
-        }
-        match facts.reap(&mut child, pool.is_closed()) {
-            Ok(Some(status)) => return status,
-            _ => tokio::time::sleep(Duration::from_millis(10)).await,
-        }
-    }
 }

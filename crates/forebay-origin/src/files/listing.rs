@@ -24,7 +24,9 @@ pub fn page(directory: &Path, path: &[u8]) -> io::Result<String> {
     }
     entries.sort();
     let title = escape(&String::from_utf8_lossy(path));
-    let mut page = format!("<!DOCTYPE html>\n<title>Index of {title}</title>\n<h1>Index of {title}</h1>\n<ul>\n");
+    let mut page = format!(
+        "<!DOCTYPE html>\n<title>Index of {title}</title>\n<h1>Index of {title}</h1>\n<ul>\n"
+    );
     if path != b"/" {
         page.push_str("<li><a href=\"../\">../</a>\n");
     }

@@ -1,0 +1,3 @@
+//! Real servers under load. One that is not installed is reported as skipped, by name.
+
+mod nginx;

@@ -1,0 +1,51 @@
+//! The two things to wait for in the life of a process: that it is ready, and that it has ended.
+
+use crate::control::{REPLY, Reply};
+use crate::link::Link;
+use crate::pool::Pool;
+use crate::sys;
+use crate::worker::{Facts, Worker};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{Child, ExitStatus};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::Interest;
+
+/// Waits until the worker says that it is ready.
+pub(crate) async fn await_ready(
+    facts: Arc<Facts>,
+    control: OwnedFd,
+    output: OwnedFd,
+) -> io::Result<Worker> {
+    let worker = Worker { facts, control: Link::new(control)?, output: Link::new(output)? };
+    loop {
+        std::future::poll_fn(|context| worker.control.poll_readable(context)).await?;
+        let mut message = [0; REPLY];
+        match worker.control.receive(&mut message[..])? {
+            None => {}
+            Some(REPLY) if Reply::parse(message) == Some(Reply::Ready) => return Ok(worker),
+            Some(_) => return Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// Waits until the process has ended, and reaps it. Unless it ended well, and while the application
+/// goes on, what it has started (its process group) is killed first.
+pub(crate) async fn await_end(
+    facts: &Facts,
+    pool: &Pool,
+    pidfd: OwnedFd,
+    mut child: Child,
+) -> ExitStatus {
+    let readable = sys::register(pidfd, Interest::READABLE);
+    loop {
+        if let Ok(pidfd) = &readable {
+            let _ = pidfd.readable().await;
+        }
+        match facts.reap(&mut child, pool.is_closed()) {
+            Ok(Some(status)) => return status,
+            _ => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
