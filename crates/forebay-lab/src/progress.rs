@@ -12,6 +12,8 @@ use crate::trial::Trial;
 
 /// Told of every trial.
 pub trait Progress {
+    /// So many trials are to come in all.
+    fn expect(&mut self, trials: u64);
     /// A trial begins.
     fn begin(&mut self, slot: Slot, configuration: &Configuration);
     /// A trial has ended.
@@ -22,6 +24,7 @@ pub trait Progress {
 pub struct Silent;
 
 impl Progress for Silent {
+    fn expect(&mut self, _: u64) {}
     fn begin(&mut self, _: Slot, _: &Configuration) {}
     fn end(&mut self, _: &Configuration, _: &Trial) {}
 }
@@ -39,8 +42,7 @@ impl Lines {
         let width = |configuration: &Configuration| configuration.name.chars().count();
         let name_width = plan.configurations.iter().map(width).max().unwrap_or(0);
         let bar = std::io::stderr().is_terminal().then(|| {
-            let trials = plan.rounds as usize * plan.configurations.len();
-            let bar = ProgressBar::new(trials as u64);
+            let bar = ProgressBar::no_length();
             bar.set_style(style());
             bar.enable_steady_tick(Duration::from_millis(250));
             bar
@@ -50,6 +52,12 @@ impl Lines {
 }
 
 impl Progress for Lines {
+    fn expect(&mut self, trials: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(trials);
+        }
+    }
+
     fn begin(&mut self, slot: Slot, configuration: &Configuration) {
         if let Some(bar) = &self.bar {
             bar.set_message(format!(

@@ -77,6 +77,8 @@ pub fn run(
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut rounds =
         Rounds { trials: vec![Vec::new(); plan.configurations.len()], finished: 0, halt: None };
+    let able = available.iter().filter(|able| **able).count() as u64;
+    progress.expect(u64::from(plan.rounds) * able);
     for round in 1..=plan.rounds {
         for (place, index) in shuffled(plan.configurations.len(), &mut rng).into_iter().enumerate()
         {

@@ -126,7 +126,8 @@ fn templates_are_filled_in_and_the_environment_reaches_the_server() {
     let run = experiment.run(&["--rounds", "1"]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let mark = experiment.read("seen/mark");
-    assert!(mark.starts_with("port 1") || mark.starts_with("port 2"), "{mark}");
+    let port = mark.lines().next().and_then(|line| line.strip_prefix("port "));
+    assert!(port.is_some_and(|port| port.parse::<u16>().is_ok()), "{mark}");
     assert!(mark.contains("/tmp/forebay-compare-"), "{mark}");
 }
 

@@ -1,6 +1,6 @@
 //! The table for a terminal.
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
 
 use super::{COLUMNS, cells, conclusions, noise_floor};
 use crate::{Experiment, summary};
@@ -10,7 +10,11 @@ pub fn table(experiment: &Experiment) -> String {
     let rows = summary::rows(experiment);
     let mut footnotes: Vec<String> = Vec::new();
     let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY).set_header(COLUMNS);
+    table
+        .load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()))
+        .set_header(COLUMNS.map(narrow));
+    // On a terminal that is narrower than the table, cells wrap.
+    table.set_content_arrangement(ContentArrangement::Dynamic);
     for row in &rows {
         let mut line: Vec<Cell> = cells(row).into_iter().map(Cell::new).collect();
         line.push(Cell::new(references(&row.notes, &mut footnotes)));
@@ -18,6 +22,7 @@ pub fn table(experiment: &Experiment) -> String {
     }
     for (index, column) in table.column_iter_mut().enumerate() {
         let left = index == 0 || index == COLUMNS.len() - 1;
+        column.set_padding((0, 2));
         column.set_cell_alignment(if left { CellAlignment::Left } else { CellAlignment::Right });
     }
     let mut out = format!("{}\n{table}\n", experiment.plan.title);
@@ -29,6 +34,11 @@ pub fn table(experiment: &Experiment) -> String {
         out += &format!("{sentence}\n");
     }
     out
+}
+
+/// A heading on as many lines as it has words that may part.
+fn narrow(heading: &str) -> String {
+    heading.replacen("Ratio to ", "Ratio to\u{a0}", 1).replace(' ', "\n").replace('\u{a0}', " ")
 }
 
 /// The numbers of `notes` among the footnotes, which equal notes share.

@@ -66,12 +66,23 @@ impl Experiment {
 
     /// Runs it to its end.
     pub fn run(&self, arguments: &[&str]) -> Run {
-        let output = self.compare(arguments).output().unwrap();
-        Run {
-            code: output.status.code(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
+        let file = |name: &str| self.folder.path().join(name);
+        let mut command = self.compare(arguments);
+        command.stdout(fs::File::create(file("stdout")).unwrap());
+        command.stderr(fs::File::create(file("stderr")).unwrap());
+        let mut child = command.spawn().unwrap();
+        let deadline = Instant::now() + DEADLINE;
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            if Instant::now() > deadline {
+                child.kill().unwrap();
+                panic!("it did not end: {}", self.read("stderr"));
+            }
+            thread::sleep(Duration::from_millis(3));
+        };
+        Run { code: status.code(), stdout: self.read("stdout"), stderr: self.read("stderr") }
     }
 
     /// Starts it.
