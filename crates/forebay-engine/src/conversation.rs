@@ -121,7 +121,7 @@ async fn read_head(client: &Client, request: &mut Request) -> Result<bool, Fault
 }
 
 async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange) -> Next {
-    let start = client.thread.log.start();
+    let start = client.thread.start();
     let Exchange { request, body, reply } = exchange;
     body.prepare(&request.head, &mut request.bytes);
     let method = request.head.method.of(&request.bytes);
@@ -143,9 +143,7 @@ async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange
         Err(fault) => Err(fault),
     };
     let next = conclude(client, exchange, outcome).await;
-    if is_logged {
-        client.thread.log.record(exchange, start);
-    }
+    client.thread.note(exchange, start, is_logged);
     next
 }
 

@@ -6,9 +6,11 @@
 //! nothing with its siblings but counters.
 #![deny(unsafe_code)]
 
+mod admin;
 mod body;
 mod clock;
 mod conversation;
+mod counters;
 mod deadline;
 mod exchange;
 mod fault;
@@ -22,6 +24,7 @@ mod server;
 mod socket;
 mod thread;
 
+pub use admin::{AppStatus, AppsStatus, WorkerRow};
 pub use body::Body;
 pub use exchange::{Exchange, Origin, Request, Serving};
 pub use fault::{Fault, Retry, Side};

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::Duration;
 
 use forebay_conf as conf;
 use forebay_wire::http1::{Version, encode};
@@ -167,25 +167,22 @@ pub struct AccessLog {
 }
 
 impl AccessLog {
-    /// When a request began; nothing where nothing is logged.
-    pub(crate) fn start(&self) -> Option<Instant> {
-        self.pattern.as_ref().map(|_| Instant::now())
+    /// Whether anything is logged.
+    pub(crate) fn is_on(&self) -> bool {
+        self.pattern.is_some()
     }
 
     /// Notes a request that has been answered.
-    pub(crate) fn record(&self, exchange: &Exchange, start: Option<Instant>) {
-        let (Some(pattern), Some(start)) = (&self.pattern, start) else { return };
+    pub(crate) fn record(&self, exchange: &Exchange, took: Duration) {
+        let Some(pattern) = &self.pattern else { return };
         let mut lines = self.lines.borrow_mut();
         if lines.len() > HELD_BACK {
             self.lost.set(self.lost.get() + 1);
             return;
         }
         self.refresh_time();
-        let entry = Entry {
-            exchange,
-            micros: start.elapsed().as_micros() as u64,
-            time: &self.time.borrow().1,
-        };
+        let entry =
+            Entry { exchange, micros: took.as_micros() as u64, time: &self.time.borrow().1 };
         pattern.append(&entry, &mut lines);
         lines.push(b'\n');
         if lines.len() >= HAND_OVER {

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_conf::{self as conf, Listen};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
@@ -13,7 +13,9 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
+use crate::admin::{self, Admin, AppsStatus};
 use crate::conversation::converse;
+use crate::counters::Counters;
 use crate::deadline::TICK;
 use crate::exchange::Client;
 use crate::listen::{self, Handed, ListenError, Listener, Loads};
@@ -64,6 +66,7 @@ pub struct Server {
     settings: Settings,
     log: conf::Log,
     writer: Writer,
+    admin: Option<std::net::TcpListener>,
 }
 
 impl Server {
@@ -73,6 +76,7 @@ impl Server {
         threads: usize,
         settings: Settings,
         log: conf::Log,
+        admin: Option<SocketAddr>,
     ) -> Result<Self, StartError> {
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
@@ -81,8 +85,9 @@ impl Server {
             listeners.push(sockets);
             addresses.push(address);
         }
+        let admin = admin.map(admin::open).transpose().map_err(StartError::Listen)?;
         let writer = Writer::start(&log.access).map_err(StartError::Log)?;
-        Ok(Self { listeners, addresses, threads, settings, log, writer })
+        Ok(Self { listeners, addresses, threads, settings, log, writer, admin })
     }
 
     /// The addresses listened on, with the ports that the system chose.
@@ -96,10 +101,12 @@ impl Server {
     }
 
     /// Serves until SIGINT or SIGTERM, then until the requests under way are answered, `grace` at
-    /// the most. A second signal ends it at once. SIGUSR1 opens the access log anew.
+    /// the most. A second signal ends it at once. SIGUSR1 opens the access log anew. `apps` is asked
+    /// when the administrator wants to know.
     pub fn run(
         mut self,
         tables: Tables,
+        apps: AppsStatus,
         grace: Duration,
         ready: impl FnOnce(),
     ) -> Result<(), StartError> {
@@ -107,7 +114,7 @@ impl Server {
             Builder::new_current_thread().enable_all().build().map_err(StartError::System)?;
         let mut signals = runtime.block_on(async { Signals::new() }).map_err(StartError::System)?;
         let (stage, _) = watch::channel(Stage::Serving);
-        let threads = self.spawn(&tables, grace, &stage).map_err(StartError::System)?;
+        let threads = self.spawn(&tables, apps, grace, &stage).map_err(StartError::System)?;
         ready();
         runtime.block_on(async {
             signals.wait_for_stop(&self.writer).await;
@@ -129,6 +136,7 @@ impl Server {
     fn spawn(
         &mut self,
         tables: &Tables,
+        apps: AppsStatus,
         grace: Duration,
         stage: &watch::Sender<Stage>,
     ) -> io::Result<Vec<std::thread::JoinHandle<()>>> {
@@ -140,6 +148,15 @@ impl Server {
             most => most,
         };
         let loads = Arc::new(Loads::new(hands, most, limits.connections_per_address));
+        let counters: Vec<Arc<Counters>> = (0..self.threads).map(|_| Arc::default()).collect();
+        let is_timed = self.admin.is_some();
+        if let Some(listener) = self.admin.take() {
+            let (threads, loads, started) = (counters.clone(), loads.clone(), Instant::now());
+            let admin = Admin { threads, loads, apps, started };
+            std::thread::Builder::new()
+                .name("admin".into())
+                .spawn(move || admin.serve(&listener))?;
+        }
         let mut threads = Vec::new();
         for (index, handed) in received.into_iter().enumerate() {
             let listeners: Vec<_> = self.listeners.iter_mut().filter_map(Vec::pop).collect();
@@ -153,9 +170,12 @@ impl Server {
             let settings = self.settings.clone();
             let (errors, log) = (self.writer.errors(), self.writer.access(&self.log));
             let loads = loads.clone();
+            let counters = counters[index].clone();
             threads.push(std::thread::Builder::new().name(format!("serve-{index}")).spawn(
                 move || {
-                    let thread = Rc::new(Thread::new(settings, errors, log, loads, index));
+                    let thread = Rc::new(Thread::new(
+                        settings, errors, log, loads, index, counters, is_timed,
+                    ));
                     runtime_thread.run(thread);
                 },
             )?);
@@ -343,6 +363,7 @@ fn start(thread: &Rc<Thread>, socket: Socket, peer: SocketAddr, local: SocketAdd
         socket.reset();
         return;
     };
+    thread.counters.count_connection();
     let client = Rc::new(Client { socket, thread: thread.clone(), peer, local });
     tokio::task::spawn_local(async move {
         converse(client, index).await;

@@ -3,11 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use forebay_conf::{Limits, Timeouts};
 use forebay_wire::http1;
 
 use crate::clock::Clock;
+use crate::counters::Counters;
 use crate::deadline::Deadlines;
 use crate::exchange::{Client, Exchange};
 use crate::log::{AccessLog, ErrorLog};
@@ -43,10 +45,17 @@ pub struct Thread {
     pub deadlines: Rc<Deadlines>,
     pub(crate) clock: Clock,
     pub(crate) log: AccessLog,
+    pub(crate) counters: Arc<Counters>,
+    /// Whether durations are measured although nothing is logged.
+    pub(crate) is_timed: bool,
     pub(crate) table: RefCell<Rc<Table>>,
     pub(crate) load: Arc<crate::listen::Loads>,
     pub(crate) index: usize,
     stopping: Cell<bool>,
+    #[expect(
+        clippy::vec_box,
+        reason = "an exchange moves between here and connections by pointer"
+    )]
     spare: RefCell<Vec<Box<Exchange>>>,
 }
 
@@ -57,6 +66,8 @@ impl Thread {
         log: AccessLog,
         load: Arc<crate::listen::Loads>,
         index: usize,
+        counters: Arc<Counters>,
+        is_timed: bool,
     ) -> Self {
         Self {
             settings,
@@ -64,6 +75,8 @@ impl Thread {
             deadlines: Rc::default(),
             clock: Clock::new(),
             log,
+            counters,
+            is_timed,
             table: RefCell::new(Rc::new(Table { listeners: Vec::new() })),
             load,
             index,
@@ -80,6 +93,21 @@ impl Thread {
     /// Whether replies should close their connections.
     pub fn is_stopping(&self) -> bool {
         self.stopping.get()
+    }
+
+    /// When a request begins, if anyone wants to know how long it takes.
+    pub(crate) fn start(&self) -> Option<Instant> {
+        (self.is_timed || self.log.is_on()).then(Instant::now)
+    }
+
+    /// Counts a request that has been answered, and logs it.
+    pub(crate) fn note(&self, exchange: &Exchange, start: Option<Instant>, is_logged: bool) {
+        let took = start.map(|start| start.elapsed());
+        let reply = &exchange.reply;
+        self.counters.count_request(reply.status(), reply.body_bytes(), took);
+        if let Some(took) = took.filter(|_| is_logged) {
+            self.log.record(exchange, took);
+        }
     }
 
     pub(crate) fn stop(&self) {

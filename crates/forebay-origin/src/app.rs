@@ -80,7 +80,7 @@ impl ScriptApp {
             Spooled::File(file, length) => Body::File(file, *length),
         };
         lease.send(block, body).await.map_err(worker_fault)?;
-        let mut script = ScriptReply::new(|status, message| Fault::app(status, message));
+        let mut script = ScriptReply::new(Fault::app);
         let mut output = Vec::with_capacity(16 * 1024);
         loop {
             output.clear();

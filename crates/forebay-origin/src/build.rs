@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf::{Action, Address, App as AppPlan, AppKind, Listen, PerlMode, Plan};
-use forebay_engine::{ErrorLog, Origin, Route, Rules, Site, Table, Tables, Thread};
-use forebay_workers::{self as workers, App, AppSpec, Kind};
+use forebay_engine::{
+    AppStatus, AppsStatus, ErrorLog, Origin, Route, Rules, Site, Table, Tables, Thread, WorkerRow,
+};
+use forebay_workers::{self as workers, App, AppSpec, Kind, WorkerState, WorkerStatus};
 use tokio::sync::Semaphore;
 
 use crate::app::ScriptApp;
@@ -100,6 +102,18 @@ impl Origins {
         Arc::new(move |thread| origins.table(&listen, thread))
     }
 
+    /// What asks the applications how they are.
+    pub fn status(&self) -> AppsStatus {
+        let apps = self.apps.clone();
+        Arc::new(move || {
+            let status = |(name, app): (&String, &App)| AppStatus {
+                name: name.clone(),
+                workers: app.status().into_iter().map(worker_row).collect(),
+            };
+            apps.iter().map(status).collect()
+        })
+    }
+
     /// Stops the applications, giving requests under way `grace` to end.
     pub fn stop(&self, grace: Duration) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -189,6 +203,22 @@ impl Origins {
     ) -> Backend {
         let name = address.to_string();
         Backend::new(thread.clone(), self.endpoints[&name].clone(), name, keep, idle_time)
+    }
+}
+
+fn worker_row(worker: WorkerStatus) -> WorkerRow {
+    WorkerRow {
+        pid: worker.pid,
+        state: match worker.state {
+            WorkerState::Starting => "starting",
+            WorkerState::Idle => "idle",
+            WorkerState::Busy => "busy",
+            WorkerState::Ending => "ending",
+        },
+        requests: worker.requests,
+        age: worker.age,
+        rss: worker.rss,
+        current_request: worker.current_request,
     }
 }
 

@@ -174,7 +174,7 @@ impl Drop for Process {
 async fn relay(process: &mut Process, exchange: &mut Exchange) -> Result<(), Fault> {
     let stdout = process.child.as_mut().and_then(|child| child.stdout.take());
     let mut stdout = stdout.ok_or_else(|| Fault::us(500, "a script without output"))?;
-    let mut script = ScriptReply::new(|status, message| Fault::app(status, message));
+    let mut script = ScriptReply::new(Fault::app);
     let mut buffer = Vec::with_capacity(PIPE / 4);
     loop {
         buffer.clear();

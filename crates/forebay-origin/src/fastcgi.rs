@@ -29,8 +29,11 @@ pub struct Fastcgi {
     settings: conf::Fastcgi,
     /// Connections that may be open at once, over all threads.
     room: Option<Arc<Semaphore>>,
-    spare: RefCell<Vec<(Vec<u8>, Vec<u8>)>>,
+    spare: RefCell<Vec<Buffers>>,
 }
+
+/// What goes out and what comes in.
+type Buffers = (Vec<u8>, Vec<u8>);
 
 impl Fastcgi {
     /// Passes requests to `backends` in turn; `room` is shared by all threads.
@@ -167,7 +170,7 @@ impl Fastcgi {
         inbox: &mut Vec<u8>,
     ) -> Result<bool, Fault> {
         let mut decoder = Decoder::new(ID);
-        let mut script = ScriptReply::new(|status, message| Fault::backend(status, message));
+        let mut script = ScriptReply::new(Fault::backend);
         let mut any = false;
         loop {
             let mut start = 0;

@@ -25,6 +25,7 @@ pub struct Proxy {
     backends: Vec<Backend>,
     next: Cell<usize>,
     strip_prefix: Option<String>,
+    #[expect(clippy::vec_box, reason = "buffers move between here and requests by pointer")]
     spare: RefCell<Vec<Box<Buffers>>>,
 }
 

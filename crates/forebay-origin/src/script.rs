@@ -30,8 +30,11 @@ pub enum NoScript {
 /// Finds scripts below a directory, and remembers them for a second.
 pub struct Scripts {
     dir: PathBuf,
-    known: RefCell<HashMap<Vec<u8>, (u64, Rc<Script>)>>,
+    known: RefCell<HashMap<Vec<u8>, Known>>,
 }
+
+/// The second in which a script was found, and the script.
+type Known = (u64, Rc<Script>);
 
 impl Scripts {
     /// Scripts below `dir`.

@@ -12,10 +12,11 @@ fn record(kind: u8, id: u16, content: &[u8], padding: u8) -> Vec<u8> {
     out
 }
 
+/// Output, error output, how it ended, and whether it did.
+type Seen = (Vec<u8>, Vec<u8>, Option<ProtocolStatus>, bool);
+
 /// Stdout, stderr and the end, from a reply cut into `pieces`.
-fn read(
-    pieces: &[&[u8]],
-) -> Result<(Vec<u8>, Vec<u8>, Option<ProtocolStatus>, bool), FastcgiError> {
+fn read(pieces: &[&[u8]]) -> Result<Seen, FastcgiError> {
     let mut decoder = Decoder::new(1);
     let (mut stdout, mut stderr, mut end) = (Vec::new(), Vec::new(), None);
     let mut buffer = Vec::new();

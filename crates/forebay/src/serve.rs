@@ -70,12 +70,12 @@ fn serve(args: Args) -> Result<(), Failure> {
     let settings =
         Settings { timeouts: plan.server.timeouts.clone(), limits: plan.server.limits.clone() };
     let grace = plan.server.grace;
-    let server =
-        Server::open(&listen, threads, settings, plan.log.clone()).map_err(Failure::start)?;
+    let server = Server::open(&listen, threads, settings, plan.log.clone(), plan.server.admin)
+        .map_err(Failure::start)?;
     let origins = Arc::new(Origins::new(plan, &server.errors()).map_err(Failure::start)?);
     let tables = origins.tables(&listen);
     let opened: Vec<_> = server.addresses().iter().map(url).collect();
-    let outcome = server.run(tables, grace, || {
+    let outcome = server.run(tables, origins.status(), grace, || {
         for address in opened {
             eprintln!("forebay: serving {address}");
         }

@@ -192,11 +192,8 @@ fn finish(bytes: &[u8], head: &mut RequestHead) -> Result<(), HeadError> {
                 }
                 chunked = true;
             }
-            Known::Host => {
-                if host.replace(field.value).is_some() || !is_host(value) {
-                    return Err(HeadError::Host);
-                }
-            }
+            Known::Host if host.is_some() || !is_host(value) => return Err(HeadError::Host),
+            Known::Host => host = Some(field.value),
             Known::Connection => connection.read(value),
             Known::Upgrade => has_upgrade = true,
             Known::Expect if head.version == Version::Http11 => {
