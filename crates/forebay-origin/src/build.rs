@@ -89,8 +89,7 @@ impl Origins {
             }
             _ => None,
         };
-        let rooms =
-            plan.sites.iter().map(|site| site.routes.iter().map(room).collect()).collect();
+        let rooms = plan.sites.iter().map(|site| site.routes.iter().map(room).collect()).collect();
         Ok(Self { plan, endpoints, apps, rooms })
     }
 
@@ -113,9 +112,8 @@ impl Origins {
     }
 
     fn table(&self, listen: &[Listen], thread: &Rc<Thread>) -> Table {
-        let sites: Vec<_> = (0..self.plan.sites.len())
-            .map(|index| Rc::new(self.site(index, thread)))
-            .collect();
+        let sites: Vec<_> =
+            (0..self.plan.sites.len()).map(|index| Rc::new(self.site(index, thread))).collect();
         let listeners = listen.iter().map(|address| {
             let here = self.plan.sites.iter().enumerate();
             here.filter(|(_, site)| site.listen.contains(address))
@@ -156,9 +154,10 @@ impl Origins {
             }
             Action::Fastcgi(fastcgi) => {
                 let keep = if fastcgi.keep_conn { FASTCGI_KEEP } else { 0 };
-                let backends = fastcgi.to.iter().map(|address| {
-                    self.backend(address, keep, FASTCGI_IDLE, &thread)
-                });
+                let backends = fastcgi
+                    .to
+                    .iter()
+                    .map(|address| self.backend(address, keep, FASTCGI_IDLE, &thread));
                 let backends = backends.collect();
                 Box::new(Fastcgi::new(thread, backends, fastcgi.clone(), room))
             }

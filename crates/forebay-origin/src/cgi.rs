@@ -44,10 +44,8 @@ impl Cgi {
     }
 
     async fn run(&self, exchange: &mut Exchange) -> Result<(), Fault> {
-        let script = self
-            .scripts
-            .find(exchange.request.rest(), self.thread.second())
-            .map_err(no_script)?;
+        let script =
+            self.scripts.find(exchange.request.rest(), self.thread.second()).map_err(no_script)?;
         let body = Spooled::take(&mut exchange.body).await?;
         let deadline = Instant::now() + self.settings.timeout;
         let permit = self.enter(deadline).await?;
@@ -85,9 +83,11 @@ impl Cgi {
         let mut command = Command::new(file);
         command
             .env_clear()
-            .envs(["PATH", "TZ", "LD_LIBRARY_PATH"].iter().filter_map(|&name| {
-                std::env::var_os(name).map(|value| (name, value))
-            }))
+            .envs(
+                ["PATH", "TZ", "LD_LIBRARY_PATH"]
+                    .iter()
+                    .filter_map(|&name| std::env::var_os(name).map(|value| (name, value))),
+            )
             .current_dir(file.parent().unwrap_or(Path::new("/")))
             .stdin(stdin)
             .stdout(Stdio::piped())
@@ -110,8 +110,7 @@ impl Cgi {
         script: &'a Script,
         body: &Spooled,
     ) -> cgi::Request<'a> {
-        let (script_name, path_info) =
-            request.path.split_at(request.path.len() - script.path_info);
+        let (script_name, path_info) = request.path.split_at(request.path.len() - script.path_info);
         cgi::Request {
             head: &request.head,
             bytes: &request.bytes,

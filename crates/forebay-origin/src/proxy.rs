@@ -3,7 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
 
-use forebay_engine::{Body, Exchange, Fault, Length, Origin, Reply, Request, Retry, Serving, Socket};
+use forebay_engine::{
+    Body, Exchange, Fault, Length, Origin, Reply, Request, Retry, Serving, Socket,
+};
 use forebay_wire::http1::{
     BodyDecoder, Known, Limits, Progress, RequestFraming, ResponseFraming, ResponseHead,
     ResponseParser, encode,
@@ -119,7 +121,9 @@ fn append_request(out: &mut Vec<u8>, request: &Request, strip_prefix: Option<&st
     out.extend_from_slice(b" HTTP/1.1\r\n");
     append_request_fields(out, request);
     match request.head.framing {
-        RequestFraming::None if request.head.value(Known::ContentLength, &request.bytes).is_some() => {
+        RequestFraming::None
+            if request.head.value(Known::ContentLength, &request.bytes).is_some() =>
+        {
             encode::field_number(out, "Content-Length", 0);
         }
         RequestFraming::None => {}
@@ -197,9 +201,9 @@ impl Reading<'_> {
         let mut decoder = BodyDecoder::response(self.head.framing);
         let mut start = self.head.len;
         loop {
-            let step = decoder
-                .decode(&self.inbox[start..])
-                .map_err(|error| Fault::backend(502, format!("{}: {error}", self.backend.name())))?;
+            let step = decoder.decode(&self.inbox[start..]).map_err(|error| {
+                Fault::backend(502, format!("{}: {error}", self.backend.name()))
+            })?;
             let data = &self.inbox[start + step.data.start..start + step.data.end];
             let emptied = start + step.consumed == self.inbox.len();
             if step.done {
@@ -301,8 +305,7 @@ async fn upload(backend: &Backend, socket: &Socket, body: &mut Body) -> Result<(
         let sent = if chunked {
             size.clear();
             encode::chunk_size(&mut size, piece.len());
-            let mut pieces =
-                [&size[..], piece, encode::CHUNK_END].map(std::io::IoSlice::new);
+            let mut pieces = [&size[..], piece, encode::CHUNK_END].map(std::io::IoSlice::new);
             socket.write_pieces(&mut pieces).await
         } else {
             socket.write_all(piece).await

@@ -77,7 +77,9 @@ fn parse_date(value: &[u8]) -> Option<u64> {
 fn part(range: &[u8], length: u64) -> Outcome {
     let Some((first, last)) = parse_range(range) else { return Outcome::Whole };
     let (start, end) = match (first, last) {
-        (Some(first), last) => (first, last.map_or(length, |last| last.saturating_add(1).min(length))),
+        (Some(first), last) => {
+            (first, last.map_or(length, |last| last.saturating_add(1).min(length)))
+        }
         (None, Some(0)) => return Outcome::Unsatisfiable,
         (None, Some(suffix)) => (length.saturating_sub(suffix), length),
         (None, None) => return Outcome::Whole,
@@ -115,7 +117,8 @@ mod tests {
         assert_eq!(part_of("bytes=5-100"), Outcome::Part { start: 5, length: 5 });
         assert_eq!(part_of("bytes=10-"), Outcome::Unsatisfiable);
         assert_eq!(part_of("bytes=-0"), Outcome::Unsatisfiable);
-        for whole in ["bytes=5-2", "bytes=a-b", "bytes=+1-2", "lines=1-2", "bytes=0-1,3-4", "bytes=-"]
+        for whole in
+            ["bytes=5-2", "bytes=a-b", "bytes=+1-2", "lines=1-2", "bytes=0-1,3-4", "bytes=-"]
         {
             assert_eq!(part_of(whole), Outcome::Whole, "{whole}");
         }

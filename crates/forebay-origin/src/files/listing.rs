@@ -24,7 +24,9 @@ pub fn page(directory: &Path, path: &[u8]) -> io::Result<String> {
     }
     entries.sort();
     let title = escape(&String::from_utf8_lossy(path));
-    let mut page = format!("<!DOCTYPE html>\n<title>Index of {title}</title>\n<h1>Index of {title}</h1>\n<ul>\n");
+    let mut page = format!(
+        "<!DOCTYPE html>\n<title>Index of {title}</title>\n<h1>Index of {title}</h1>\n<ul>\n"
+    );
     if path != b"/" {
         page.push_str("<li><a href=\"../\">../</a>\n");
     }
@@ -40,7 +42,8 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-fn percent_encode(name: &[u8]) -> String {
+/// `name` as part of a path in a URL: only slashes and unreserved characters stay as they are.
+pub fn percent_encode(name: &[u8]) -> String {
     let mut encoded = String::new();
     for &byte in name {
         if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
