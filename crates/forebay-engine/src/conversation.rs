@@ -92,7 +92,7 @@ async fn read_head(client: &Client, request: &mut Request) -> Result<bool, Fault
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
                 let waiting = request.bytes.is_empty();
-                return if waiting { Ok(false) } else { Err(Fault::client_gone(&error)) };
+                return if waiting { Ok(false) } else { Err(Fault::client(408, "slow head")) };
             }
             Err(_) => return Ok(false),
         }
@@ -206,9 +206,13 @@ fn report(client: &Client, request: &Request, fault: &Fault) {
 
 /// Answers a request whose head cannot be read.
 async fn refuse(client: &Client, exchange: &mut Exchange, fault: &Fault) {
+    let start = client.thread.log.start();
     exchange.request.head.fields.clear();
+    exchange.request.path.clear();
     exchange.reply.prepare_refusal();
-    if fault.status != 499 && exchange.reply.respond_error(fault.status).await.is_ok() {
+    let answered = exchange.reply.respond_error(fault.status).await;
+    client.thread.log.record(exchange, start);
+    if answered.is_ok() {
         linger(client).await;
     }
 }

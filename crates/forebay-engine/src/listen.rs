@@ -105,9 +105,8 @@ fn open_unix(path: &std::path::Path) -> io::Result<UnixListener> {
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         return Err(io::ErrorKind::AddrInUse.into());
     }
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|metadata| {
-        std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type())
-    });
+    let is_socket = std::fs::symlink_metadata(path)
+        .is_ok_and(|metadata| std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()));
     if is_socket {
         std::fs::remove_file(path)?;
     }

@@ -103,10 +103,8 @@ impl Server {
         grace: Duration,
         ready: impl FnOnce(),
     ) -> Result<(), StartError> {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(StartError::System)?;
+        let runtime =
+            Builder::new_current_thread().enable_all().build().map_err(StartError::System)?;
         let mut signals = runtime.block_on(async { Signals::new() }).map_err(StartError::System)?;
         let (stage, _) = watch::channel(Stage::Serving);
         let threads = self.spawn(&tables, grace, &stage).map_err(StartError::System)?;
@@ -284,11 +282,8 @@ fn place(thread: &Rc<Thread>, stream: TcpStream, peer: SocketAddr, own: SocketAd
             }
         }
         None => {
-            let own = if own.ip().is_unspecified() {
-                stream.local_addr().unwrap_or(own)
-            } else {
-                own
-            };
+            let own =
+                if own.ip().is_unspecified() { stream.local_addr().unwrap_or(own) } else { own };
             let socket = Socket::tcp(stream, &thread.deadlines);
             start(thread, socket, peer, own, index);
         }

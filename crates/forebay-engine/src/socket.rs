@@ -177,9 +177,7 @@ impl Socket {
         IoSlice::advance_slices(&mut pieces, 0);
         while !pieces.is_empty() {
             let outcome = match &*pieces {
-                [piece] => {
-                    rustix::net::send(self.shared.io.as_fd(), piece, SendFlags::NOSIGNAL)
-                }
+                [piece] => rustix::net::send(self.shared.io.as_fd(), piece, SendFlags::NOSIGNAL),
                 _ => rustix::io::writev(self.shared.io.as_fd(), pieces),
             };
             match outcome {

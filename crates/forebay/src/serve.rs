@@ -67,13 +67,11 @@ fn serve(args: Args) -> Result<(), Failure> {
     let plan = plan(&args)?;
     let threads = args.threads.map(usize::from).or(plan.server.threads).unwrap_or_else(cores);
     let listen = addresses(&plan);
-    let settings = Settings {
-        timeouts: plan.server.timeouts.clone(),
-        limits: plan.server.limits.clone(),
-    };
+    let settings =
+        Settings { timeouts: plan.server.timeouts.clone(), limits: plan.server.limits.clone() };
     let grace = plan.server.grace;
-    let server = Server::open(&listen, threads, settings, plan.log.clone())
-        .map_err(Failure::start)?;
+    let server =
+        Server::open(&listen, threads, settings, plan.log.clone()).map_err(Failure::start)?;
     let origins = Arc::new(Origins::new(plan, &server.errors()).map_err(Failure::start)?);
     let tables = origins.tables(&listen);
     let opened: Vec<_> = server.addresses().iter().map(url).collect();
