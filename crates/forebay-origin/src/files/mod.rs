@@ -68,6 +68,10 @@ impl Files {
 }
 
 impl Origin for Files {
+    fn takes_body(&self) -> bool {
+        false
+    }
+
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
         Box::pin(self.answer(exchange))
     }

@@ -1,6 +1,8 @@
 //! A `forebay serve` of a test's own: started on a port that the system chose, stopped with the test.
 #![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 
+pub mod echo;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
