@@ -24,6 +24,7 @@ my ($output_inode, $log_inode, $null_device);
 my ($pid, $mask, $enters_directory, $locale);
 my $message = '';                              # receive buffer of the control socket
 my (%base, $block, @fields, $distinct);        # the environment: inherited, and as last received
+my %places;                                    # offset in $block => index in @fields, of values
 my (@names, $values, @empty);                  # the environment as it was last set
 my (%scripts, $script, $last_file, $body_lost);
 my ($serving, $compiling, $exit_code);
@@ -107,6 +108,11 @@ sub set_environment {
     my $as_set = defined $values && @names == keys %ENV && join("\0", @ENV{@names}) eq $values
         && !grep { !exists $ENV{$_} } @empty;
     return if $as_set && $new eq $block;
+    if ($as_set && $distinct && length $new == length $block && set_different_bytes($new)) {
+        $block = $new;
+        $values = join "\0", @ENV{@names};
+        return;
+    }
     my @received = split /\0/, $new, -1;
     pop @received;
     if (!$as_set || !$distinct || @received != @fields || !set_changed(\@received)) {
@@ -116,8 +122,35 @@ sub set_environment {
         @names = keys %ENV;
     }
     ($block, @fields) = ($new, @received);
+    %places = ();
     $values = join "\0", @ENV{@names};
     @empty = grep { $ENV{$_} eq '' } @names;
+}
+
+# Sets the variables in whose values a byte changed, where only bytes in values did (a port number, an
+# address, a time: what differs between two like requests). False if more has changed.
+sub set_different_bytes {
+    my ($new) = @_;
+    locate_values() if !%places;
+    my $difference = $new ^ $block;
+    while ($difference =~ /[^\0]/g) {
+        my $start = 1 + rindex $new, "\0", $-[0];
+        my $end = index $new, "\0", $-[0];
+        my $place = $places{$start};
+        return 0 if !$place || 1 + rindex($block, "\0", $-[0]) != $start
+            || index($block, "\0", $-[0]) != $end;
+        $ENV{ $fields[ $place - 1 ] } = $fields[$place] = substr $new, $start, $end - $start;
+        pos $difference = $end;
+    }
+    return 1;
+}
+
+sub locate_values {
+    my $at = 0;
+    for my $i (0 .. $#fields) {
+        $places{$at} = $i if $i % 2;
+        $at += 1 + length $fields[$i];
+    }
 }
 
 # Sets the variables whose values changed; false if the names are not the last request's.
@@ -166,10 +199,11 @@ sub answer {
     undef $script;
     $serving = 1;
     my $status = run($file);
+    my $code = $exit_code || 0;
     if ($script && $script->{end}) {
         guarded($_) or $status = 500 for @{ $script->{end} };
     }
-    CORE::exit($status ? 255 : $exit_code || 0) if $$ != $pid;    # a child the script has forked
+    CORE::exit($status ? 255 : $code) if $$ != $pid;    # a child the script has forked
     $serving = 0;
     return finish($status);
 }
@@ -223,7 +257,7 @@ sub leave_script {
 
 # True if the script (not this host) has an eval around the place that is running.
 sub inside_eval {
-    my $depth = 1;
+    my $depth = 2;    # leave_script, or CGI::Carp::die
     while (my ($package, $sub) = (caller $depth++)[0, 3]) {
         return 0 if $package eq __PACKAGE__;
         return 1 if $sub eq '(eval)';
@@ -232,7 +266,8 @@ sub inside_eval {
 }
 
 sub complain {
-    my $text = eval { "$_[0]" } // 'died with an object that cannot be shown';
+    my ($error) = @_;    # a copy: eval empties $@
+    my $text = eval { "$error" } // 'died with an object that cannot be shown';
     local ($\, $,);
     print STDERR $text =~ /\n\z/ ? $text : "$text\n";
 }
@@ -285,7 +320,9 @@ sub has_background_child {
 sub restore_descriptors {
     no warnings;
     my $sound = 1;
-    if ((stat STDIN)[$RAW_DEVICE] != $null_device || fileno STDIN != 0) {
+    tell STDIN;    # makes $. its line count, which only close resets
+    if ($. || (stat STDIN)[$RAW_DEVICE] != $null_device || fileno STDIN != 0) {
+        close STDIN;
         $sound &&= open(STDIN, '<&', $null) && fileno STDIN == 0;
     }
     if ((stat STDOUT)[$INODE] != $output_inode || fileno STDOUT != 1) {
@@ -474,7 +511,7 @@ sub compiled_state {
     my ($warns) = @_;
     my %state;
     $state{warns} = 1 if $warns;
-    my %signals = map { ($_ => $SIG{$_}) } grep { defined $SIG{$_} } keys %SIG;
+    my %signals = map { ($_ => $SIG{$_}) } grep { defined $SIG{$_} } grep { $_ ne 'FPE' } keys %SIG;
     $state{signals} = \%signals if %signals;
     for my $handle (\*STDIN, \*STDOUT, \*STDERR) {
         my (undef, undef, @extra) = PerlIO::get_layers($handle, output => $handle != \*STDIN);

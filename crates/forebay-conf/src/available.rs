@@ -28,6 +28,11 @@ const MISSING: &[Missing] = &[
         instead: "available mode: \"registry\"; `cgi = \"DIR\"` in a route runs a process for \
                   each request",
     },
+    Missing {
+        key: "app.*.user",
+        values: &[],
+        instead: "start Forebay as that user, or leave it out",
+    },
     Missing { key: "site.route.proxy", values: &["https:*"], instead: HTTPS },
     Missing { key: "site.route.proxy.to", values: &["https:*"], instead: HTTPS },
 ];

@@ -176,7 +176,11 @@ impl Site {
     /// The first route that takes the request, and what its pattern matched.
     ///
     /// `path` is decoded, normalised and without its query.
-    pub fn route<'s, 'p>(&'s self, method: &str, path: &'p str) -> Option<(&'s Route, Match<'p>)> {
+    pub fn route<'s, 'p>(
+        &'s self,
+        method: &[u8],
+        path: &'p [u8],
+    ) -> Option<(&'s Route, Match<'p>)> {
         self.routes.iter().find_map(|route| Some((route, route.matcher.matches(method, path)?)))
     }
 }

@@ -73,9 +73,11 @@ proptest! {
         };
         let paths = patterns.iter().map(pattern).collect();
         let matcher = Matcher { paths, suffixes, methods: Vec::new() };
-        if let Some(found) = matcher.matches("GET", &path) {
+        let path = path.as_bytes();
+        if let Some(found) = matcher.matches(b"GET", path) {
             prop_assert!(path.ends_with(found.rest));
-            prop_assert!(!found.rest.starts_with('/') || !path.starts_with('/') || found.by_suffix);
+            let clean = !found.rest.starts_with(b"/") || !path.starts_with(b"/");
+            prop_assert!(clean || found.by_suffix);
         }
     }
 }

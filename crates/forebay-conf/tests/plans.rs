@@ -19,8 +19,8 @@ fn assert_says<T: std::fmt::Debug>(result: Result<T, ConfError>, texts: &[&str])
 fn a_directory_is_served_as_files_with_an_index() {
     let dir = tempfile::tempdir().unwrap();
     let plan = Plan::for_directory(dir.path(), listen()).unwrap();
-    let (route, found) = plan.sites[0].route("GET", "/a/b.php").unwrap();
-    assert_eq!(found.rest, "a/b.php");
+    let (route, found) = plan.sites[0].route(b"GET", b"/a/b.php").unwrap();
+    assert_eq!(found.rest, b"a/b.php");
     let Action::Files(files) = &route.action else { panic!("{route:?}") };
     assert_eq!(files.root, dir.path());
     assert_eq!(files.index, ["index.html"]);
@@ -40,7 +40,7 @@ fn a_directory_has_to_be_one() {
 #[test]
 fn a_url_is_served_as_a_proxy() {
     let plan = Plan::for_proxy("http://localhost:3000", listen()).unwrap();
-    let (route, _) = plan.sites[0].route("POST", "/x").unwrap();
+    let (route, _) = plan.sites[0].route(b"POST", b"/x").unwrap();
     let Action::Proxy(proxy) = &route.action else { panic!("{route:?}") };
     assert_eq!(proxy.to[0].address, Address::Tcp("localhost:3000".into()));
     assert_eq!(proxy.to[0].authority, "localhost:3000");

@@ -9,6 +9,7 @@ use forebay_wire::path;
 use crate::body::Body;
 use crate::exchange::{BUFFER, Client, Exchange, Request};
 use crate::fault::{Fault, Side};
+use crate::forwarded::find_client;
 use crate::reply::Reply;
 use crate::route::{Route, Site};
 
@@ -29,6 +30,7 @@ pub async fn converse(client: Rc<Client>, listener: usize) {
     let timeouts = client.thread.settings.timeouts.clone();
     client.socket.limit_writes(timeouts.write);
     let mut wait = timeouts.head;
+    let mut left = requests_allowed(&client);
     loop {
         client.socket.set_idle(true);
         client.socket.limit_read(wait);
@@ -38,7 +40,7 @@ pub async fn converse(client: Rc<Client>, listener: usize) {
             return;
         }
         let mut exchange = client.thread.take_exchange(&client);
-        let next = serve_waiting(&client, listener, &mut exchange).await;
+        let next = serve_waiting(&client, listener, &mut exchange, &mut left).await;
         client.thread.keep_exchange(exchange);
         if next == Next::Close || client.thread.is_stopping() {
             return;
@@ -47,8 +49,23 @@ pub async fn converse(client: Rc<Client>, listener: usize) {
     }
 }
 
-/// Serves requests until none has begun to come in.
-async fn serve_waiting(client: &Rc<Client>, listener: usize, exchange: &mut Exchange) -> Next {
+/// How many requests the connection may carry.
+fn requests_allowed(client: &Client) -> u64 {
+    let settings = &client.thread.settings;
+    match settings.limits.keepalive_requests {
+        _ if settings.timeouts.keep_alive.is_zero() => 1,
+        0 => u64::MAX,
+        most => most,
+    }
+}
+
+/// Serves requests until none has begun to come in; `left` counts those still allowed.
+async fn serve_waiting(
+    client: &Rc<Client>,
+    listener: usize,
+    exchange: &mut Exchange,
+    left: &mut u64,
+) -> Next {
     loop {
         match read_head(client, &mut exchange.request).await {
             Ok(true) => {}
@@ -57,6 +74,10 @@ async fn serve_waiting(client: &Rc<Client>, listener: usize, exchange: &mut Exch
                 refuse(client, exchange, &fault).await;
                 return Next::Close;
             }
+        }
+        *left -= 1;
+        if *left == 0 {
+            exchange.request.head.keep_alive = false;
         }
         if serve_one(client, listener, exchange).await == Next::Close {
             return Next::Close;
@@ -108,6 +129,8 @@ async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange
     let method = request.head.method.of(&request.bytes);
     reply.prepare(&request.head, method);
     let site = find_site(client, listener, request);
+    let trusted = site.as_ref().map_or(&[][..], |site| &site.trusted_proxies);
+    find_client(request, client.peer, trusted);
     let mut is_logged = true;
     let outcome = match prepare(request, site.as_deref()) {
         Ok(Some(route)) => {

@@ -52,8 +52,12 @@ pub struct Request {
     pub path: Vec<u8>,
     /// The part of `path` that the `*` of the route matched, or all of it without a `*`.
     pub rest: Range<usize>,
-    /// Who the client is.
+    /// Who the client is, by the word of proxies that are trusted.
     pub client: SocketAddr,
+    /// The other end of the connection.
+    pub peer: SocketAddr,
+    /// Whether the peer is a proxy whose word is believed.
+    pub is_peer_trusted: bool,
     /// The address that took the connection.
     pub server: SocketAddr,
     /// Whether the client came by TLS.
@@ -102,6 +106,8 @@ impl Exchange {
                 path: Vec::new(),
                 rest: 0..0,
                 client: client.peer,
+                peer: client.peer,
+                is_peer_trusted: false,
                 server: client.local,
                 https: false,
             },
@@ -113,6 +119,9 @@ impl Exchange {
     /// Makes a used exchange the one of another connection.
     pub(crate) fn attach(&mut self, client: &Rc<Client>) {
         self.request.bytes.clear();
+        self.request.client = client.peer;
+        self.request.peer = client.peer;
+        self.request.server = client.local;
         self.body.attach(client);
         self.reply.attach(client);
     }

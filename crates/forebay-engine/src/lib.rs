@@ -12,6 +12,7 @@ mod conversation;
 mod deadline;
 mod exchange;
 mod fault;
+mod forwarded;
 mod listen;
 mod log;
 mod pool;

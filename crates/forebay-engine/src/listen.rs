@@ -1,10 +1,13 @@
 //! Listening sockets, and the spreading of connections over threads.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use forebay_conf::Listen;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -128,6 +131,10 @@ pub struct Handed {
 /// another, which then idles.
 pub struct Loads {
     threads: Vec<Load>,
+    most: usize,
+    most_per_address: usize,
+    /// Connections by client address, counted only where there is a limit.
+    addresses: Mutex<HashMap<IpAddr, usize>>,
 }
 
 struct Load {
@@ -136,9 +143,22 @@ struct Load {
 }
 
 impl Loads {
-    pub fn new(hands: Vec<UnboundedSender<Handed>>) -> Self {
+    /// `most` connections in all and `most_per_address` from each client address; 0: no limit.
+    pub fn new(hands: Vec<UnboundedSender<Handed>>, most: usize, most_per_address: usize) -> Self {
         let load = |hand| Load { connections: AtomicUsize::new(0), hand };
-        Self { threads: hands.into_iter().map(load).collect() }
+        Self {
+            threads: hands.into_iter().map(load).collect(),
+            most: if most == 0 { usize::MAX } else { most },
+            most_per_address,
+            addresses: Mutex::default(),
+        }
+    }
+
+    /// Whether one more connection may be taken.
+    pub fn has_room(&self) -> bool {
+        self.most == usize::MAX
+            || (0..self.threads.len()).map(|thread| self.connections(thread)).sum::<usize>()
+                < self.most
     }
 
     /// The thread that has least to do, if one has at least two connections fewer than `own`.
@@ -158,11 +178,30 @@ impl Loads {
         self.threads[thread].connections.load(Ordering::Relaxed)
     }
 
-    pub fn enter(&self, thread: usize) {
+    /// Counts a connection; `false` where its address has too many already.
+    pub fn enter(&self, thread: usize, address: IpAddr) -> bool {
+        if self.most_per_address > 0 {
+            let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = addresses.entry(address).or_default();
+            if *count >= self.most_per_address {
+                return false;
+            }
+            *count += 1;
+        }
         self.threads[thread].connections.fetch_add(1, Ordering::Relaxed);
+        true
     }
 
-    pub fn leave(&self, thread: usize) {
+    pub fn leave(&self, thread: usize, address: IpAddr) {
         self.threads[thread].connections.fetch_sub(1, Ordering::Relaxed);
+        if self.most_per_address > 0 {
+            let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Entry::Occupied(mut entry) = addresses.entry(address) {
+                *entry.get_mut() -= 1;
+                if *entry.get() == 0 {
+                    entry.remove();
+                }
+            }
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! Which site and route take a request.
 
-use std::borrow::Cow;
 use std::rc::Rc;
 
 use forebay_conf::{HostPattern, Matcher, Network};
@@ -59,30 +58,16 @@ impl Table {
 impl Site {
     /// The first route that takes `request`; sets the part of the path that it looks up.
     pub fn route(&self, request: &mut Request) -> Option<&Route> {
-        let method = str::from_utf8(request.head.method.of(&request.bytes)).ok()?;
-        let path = as_text(&request.path);
+        let method = request.head.method.of(&request.bytes);
+        let path = &request.path;
         for route in &self.routes {
-            if let Some(found) = route.matcher.matches(method, &path) {
+            if let Some(found) = route.matcher.matches(method, path) {
                 request.rest = path.len() - found.rest.len()..path.len();
                 return Some(route);
             }
         }
         None
     }
-}
-
-/// The path as patterns can look at it: of the same length, with each byte that is not part of
-/// valid UTF-8 as a control character, which no pattern has.
-fn as_text(path: &[u8]) -> Cow<'_, str> {
-    if let Ok(text) = str::from_utf8(path) {
-        return Cow::Borrowed(text);
-    }
-    let mut text = String::with_capacity(path.len());
-    for chunk in path.utf8_chunks() {
-        text.push_str(chunk.valid());
-        text.extend(chunk.invalid().iter().map(|_| '\u{1a}'));
-    }
-    Cow::Owned(text)
 }
 
 /// 0: no match; 1: any host; longer patterns count more, exact ones most.

@@ -134,7 +134,12 @@ impl Server {
     ) -> io::Result<Vec<std::thread::JoinHandle<()>>> {
         let (hands, received): (Vec<_>, Vec<_>) =
             (0..self.threads).map(|_| mpsc::unbounded_channel()).unzip();
-        let loads = Arc::new(Loads::new(hands));
+        let limits = &self.settings.limits;
+        let most = match limits.connections {
+            0 => connections_by_descriptors(),
+            most => most,
+        };
+        let loads = Arc::new(Loads::new(hands, most, limits.connections_per_address));
         let mut threads = Vec::new();
         for (index, handed) in received.into_iter().enumerate() {
             let listeners: Vec<_> = self.listeners.iter_mut().filter_map(Vec::pop).collect();
@@ -266,6 +271,7 @@ async fn accept_tcp(thread: &Rc<Thread>, listener: TcpListener, index: usize) ->
         Err(error) => return error,
     };
     loop {
+        wait_for_room(thread).await;
         match listener.accept().await {
             Ok((stream, peer)) => place(thread, stream, peer, own, index),
             Err(error) => pause_after(thread, &error).await,
@@ -305,6 +311,7 @@ async fn accept_unix(thread: &Rc<Thread>, listener: UnixListener, index: usize) 
     // Programs that look at the client's address expect one, and the client is on this machine.
     let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
     loop {
+        wait_for_room(thread).await;
         match listener.accept().await {
             Ok((stream, _)) => {
                 let socket = Socket::unix(stream, &thread.deadlines);
@@ -312,6 +319,13 @@ async fn accept_unix(thread: &Rc<Thread>, listener: UnixListener, index: usize) 
             }
             Err(error) => pause_after(thread, &error).await,
         }
+    }
+}
+
+/// At the limit connections wait in the kernel's queue, as with HAProxy's maxconn.
+async fn wait_for_room(thread: &Thread) {
+    while !thread.load.has_room() {
+        tokio::time::sleep(TICK / 10).await;
     }
 }
 
@@ -325,8 +339,11 @@ async fn pause_after(thread: &Thread, error: &io::Error) {
 }
 
 fn start(thread: &Rc<Thread>, socket: Socket, peer: SocketAddr, local: SocketAddr, index: usize) {
+    let Some(counted) = Counted::new(thread, peer.ip()) else {
+        socket.reset();
+        return;
+    };
     let client = Rc::new(Client { socket, thread: thread.clone(), peer, local });
-    let counted = Counted::new(thread);
     tokio::task::spawn_local(async move {
         converse(client, index).await;
         drop(counted);
@@ -334,17 +351,33 @@ fn start(thread: &Rc<Thread>, socket: Socket, peer: SocketAddr, local: SocketAdd
 }
 
 /// A connection that is counted until it is dropped, even by a panic.
-struct Counted(Rc<Thread>);
+struct Counted(Rc<Thread>, IpAddr);
 
 impl Counted {
-    fn new(thread: &Rc<Thread>) -> Self {
-        thread.load.enter(thread.index);
-        Self(thread.clone())
+    /// `None` where the address has too many connections.
+    fn new(thread: &Rc<Thread>, address: IpAddr) -> Option<Self> {
+        thread.load.enter(thread.index, address).then(|| Self(thread.clone(), address))
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.load.leave(self.0.index);
+        self.0.load.leave(self.0.index, self.1);
     }
+}
+
+/// As many client connections as there are descriptors for, with one to a backend for each and
+/// some for files. The soft limit is raised as far as it goes.
+fn connections_by_descriptors() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const OTHERS: u64 = 64;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.unwrap_or(1 << 20);
+    let raised = Rlimit { current: Some(wanted), maximum };
+    let limit = if setrlimit(Resource::Nofile, raised).is_ok() {
+        wanted
+    } else {
+        current.unwrap_or(wanted)
+    };
+    (limit.saturating_sub(OTHERS) / 2).max(1) as usize
 }

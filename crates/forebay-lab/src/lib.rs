@@ -1,2 +1,195 @@
-//! Experiments: plan, interleaved rounds, process sampling, statistics and report.
+//! Experiments: which way of serving one application is faster, by how much, and how sure that is.
+//!
+//! An experiment file ([`Plan`]) names several ways of serving. [`run`] tries each once per round,
+//! in an order shuffled by a seed; every trial has a fresh server, started and ended by a
+//! [`keeper`], is checked before and after, warmed up, loaded and watched. [`report`] turns the
+//! [`Experiment`] into a table, JSON, Markdown or an HTML page.
+//!
+//! # The experiment file
+//!
+//! TOML. Unknown keys are errors. Times are texts with a unit: `"500ms"`, `"5s"`, `"2m"`.
+//!
+//! | key | default | meaning |
+//! |---|---|---|
+//! | `title` | | what the reports are headed |
+//! | `[load] path` | `/` | appended to each `url` |
+//! | `connections` | 10 | concurrent connections |
+//! | `requests` or `duration` | `"5s"` | how much one trial measures |
+//! | `rounds` | 6 | trials per configuration |
+//! | `warmup` | `"1s"` | time or number of requests before measuring; 0: none |
+//! | `threads` | 1 or 2 | client threads |
+//! | `rate` | | requests per second of an open loop |
+//! | `keepalive` | true | whether connections are used again |
+//! | `method`, `headers`, `body` | GET | the request; `headers` is a table |
+//! | `timeout` | `"10s"` | for one request |
+//! | `cpus` | all | cores of the load generator, such as `[1]` |
+//! | `[check] status` | 200 | what a right answer has |
+//! | `body_contains` | | and contains |
+//! | `[[configuration]] name` | | in every report |
+//! | `baseline` | the first | what the others are compared with |
+//! | `start` | | the server's command, a list; `"forebay"` means this very program |
+//! | `url` | | where it answers, such as `"http://127.0.0.1:{port}"` |
+//! | `requires` | | programs or Debian packages; if one is missing the row says so |
+//! | `env`, `cwd` | , `{dir}` | environment (a table) and working directory |
+//! | `templates` | | files filled in and copied to `{tmp}`; see below |
+//! | `ready_timeout` | `"30s"` | until the first right answer |
+//! | `stop_timeout` | `"5s"` | from SIGTERM to SIGKILL |
+//! | `version` | | a command whose first line of output tells the version |
+//! | `cpus` | all | cores of the server |
+//! | `notes` | | a remark for the report |
+//!
+//! `{port}` (free when the trial begins), `{dir}` (the experiment file's directory) and `{tmp}`
+//! (the trial's own directory, gone afterwards) are replaced in `path`, `start`, `url`, `env` and
+//! `cwd`. Other braces stay as they are.
+//!
+//! A server whose own configuration file needs them names it under `templates`: each file, given
+//! relative to the experiment, is copied into `{tmp}` under its last name with the placeholders
+//! replaced, so that `start = ["nginx", "-c", "{tmp}/nginx.conf"]` works. What is relative inside
+//! such a file is then relative to `{tmp}`; write `{dir}/htdocs` for what lies beside the
+//! experiment.
+//!
+//! # What counts
+//!
+//! One trial is one sample: a mean, a spread and an interval are over trials, never over requests.
+//! A trial is void, and says why, if the server ended, a check failed, or the load generator was the
+//! limit (`trial.rs` says exactly when). Failed requests are counted beside the rate.
 #![forbid(unsafe_code)]
+
+mod experiment;
+mod interrupt;
+pub mod keeper;
+mod machine;
+mod progress;
+pub mod report;
+mod schedule;
+mod summary;
+mod trial;
+mod watch;
+
+use std::io;
+use std::path::PathBuf;
+
+use rustix::process::{getpid, set_child_subreaper};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+pub use experiment::{Amount, Check, Configuration, Load, Plan, Problem, Values};
+pub use interrupt::Interrupt;
+pub use machine::Machine;
+pub use progress::{Lines, Progress, Silent};
+pub use schedule::{Executor, Halt, Rounds, Slot};
+pub use summary::{Row, rows};
+pub use trial::{Measured, Runner, Trial};
+pub use watch::{Cpu, CpuMethod, Glance, Point, Series};
+
+/// An experiment that was run, to its end or not.
+#[derive(Debug)]
+pub struct Experiment {
+    /// What was to be done.
+    pub plan: Plan,
+    /// What the order came from.
+    pub seed: u64,
+    /// Whether the baseline was compared with itself.
+    pub against_itself: bool,
+    /// What it ran on.
+    pub machine: Machine,
+    /// One per configuration, in the order of the plan.
+    pub results: Vec<Results>,
+    /// Rounds in which every configuration was tried.
+    pub rounds_finished: u32,
+    /// Why there are no more rounds, in words.
+    pub incomplete: Option<String>,
+    /// The same as data.
+    pub halt: Option<Halt>,
+}
+
+/// What came of one configuration.
+#[derive(Debug)]
+pub struct Results {
+    /// The configuration.
+    pub configuration: Configuration,
+    /// What it requires and this machine lacks; it was not tried then.
+    pub missing: Vec<String>,
+    /// What its version command printed.
+    pub version: Option<String>,
+    /// Its trials, in the order of the rounds.
+    pub trials: Vec<Trial>,
+}
+
+/// Runs `plan` on this machine. `program` is the running `forebay`.
+pub fn run(
+    plan: Plan,
+    seed: u64,
+    against_itself: bool,
+    program: PathBuf,
+    interrupt: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Experiment {
+    let machine = Machine::here();
+    let mut results: Vec<Results> = plan.configurations.iter().map(look_up).collect();
+    let rounds = match prepare(&plan) {
+        Ok(server_cpus) => {
+            let available: Vec<bool> =
+                results.iter().map(|results| results.missing.is_empty()).collect();
+            let mut runner =
+                Runner::new(&plan, program, interrupt.clone(), machine.cores, server_cpus);
+            schedule::run(&plan, &available, seed, &mut runner, progress)
+        }
+        Err(halt) => Rounds { trials: Vec::new(), finished: 0, halt: Some(halt) },
+    };
+    for (results, trials) in results.iter_mut().zip(rounds.trials) {
+        results.trials = trials;
+    }
+    let incomplete = rounds.halt.as_ref().map(Halt::to_string);
+    Experiment {
+        plan,
+        seed,
+        against_itself,
+        machine,
+        results,
+        rounds_finished: rounds.finished,
+        incomplete,
+        halt: rounds.halt,
+    }
+}
+
+impl Experiment {
+    /// What came of the baseline.
+    pub fn baseline(&self) -> &Results {
+        let found = self.results.iter().find(|results| results.configuration.baseline);
+        found.expect("a plan has exactly one baseline")
+    }
+
+    /// Whether there is anything to show.
+    pub fn measured_anything(&self) -> bool {
+        self.results.iter().any(|results| !results.trials.is_empty())
+    }
+
+    /// Whether a trial was lost to something other than the load generator's limits.
+    pub fn found_failures(&self) -> bool {
+        self.results.iter().flat_map(|results| &results.trials).any(|trial| trial.failed)
+    }
+}
+
+fn look_up(configuration: &Configuration) -> Results {
+    let missing = experiment::missing(&configuration.requires);
+    let version =
+        if missing.is_empty() { machine::version_line(&configuration.version) } else { None };
+    Results { configuration: configuration.clone(), missing, version, trials: Vec::new() }
+}
+
+/// Makes this process fit to run trials; returns the cores of those servers that name none.
+fn prepare(plan: &Plan) -> Result<Vec<usize>, Halt> {
+    let halt = |what: &str, error: rustix::io::Errno| {
+        Halt::Broken(format!("{what}: {}", io::Error::from(error)))
+    };
+    // If a keeper is killed, what it kept falls to this process, which ends it.
+    set_child_subreaper(Some(getpid())).map_err(|error| halt("cannot adopt orphans", error))?;
+    if plan.load.cpus.is_empty() {
+        return Ok(Vec::new());
+    }
+    let before = sched_getaffinity(None).map_err(|error| halt("cannot read the cores", error))?;
+    sched_setaffinity(None, &keeper::cpu_set(&plan.load.cpus)).map_err(|error| {
+        halt(&format!("cannot keep the load generator to cores {:?}", plan.load.cpus), error)
+    })?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| before.is_set(cpu)).collect())
+}

@@ -13,11 +13,26 @@ pub fn append_request_fields(out: &mut Vec<u8>, request: &Request) {
     out.extend_from_slice(request.head.authority.map(|span| span.of(bytes)).unwrap_or_default());
     out.extend_from_slice(b"\r\n");
     encode::forward_request_fields(out, &request.head, bytes, is_replaced);
-    let _ = write!(out, "X-Forwarded-For: {}\r\n", request.client.ip().to_canonical());
+    append_chain(out, request);
     encode::field(out, "X-Forwarded-Proto", if request.https { b"https" } else { b"http" });
-    if let Some(authority) = request.head.authority {
-        encode::field(out, "X-Forwarded-Host", authority.of(bytes));
+    let told = request.head.value(Known::XForwardedHost, bytes).filter(|_| request.is_peer_trusted);
+    let host = told.or(request.head.authority.map(|span| span.of(bytes)));
+    if let Some(host) = host {
+        encode::field(out, "X-Forwarded-Host", host);
     }
+}
+
+/// The addresses that the request has come by: what a trusted proxy told, then the peer.
+fn append_chain(out: &mut Vec<u8>, request: &Request) {
+    out.extend_from_slice(b"X-Forwarded-For: ");
+    if request.is_peer_trusted {
+        let chain = request.head.fields.iter().filter(|f| f.known == Known::XForwardedFor);
+        for field in chain {
+            out.extend_from_slice(field.value.of(&request.bytes));
+            out.extend_from_slice(b", ");
+        }
+    }
+    let _ = write!(out, "{}\r\n", request.peer.ip().to_canonical());
 }
 
 fn is_replaced(field: &Field) -> bool {

@@ -403,13 +403,14 @@ impl Supervisor {
         }
     }
 
-    /// Workers that serve or are about to, without those that are being replaced.
+    /// Workers that serve or are about to. One that is being replaced and its replacement count as
+    /// one.
     fn live(&self) -> usize {
-        let counts = |entry: &&Entry| {
-            let outgoing = entry.replaces.is_some_and(|old| self.entries.contains_key(&old));
-            !outgoing && !entry.facts.retired.load(Ordering::Relaxed)
+        let stays = |entry: &Entry| !entry.facts.retired.load(Ordering::Relaxed);
+        let replaces_live = |entry: &Entry| {
+            entry.replaces.is_some_and(|old| self.entries.get(&old).is_some_and(stays))
         };
-        self.entries.values().filter(counts).count()
+        self.entries.values().filter(|entry| stays(entry) && !replaces_live(entry)).count()
     }
 
     fn starting(&self) -> usize {

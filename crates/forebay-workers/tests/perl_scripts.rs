@@ -74,7 +74,7 @@ async fn failures_have_a_status_and_a_reason_in_the_log() {
     let scripts = Scripts::new();
     let app = scripts.start(|_| ());
     let dies = scripts.add("dies.pl", "#!/usr/bin/perl\n\ndie 'no luck'");
-    let syntax = scripts.add("syntax.pl", "#!/usr/bin/perl\nprint 'x'; }\n");
+    let syntax = scripts.add("syntax.pl", "#!/usr/bin/perl\nprint 'x' 'y';\n");
     let object = scripts.add("object.pl", "#!/usr/bin/perl\ndie { code => 1 }");
     let plain = scripts.add("plain.pl", "#!/usr/bin/perl\nprint 'x'");
     std::fs::set_permissions(&plain, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
@@ -188,7 +188,7 @@ async fn the_text_after_end_is_read_afresh() {
         "#!/usr/bin/perl\nprint <<__END__, <<'X', <DATA>;\na\n__END__\n__END__\nX\n\n=pod\n\n__END__\n\n\
          =cut\n\nprint 'c';\n__END__\nb\n",
     );
-    let pod = scripts.add("pod.pl", "#!/usr/bin/perl\nprint 'pod'\n\n=head1 NAME\n\nno cut\n");
+    let pod = scripts.add("pod.pl", "#!/usr/bin/perl\nprint 'pod';\n\n=head1 NAME\n\nno cut\n");
     for _ in 0..2 {
         assert_eq!(get(&app, &data).await, "one\ntwo\n");
         assert_eq!(get(&app, &end).await, "three\n");
@@ -203,7 +203,7 @@ async fn the_environment_is_the_requests() {
     let app = scripts.start(|spec| spec.env.push(("OWN".into(), "kept".into())));
     let show = scripts.add(
         "env.pl",
-        "#!/usr/bin/perl\nprint join ',', map { \"$_=$ENV{$_}\" } grep { /^[A-O]/ } sort keys %ENV;\n\
+        "#!/usr/bin/perl\nprint join ',', map { \"$_=$ENV{$_}\" } grep { /^(?:[A-C]|OWN|NEW)$/ } sort keys %ENV;\n\
          system 'echo -n \" $A.$B.$OWN.$NEW\"';\n\
          delete $ENV{C} if $ENV{B} eq 'spoil'; $ENV{NEW} = 1; $ENV{OWN} = 2 if $ENV{A};\n",
     );
@@ -211,6 +211,10 @@ async fn the_environment_is_the_requests() {
         (&[("A", "1"), ("B", "2")][..], "A=1,B=2,OWN=kept 1.2.kept."),
         (&[("A", "1"), ("B", "2")], "A=1,B=2,OWN=kept 1.2.kept."),
         (&[("A", "1"), ("B", "3")], "A=1,B=3,OWN=kept 1.3.kept."),
+        (&[("A", "7"), ("B", "8")], "A=7,B=8,OWN=kept 7.8.kept."),
+        (&[("A", "77"), ("B", "8")], "A=77,B=8,OWN=kept 77.8.kept."),
+        (&[("A", "7"), ("B", "88")], "A=7,B=88,OWN=kept 7.88.kept."),
+        (&[("C", "7"), ("B", "88")], "B=88,C=7,OWN=kept .88.kept."),
         (&[("A", ""), ("B", "3")], "A=,B=3,OWN=kept .3.kept."),
         (&[("B", "spoil"), ("C", "")], "B=spoil,C=,OWN=kept .spoil.kept."),
         (&[("B", "spoil"), ("C", "")], "B=spoil,C=,OWN=kept .spoil.kept."),

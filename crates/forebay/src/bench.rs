@@ -1,11 +1,202 @@
-//! The `forebay bench` subcommand.
+//! The `forebay bench` subcommand: flags to a load, its progress, its report and exit code.
 
+mod duration;
+mod export;
+mod progress;
+mod report;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
 
-/// Filled in with the subcommand.
+use clap::ValueEnum;
+use forebay_load::{Arrivals, Control, Error, Outcome, Rate, Spec, Stop, Url, run as run_load};
+
+/// Drive load at a server and report what its clients saw
+///
+/// Keeps CONNECTIONS busy for a time (-d) or a number of requests (-n), each sending its next
+/// request when it has its reply; with -r requests are due at a given rate whether or not replies
+/// come. Latency counts from when a request was due to the last byte of its reply.
+///
+/// Exit codes: 0 all well; 1 requests failed or replies were 4xx or 5xx (unless --allow-failures);
+/// 2 wrong usage; 3 the server could not be reached, or a result file not written.
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// What to ask for: http://HOST[:PORT]/PATH or http+unix:///SOCKET:/PATH
+    url: String,
+    /// Connections kept busy at the same time
+    #[arg(short, long, default_value_t = 10)]
+    connections: usize,
+    /// Stop after exactly this many requests
+    #[arg(short = 'n', long, conflicts_with = "duration")]
+    requests: Option<u64>,
+    /// Stop after this time, as in 10s, 500ms or 2m [default: 10s]
+    #[arg(short, long, value_parser = duration::parse)]
+    duration: Option<Duration>,
+    /// Load threads [default: one per core, at most one per connection]
+    #[arg(short, long)]
+    threads: Option<usize>,
+    /// Requests per second over all connections, instead of as fast as replies come
+    #[arg(short, long)]
+    rate: Option<f64>,
+    /// How requests of a given rate are spread over time
+    #[arg(long, value_enum, default_value_t = Spread::Poisson, requires = "rate")]
+    arrivals: Spread,
+    /// Request method
+    #[arg(short = 'X', long, default_value = "GET")]
+    method: String,
+    /// Header field to send, 'name: value'; may be repeated
+    #[arg(short = 'H', long = "header", value_parser = parse_field)]
+    headers: Vec<(String, String)>,
+    /// Request body
+    #[arg(long, value_name = "TEXT")]
+    body: Option<String>,
+    /// File with the request body
+    #[arg(long, value_name = "FILE", conflicts_with = "body")]
+    body_file: Option<PathBuf>,
+    /// Use a new connection for each request
+    #[arg(long)]
+    no_keepalive: bool,
+    /// Speak HTTP/2 (not available in this version)
+    #[arg(long)]
+    http2: bool,
+    /// HTTP/2 requests in flight per connection (not available in this version)
+    #[arg(long, requires = "http2")]
+    streams: Option<usize>,
+    /// Pause on each connection between a reply and the next request, as in 100ms
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "rate")]
+    think: Option<Duration>,
+    /// Longest that a request may take, as in 5s
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
+    timeout: Duration,
+    /// Write the result as JSON; - is standard output, and the report goes to standard error
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the result as a CSV table of one row
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write the latencies as an HdrHistogram interval log, in microseconds
+    #[arg(long, value_name = "FILE")]
+    hlog: Option<PathBuf>,
+    /// Exit with 0 although requests failed
+    #[arg(long)]
+    allow_failures: bool,
+    /// Print errors only
+    #[arg(short, long)]
+    quiet: bool,
+}
 
-pub fn run(_args: Args) -> ExitCode {
-    ExitCode::from(2)
+/// The names of [`Arrivals`] on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Spread {
+    /// Independent users: exponentially distributed gaps
+    Poisson,
+    /// The same gap between all
+    Even,
+}
+
+const DEFAULT_DURATION: Duration = Duration::from_secs(10);
+
+pub fn run(args: Args) -> ExitCode {
+    let spec = match args.spec().and_then(|spec| args.outputs().check().map(|()| spec)) {
+        Ok(spec) => spec,
+        Err(why) => return fail(2, &why),
+    };
+    let control = Arc::new(Control::default());
+    if let Err(error) = end_on_interrupt(control.clone()) {
+        return fail(3, &format!("Ctrl-C could not be caught: {error}"));
+    }
+    let began = SystemTime::now();
+    let show = !args.quiet && io::stderr().is_terminal();
+    let outcome = match progress::watch(show, spec.stop, &control, || run_load(&spec, &control)) {
+        Ok(outcome) => outcome,
+        Err(error @ Error::Invalid(_)) => return fail(2, &error.to_string()),
+        Err(error) => return fail(3, &error.to_string()),
+    };
+    if !args.quiet {
+        // A closed pipe must not keep the result from its files.
+        let text = report::text(&spec, &outcome, control.cancelled.load(Ordering::Relaxed));
+        let _ = match args.outputs().uses_stdout() {
+            true => io::stderr().write_all(text.as_bytes()),
+            false => io::stdout().write_all(text.as_bytes()),
+        };
+    }
+    if let Err(why) = args.outputs().write(&outcome, began) {
+        return fail(3, &why);
+    }
+    ExitCode::from(u8::from(!args.allow_failures && has_failures(&outcome)))
+}
+
+impl Args {
+    /// The load that the flags describe, or what is wrong with them.
+    fn spec(&self) -> Result<Spec, String> {
+        if self.http2 {
+            return Err("--http2 is not available in this version: leave it out to load over \
+                        HTTP/1.1"
+                .to_owned());
+        }
+        let url = Url::parse(&self.url).map_err(|error| error.to_string())?;
+        let body = match (&self.body, &self.body_file) {
+            (Some(text), _) => text.clone().into_bytes(),
+            (_, Some(file)) => std::fs::read(file)
+                .map_err(|error| format!("--body-file {}: {error}", file.display()))?,
+            _ => Vec::new(),
+        };
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let arrivals = match self.arrivals {
+            Spread::Poisson => Arrivals::Poisson,
+            Spread::Even => Arrivals::Even,
+        };
+        Ok(Spec {
+            connections: self.connections,
+            threads: self.threads.unwrap_or(cores.min(self.connections.max(1))),
+            stop: match self.requests {
+                Some(n) => Stop::Requests(n),
+                None => Stop::Duration(self.duration.unwrap_or(DEFAULT_DURATION)),
+            },
+            method: self.method.clone(),
+            headers: self.headers.clone(),
+            body,
+            keepalive: !self.no_keepalive,
+            timeout: self.timeout,
+            think: self.think,
+            rate: self.rate.map(|per_second| Rate { per_second, arrivals }),
+            ..Spec::new(url)
+        })
+    }
+
+    fn outputs(&self) -> export::Outputs<'_> {
+        export::Outputs {
+            json: self.json.as_deref(),
+            csv: self.csv.as_deref(),
+            hlog: self.hlog.as_deref(),
+        }
+    }
+}
+
+fn has_failures(outcome: &Outcome) -> bool {
+    outcome.requests.failed > 0 || outcome.error_replies() > 0 || outcome.gave_up
+}
+
+/// The first Ctrl-C (or SIGTERM) ends the run, and what was measured is reported; the second ends
+/// the program.
+fn end_on_interrupt(control: Arc<Control>) -> Result<(), ctrlc::Error> {
+    ctrlc::set_handler(move || {
+        if control.cancelled.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    })
+}
+
+fn fail(code: u8, why: &str) -> ExitCode {
+    eprintln!("forebay bench: {why}");
+    ExitCode::from(code)
+}
+
+fn parse_field(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("write it as 'name: value'")?;
+    Ok((name.to_owned(), value.trim().to_owned()))
 }

@@ -1,19 +1,196 @@
-//! The `forebay compare` subcommand.
+//! The `forebay compare` subcommand, and the keeper that it starts for every trial.
 
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Filled in with the subcommand.
-#[derive(clap::Args)]
-pub struct Args {}
+use forebay_lab::{Experiment, Halt, Interrupt, Lines, Plan, Silent, keeper, report};
 
-pub fn run(_args: Args) -> ExitCode {
-    ExitCode::from(2)
+/// Start several ways of serving one application, load each in interleaved rounds, and say which is
+/// faster, by how much, and how sure that is.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The experiment: a TOML file
+    file: PathBuf,
+    /// Trials per configuration, instead of the file's
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Run only this configuration and the baseline; may be repeated
+    #[arg(long, value_name = "NAME", conflicts_with = "aa")]
+    only: Vec<String>,
+    /// Repeat the order of an earlier run
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Where report.html, report.md and report.json are written
+    #[arg(long, value_name = "DIR", default_value = "forebay-report")]
+    out: PathBuf,
+    /// Also write the JSON here; `-` is standard output, in place of the table
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<PathBuf>,
+    /// Run the baseline against itself: what this machine makes of no difference at all
+    #[arg(long)]
+    aa: bool,
+    /// Print nothing but errors
+    #[arg(long)]
+    quiet: bool,
 }
 
-/// Filled in with the subcommand.
-#[derive(clap::Args)]
-pub struct KeeperArgs {}
+/// Nothing was started: usage, experiment file or a place to write to.
+const REFUSED: u8 = 2;
+/// A server or something else that the experiment needs could not be started.
+const NOT_STARTED: u8 = 3;
 
-pub fn keep(_args: KeeperArgs) -> ExitCode {
-    ExitCode::from(2)
+pub fn run(args: Args) -> ExitCode {
+    match compare(&args) {
+        Ok(code) => code,
+        Err(message) => {
+            eprintln!("{}", message.trim_end());
+            ExitCode::from(REFUSED)
+        }
+    }
+}
+
+fn compare(args: &Args) -> Result<ExitCode, String> {
+    let plan = plan(args)?;
+    let program = std::env::current_exe()
+        .map_err(|error| format!("error: cannot find the running program: {error}"))?;
+    let interrupt =
+        Interrupt::watch().map_err(|error| format!("error: cannot watch signals: {error}"))?;
+    fs::create_dir_all(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
+    let seed = args.seed.unwrap_or_else(|| u64::from(std::process::id()) ^ now());
+    let experiment = if args.quiet {
+        forebay_lab::run(plan, seed, args.aa, program, &interrupt, &mut Silent)
+    } else {
+        eprintln!("seed {seed} (the same order again: --seed {seed})");
+        let mut lines = Lines::new(&plan);
+        forebay_lab::run(plan, seed, args.aa, program, &interrupt, &mut lines)
+    };
+    write_reports(args, &experiment)?;
+    Ok(exit_code(&experiment, &interrupt))
+}
+
+fn plan(args: &Args) -> Result<Plan, String> {
+    let mut plan = Plan::read(&args.file).map_err(|problem| problem.to_string())?;
+    plan.rounds = args.rounds.unwrap_or(plan.rounds);
+    if args.aa {
+        plan.against_itself();
+    }
+    if !args.only.is_empty() {
+        plan.keep_only(&args.only).map_err(|name| {
+            let names: Vec<&str> = plan
+                .configurations
+                .iter()
+                .map(|configuration| configuration.name.as_str())
+                .collect();
+            format!(
+                "error: --only {name:?}: no such configuration; there are: {}",
+                names.join(", ")
+            )
+        })?;
+    }
+    Ok(plan)
+}
+
+fn write_reports(args: &Args, experiment: &Experiment) -> Result<(), String> {
+    let json = format!("{:#}\n", report::json(experiment));
+    let page = report::html(experiment)
+        .map_err(|error| format!("error: cannot draw the page: {error}"))?;
+    let files = [
+        ("report.html", page),
+        ("report.md", report::markdown(experiment)),
+        ("report.json", json.clone()),
+    ];
+    for (name, text) in files {
+        let path = args.out.join(name);
+        fs::write(&path, text).map_err(|error| cannot_write(&path, &error))?;
+    }
+    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
+    match &args.json {
+        Some(_) if to_stdout => print(&json),
+        Some(path) => fs::write(path, &json).map_err(|error| cannot_write(path, &error))?,
+        None => {}
+    }
+    if !to_stdout && !args.quiet && experiment.measured_anything() {
+        print(&report::table(experiment));
+        print(&format!("\nreport: {}\n", args.out.join("report.html").display()));
+    }
+    Ok(())
+}
+
+fn exit_code(experiment: &Experiment, interrupt: &Interrupt) -> ExitCode {
+    match &experiment.halt {
+        Some(Halt::Interrupted) => {
+            eprintln!("error: interrupted; everything that was started has been ended");
+            ExitCode::from(interrupt.exit_code())
+        }
+        Some(halt) => {
+            eprintln!("error: {halt}");
+            if let Halt::CannotStart { output, .. } = halt {
+                quote(output);
+            }
+            ExitCode::from(NOT_STARTED)
+        }
+        None if experiment.results.iter().all(|results| !results.missing.is_empty()) => {
+            eprintln!("error: nothing could be compared: every configuration lacks something");
+            ExitCode::from(NOT_STARTED)
+        }
+        None => ExitCode::from(u8::from(experiment.found_failures())),
+    }
+}
+
+fn quote(output: &[String]) {
+    if output.is_empty() {
+        eprintln!("  it printed nothing");
+        return;
+    }
+    eprintln!("  the end of what it printed:");
+    for line in output {
+        eprintln!("  | {line}");
+    }
+}
+
+/// A reader that went away, as `head` does, is no error.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> String {
+    format!(
+        "error: cannot write {}: {error}; choose another place with --out or --json",
+        path.display()
+    )
+}
+
+fn now() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// Internal: started by `forebay compare`, one per trial.
+#[derive(clap::Args)]
+pub struct KeeperArgs {
+    #[arg(long, requires = "keeper")]
+    exec: bool,
+    #[arg(long)]
+    keeper: Option<i32>,
+    #[arg(long)]
+    cgroup: Option<PathBuf>,
+    #[arg(long)]
+    cpu: Vec<usize>,
+    #[arg(last = true)]
+    argv: Vec<OsString>,
+}
+
+pub fn keep(args: KeeperArgs) -> ExitCode {
+    match args.keeper {
+        Some(keeper) if args.exec => keeper::launch(&keeper::Launcher {
+            keeper,
+            cgroup: args.cgroup,
+            cpus: args.cpu,
+            argv: args.argv,
+        }),
+        _ => keeper::keep(),
+    }
 }

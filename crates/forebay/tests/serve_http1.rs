@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use forebay_testkit::corpus::{self, Outcome};
 use forebay_testkit::folder::Folder;
-use forebay_testkit::http::Client;
 use forebay_testkit::process::eventually;
 use support::echo::{Echo, body_of};
 use support::{Forebay, chunked, pattern, serve, site};
@@ -307,25 +306,29 @@ fn a_connection_serves_so_many_requests() {
 }
 
 #[test]
-fn connections_have_limits() {
-    for limit in ["connections = 2", "connections_per_address = 2"] {
-        let forebay = with_server(&format!("limits = {{ {limit} }}"), OK);
-        let mut first = forebay.connect();
-        let mut second = forebay.connect();
-        assert_eq!((first.get("/").status, second.get("/").status), (200, 200), "{limit}");
-        let mut third = forebay.connect();
-        let refused = third.try_get("/");
-        assert!(refused.is_err() || refused.unwrap().status == 503, "{limit}");
-        drop(second);
-        let served = || {
-            Client::try_connect(&forebay.address.into())
-                .and_then(|mut client| client.try_get("/"))
-                .is_ok_and(|reply| reply.status == 200)
-        };
-        assert!(eventually(served), "{limit}: a place is free again");
-        assert_eq!(first.get("/").status, 200, "{limit}");
-        forebay.stop();
-    }
+fn connections_beyond_the_limit_wait_for_a_place() {
+    let forebay = with_server("limits = { connections = 2 }", OK);
+    let mut first = forebay.connect();
+    let mut second = forebay.connect();
+    assert_eq!((first.get("/").status, second.get("/").status), (200, 200));
+    let mut third = forebay.connect();
+    third.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(first.get("/").status, 200, "who is in stays in");
+    drop(second);
+    assert_eq!(third.reply().status, 200);
+}
+
+#[test]
+fn connections_of_one_address_have_a_limit() {
+    let forebay = with_server("limits = { connections_per_address = 2 }", OK);
+    let mut first = forebay.connect();
+    let second = forebay.connect();
+    assert_eq!(first.get("/").status, 200);
+    assert!(forebay.connect().try_get("/").is_err());
+    drop(second);
+    let is_served = || forebay.connect().try_get("/").is_ok_and(|reply| reply.status == 200);
+    assert!(eventually(is_served), "a place is free again");
+    assert_eq!(first.get("/").status, 200);
 }
 
 #[test]

@@ -37,10 +37,10 @@ pub enum PathPattern {
 
 impl PathPattern {
     /// What the final `*` matched; empty for an exact path. `None`: the path is not taken.
-    pub fn matches<'p>(&self, path: &'p str) -> Option<&'p str> {
+    pub fn matches<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         match self {
-            Self::Exact(typed) => (typed == path).then_some(""),
-            Self::Prefix(typed) => path.strip_prefix(typed.as_str()),
+            Self::Exact(typed) => (typed.as_bytes() == path).then_some(b""),
+            Self::Prefix(typed) => path.strip_prefix(typed.as_bytes()),
         }
     }
 
@@ -72,7 +72,7 @@ pub struct Matcher {
 pub struct Match<'p> {
     /// What to look up below the origin's directory, without a `/` in front: what the `*`
     /// matched, or the whole path. The end of the path that was matched.
-    pub rest: &'p str,
+    pub rest: &'p [u8],
     /// Whether `rest` is the whole path because no `*` decided (a suffix, an exact path or no
     /// condition on the path did).
     pub by_suffix: bool,
@@ -81,12 +81,12 @@ pub struct Match<'p> {
 impl Matcher {
     /// What was matched; `None` if the request is not taken.
     ///
-    /// `path` is decoded, normalised and without its query.
-    pub fn matches<'p>(&self, method: &str, path: &'p str) -> Option<Match<'p>> {
+    /// `path` is decoded, normalised and without its query; it need not be UTF-8.
+    pub fn matches<'p>(&self, method: &[u8], path: &'p [u8]) -> Option<Match<'p>> {
         if !self.takes_method(method) || !self.takes_suffix(path) {
             return None;
         }
-        let whole = Match { rest: path.strip_prefix('/').unwrap_or(path), by_suffix: true };
+        let whole = Match { rest: path.strip_prefix(b"/").unwrap_or(path), by_suffix: true };
         if self.paths.is_empty() {
             return Some(whole);
         }
@@ -95,7 +95,8 @@ impl Matcher {
             Some(match pattern {
                 PathPattern::Exact(_) => whole,
                 PathPattern::Prefix(_) => {
-                    Match { rest: rest.trim_start_matches('/'), by_suffix: false }
+                    let slashes = rest.iter().take_while(|&&b| b == b'/').count();
+                    Match { rest: &rest[slashes..], by_suffix: false }
                 }
             })
         })
@@ -105,9 +106,11 @@ impl Matcher {
     /// comes later, is never reached). May say no where the answer is yes.
     pub fn covers(&self, other: &Self) -> bool {
         let methods = self.methods.is_empty()
-            || (!other.methods.is_empty() && other.methods.iter().all(|m| self.takes_method(m)));
+            || (!other.methods.is_empty()
+                && other.methods.iter().all(|m| self.takes_method(m.as_bytes())));
         let suffixes = self.suffixes.is_empty()
-            || (!other.suffixes.is_empty() && other.suffixes.iter().all(|s| self.takes_suffix(s)));
+            || (!other.suffixes.is_empty()
+                && other.suffixes.iter().all(|s| self.takes_suffix(s.as_bytes())));
         let paths = self.paths.is_empty()
             || self.paths.iter().any(|p| *p == PathPattern::Prefix("/".into()))
             || (!other.paths.is_empty()
@@ -115,13 +118,13 @@ impl Matcher {
         methods && suffixes && paths
     }
 
-    fn takes_method(&self, method: &str) -> bool {
-        self.methods.is_empty()
-            || self.methods.iter().any(|m| m == method || (m == "GET" && method == "HEAD"))
+    fn takes_method(&self, method: &[u8]) -> bool {
+        let takes = |m: &String| m.as_bytes() == method || (m == "GET" && method == b"HEAD");
+        self.methods.is_empty() || self.methods.iter().any(takes)
     }
 
-    fn takes_suffix(&self, path: &str) -> bool {
-        self.suffixes.is_empty() || self.suffixes.iter().any(|s| path.ends_with(s.as_str()))
+    fn takes_suffix(&self, path: &[u8]) -> bool {
+        self.suffixes.is_empty() || self.suffixes.iter().any(|s| path.ends_with(s.as_bytes()))
     }
 }
 
@@ -144,34 +147,34 @@ mod tests {
 
     #[test]
     fn the_star_is_what_is_looked_up() {
-        let found = matcher(&["/cgi-bin/*"], &[], &[]).matches("GET", "/cgi-bin/a/x.pl");
-        assert_eq!(found, Some(Match { rest: "a/x.pl", by_suffix: false }));
-        assert_eq!(matcher(&["/cgi-bin/*"], &[], &[]).matches("GET", "/cgi-bin"), None);
+        let found = matcher(&["/cgi-bin/*"], &[], &[]).matches(b"GET", b"/cgi-bin/a/x.pl");
+        assert_eq!(found, Some(Match { rest: b"a/x.pl", by_suffix: false }));
+        assert_eq!(matcher(&["/cgi-bin/*"], &[], &[]).matches(b"GET", b"/cgi-bin"), None);
     }
 
     #[test]
     fn suffix_exact_path_and_no_path_look_up_the_whole_path() {
-        let whole = Some(Match { rest: "a/x.php", by_suffix: true });
-        assert_eq!(matcher(&[], &[".php"], &[]).matches("GET", "/a/x.php"), whole);
-        assert_eq!(matcher(&["/a/x.php"], &[], &[]).matches("GET", "/a/x.php"), whole);
-        assert_eq!(matcher(&[], &[], &[]).matches("GET", "/a/x.php"), whole);
-        assert_eq!(matcher(&[], &[".php"], &[]).matches("GET", "/a/x.phps"), None);
+        let whole = Some(Match { rest: b"a/x.php", by_suffix: true });
+        assert_eq!(matcher(&[], &[".php"], &[]).matches(b"GET", b"/a/x.php"), whole);
+        assert_eq!(matcher(&["/a/x.php"], &[], &[]).matches(b"GET", b"/a/x.php"), whole);
+        assert_eq!(matcher(&[], &[], &[]).matches(b"GET", b"/a/x.php"), whole);
+        assert_eq!(matcher(&[], &[".php"], &[]).matches(b"GET", b"/a/x.phps"), None);
     }
 
     #[test]
     fn all_conditions_must_hold() {
         let both = matcher(&["/img/*"], &[".jpg", ".gif"], &["GET"]);
-        assert_eq!(both.matches("GET", "/img/a.gif").map(|m| m.rest), Some("a.gif"));
-        assert_eq!(both.matches("HEAD", "/img/a.gif").map(|m| m.rest), Some("a.gif"));
-        assert_eq!(both.matches("POST", "/img/a.gif"), None);
-        assert_eq!(both.matches("GET", "/img/a.png"), None);
-        assert_eq!(both.matches("GET", "/a.gif"), None);
+        assert_eq!(both.matches(b"GET", b"/img/a.gif").map(|m| m.rest), Some(&b"a.gif"[..]));
+        assert_eq!(both.matches(b"HEAD", b"/img/a.gif").map(|m| m.rest), Some(&b"a.gif"[..]));
+        assert_eq!(both.matches(b"POST", b"/img/a.gif"), None);
+        assert_eq!(both.matches(b"GET", b"/img/a.png"), None);
+        assert_eq!(both.matches(b"GET", b"/a.gif"), None);
     }
 
     #[test]
     fn a_remainder_is_never_an_absolute_path() {
-        let found = matcher(&["/a*"], &[], &[]).matches("GET", "/a//etc/passwd");
-        assert_eq!(found.map(|m| m.rest), Some("etc/passwd"));
+        let found = matcher(&["/a*"], &[], &[]).matches(b"GET", b"/a//etc/passwd");
+        assert_eq!(found.map(|m| m.rest), Some(&b"etc/passwd"[..]));
     }
 
     #[test]

@@ -1,0 +1,71 @@
+//! What was typed: the experiment file as TOML, before any of it is checked.
+//!
+//! Keys carry their place in the file ([`Spanned`]) where `plan.rs` may still refuse them.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+/// A whole experiment file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    pub title: Option<String>,
+    pub load: Spanned<Load>,
+    #[serde(default)]
+    pub check: Check,
+    #[serde(default, rename = "configuration")]
+    pub configurations: Vec<Spanned<Configuration>>,
+}
+
+/// `[load]`: what every configuration is given to do.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    pub path: Option<Spanned<String>>,
+    pub connections: Option<Spanned<u32>>,
+    pub requests: Option<Spanned<u64>>,
+    pub duration: Option<Spanned<String>>,
+    pub rate: Option<Spanned<f64>>,
+    pub rounds: Option<Spanned<u32>>,
+    pub threads: Option<Spanned<u32>>,
+    pub keepalive: Option<bool>,
+    pub method: Option<Spanned<String>>,
+    #[serde(default)]
+    pub headers: BTreeMap<String, Spanned<String>>,
+    pub body: Option<String>,
+    pub timeout: Option<Spanned<String>>,
+    pub warmup: Option<Spanned<toml::Value>>,
+    pub cpus: Option<Spanned<Vec<usize>>>,
+}
+
+/// `[check]`: what a right answer looks like.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    pub status: Option<Spanned<u16>>,
+    pub body_contains: Option<String>,
+}
+
+/// One `[[configuration]]`: a way of serving the application.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Configuration {
+    pub name: Spanned<String>,
+    pub baseline: Option<Spanned<bool>>,
+    pub start: Spanned<Vec<String>>,
+    pub url: Spanned<String>,
+    #[serde(default)]
+    pub requires: Vec<String>,
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    pub cwd: Option<String>,
+    #[serde(default)]
+    pub templates: Vec<Spanned<String>>,
+    pub ready_timeout: Option<Spanned<String>>,
+    pub stop_timeout: Option<Spanned<String>>,
+    pub version: Option<Spanned<Vec<String>>>,
+    pub notes: Option<String>,
+    pub cpus: Option<Spanned<Vec<usize>>>,
+}

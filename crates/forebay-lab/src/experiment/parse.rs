@@ -1,0 +1,388 @@
+//! From the text of an experiment file to a [`Plan`], or to the first thing wrong with it.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::file::{self, File};
+use super::{Amount, Check, Configuration, Load, Plan, Problem, Values};
+use crate::keeper::OUTPUT_FILE;
+
+const DEFAULT_CONNECTIONS: u32 = 10;
+const DEFAULT_ROUNDS: u32 = 6;
+const DEFAULT_DURATION: Duration = Duration::from_secs(5);
+const DEFAULT_WARMUP: Duration = Duration::from_secs(1);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+const DEFAULT_READY_TIMEOUT: Duration = Duration::from_secs(30);
+const DEFAULT_STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Larger files are refused before they are parsed.
+const LARGEST_FILE: u64 = 1024 * 1024;
+const MAX_CONNECTIONS: u32 = 60_000;
+const MAX_ROUNDS: u32 = 1000;
+const MAX_REQUESTS: u64 = 1_000_000_000_000;
+const MAX_CPU: usize = 1023;
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl Plan {
+    /// Reads and checks an experiment file.
+    pub fn read(path: &Path) -> Result<Self, Problem> {
+        let unreadable = |error: std::io::Error| {
+            let message = format!("cannot read the experiment {}: {error}", path.display());
+            Problem::whole(message, "give the path of an experiment file (TOML text in UTF-8)")
+        };
+        let mut text = String::new();
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        file.take(LARGEST_FILE + 1).read_to_string(&mut text).map_err(unreadable)?;
+        if text.len() as u64 > LARGEST_FILE {
+            return Err(unreadable(std::io::Error::other("it is larger than 1 MiB")));
+        }
+        Self::parse(path, &text)
+    }
+
+    /// Checks the text of an experiment file that lies at `path`.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, Problem> {
+        let reader = Reader { path, text, dir: directory_of(path)? };
+        let file: File = toml::from_str(text).map_err(|error| reader.not_understood(&error))?;
+        reader.plan(file)
+    }
+}
+
+/// The file being read, for pointing at its lines.
+struct Reader<'a> {
+    path: &'a Path,
+    text: &'a str,
+    dir: PathBuf,
+}
+
+impl Reader<'_> {
+    fn plan(&self, file: File) -> Result<Plan, Problem> {
+        let title = file.title.unwrap_or_else(|| "Comparison".to_owned());
+        let rounds = self.within(&file.load.get_ref().rounds, DEFAULT_ROUNDS, 1..=MAX_ROUNDS)?;
+        let load = self.load(file.load)?;
+        let check = self.check(file.check)?;
+        let configurations = self.configurations(file.configurations, &load)?;
+        Ok(Plan { title, dir: self.dir.clone(), load, check, configurations, rounds })
+    }
+
+    fn load(&self, load: Spanned<file::Load>) -> Result<Load, Problem> {
+        let load = load.into_inner();
+        let connections =
+            self.within(&load.connections, DEFAULT_CONNECTIONS, 1..=MAX_CONNECTIONS)?;
+        let threads = default_threads(connections);
+        Ok(Load {
+            amount: self.amount(&load.requests, &load.duration)?,
+            warmup: self.warmup(&load.warmup)?,
+            path: self.request_path(load.path)?,
+            connections,
+            rate: self.rate(&load.rate)?,
+            threads: self.within(&load.threads, threads, 1..=connections)?,
+            keepalive: load.keepalive.unwrap_or(true),
+            method: self.method(load.method)?,
+            headers: self.headers(load.headers)?,
+            body: load.body.unwrap_or_default(),
+            timeout: self.duration(&load.timeout, DEFAULT_TIMEOUT)?,
+            cpus: self.cpus(load.cpus)?,
+        })
+    }
+
+    fn check(&self, check: file::Check) -> Result<Check, Problem> {
+        let status = self.within(&check.status, 200, 100..=599)?;
+        Ok(Check { status, body_contains: check.body_contains })
+    }
+
+    fn configurations(
+        &self,
+        typed: Vec<Spanned<file::Configuration>>,
+        load: &Load,
+    ) -> Result<Vec<Configuration>, Problem> {
+        if typed.is_empty() {
+            let help = "add a [[configuration]] with name, start and url for each way of serving";
+            let message = format!("{} has no [[configuration]]", self.path.display());
+            return Err(Problem::whole(message, help));
+        }
+        let mut names: Vec<String> = Vec::new();
+        let mut has_baseline = false;
+        let mut configurations = Vec::new();
+        for configuration in typed {
+            let configuration = configuration.into_inner();
+            let name = configuration.name.get_ref().trim().to_owned();
+            if name.is_empty() || names.contains(&name) {
+                let what = if name.is_empty() { "an empty name" } else { "a name used twice" };
+                return Err(self.at(configuration.name.span(), what, "give each its own name"));
+            }
+            let baseline = configuration.baseline.as_ref().is_some_and(|given| *given.get_ref());
+            if baseline && has_baseline {
+                let span = configuration.baseline.map_or(0..0, |given| given.span());
+                return Err(self.at(span, "a second baseline", "mark one configuration only"));
+            }
+            has_baseline |= baseline;
+            names.push(name);
+            configurations.push(self.configuration(configuration, load)?);
+        }
+        configurations[0].baseline |= !has_baseline;
+        Ok(configurations)
+    }
+
+    fn configuration(
+        &self,
+        typed: file::Configuration,
+        load: &Load,
+    ) -> Result<Configuration, Problem> {
+        let start = typed.start;
+        if start.get_ref().first().is_none_or(String::is_empty) {
+            let help = "give the server's command as a list: [\"nginx\", \"-c\", \"...\"]";
+            return Err(self.at(start.span(), "an empty start command", help));
+        }
+        let configuration = Configuration {
+            name: typed.name.into_inner().trim().to_owned(),
+            baseline: typed.baseline.is_some_and(Spanned::into_inner),
+            start: start.into_inner(),
+            url: typed.url.get_ref().clone(),
+            requires: typed.requires,
+            env: typed.env.into_iter().collect(),
+            cwd: typed.cwd.unwrap_or_else(|| "{dir}".to_owned()),
+            templates: self.templates(typed.templates)?,
+            ready_timeout: self.duration(&typed.ready_timeout, DEFAULT_READY_TIMEOUT)?,
+            stop_timeout: self.duration(&typed.stop_timeout, DEFAULT_STOP_TIMEOUT)?,
+            version: typed.version.map(Spanned::into_inner).unwrap_or_default(),
+            notes: typed.notes,
+            cpus: self.cpus(typed.cpus)?,
+        };
+        let example = Values { port: 8080, dir: "/dir".to_owned(), tmp: "/tmp".to_owned() };
+        if let Err(error) = forebay_load::Url::parse(&configuration.target(load, &example)) {
+            let help = "for example \"http://127.0.0.1:{port}\"; the path belongs in [load] path";
+            return Err(self.at(typed.url.span(), format!("not a URL to load: {error}"), help));
+        }
+        Ok(configuration)
+    }
+
+    fn templates(&self, typed: Vec<Spanned<String>>) -> Result<Vec<String>, Problem> {
+        let mut names = vec![OUTPUT_FILE.to_owned()];
+        for template in &typed {
+            let path = Path::new(template.get_ref());
+            let inside = path.components().all(|part| matches!(part, Component::Normal(_)));
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+            let Some(name) = name.filter(|_| inside) else {
+                let help = "give a path below the experiment file's directory";
+                return Err(self.at(template.span(), "not a template's path", help));
+            };
+            if names.contains(&name) {
+                let message = format!("two files named {name} in the trial's directory");
+                let help = format!("templates share one directory with {OUTPUT_FILE}; rename one");
+                return Err(self.at(template.span(), message, help));
+            }
+            if !self.dir.join(path).is_file() {
+                let help = "create it beside the experiment file or correct the name";
+                return Err(self.at(template.span(), "no such file", help));
+            }
+            names.push(name);
+        }
+        Ok(typed.into_iter().map(Spanned::into_inner).collect())
+    }
+
+    fn amount(
+        &self,
+        requests: &Option<Spanned<u64>>,
+        duration: &Option<Spanned<String>>,
+    ) -> Result<Amount, Problem> {
+        match (requests, duration) {
+            (Some(_), Some(duration)) => {
+                let help = "keep one of them";
+                Err(self.at(duration.span(), "both requests and duration are given", help))
+            }
+            (Some(_), None) => Ok(Amount::Requests(self.within(requests, 0, 1..=MAX_REQUESTS)?)),
+            (None, _) => Ok(Amount::Duration(self.duration(duration, DEFAULT_DURATION)?)),
+        }
+    }
+
+    fn warmup(&self, typed: &Option<Spanned<toml::Value>>) -> Result<Option<Amount>, Problem> {
+        let Some(typed) = typed else { return Ok(Some(Amount::Duration(DEFAULT_WARMUP))) };
+        match typed.get_ref() {
+            toml::Value::Integer(0) => Ok(None),
+            toml::Value::Integer(requests) if *requests > 0 => {
+                Ok(Some(Amount::Requests(*requests as u64)))
+            }
+            toml::Value::String(text) => Ok(Some(Amount::Duration(self.time(text, typed.span())?))),
+            _ => {
+                let help = "give a number of requests (500), a time (\"2s\"), or 0 for none";
+                Err(self.at(typed.span(), "not an amount of warm-up", help))
+            }
+        }
+    }
+
+    fn rate(&self, typed: &Option<Spanned<f64>>) -> Result<Option<f64>, Problem> {
+        let Some(typed) = typed else { return Ok(None) };
+        let rate = *typed.get_ref();
+        if rate.is_finite() && rate > 0.0 {
+            return Ok(Some(rate));
+        }
+        Err(self.at(typed.span(), "not a rate", "give requests per second, such as 500"))
+    }
+
+    fn request_path(&self, typed: Option<Spanned<String>>) -> Result<String, Problem> {
+        let Some(typed) = typed else { return Ok("/".to_owned()) };
+        let clean = typed.get_ref().bytes().all(|byte| byte.is_ascii_graphic());
+        if !typed.get_ref().starts_with('/') || !clean {
+            let help = "begin it with / and percent-encode spaces and letters beyond ASCII";
+            return Err(self.at(typed.span(), "not a request path", help));
+        }
+        Ok(typed.into_inner())
+    }
+
+    fn method(&self, typed: Option<Spanned<String>>) -> Result<String, Problem> {
+        let Some(typed) = typed else { return Ok("GET".to_owned()) };
+        if typed.get_ref().is_empty() || !typed.get_ref().bytes().all(|b| b.is_ascii_uppercase()) {
+            return Err(self.at(typed.span(), "not a request method", "such as GET or POST"));
+        }
+        Ok(typed.into_inner())
+    }
+
+    fn headers(
+        &self,
+        typed: BTreeMap<String, Spanned<String>>,
+    ) -> Result<Vec<(String, String)>, Problem> {
+        let mut headers = Vec::new();
+        for (name, value) in typed {
+            let name_ok = !name.is_empty()
+                && name
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
+            let value_ok = !value.get_ref().chars().any(char::is_control);
+            if !name_ok || !value_ok {
+                let help = "names are letters, digits and dashes; values are one line";
+                return Err(self.at(value.span(), "not a request header", help));
+            }
+            headers.push((name, value.into_inner()));
+        }
+        Ok(headers)
+    }
+
+    fn cpus(&self, typed: Option<Spanned<Vec<usize>>>) -> Result<Vec<usize>, Problem> {
+        let Some(typed) = typed else { return Ok(Vec::new()) };
+        if typed.get_ref().is_empty() || typed.get_ref().iter().any(|&cpu| cpu > MAX_CPU) {
+            let help = "list the numbers of cores, such as [0, 1]; leave the key out for all";
+            return Err(self.at(typed.span(), "not a list of cores", help));
+        }
+        Ok(typed.into_inner())
+    }
+
+    fn duration(
+        &self,
+        typed: &Option<Spanned<String>>,
+        default: Duration,
+    ) -> Result<Duration, Problem> {
+        match typed {
+            Some(typed) => self.time(typed.get_ref(), typed.span()),
+            None => Ok(default),
+        }
+    }
+
+    fn time(&self, text: &str, span: Range<usize>) -> Result<Duration, Problem> {
+        let wrong = match forebay_conf::parse_duration(text) {
+            Ok(duration) if duration.is_zero() => "is zero".to_owned(),
+            Ok(duration) if duration > DAY => "is longer than a day".to_owned(),
+            Ok(duration) => return Ok(duration),
+            Err(wrong) => wrong,
+        };
+        let help = "give a number with its unit: \"500ms\", \"5s\", \"2m\"";
+        Err(self.at(span, format!("this time {wrong}"), help))
+    }
+
+    fn within<T: Copy + PartialOrd + std::fmt::Display>(
+        &self,
+        typed: &Option<Spanned<T>>,
+        default: T,
+        range: std::ops::RangeInclusive<T>,
+    ) -> Result<T, Problem> {
+        let Some(typed) = typed else { return Ok(default) };
+        if range.contains(typed.get_ref()) {
+            return Ok(*typed.get_ref());
+        }
+        let help = format!("give a number from {} to {}", range.start(), range.end());
+        Err(self.at(typed.span(), format!("{} is out of range", typed.get_ref()), help))
+    }
+
+    /// A refusal by the TOML reader, with the nearest known key where the key is unknown.
+    fn not_understood(&self, error: &toml::de::Error) -> Problem {
+        let span = error.span().unwrap_or(0..0);
+        let message = error.message().lines().next().unwrap_or("not TOML").to_owned();
+        if let Some((found, known)) = unknown_field(&message) {
+            let help = match nearest(found, &known) {
+                Some(key) => format!("did you mean `{key}`? known keys: {}", known.join(", ")),
+                None => format!("known keys: {}", known.join(", ")),
+            };
+            return self.at(span, format!("unknown key `{found}`"), help);
+        }
+        let help = match message.as_str() {
+            "missing field `load`" => "add [load] with path and requests or duration",
+            message if message.starts_with("missing field") => "add the key",
+            _ => "correct the line; the format is TOML",
+        };
+        self.at(span, message.clone(), help)
+    }
+
+    fn at(
+        &self,
+        span: Range<usize>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Problem {
+        Problem::at(self.path, self.text, span, message, help)
+    }
+}
+
+/// Two client threads at most by default: one drives several servers' worth of load, and what the
+/// client takes is taken from the server on the same machine.
+fn default_threads(connections: u32) -> u32 {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    (cores / 2).clamp(1, 2).min(connections)
+}
+
+fn directory_of(path: &Path) -> Result<PathBuf, Problem> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = parent.unwrap_or(Path::new("."));
+    let absolute = directory.canonicalize().map_err(|error| {
+        let message = format!("cannot find the directory of {}: {error}", path.display());
+        Problem::whole(message, "give the path of an existing experiment file")
+    })?;
+    if absolute.to_str().is_none() {
+        let message = format!("the directory {} is not UTF-8", absolute.display());
+        return Err(Problem::whole(
+            message,
+            "move the experiment to a directory with a plain name",
+        ));
+    }
+    Ok(absolute)
+}
+
+/// The unknown key and the known ones, out of serde's message.
+fn unknown_field(message: &str) -> Option<(&str, Vec<&str>)> {
+    let mut names = message.strip_prefix("unknown field `")?.split('`').step_by(2);
+    let found = names.next()?;
+    Some((found, names.filter(|name| !name.is_empty()).collect()))
+}
+
+/// The known key that is at most two edits away (Levenshtein distance).
+fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+    let scored = known.iter().map(|&key| (edits(found, key), key));
+    scored.min().filter(|&(edits, _)| edits <= 2).map(|(_, key)| key)
+}
+
+fn edits(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, left) in left.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, right) in right.iter().enumerate() {
+            let changed = diagonal + usize::from(left != *right);
+            let cheapest = changed.min(row[j] + 1).min(row[j + 1] + 1);
+            diagonal = std::mem::replace(&mut row[j + 1], cheapest);
+        }
+    }
+    row[right.len()]
+}

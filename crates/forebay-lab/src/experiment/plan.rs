@@ -1,0 +1,136 @@
+//! An experiment that can be run: checked, with every default filled in.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Values;
+
+/// A whole experiment. What exists is valid: names differ, one configuration is the baseline.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What the experiment is about.
+    pub title: String,
+    /// The experiment file's directory, absolute: what `{dir}` stands for.
+    pub dir: PathBuf,
+    /// What every configuration is given to do.
+    pub load: Load,
+    /// What a right answer looks like.
+    pub check: Check,
+    /// The ways of serving, in the order of the file.
+    pub configurations: Vec<Configuration>,
+    /// How often each configuration is measured.
+    pub rounds: u32,
+}
+
+/// The load of one trial.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Appended to each configuration's `url`; begins with `/`.
+    pub path: String,
+    /// Concurrent connections.
+    pub connections: u32,
+    /// How much is measured.
+    pub amount: Amount,
+    /// How much is sent before measuring; none: the first measured request is a cold one.
+    pub warmup: Option<Amount>,
+    /// Requests per second of an open loop; none: a closed loop.
+    pub rate: Option<f64>,
+    /// Client threads.
+    pub threads: u32,
+    /// Whether a connection carries more than one request.
+    pub keepalive: bool,
+    /// Request method.
+    pub method: String,
+    /// Further request headers.
+    pub headers: Vec<(String, String)>,
+    /// Request body, sent as it is; empty: none.
+    pub body: String,
+    /// How long one request may take.
+    pub timeout: Duration,
+    /// The cores that the load generator is confined to; empty: all.
+    pub cpus: Vec<usize>,
+}
+
+/// How much load: a number of requests or a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// This many requests over all connections.
+    Requests(u64),
+    /// As many as fit in this time.
+    Duration(Duration),
+}
+
+/// What an answer must be like to count as right.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// The status it must have.
+    pub status: u16,
+    /// A text its body must contain.
+    pub body_contains: Option<String>,
+}
+
+/// One way of serving the application.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// Its name in every report.
+    pub name: String,
+    /// Whether the others are compared with it.
+    pub baseline: bool,
+    /// The server's command; may hold placeholders.
+    pub start: Vec<String>,
+    /// Where it answers, without the load's path; may hold placeholders.
+    pub url: String,
+    /// Programs or Debian packages without which it is left out.
+    pub requires: Vec<String>,
+    /// Environment variables added to the server's; values may hold placeholders.
+    pub env: Vec<(String, String)>,
+    /// The server's working directory; may hold placeholders.
+    pub cwd: String,
+    /// Files, relative to the experiment, that are filled in and placed in the trial's directory.
+    pub templates: Vec<String>,
+    /// How long it may take until the first right answer.
+    pub ready_timeout: Duration,
+    /// How long it may take to end after SIGTERM before it is killed.
+    pub stop_timeout: Duration,
+    /// A command whose first line of output tells the server's version.
+    pub version: Vec<String>,
+    /// A remark for the report.
+    pub notes: Option<String>,
+    /// The cores that the server is confined to; empty: all.
+    pub cpus: Vec<usize>,
+}
+
+impl Plan {
+    /// Keeps the named configurations and the baseline. The error is the first unknown name.
+    pub fn keep_only(&mut self, names: &[String]) -> Result<(), String> {
+        let known = |name: &&String| !self.configurations.iter().any(|c| &c.name == *name);
+        if let Some(unknown) = names.iter().find(known) {
+            return Err(unknown.clone());
+        }
+        self.configurations.retain(|c| c.baseline || names.contains(&c.name));
+        Ok(())
+    }
+
+    /// Leaves the baseline and a second copy of it: the difference between the two is what this
+    /// machine and this experiment produce out of nothing.
+    pub fn against_itself(&mut self) {
+        self.configurations.retain(|configuration| configuration.baseline);
+        let mut twin = self.baseline().clone();
+        twin.baseline = false;
+        twin.name = format!("{} (again)", twin.name);
+        self.configurations.push(twin);
+    }
+
+    /// What the others are compared with.
+    pub fn baseline(&self) -> &Configuration {
+        let found = self.configurations.iter().find(|configuration| configuration.baseline);
+        found.expect("a plan has exactly one baseline")
+    }
+}
+
+impl Configuration {
+    /// The address asked and loaded, with the placeholders filled in.
+    pub fn target(&self, load: &Load, values: &Values) -> String {
+        format!("{}{}", values.fill(&self.url).trim_end_matches('/'), values.fill(&load.path))
+    }
+}

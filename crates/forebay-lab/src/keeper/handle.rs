@@ -1,0 +1,236 @@
+//! The keeper as `forebay compare` sees it.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use super::protocol::{Event, Launch, Order};
+use super::room::{OUTPUT_FILE, remove_soon};
+use super::signal_name;
+use crate::watch::{Cgroup, Tree, descendants};
+
+/// The keeper answers at once; on a loaded machine "at once" may take a while.
+const OPENING_PATIENCE: Duration = Duration::from_secs(30);
+/// Beyond the grace period: the keeper's own patience with SIGKILL, and then some.
+const STOPPING_PATIENCE: Duration = Duration::from_secs(30);
+/// How much of the server's last output an error quotes.
+const QUOTED_LINES: usize = 12;
+const QUOTED_BYTES: u64 = 8 * 1024;
+
+/// A running keeper and what it keeps. Dropping it stops the server as [`stop`](Self::stop) does.
+pub struct Keeper {
+    child: Child,
+    orders: Option<ChildStdin>,
+    events: Receiver<Event>,
+    tmp: PathBuf,
+    cgroup: Option<Cgroup>,
+    grace: Duration,
+    ended: Option<String>,
+    notes: Vec<String>,
+}
+
+/// A keeper that could not do its work.
+#[derive(Debug)]
+pub struct KeeperError(String);
+
+impl Keeper {
+    /// Starts a keeper: `program` is the running `forebay`. Its directory exists on return.
+    pub fn open(program: &Path) -> Result<Self, KeeperError> {
+        let mut child = Command::new(program)
+            .arg("__keeper")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| KeeperError(format!("cannot start {}: {error}", program.display())))?;
+        let orders = child.stdin.take();
+        let events = follow(child.stdout.take());
+        let mut keeper = Self {
+            child,
+            orders,
+            events,
+            tmp: PathBuf::new(),
+            cgroup: None,
+            grace: Duration::ZERO,
+            ended: None,
+            notes: Vec::new(),
+        };
+        match keeper.events.recv_timeout(OPENING_PATIENCE) {
+            Ok(Event::Open { tmp, cgroup }) => {
+                keeper.tmp = tmp;
+                keeper.cgroup = cgroup.map(Cgroup::existing);
+                Ok(keeper)
+            }
+            Ok(Event::NotOpened { reason }) => Err(KeeperError(reason)),
+            other => Err(KeeperError(format!("the keeper did not begin its work ({other:?})"))),
+        }
+    }
+
+    /// Orders the server to be started.
+    pub fn start(&mut self, launch: Launch) -> Result<(), KeeperError> {
+        self.grace = launch.grace;
+        self.order(&Order::Start(launch)).map_err(KeeperError::from)
+    }
+
+    /// The trial's temporary directory.
+    pub fn tmp(&self) -> &Path {
+        &self.tmp
+    }
+
+    /// The server's processes.
+    pub fn tree(&self) -> Tree {
+        Tree::new(self.child.id() as i32, self.cgroup.clone())
+    }
+
+    /// How the server ended, if it has ended by itself. One that went into the background has not.
+    pub fn ended(&mut self) -> Option<&str> {
+        loop {
+            match self.events.try_recv() {
+                Ok(event) => self.take(event),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    self.ended.get_or_insert("its keeper was killed".to_owned());
+                    break;
+                }
+            }
+        }
+        self.ended.as_deref()
+    }
+
+    /// The last lines that the server printed.
+    pub fn last_output(&self) -> Vec<String> {
+        last_lines(&self.tmp.join(OUTPUT_FILE)).unwrap_or_default()
+    }
+
+    /// Ends the server, waits until all is gone and returns what is worth telling about the trial.
+    pub fn stop(mut self) -> Vec<String> {
+        let _ = self.ended();
+        self.end();
+        std::mem::take(&mut self.notes)
+    }
+
+    fn order(&mut self, order: &Order) -> io::Result<()> {
+        let orders = self.orders.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut line = serde_json::to_vec(order).map_err(io::Error::from)?;
+        line.push(b'\n');
+        orders.write_all(&line)
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::NotStarted { reason } => self.ended = Some(reason),
+            Event::MainEnded { how, clean: false } => self.ended = Some(how),
+            Event::MainEnded { .. } => {}
+            Event::AllEnded => {
+                self.ended.get_or_insert("it ended with exit status 0".to_owned());
+            }
+            Event::Died { pid, signal } => {
+                self.notes.push(format!("process {pid} died of {}", signal_name(signal)));
+            }
+            Event::Stopped { left } => {
+                self.notes.extend(left.into_iter().map(|what| format!("could not remove {what}")));
+            }
+            Event::Open { .. } | Event::NotOpened { .. } | Event::Started { .. } => {}
+        }
+    }
+
+    fn end(&mut self) {
+        let _ = self.order(&Order::Stop);
+        self.orders = None;
+        let deadline = Instant::now() + self.grace + STOPPING_PATIENCE;
+        loop {
+            match self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(event @ Event::Stopped { .. }) => {
+                    self.take(event);
+                    break;
+                }
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    let _ = self.child.kill();
+                    break;
+                }
+            }
+        }
+        let _ = self.child.wait();
+        self.tidy_up();
+    }
+
+    /// What remains if the keeper was killed; nothing as a rule. Its orphans are our children then
+    /// (`forebay compare` is a subreaper too), and one keeper runs at a time.
+    fn tidy_up(&mut self) {
+        if self.tmp.as_os_str().is_empty() || !self.tmp.exists() {
+            return;
+        }
+        let own = std::process::id() as i32;
+        let deadline = Instant::now() + STOPPING_PATIENCE;
+        while Instant::now() < deadline {
+            let left = descendants(own);
+            for pid in left.iter().filter_map(|stat| Pid::from_raw(stat.pid)) {
+                let _ = kill_process(pid, Signal::KILL);
+                let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+            }
+            if left.is_empty() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = std::fs::remove_dir_all(&self.tmp);
+        let _ = self.cgroup.as_ref().map(remove_soon);
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if self.orders.is_some() {
+            self.end();
+        }
+    }
+}
+
+impl fmt::Display for KeeperError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for KeeperError {}
+
+impl From<io::Error> for KeeperError {
+    fn from(error: io::Error) -> Self {
+        Self(format!("the keeper does not listen: {error}"))
+    }
+}
+
+/// Reads the keeper's events on a thread of their own.
+fn follow(stdout: Option<std::process::ChildStdout>) -> Receiver<Event> {
+    let (sender, events) = mpsc::channel();
+    std::thread::spawn(move || {
+        let Some(stdout) = stdout else { return };
+        for line in BufReader::new(stdout).lines() {
+            let event = line.ok().and_then(|line| serde_json::from_str(&line).ok());
+            let Some(event) = event else { return };
+            if sender.send(event).is_err() {
+                return;
+            }
+        }
+    });
+    events
+}
+
+fn last_lines(path: &Path) -> io::Result<Vec<String>> {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut file = std::fs::File::open(path)?;
+    let start = file.metadata()?.len().saturating_sub(QUOTED_BYTES);
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.take(QUOTED_BYTES).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let printable = |line: &str| line.chars().filter(|c| !c.is_control() || *c == '\t').collect();
+    let lines: Vec<String> = text.lines().map(printable).collect();
+    Ok(lines[lines.len().saturating_sub(QUOTED_LINES)..].to_vec())
+}

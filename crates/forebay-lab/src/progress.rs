@@ -1,0 +1,109 @@
+//! What a person sees on standard error while an experiment runs.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::experiment::{Configuration, Plan};
+use crate::report::number;
+use crate::schedule::Slot;
+use crate::trial::Trial;
+
+/// Told of every trial.
+pub trait Progress {
+    /// A trial begins.
+    fn begin(&mut self, slot: Slot, configuration: &Configuration);
+    /// A trial has ended.
+    fn end(&mut self, configuration: &Configuration, trial: &Trial);
+}
+
+/// Says nothing.
+pub struct Silent;
+
+impl Progress for Silent {
+    fn begin(&mut self, _: Slot, _: &Configuration) {}
+    fn end(&mut self, _: &Configuration, _: &Trial) {}
+}
+
+/// A line per finished trial, above a bar if standard error is a terminal.
+pub struct Lines {
+    bar: Option<ProgressBar>,
+    rounds: u32,
+    name_width: usize,
+}
+
+impl Lines {
+    /// For all trials of `plan`.
+    pub fn new(plan: &Plan) -> Self {
+        let width = |configuration: &Configuration| configuration.name.chars().count();
+        let name_width = plan.configurations.iter().map(width).max().unwrap_or(0);
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let trials = plan.rounds as usize * plan.configurations.len();
+            let bar = ProgressBar::new(trials as u64);
+            bar.set_style(style());
+            bar.enable_steady_tick(Duration::from_millis(250));
+            bar
+        });
+        Self { bar, rounds: plan.rounds, name_width }
+    }
+}
+
+impl Progress for Lines {
+    fn begin(&mut self, slot: Slot, configuration: &Configuration) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!(
+                "round {} of {}: {}",
+                slot.round, self.rounds, configuration.name
+            ));
+        }
+    }
+
+    fn end(&mut self, configuration: &Configuration, trial: &Trial) {
+        let (slot, rounds, width) = (trial.slot, self.rounds, self.name_width);
+        let line = format!(
+            "round {:>2}/{rounds}  {:<width$}  {}",
+            slot.round,
+            configuration.name,
+            result(trial)
+        );
+        match &self.bar {
+            Some(bar) => {
+                bar.println(line);
+                bar.inc(1);
+            }
+            None => eprintln!("{line}"),
+        }
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn result(trial: &Trial) -> String {
+    let rate = trial.measured.as_ref().map(|measured| {
+        let failed = match measured.outcome.requests.failed {
+            0 => String::new(),
+            failed => format!(", {failed} failed"),
+        };
+        format!("{:>9} requests/s{failed}", number::rate(measured.outcome.rate_per_s()))
+    });
+    match (rate, &trial.void) {
+        (Some(rate), None) => rate,
+        (Some(rate), Some(void)) => format!("{rate}, void: {void}"),
+        (None, Some(void)) => format!("void: {void}"),
+        (None, None) => "not measured".to_owned(),
+    }
+}
+
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template(
+        "{bar:24} {pos}/{len} trials, {elapsed} of about {duration}  {msg}",
+    )
+    .unwrap_or_else(|_| ProgressStyle::default_bar())
+}

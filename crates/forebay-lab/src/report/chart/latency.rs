@@ -1,0 +1,80 @@
+//! Latency by percentile: of all trials of a configuration together.
+
+use super::{Area, EndLabel, Scale, Svg, WIDTH, colours, end_labels, value_axis};
+use crate::Row;
+use crate::report::number;
+
+const AREA: Area = Area { left: 78.0, right: WIDTH - 244.0, top: 10.0, bottom: 320.0 };
+const PERCENTILES: [f64; 6] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
+/// A range wider than this is drawn on a logarithmic axis.
+const LINEAR_RANGE: f64 = 8.0;
+
+/// The chart; none where no latency was recorded.
+pub fn latency(rows: &[Row]) -> Option<String> {
+    let series: Vec<Vec<(f64, f64)>> = rows.iter().map(points).collect();
+    let values = || series.iter().flatten().map(|(_, us)| *us);
+    let (lowest, highest) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
+    let scale = if highest > lowest.max(1.0) * LINEAR_RANGE {
+        Scale::logarithmic(lowest.max(1.0), highest, AREA.bottom, AREA.top)
+    } else {
+        Scale::linear(highest, 5, AREA.bottom, AREA.top)
+    };
+    let mut svg = Svg::new(AREA.bottom + 34.0, "Latency by percentile");
+    value_axis(&mut svg, AREA, &scale, axis_label);
+    for percent in PERCENTILES {
+        let x = across(percent);
+        svg.line("tickmark", (x, AREA.bottom), (x, AREA.bottom + 5.0));
+        svg.text("tick middle", (x, AREA.bottom + 22.0), &format!("p{percent}"));
+    }
+    let mut labels = Vec::new();
+    let colours = colours(rows.iter().map(|row| &row.baseline));
+    for ((row, points), colour) in rows.iter().zip(&series).zip(&colours) {
+        let Some(last) = points.last() else { continue };
+        let placed: Vec<(f64, f64)> =
+            points.iter().map(|(percent, us)| (across(*percent), scale.at(*us))).collect();
+        svg.path("line", &placed, colour);
+        for ((percent, us), at) in points.iter().zip(&placed) {
+            let tooltip = format!("{}: p{percent} {}", row.name, number::time(*us));
+            svg.dot("point", *at, 3.5, colour, &tooltip);
+        }
+        labels.push(EndLabel {
+            y: scale.at(last.1),
+            name: &row.name,
+            figure: number::time(last.1),
+            colour: colour.clone(),
+        });
+    }
+    end_labels(&mut svg, AREA, labels);
+    Some(svg.finish())
+}
+
+/// Percent and microseconds, of those percentiles that enough latencies stand behind.
+fn points(row: &Row) -> Vec<(f64, f64)> {
+    PERCENTILES
+        .iter()
+        .filter_map(|&percent| {
+            Some((percent, number::percentile_us(&row.latency, percent)? as f64))
+        })
+        .collect()
+}
+
+/// Each factor of ten in how rare a latency is takes the same width.
+fn across(percent: f64) -> f64 {
+    let rarity = |percent: f64| -(1.0 - percent / 100.0).log10();
+    let (first, last) = (rarity(PERCENTILES[0]), rarity(PERCENTILES[5]));
+    let share = (rarity(percent) - first) / (last - first);
+    AREA.left + 14.0 + share * (AREA.right - AREA.left - 28.0)
+}
+
+fn axis_label(us: f64) -> String {
+    let short = |value: f64| {
+        let text = format!("{value:.1}");
+        text.trim_end_matches(".0").to_owned()
+    };
+    match us {
+        0.0 => "0".to_owned(),
+        us if us < 1e3 => format!("{} µs", short(us)),
+        us if us < 1e6 => format!("{} ms", short(us / 1e3)),
+        us => format!("{} s", short(us / 1e6)),
+    }
+}

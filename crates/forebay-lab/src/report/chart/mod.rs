@@ -1,0 +1,93 @@
+//! Charts as inline SVG. Colours are CSS variables of the page, so that they follow its theme;
+//! series are labelled where they end, so that colour is never the only key.
+
+mod latency;
+mod memory;
+mod rate;
+mod scale;
+mod svg;
+
+pub use latency::latency;
+pub use memory::memory;
+pub use rate::rate;
+
+use scale::Scale;
+use svg::Svg;
+
+/// Width of every chart in its own units; the page scales it.
+const WIDTH: f64 = 880.0;
+/// What fits beside an axis; longer names are cut on a chart (the table has them whole).
+const LONGEST_NAME: usize = 28;
+/// What fits with a figure at the end of a line.
+const LONGEST_END: usize = 18;
+
+/// The area between the axes.
+#[derive(Clone, Copy)]
+struct Area {
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+}
+
+/// The CSS colour of the series at `index`; the baseline is neutral.
+fn colour(index: usize, baseline: bool) -> String {
+    if baseline { "var(--base)".to_owned() } else { format!("var(--s{})", index % 7) }
+}
+
+/// Colours in the order of the rows: the baseline takes none from the others.
+fn colours<'a>(baselines: impl Iterator<Item = &'a bool>) -> Vec<String> {
+    let mut next = 0;
+    baselines
+        .map(|&baseline| {
+            let own = colour(next, baseline);
+            next += usize::from(!baseline);
+            own
+        })
+        .collect()
+}
+
+fn short(name: &str, longest: usize) -> String {
+    if name.chars().count() <= longest {
+        return name.to_owned();
+    }
+    let kept: String = name.chars().take(longest - 1).collect();
+    format!("{}…", kept.trim_end())
+}
+
+/// Horizontal grid lines with their labels on the left.
+fn value_axis(svg: &mut Svg, area: Area, scale: &Scale, label: impl Fn(f64) -> String) {
+    for &tick in scale.ticks() {
+        let y = scale.at(tick);
+        svg.line("grid", (area.left, y), (area.right, y));
+        svg.text("tick end", (area.left - 8.0, y + 4.0), &label(tick));
+    }
+}
+
+/// A series' name and last figure at its end.
+struct EndLabel<'a> {
+    y: f64,
+    name: &'a str,
+    figure: String,
+    colour: String,
+}
+
+/// Writes names beside the ends of their lines, moved apart where they would overlap.
+fn end_labels(svg: &mut Svg, area: Area, mut labels: Vec<EndLabel<'_>>) {
+    const LINE: f64 = 17.0;
+    labels.sort_by(|left, right| left.y.total_cmp(&right.y));
+    let mut lowest = f64::NEG_INFINITY;
+    for label in &mut labels {
+        label.y = label.y.max(lowest + LINE);
+        lowest = label.y;
+    }
+    let mut highest = area.bottom + 4.0;
+    for label in labels.iter_mut().rev() {
+        label.y = label.y.min(highest);
+        highest = label.y - LINE;
+    }
+    for label in &labels {
+        let text = format!("{}  {}", short(label.name, LONGEST_END), label.figure);
+        svg.coloured_text("name", (area.right + 14.0, label.y + 4.0), &text, &label.colour);
+    }
+}

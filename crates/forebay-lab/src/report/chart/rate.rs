@@ -1,0 +1,83 @@
+//! Requests per second: a bar to the mean, the 95 % interval of the mean, and a dot per trial.
+
+use forebay_stat::{Summary, t_quantile};
+
+use super::{LONGEST_NAME, Scale, Svg, WIDTH, colours, short};
+use crate::report::number;
+use crate::{Experiment, Row, summary};
+
+const LEFT: f64 = 232.0;
+const RIGHT: f64 = WIDTH - 92.0;
+const TOP: f64 = 8.0;
+const ROW: f64 = 46.0;
+
+/// The chart; none where no trial counts.
+pub fn rate(experiment: &Experiment, rows: &[Row]) -> Option<String> {
+    let rates = || rows.iter().filter_map(|row| row.rate.as_ref());
+    let highest = rates().map(|rate| rate.max).reduce(f64::max)?;
+    // Few rounds make wide intervals, which may be cut but must not rule the axis.
+    let widest = rates().map(|rate| rate.mean + half_interval(rate)).fold(highest, f64::max);
+    let highest = widest.min(highest * 1.2);
+    let bottom = TOP + ROW * rows.len() as f64;
+    let scale = Scale::linear(highest, 5, LEFT, RIGHT);
+    let mut svg = Svg::new(bottom + 30.0, "Requests per second of every trial");
+    for &tick in scale.ticks() {
+        svg.line("grid", (scale.at(tick), TOP), (scale.at(tick), bottom));
+        let label = if tick == 0.0 { "0".to_owned() } else { number::significant(tick) };
+        svg.text("tick middle", (scale.at(tick), bottom + 20.0), &label);
+    }
+    let colours = colours(rows.iter().map(|row| &row.baseline));
+    for (index, (row, colour)) in rows.iter().zip(&colours).enumerate() {
+        let middle = TOP + ROW * (index as f64 + 0.5);
+        svg.text("series end", (LEFT - 14.0, middle + 4.5), &short(&row.name, LONGEST_NAME));
+        let trials: Vec<(u32, f64)> = summary::counted(&experiment.results[index].trials)
+            .map(|(trial, measured)| (trial.slot.round, measured.outcome.rate_per_s()))
+            .collect();
+        match &row.rate {
+            Some(rate) => draw(&mut svg, &scale, middle, rate, &trials, colour),
+            None => svg.text("tick", (LEFT + 10.0, middle + 4.5), why_none(row)),
+        }
+    }
+    Some(svg.finish())
+}
+
+fn draw(
+    svg: &mut Svg,
+    scale: &Scale,
+    middle: f64,
+    rate: &Summary,
+    trials: &[(u32, f64)],
+    colour: &str,
+) {
+    let mean = scale.at(rate.mean);
+    svg.bar("bar", (LEFT, middle - 12.0), (mean - LEFT, 24.0), colour);
+    if rate.n > 1 {
+        let half = half_interval(rate);
+        let (low, high) = (scale.at((rate.mean - half).max(0.0)), scale.at(rate.mean + half));
+        svg.coloured_line("interval", (low, middle), (high.min(RIGHT), middle), colour);
+    }
+    svg.coloured_line("mean", (mean, middle - 12.0), (mean, middle + 12.0), colour);
+    // A fixed spread across the bar, in the order of the rounds, keeps equal rates apart.
+    let step = 16.0 / trials.len().max(2).saturating_sub(1) as f64;
+    for (place, (round, value)) in trials.iter().enumerate() {
+        let y = if trials.len() == 1 { middle } else { middle - 8.0 + step * place as f64 };
+        let tooltip = format!("round {round}: {} requests/s", number::rate(*value));
+        svg.dot("trial", (scale.at(*value), y), 3.2, colour, &tooltip);
+    }
+    svg.text("value end", (WIDTH - 8.0, middle + 4.5), &number::rate(rate.mean));
+}
+
+/// Half of the 95 % interval of the mean: Student's t over the trials.
+fn half_interval(rate: &Summary) -> f64 {
+    match rate.n {
+        0 | 1 => 0.0,
+        n => t_quantile(0.975, n as u32 - 1) * rate.sd / (n as f64).sqrt(),
+    }
+}
+
+fn why_none(row: &Row) -> &'static str {
+    match row.notes.first() {
+        Some(note) if note.starts_with("not installed") => "not installed",
+        _ => "no trial counts",
+    }
+}

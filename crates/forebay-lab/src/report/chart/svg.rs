@@ -1,0 +1,102 @@
+//! The few shapes that the charts are made of. All text is escaped here.
+
+use std::fmt::Write;
+
+use minijinja::HtmlEscape;
+
+use super::WIDTH;
+
+/// A drawing under construction.
+pub struct Svg {
+    height: f64,
+    label: String,
+    body: String,
+}
+
+/// A point in the chart's own units.
+pub type At = (f64, f64);
+
+impl Svg {
+    /// An empty drawing; `label` tells what it shows to those who do not see it.
+    pub fn new(height: f64, label: &str) -> Self {
+        Self { height, label: label.to_owned(), body: String::new() }
+    }
+
+    /// A straight line.
+    pub fn line(&mut self, class: &str, from: At, to: At) {
+        self.add(format_args!(
+            r#"<line class="{class}" x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}"/>"#,
+            from.0, from.1, to.0, to.1
+        ));
+    }
+
+    /// A straight line in a colour.
+    pub fn coloured_line(&mut self, class: &str, from: At, to: At, colour: &str) {
+        self.add(format_args!(
+            r#"<line class="{class}" style="stroke:{colour}" x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}"/>"#,
+            from.0, from.1, to.0, to.1
+        ));
+    }
+
+    /// A line through points, in a colour.
+    pub fn path(&mut self, class: &str, points: &[At], colour: &str) {
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        self.add(format_args!(
+            r#"<polyline class="{class}" style="stroke:{colour}" points="{}"/>"#,
+            points.join(" ")
+        ));
+    }
+
+    /// A filled circle with a tooltip.
+    pub fn dot(&mut self, class: &str, at: At, radius: f64, colour: &str, tooltip: &str) {
+        self.add(format_args!(
+            r#"<circle class="{class}" style="fill:{colour}" cx="{:.1}" cy="{:.1}" r="{radius}"><title>{}</title></circle>"#,
+            at.0,
+            at.1,
+            HtmlEscape(tooltip)
+        ));
+    }
+
+    /// A filled rectangle.
+    pub fn bar(&mut self, class: &str, at: At, size: At, colour: &str) {
+        self.add(format_args!(
+            r#"<rect class="{class}" style="fill:{colour}" x="{:.1}" y="{:.1}" width="{:.1}" height="{:.1}"/>"#,
+            at.0, at.1, size.0, size.1
+        ));
+    }
+
+    /// Text; its class says how it is aligned.
+    pub fn text(&mut self, class: &str, at: At, text: &str) {
+        self.add(format_args!(
+            r#"<text class="{class}" x="{:.1}" y="{:.1}">{}</text>"#,
+            at.0,
+            at.1,
+            HtmlEscape(text)
+        ));
+    }
+
+    /// Text in a colour.
+    pub fn coloured_text(&mut self, class: &str, at: At, text: &str, colour: &str) {
+        self.add(format_args!(
+            r#"<text class="{class}" style="fill:{colour}" x="{:.1}" y="{:.1}">{}</text>"#,
+            at.0,
+            at.1,
+            HtmlEscape(text)
+        ));
+    }
+
+    /// The element.
+    pub fn finish(self) -> String {
+        format!(
+            "<svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\" aria-label=\"{}\">\n{}</svg>",
+            self.height,
+            HtmlEscape(&self.label),
+            self.body
+        )
+    }
+
+    fn add(&mut self, element: std::fmt::Arguments<'_>) {
+        self.body.write_fmt(element).expect("writing to a string does not fail");
+        self.body.push('\n');
+    }
+}

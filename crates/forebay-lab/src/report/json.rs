@@ -1,0 +1,171 @@
+//! The report as JSON, schema `forebay.compare/1`. Times in microseconds end in `_us`, in seconds
+//! in `_s`; sizes are bytes. What was not measured is null.
+
+use forebay_stat::{Ratio, Summary};
+use serde_json::{Map, Value, json};
+
+use crate::experiment::{Amount, Check, Load};
+use crate::schedule::Halt;
+use crate::summary::{self, Row};
+use crate::trial::{Measured, Trial};
+use crate::watch::CpuMethod;
+use crate::{Experiment, Results};
+
+/// Everything measured, trial by trial.
+pub fn json(experiment: &Experiment) -> Value {
+    let rows = summary::rows(experiment);
+    let configurations: Vec<Value> = experiment
+        .results
+        .iter()
+        .zip(&rows)
+        .map(|(results, row)| configuration(results, row))
+        .collect();
+    json!({
+        "schema": "forebay.compare/1",
+        "title": experiment.plan.title,
+        "machine": machine(experiment),
+        "seed": experiment.seed,
+        "rounds": experiment.plan.rounds,
+        "rounds_finished": experiment.rounds_finished,
+        "complete": experiment.incomplete.is_none(),
+        "incomplete_reason": experiment.incomplete,
+        "output": output(experiment),
+        "against_itself": experiment.against_itself,
+        "load": load(&experiment.plan.load),
+        "check": check(&experiment.plan.check),
+        "configurations": configurations,
+    })
+}
+
+fn machine(experiment: &Experiment) -> Value {
+    let mut machine = serde_json::to_value(&experiment.machine).unwrap_or_default();
+    let versions: Map<String, Value> = experiment
+        .results
+        .iter()
+        .filter_map(|results| {
+            Some((results.configuration.name.clone(), json!(results.version.as_ref()?)))
+        })
+        .collect();
+    machine["versions"] = Value::Object(versions);
+    machine
+}
+
+/// The end of what a server printed that could not start.
+fn output(experiment: &Experiment) -> Value {
+    match &experiment.halt {
+        Some(Halt::CannotStart { output, .. }) => json!(output),
+        _ => Value::Null,
+    }
+}
+
+fn load(load: &Load) -> Value {
+    let amount = |amount: Amount| match amount {
+        Amount::Requests(requests) => json!({ "requests": requests }),
+        Amount::Duration(duration) => json!({ "duration_s": duration.as_secs_f64() }),
+    };
+    json!({
+        "method": load.method,
+        "path": load.path,
+        "connections": load.connections,
+        "threads": load.threads,
+        "keepalive": load.keepalive,
+        "rate_per_s": load.rate,
+        "amount": amount(load.amount),
+        "warmup": load.warmup.map(amount),
+        "timeout_s": load.timeout.as_secs_f64(),
+    })
+}
+
+fn check(check: &Check) -> Value {
+    json!({ "status": check.status, "body_contains": check.body_contains })
+}
+
+fn configuration(results: &Results, row: &Row) -> Value {
+    json!({
+        "name": row.name,
+        "baseline": row.baseline,
+        "start": results.configuration.start,
+        "url": results.configuration.url,
+        "missing": results.missing,
+        "version": row.version,
+        "trials": results.trials.iter().map(trial).collect::<Vec<_>>(),
+        "trials_counted": row.counted,
+        "rate": row.rate.as_ref().map(rate),
+        "latency_us": merged_latency(results, row),
+        "cpu_us_per_request": row.cpu_us_per_request,
+        "memory_growth": row.memory_growth,
+        "rss_max": row.memory_most,
+        "failed": row.failed,
+        "ratio": row.ratio.as_ref().map(ratio),
+        "notes": row.notes,
+    })
+}
+
+fn rate(rate: &Summary) -> Value {
+    json!({
+        "mean": rate.mean, "sd": rate.sd, "sd_pct": rate.sd_pct,
+        "median": rate.median, "min": rate.min, "max": rate.max, "n": rate.n,
+    })
+}
+
+/// An interval without a bound has null for it.
+fn ratio(ratio: &Ratio) -> Value {
+    json!({ "mean": ratio.mean, "ci95": ratio.ci95, "pairs": ratio.pairs })
+}
+
+/// The latencies of all counted trials together, in the form that a single trial has.
+fn merged_latency(results: &Results, row: &Row) -> Value {
+    let Some((_, any)) = summary::counted(&results.trials).next() else { return Value::Null };
+    let mut outcome = any.outcome.clone();
+    outcome.latency = row.latency.clone();
+    outcome.to_json()["latency_us"].take()
+}
+
+fn trial(trial: &Trial) -> Value {
+    let mut object = json!({
+        "round": trial.slot.round,
+        "order": trial.slot.order,
+        "void": trial.void.is_some(),
+        "void_reason": trial.void,
+        "notes": trial.notes,
+    });
+    let Some(measured) = &trial.measured else { return object };
+    let mut outcome = measured.outcome.to_json();
+    for key in [
+        "rate_per_s",
+        "duration_s",
+        "latency_us",
+        "requests",
+        "first_failure",
+        "bytes",
+        "client",
+        "histogram",
+    ] {
+        object[key] = outcome[key].take();
+    }
+    object["server"] = server(measured);
+    object
+}
+
+fn server(measured: &Measured) -> Value {
+    let series = &measured.server;
+    let rss = |point: Option<&crate::watch::Point>| point.map(|point| point.rss);
+    let memory: Vec<Value> =
+        series.memory.iter().map(|point| json!([point.at.as_secs_f64(), point.rss])).collect();
+    json!({
+        "cpu_us_per_request": measured.cpu_us_per_request(),
+        "cpu_user_s": series.cpu.user.as_secs_f64(),
+        "cpu_system_s": series.cpu.system.as_secs_f64(),
+        "cpu_method": match series.cpu_method {
+            CpuMethod::Cgroup => "cgroup",
+            CpuMethod::Proc => "proc",
+        },
+        "rss_start": rss(series.memory.first()),
+        "rss_end": rss(series.memory.last()),
+        "rss_max": series.most.rss,
+        "rss_over_time": memory,
+        "threads_max": series.most.threads,
+        "processes_max": series.most.processes,
+        "fds_max": series.most.fds,
+    })
+}

@@ -1,0 +1,69 @@
+//! The report as Markdown, for repositories and issue trackers.
+
+use super::{COLUMNS, cells, conclusions, noise_floor, number};
+use crate::{Experiment, summary};
+
+/// Title, conclusions, table and what it ran on.
+pub fn markdown(experiment: &Experiment) -> String {
+    let rows = summary::rows(experiment);
+    let mut out = format!("# {}\n\n", escaped(&experiment.plan.title));
+    if let Some(reason) = &experiment.incomplete {
+        out += &format!("**Incomplete:** {}\n\n", escaped(reason));
+    }
+    for sentence in conclusions(&rows).into_iter().chain(noise_floor(experiment, &rows)) {
+        out += &format!("- {}\n", escaped(&sentence));
+    }
+    out += &format!("\n| {} |\n", COLUMNS.join(" | "));
+    out += &format!("|---|{}---|\n", "---:|".repeat(COLUMNS.len() - 2));
+    for row in &rows {
+        let notes: Vec<String> = row.notes.iter().map(|note| escaped(note)).collect();
+        let line: Vec<String> = cells(row).iter().map(|cell| escaped(cell)).collect();
+        out += &format!("| {} | {} |\n", line.join(" | "), notes.join("<br>"));
+    }
+    out += &format!("\n{}\n", escaped(&setting(experiment)));
+    out
+}
+
+/// One line on load, rounds and machine.
+fn setting(experiment: &Experiment) -> String {
+    let machine = &experiment.machine;
+    format!(
+        "{}; {} of {} rounds, seed {}. {}, {} cores, {} memory, {}, {}; forebay {}, {}.",
+        super::load_in_words(&experiment.plan.load),
+        experiment.rounds_finished,
+        experiment.plan.rounds,
+        experiment.seed,
+        machine.cpu,
+        machine.cores,
+        number::size(machine.memory as f64),
+        machine.os,
+        machine.kernel,
+        machine.forebay,
+        machine.date,
+    )
+}
+
+/// Text that Markdown shows as it is, on one line, also inside a table.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\\' | '`' | '*' | '_' | '|' | '#' | '[' | ']' => out.extend(['\\', character]),
+            '<' => out.push_str("&lt;"),
+            '&' => out.push_str("&amp;"),
+            '\n' | '\r' => out.push(' '),
+            character => out.push(character),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_breaks_out_of_its_cell() {
+        assert_eq!(escaped("a|b\n<script>`x`"), "a\\|b &lt;script>\\`x\\`");
+    }
+}

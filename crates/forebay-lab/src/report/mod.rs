@@ -1,0 +1,68 @@
+//! What an experiment says, for every kind of reader: a terminal, a program, a repository, a browser.
+
+mod chart;
+mod html;
+mod json;
+mod markdown;
+pub mod number;
+mod sentence;
+mod table;
+
+pub use html::html;
+pub use json::json;
+pub use markdown::markdown;
+pub use sentence::{conclusions, noise_floor};
+pub use table::table;
+
+/// The columns of the table, in every report.
+const COLUMNS: [&str; 11] = [
+    "Configuration",
+    "Requests/s",
+    "SD",
+    "SD\u{a0}%",
+    "p50",
+    "p99",
+    "CPU µs/request",
+    "Memory growth",
+    "Failed",
+    "Ratio to baseline [95\u{a0}%]",
+    "Notes",
+];
+
+/// A row's cells up to the notes, which each report places in its own way.
+fn cells(row: &crate::Row) -> [String; 10] {
+    let missing = || "–".to_owned();
+    let rate = row.rate.as_ref();
+    let name = if row.baseline { format!("{} (baseline)", row.name) } else { row.name.clone() };
+    [
+        name,
+        rate.map_or_else(missing, |rate| number::rate(rate.mean)),
+        rate.filter(|rate| rate.n > 1).map_or_else(missing, |rate| number::rate(rate.sd)),
+        rate.filter(|rate| rate.n > 1).map_or_else(missing, |rate| format!("{:.1}", rate.sd_pct)),
+        number::percentile(&row.latency, 50.0).unwrap_or_else(missing),
+        number::percentile(&row.latency, 99.0).unwrap_or_else(missing),
+        row.cpu_us_per_request.map_or_else(missing, number::significant),
+        row.memory_growth.map_or_else(missing, number::growth),
+        if row.rate.is_some() || row.failed > 0 { number::count(row.failed) } else { missing() },
+        row.ratio.as_ref().map_or_else(missing, number::ratio),
+    ]
+}
+
+/// The load in words: what every configuration was given to do.
+fn load_in_words(load: &crate::experiment::Load) -> String {
+    use crate::experiment::Amount;
+    let amount = match load.amount {
+        Amount::Requests(requests) => format!("{} requests", number::count(requests)),
+        Amount::Duration(duration) => format!("{duration:?}"),
+    };
+    let pace = match load.rate {
+        Some(rate) => format!("open loop at {} requests/s", number::significant(rate)),
+        None => "closed loop".to_owned(),
+    };
+    let connections = match load.connections {
+        1 => "1 connection".to_owned(),
+        many => format!("{many} connections"),
+    };
+    let reuse = if load.keepalive { "kept alive" } else { "closed after each reply" };
+    format!("{} {} for {amount} a trial, {connections}, {reuse}, {pace}", load.method, load.path)
+}

@@ -1,0 +1,144 @@
+//! How figures are written: as many digits as they deserve, with the unit that fits.
+
+use forebay_stat::{Latency, Ratio, Verdict};
+
+/// A percentile with fewer samples beyond it is not printed: it would be an accident.
+const FEWEST_BEYOND: u64 = 10;
+
+/// Requests per second: `12,345`, `123`, `12.3`, `1.23`.
+pub fn rate(value: f64) -> String {
+    significant(value)
+}
+
+/// At least three digits: `12,345`, `123`, `12.3`, `1.23`.
+pub fn significant(value: f64) -> String {
+    match value.abs() {
+        magnitude if magnitude >= 99.95 => count_signed(value.round() as i64),
+        magnitude if magnitude >= 9.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// A whole number with its thousands set apart.
+pub fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A time given in microseconds: `850 µs`, `1.25 ms`, `2.10 s`.
+pub fn time(us: f64) -> String {
+    match us {
+        us if us < 999.5 => format!("{us:.0} µs"),
+        us if us < 999_500.0 => format!("{} ms", significant(us / 1e3)),
+        us => format!("{} s", significant(us / 1e6)),
+    }
+}
+
+/// A percentile, if there are enough latencies for it.
+pub fn percentile(latency: &Latency, percent: f64) -> Option<String> {
+    percentile_us(latency, percent).map(|us| time(us as f64))
+}
+
+/// A percentile in microseconds, if there are enough latencies for it.
+pub fn percentile_us(latency: &Latency, percent: f64) -> Option<u64> {
+    let enough = latency.samples_beyond(percent) >= FEWEST_BEYOND;
+    enough.then(|| latency.percentile_us(percent))
+}
+
+/// A size in bytes: `12 kB`, `3.4 MB` (powers of 1000).
+pub fn size(bytes: f64) -> String {
+    let (value, unit) = match bytes.abs() {
+        magnitude if magnitude >= 999.5e6 => (bytes / 1e9, "GB"),
+        magnitude if magnitude >= 999.5e3 => (bytes / 1e6, "MB"),
+        magnitude if magnitude >= 999.5 => (bytes / 1e3, "kB"),
+        _ => (bytes, "B"),
+    };
+    let digits = usize::from(value.abs() < 99.5 && unit != "B" && unit != "kB");
+    format!("{value:.digits$} {unit}")
+}
+
+/// A change in bytes, with its sign.
+pub fn growth(bytes: f64) -> String {
+    if bytes.abs() < 0.5 {
+        return "0".to_owned();
+    }
+    let sign = if bytes > 0.0 { "+" } else { "−" };
+    format!("{sign}{}", size(bytes.abs()))
+}
+
+/// `12.3x [11.8, 12.9]`, or `~ [0.98, 1.03]` where the interval spans 1.
+pub fn ratio(ratio: &Ratio) -> String {
+    if ratio.pairs < 2 {
+        return format!("{}x (one round)", factor(ratio.mean));
+    }
+    let interval = format!("[{}, {}]", factor(ratio.ci95[0]), factor(ratio.ci95[1]));
+    match ratio.verdict() {
+        Verdict::Same => format!("~ {interval}"),
+        Verdict::Faster | Verdict::Slower => format!("{}x {interval}", factor(ratio.mean)),
+    }
+}
+
+/// A factor with three digits: `0.0983`, `0.983`, `1.23`, `12.3`, `123`.
+pub fn factor(value: f64) -> String {
+    match value {
+        value if !value.is_finite() => "?".to_owned(),
+        value if value >= 99.95 => count_signed(value.round() as i64),
+        value if value >= 9.995 => format!("{value:.1}"),
+        value if value >= 0.9995 => format!("{value:.2}"),
+        value if value >= 0.09995 => format!("{value:.3}"),
+        value => format!("{value:.4}"),
+    }
+}
+
+fn count_signed(value: i64) -> String {
+    let sign = if value < 0 { "−" } else { "" };
+    format!("{sign}{}", count(value.unsigned_abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits_or_thousands() {
+        let written: Vec<String> =
+            [0.0, 1.234, 9.996, 12.34, 99.96, 1234.6, 1_234_567.0].map(significant).into();
+        assert_eq!(written, ["0.00", "1.23", "10.0", "12.3", "100", "1,235", "1,234,567"]);
+    }
+
+    #[test]
+    fn times_and_sizes_take_the_unit_that_fits() {
+        let times: Vec<String> = [3.0, 999.6, 1250.0, 123_456.0, 2.1e6].map(time).into();
+        assert_eq!(times, ["3 µs", "1.00 ms", "1.25 ms", "123 ms", "2.10 s"]);
+        let sizes: Vec<String> = [12.0, 4096.0, 3.44e6, 250e6, 1.5e9].map(size).into();
+        assert_eq!(sizes, ["12 B", "4 kB", "3.4 MB", "250 MB", "1.5 GB"]);
+        assert_eq!(growth(-4096.0), "−4 kB");
+        assert_eq!(growth(0.0), "0");
+    }
+
+    #[test]
+    fn a_ratio_names_a_winner_only_if_the_interval_allows() {
+        let of = |mean, low, high| ratio(&Ratio { mean, ci95: [low, high], pairs: 6 });
+        assert_eq!(of(12.34, 11.84, 12.91), "12.3x [11.8, 12.9]");
+        assert_eq!(of(0.5, 0.4, 0.61), "0.500x [0.400, 0.610]");
+        assert_eq!(of(1.01, 0.98, 1.04), "~ [0.980, 1.04]");
+        let single = Ratio { mean: 2.0, ci95: [0.0, f64::INFINITY], pairs: 1 };
+        assert_eq!(ratio(&single), "2.00x (one round)");
+    }
+
+    #[test]
+    fn a_percentile_needs_ten_latencies_beyond_it() {
+        let mut latency = Latency::new();
+        (1..=999).for_each(|us| latency.record_us(us));
+        assert_eq!(percentile(&latency, 99.0), None);
+        latency.record_us(1000);
+        assert_eq!(percentile(&latency, 99.0).as_deref(), Some("990 µs"));
+    }
+}

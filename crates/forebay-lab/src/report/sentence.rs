@@ -1,0 +1,48 @@
+//! The result in words.
+
+use forebay_stat::Verdict;
+
+use super::number;
+use crate::{Experiment, Row};
+
+/// One sentence per configuration that was compared with the baseline.
+pub fn conclusions(rows: &[Row]) -> Vec<String> {
+    let Some(baseline) = rows.iter().find(|row| row.baseline) else { return Vec::new() };
+    rows.iter().filter_map(|row| conclusion(row, &baseline.name)).collect()
+}
+
+fn conclusion(row: &Row, baseline: &str) -> Option<String> {
+    let ratio = row.ratio.as_ref()?;
+    let (name, times) = (&row.name, number::factor(ratio.mean));
+    if ratio.pairs < 2 {
+        return Some(format!("{name}: {times} times the rate of {baseline} in a single round."));
+    }
+    let [low, high] = ratio.ci95.map(number::factor);
+    Some(match ratio.verdict() {
+        Verdict::Same => format!(
+            "{name}: no difference from {baseline} was shown (95 % interval {low} to {high} times)."
+        ),
+        Verdict::Faster | Verdict::Slower => {
+            format!("{name}: {times} times the rate of {baseline} (95 % interval {low} to {high}).")
+        }
+    })
+}
+
+/// What an experiment against itself found, as a sentence.
+pub fn noise_floor(experiment: &Experiment, rows: &[Row]) -> Option<String> {
+    if !experiment.against_itself {
+        return None;
+    }
+    let ratio = rows.iter().find_map(|row| row.ratio.as_ref())?;
+    if ratio.pairs < 2 {
+        return Some("Noise floor: one round cannot tell it; run more.".to_owned());
+    }
+    let percent = |factor: f64| (factor - 1.0) * 100.0;
+    let [low, high] = ratio.ci95.map(percent);
+    let floor = low.abs().max(high.abs());
+    Some(format!(
+        "Noise floor: the same configuration twice differed by {:+.1} % (95 % interval {low:+.1} % \
+         to {high:+.1} %). A difference below {floor:.1} % means nothing here.",
+        percent(ratio.mean)
+    ))
+}

@@ -1,0 +1,45 @@
+//! The table for a terminal.
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+
+use super::{COLUMNS, cells, conclusions, noise_floor};
+use crate::{Experiment, summary};
+
+/// The table, the notes it refers to by number, and the conclusions.
+pub fn table(experiment: &Experiment) -> String {
+    let rows = summary::rows(experiment);
+    let mut footnotes: Vec<String> = Vec::new();
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_header(COLUMNS);
+    for row in &rows {
+        let mut line: Vec<Cell> = cells(row).into_iter().map(Cell::new).collect();
+        line.push(Cell::new(references(&row.notes, &mut footnotes)));
+        table.add_row(line);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        let left = index == 0 || index == COLUMNS.len() - 1;
+        column.set_cell_alignment(if left { CellAlignment::Left } else { CellAlignment::Right });
+    }
+    let mut out = format!("{}\n{table}\n", experiment.plan.title);
+    for (index, note) in footnotes.iter().enumerate() {
+        out += &format!(" {}  {note}\n", index + 1);
+    }
+    out += "\n";
+    for sentence in conclusions(&rows).into_iter().chain(noise_floor(experiment, &rows)) {
+        out += &format!("{sentence}\n");
+    }
+    out
+}
+
+/// The numbers of `notes` among the footnotes, which equal notes share.
+fn references(notes: &[String], footnotes: &mut Vec<String>) -> String {
+    let mut number = |note: &String| {
+        let known = footnotes.iter().position(|footnote| footnote == note);
+        let index = known.unwrap_or_else(|| {
+            footnotes.push(note.clone());
+            footnotes.len() - 1
+        });
+        (index + 1).to_string()
+    };
+    notes.iter().map(&mut number).collect::<Vec<_>>().join(" ")
+}

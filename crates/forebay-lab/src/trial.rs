@@ -1,0 +1,349 @@
+//! One trial: a fresh server, ready, warm, loaded, checked again and gone.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use forebay_load::{Arrivals, Control, Endpoint, Outcome, Rate, Spec, Stop, Url};
+
+use crate::Interrupt;
+use crate::experiment::{Amount, Configuration, Plan, Values};
+use crate::keeper::{Keeper, KeeperError, Launch};
+use crate::schedule::{Executor, Halt, Slot};
+use crate::watch::{Sampler, Series};
+
+/// How often a server that is not ready yet is asked again.
+const READY_INTERVAL: Duration = Duration::from_millis(20);
+/// How often a running load is looked at for an interruption or the server's end.
+const LOAD_INTERVAL: Duration = Duration::from_millis(20);
+/// A server that takes this share of the cores it could use is busy, not waiting for the client.
+const BUSY: f64 = 0.9;
+
+/// What came of one trial.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// Where it stands in the experiment.
+    pub slot: Slot,
+    /// What was measured; none if it did not come to that.
+    pub measured: Option<Measured>,
+    /// Why it does not count; none: it counts.
+    pub void: Option<String>,
+    /// Whether it is void because the server failed, not because of how it was measured.
+    pub failed: bool,
+    /// What else happened.
+    pub notes: Vec<String>,
+}
+
+/// A measured load.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// What the clients saw.
+    pub outcome: Outcome,
+    /// What the server took.
+    pub server: Series,
+}
+
+/// Runs trials on this machine with real servers and the load generator of `forebay bench`.
+pub struct Runner {
+    plan: Plan,
+    program: PathBuf,
+    interrupt: Interrupt,
+    cores: usize,
+    server_cpus: Vec<usize>,
+}
+
+impl Trial {
+    /// A trial in which the server failed before anything was measured.
+    pub fn failed(slot: Slot, reason: impl Into<String>) -> Self {
+        Self { slot, measured: None, void: Some(reason.into()), failed: true, notes: Vec::new() }
+    }
+}
+
+impl Measured {
+    /// The server's CPU time, user and system, in microseconds per completed request.
+    pub fn cpu_us_per_request(&self) -> Option<f64> {
+        let completed = self.outcome.requests.completed;
+        let total = self.server.cpu.total().as_secs_f64() * 1e6;
+        (completed > 0).then(|| total / completed as f64)
+    }
+
+    /// Resident memory at the end of the load minus at its start, in bytes.
+    pub fn memory_growth(&self) -> Option<f64> {
+        let (first, last) = (self.server.memory.first()?, self.server.memory.last()?);
+        Some(last.rss as f64 - first.rss as f64)
+    }
+}
+
+impl Runner {
+    /// `program` is the running `forebay`; the machine has `cores`. Servers without `cpus` of their
+    /// own run on `server_cpus`.
+    pub fn new(
+        plan: &Plan,
+        program: PathBuf,
+        interrupt: Interrupt,
+        cores: usize,
+        server_cpus: Vec<usize>,
+    ) -> Self {
+        Self { plan: plan.clone(), program, interrupt, cores, server_cpus }
+    }
+
+    fn trial(&self, configuration: &Configuration, slot: Slot) -> Result<Trial, Halt> {
+        let mut keeper = Keeper::open(&self.program).map_err(broken)?;
+        let values = self.values(&keeper)?;
+        let url = Url::parse(&configuration.target(&self.plan.load, &values))
+            .map_err(|error| Halt::Broken(format!("{}: {error}", configuration.name)))?;
+        refuse_occupied(configuration, &url)?;
+        self.place_templates(configuration, &values)?;
+        keeper.start(self.launch(configuration, &values)).map_err(broken)?;
+        let spec = self.spec(url);
+        self.until_ready(configuration, &spec, &mut keeper)?;
+        let mut trial = self.load(configuration, &spec, &mut keeper, slot)?;
+        trial.notes.extend(keeper.stop());
+        Ok(trial)
+    }
+
+    fn values(&self, keeper: &Keeper) -> Result<Values, Halt> {
+        let port = free_port()
+            .ok_or_else(|| Halt::Broken("no free port on 127.0.0.1: end what uses them".into()))?;
+        let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
+        Ok(Values { port, dir: text(&self.plan.dir), tmp: text(keeper.tmp()) })
+    }
+
+    fn place_templates(&self, configuration: &Configuration, values: &Values) -> Result<(), Halt> {
+        for template in &configuration.templates {
+            let from = self.plan.dir.join(template);
+            let name = from.file_name().unwrap_or_default();
+            let copied = std::fs::read_to_string(&from).and_then(|text| {
+                std::fs::write(format!("{}/{}", values.tmp, name.display()), values.fill(&text))
+            });
+            copied.map_err(|error| {
+                Halt::Broken(format!("cannot fill in the template {}: {error}", from.display()))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn launch(&self, configuration: &Configuration, values: &Values) -> Launch {
+        let mut argv: Vec<String> =
+            configuration.start.iter().map(|argument| values.fill(argument)).collect();
+        if argv[0] == "forebay" {
+            argv[0] = self.program.to_string_lossy().into_owned();
+        }
+        let own_cpus = !configuration.cpus.is_empty();
+        Launch {
+            argv,
+            env: configuration
+                .env
+                .iter()
+                .map(|(name, value)| (name.clone(), values.fill(value)))
+                .collect(),
+            cwd: self.plan.dir.join(values.fill(&configuration.cwd)),
+            cpus: if own_cpus { configuration.cpus.clone() } else { self.server_cpus.clone() },
+            grace: configuration.stop_timeout,
+        }
+    }
+
+    /// The request as it is probed, warmed up with and measured.
+    fn spec(&self, url: Url) -> Spec {
+        let load = &self.plan.load;
+        let check = &self.plan.check;
+        Spec {
+            connections: load.connections as usize,
+            threads: load.threads as usize,
+            method: load.method.clone(),
+            headers: load.headers.clone(),
+            body: load.body.clone().into_bytes(),
+            keepalive: load.keepalive,
+            timeout: load.timeout,
+            check: Some(forebay_load::Check {
+                status: check.status,
+                body_contains: check.body_contains.clone().map(String::into_bytes),
+            }),
+            ..Spec::new(url)
+        }
+    }
+
+    fn until_ready(
+        &self,
+        configuration: &Configuration,
+        spec: &Spec,
+        keeper: &mut Keeper,
+    ) -> Result<(), Halt> {
+        let began = Instant::now();
+        loop {
+            if self.interrupt.came() {
+                return Err(Halt::Interrupted);
+            }
+            let left = configuration.ready_timeout.saturating_sub(began.elapsed());
+            let wrong = match self.probe(spec, left) {
+                Ok(()) => return Ok(()),
+                Err(wrong) => wrong,
+            };
+            let reason = match keeper.ended() {
+                Some(how) => format!("it never answered: {how}"),
+                None if left.is_zero() => {
+                    format!("no right answer within {:?}: {wrong}", configuration.ready_timeout)
+                }
+                None => {
+                    std::thread::sleep(READY_INTERVAL);
+                    continue;
+                }
+            };
+            return Err(Halt::CannotStart {
+                configuration: configuration.name.clone(),
+                reason,
+                output: keeper.last_output(),
+            });
+        }
+    }
+
+    /// Asks once, exactly as the load will; the error says what was wrong with the answer.
+    fn probe(&self, spec: &Spec, patience: Duration) -> Result<(), String> {
+        let timeout = spec.timeout.min(patience).max(Duration::from_millis(100));
+        let once =
+            Spec { connections: 1, threads: 1, stop: Stop::Requests(1), timeout, ..spec.clone() };
+        let outcome =
+            forebay_load::run(&once, &Control::default()).map_err(|error| error.to_string())?;
+        match outcome.requests.completed {
+            0 => Err(outcome.first_failure.unwrap_or_else(|| "no answer".to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    fn load(
+        &self,
+        configuration: &Configuration,
+        spec: &Spec,
+        keeper: &mut Keeper,
+        slot: Slot,
+    ) -> Result<Trial, Halt> {
+        if let Some(amount) = self.plan.load.warmup {
+            let warmup = Spec { stop: stop(amount), ..spec.clone() };
+            if let Err(wrong) = self.drive(&warmup, keeper)? {
+                return Ok(Trial::failed(slot, format!("during warm-up {wrong}")));
+            }
+        }
+        if let Err(wrong) = self.probe(spec, spec.timeout) {
+            return Ok(Trial::failed(slot, format!("after warm-up the check failed: {wrong}")));
+        }
+        let rate =
+            self.plan.load.rate.map(|per_second| Rate { per_second, arrivals: Arrivals::Poisson });
+        let measured = Spec { stop: stop(self.plan.load.amount), rate, ..spec.clone() };
+        let sampler = Sampler::start(keeper.tree());
+        let driven = self.drive(&measured, keeper);
+        let server = sampler.finish();
+        let outcome = match driven? {
+            Ok(outcome) => outcome,
+            Err(wrong) => return Ok(Trial::failed(slot, format!("during the load {wrong}"))),
+        };
+        let failure = self.failure(spec, &outcome, keeper);
+        let failed = failure.is_some();
+        let void = failure.or_else(|| self.client_bound(configuration, &outcome, &server));
+        let measured = Some(Measured { outcome, server });
+        Ok(Trial { slot, measured, void, failed, notes: Vec::new() })
+    }
+
+    /// Runs a load to its end, to an interruption or to the server's end (the inner error).
+    fn drive(&self, spec: &Spec, keeper: &mut Keeper) -> Result<Result<Outcome, String>, Halt> {
+        let control = Control::default();
+        let result = std::thread::scope(|scope| {
+            let load = scope.spawn(|| forebay_load::run(spec, &control));
+            while !load.is_finished() {
+                if self.interrupt.came() || keeper.ended().is_some() {
+                    control.cancelled.store(true, Ordering::Relaxed);
+                }
+                std::thread::sleep(LOAD_INTERVAL);
+            }
+            load.join()
+        });
+        if self.interrupt.came() {
+            return Err(Halt::Interrupted);
+        }
+        let Ok(result) = result else {
+            return Err(Halt::Broken("the load generator stopped half-way".to_owned()));
+        };
+        if let Some(how) = keeper.ended() {
+            return Ok(Err(format!("the server was gone: {how}")));
+        }
+        Ok(result.map_err(|error| error.to_string()))
+    }
+
+    /// What the server did wrong although the load ran to its end.
+    fn failure(&self, spec: &Spec, outcome: &Outcome, keeper: &mut Keeper) -> Option<String> {
+        if outcome.gave_up {
+            return Some("no connection could be made any more".to_owned());
+        }
+        let wrong = self.probe(spec, spec.timeout).err()?;
+        let gone = keeper.ended().map(|how| format!(" ({how})")).unwrap_or_default();
+        Some(format!("after the load the check failed: {wrong}{gone}"))
+    }
+
+    /// Says so where the load generator, not the server, limited the rate: its threads were busy
+    /// for more than 85 % of the time while the server took less than 90 % of the cores that it
+    /// could have used. Those are its own `cpus`, else what the client threads leave of the machine
+    /// (one core at least), and never more than it had threads.
+    ///
+    /// Where both are busy the trial counts: they share the machine, and a faster server would
+    /// still have been faster.
+    fn client_bound(
+        &self,
+        configuration: &Configuration,
+        outcome: &Outcome,
+        server: &Series,
+    ) -> Option<String> {
+        let usable = match configuration.cpus.len() {
+            0 => self.cores.saturating_sub(outcome.threads).max(1),
+            listed => listed,
+        };
+        let usable = usable.min(server.most.threads.max(1) as usize) as f64;
+        let taken = server.cpu.total().as_secs_f64() / outcome.duration.as_secs_f64().max(1e-9);
+        if !outcome.client.saturated || taken >= BUSY * usable {
+            return None;
+        }
+        let reason = "bound by the load generator, whose threads were busy while the server was not; \
+                      give [load] more threads, or cores of its own";
+        Some(reason.to_owned())
+    }
+}
+
+impl Executor for Runner {
+    fn run(&mut self, configuration: &Configuration, slot: Slot) -> Result<Trial, Halt> {
+        self.trial(configuration, slot)
+    }
+}
+
+fn stop(amount: Amount) -> Stop {
+    match amount {
+        Amount::Requests(requests) => Stop::Requests(requests),
+        Amount::Duration(duration) => Stop::Duration(duration),
+    }
+}
+
+/// A port that nothing listens on, below those that the kernel gives to outgoing connections: among
+/// those, one of the client's own could take it, or a probe could even connect to itself.
+fn free_port() -> Option<u16> {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
+    let lowest = range.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    let end = lowest.filter(|&port: &u16| port > 12_000).unwrap_or(32_768);
+    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    std::iter::repeat_with(|| fastrand::u16(10_000..end)).take(1000).find(free)
+}
+
+fn refuse_occupied(configuration: &Configuration, url: &Url) -> Result<(), Halt> {
+    let Endpoint::Tcp { host, port } = url.endpoint() else { return Ok(()) };
+    if std::net::TcpStream::connect((host.as_str(), *port)).is_err() {
+        return Ok(());
+    }
+    Err(Halt::CannotStart {
+        configuration: configuration.name.clone(),
+        reason: format!(
+            "something else already listens at {host}:{port}; end it, or use {{port}} for a free one"
+        ),
+        output: Vec::new(),
+    })
+}
+
+fn broken(error: KeeperError) -> Halt {
+    Halt::Broken(error.to_string())
+}

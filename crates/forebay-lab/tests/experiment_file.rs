@@ -1,0 +1,145 @@
+//! What an experiment file may hold, and what is said about one that is refused.
+//!
+//! `refused/NAME.toml` is an experiment with one mistake, `refused/NAME.txt` the whole message. To
+//! accept changed messages, run with `FOREBAY_ACCEPT=1` and read the difference.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebay_lab::{Amount, Plan};
+
+#[test]
+fn every_mistake_is_explained_at_its_line() {
+    let mut mistakes: Vec<PathBuf> =
+        fs::read_dir("tests/refused").unwrap().map(|entry| entry.unwrap().path()).collect();
+    mistakes.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    mistakes.sort();
+    assert!(mistakes.len() > 15);
+    for path in mistakes {
+        let problem = Plan::read(&path).expect_err(&path.display().to_string()).plain();
+        let golden = path.with_extension("txt");
+        if std::env::var_os("FOREBAY_ACCEPT").is_some() {
+            fs::write(&golden, &problem).unwrap();
+        }
+        let expected = fs::read_to_string(&golden).unwrap_or_default();
+        assert_eq!(problem, expected, "the message for {}", path.display());
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let problem = Plan::read(Path::new("tests/refused/absent.toml")).unwrap_err().to_string();
+    assert!(problem.contains("tests/refused/absent.toml"), "{problem}");
+}
+
+fn parse(text: &str) -> Plan {
+    Plan::parse(Path::new("tests/experiment.toml"), text).unwrap_or_else(|p| panic!("{p}"))
+}
+
+const SMALLEST: &str = r#"
+    [load]
+    [[configuration]]
+    name = "one"
+    start = ["server"]
+    url = "http://127.0.0.1:{port}"
+"#;
+
+#[test]
+fn the_smallest_experiment_has_sensible_defaults() {
+    let plan = parse(SMALLEST);
+    assert_eq!((plan.rounds, plan.load.connections, plan.check.status), (6, 10, 200));
+    assert_eq!(plan.load.path, "/");
+    assert_eq!(plan.load.method, "GET");
+    assert_eq!(plan.load.amount, Amount::Duration(Duration::from_secs(5)));
+    assert_eq!(plan.load.warmup, Some(Amount::Duration(Duration::from_secs(1))));
+    assert!(plan.load.keepalive);
+    let configuration = &plan.configurations[0];
+    assert!(configuration.baseline, "the first is the baseline");
+    assert_eq!(configuration.ready_timeout, Duration::from_secs(30));
+    assert_eq!(configuration.cwd, "{dir}");
+    assert!(plan.dir.is_absolute() && plan.dir.ends_with("tests"));
+}
+
+#[test]
+fn every_key_is_taken() {
+    let plan = parse(
+        r#"
+        title = "All keys"
+        [load]
+        path = "/a?b=c"
+        connections = 3
+        requests = 700
+        rounds = 2
+        threads = 2
+        keepalive = false
+        method = "POST"
+        headers = { Accept = "text/plain", X-Test = "1" }
+        body = "a=1"
+        timeout = "2s"
+        warmup = 50
+        rate = 12.5
+        cpus = [0]
+        [check]
+        status = 201
+        body_contains = "made"
+        [[configuration]]
+        name = "one"
+        start = ["sh", "-c", "awk '{print}'"]
+        url = "http://127.0.0.1:{port}/"
+        requires = ["sh"]
+        env = { ROOT = "{dir}" }
+        cwd = "{tmp}"
+        templates = ["experiment_file.rs"]
+        ready_timeout = "1m 30s"
+        stop_timeout = "250ms"
+        version = ["sh", "--version"]
+        notes = "a note"
+        cpus = [1]
+        [[configuration]]
+        name = "two"
+        baseline = true
+        start = ["server"]
+        url = "http://[::1]:{port}"
+    "#,
+    );
+    assert_eq!(plan.title, "All keys");
+    assert_eq!(plan.load.amount, Amount::Requests(700));
+    assert_eq!(plan.load.warmup, Some(Amount::Requests(50)));
+    assert_eq!((plan.load.rate, plan.load.threads), (Some(12.5), 2));
+    assert_eq!(plan.load.headers.len(), 2);
+    assert_eq!(plan.check.body_contains.as_deref(), Some("made"));
+    assert_eq!(plan.baseline().name, "two");
+    let one = &plan.configurations[0];
+    assert_eq!(one.ready_timeout, Duration::from_secs(90));
+    assert_eq!((one.cpus.as_slice(), one.templates.len()), ([1].as_slice(), 1));
+}
+
+#[test]
+fn no_warmup_is_a_choice() {
+    let plan = parse(&SMALLEST.replace("[load]", "[load]\nwarmup = 0"));
+    assert_eq!(plan.load.warmup, None);
+}
+
+#[test]
+fn only_keeps_the_baseline_and_names_what_is_unknown() {
+    let mut text = SMALLEST.to_owned();
+    for name in ["two", "three"] {
+        text += &SMALLEST.replace("[load]", "").replace("one", name);
+    }
+    let mut plan = parse(&text);
+    assert_eq!(plan.keep_only(&["tow".to_owned()]), Err("tow".to_owned()));
+    plan.keep_only(&["three".to_owned()]).unwrap();
+    let names: Vec<&str> = plan.configurations.iter().map(|c| c.name.as_str()).collect();
+    assert_eq!(names, ["one", "three"]);
+}
+
+#[test]
+fn an_experiment_against_itself_has_the_baseline_twice() {
+    let mut plan =
+        parse(&(SMALLEST.to_owned() + &SMALLEST.replace("[load]", "").replace("one", "two")));
+    plan.against_itself();
+    let names: Vec<&str> = plan.configurations.iter().map(|c| c.name.as_str()).collect();
+    assert_eq!(names, ["one", "one (again)"]);
+    assert_eq!(plan.baseline().name, "one");
+}

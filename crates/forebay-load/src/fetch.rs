@@ -1,0 +1,184 @@
+//! One simple request, for probes of readiness and correctness.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use forebay_wire::http1::ResponseHead;
+
+use crate::conversation::Malformed;
+use crate::http1::{ReplyReader, Sink, request_bytes};
+use crate::target::resolve_tcp;
+use crate::{Endpoint, Error, Spec, Url};
+
+/// The reply to one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The status.
+    pub status: u16,
+    /// The header fields in order; bytes that are no UTF-8 are replaced.
+    pub headers: Vec<(String, String)>,
+    /// The body, at most its first 1 MiB.
+    pub body: Vec<u8>,
+}
+
+/// Why no reply came.
+#[derive(Debug)]
+pub enum FetchError {
+    /// The request cannot be made as described, or its host is not found.
+    Request(Error),
+    /// No connection could be made.
+    Connect(io::Error),
+    /// The connection broke, or closed before the reply was complete.
+    Exchange(io::Error),
+    /// No complete reply came within this time.
+    Timeout(Duration),
+    /// The reply broke the protocol; how.
+    Protocol(String),
+}
+
+/// Bytes of a body that are kept.
+const BODY_LIMIT: usize = 1024 * 1024;
+
+/// Sends one GET on a connection of its own and waits for the whole reply, for at most `timeout`
+/// in all (a host name's resolution aside). A body beyond 1 MiB is not waited for.
+pub fn fetch(
+    url: &Url,
+    timeout: Duration,
+    headers: &[(String, String)],
+) -> Result<Reply, FetchError> {
+    let spec = Spec { headers: headers.to_vec(), keepalive: false, ..Spec::new(url.clone()) };
+    let request = request_bytes(&spec).map_err(FetchError::Request)?;
+    let deadline = Deadline { at: Instant::now() + timeout, timeout };
+    match url.endpoint() {
+        Endpoint::Unix(path) => {
+            let stream = UnixStream::connect(path).map_err(FetchError::Connect)?;
+            exchange(stream, &request, &deadline)
+        }
+        Endpoint::Tcp { .. } => exchange(connect(url, &deadline)?, &request, &deadline),
+    }
+}
+
+struct Deadline {
+    at: Instant,
+    timeout: Duration,
+}
+
+/// A stream whose reads and writes can be limited in time.
+trait Stream: Read + Write {
+    fn limit(&self, time: Duration) -> io::Result<()>;
+}
+
+#[derive(Default)]
+struct Collected {
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+fn connect(url: &Url, deadline: &Deadline) -> Result<TcpStream, FetchError> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for address in resolve_tcp(url).map_err(FetchError::Request)? {
+        match TcpStream::connect_timeout(&address, deadline.left()?) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(FetchError::Connect(last))
+}
+
+fn exchange(
+    mut stream: impl Stream,
+    request: &[u8],
+    deadline: &Deadline,
+) -> Result<Reply, FetchError> {
+    stream.limit(deadline.left()?).map_err(FetchError::Exchange)?;
+    // A server may answer and close before it has read everything: its reply says more.
+    let written = stream.write_all(request);
+    let mut reader = ReplyReader::new(false);
+    let mut collected = Collected::default();
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        stream.limit(deadline.left()?).map_err(FetchError::Exchange)?;
+        let n = match stream.read(&mut buffer) {
+            Ok(n) => n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(deadline.judge(written.err().unwrap_or(error))),
+        };
+        bytes.extend_from_slice(&buffer[..n]);
+        let malformed = |error: Malformed| FetchError::Protocol(error.to_string());
+        let (consumed, complete) = reader.read(&bytes, &mut collected).map_err(malformed)?;
+        bytes.drain(..consumed);
+        if complete || collected.body.len() >= BODY_LIMIT || n == 0 && reader.ends_at_close() {
+            let Collected { headers, body } = collected;
+            return Ok(Reply { status: reader.status(), headers, body });
+        }
+        if n == 0 {
+            let early = || io::Error::new(io::ErrorKind::UnexpectedEof, "closed before the reply");
+            return Err(FetchError::Exchange(written.err().unwrap_or_else(early)));
+        }
+    }
+}
+
+impl Deadline {
+    fn left(&self) -> Result<Duration, FetchError> {
+        let left = self.at.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(FetchError::Timeout(self.timeout)) } else { Ok(left) }
+    }
+
+    /// A read that ran into the limit is a timeout and no broken connection.
+    fn judge(&self, error: io::Error) -> FetchError {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                FetchError::Timeout(self.timeout)
+            }
+            _ => FetchError::Exchange(error),
+        }
+    }
+}
+
+impl Sink for Collected {
+    fn head(&mut self, head: &ResponseHead, bytes: &[u8]) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        self.headers = head
+            .fields
+            .iter()
+            .map(|field| (text(field.name.of(bytes)), text(field.value.of(bytes))))
+            .collect();
+    }
+
+    fn body(&mut self, piece: &[u8]) {
+        let room = BODY_LIMIT - self.body.len();
+        self.body.extend_from_slice(&piece[..piece.len().min(room)]);
+    }
+}
+
+impl Stream for TcpStream {
+    fn limit(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time))?;
+        self.set_write_timeout(Some(time))
+    }
+}
+
+impl Stream for UnixStream {
+    fn limit(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time))?;
+        self.set_write_timeout(Some(time))
+    }
+}
+
+impl fmt::Display for FetchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(error) => error.fmt(f),
+            Self::Connect(error) => write!(f, "no connection could be made: {error}"),
+            Self::Exchange(error) => write!(f, "the connection broke: {error}"),
+            Self::Timeout(timeout) => write!(f, "no complete reply came within {timeout:?}"),
+            Self::Protocol(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for FetchError {}

@@ -1,0 +1,189 @@
+//! What came of a run.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use forebay_stat::Latency;
+use serde_json::{Value, json};
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The URL asked for.
+    pub url: String,
+    /// Connections kept busy.
+    pub connections: usize,
+    /// Load threads that ran.
+    pub threads: usize,
+    /// From the start of the first thread to the end of the last request.
+    pub duration: Duration,
+    /// Counts of requests.
+    pub requests: Requests,
+    /// Bytes received.
+    pub bytes: Bytes,
+    /// From when a request was due (closed loop: when its connection was free), connecting included,
+    /// to the last byte of the reply. Completed requests only.
+    pub latency: Latency,
+    /// What the load threads themselves used.
+    pub client: Client,
+    /// What the first failed request failed of.
+    pub first_failure: Option<String>,
+    /// The run ended early because for as long as the timeout no connection could be made.
+    pub gave_up: bool,
+}
+
+/// Counts of requests. In a run of n requests that ended by itself, `completed + failed` is n.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// Requests of which at least the first byte was written.
+    pub sent: u64,
+    /// Requests sent a second time because the server closed the kept-alive connection before a
+    /// byte of the reply; not counted in `sent`, and no failure.
+    pub resent: u64,
+    /// Requests with a complete, well-formed reply, whatever its status, that passed the check.
+    pub completed: u64,
+    /// Requests that failed; the sum of `failures`.
+    pub failed: u64,
+    /// Open loop only: requests that were due before the end but never had a free connection.
+    pub unsent: u64,
+    /// Failed requests by kind.
+    pub failures: Failures,
+    /// Complete replies by status.
+    pub status: BTreeMap<u16, u64>,
+}
+
+/// Failed requests by kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Failures {
+    /// No connection could be made.
+    pub connect: u64,
+    /// The connection ended before the reply was complete.
+    pub read: u64,
+    /// The request could not be written.
+    pub write: u64,
+    /// No complete reply within the timeout.
+    pub timeout: u64,
+    /// The reply broke the protocol.
+    pub protocol: u64,
+    /// The reply was not the one that the check asks for.
+    pub check: u64,
+}
+
+/// Bytes received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bytes {
+    /// All bytes received.
+    pub read: u64,
+    /// Payload bytes of bodies, framing left out.
+    pub body: u64,
+}
+
+/// What the load threads themselves used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Client {
+    /// User time over all load threads.
+    pub cpu_user: Duration,
+    /// System time over all load threads.
+    pub cpu_system: Duration,
+    /// Every load thread was busy for more than 85 % of the time: the rate may be the client's
+    /// limit and not the server's.
+    pub saturated: bool,
+}
+
+/// The percentiles of the report, with their names in JSON.
+const PERCENTILES: [(&str, f64); 6] =
+    [("p50", 50.0), ("p75", 75.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99_9", 99.9)];
+
+impl Outcome {
+    /// Completed requests per second.
+    pub fn rate_per_s(&self) -> f64 {
+        let seconds = self.duration.as_secs_f64();
+        if seconds > 0.0 { self.requests.completed as f64 / seconds } else { 0.0 }
+    }
+
+    /// Client CPU, user and system, in microseconds per completed request.
+    pub fn cpu_us_per_request(&self) -> f64 {
+        let cpu = (self.client.cpu_user + self.client.cpu_system).as_secs_f64() * 1e6;
+        if self.requests.completed > 0 { cpu / self.requests.completed as f64 } else { 0.0 }
+    }
+
+    /// Complete replies with a status of 400 or above.
+    pub fn error_replies(&self) -> u64 {
+        self.requests.status.range(400..).map(|(_, count)| count).sum()
+    }
+
+    /// The outcome in the schema `forebay.bench/1`. Latencies are null where none was recorded.
+    pub fn to_json(&self) -> Value {
+        let Requests { sent, resent, completed, failed, unsent, failures, status } = &self.requests;
+        let status: serde_json::Map<_, _> =
+            status.iter().map(|(status, count)| (status.to_string(), json!(count))).collect();
+        json!({
+            "schema": "forebay.bench/1",
+            "url": self.url,
+            "protocol": "http/1.1",
+            "connections": self.connections,
+            "threads": self.threads,
+            "duration_s": self.duration.as_secs_f64(),
+            "requests": {
+                "sent": sent,
+                "resent": resent,
+                "completed": completed,
+                "failed": failed,
+                "unsent": unsent,
+                "failures": {
+                    "connect": failures.connect,
+                    "read": failures.read,
+                    "write": failures.write,
+                    "timeout": failures.timeout,
+                    "protocol": failures.protocol,
+                    "check": failures.check,
+                },
+                "status": status,
+            },
+            "first_failure": self.first_failure,
+            "gave_up": self.gave_up,
+            "rate_per_s": self.rate_per_s(),
+            "bytes": { "read": self.bytes.read, "body": self.bytes.body },
+            "latency_us": latency_json(&self.latency),
+            "client": {
+                "cpu_user_s": self.client.cpu_user.as_secs_f64(),
+                "cpu_system_s": self.client.cpu_system.as_secs_f64(),
+                "cpu_us_per_request": self.cpu_us_per_request(),
+                "saturated": self.client.saturated,
+            },
+            "histogram": self.latency.encode(),
+        })
+    }
+}
+
+impl Failures {
+    /// All failed requests.
+    pub fn total(&self) -> u64 {
+        self.by_kind().iter().map(|(_, count)| count).sum()
+    }
+
+    /// The counts with the names of their kinds.
+    pub fn by_kind(&self) -> [(&'static str, u64); 6] {
+        [
+            ("connect", self.connect),
+            ("read", self.read),
+            ("write", self.write),
+            ("timeout", self.timeout),
+            ("protocol", self.protocol),
+            ("check", self.check),
+        ]
+    }
+}
+
+fn latency_json(latency: &Latency) -> Value {
+    let known = |value: Value| if latency.is_empty() { Value::Null } else { value };
+    let mut object = serde_json::Map::new();
+    object.insert("mean".to_owned(), known(json!(latency.mean_us())));
+    object.insert("sd".to_owned(), known(json!(latency.sd_us())));
+    object.insert("min".to_owned(), known(json!(latency.min_us())));
+    object.insert("max".to_owned(), known(json!(latency.max_us())));
+    for (name, percent) in PERCENTILES {
+        object.insert(name.to_owned(), known(json!(latency.percentile_us(percent))));
+    }
+    Value::Object(object)
+}

@@ -1,0 +1,125 @@
+//! When the next request is due.
+
+use std::time::{Duration, Instant};
+
+use crate::{Arrivals, Rate, Spec};
+
+/// Decides when requests are due: the only place that tells a closed loop from an open one.
+#[derive(Debug)]
+pub(crate) enum Pacer {
+    /// A connection's next request is due this long after its reply.
+    Closed { think: Duration },
+    /// Requests are due at planned instants; a free connection takes the next one of its thread.
+    /// Since a plan is taken in order, the thread is a queue with as many servers as connections.
+    Open { next: Instant, plan: Plan },
+}
+
+/// The gaps between the planned instants of one thread.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    gap: Duration,
+    arrivals: Arrivals,
+    random: fastrand::Rng,
+}
+
+impl Pacer {
+    /// The pacer of thread `index` of `threads` for a run that begins at `start`.
+    pub fn new(spec: &Spec, start: Instant, index: usize, threads: usize) -> Self {
+        let Some(Rate { per_second, arrivals }) = spec.rate else {
+            return Self::Closed { think: spec.think.unwrap_or_default() };
+        };
+        // Threads share the rate by their connections and are out of step by an equal part.
+        let gap = Duration::from_secs_f64(threads as f64 / per_second);
+        let next = start + gap.mul_f64(index as f64 / threads as f64);
+        Self::Open { next, plan: Plan { gap, arrivals, random: fastrand::Rng::new() } }
+    }
+
+    /// When a new connection's first request is due.
+    pub fn first(&mut self, now: Instant) -> Instant {
+        match self {
+            Self::Closed { .. } => now,
+            Self::Open { .. } => self.next(now),
+        }
+    }
+
+    /// When the next request of a connection that has its reply at `now` is due. In an open loop
+    /// this may be in the past.
+    #[inline]
+    pub fn next(&mut self, now: Instant) -> Instant {
+        match self {
+            Self::Closed { think } => now + *think,
+            Self::Open { next, plan } => {
+                let due = *next;
+                *next = due + plan.gap();
+                due
+            }
+        }
+    }
+
+    /// How many planned instants up to `end` nobody took.
+    pub fn left(&mut self, end: Instant) -> u64 {
+        let mut left = 0;
+        while matches!(self, Self::Open { next, .. } if *next < end) {
+            self.next(end);
+            left += 1;
+        }
+        left
+    }
+}
+
+impl Plan {
+    fn gap(&mut self) -> Duration {
+        match self.arrivals {
+            Arrivals::Even => self.gap,
+            // The inverse of the exponential distribution function; f64() is below 1.
+            Arrivals::Poisson => self.gap.mul_f64(-(1.0 - self.random.f64()).ln()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Url;
+
+    fn spec(rate: Option<Rate>, think: Option<Duration>) -> Spec {
+        Spec { rate, think, ..Spec::new(Url::parse("http://h/").unwrap()) }
+    }
+
+    #[test]
+    fn closed_loop_is_due_at_the_reply() {
+        let now = Instant::now();
+        let mut pacer = Pacer::new(&spec(None, None), now, 0, 1);
+        assert_eq!((pacer.first(now), pacer.next(now)), (now, now));
+        assert_eq!(pacer.left(now + Duration::from_secs(9)), 0);
+    }
+
+    #[test]
+    fn thinking_delays_all_but_the_first() {
+        let (now, think) = (Instant::now(), Duration::from_secs(1));
+        let mut pacer = Pacer::new(&spec(None, Some(think)), now, 0, 1);
+        assert_eq!((pacer.first(now), pacer.next(now)), (now, now + think));
+    }
+
+    #[test]
+    fn even_arrivals_keep_the_plan_when_late() {
+        let rate = Rate { per_second: 100.0, arrivals: Arrivals::Even };
+        let start = Instant::now();
+        let mut pacer = Pacer::new(&spec(Some(rate), None), start, 1, 2);
+        let late = start + Duration::from_secs(1);
+        let offsets: Vec<_> = (0..3).map(|_| (pacer.next(late) - start).as_millis()).collect();
+        assert_eq!(offsets, [10, 30, 50]);
+        assert_eq!(pacer.left(start + Duration::from_millis(111)), 3, "those at 70, 90, 110 ms");
+    }
+
+    #[test]
+    fn poisson_gaps_have_the_mean_and_spread_of_an_exponential() {
+        let random = fastrand::Rng::with_seed(7);
+        let gap = Duration::from_millis(10);
+        let mut plan = Plan { gap, arrivals: Arrivals::Poisson, random };
+        let gaps: Vec<f64> = (0..20_000).map(|_| plan.gap().as_secs_f64()).collect();
+        let summary = forebay_stat::Summary::of(&gaps).unwrap();
+        assert!((summary.mean - 0.01).abs() < 0.0003, "{summary:?}");
+        assert!((summary.sd - 0.01).abs() < 0.0005, "{summary:?}");
+    }
+}

@@ -1,0 +1,154 @@
+//! A whole run: threads, their shares, and the sum of what they counted.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::http1::{Http1, request_bytes};
+use crate::pacer::Pacer;
+use crate::tally::Tally;
+use crate::target::Target;
+use crate::tickets::Tickets;
+use crate::worker::{Finished, Share, Worker};
+use crate::{Client, Control, Error, Outcome, Spec, Stop};
+
+/// Above this share of the time a load thread counts as busy.
+const SATURATION: f64 = 0.85;
+
+/// Files that a run needs beside its connections: per thread two, and those open already.
+const SPARE_FILES: u64 = 64;
+
+/// Runs the load that `spec` describes and blocks until it is over.
+///
+/// # Errors
+/// Where nothing could be loaded: a specification that makes no sense, a host that does not resolve,
+/// a server of which no connection could be made, a system that refuses threads or files. Failed
+/// requests are counted in the outcome.
+pub fn run(spec: &Spec, control: &Control) -> Result<Outcome, Error> {
+    spec.validate()?;
+    let request: Arc<[u8]> = request_bytes(spec)?.into();
+    let threads = spec.threads.min(spec.connections);
+    allow_files(spec.connections as u64 + 2 * threads as u64)?;
+    let target = Arc::new(Target::resolve(&spec.url)?);
+    let start = Instant::now();
+    let mut workers = Vec::with_capacity(threads);
+    for (index, tickets) in Tickets::of(spec.stop, threads).into_iter().enumerate() {
+        let pacer = Pacer::new(spec, start, index, threads);
+        let share = Share { tickets, pacer, target: target.clone(), timeout: spec.timeout };
+        let conversations =
+            (0..part(spec.connections, threads, index)).map(|_| Http1::new(spec, request.clone()));
+        workers.push(Worker::new(conversations, share).map_err(system("opening epoll"))?);
+    }
+    let end = match spec.stop {
+        Stop::Duration(duration) => Some(start + duration),
+        Stop::Requests(_) => None,
+    };
+    let finished = run_threads(workers, end, control)?;
+    if !target.reached() && !control.cancelled.load(Ordering::Relaxed) {
+        let refusal = finished.iter().find_map(|thread| thread.last_refusal);
+        return Err(Error::Unreachable {
+            endpoint: spec.url.endpoint().to_string(),
+            source: refusal.map_or_else(|| io::ErrorKind::TimedOut.into(), io::Error::from),
+        });
+    }
+    Ok(sum(spec, start, finished))
+}
+
+fn run_threads(
+    workers: Vec<Worker<Http1>>,
+    end: Option<Instant>,
+    control: &Control,
+) -> Result<Vec<Finished>, Error> {
+    thread::scope(|scope| {
+        let mut threads = Vec::with_capacity(workers.len());
+        let mut failure = None;
+        for worker in workers {
+            let name = thread::Builder::new().name(format!("load-{}", threads.len()));
+            match name.spawn_scoped(scope, move || worker.run(end, control)) {
+                Ok(thread) => threads.push(thread),
+                Err(source) => {
+                    control.cancelled.store(true, Ordering::Relaxed);
+                    failure = Some(Error::System { what: "starting a load thread", source });
+                    break;
+                }
+            }
+        }
+        let ended = threads.into_iter().map(|thread| {
+            let result = thread.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")));
+            result.map_err(system("a load thread"))
+        });
+        let finished: Result<Vec<_>, _> = ended.collect();
+        failure.map_or(finished, Err)
+    })
+}
+
+fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
+    let threads = finished.len();
+    let ended = finished.iter().map(|thread| thread.ended).max().unwrap_or(start);
+    let duration = ended - start;
+    let busy = |thread: &Finished| (thread.cpu_user + thread.cpu_system).as_secs_f64();
+    let saturated = finished.iter().all(|t| busy(t) > SATURATION * duration.as_secs_f64());
+    let client = Client {
+        cpu_user: finished.iter().map(|thread| thread.cpu_user).sum(),
+        cpu_system: finished.iter().map(|thread| thread.cpu_system).sum(),
+        saturated: saturated && duration > Duration::ZERO,
+    };
+    let gave_up = finished.iter().any(|thread| thread.gave_up);
+    let mut tally = Tally::new();
+    finished.into_iter().for_each(|thread| tally.merge(thread.tally));
+    Outcome {
+        url: spec.url.to_string(),
+        connections: spec.connections,
+        threads,
+        duration,
+        requests: tally.requests(),
+        bytes: tally.bytes,
+        latency: tally.latency,
+        client,
+        first_failure: tally.first_failure,
+        gave_up,
+    }
+}
+
+/// The part of `total` that falls to `index` of `parts`; the first take the remainder.
+fn part(total: usize, parts: usize, index: usize) -> usize {
+    total / parts + usize::from(index < total % parts)
+}
+
+/// Raises the limit of open files as far as needed and allowed.
+fn allow_files(wanted: u64) -> Result<(), Error> {
+    let wanted = wanted + SPARE_FILES;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    if limit.maximum.is_some_and(|maximum| maximum < wanted) {
+        return Err(Error::Invalid(format!(
+            "so many connections need {wanted} open files, and at most {} are allowed: use fewer, \
+             or raise the limit with `ulimit -Hn`",
+            limit.maximum.unwrap_or_default()
+        )));
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum })
+        .map_err(|errno| system("raising the limit of open files")(errno.into()))
+}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> Error {
+    move |source| Error::System { what, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_spread_with_their_remainder() {
+        let parts: Vec<_> = (0..3).map(|index| part(100, 3, index)).collect();
+        assert_eq!(parts, [34, 33, 33]);
+        assert_eq!((0..7).map(|index| part(100, 7, index)).sum::<usize>(), 100);
+    }
+}

@@ -1,0 +1,118 @@
+//! What one load thread counts.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use forebay_stat::Latency;
+
+use crate::conversation::Answer;
+use crate::{Bytes, Failures, Requests};
+
+/// What one load thread counts; merged with the others' when all have ended.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    pub sent: u64,
+    pub resent: u64,
+    pub completed: u64,
+    pub unsent: u64,
+    pub failures: Failures,
+    pub failed: u64,
+    pub bytes: Bytes,
+    pub latency: Latency,
+    pub first_failure: Option<String>,
+    status: Vec<u64>,
+}
+
+/// What a request failed of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    Connect,
+    Read,
+    Write,
+    Timeout,
+    Protocol,
+    Check,
+}
+
+impl Tally {
+    pub fn new() -> Self {
+        Self {
+            sent: 0,
+            resent: 0,
+            completed: 0,
+            unsent: 0,
+            failures: Failures::default(),
+            failed: 0,
+            bytes: Bytes::default(),
+            latency: Latency::new(),
+            first_failure: None,
+            status: vec![0; 1000],
+        }
+    }
+
+    /// Counts a complete reply, whether or not it passed the check.
+    #[inline]
+    pub fn reply(&mut self, reply: Answer) {
+        self.status[usize::from(reply.status).min(999)] += 1;
+        self.bytes.body += reply.body;
+    }
+
+    /// Counts a completed request.
+    #[inline]
+    pub fn complete(&mut self, latency: Duration) {
+        self.completed += 1;
+        self.latency.record(latency);
+    }
+
+    /// Counts a failed request.
+    pub fn fail(&mut self, failure: Failure, why: &dyn fmt::Display) {
+        let (count, name) = match failure {
+            Failure::Connect => (&mut self.failures.connect, "connect"),
+            Failure::Read => (&mut self.failures.read, "read"),
+            Failure::Write => (&mut self.failures.write, "write"),
+            Failure::Timeout => (&mut self.failures.timeout, "timeout"),
+            Failure::Protocol => (&mut self.failures.protocol, "protocol"),
+            Failure::Check => (&mut self.failures.check, "check"),
+        };
+        *count += 1;
+        self.failed += 1;
+        self.first_failure.get_or_insert_with(|| format!("{name}: {why}"));
+    }
+
+    /// Adds another thread's counts.
+    pub fn merge(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.resent += other.resent;
+        self.completed += other.completed;
+        self.unsent += other.unsent;
+        self.failed += other.failed;
+        self.failures.connect += other.failures.connect;
+        self.failures.read += other.failures.read;
+        self.failures.write += other.failures.write;
+        self.failures.timeout += other.failures.timeout;
+        self.failures.protocol += other.failures.protocol;
+        self.failures.check += other.failures.check;
+        self.bytes.read += other.bytes.read;
+        self.bytes.body += other.bytes.body;
+        self.latency.merge(&other.latency);
+        self.first_failure = self.first_failure.take().or(other.first_failure);
+        self.status.iter_mut().zip(other.status).for_each(|(mine, theirs)| *mine += theirs);
+    }
+
+    /// The counts in the form of the outcome.
+    pub fn requests(&self) -> Requests {
+        let seen = self.status.iter().enumerate().filter(|(_, count)| **count > 0);
+        let status: BTreeMap<u16, u64> =
+            seen.map(|(status, count)| (status as u16, *count)).collect();
+        Requests {
+            sent: self.sent,
+            resent: self.resent,
+            completed: self.completed,
+            failed: self.failed,
+            unsent: self.unsent,
+            failures: self.failures.clone(),
+            status,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The server's addresses, and sockets to them.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
+};
+
+use crate::{Endpoint, Error, Url};
+
+/// The server's addresses, and which of them answers. A name such as `localhost` may have several of
+/// which only one is listened on; until one has accepted a connection each attempt tries them all.
+#[derive(Debug)]
+pub(crate) struct Target {
+    addresses: Vec<Address>,
+    answering: AtomicUsize,
+    reached: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Address {
+    Tcp(SocketAddr),
+    Unix(SocketAddrUnix),
+}
+
+/// A socket and whether it is connected already.
+pub(crate) struct Dialled {
+    pub socket: OwnedFd,
+    pub connected: bool,
+}
+
+impl Target {
+    /// Resolves the endpoint of `url`, once for the whole run.
+    pub fn resolve(url: &Url) -> Result<Self, Error> {
+        let addresses = match url.endpoint() {
+            Endpoint::Unix(path) => {
+                let address = SocketAddrUnix::new(path.as_path())
+                    .map_err(|_| Error::Invalid("the socket path is not usable".to_owned()))?;
+                vec![Address::Unix(address)]
+            }
+            Endpoint::Tcp { .. } => {
+                resolve_tcp(url)?.into_iter().map(Address::Tcp).collect::<Vec<_>>()
+            }
+        };
+        Ok(Self { addresses, answering: AtomicUsize::new(0), reached: AtomicBool::new(false) })
+    }
+
+    /// Whether any connection was ever made.
+    pub fn reached(&self) -> bool {
+        self.reached.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the address of the `attempt`th try accepts connections.
+    pub fn answered(&self, attempt: usize) {
+        if !self.reached() {
+            self.answering.store(attempt, Ordering::Relaxed);
+            self.reached.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there is another address to try after the `attempt`th failed.
+    pub fn has_more(&self, attempt: usize) -> bool {
+        !self.reached() && attempt + 1 < self.addresses.len()
+    }
+
+    /// Begins to connect to the address that answers, or to the `attempt`th as long as none does.
+    ///
+    /// `AGAIN` says that the backlog of a Unix socket is full: nothing will tell when it is not.
+    pub fn dial(&self, attempt: usize) -> Result<Dialled, Errno> {
+        let place = if self.reached() { self.answering.load(Ordering::Relaxed) } else { attempt };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (socket, begun) = match &self.addresses[place] {
+            Address::Tcp(address) => {
+                let family =
+                    if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+                let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+                sockopt::set_tcp_nodelay(&socket, true)?;
+                let begun = connect(&socket, address);
+                (socket, begun)
+            }
+            Address::Unix(address) => {
+                let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+                let begun = connect(&socket, address);
+                (socket, begun)
+            }
+        };
+        match begun {
+            Ok(()) => Ok(Dialled { socket, connected: true }),
+            Err(Errno::INPROGRESS | Errno::INTR) => Ok(Dialled { socket, connected: false }),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+/// The addresses of a TCP endpoint.
+pub(crate) fn resolve_tcp(url: &Url) -> Result<Vec<SocketAddr>, Error> {
+    let Endpoint::Tcp { host, port } = url.endpoint() else { return Ok(Vec::new()) };
+    let fail = |source| Error::Resolve { endpoint: url.endpoint().to_string(), source };
+    let addresses: Vec<_> = (host.as_str(), *port).to_socket_addrs().map_err(fail)?.collect();
+    if addresses.is_empty() {
+        return Err(fail(std::io::Error::other("it has no address")));
+    }
+    Ok(addresses)
+}

@@ -1,0 +1,105 @@
+//! How many requests there are to send: the other side of [`Stop`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Stop;
+
+/// A thread's claim on the requests of a run. Each request needs a ticket, so that a run of n sends
+/// exactly n; each ticket ends as a completed or a failed request.
+///
+/// Threads draw tickets from the common stock in batches, smaller towards the end, so that the stock
+/// is not touched per request and no thread sits on many while the others have run out.
+#[derive(Debug)]
+pub(crate) struct Tickets {
+    held: u64,
+    /// None: a run by duration, without limit.
+    stock: Option<Arc<AtomicU64>>,
+    threads: u64,
+}
+
+const BATCH_LIMIT: u64 = 256;
+
+impl Tickets {
+    /// One claim per thread.
+    pub fn of(stop: Stop, threads: usize) -> Vec<Self> {
+        let stock = match stop {
+            Stop::Requests(n) => Some(Arc::new(AtomicU64::new(n))),
+            Stop::Duration(_) => None,
+        };
+        let claim = |_| Self { held: 0, stock: stock.clone(), threads: threads as u64 };
+        (0..threads).map(claim).collect()
+    }
+
+    /// Takes one; false when there are no more.
+    #[inline]
+    pub fn take(&mut self) -> bool {
+        if self.held == 0 && !self.draw() {
+            return false;
+        }
+        self.held -= 1;
+        true
+    }
+
+    /// Whether the number of requests is limited.
+    pub fn limited(&self) -> bool {
+        self.stock.is_some()
+    }
+
+    fn draw(&mut self) -> bool {
+        let Some(stock) = &self.stock else {
+            self.held = u64::MAX;
+            return true;
+        };
+        let batch = |left: u64| left.min((left / (self.threads * 8)).clamp(1, BATCH_LIMIT));
+        let drawn = stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            (left > 0).then(|| left - batch(left))
+        });
+        let Ok(left) = drawn else { return false };
+        self.held = batch(left);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn exactly_as_many_as_there_are() {
+        for n in [1, 2, 3, 17, 1000, 100_003] {
+            let mut claims = Tickets::of(Stop::Requests(n), 3);
+            let mut taken = 0;
+            loop {
+                let round = claims.iter_mut().map(|claim| u64::from(claim.take())).sum::<u64>();
+                taken += round;
+                if round == 0 {
+                    break;
+                }
+            }
+            assert_eq!(taken, n);
+        }
+    }
+
+    #[test]
+    fn threads_draw_exactly_n_together() {
+        let taken: u64 = std::thread::scope(|scope| {
+            let count = |mut claim: Tickets| std::iter::repeat_with(move || claim.take());
+            let threads: Vec<_> = Tickets::of(Stop::Requests(50_001), 4)
+                .into_iter()
+                .map(|claim| scope.spawn(move || count(claim).take_while(|t| *t).count() as u64))
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(taken, 50_001);
+    }
+
+    #[test]
+    fn a_duration_never_runs_out() {
+        let mut claim = Tickets::of(Stop::Duration(Duration::from_secs(1)), 1).remove(0);
+        assert!((0..1000).all(|_| claim.take()));
+        assert!(!claim.limited());
+    }
+}

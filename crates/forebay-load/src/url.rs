@@ -1,0 +1,280 @@
+//! The URLs that the load generator takes: `http://host[:port]/path` and
+//! `http+unix:///socket:/path`.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// A URL that names something this version can load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    text: String,
+    endpoint: Endpoint,
+    host: String,
+    target: String,
+}
+
+/// Where to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A host name or address, and a port.
+    Tcp {
+        /// The name or address, without the brackets of IPv6.
+        host: String,
+        /// The port, 80 unless given.
+        port: u16,
+    },
+    /// A Unix stream socket.
+    Unix(PathBuf),
+}
+
+/// Why a text is no URL to load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UrlError {
+    /// The scheme is one that Forebay is to speak but does not yet.
+    Unavailable(String),
+    /// The scheme is none of ours, or missing.
+    Scheme(String),
+    /// The host, port or socket path is not well-formed; what is wrong with it.
+    Authority(&'static str),
+    /// The path or query is not well-formed; what is wrong with it.
+    Target(&'static str),
+}
+
+/// Longest socket path that fits `sockaddr_un`, in bytes.
+const SOCKET_PATH_LIMIT: usize = 107;
+
+impl Url {
+    /// Parses `text` strictly: what a browser would repair is an error here.
+    pub fn parse(text: &str) -> Result<Self, UrlError> {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Err(UrlError::Scheme(text.to_owned()));
+        };
+        let (endpoint, host, target) = match scheme {
+            "http" => split_http(rest)?,
+            "http+unix" => split_unix(rest)?,
+            "https" | "fcgi" | "fcgi+unix" | "scgi" | "uwsgi" | "ajp" => {
+                return Err(UrlError::Unavailable(scheme.to_owned()));
+            }
+            _ => return Err(UrlError::Scheme(text.to_owned())),
+        };
+        check_target(&target)?;
+        Ok(Self { text: text.to_owned(), endpoint, host, target })
+    }
+
+    /// The same server with another path and query, as in `/status?full`.
+    pub fn with_target(&self, target: &str) -> Result<Self, UrlError> {
+        if !target.starts_with('/') {
+            return Err(UrlError::Target("it must begin with /"));
+        }
+        check_target(target)?;
+        let base = match &self.endpoint {
+            Endpoint::Tcp { .. } => format!("http://{}", self.host),
+            Endpoint::Unix(path) => format!("http+unix://{}:", path.display()),
+        };
+        Ok(Self { text: base + target, target: target.to_owned(), ..self.clone() })
+    }
+
+    /// Where to connect to.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The value of the `Host` field: the authority as given, `localhost` for a Unix socket.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Path and query, as sent in the request line.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// The URL as it was given.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+fn split_http(rest: &str) -> Result<(Endpoint, String, String), UrlError> {
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, target) = rest.split_at(end);
+    let target = if target.starts_with('/') { target.into() } else { format!("/{target}") };
+    if authority.contains('@') {
+        let hint = "user and password do not belong there; use -H 'Authorization: ...'";
+        return Err(UrlError::Authority(hint));
+    }
+    let (host, port) = split_port(authority)?;
+    let endpoint = Endpoint::Tcp { host: host.to_owned(), port };
+    Ok((endpoint, authority.to_owned(), target))
+}
+
+fn split_port(authority: &str) -> Result<(&str, u16), UrlError> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, after) =
+                rest.split_once(']').ok_or(UrlError::Authority("a ] is missing"))?;
+            host.parse::<std::net::Ipv6Addr>()
+                .map_err(|_| UrlError::Authority("no IPv6 address stands in the brackets"))?;
+            (host, after)
+        }
+        None => {
+            let (host, port) = authority.split_at(authority.find(':').unwrap_or(authority.len()));
+            let named = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+            if host.is_empty() || !host.bytes().all(named) {
+                return Err(UrlError::Authority("a host name or address is missing"));
+            }
+            (host, port)
+        }
+    };
+    if port.is_empty() {
+        return Ok((host, 80));
+    }
+    let digits = port.strip_prefix(':').unwrap_or("");
+    match digits.parse() {
+        Ok(port) if port > 0 && digits.bytes().all(|b| b.is_ascii_digit()) => Ok((host, port)),
+        _ => Err(UrlError::Authority("the port must be a number from 1 to 65535")),
+    }
+}
+
+fn split_unix(rest: &str) -> Result<(Endpoint, String, String), UrlError> {
+    let (path, target) = match rest.find(":/") {
+        Some(colon) => (&rest[..colon], &rest[colon + 1..]),
+        None => (rest, "/"),
+    };
+    if !path.starts_with('/') {
+        return Err(UrlError::Authority("write http+unix:///path/to/socket:/path"));
+    }
+    if path.len() > SOCKET_PATH_LIMIT || path.contains('\0') {
+        return Err(UrlError::Authority("a socket path has at most 107 bytes and no NUL"));
+    }
+    Ok((Endpoint::Unix(path.into()), "localhost".to_owned(), target.to_owned()))
+}
+
+fn check_target(target: &str) -> Result<(), UrlError> {
+    if target.contains('#') {
+        return Err(UrlError::Target("leave out what begins with #, it is never sent"));
+    }
+    if !target.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(UrlError::Target("write spaces and non-ASCII characters as %20 and the like"));
+    }
+    Ok(())
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl fmt::Display for UrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unavailable(scheme) => {
+                write!(f, "{scheme}:// is not available in this version; use http or http+unix")
+            }
+            Self::Scheme(text) => write!(
+                f,
+                "{text:?} does not begin with a known scheme; write http://HOST:PORT/PATH or \
+                 http+unix:///SOCKET:/PATH"
+            ),
+            Self::Authority(what) => write!(f, "the host part is malformed: {what}"),
+            Self::Target(what) => write!(f, "the path is malformed: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for UrlError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> Endpoint {
+        Endpoint::Tcp { host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn http_parts() {
+        let url = Url::parse("http://127.0.0.1:8080/a/b?c=d").unwrap();
+        assert_eq!(url.endpoint(), &tcp("127.0.0.1", 8080));
+        assert_eq!((url.host(), url.target()), ("127.0.0.1:8080", "/a/b?c=d"));
+        let bare = Url::parse("http://example.org").unwrap();
+        assert_eq!((bare.endpoint(), bare.target()), (&tcp("example.org", 80), "/"));
+        assert_eq!(Url::parse("http://h?q").unwrap().target(), "/?q");
+    }
+
+    #[test]
+    fn ipv6_in_brackets() {
+        let url = Url::parse("http://[::1]:81/").unwrap();
+        assert_eq!(url.endpoint(), &tcp("::1", 81));
+        assert_eq!((url.host(), url.endpoint().to_string()), ("[::1]:81", "[::1]:81".into()));
+    }
+
+    #[test]
+    fn unix_socket_and_path() {
+        let url = Url::parse("http+unix:///run/app.sock:/status?x").unwrap();
+        assert_eq!(url.endpoint(), &Endpoint::Unix("/run/app.sock".into()));
+        assert_eq!((url.host(), url.target()), ("localhost", "/status?x"));
+        assert_eq!(Url::parse("http+unix:///run/app.sock").unwrap().target(), "/");
+    }
+
+    #[test]
+    fn another_target_on_the_same_server() {
+        let url = Url::parse("http://h:1/x").unwrap().with_target("/y?z").unwrap();
+        assert_eq!((url.as_str(), url.target()), ("http://h:1/y?z", "/y?z"));
+        let url = Url::parse("http+unix:///s:/x").unwrap().with_target("/y").unwrap();
+        assert_eq!(url, Url::parse("http+unix:///s:/y").unwrap());
+        assert!(url.with_target("y").is_err());
+    }
+
+    #[test]
+    fn schemes_to_come_say_so() {
+        for scheme in ["https", "fcgi", "fcgi+unix", "scgi", "uwsgi", "ajp"] {
+            let error = Url::parse(&format!("{scheme}://h/")).unwrap_err();
+            assert_eq!(error, UrlError::Unavailable(scheme.into()));
+            assert!(error.to_string().contains("not available in this version"));
+        }
+    }
+
+    #[test]
+    fn malformed_is_refused() {
+        for text in [
+            "",
+            "localhost:8080/",
+            "ftp://h/",
+            "http://",
+            "http:///x",
+            "http://:80/",
+            "http://u:p@h/",
+            "http://h:0/",
+            "http://h:65536/",
+            "http://h:+1/",
+            "http://h:/",
+            "http://h:1:2/",
+            "http://h /",
+            "http://[::1/",
+            "http://[h]/",
+            "http://[::1]x/",
+            "http://h/a b",
+            "http://h/\r\nX: y",
+            "http://h/é",
+            "http://h/#top",
+            "http+unix://run/app.sock",
+            "http+unix://",
+        ] {
+            assert!(Url::parse(text).is_err(), "{text:?}");
+        }
+        let long = format!("http+unix:///{}", "x".repeat(107));
+        assert!(Url::parse(&long).is_err());
+    }
+}

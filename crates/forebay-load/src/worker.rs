@@ -1,0 +1,246 @@
+//! A load thread: waits for events and gives each to its connection.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use crate::Control;
+use crate::connection::Connection;
+use crate::conversation::Conversation;
+use crate::pacer::Pacer;
+use crate::tally::Tally;
+use crate::target::Target;
+use crate::tickets::Tickets;
+
+/// A load thread's connections and all that they share.
+#[derive(Debug)]
+pub(crate) struct Worker<C> {
+    connections: Vec<Connection<C>>,
+    desk: Desk,
+}
+
+/// What the connections of one thread share.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub epoll: OwnedFd,
+    /// Every read goes here first.
+    pub buffer: Box<[u8]>,
+    pub tally: Tally,
+    pub tickets: Tickets,
+    pub pacer: Pacer,
+    pub alarm: Alarm,
+    pub target: Arc<Target>,
+    pub timeout: Duration,
+    /// Connections that have requests left.
+    pub active: usize,
+    /// Some connection could not be made for so long that it is not tried again.
+    pub gave_up: bool,
+    pub last_refusal: Option<Errno>,
+}
+
+/// What a thread is started with, beside its conversations.
+#[derive(Debug)]
+pub(crate) struct Share {
+    pub tickets: Tickets,
+    pub pacer: Pacer,
+    pub target: Arc<Target>,
+    pub timeout: Duration,
+}
+
+/// What a thread ends with.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub tally: Tally,
+    pub ended: Instant,
+    pub cpu_user: Duration,
+    pub cpu_system: Duration,
+    pub gave_up: bool,
+    pub last_refusal: Option<Errno>,
+}
+
+/// Wakes the thread for connections that wait for an instant.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    orders: BinaryHeap<Reverse<(Instant, usize)>>,
+    timer: OwnedFd,
+    armed: Option<Instant>,
+}
+
+/// Large enough for most replies; larger ones take more reads.
+const BUFFER_SIZE: usize = 64 * 1024;
+
+/// Events taken per wait.
+const BATCH: usize = 256;
+
+/// Between two looks at deadlines, cancellation and progress, at most.
+const TICK: Duration = Duration::from_millis(50);
+
+/// The timer's place among the connections in event data.
+const TIMER: u64 = u64::MAX;
+
+impl<C: Conversation> Worker<C> {
+    /// A thread's worth of connections, one for each conversation.
+    pub fn new(conversations: impl Iterator<Item = C>, share: Share) -> io::Result<Self> {
+        let connections: Vec<_> =
+            conversations.enumerate().map(|(id, c)| Connection::new(id, c)).collect();
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let alarm = Alarm::new(&epoll)?;
+        let desk = Desk {
+            epoll,
+            buffer: vec![0; BUFFER_SIZE].into_boxed_slice(),
+            tally: Tally::new(),
+            tickets: share.tickets,
+            pacer: share.pacer,
+            alarm,
+            target: share.target,
+            timeout: share.timeout,
+            active: connections.len(),
+            gave_up: false,
+            last_refusal: None,
+        };
+        Ok(Self { connections, desk })
+    }
+
+    /// Runs until no connection has requests left, `end` is reached or the run is cancelled.
+    pub fn run(mut self, end: Option<Instant>, control: &Control) -> io::Result<Finished> {
+        let cpu_before = thread_cpu()?;
+        self.load(end, control)?;
+        let ended = Instant::now();
+        self.desk.tally.unsent = end.map_or(0, |end| self.desk.pacer.left(end.min(ended)));
+        let cpu = thread_cpu()?;
+        Ok(Finished {
+            ended,
+            cpu_user: cpu.0.saturating_sub(cpu_before.0),
+            cpu_system: cpu.1.saturating_sub(cpu_before.1),
+            gave_up: self.desk.gave_up,
+            last_refusal: self.desk.last_refusal,
+            tally: self.desk.tally,
+        })
+    }
+
+    fn load(&mut self, end: Option<Instant>, control: &Control) -> io::Result<()> {
+        let tick = TICK.min(self.desk.timeout / 4).max(Duration::from_millis(1));
+        let mut now = Instant::now();
+        let mut next_tick = now + tick;
+        let mut published = (0, 0);
+        for connection in &mut self.connections {
+            connection.begin(now, &mut self.desk);
+        }
+        let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; BATCH];
+        while self.desk.active > 0 {
+            self.desk.alarm.arm(now)?;
+            let until = end.map_or(next_tick, |end| end.min(next_tick));
+            let count = wait(&self.desk.epoll, &mut events, until.saturating_duration_since(now))?;
+            now = Instant::now();
+            if end.is_some_and(|end| now >= end) {
+                break;
+            }
+            for event in &events[..count] {
+                let (data, flags) = (event.data, event.flags);
+                // Past the end is the timer, which has no other message than the wake-up.
+                if let Some(connection) = self.connections.get_mut(data.u64() as usize) {
+                    connection.ready(flags, now, &mut self.desk);
+                }
+            }
+            while let Some(id) = self.desk.alarm.due(now) {
+                self.connections[id].woken(now, &mut self.desk);
+            }
+            if now >= next_tick {
+                next_tick = now + tick;
+                for connection in &mut self.connections {
+                    connection.check_deadline(now, &mut self.desk);
+                }
+                published = self.publish(published, control);
+                if control.cancelled.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        }
+        self.publish(published, control);
+        Ok(())
+    }
+
+    /// Adds to the common counters what came since they were told `before`.
+    fn publish(&self, before: (u64, u64), control: &Control) -> (u64, u64) {
+        let (completed, failed) = (self.desk.tally.completed, self.desk.tally.failed);
+        control.completed.fetch_add(completed - before.0, Ordering::Relaxed);
+        control.failed.fetch_add(failed - before.1, Ordering::Relaxed);
+        (completed, failed)
+    }
+}
+
+impl Alarm {
+    fn new(epoll: &OwnedFd) -> io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        // Edge-triggered: each expiry is an event, without a read in between.
+        epoll::add(epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET)?;
+        Ok(Self { orders: BinaryHeap::new(), timer, armed: None })
+    }
+
+    /// Orders a wake-up of connection `id` at `at`.
+    pub fn add(&mut self, at: Instant, id: usize) {
+        self.orders.push(Reverse((at, id)));
+    }
+
+    /// Sets the timer for the earliest order. Waiting itself has a resolution of 1 ms only.
+    fn arm(&mut self, now: Instant) -> io::Result<()> {
+        let Some(Reverse((at, _))) = self.orders.peek() else { return Ok(()) };
+        if self.armed == Some(*at) {
+            return Ok(());
+        }
+        // Zero would disarm it.
+        let wait = at.saturating_duration_since(now).max(Duration::from_nanos(1));
+        let value = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(wait) };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value)?;
+        self.armed = Some(*at);
+        Ok(())
+    }
+
+    /// The next order that is due.
+    fn due(&mut self, now: Instant) -> Option<usize> {
+        let Reverse((at, id)) = *self.orders.peek()?;
+        if at > now {
+            return None;
+        }
+        self.orders.pop();
+        Some(id)
+    }
+}
+
+fn wait(epoll: &OwnedFd, events: &mut [Event; BATCH], timeout: Duration) -> io::Result<usize> {
+    match epoll::wait(epoll, &mut events[..], Some(&timespec(timeout))) {
+        Ok(count) => Ok(count),
+        Err(Errno::INTR) => Ok(0),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    // Durations here are bounded by timeouts and think times; saturate rather than wrap.
+    let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    Timespec { tv_sec, tv_nsec: duration.subsec_nanos().into() }
+}
+
+/// User and system time of this thread.
+fn thread_cpu() -> io::Result<(Duration, Duration)> {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD)?;
+    let micros = |time: nix::sys::time::TimeVal| time.num_microseconds().max(0) as u64;
+    Ok((
+        Duration::from_micros(micros(usage.user_time())),
+        Duration::from_micros(micros(usage.system_time())),
+    ))
+}

@@ -1,0 +1,228 @@
+//! Replies of every framing, over real sockets.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use forebay_load::{Check, Spec};
+use support::{Server, load, load_without_failure, spec};
+
+const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+#[test]
+fn keep_alive_sends_exactly_n_on_few_connections() {
+    for (connections, threads, n) in [(1, 1, 1), (3, 2, 1000), (5, 3, 1001), (7, 2, 3)] {
+        let server = Server::answering(HELLO);
+        let spec = Spec { connections, threads, ..spec(server.url(), n) };
+        let outcome = load_without_failure(&spec, n);
+        assert_eq!(server.requests(), n);
+        assert!(server.connections() <= connections as u64);
+        assert_eq!(outcome.requests.status, BTreeMap::from([(200, n)]));
+        assert_eq!(outcome.bytes.body, 5 * n);
+        assert_eq!(outcome.bytes.read, HELLO.len() as u64 * n);
+    }
+}
+
+#[test]
+fn more_threads_than_connections_is_fewer_threads() {
+    let server = Server::answering(HELLO);
+    let outcome = load_without_failure(&Spec { threads: 64, ..spec(server.url(), 10) }, 10);
+    assert_eq!(outcome.threads, 2);
+}
+
+#[test]
+fn chunked_replies() {
+    let reply = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+                 5;x=y\r\nhello\r\n7\r\n, world\r\n0\r\nX: y\r\n\r\n";
+    let server = Server::answering(reply);
+    let outcome = load_without_failure(&spec(server.url(), 100), 100);
+    assert_eq!(outcome.bytes.body, 12 * 100);
+    assert_eq!(server.connections(), 2);
+}
+
+#[test]
+fn replies_that_come_byte_by_byte() {
+    let replies: [&[u8]; 3] = [
+        HELLO,
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+          3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello",
+    ];
+    for reply in replies {
+        let server = Server::start(|peer| {
+            while peer.request().is_some() {
+                peer.trickle(reply);
+            }
+        });
+        let outcome = load_without_failure(&spec(server.url(), 6), 6);
+        assert_eq!(outcome.bytes.body, 5 * 6);
+        assert!(server.connections() <= 2);
+    }
+}
+
+#[test]
+fn close_delimited_replies_reconnect() {
+    let server = Server::start(|peer| {
+        peer.request();
+        peer.send(b"HTTP/1.0 200 OK\r\n\r\nuntil the end");
+    });
+    let outcome = load_without_failure(&spec(server.url(), 50), 50);
+    assert_eq!(outcome.bytes.body, 13 * 50);
+    assert_eq!(server.connections(), 50);
+}
+
+#[test]
+fn announced_closes_reconnect_without_a_failure() {
+    let server = Server::start(|peer| {
+        peer.request();
+        peer.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+    });
+    let outcome = load_without_failure(&spec(server.url(), 50), 50);
+    assert_eq!((server.connections(), outcome.requests.resent), (50, 0));
+}
+
+#[test]
+fn silent_closes_after_each_reply_reconnect_without_a_failure() {
+    let server = Server::start(|peer| {
+        peer.request();
+        peer.send(HELLO);
+    });
+    load_without_failure(&spec(server.url(), 50), 50);
+    assert_eq!(server.requests(), 50);
+}
+
+#[test]
+fn a_connection_closed_while_thinking_reconnects_without_a_failure() {
+    let server = Server::start(|peer| {
+        peer.request();
+        peer.send(HELLO);
+    });
+    let think = Some(Duration::from_millis(20));
+    let outcome = load_without_failure(&Spec { think, ..spec(server.url(), 8) }, 8);
+    assert_eq!(server.connections(), 8);
+    assert_eq!(outcome.requests.resent, 0, "the close is seen before the next request");
+}
+
+#[test]
+fn without_keep_alive_each_request_has_its_connection() {
+    let server = Server::start(|peer| {
+        let request = String::from_utf8(peer.request().unwrap()).unwrap();
+        assert!(request.contains("\r\nConnection: close\r\n"), "{request}");
+        // The client must close even where the server does not say that it will.
+        peer.send(HELLO);
+        peer.wait_for_close();
+    });
+    let spec = Spec { keepalive: false, ..spec(server.url(), 30) };
+    load_without_failure(&spec, 30);
+    assert_eq!(server.connections(), 30);
+}
+
+#[test]
+fn head_and_bodiless_statuses_have_no_body() {
+    let cases = [
+        ("HEAD", "200 OK\r\nContent-Length: 1000\r\n\r\n"),
+        ("HEAD", "200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        ("GET", "204 No Content\r\n\r\n"),
+        ("GET", "304 Not Modified\r\nContent-Length: 1000\r\n\r\n"),
+        ("GET", "200 OK\r\nContent-Length: 0\r\n\r\n"),
+    ];
+    for (method, reply) in cases {
+        let server = Server::answering(format!("HTTP/1.1 {reply}"));
+        let spec = Spec { method: method.into(), ..spec(server.url(), 20) };
+        let outcome = load_without_failure(&spec, 20);
+        assert_eq!(outcome.bytes.body, 0);
+        assert!(server.connections() <= 2, "{method} {reply}");
+    }
+}
+
+#[test]
+fn large_replies_come_whole() {
+    for size in [65_535, 65_536 - 43, 1_000_000] {
+        let mut reply = format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n").into_bytes();
+        reply.resize(reply.len() + size, b'x');
+        let server = Server::answering(reply);
+        let outcome = load_without_failure(&spec(server.url(), 20), 20);
+        assert_eq!(outcome.bytes.body, 20 * size as u64);
+    }
+}
+
+#[test]
+fn large_requests_go_whole() {
+    let server = Server::start(|peer| {
+        while let Some(request) = peer.request() {
+            let length = request.len() - request.windows(4).position(|w| w == b"\r\n\r\n").unwrap();
+            assert_eq!(length, 3_000_004);
+            peer.send(HELLO);
+        }
+    });
+    let body = vec![b'b'; 3_000_000];
+    let spec = Spec { method: "POST".into(), body, ..spec(server.url(), 6) };
+    load_without_failure(&spec, 6);
+}
+
+#[test]
+fn an_early_reply_to_a_large_request_counts() {
+    let server = Server::start(|peer| {
+        peer.send(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+        peer.wait_for_close();
+    });
+    let spec = Spec { method: "POST".into(), body: vec![0; 200_000], ..spec(server.url(), 6) };
+    let outcome = load_without_failure(&spec, 6);
+    assert_eq!(outcome.requests.status, BTreeMap::from([(413, 6)]));
+    assert_eq!(outcome.error_replies(), 6);
+}
+
+#[test]
+fn statuses_are_counted_and_fail_nothing() {
+    let server = Server::start(|peer| {
+        while let Some(request) = peer.request() {
+            let _ = request;
+            peer.send(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+            peer.request();
+            peer.send(HELLO);
+        }
+    });
+    let spec = Spec { connections: 1, ..spec(server.url(), 10) };
+    let outcome = load_without_failure(&spec, 10);
+    assert_eq!(outcome.requests.status, BTreeMap::from([(200, 5), (404, 5)]));
+    assert_eq!(outcome.error_replies(), 5);
+}
+
+#[test]
+fn the_check_fails_what_is_not_as_expected() {
+    let check = |status, needle: Option<&str>| {
+        Some(Check { status, body_contains: needle.map(|needle| needle.into()) })
+    };
+    for (check, failed) in [
+        (check(200, None), 0),
+        (check(200, Some("hello")), 0),
+        (check(200, Some("Hello")), 10),
+        (check(404, None), 10),
+    ] {
+        let server = Server::answering(HELLO);
+        let outcome = load(&Spec { check, ..spec(server.url(), 10) }).unwrap();
+        assert_eq!(outcome.requests.failed, failed);
+        assert_eq!(outcome.requests.failures.check, failed);
+        assert_eq!(outcome.requests.completed, 10 - failed);
+        assert_eq!(outcome.requests.status, BTreeMap::from([(200, 10)]));
+        assert!(server.connections() <= 2, "a failed check does not cost the connection");
+    }
+}
+
+#[test]
+fn the_request_is_as_specified() {
+    let server = Server::start(|peer| {
+        let request = String::from_utf8(peer.request().unwrap()).unwrap();
+        let host = request.lines().find(|line| line.starts_with("Host: ")).unwrap();
+        assert!(host.starts_with("Host: 127.0.0.1:"), "{request}");
+        assert!(request.starts_with("PUT / HTTP/1.1\r\n"), "{request}");
+        assert!(request.contains("\r\nX-Test: a b\r\n"), "{request}");
+        assert!(request.ends_with("\r\nContent-Length: 4\r\n\r\nbody"), "{request}");
+        peer.send(HELLO);
+    });
+    let headers = vec![("X-Test".into(), "a b".into())];
+    let spec =
+        Spec { method: "PUT".into(), body: b"body".to_vec(), headers, ..spec(server.url(), 1) };
+    load_without_failure(&spec, 1);
+}

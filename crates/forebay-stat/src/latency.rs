@@ -1,0 +1,236 @@
+//! Latencies in constant memory: an HdrHistogram of microseconds.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+
+/// Latencies from 1 us to 1 h, kept to 3 significant digits. Longer ones count as 1 h.
+///
+/// Histograms of threads or trials are added with [`merge`](Self::merge), which loses nothing;
+/// percentiles of different histograms must never be averaged.
+#[derive(Clone, Debug)]
+pub struct Latency {
+    histogram: Histogram<u64>,
+}
+
+/// The text is not an encoded histogram.
+#[derive(Debug)]
+pub struct LatencyDecodeError(String);
+
+const HIGHEST_US: u64 = 3_600_000_000;
+const SIGNIFICANT_DIGITS: u8 = 3;
+
+impl Latency {
+    /// An empty histogram; about 200 kB.
+    pub fn new() -> Self {
+        let histogram = Histogram::new_with_bounds(1, HIGHEST_US, SIGNIFICANT_DIGITS)
+            .expect("the bounds are constants that the histogram accepts");
+        Self { histogram }
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    pub fn decode(text: &str) -> Result<Self, LatencyDecodeError> {
+        let bytes = STANDARD.decode(text).map_err(|e| LatencyDecodeError(e.to_string()))?;
+        let read: Histogram<u64> = Deserializer::new()
+            .deserialize(&mut bytes.as_slice())
+            .map_err(|e| LatencyDecodeError(e.to_string()))?;
+        let mut latency = Self::new();
+        latency.histogram.add(&read).map_err(|e| LatencyDecodeError(e.to_string()))?;
+        Ok(latency)
+    }
+
+    /// Adds one latency, rounded to the nearest microsecond.
+    #[inline]
+    pub fn record(&mut self, latency: Duration) {
+        let us = (latency.as_nanos().saturating_add(500) / 1000).min(u128::from(HIGHEST_US));
+        self.record_us(us as u64);
+    }
+
+    /// Adds one latency given in microseconds.
+    #[inline]
+    pub fn record_us(&mut self, us: u64) {
+        self.histogram.saturating_record(us.min(HIGHEST_US));
+    }
+
+    /// Adds all latencies of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        self.histogram.add(&other.histogram).expect("every Latency has the same bounds");
+    }
+
+    /// How many latencies were recorded.
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// Whether nothing was recorded. All figures are 0 then.
+    pub fn is_empty(&self) -> bool {
+        self.histogram.is_empty()
+    }
+
+    /// Arithmetic mean in microseconds.
+    pub fn mean_us(&self) -> f64 {
+        self.histogram.mean()
+    }
+
+    /// Standard deviation in microseconds, of the population recorded.
+    pub fn sd_us(&self) -> f64 {
+        self.histogram.stdev()
+    }
+
+    /// Smallest latency in microseconds, to the histogram's precision.
+    pub fn min_us(&self) -> u64 {
+        self.histogram.min()
+    }
+
+    /// Largest latency in microseconds, to the histogram's precision.
+    pub fn max_us(&self) -> u64 {
+        self.histogram.max()
+    }
+
+    /// The latency in microseconds that `percent` (0 to 100) of all latencies do not exceed.
+    pub fn percentile_us(&self, percent: f64) -> u64 {
+        // The histogram answers with the top of a bucket, which may lie above the largest value.
+        self.histogram.value_at_percentile(percent).min(self.histogram.max())
+    }
+
+    /// How many latencies lie above the given percentile by rank. A percentile with fewer than ten
+    /// of them says little and is better not printed.
+    pub fn samples_beyond(&self, percent: f64) -> u64 {
+        // 100 - 99.9 is a little less than 0.1 in binary; whole counts must survive that.
+        (self.count() as f64 * (100.0 - percent) / 100.0 + 1e-6).floor() as u64
+    }
+
+    /// The histogram as base64 of HdrHistogram's V2 compressed encoding, which other HdrHistogram
+    /// tools read. Values are microseconds.
+    pub fn encode(&self) -> String {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new()
+            .serialize(&self.histogram, &mut bytes)
+            .expect("writing to memory does not fail");
+        STANDARD.encode(bytes)
+    }
+
+    /// The histogram as an HdrHistogram interval log (`.hlog`) of one interval that began at
+    /// `began` and lasted `lasted`. Values are microseconds, the maximum column milliseconds.
+    pub fn interval_log(&self, began: SystemTime, lasted: Duration) -> Vec<u8> {
+        let mut log = Vec::new();
+        let mut serializer = V2DeflateSerializer::new();
+        let mut builder = IntervalLogWriterBuilder::new();
+        builder.add_comment("forebay bench: latencies in microseconds").with_start_time(began);
+        builder.with_max_value_divisor(1000.0);
+        builder
+            .begin_log_with(&mut log, &mut serializer)
+            .and_then(|mut writer| {
+                writer.write_histogram(&self.histogram, Duration::ZERO, lasted, None).map_err(|e| {
+                    // The only other kind is a failed encoding, impossible with these bounds.
+                    std::io::Error::other(format!("{e:?}"))
+                })
+            })
+            .expect("writing to memory does not fail");
+        log
+    }
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Display for LatencyDecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not an encoded histogram: {}", self.0)
+    }
+}
+
+impl std::error::Error for LatencyDecodeError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one_to(n: u64) -> Latency {
+        let mut latency = Latency::new();
+        (1..=n).for_each(|us| latency.record_us(us));
+        latency
+    }
+
+    #[test]
+    fn figures_of_one_to_a_thousand() {
+        let latency = one_to(1000);
+        assert_eq!(latency.count(), 1000);
+        assert_eq!(latency.mean_us(), 500.5);
+        // sqrt((n^2 - 1) / 12) for the integers 1..=n.
+        assert!((latency.sd_us() - 288.674_99).abs() < 0.001, "{}", latency.sd_us());
+        assert_eq!((latency.min_us(), latency.max_us()), (1, 1000));
+        assert_eq!(latency.percentile_us(50.0), 500);
+        assert_eq!(latency.percentile_us(99.0), 990);
+        assert_eq!(latency.percentile_us(100.0), 1000);
+        assert_eq!(latency.samples_beyond(99.0), 10);
+        assert_eq!(latency.samples_beyond(99.9), 1);
+    }
+
+    #[test]
+    fn keeps_three_significant_digits() {
+        let mut latency = Latency::new();
+        latency.record(Duration::from_millis(123_456));
+        let error = latency.percentile_us(50.0).abs_diff(123_456_000);
+        assert!(error <= 123_456, "{error}");
+    }
+
+    #[test]
+    fn too_long_counts_as_one_hour() {
+        let mut latency = Latency::new();
+        latency.record(Duration::MAX);
+        assert!(latency.max_us().abs_diff(HIGHEST_US) < HIGHEST_US / 1000);
+    }
+
+    #[test]
+    fn rounds_to_the_nearest_microsecond() {
+        let mut latency = Latency::new();
+        latency.record(Duration::from_nanos(1499));
+        latency.record(Duration::from_nanos(1500));
+        assert_eq!((latency.min_us(), latency.max_us()), (1, 2));
+    }
+
+    #[test]
+    fn merge_equals_recording_into_one() {
+        let mut left = one_to(500);
+        let mut right = Latency::new();
+        (501..=1000).for_each(|us| right.record_us(us));
+        left.merge(&right);
+        assert_eq!(left.histogram, one_to(1000).histogram);
+    }
+
+    #[test]
+    fn encoding_round_trips() {
+        let latency = one_to(1000);
+        assert_eq!(Latency::decode(&latency.encode()).unwrap().histogram, latency.histogram);
+        assert!(latency.encode().starts_with("HISTFAAA"), "the V2 deflate cookie in base64");
+        assert!(Latency::decode("no histogram").is_err());
+        assert!(Latency::decode("SElTVA==").is_err());
+    }
+
+    #[test]
+    fn interval_log_has_one_interval() {
+        let log = one_to(10).interval_log(SystemTime::UNIX_EPOCH, Duration::from_secs(2));
+        let log = String::from_utf8(log).unwrap();
+        let intervals: Vec<_> =
+            log.lines().filter(|l| !l.starts_with('#') && !l.starts_with('"')).collect();
+        assert_eq!(intervals.len(), 1, "{log}");
+        assert!(intervals[0].starts_with("0.000,2.000,0.010,HISTFAAA"), "{log}");
+    }
+
+    #[test]
+    fn empty_is_all_zero() {
+        let latency = Latency::new();
+        assert!(latency.is_empty());
+        assert_eq!(latency.percentile_us(99.0), 0);
+        assert_eq!(latency.mean_us(), 0.0);
+    }
+}

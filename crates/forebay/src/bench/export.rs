@@ -1,0 +1,117 @@
+//! Results as files: JSON, CSV and an HdrHistogram interval log.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::SystemTime;
+
+use forebay_load::Outcome;
+use serde_json::Value;
+
+/// Where results are wanted. `-` is standard output.
+#[derive(Clone, Copy, Debug)]
+pub struct Outputs<'a> {
+    pub json: Option<&'a Path>,
+    pub csv: Option<&'a Path>,
+    pub hlog: Option<&'a Path>,
+}
+
+/// The columns of CSV: their names, and where JSON has their values.
+const COLUMNS: &[(&str, &str)] = &[
+    ("url", "/url"),
+    ("protocol", "/protocol"),
+    ("connections", "/connections"),
+    ("threads", "/threads"),
+    ("duration_s", "/duration_s"),
+    ("sent", "/requests/sent"),
+    ("completed", "/requests/completed"),
+    ("failed", "/requests/failed"),
+    ("failed_connect", "/requests/failures/connect"),
+    ("failed_read", "/requests/failures/read"),
+    ("failed_write", "/requests/failures/write"),
+    ("failed_timeout", "/requests/failures/timeout"),
+    ("failed_protocol", "/requests/failures/protocol"),
+    ("failed_check", "/requests/failures/check"),
+    ("rate_per_s", "/rate_per_s"),
+    ("bytes_read", "/bytes/read"),
+    ("bytes_body", "/bytes/body"),
+    ("latency_mean_us", "/latency_us/mean"),
+    ("latency_sd_us", "/latency_us/sd"),
+    ("latency_min_us", "/latency_us/min"),
+    ("latency_max_us", "/latency_us/max"),
+    ("latency_p50_us", "/latency_us/p50"),
+    ("latency_p75_us", "/latency_us/p75"),
+    ("latency_p90_us", "/latency_us/p90"),
+    ("latency_p95_us", "/latency_us/p95"),
+    ("latency_p99_us", "/latency_us/p99"),
+    ("latency_p99_9_us", "/latency_us/p99_9"),
+    ("client_cpu_user_s", "/client/cpu_user_s"),
+    ("client_cpu_system_s", "/client/cpu_system_s"),
+    ("client_cpu_us_per_request", "/client/cpu_us_per_request"),
+    ("client_saturated", "/client/saturated"),
+];
+
+impl Outputs<'_> {
+    /// Whether the files can be expected to be writable once the run is over.
+    pub fn check(self) -> Result<(), String> {
+        if self.files().filter(|(_, path)| is_stdout(path)).count() > 1 {
+            return Err("only one result can go to standard output".to_owned());
+        }
+        for (flag, path) in self.files().filter(|(_, path)| !is_stdout(path)) {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            if path.is_dir() {
+                return Err(format!("{flag} {}: it is a directory", path.display()));
+            }
+            if parent.is_some_and(|parent| !parent.is_dir()) {
+                return Err(format!("{flag} {}: its directory does not exist", path.display()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether standard output is taken by a result.
+    pub fn uses_stdout(self) -> bool {
+        self.files().any(|(_, path)| is_stdout(path))
+    }
+
+    /// Writes the results; all of them are tried, the first error is told.
+    pub fn write(self, outcome: &Outcome, began: SystemTime) -> Result<(), String> {
+        let results = self.files().map(|(flag, path)| {
+            let bytes = match flag {
+                "--json" => format!("{:#}\n", outcome.to_json()).into_bytes(),
+                "--csv" => csv(&outcome.to_json()).into_bytes(),
+                _ => outcome.latency.interval_log(began, outcome.duration),
+            };
+            let written = match is_stdout(path) {
+                true => io::stdout().write_all(&bytes),
+                false => fs::write(path, bytes),
+            };
+            written.map_err(|error| format!("{flag} {}: {error}", path.display()))
+        });
+        results.fold(Ok(()), Result::and)
+    }
+
+    fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        [("--json", self.json), ("--csv", self.csv), ("--hlog", self.hlog)]
+            .into_iter()
+            .filter_map(|(flag, path)| path.map(|path| (flag, path)))
+    }
+}
+
+fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// A heading and one row (RFC 4180).
+fn csv(json: &Value) -> String {
+    let names: Vec<_> = COLUMNS.iter().map(|(name, _)| *name).collect();
+    let values: Vec<_> = COLUMNS
+        .iter()
+        .map(|(_, place)| match json.pointer(place) {
+            Some(Value::String(text)) => format!("\"{}\"", text.replace('"', "\"\"")),
+            Some(Value::Null) | None => String::new(),
+            Some(value) => value.to_string(),
+        })
+        .collect();
+    format!("{}\r\n{}\r\n", names.join(","), values.join(","))
+}

@@ -1,0 +1,117 @@
+//! `forebay compare` with servers that do not start, do not answer or do not last.
+
+mod compare_support;
+
+use std::time::{Duration, Instant};
+
+use compare_support::Experiment;
+
+const SHORT: &str = "requests = 40\nwarmup = 5\nrounds = 2\ntimeout = \"2s\"";
+
+#[test]
+fn a_server_that_ends_at_once_is_quoted_at_once() {
+    let experiment = Experiment::new(SHORT).server("broken", "exit=7");
+    let began = Instant::now();
+    let run = experiment.run(&[]);
+    assert_eq!(run.code, Some(3));
+    assert!(run.stderr.contains("\"broken\" could not be started"), "{}", run.stderr);
+    assert!(run.stderr.contains("exit status 7"), "{}", run.stderr);
+    assert!(run.stderr.contains("| cannot read the flux table"), "{}", run.stderr);
+    // The default ready_timeout, which must not have been waited for, is 30 s.
+    assert!(began.elapsed() < Duration::from_secs(25));
+    experiment.wait_until_gone("a server that ended");
+    let json = experiment.json();
+    assert_eq!(json["complete"], false);
+    assert_eq!(json["output"][0], "cannot read the flux table");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    let experiment = Experiment::new(SHORT).lines(
+        "[[configuration]]\nname = \"absent\"\nstart = [\"no-such-program\"]\n\
+         url = \"http://127.0.0.1:{port}\"\n",
+    );
+    let run = experiment.run(&[]);
+    assert_eq!(run.code, Some(3));
+    assert!(run.stderr.contains("cannot run no-such-program"), "{}", run.stderr);
+    experiment.wait_until_gone("a missing program");
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_named() {
+    let experiment = Experiment::new(SHORT).server_with("lost", "", "cwd = \"{dir}/no-such\"");
+    let run = experiment.run(&[]);
+    assert_eq!(run.code, Some(3));
+    assert!(run.stderr.contains("/no-such to start in"), "{}", run.stderr);
+}
+
+#[test]
+fn a_wrong_answer_is_not_ready() {
+    let lines = "ready_timeout = \"400ms\"";
+    let experiment = Experiment::new(SHORT).server_with("wrong", "wrong", lines);
+    let run = experiment.run(&[]);
+    assert_eq!(run.code, Some(3));
+    assert!(run.stderr.contains("no right answer within 400ms"), "{}", run.stderr);
+    assert!(run.stderr.contains("500"), "{}", run.stderr);
+    experiment.wait_until_gone("a wrong answer");
+}
+
+#[test]
+fn a_server_that_never_answers_is_not_ready() {
+    let lines = "ready_timeout = \"400ms\"";
+    let experiment = Experiment::new(SHORT).server_with("mute", "mute", lines);
+    let run = experiment.run(&[]);
+    assert_eq!(run.code, Some(3));
+    assert!(run.stderr.contains("no right answer within 400ms"), "{}", run.stderr);
+    assert!(run.stderr.contains("it printed nothing"), "{}", run.stderr);
+    experiment.wait_until_gone("a mute server");
+}
+
+#[test]
+fn a_body_without_the_text_is_not_ready() {
+    let load = format!("{SHORT}\n[check]\nbody_contains = \"Goodbye\"");
+    let experiment = Experiment::new(&load).server_with("hello", "", "ready_timeout = \"400ms\"");
+    let run = experiment.run(&[]);
+    assert_eq!(run.code, Some(3));
+    assert!(run.stderr.contains("no right answer within 400ms"), "{}", run.stderr);
+}
+
+#[test]
+fn a_crash_under_load_voids_the_trial_and_the_others_go_on() {
+    let experiment = Experiment::new(SHORT).server("steady", "").server("frail", "crash=30");
+    let run = experiment.run(&[]);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let json = experiment.json();
+    assert_eq!(json["complete"], true);
+    assert_eq!(json["configurations"][0]["trials_counted"], 2);
+    let frail = &json["configurations"][1];
+    assert_eq!(frail["trials_counted"], 0);
+    assert!(frail["ratio"].is_null());
+    let reason = frail["trials"][0]["void_reason"].as_str().unwrap();
+    assert!(reason.contains("SIGSEGV"), "{reason}");
+    assert!(frail["notes"][0].as_str().unwrap().starts_with("2 of 2 trials void"), "{frail}");
+    experiment.wait_until_gone("a crash");
+}
+
+#[test]
+fn a_port_in_use_is_not_measured_by_mistake() {
+    let (listener, address) = forebay_testkit::port::listener();
+    let url = format!("url = \"http://{address}\"");
+    let experiment = Experiment::new(SHORT).lines(&format!(
+        "[[configuration]]\nname = \"fixed\"\nstart = [\"sleep\", \"60\"]\n{url}\n"
+    ));
+    let run = experiment.run(&[]);
+    assert_eq!(run.code, Some(3));
+    assert!(run.stderr.contains("already listens at"), "{}", run.stderr);
+    drop(listener);
+    experiment.wait_until_gone("a port in use");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_refused_before_anything_starts() {
+    let experiment = Experiment::new(SHORT).server("one", "");
+    let run = experiment.run(&["--out", "/proc/no-such-place"]);
+    assert_eq!(run.code, Some(2));
+    assert!(run.stderr.contains("/proc/no-such-place"), "{}", run.stderr);
+    assert!(experiment.pids().is_empty());
+}

@@ -1,0 +1,162 @@
+//! What the tests of `forebay compare` share: experiments with a small Perl server, and looking for
+//! what an experiment left behind.
+
+// Each test file uses its own part of this.
+#![allow(dead_code)]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::process::Process;
+
+/// How long anything may take before a test gives up. Only a failing test waits that long.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A folder with an experiment, and with a temporary directory that nothing else uses.
+pub struct Experiment {
+    folder: Folder,
+    text: String,
+}
+
+impl Experiment {
+    /// An experiment whose `[load]` has these lines.
+    pub fn new(load: &str) -> Self {
+        let folder = Folder::new();
+        folder.write("server.pl", include_str!("server.pl"));
+        fs::create_dir(folder.path().join("tmp")).unwrap();
+        fs::create_dir(folder.path().join("seen")).unwrap();
+        let text = format!("title = \"A <test> & more\"\n[load]\nconnections = 2\n{load}\n");
+        Self { folder, text }
+    }
+
+    /// Adds a configuration that starts the Perl server with the given habits.
+    pub fn server(self, name: &str, habits: &str) -> Self {
+        self.server_with(name, habits, "")
+    }
+
+    /// The same with more lines.
+    pub fn server_with(mut self, name: &str, habits: &str, lines: &str) -> Self {
+        let habits: String = habits.split_whitespace().map(|h| format!(", \"{h}\"")).collect();
+        self.text += &format!(
+            "[[configuration]]\nname = \"{name}\"\nurl = \"http://127.0.0.1:{{port}}\"\n\
+             start = [\"perl\", \"{{dir}}/server.pl\", \"{{port}}\", \"{{dir}}/seen\"{habits}]\n\
+             stop_timeout = \"300ms\"\n{lines}\n"
+        );
+        self
+    }
+
+    /// Adds text to the experiment file.
+    pub fn lines(mut self, lines: &str) -> Self {
+        self.text += lines;
+        self
+    }
+
+    /// `forebay compare` on this experiment.
+    pub fn compare(&self, arguments: &[&str]) -> Command {
+        let file = self.folder.write("experiment.toml", &self.text);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.arg("compare").arg(file).args(arguments);
+        command.env("TMPDIR", self.tmp()).env_remove("NO_COLOR").current_dir(self.folder.path());
+        command
+    }
+
+    /// Runs it to its end.
+    pub fn run(&self, arguments: &[&str]) -> Run {
+        let output = self.compare(arguments).output().unwrap();
+        Run {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Starts it.
+    pub fn start(&self, arguments: &[&str]) -> Process {
+        Process::start(self.compare(arguments))
+    }
+
+    /// A file in the folder.
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
+    }
+
+    /// The JSON of the last run.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.read("forebay-report/report.json")).unwrap()
+    }
+
+    /// The process ids that servers wrote down.
+    pub fn pids(&self) -> Vec<String> {
+        self.read("seen/pids").lines().map(str::to_owned).collect()
+    }
+
+    /// How many requests servers got.
+    pub fn requests(&self) -> usize {
+        self.read("seen/requests").len()
+    }
+
+    /// What is in the temporary directory.
+    pub fn temporary(&self) -> Vec<PathBuf> {
+        fs::read_dir(self.tmp()).unwrap().map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// Processes that `forebay compare` started, directly or not: they inherited its TMPDIR. A
+    /// zombie has none any more.
+    pub fn processes(&self) -> Vec<(i32, String)> {
+        let mark = format!("TMPDIR={}", self.tmp().display());
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        processes
+            .filter_map(|entry| {
+                let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+                let read = |name: &str| fs::read(entry.path().join(name)).ok();
+                let environment = read("environ")?;
+                let marked = environment.split(|&byte| byte == 0).any(|v| v == mark.as_bytes());
+                let command = String::from_utf8_lossy(&read("cmdline")?).replace('\0', " ");
+                marked.then_some((pid, command))
+            })
+            .collect()
+    }
+
+    /// Control groups that keepers made and that are still there.
+    pub fn cgroups() -> Vec<PathBuf> {
+        ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
+            .into_iter()
+            .flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten())
+            .map(|entry| entry.path())
+            .filter(|path| path.to_string_lossy().contains("forebay-compare-"))
+            .collect()
+    }
+
+    /// Waits until nothing is left of the experiment.
+    pub fn wait_until_gone(&self, when: &str) {
+        wait_until(&format!("all was gone after {when}"), || {
+            let (processes, files) = (self.processes(), self.temporary());
+            let gone = processes.is_empty() && files.is_empty();
+            (!gone).then(|| format!("left: {processes:?}, {files:?}"))
+        });
+    }
+
+    fn tmp(&self) -> PathBuf {
+        self.folder.path().join("tmp")
+    }
+}
+
+/// A finished `forebay compare`.
+pub struct Run {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Asks until the answer is none; what it was at the deadline is the failure.
+pub fn wait_until(what: &str, mut wrong: impl FnMut() -> Option<String>) {
+    let deadline = Instant::now() + DEADLINE;
+    while let Some(wrong) = wrong() {
+        assert!(Instant::now() < deadline, "never: {what}; {wrong}");
+        thread::sleep(Duration::from_millis(3));
+    }
+}
