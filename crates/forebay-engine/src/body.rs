@@ -133,20 +133,24 @@ impl Body {
     }
 
     /// Reads and drops the rest, if that is at most `limit` bytes; whether the connection can go on.
-    pub(crate) async fn discard(&mut self, limit: u64) -> bool {
+    pub(crate) async fn discard(&mut self, limit: u64) -> Result<bool, Fault> {
         if self.is_done() {
-            return true;
+            return Ok(true);
         }
-        if self.expect_continue {
-            return false;
+        let left = match self.framing {
+            RequestFraming::Length(length) => length - self.read,
+            _ => 0,
+        };
+        if self.expect_continue || left > limit {
+            return Ok(false);
         }
-        self.limit = self.read + limit;
-        while let Ok(piece) = self.next().await {
-            if piece.is_none() {
-                return true;
+        let most = self.read.saturating_add(limit).min(self.limit);
+        while let Some(_) = self.next().await? {
+            if self.read > most {
+                return Ok(false);
             }
         }
-        false
+        Ok(true)
     }
 
     /// Puts what came behind the body into `bytes`; `false` where there was no body.

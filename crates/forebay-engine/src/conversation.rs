@@ -6,9 +6,11 @@ use std::time::Duration;
 use forebay_wire::http1::{Progress, RequestFraming, RequestParser, TargetForm};
 use forebay_wire::path;
 
+use crate::body::Body;
 use crate::exchange::{BUFFER, Client, Exchange, Request};
 use crate::fault::{Fault, Side};
 use crate::forwarded::find_client;
+use crate::reply::Reply;
 use crate::route::{Route, Site};
 
 /// Unread body bytes that are worth reading to keep the connection.
@@ -113,7 +115,7 @@ async fn read_head(client: &Client, request: &mut Request) -> Result<bool, Fault
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
                 let waiting = request.bytes.is_empty();
-                return if waiting { Ok(false) } else { Err(Fault::client_gone(&error)) };
+                return if waiting { Ok(false) } else { Err(Fault::client(408, "slow head")) };
             }
             Err(_) => return Ok(false),
         }
@@ -134,7 +136,7 @@ async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange
         Ok(Some(route)) => {
             is_logged = route.log;
             reply.set_rules(route.rules.clone());
-            match body.limit(route.max_body) {
+            match admit_body(body, reply, route).await {
                 Ok(()) => route.origin.serve(exchange).await,
                 Err(fault) => Err(fault),
             }
@@ -171,6 +173,15 @@ fn prepare<'a>(request: &mut Request, site: Option<&'a Site>) -> Result<Option<&
     route.map(Some).ok_or_else(|| Fault::client(404, "no route takes this request"))
 }
 
+/// Checks the body against the route's limit, and reads it where the origin does not.
+async fn admit_body(body: &mut Body, reply: &mut Reply, route: &Route) -> Result<(), Fault> {
+    body.limit(route.max_body)?;
+    if !route.origin.takes_body() && !body.discard(WORTH_DRAINING).await? {
+        reply.close_after();
+    }
+    Ok(())
+}
+
 async fn asterisk(exchange: &mut Exchange) -> Result<(), Fault> {
     let reply = &mut exchange.reply;
     reply.begin(200, b"");
@@ -203,7 +214,7 @@ async fn conclude(client: &Client, exchange: &mut Exchange, outcome: Result<(), 
         }
     }
     let wanted = reply.keeps_alive();
-    if wanted && body.discard(WORTH_DRAINING).await {
+    if wanted && matches!(body.discard(WORTH_DRAINING).await, Ok(true)) {
         return Next::Request;
     }
     if !body.is_done() && !body.is_unasked() {
@@ -227,9 +238,13 @@ fn report(client: &Client, request: &Request, fault: &Fault) {
 
 /// Answers a request whose head cannot be read.
 async fn refuse(client: &Client, exchange: &mut Exchange, fault: &Fault) {
+    let start = client.thread.log.start();
     exchange.request.head.fields.clear();
+    exchange.request.path.clear();
     exchange.reply.prepare_refusal();
-    if fault.status != 499 && exchange.reply.respond_error(fault.status).await.is_ok() {
+    let answered = exchange.reply.respond_error(fault.status).await;
+    client.thread.log.record(exchange, start);
+    if answered.is_ok() {
         linger(client).await;
     }
 }

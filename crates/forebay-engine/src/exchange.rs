@@ -20,6 +20,12 @@ pub trait Origin {
     /// reply has begun becomes an error page; after that the connection is cut, so that no client
     /// takes half a reply for a whole one.
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a>;
+
+    /// Whether request bodies are looked at. Where not, one that is small is read, checked and
+    /// dropped before `serve` is called, and a larger one closes the connection.
+    fn takes_body(&self) -> bool {
+        true
+    }
 }
 
 /// The future of [`Origin::serve`].

@@ -319,6 +319,11 @@ fn append_directive(letter: u8, entry: &Entry<'_>, out: &mut Vec<u8>) {
 }
 
 fn append_request_line(request: &Request, out: &mut Vec<u8>) {
+    if request.head.target.is_empty() {
+        // It could not be read; its first line shows what it was.
+        let line = request.bytes.split(|&b| b == b'\n').next().unwrap_or_default();
+        return append_escaped(&line.trim_ascii_end()[..line.trim_ascii_end().len().min(200)], out);
+    }
     append_escaped(request.method(), out);
     out.push(b' ');
     append_escaped(request.head.target.of(&request.bytes), out);

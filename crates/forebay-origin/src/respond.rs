@@ -7,6 +7,10 @@ use forebay_engine::{Exchange, Length, Origin, Serving};
 pub struct FixedReply(pub Respond);
 
 impl Origin for FixedReply {
+    fn takes_body(&self) -> bool {
+        false
+    }
+
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
         let Respond { status, body, content_type } = &self.0;
         Box::pin(async move {
@@ -24,6 +28,10 @@ impl Origin for FixedReply {
 pub struct Redirection(pub Redirect);
 
 impl Origin for Redirection {
+    fn takes_body(&self) -> bool {
+        false
+    }
+
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
         Box::pin(async move {
             let reply = &mut exchange.reply;

@@ -43,6 +43,8 @@ pub struct Entry {
     /// Field lines of a reply that says that the client has it already.
     pub validators: Vec<u8>,
     identity: Identity,
+    /// Read so soon after a change that another one could bear the same time.
+    is_young: bool,
     checked: Cell<u64>,
 }
 
@@ -107,6 +109,7 @@ impl Cache {
             return Err(Fault::client(403, "neither a file nor a directory"));
         }
         if let Some(entry) = known
+            && !entry.is_young
             && entry.identity == Identity::of(&metadata)
         {
             entry.checked.set(second);
@@ -160,6 +163,7 @@ fn read(path: &[u8], mut file: File, metadata: &Metadata, second: u64) -> io::Re
         fields,
         validators,
         identity: Identity::of(metadata),
+        is_young: u64::try_from(metadata.ctime()).unwrap_or(0) + 1 >= second,
         checked: Cell::new(second),
     })
 }

@@ -42,7 +42,8 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-fn percent_encode(name: &[u8]) -> String {
+/// `name` as part of a path in a URL: only slashes and unreserved characters stay as they are.
+pub fn percent_encode(name: &[u8]) -> String {
     let mut encoded = String::new();
     for &byte in name {
         if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {

@@ -14,6 +14,7 @@ use forebay_wire::http1::encode;
 
 use cache::{Cache, Content, Entry, Found};
 use conditional::{Outcome, decide};
+use listing::percent_encode;
 
 /// A directory of files, as one thread knows it.
 pub struct Files {
@@ -67,6 +68,10 @@ impl Files {
 }
 
 impl Origin for Files {
+    fn takes_body(&self) -> bool {
+        false
+    }
+
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
         Box::pin(self.answer(exchange))
     }
@@ -84,16 +89,17 @@ async fn refuse_method(exchange: &mut Exchange) -> Result<(), Fault> {
     reply.finish().await
 }
 
-/// Redirects to the directory's own path, so that relative links in its index work.
+/// Redirects to the directory's own path, so that relative links in its index work. The location is
+/// made of the clean path: what the client sent may read as another host (`//host`, `/\host`).
 async fn add_slash(exchange: &mut Exchange) -> Result<(), Fault> {
     let Exchange { request, reply, .. } = exchange;
-    let target = request.target();
-    let end = memchr::memchr(b'?', target).unwrap_or(target.len());
-    // Repeated slashes in front would make the location name another host.
-    let path = &target[target[..end].iter().take_while(|&&b| b == b'/').count() - 1..end];
-    let mut location = path.to_vec();
-    location.push(b'/');
-    location.extend_from_slice(&target[end..]);
+    let mut location = percent_encode(&request.path);
+    location.push('/');
+    let mut location = location.into_bytes();
+    if let Some(query) = request.query() {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
     reply.begin(301, b"");
     reply.field("Location", &location);
     reply.end_head(Length::Known(0), false);

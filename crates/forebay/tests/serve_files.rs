@@ -1,0 +1,359 @@
+//! `forebay serve` with files: what is found, what is sent, and what nobody gets at.
+
+mod support;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::process::eventually;
+use support::{Forebay, pattern, serve_arguments, site};
+
+const ROUTE: &str = "[[site.route]]\npath = \"/*\"\nfiles = \"htdocs\"\n";
+
+fn htdocs() -> Folder {
+    let folder = Folder::new();
+    folder.write("secret.txt", "secret");
+    folder.write("htdocs/index.html", "<p>index");
+    folder.write("htdocs/a.txt", "0123456789");
+    folder.write("htdocs/style.css", "a{}");
+    folder.write("htdocs/logo.svg", "<svg/>");
+    folder.write("htdocs/no-extension", "x");
+    folder.write("htdocs/dir/index.html", "<p>dir");
+    folder.write("htdocs/dir/b.txt", "b");
+    folder.write("htdocs/bare/c.txt", "c");
+    folder
+}
+
+fn files() -> Forebay {
+    site(htdocs(), ROUTE)
+}
+
+fn head(target: &str, fields: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n")
+}
+
+#[test]
+fn files_have_their_types() {
+    let forebay = files();
+    for (target, kind) in [
+        ("/", "text/html"),
+        ("/a.txt", "text/plain"),
+        ("/style.css", "text/css"),
+        ("/logo.svg", "image/svg+xml"),
+        ("/no-extension", "application/octet-stream"),
+    ] {
+        let reply = forebay.get(target);
+        assert_eq!(reply.status, 200, "{target}");
+        let got = reply.header("Content-Type").unwrap();
+        assert!(got.starts_with(kind), "{target}: {got}");
+        assert!(reply.header("Date").is_some());
+        assert!(reply.header("Last-Modified").is_some());
+        let length = reply.body.len().to_string();
+        assert_eq!(reply.headers_named("Content-Length"), [length.as_str()]);
+    }
+    forebay.stop();
+}
+
+#[test]
+fn a_directory_as_argument_is_served() {
+    let folder = htdocs();
+    let htdocs = folder.path().join("htdocs").to_str().unwrap().to_owned();
+    let forebay = serve_arguments(folder, &[&htdocs, "--listen", "127.0.0.1:0"]);
+    assert_eq!(forebay.get("/dir/b.txt").text(), "b");
+    forebay.stop();
+}
+
+#[test]
+fn conditional_requests_are_answered() {
+    let forebay = files();
+    let whole = forebay.get("/a.txt");
+    let etag = whole.header("ETag").unwrap();
+    let date = whole.header("Last-Modified").unwrap();
+    for (fields, status) in [
+        (format!("If-None-Match: {etag}\r\n"), 304),
+        (format!("If-None-Match: W/{etag}\r\n"), 304),
+        (format!("If-None-Match: \"x\", {etag}\r\n"), 304),
+        ("If-None-Match: *\r\n".into(), 304),
+        ("If-None-Match: \"x\"\r\n".into(), 200),
+        (format!("If-None-Match: \"x\"\r\nIf-Modified-Since: {date}\r\n"), 200),
+        (format!("If-Modified-Since: {date}\r\n"), 304),
+        ("If-Modified-Since: Thu, 01 Jan 1970 00:00:01 GMT\r\n".into(), 200),
+        ("If-Modified-Since: nonsense\r\n".into(), 200),
+        ("If-Match: \"x\"\r\n".into(), 412),
+        (format!("If-Match: {etag}\r\n"), 200),
+        ("If-Unmodified-Since: Thu, 01 Jan 1970 00:00:01 GMT\r\n".into(), 412),
+    ] {
+        let reply = forebay.ask(head("/a.txt", &fields));
+        assert_eq!(reply.status, status, "{fields}");
+        if status == 304 {
+            assert_eq!(reply.header("ETag"), Some(etag));
+            assert!(reply.header("Content-Length").is_none_or(|length| length == "10"));
+        }
+    }
+}
+
+#[test]
+fn one_range_is_sent() {
+    let forebay = files();
+    let etag = forebay.get("/a.txt").header("ETag").unwrap().to_owned();
+    for (fields, status, body, range) in [
+        ("Range: bytes=2-4\r\n".to_owned(), 206, "234", Some("bytes 2-4/10")),
+        ("Range: bytes=-3\r\n".to_owned(), 206, "789", Some("bytes 7-9/10")),
+        ("Range: bytes=8-\r\n".to_owned(), 206, "89", Some("bytes 8-9/10")),
+        ("Range: bytes=0-99\r\n".to_owned(), 206, "0123456789", Some("bytes 0-9/10")),
+        ("Range: bytes=10-\r\n".to_owned(), 416, "", Some("bytes */10")),
+        ("Range: lines=1-2\r\n".to_owned(), 200, "0123456789", None),
+        ("Range: bytes=4-2\r\n".to_owned(), 200, "0123456789", None),
+        (format!("Range: bytes=0-0\r\nIf-Range: {etag}\r\n"), 206, "0", Some("bytes 0-0/10")),
+        ("Range: bytes=0-0\r\nIf-Range: \"x\"\r\n".to_owned(), 200, "0123456789", None),
+    ] {
+        let reply = forebay.ask(head("/a.txt", &fields));
+        assert_eq!((reply.status, reply.text()), (status, body), "{fields}");
+        assert_eq!(reply.header("Content-Range"), range, "{fields}");
+    }
+}
+
+#[test]
+fn head_has_the_fields_of_get_and_no_body() {
+    let forebay = files();
+    let get = forebay.get("/a.txt");
+    let mut client = forebay.connect();
+    client.send("HEAD /a.txt HTTP/1.1\r\nHost: h\r\n\r\n");
+    let reply = client.reply_to_head();
+    for name in ["Content-Length", "Content-Type", "ETag", "Last-Modified"] {
+        assert_eq!(reply.header(name), get.header(name), "{name}");
+    }
+    assert_eq!(client.get("/dir/b.txt").text(), "b");
+    client.send("HEAD /missing HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(client.reply_to_head().status, 404);
+    assert_eq!(client.get("/dir/b.txt").text(), "b");
+}
+
+#[test]
+fn other_methods_are_refused() {
+    let forebay = files();
+    for method in ["POST", "PUT", "DELETE", "PATCH"] {
+        let mut client = forebay.connect();
+        let request =
+            format!("{method} /a.txt HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc");
+        client.send(request);
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.header("Allow")), (405, Some("GET, HEAD")));
+        assert_eq!(client.get("/dir/b.txt").text(), "b", "the connection goes on");
+    }
+}
+
+#[test]
+fn a_directory_without_slash_redirects_to_this_host() {
+    let forebay = files();
+    for (target, location) in [
+        ("/dir", "/dir/"),
+        ("/dir?a=b&c", "/dir/?a=b&c"),
+        ("//dir", "/dir/"),
+        ("///dir?x", "/dir/?x"),
+        ("/a/../dir", "/dir/"),
+        ("/%64ir", "/dir/"),
+        ("/.//dir", "/dir/"),
+        ("/x/..//dir", "/dir/"),
+    ] {
+        let reply = forebay.get(target);
+        assert_eq!(reply.status, 301, "{target}");
+        let got = reply.header("Location").unwrap();
+        assert!(got.starts_with('/') && !got.starts_with("//"), "{target}: {got}");
+        let followed = forebay.get(got);
+        assert_eq!((followed.status, followed.text()), (200, "<p>dir"), "{target}: {got}");
+        assert_eq!(got, location, "{target}");
+    }
+}
+
+#[test]
+fn no_location_leads_to_another_host() {
+    let folder = htdocs();
+    for evil in ["evil.com/dir", "\\evil.com/dir", "%2fevil.com/dir", "\tevil.com/dir"] {
+        folder.write(&format!("htdocs/{evil}/x"), "");
+    }
+    let forebay = site(folder, ROUTE);
+    for target in [
+        "//evil.com/dir",
+        "///evil.com/dir",
+        "/%2Fevil.com/dir",
+        "//evil.com/%2e%2e/dir",
+        "/\\evil.com/dir",
+        "/%5Cevil.com/dir",
+        "/.//evil.com/dir",
+        "/%2e//evil.com/dir",
+        "/dir/..//evil.com/dir",
+        "/%09evil.com/dir",
+        "/dir%0d%0aSet-Cookie:%20a=b",
+        "http://h//evil.com/dir",
+    ] {
+        let reply = forebay.ask(head(target, ""));
+        assert!(matches!(reply.status, 301 | 400 | 403 | 404), "{target}: {}", reply.status);
+        assert!(reply.header("Set-Cookie").is_none(), "{target}");
+        if let Some(location) = reply.header("Location") {
+            let second = location.as_bytes()[1];
+            assert!(location.starts_with('/'), "{target}: {location}");
+            assert!(!matches!(second, b'/' | b'\\' | b'\t'), "{target}: {location}");
+        }
+    }
+}
+
+#[test]
+fn nothing_outside_the_root_is_sent() {
+    let forebay = files();
+    for target in [
+        "/../secret.txt",
+        "/dir/../../secret.txt",
+        "/%2e%2e/secret.txt",
+        "/.%2e/secret.txt",
+        "/..%2fsecret.txt",
+        "/..%2Fsecret.txt",
+        "/dir/..%2f..%2fsecret.txt",
+        "/..%5csecret.txt",
+        "/..\\secret.txt",
+        "/%252e%252e/secret.txt",
+        "/%c0%ae%c0%ae/secret.txt",
+        "/dir%2f..%2f..%2fsecret.txt",
+        "/a.txt%00.html",
+        "/%00",
+        "/a.txt/",
+        "/a.txt/x",
+        "/dir%2fb.txt",
+        "/%",
+        "/%zz",
+    ] {
+        let reply = forebay.get(target);
+        assert!(matches!(reply.status, 400 | 403 | 404), "{target}: {}", reply.status);
+        assert!(!reply.text().contains("secret"), "{target}");
+    }
+    assert_eq!(forebay.get("/%2e/dir/./b.txt").text(), "b");
+}
+
+#[test]
+fn names_that_are_not_utf8_are_served() {
+    let folder = htdocs();
+    let name = OsStr::from_bytes(b"caf\xe9 \xff.txt");
+    fs::write(folder.path().join("htdocs").join(name), "latin").unwrap();
+    fs::write(folder.path().join("htdocs/\u{20ac}.txt"), "euro").unwrap();
+    let forebay = site(folder, ROUTE);
+    assert_eq!(forebay.get("/caf%e9%20%ff.txt").text(), "latin");
+    assert_eq!(forebay.get("/%e2%82%ac.txt").text(), "euro");
+    assert_eq!(forebay.ask(b"GET /\xe2\x82\xac.txt HTTP/1.1\r\nHost: h\r\n\r\n").text(), "euro");
+}
+
+#[test]
+fn links_are_followed_as_the_route_says() {
+    let folder = htdocs();
+    symlink(folder.path().join("secret.txt"), folder.path().join("htdocs/out.txt")).unwrap();
+    symlink("dir", folder.path().join("htdocs/linked")).unwrap();
+    symlink("loop", folder.path().join("htdocs/loop")).unwrap();
+    symlink("/etc/passwd", folder.path().join("htdocs/passwd")).unwrap();
+    let route = |policy: &str| {
+        format!(
+            "[[site.route]]\npath = \"/{policy}/*\"\n\
+             files = {{ root = \"htdocs\", follow_symlinks = \"{policy}\" }}\n"
+        )
+    };
+    let routes = route("always") + &route("owner") + &route("never");
+    let forebay = site(folder, &routes);
+    assert_eq!(forebay.get("/always/out.txt").text(), "secret");
+    assert_eq!(forebay.get("/owner/out.txt").text(), "secret");
+    assert_eq!(forebay.get("/never/out.txt").status, 403);
+    assert_eq!(forebay.get("/always/linked/b.txt").text(), "b");
+    assert_eq!(forebay.get("/never/linked/b.txt").status, 403);
+    assert_eq!(forebay.get("/never/dir/b.txt").text(), "b");
+    for policy in ["always", "owner", "never"] {
+        let status = forebay.get(&format!("/{policy}/loop")).status;
+        assert!(matches!(status, 403 | 404), "{policy}: {status}");
+    }
+}
+
+#[test]
+fn a_link_to_anothers_file_is_not_followed_for_owner() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = htdocs();
+    let own = folder.path().join("htdocs/foreign");
+    symlink("a.txt", &own).unwrap();
+    std::os::unix::fs::lchown(&own, Some(65534), Some(65534)).unwrap();
+    let routes = "[[site.route]]\npath = \"/*\"\n\
+                  files = { root = \"htdocs\", follow_symlinks = \"owner\" }\n";
+    let forebay = site(folder, routes);
+    assert_eq!(forebay.get("/foreign").status, 403);
+    assert_eq!(forebay.get("/a.txt").status, 200);
+}
+
+#[test]
+fn a_changed_file_is_seen_soon() {
+    let forebay = files();
+    let first = forebay.get("/a.txt");
+    assert_eq!(first.text(), "0123456789");
+    forebay.folder.write("htdocs/a.txt", "9876543210");
+    let mut second = None;
+    assert!(eventually(|| {
+        let reply = forebay.get("/a.txt");
+        let is_new = reply.text() == "9876543210";
+        second = Some(reply);
+        is_new
+    }));
+    assert_ne!(first.header("ETag"), second.unwrap().header("ETag"));
+    fs::remove_file(forebay.folder.path().join("htdocs/a.txt")).unwrap();
+    assert!(eventually(|| forebay.get("/a.txt").status == 404));
+}
+
+#[test]
+fn large_files_are_whole_and_shrinking_ones_are_cut() {
+    let folder = htdocs();
+    let content = pattern(5_000_000);
+    folder.write("htdocs/large", &content);
+    let forebay = site(folder, ROUTE);
+    let mut client = forebay.connect();
+    for _ in 0..2 {
+        assert_eq!(client.get("/large").body, content);
+    }
+    let reply = forebay.ask(head("/large", "Range: bytes=4999990-\r\n"));
+    assert_eq!(reply.body, content[4_999_990..]);
+
+    let mut client = forebay.connect();
+    client.send(head("/large", ""));
+    assert_eq!(client.reply_to_head().header("Content-Length"), Some("5000000"));
+    let file = fs::OpenOptions::new().write(true).open(forebay.folder.path().join("htdocs/large"));
+    file.unwrap().set_len(10).unwrap();
+    assert!(client.rest().len() < 5_000_000, "cut, not filled up");
+}
+
+#[test]
+fn what_is_no_file_is_refused_without_waiting() {
+    let folder = htdocs();
+    let fifo = folder.path().join("htdocs/fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    symlink("/dev/zero", folder.path().join("htdocs/zero")).unwrap();
+    let forebay = site(folder, ROUTE);
+    assert_eq!(forebay.get("/fifo").status, 403);
+    assert_eq!(forebay.get("/zero").status, 403);
+    assert_eq!(forebay.get("/bare/").status, 403);
+    assert_eq!(forebay.get("/missing").status, 404);
+    let long = format!("/{}", "x".repeat(5000));
+    assert_eq!(forebay.get(&long).status, 404);
+}
+
+#[test]
+fn a_listing_escapes_names() {
+    let folder = htdocs();
+    folder.write("htdocs/bare/<b>&\"'.txt", "");
+    folder.write("htdocs/bare/.hidden", "");
+    folder.write("htdocs/bare/a b%41?#.txt", "found");
+    let routes = "[[site.route]]\npath = \"/*\"\nfiles = { root = \"htdocs\", listing = true }\n";
+    let forebay = site(folder, routes);
+    let page = forebay.get("/bare/");
+    assert_eq!(page.status, 200);
+    assert!(!page.text().contains("<b>") && !page.text().contains(".hidden"), "{}", page.text());
+    let link = "./a%20b%2541%3F%23.txt";
+    assert!(page.text().contains(link), "{}", page.text());
+    assert_eq!(forebay.get(&format!("/bare/{}", &link[2..])).text(), "found");
+    assert_eq!(forebay.get("/dir/").text(), "<p>dir", "an index goes before a listing");
+}

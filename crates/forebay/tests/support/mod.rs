@@ -1,0 +1,124 @@
+//! A `forebay serve` of a test's own: started on a port that the system chose, stopped with the test.
+#![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
+
+pub mod echo;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Command;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::http::{Client, Reply};
+use forebay_testkit::process::{Exit, Process};
+use rustix::process::Signal;
+
+/// A running `forebay serve`.
+pub struct Forebay {
+    // Before the folder: fields are dropped in order.
+    pub process: Process,
+    pub address: SocketAddr,
+    pub folder: Folder,
+}
+
+/// Serves one site with these routes, after `{tmp}` in them was replaced by the folder's path.
+pub fn site(folder: Folder, routes: &str) -> Forebay {
+    serve(folder, &format!("[[site]]\nlisten = \"127.0.0.1:0\"\n{routes}"))
+}
+
+/// Serves what a whole configuration file says.
+pub fn serve(folder: Folder, configuration: &str) -> Forebay {
+    let file = write_configuration(&folder, configuration);
+    serve_arguments(folder, &["--threads", "2", file.to_str().unwrap()])
+}
+
+/// Writes `site.toml`, with `{tmp}` filled in.
+pub fn write_configuration(folder: &Folder, configuration: &str) -> std::path::PathBuf {
+    folder.write("site.toml", configuration.replace("{tmp}", folder.path().to_str().unwrap()))
+}
+
+/// Runs `forebay serve` with these arguments.
+pub fn serve_arguments(folder: Folder, arguments: &[&str]) -> Forebay {
+    const WORD: &str = "forebay: serving http://";
+    let mut process = Process::start(command(arguments));
+    process
+        .wait_until("said where it serves", |process| {
+            process.output().split_once(WORD).is_some_and(|(_, rest)| rest.contains('\n'))
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+    let output = process.output();
+    let (_, rest) = output.split_once(WORD).unwrap();
+    let address = rest.lines().next().unwrap().parse().expect("an address");
+    Forebay { process, address, folder }
+}
+
+/// The command, not yet started.
+pub fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.arg("serve").args(arguments);
+    command
+}
+
+impl Forebay {
+    pub fn connect(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// GET over a connection of its own.
+    pub fn get(&self, target: &str) -> Reply {
+        self.connect().get(target)
+    }
+
+    /// Sends these bytes over a connection of its own, and reads one reply.
+    pub fn ask(&self, bytes: impl AsRef<[u8]>) -> Reply {
+        let mut client = self.connect();
+        client.send(bytes);
+        client.reply()
+    }
+
+    /// What was said on standard output and error.
+    pub fn output(&self) -> String {
+        self.process.output()
+    }
+
+    /// Waits until something was said.
+    pub fn wait_for_output(&mut self, text: &str) {
+        self.process.wait_for_output(text);
+    }
+
+    /// Ends it with SIGTERM, and asks that it ends well and alone.
+    pub fn stop(self) -> (Exit, Folder) {
+        let exit = self.process.stop();
+        assert_eq!(exit.status.code(), Some(0), "{}", exit.output);
+        assert!(exit.survivors.is_empty(), "{:?}", exit.survivors);
+        assert!(!exit.output.contains("panicked"), "{}", exit.output);
+        (exit, self.folder)
+    }
+
+    pub fn signal(&mut self, signal: Signal) {
+        self.process.signal(signal);
+    }
+}
+
+/// Whether a process is there and no zombie.
+pub fn is_alive(id: &str) -> bool {
+    let id = id.trim();
+    assert!(!id.is_empty(), "a process id");
+    fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// A chunked body of these pieces.
+pub fn chunked(pieces: &[&[u8]]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
+        body.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+        body.extend_from_slice(piece);
+        body.extend_from_slice(b"\r\n");
+    }
+    body.extend_from_slice(b"0\r\n\r\n");
+    body
+}
+
+/// So many bytes of a pattern that shows what is missing or doubled.
+pub fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 7 + at / 251) as u8).collect()
+}
