@@ -238,12 +238,12 @@ fn report(client: &Client, request: &Request, fault: &Fault) {
 
 /// Answers a request whose head cannot be read.
 async fn refuse(client: &Client, exchange: &mut Exchange, fault: &Fault) {
-    let start = client.thread.log.start();
+    let start = client.thread.start();
     exchange.request.head.fields.clear();
     exchange.request.path.clear();
     exchange.reply.prepare_refusal();
     let answered = exchange.reply.respond_error(fault.status).await;
-    client.thread.log.record(exchange, start);
+    client.thread.note(exchange, start, true);
     if answered.is_ok() {
         linger(client).await;
     }
