@@ -19,8 +19,8 @@ use serde_json::Value;
 
 pub use app::{App, Kind, Mode, Speaks, Workers};
 pub(crate) use places::places;
-pub use route::{Cgi, Fastcgi, Files, Proxy, Redirect, Respond, Route, Symlinks};
-pub use shape::{At, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
+pub use route::{Cgi, Fastcgi, Files, Precompressed, Proxy, Redirect, Respond, Route, Symlinks};
+pub use shape::{AllOrList, At, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
 
 /// The JSON Schema of a configuration file, as indented text.
 pub fn schema() -> String {

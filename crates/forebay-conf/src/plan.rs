@@ -17,7 +17,9 @@ use std::time::Duration;
 pub use app::{App, AppKind, PerlMode, PythonMode, Speaks, Workers};
 pub use pattern::{HostPattern, Match, Matcher, PathPattern};
 pub use peer::{Address, Backend, Listen, Network, Scheme};
-pub use route::{Action, Cgi, Fastcgi, Files, Proxy, Redirect, Respond, Route, Symlinks};
+pub use route::{
+    Action, Cgi, Fastcgi, Files, Precompressed, Proxy, Redirect, Respond, Route, Symlinks,
+};
 
 /// Everything `forebay serve` needs to know.
 #[derive(Clone, Debug)]

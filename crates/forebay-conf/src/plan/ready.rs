@@ -36,6 +36,8 @@ impl Plan {
             set_headers: Vec::new(),
             remove_headers: Vec::new(),
             max_body: None,
+            fallback: false,
+            sendfile_root: None,
             line: 0,
         };
         let site = Site {
@@ -77,6 +79,7 @@ impl Files {
             index: vec!["index.html".into()],
             listing: false,
             follow_symlinks: Symlinks::default(),
+            precompressed: Vec::new(),
         }
     }
 }

@@ -102,7 +102,9 @@ fn routes(
         let Some(mut route) = keep(route(context, file, at), problems) else { continue };
         route.max_body = route.max_body.or(site_max_body);
         let mut compared = routes.iter().take(MOST_COMPARED);
-        if let Some((first, span)) = compared.find(|(r, _)| r.matcher.covers(&route.matcher)) {
+        if let Some((first, span)) =
+            compared.find(|(r, _)| !r.fallback && r.matcher.covers(&route.matcher))
+        {
             problems.push(
                 Problem::new(&at.span, "no request reaches this route")
                     .label("never reached")
