@@ -18,6 +18,7 @@ pub struct Body {
     limit: u64,
     read: u64,
     expect_continue: bool,
+    is_concealed: bool,
 }
 
 impl Body {
@@ -31,6 +32,7 @@ impl Body {
             limit: u64::MAX,
             read: 0,
             expect_continue: false,
+            is_concealed: false,
         }
     }
 
@@ -62,6 +64,7 @@ impl Body {
         self.limit = u64::MAX;
         self.read = 0;
         self.expect_continue = false;
+        self.is_concealed = false;
     }
 
     /// Refuses bodies of more than `limit` bytes, at once where the length is known.
@@ -75,7 +78,21 @@ impl Body {
 
     /// How the body's end is told.
     pub fn framing(&self) -> RequestFraming {
-        self.framing
+        if self.is_concealed { RequestFraming::None } else { self.framing }
+    }
+
+    /// Whether the rest can surely be read within `limit` bytes, without asking the client for it.
+    pub(crate) fn is_small(&self, limit: u64) -> bool {
+        match self.framing {
+            RequestFraming::None => true,
+            RequestFraming::Length(length) => !self.expect_continue && length - self.read <= limit,
+            RequestFraming::Chunked => false,
+        }
+    }
+
+    /// From now on the request is one without a body. What was not read still is discarded later.
+    pub(crate) fn conceal(&mut self) {
+        self.is_concealed = true;
     }
 
     /// Whether all of it has been read.
@@ -145,7 +162,7 @@ impl Body {
             return Ok(false);
         }
         let most = self.read.saturating_add(limit).min(self.limit);
-        while let Some(_) = self.next().await? {
+        while self.next().await?.is_some() {
             if self.read > most {
                 return Ok(false);
             }

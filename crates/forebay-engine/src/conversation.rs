@@ -4,17 +4,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use forebay_wire::http1::{Progress, RequestFraming, RequestParser, TargetForm};
-use forebay_wire::path;
 
-use crate::body::Body;
+use crate::dispatch::{WORTH_DRAINING, dispatch};
 use crate::exchange::{BUFFER, Client, Exchange, Request};
 use crate::fault::{Fault, Side};
 use crate::forwarded::find_client;
-use crate::reply::Reply;
-use crate::route::{Route, Site};
+use crate::route::Site;
 
-/// Unread body bytes that are worth reading to keep the connection.
-const WORTH_DRAINING: u64 = 64 * 1024;
 /// How long a closing connection is read on.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -132,16 +128,9 @@ async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange
     let trusted = site.as_ref().map_or(&[][..], |site| &site.trusted_proxies);
     find_client(request, client.peer, trusted);
     let mut is_logged = true;
-    let outcome = match prepare(request, site.as_deref()) {
-        Ok(Some(route)) => {
-            is_logged = route.log;
-            reply.set_rules(route.rules.clone());
-            match admit_body(body, reply, route).await {
-                Ok(()) => route.origin.serve(exchange).await,
-                Err(fault) => Err(fault),
-            }
-        }
-        Ok(None) => asterisk(exchange).await,
+    let outcome = match prepare(request) {
+        Ok(true) => dispatch(exchange, site.as_deref(), &mut is_logged).await,
+        Ok(false) => asterisk(exchange).await,
         Err(fault) => Err(fault),
     };
     let next = conclude(client, exchange, outcome).await;
@@ -154,32 +143,16 @@ fn find_site(client: &Client, listener: usize, request: &Request) -> Option<Rc<S
     client.thread.table.borrow().site(listener, authority.unwrap_or_default()).cloned()
 }
 
-/// Finds the route; `None` for `OPTIONS *`, which is about the server as a whole.
-fn prepare<'a>(request: &mut Request, site: Option<&'a Site>) -> Result<Option<&'a Route>, Fault> {
+/// Makes the path clean; `false` for `OPTIONS *`, which is about the server as a whole.
+fn prepare(request: &mut Request) -> Result<bool, Fault> {
     if request.head.form == TargetForm::Asterisk {
-        return Ok(None);
+        return Ok(false);
     }
     if matches!(request.method(), b"CONNECT" | b"TRACE") {
         return Err(Fault::client(501, "method not implemented"));
     }
-    let mut path = std::mem::take(&mut request.path);
-    path.clear();
-    let target = request.head.path_and_query.of(&request.bytes);
-    let normal = path::normalize(target, &mut path);
-    request.path = path;
-    request.rest = 0..request.path.len();
-    normal.map_err(|error| Fault::client(400, error.to_string()))?;
-    let route = site.and_then(|site| site.route(request));
-    route.map(Some).ok_or_else(|| Fault::client(404, "no route takes this request"))
-}
-
-/// Checks the body against the route's limit, and reads it where the origin does not.
-async fn admit_body(body: &mut Body, reply: &mut Reply, route: &Route) -> Result<(), Fault> {
-    body.limit(route.max_body)?;
-    if !route.origin.takes_body() && !body.discard(WORTH_DRAINING).await? {
-        reply.close_after();
-    }
-    Ok(())
+    request.clean_path().map_err(|error| Fault::client(400, error.to_string()))?;
+    Ok(true)
 }
 
 async fn asterisk(exchange: &mut Exchange) -> Result<(), Fault> {

@@ -6,7 +6,9 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use forebay_wire::http1::RequestHead;
+use forebay_wire::Span;
+use forebay_wire::http1::{Known, RequestFraming, RequestHead};
+use forebay_wire::path::{self, PathError};
 
 use crate::body::Body;
 use crate::fault::Fault;
@@ -80,6 +82,40 @@ impl Request {
     /// the pattern had none before its `*`.
     pub fn rest(&self) -> &[u8] {
         &self.path[self.rest.clone()]
+    }
+
+    /// Sets the path from the target; all of it is looked up until a route says otherwise.
+    pub(crate) fn clean_path(&mut self) -> Result<(), PathError> {
+        let mut path = std::mem::take(&mut self.path);
+        path.clear();
+        let normal = path::normalize(self.head.path_and_query.of(&self.bytes), &mut path);
+        self.rest = 0..path.len();
+        self.path = path;
+        normal
+    }
+
+    /// Makes it a GET without a body (HEAD stays HEAD), for `target` where that is given. The new
+    /// bytes go behind the head, in front of what the client may have sent after it.
+    pub(crate) fn become_get(&mut self, target: Option<&[u8]>) {
+        let head = &mut self.head;
+        let at = head.len;
+        if head.method.of(&self.bytes) != b"HEAD" {
+            self.bytes.splice(head.len..head.len, *b"GET");
+            head.method = Span::new(at, at + 3);
+            head.len += 3;
+        }
+        if let Some(target) = target {
+            let at = head.len;
+            self.bytes.splice(at..at, target.iter().copied());
+            head.len += target.len();
+            head.path_and_query = Span::new(at, head.len);
+        }
+        head.framing = RequestFraming::None;
+        head.expect_continue = false;
+        head.fields.retain(|field| {
+            let of_body = [Known::ContentLength, Known::ContentType, Known::TransferEncoding];
+            !of_body.contains(&field.known) && field.known != Known::Expect
+        });
     }
 
     /// The query, without its question mark; `None` where there is no question mark.

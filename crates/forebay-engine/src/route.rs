@@ -1,5 +1,6 @@
 //! Which site and route take a request.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use forebay_conf::{HostPattern, Matcher, Network};
@@ -35,6 +36,18 @@ pub struct Route {
     pub rules: Option<Rc<Rules>>,
     /// Largest request body, in bytes.
     pub max_body: u64,
+    /// Whether a request that is not the origin's goes on to the routes below.
+    pub fallback: bool,
+    /// What sends the files that the origin asks to be sent.
+    pub sendfile: Option<Sendfile>,
+}
+
+/// Where an origin may have files sent from.
+pub struct Sendfile {
+    /// The directory that absolute paths have to be below.
+    pub root: PathBuf,
+    /// Sends the file that the path of the request names, below that directory.
+    pub files: Box<dyn Origin>,
 }
 
 impl Table {
@@ -45,25 +58,34 @@ impl Table {
         if let [site] = &sites[..] {
             return Some(site);
         }
-        let host = host_of(authority);
-        let best = sites.iter().enumerate().max_by_key(|(at, site)| {
-            let rank = site.hosts.iter().map(|pattern| rank(pattern, host)).max();
-            let rank = if site.hosts.is_empty() { 1 } else { rank.unwrap_or(0) };
-            (rank, std::cmp::Reverse(*at))
-        });
-        best.map(|(_, site)| site)
+        best_site(sites.iter().map(|site| &site.hosts[..]), authority).map(|at| &sites[at])
     }
 }
 
+/// Which of the sites, given by their host patterns, [`Table::site`] finds for `authority`.
+pub fn best_site<'a>(
+    sites: impl Iterator<Item = &'a [HostPattern]>,
+    authority: &[u8],
+) -> Option<usize> {
+    let host = host_of(authority);
+    let best = sites.enumerate().max_by_key(|(at, hosts)| {
+        let rank = hosts.iter().map(|pattern| rank(pattern, host)).max();
+        let rank = if hosts.is_empty() { 1 } else { rank.unwrap_or(0) };
+        (rank, std::cmp::Reverse(*at))
+    });
+    best.map(|(at, _)| at)
+}
+
 impl Site {
-    /// The first route that takes `request`; sets the part of the path that it looks up.
-    pub fn route(&self, request: &mut Request) -> Option<&Route> {
+    /// The first route, from the one numbered `from` on, that takes `request`; sets the part of
+    /// the path that it looks up.
+    pub fn route(&self, request: &mut Request, from: usize) -> Option<(usize, &Route)> {
         let method = request.head.method.of(&request.bytes);
         let path = &request.path;
-        for route in &self.routes {
+        for (at, route) in self.routes.iter().enumerate().skip(from) {
             if let Some(found) = route.matcher.matches(method, path) {
                 request.rest = path.len() - found.rest.len()..path.len();
-                return Some(route);
+                return Some((at, route));
             }
         }
         None

@@ -1,6 +1,5 @@
 //! Applications that Forebay runs: a request goes to an idle worker.
 
-use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 use forebay_engine::{Exchange, Fault, Origin, Retry, Serving, Thread};
@@ -9,7 +8,7 @@ use forebay_workers::{App, Body, EndKind, Event, Lease, Unavailable, WorkerFault
 
 use crate::cgi::no_script;
 use crate::script::{Script, Scripts};
-use crate::script_reply::{PAUSE, ScriptReply};
+use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
 use crate::spool::Spooled;
 
 /// Workers that one request may be offered: a worker may die before it has read anything.
@@ -46,23 +45,9 @@ impl ScriptApp {
     }
 
     fn variables(&self, exchange: &Exchange, script: &Script, body: &Spooled) -> Vec<u8> {
-        let request = &exchange.request;
-        let (script_name, path_info) = request.path.split_at(request.path.len() - script.path_info);
         let mut block = Block(Vec::with_capacity(2048));
-        let variables = cgi::Request {
-            head: &request.head,
-            bytes: &request.bytes,
-            script_name,
-            script_filename: script.file.as_os_str().as_bytes(),
-            path_info,
-            document_root: self.scripts.dir().as_os_str().as_bytes(),
-            document_uri: &request.path,
-            content_length: body.len(),
-            client: request.client,
-            server: request.server,
-            https: request.https,
-        };
-        cgi::variables(&variables, &mut block);
+        let request = script.describe(&exchange.request, self.scripts.dir(), body.len());
+        cgi::variables(&request, &mut block);
         block.0
     }
 
@@ -80,7 +65,7 @@ impl ScriptApp {
             Spooled::File(file, length) => Body::File(file, *length),
         };
         lease.send(block, body).await.map_err(worker_fault)?;
-        let mut script = ScriptReply::new(Fault::app);
+        let mut script = ScriptReply::new(OutputLimit::new(u64::MAX, Fault::app));
         let mut output = Vec::with_capacity(16 * 1024);
         loop {
             output.clear();

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use forebay_conf::{Action, Address, App as AppPlan, AppKind, Listen, PerlMode, Plan};
 use forebay_engine::{
-    AppStatus, AppsStatus, ErrorLog, Origin, Route, Rules, Site, Table, Tables, Thread, WorkerRow,
+    AppStatus, AppsStatus, ErrorLog, Origin, Route, Rules, Sendfile, Site, Table, Tables, Thread,
+    WorkerRow,
 };
 use forebay_workers::{self as workers, App, AppSpec, Kind, WorkerState, WorkerStatus};
 use tokio::sync::Semaphore;
@@ -141,10 +142,22 @@ impl Origins {
         let site = &self.plan.sites[index];
         let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
             matcher: route.matcher.clone(),
-            origin: self.origin(&route.action, self.rooms[index][at].clone(), thread),
+            origin: self.origin(route, self.rooms[index][at].clone(), thread),
             log: route.log,
             rules: rules(route),
             max_body: route.max_body.unwrap_or(self.plan.server.limits.max_body),
+            fallback: route.fallback,
+            sendfile: route.sendfile_root.as_ref().map(|root| Sendfile {
+                root: root.clone(),
+                files: Box::new(Files::new(
+                    thread.clone(),
+                    forebay_conf::Files {
+                        index: Vec::new(),
+                        ..forebay_conf::Files::new(root.clone())
+                    },
+                    false,
+                )),
+            }),
         });
         Site {
             hosts: site.hosts.clone(),
@@ -155,13 +168,13 @@ impl Origins {
 
     fn origin(
         &self,
-        action: &Action,
+        route: &forebay_conf::Route,
         room: Option<Arc<Semaphore>>,
         thread: &Rc<Thread>,
     ) -> Box<dyn Origin> {
         let thread = thread.clone();
-        match action {
-            Action::Files(files) => Box::new(Files::new(thread, files.clone())),
+        match &route.action {
+            Action::Files(files) => Box::new(Files::new(thread, files.clone(), route.fallback)),
             Action::Cgi(cgi) => {
                 let room = room.unwrap_or_else(|| Arc::new(Semaphore::new(cgi.max_processes)));
                 Box::new(Cgi::new(thread, cgi.clone(), room))
@@ -231,12 +244,15 @@ fn addresses(route: &forebay_conf::Route) -> Vec<Address> {
 }
 
 fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {
-    if route.set_headers.is_empty() && route.remove_headers.is_empty() && route.expires.is_none() {
+    let sends_files = route.sendfile_root.is_some();
+    let changes_fields = !route.set_headers.is_empty() || !route.remove_headers.is_empty();
+    if !sends_files && !changes_fields && route.expires.is_none() {
         return None;
     }
     let mut rules = Rules {
         remove: route.remove_headers.clone(),
         expires: route.expires.map(|expires| expires.as_secs()),
+        sends_files,
         ..Rules::default()
     };
     for (name, value) in &route.set_headers {

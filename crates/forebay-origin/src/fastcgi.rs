@@ -2,17 +2,19 @@
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::ffi::OsStrExt;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_conf as conf;
-use forebay_engine::{Exchange, Fault, Origin, Request, Retry, Serving, Socket, Thread};
+use forebay_engine::{Exchange, Fault, Origin, Request, Retry, Serving, Side, Socket, Thread};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::fastcgi::{self, Decoder, Event, ProtocolStatus};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::connect::{Backend, Connection};
-use crate::script_reply::{PAUSE, ScriptReply};
+use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
 use crate::spool::Spooled;
 
 /// The one request that is under way on a connection.
@@ -20,6 +22,8 @@ const ID: u16 = 1;
 /// Bytes of request body that go out at a time.
 const PIECE: usize = 32 * 1024;
 const INBOX: usize = 16 * 1024;
+/// Bytes that the buffers between the processes surely hold, whatever the other end does.
+const AT_ONCE: usize = 32 * 1024;
 
 /// A FastCGI application, as one thread knows it.
 pub struct Fastcgi {
@@ -48,11 +52,11 @@ impl Fastcgi {
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        let script = Script::find(&exchange.request, &self.settings)?;
         let body = Spooled::take(&mut exchange.body).await?;
         let (mut out, mut inbox) = self.spare.borrow_mut().pop().unwrap_or_default();
         out.clear();
         inbox.reserve(INBOX);
-        let script = find_script(&exchange.request, &self.settings)?;
         self.append_head(&mut out, &exchange.request, &script, &body);
         let outcome = self.try_backends(exchange, &body, &out, &mut inbox).await;
         inbox.clear();
@@ -110,26 +114,7 @@ impl Fastcgi {
     fn append_head(&self, out: &mut Vec<u8>, request: &Request, script: &Script, body: &Spooled) {
         fastcgi::begin(out, ID, self.settings.keep_conn);
         let mut params = fastcgi::Params::new(out, ID);
-        let root = self.settings.root.as_os_str().as_bytes();
-        let mut script_filename = root.to_vec();
-        script_filename.extend_from_slice(&script.name);
-        let variables = cgi::Request {
-            head: &request.head,
-            bytes: &request.bytes,
-            script_name: &script.name,
-            script_filename: &script_filename,
-            path_info: &script.path_info,
-            document_root: root,
-            document_uri: &request.path,
-            content_length: body.len(),
-            client: request.client,
-            server: request.server,
-            https: request.https,
-        };
-        cgi::variables(&variables, &mut params);
-        for (name, value) in &self.settings.params {
-            params.variable(name.as_bytes(), value.as_bytes());
-        }
+        script.append_variables(request, &self.settings, body.len(), &mut params);
         params.finish();
         if let Spooled::Memory(memory) = body {
             fastcgi::stdin(out, ID, memory);
@@ -150,15 +135,47 @@ impl Fastcgi {
         inbox: &mut Vec<u8>,
     ) -> Result<(), Fault> {
         let socket = &connection.socket;
-        socket.write_all(out).await.map_err(|error| backend.lost(&error))?;
-        if let Spooled::File(..) = body {
-            send_file_body(backend, socket, body).await?;
-        }
         inbox.clear();
-        if self.read_reply(backend, socket, exchange, inbox).await? && self.settings.keep_conn {
+        let is_whole = !matches!(body, Spooled::File(..));
+        let can_keep = if is_whole && out.len() <= AT_ONCE {
+            socket.write_all(out).await.map_err(|error| backend.lost(&error))?;
+            self.read_reply(backend, socket, exchange, inbox).await?
+        } else {
+            self.read_reply_during_upload(backend, socket, exchange, (body, out), inbox).await?
+        };
+        if can_keep && self.settings.keep_conn {
             backend.keep(connection);
         }
         Ok(())
+    }
+
+    /// Sends the rest of the request while the reply may already be coming: an application that
+    /// prints before it has read would wait for us, and we for it. Whether the connection can be
+    /// kept.
+    async fn read_reply_during_upload(
+        &self,
+        backend: &Backend,
+        socket: &Socket,
+        exchange: &mut Exchange,
+        (body, out): (&Spooled, &[u8]),
+        inbox: &mut Vec<u8>,
+    ) -> Result<bool, Fault> {
+        let reply_idle = self.thread.settings.timeouts.reply_idle;
+        let mut upload = pin!(upload(backend, socket, body, out, reply_idle));
+        let mut download = pin!(self.read_reply(backend, socket, exchange, inbox));
+        let mut is_sent = false;
+        loop {
+            tokio::select! {
+                biased;
+                can_keep = &mut download => return can_keep.map(|can_keep| can_keep && is_sent),
+                outcome = &mut upload, if !is_sent => match outcome {
+                    Ok(()) => is_sent = true,
+                    Err(fault) if fault.side == Side::Us => return Err(fault),
+                    // An application may answer without reading all; its reply tells.
+                    Err(_) => return download.await.map(|_| false),
+                },
+            }
+        }
     }
 
     /// Reads the reply and passes it on; whether the connection can be kept.
@@ -170,7 +187,8 @@ impl Fastcgi {
         inbox: &mut Vec<u8>,
     ) -> Result<bool, Fault> {
         let mut decoder = Decoder::new(ID);
-        let mut script = ScriptReply::new(Fault::backend);
+        let mut script =
+            ScriptReply::new(OutputLimit::new(self.settings.max_output, Fault::backend));
         let mut any = false;
         loop {
             let mut start = 0;
@@ -255,7 +273,19 @@ fn check_end(backend: &Backend, status: ProtocolStatus) -> Result<(), Fault> {
     Err(Fault::backend(code, format!("{} {what}", backend.name())))
 }
 
-async fn send_file_body(backend: &Backend, socket: &Socket, body: &Spooled) -> Result<(), Fault> {
+/// Sends the head in `out` and a body that is not in there. The time limit for the reply starts anew
+/// with each piece.
+async fn upload(
+    backend: &Backend,
+    socket: &Socket,
+    body: &Spooled,
+    out: &[u8],
+    reply_idle: Duration,
+) -> Result<(), Fault> {
+    socket.write_all(out).await.map_err(|error| backend.lost(&error))?;
+    if !matches!(body, Spooled::File(..)) {
+        return Ok(());
+    }
     let mut buffer = vec![0; PIECE];
     let mut out = Vec::with_capacity(PIECE + 2 * fastcgi::HEADER);
     let mut offset = 0;
@@ -270,6 +300,7 @@ async fn send_file_body(backend: &Backend, socket: &Socket, body: &Spooled) -> R
             fastcgi::stdin(&mut out, ID, &buffer[..n]);
         }
         socket.write_all(&out).await.map_err(|error| backend.lost(&error))?;
+        socket.limit_read(reply_idle);
         if n == 0 {
             return Ok(());
         }
@@ -278,36 +309,68 @@ async fn send_file_body(backend: &Backend, socket: &Socket, body: &Spooled) -> R
 }
 
 /// What a path names, as nginx splits it.
-struct Script {
+pub struct Script {
     /// The path of the script.
     name: Vec<u8>,
     /// What is left of the path behind it.
     path_info: Vec<u8>,
+    /// The script's file, as the application sees it.
+    pub file: Vec<u8>,
 }
 
-/// Splits the path behind its first `.php`-like segment end: the suffix of the index. A script that
-/// should be on this machine and is not there is not asked for: PHP would look for other files.
-fn find_script(request: &Request, settings: &conf::Fastcgi) -> Result<Script, Fault> {
-    let path = &request.path;
-    if path.iter().any(|b| b.is_ascii_control()) {
-        return Err(Fault::client(400, "control byte in the path of a script"));
+impl Script {
+    /// Splits the path behind its first `.php`-like segment end: the suffix of the index. A script
+    /// that should be on this machine and is not there is not asked for: PHP would look for others.
+    pub fn find(request: &Request, settings: &conf::Fastcgi) -> Result<Self, Fault> {
+        let path = &request.path;
+        if path.iter().any(|b| b.is_ascii_control()) {
+            return Err(Fault::client(400, "control byte in the path of a script"));
+        }
+        let suffix = settings.index.rfind('.').map_or("", |at| &settings.index[at..]).as_bytes();
+        let mut name = path.clone();
+        let mut path_info = Vec::new();
+        if path.ends_with(b"/") && !has_script(path, suffix) {
+            name.extend_from_slice(settings.index.as_bytes());
+        } else if let Some(end) = script_end(path, suffix) {
+            name.truncate(end);
+            path_info.extend_from_slice(&path[end..]);
+        }
+        if settings.root.is_dir() {
+            let relative = std::ffi::OsStr::from_bytes(name.strip_prefix(b"/").unwrap_or(&name));
+            if !settings.root.join(relative).is_file() {
+                return Err(Fault::client(404, "no such script").not_mine());
+            }
+        }
+        let file = [settings.root.as_os_str().as_bytes(), &name].concat();
+        Ok(Self { name, path_info, file })
     }
-    let suffix = settings.index.rfind('.').map_or("", |at| &settings.index[at..]).as_bytes();
-    let mut name = path.clone();
-    let mut path_info = Vec::new();
-    if path.ends_with(b"/") && !has_script(path, suffix) {
-        name.extend_from_slice(settings.index.as_bytes());
-    } else if let Some(end) = script_end(path, suffix) {
-        name.truncate(end);
-        path_info.extend_from_slice(&path[end..]);
-    }
-    if settings.root.is_dir() {
-        let relative = std::ffi::OsStr::from_bytes(name.strip_prefix(b"/").unwrap_or(&name));
-        if !settings.root.join(relative).is_file() {
-            return Err(Fault::client(404, "no such script"));
+
+    /// Passes the variables of `request` for this script to `sink`, and those of the route.
+    pub fn append_variables(
+        &self,
+        request: &Request,
+        settings: &conf::Fastcgi,
+        content_length: Option<u64>,
+        sink: &mut impl Sink,
+    ) {
+        let variables = cgi::Request {
+            head: &request.head,
+            bytes: &request.bytes,
+            script_name: &self.name,
+            script_filename: &self.file,
+            path_info: &self.path_info,
+            document_root: settings.root.as_os_str().as_bytes(),
+            document_uri: &request.path,
+            content_length,
+            client: request.client,
+            server: request.server,
+            https: request.https,
+        };
+        cgi::variables(&variables, sink);
+        for (name, value) in &settings.params {
+            sink.variable(name.as_bytes(), value.as_bytes());
         }
     }
-    Ok(Script { name, path_info })
 }
 
 fn has_script(path: &[u8], suffix: &[u8]) -> bool {

@@ -12,6 +12,7 @@ mod connect;
 mod fastcgi;
 mod fields;
 mod files;
+mod nph;
 mod proxy;
 mod respond;
 mod script;

@@ -107,7 +107,7 @@ impl Origin for Proxy {
     }
 }
 
-fn append_request(out: &mut Vec<u8>, request: &Request, strip_prefix: Option<&str>) {
+pub fn append_request(out: &mut Vec<u8>, request: &Request, strip_prefix: Option<&str>) {
     let target = request.target();
     let stripped = strip_prefix
         .map(|prefix| prefix.trim_end_matches('/').as_bytes())
