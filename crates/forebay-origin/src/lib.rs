@@ -9,6 +9,7 @@ mod app;
 mod build;
 mod cgi;
 mod connect;
+mod explain;
 mod fastcgi;
 mod fields;
 mod files;
@@ -20,3 +21,4 @@ mod script_reply;
 mod spool;
 
 pub use build::{BuildError, Origins};
+pub use explain::{Question, QuestionError, explain};
