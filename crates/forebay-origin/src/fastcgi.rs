@@ -3,13 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use forebay_conf as conf;
 use forebay_engine::{Exchange, Fault, Origin, Request, Retry, Serving, Socket, Thread};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::fastcgi::{self, Decoder, Event, ProtocolStatus};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::connect::{Backend, Connection};
 use crate::script_reply::{PAUSE, ScriptReply};
@@ -27,8 +25,6 @@ pub struct Fastcgi {
     backends: Vec<Backend>,
     next: Cell<usize>,
     settings: conf::Fastcgi,
-    /// Connections that may be open at once, over all threads.
-    room: Option<Arc<Semaphore>>,
     spare: RefCell<Vec<Buffers>>,
 }
 
@@ -36,23 +32,18 @@ pub struct Fastcgi {
 type Buffers = (Vec<u8>, Vec<u8>);
 
 impl Fastcgi {
-    /// Passes requests to `backends` in turn; `room` is shared by all threads.
-    pub fn new(
-        thread: Rc<Thread>,
-        backends: Vec<Backend>,
-        settings: conf::Fastcgi,
-        room: Option<Arc<Semaphore>>,
-    ) -> Self {
+    /// Passes requests to `backends` in turn.
+    pub fn new(thread: Rc<Thread>, backends: Vec<Backend>, settings: conf::Fastcgi) -> Self {
         let (next, spare) = (Cell::new(0), RefCell::default());
-        Self { thread, backends, next, settings, room, spare }
+        Self { thread, backends, next, settings, spare }
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        let script = find_script(&exchange.request, &self.settings)?;
         let body = Spooled::take(&mut exchange.body).await?;
         let (mut out, mut inbox) = self.spare.borrow_mut().pop().unwrap_or_default();
         out.clear();
         inbox.reserve(INBOX);
-        let script = find_script(&exchange.request, &self.settings)?;
         self.append_head(&mut out, &exchange.request, &script, &body);
         let outcome = self.try_backends(exchange, &body, &out, &mut inbox).await;
         inbox.clear();
@@ -67,13 +58,16 @@ impl Fastcgi {
         out: &[u8],
         inbox: &mut Vec<u8>,
     ) -> Result<(), Fault> {
-        let _permit = self.enter().await?;
         let mut fault = None;
         for _ in 0..self.backends.len() {
             let at = self.next.get();
             self.next.set((at + 1) % self.backends.len());
             let backend = &self.backends[at];
-            let connection = match backend.connect(false).await {
+            let connected = match exchange.request.is_idempotent() {
+                true => backend.connect(false).await,
+                false => backend.connect_for_once().await,
+            };
+            let connection = match connected {
                 Ok(connection) => connection,
                 Err(error) => {
                     fault = Some(error);
@@ -95,16 +89,6 @@ impl Fastcgi {
             };
         }
         Err(fault.unwrap_or_else(|| Fault::us(500, "a FastCGI route without backends")))
-    }
-
-    /// Waits until one more request may be under way, as long as a connection attempt may take.
-    async fn enter(&self) -> Result<Option<OwnedSemaphorePermit>, Fault> {
-        let Some(room) = &self.room else { return Ok(None) };
-        let limit = self.thread.settings.timeouts.connect;
-        match tokio::time::timeout(limit, room.clone().acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(Some(permit)),
-            _ => Err(Fault::backend(503, "all connections to the FastCGI application are busy")),
-        }
     }
 
     fn append_head(&self, out: &mut Vec<u8>, request: &Request, script: &Script, body: &Spooled) {
@@ -202,7 +186,9 @@ impl Fastcgi {
             }
             let read = self.read(backend, socket, inbox, &mut script, exchange).await;
             match read {
-                Ok(0) => return Err(backend.cut_off(any)),
+                // A reset would say that the request was not read to its end; an end in order says
+                // nothing about what was done.
+                Ok(0) => return Err(backend.cut_off(any || !exchange.request.is_idempotent())),
                 Ok(_) => any = true,
                 Err(fault) if any => return Err(fault.retry(Retry::No)),
                 Err(fault) => return Err(fault),
