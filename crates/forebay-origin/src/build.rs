@@ -25,7 +25,8 @@ use crate::slots::Slots;
 
 /// How long an HTTP backend's connection may be idle. Servers give 5 s and more.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
-/// How long a FastCGI connection may be idle: each holds a process of php-fpm.
+/// How long a FastCGI connection may be idle: each holds a process of php-fpm, which closes it when
+/// it has served its number of requests.
 const FASTCGI_IDLE: Duration = Duration::from_secs(2);
 /// Idle FastCGI connections kept by each thread.
 const FASTCGI_KEEP: usize = 32;
@@ -172,13 +173,13 @@ impl Origins {
                 let backends = fastcgi
                     .to
                     .iter()
-                    .map(|address| self.backend(address, keep, FASTCGI_IDLE, &thread));
+                    .map(|address| self.backend(address, keep, (FASTCGI_IDLE, true), &thread));
                 let backends = backends.collect();
                 Box::new(Fastcgi::new(thread, backends, fastcgi.clone()))
             }
             Action::Proxy(proxy) => {
                 let backends = proxy.to.iter().map(|backend| {
-                    self.backend(&backend.address, proxy.keepalive, HTTP_IDLE, &thread)
+                    self.backend(&backend.address, proxy.keepalive, (HTTP_IDLE, false), &thread)
                 });
                 Box::new(Proxy::new(backends.collect(), proxy.strip_prefix.clone()))
             }
@@ -199,13 +200,14 @@ impl Origins {
         &self,
         address: &Address,
         keep: usize,
-        idle_time: Duration,
+        (idle_time, is_hasty): (Duration, bool),
         thread: &Rc<Thread>,
     ) -> Backend {
         let name = address.to_string();
         let slots = self.slots.get(&name).cloned();
         let endpoint = self.endpoints[&name].clone();
-        Backend::new(thread.clone(), endpoint, Use { name, keep, idle_time, slots })
+        let how = Use { name, keep, idle_time, is_hasty, slots };
+        Backend::new(thread.clone(), endpoint, how)
     }
 }
 

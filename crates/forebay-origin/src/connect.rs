@@ -58,6 +58,8 @@ pub struct Use {
     pub keep: usize,
     /// How long a connection may be idle.
     pub idle_time: Duration,
+    /// Whether it is known to close connections without a word.
+    pub is_hasty: bool,
     /// The limit on connections over all threads.
     pub slots: Option<Arc<Slots>>,
 }
@@ -84,6 +86,9 @@ impl Backend {
             pool: Pool::new(how.keep, how.idle_time),
             deadlines: thread.deadlines.clone(),
         });
+        if how.is_hasty {
+            idle.pool.expect_haste();
+        }
         let nudges = how.slots.as_ref().map(|slots| slots.join());
         tokio::task::spawn_local(look_after(Rc::downgrade(&idle), nudges));
         Self { thread, endpoint, name: how.name, idle, slots: how.slots }
@@ -96,7 +101,7 @@ impl Backend {
 
     /// A connection: an idle one unless `fresh`, else a new one.
     pub async fn connect(&self, fresh: bool) -> Result<Connection, Fault> {
-        if !fresh && let Some((socket, slot)) = self.idle.take() {
+        if !fresh && let Some((socket, slot, _)) = self.idle.take() {
             return Ok(Connection { socket, is_reused: true, slot });
         }
         let slot = match &self.slots {
@@ -112,8 +117,30 @@ impl Backend {
                 },
             },
         };
+        self.open(slot).await
+    }
+
+    /// As [`Backend::connect`], for a request that must not be sent twice. A backend may close a
+    /// kept connection just when that request has gone out over it, so it is looked at once more,
+    /// and of a backend that is known to do so only what has been idle for a while is used.
+    pub async fn connect_for_once(&self) -> Result<Connection, Fault> {
+        while let Some((socket, slot, is_settled)) = self.idle.take() {
+            if !is_settled && self.idle.pool.has_hasty_backend() {
+                drop(socket);
+                return self.open(slot).await;
+            }
+            if socket.peek().is_none() {
+                return Ok(Connection { socket, is_reused: true, slot });
+            }
+            self.idle.pool.expect_haste();
+        }
+        self.connect(self.idle.pool.has_hasty_backend()).await
+    }
+
+    /// A new connection, for which there is room.
+    async fn open(&self, slot: Option<Slot>) -> Result<Connection, Fault> {
         let limit = self.thread.settings.timeouts.connect;
-        match tokio::time::timeout(limit, self.open()).await {
+        match tokio::time::timeout(limit, self.open_socket()).await {
             Ok(Ok(socket)) => {
                 socket.limit_writes(self.thread.settings.timeouts.write);
                 Ok(Connection { socket, is_reused: false, slot })
@@ -125,17 +152,6 @@ impl Backend {
             Err(_) => {
                 let message = format!("cannot connect to {} within {limit:?}", self.name);
                 Err(Fault::backend(504, message).retry(Retry::Yes))
-            }
-        }
-    }
-
-    /// As [`Backend::connect`], for a request that cannot be sent twice: an idle connection is
-    /// looked at once more, as the event loop may not have seen yet that it was closed.
-    pub async fn connect_for_once(&self) -> Result<Connection, Fault> {
-        loop {
-            let connection = self.connect(false).await?;
-            if !connection.is_reused || connection.socket.peek().is_none() {
-                return Ok(connection);
             }
         }
     }
@@ -155,7 +171,7 @@ impl Backend {
         }
     }
 
-    async fn open(&self) -> io::Result<Socket> {
+    async fn open_socket(&self) -> io::Result<Socket> {
         let deadlines = &self.thread.deadlines;
         match &self.endpoint {
             Endpoint::Unix(path) => Socket::connect_unix(path, deadlines).await,
@@ -209,12 +225,12 @@ impl Backend {
 }
 
 impl IdleConnections {
-    fn take(&self) -> Option<(Socket, Option<Slot>)> {
-        let (socket, slot) = self.pool.take(&self.deadlines)?;
+    fn take(&self) -> Option<(Socket, Option<Slot>, bool)> {
+        let (socket, slot, is_settled) = self.pool.take(&self.deadlines)?;
         if let Some(slot) = &slot {
             slot.set_busy();
         }
-        Some((socket, slot))
+        Some((socket, slot, is_settled))
     }
 
     /// Gives the connection to a request that waits for one, or keeps it.
@@ -245,7 +261,7 @@ async fn look_after(idle: Weak<IdleConnections>, mut nudges: Option<UnboundedRec
         let Some(idle) = idle.upgrade() else { return };
         if !is_wanted {
             idle.pool.prune(&idle.deadlines);
-        } else if let Some((socket, slot)) = idle.take() {
+        } else if let Some((socket, slot, _)) = idle.take() {
             idle.put(socket, slot);
         }
     }

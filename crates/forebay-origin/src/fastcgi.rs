@@ -2,12 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::ffi::OsStrExt;
+use std::pin::pin;
 use std::rc::Rc;
 
 use forebay_conf as conf;
 use forebay_engine::{Exchange, Fault, Origin, Request, Retry, Serving, Socket, Thread};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::fastcgi::{self, Decoder, Event, ProtocolStatus};
+use forebay_wire::http1::Known;
 
 use crate::connect::{Backend, Connection};
 use crate::script_reply::{PAUSE, ScriptReply};
@@ -80,6 +82,7 @@ impl Fastcgi {
                 Err(fault)
                     if fault.retry == Retry::IfReused
                         && is_reused
+                        && exchange.request.is_idempotent()
                         && !exchange.reply.has_begun() =>
                 {
                     let connection = backend.connect(true).await?;
@@ -111,6 +114,7 @@ impl Fastcgi {
             https: request.https,
         };
         cgi::variables(&variables, &mut params);
+        append_as_nginx(request, body, &mut params);
         for (name, value) in &self.settings.params {
             params.variable(name.as_bytes(), value.as_bytes());
         }
@@ -123,7 +127,8 @@ impl Fastcgi {
         }
     }
 
-    /// One request over `connection`, which is kept where that can be.
+    /// One request over `connection`, which is kept where that can be. A script may answer while it
+    /// still reads, and stops reading when nobody takes what it answers.
     async fn converse(
         &self,
         backend: &Backend,
@@ -133,13 +138,25 @@ impl Fastcgi {
         out: &[u8],
         inbox: &mut Vec<u8>,
     ) -> Result<(), Fault> {
-        let socket = &connection.socket;
-        socket.write_all(out).await.map_err(|error| backend.lost(&error))?;
-        if let Spooled::File(..) = body {
-            send_file_body(backend, socket, body).await?;
-        }
         inbox.clear();
-        if self.read_reply(backend, socket, exchange, inbox).await? && self.settings.keep_conn {
+        let socket = &connection.socket;
+        let is_whole = {
+            let mut upload = pin!(send(backend, socket, out, body));
+            let mut download = pin!(self.read_reply(backend, socket, exchange, inbox));
+            tokio::select! {
+                biased;
+                sent = &mut upload => match (sent, download.await) {
+                    (Ok(()), outcome) => outcome?,
+                    (Err(_), Ok(_)) => false,
+                    (Err(fault), Err(_)) => return Err(fault),
+                },
+                outcome = &mut download => {
+                    outcome?;
+                    false
+                }
+            }
+        };
+        if is_whole && self.settings.keep_conn {
             backend.keep(connection);
         }
         Ok(())
@@ -186,9 +203,7 @@ impl Fastcgi {
             }
             let read = self.read(backend, socket, inbox, &mut script, exchange).await;
             match read {
-                // A reset would say that the request was not read to its end; an end in order says
-                // nothing about what was done.
-                Ok(0) => return Err(backend.cut_off(any || !exchange.request.is_idempotent())),
+                Ok(0) => return Err(backend.cut_off(any)),
                 Ok(_) => any = true,
                 Err(fault) if any => return Err(fault.retry(Retry::No)),
                 Err(fault) => return Err(fault),
@@ -231,6 +246,23 @@ impl Origin for Fastcgi {
     }
 }
 
+/// What nginx sends beside the variables of CGI, and what scripts may take for granted: the fields
+/// about the body under a second name, and names with nothing in them.
+fn append_as_nginx(request: &Request, body: &Spooled, params: &mut impl Sink) {
+    if body.len().is_none() {
+        params.variable(b"CONTENT_LENGTH", b"");
+    }
+    if let Some(length) = request.head.value(Known::ContentLength, &request.bytes) {
+        params.variable(b"HTTP_CONTENT_LENGTH", length);
+    }
+    match request.head.value(Known::ContentType, &request.bytes) {
+        Some(content_type) => params.variable(b"HTTP_CONTENT_TYPE", content_type),
+        None => params.variable(b"CONTENT_TYPE", b""),
+    }
+    // Nobody has checked who the user is. (nginx passes on what the client claims.)
+    params.variable(b"REMOTE_USER", b"");
+}
+
 fn check_end(backend: &Backend, status: ProtocolStatus) -> Result<(), Fault> {
     let (code, what) = match status {
         ProtocolStatus::Complete => return Ok(()),
@@ -239,6 +271,14 @@ fn check_end(backend: &Backend, status: ProtocolStatus) -> Result<(), Fault> {
         ProtocolStatus::Refused => (502, "does not take the responder role"),
     };
     Err(Fault::backend(code, format!("{} {what}", backend.name())))
+}
+
+async fn send(backend: &Backend, socket: &Socket, out: &[u8], body: &Spooled) -> Result<(), Fault> {
+    socket.write_all(out).await.map_err(|error| backend.lost(&error))?;
+    match body {
+        Spooled::File(..) => send_file_body(backend, socket, body).await,
+        Spooled::Empty | Spooled::Memory(_) => Ok(()),
+    }
 }
 
 async fn send_file_body(backend: &Backend, socket: &Socket, body: &Spooled) -> Result<(), Fault> {
