@@ -36,7 +36,8 @@ pub async fn converse(client: Rc<Client>, listener: usize) {
             return;
         }
         let mut exchange = client.thread.take_exchange(&client);
-        let next = serve_waiting(&client, listener, &mut exchange, &mut left).await;
+        // In a box of its own, so that an idle connection does not hold room for a busy one's state.
+        let next = Box::pin(serve_waiting(&client, listener, &mut exchange, &mut left)).await;
         client.thread.keep_exchange(exchange);
         if next == Next::Close || client.thread.is_stopping() {
             return;
@@ -129,7 +130,7 @@ async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange
     find_client(request, client.peer, trusted);
     let mut is_logged = true;
     let outcome = match prepare(request) {
-        Ok(true) => dispatch(exchange, site.as_deref(), &mut is_logged).await,
+        Ok(true) => dispatch(client, exchange, site.as_deref(), &mut is_logged).await,
         Ok(false) => asterisk(exchange).await,
         Err(fault) => Err(fault),
     };
@@ -182,7 +183,11 @@ async fn conclude(client: &Client, exchange: &mut Exchange, outcome: Result<(), 
         if framing_lost || body.framing() != RequestFraming::None && fault.status == 413 {
             reply.close_after();
         }
-        if fault.status == 499 || reply.respond_error(fault.status).await.is_err() {
+        if fault.status == 499 {
+            reply.note_status(499);
+            return Next::Close;
+        }
+        if reply.respond_error(fault.status).await.is_err() {
             return Next::Close;
         }
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::body::Body;
 use crate::diversion::{Diversion, Place};
-use crate::exchange::Exchange;
+use crate::exchange::{Client, Exchange};
 use crate::fault::Fault;
 use crate::reply::{Reply, Rules};
 use crate::route::{Route, Site};
@@ -18,16 +18,17 @@ const REDIRECTS: usize = 10;
 
 /// Answers a request by the routes of `site`. `is_logged` is set to what the answering route says.
 pub async fn dispatch(
+    client: &Client,
     exchange: &mut Exchange,
     site: Option<&Site>,
     is_logged: &mut bool,
 ) -> Result<(), Fault> {
     let Some(site) = site else { return Err(no_route()) };
-    let route = by_routes(exchange, site, is_logged).await?;
+    let route = by_routes(client, exchange, site, is_logged).await?;
     let Some(diversion) = exchange.reply.take_diversion() else { return Ok(()) };
     let (method, target) = (exchange.request.head.method, exchange.request.head.path_and_query);
     // In a box, as the futures of idle connections have room for all that can happen to them.
-    let outcome = Box::pin(divert(exchange, site, route, diversion, is_logged)).await;
+    let outcome = Box::pin(divert(client, exchange, (site, route), diversion, is_logged)).await;
     // The log tells what the client asked.
     let request = &mut exchange.request;
     (request.head.method, request.head.path_and_query) = (method, target);
@@ -36,9 +37,9 @@ pub async fn dispatch(
 }
 
 async fn divert(
+    client: &Client,
     exchange: &mut Exchange,
-    site: &Site,
-    mut route: &Route,
+    (site, mut route): (&Site, &Route),
     mut diversion: Diversion,
     is_logged: &mut bool,
 ) -> Result<(), Fault> {
@@ -50,7 +51,7 @@ async fn divert(
             }
         };
         redirect(exchange, &target).await?;
-        route = by_routes(exchange, site, is_logged).await?;
+        route = by_routes(client, exchange, site, is_logged).await?;
         diversion = match exchange.reply.take_diversion() {
             Some(diversion) => diversion,
             None => return Ok(()),
@@ -61,6 +62,7 @@ async fn divert(
 
 /// The first route whose origin does not leave the request to the ones below.
 async fn by_routes<'s>(
+    client: &Client,
     exchange: &mut Exchange,
     site: &'s Site,
     is_logged: &mut bool,
@@ -73,7 +75,7 @@ async fn by_routes<'s>(
         let Exchange { body, reply, .. } = exchange;
         reply.set_rules(route.rules.clone());
         admit_body(body, reply, route).await?;
-        match route.origin.serve(exchange).await {
+        match serve_client(client, route, exchange).await {
             Err(fault) if fault.is_not_mine && route.fallback && !exchange.reply.has_begun() => {
                 passed_on = Some(fault);
                 exchange.reply.prepare(&exchange.request.head, exchange.request.method());
@@ -82,6 +84,22 @@ async fn by_routes<'s>(
         }
     }
     Err(passed_on.unwrap_or_else(no_route))
+}
+
+/// Has the origin answer, as long as the client is there.
+async fn serve_client(
+    client: &Client,
+    route: &Route,
+    exchange: &mut Exchange,
+) -> Result<(), Fault> {
+    if !route.origin.ends_with_client() {
+        return route.origin.serve(exchange).await;
+    }
+    tokio::select! {
+        biased;
+        outcome = route.origin.serve(exchange) => outcome,
+        () = client.gone() => Err(Fault::client(499, "the client closed before it was answered")),
+    }
 }
 
 fn no_route() -> Fault {
@@ -145,9 +163,13 @@ async fn send_file(
         remove.push("content-type".into());
     }
     reply.set_rules(Some(Rc::new(Rules { add: fields, remove, ..Rules::default() })));
-    sendfile.files.serve(exchange).await.map_err(|fault| match fault.status {
-        403 | 404 => Fault::backend(fault.status, format!("{fault}, asked for as {place:?}")),
-        _ => fault,
+    sendfile.files.serve(exchange).await.map_err(|fault| {
+        // The fields are those of the file, not of a page that tells of an error.
+        exchange.reply.set_rules(route.rules.clone());
+        match fault.status {
+            403 | 404 => Fault::backend(fault.status, format!("{fault}, asked for as {place:?}")),
+            _ => fault,
+        }
     })
 }
 

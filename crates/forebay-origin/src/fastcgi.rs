@@ -4,14 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::os::unix::ffi::OsStrExt;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_conf as conf;
-use forebay_engine::{Exchange, Fault, Origin, Request, Retry, Serving, Side, Socket, Thread};
+use forebay_engine::{Exchange, Fault, Origin, Request, Retry, Serving, Socket, Thread};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::fastcgi::{self, Decoder, Event, ProtocolStatus};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use forebay_wire::http1::Known;
 
 use crate::connect::{Backend, Connection};
 use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
@@ -22,8 +20,6 @@ const ID: u16 = 1;
 /// Bytes of request body that go out at a time.
 const PIECE: usize = 32 * 1024;
 const INBOX: usize = 16 * 1024;
-/// Bytes that the buffers between the processes surely hold, whatever the other end does.
-const AT_ONCE: usize = 32 * 1024;
 
 /// A FastCGI application, as one thread knows it.
 pub struct Fastcgi {
@@ -31,8 +27,6 @@ pub struct Fastcgi {
     backends: Vec<Backend>,
     next: Cell<usize>,
     settings: conf::Fastcgi,
-    /// Connections that may be open at once, over all threads.
-    room: Option<Arc<Semaphore>>,
     spare: RefCell<Vec<Buffers>>,
 }
 
@@ -40,15 +34,10 @@ pub struct Fastcgi {
 type Buffers = (Vec<u8>, Vec<u8>);
 
 impl Fastcgi {
-    /// Passes requests to `backends` in turn; `room` is shared by all threads.
-    pub fn new(
-        thread: Rc<Thread>,
-        backends: Vec<Backend>,
-        settings: conf::Fastcgi,
-        room: Option<Arc<Semaphore>>,
-    ) -> Self {
+    /// Passes requests to `backends` in turn.
+    pub fn new(thread: Rc<Thread>, backends: Vec<Backend>, settings: conf::Fastcgi) -> Self {
         let (next, spare) = (Cell::new(0), RefCell::default());
-        Self { thread, backends, next, settings, room, spare }
+        Self { thread, backends, next, settings, spare }
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -71,13 +60,16 @@ impl Fastcgi {
         out: &[u8],
         inbox: &mut Vec<u8>,
     ) -> Result<(), Fault> {
-        let _permit = self.enter().await?;
         let mut fault = None;
         for _ in 0..self.backends.len() {
             let at = self.next.get();
             self.next.set((at + 1) % self.backends.len());
             let backend = &self.backends[at];
-            let connection = match backend.connect(false).await {
+            let connected = match exchange.request.is_idempotent() {
+                true => backend.connect(false).await,
+                false => backend.connect_for_once().await,
+            };
+            let connection = match connected {
                 Ok(connection) => connection,
                 Err(error) => {
                     fault = Some(error);
@@ -90,6 +82,7 @@ impl Fastcgi {
                 Err(fault)
                     if fault.retry == Retry::IfReused
                         && is_reused
+                        && exchange.request.is_idempotent()
                         && !exchange.reply.has_begun() =>
                 {
                     let connection = backend.connect(true).await?;
@@ -99,16 +92,6 @@ impl Fastcgi {
             };
         }
         Err(fault.unwrap_or_else(|| Fault::us(500, "a FastCGI route without backends")))
-    }
-
-    /// Waits until one more request may be under way, as long as a connection attempt may take.
-    async fn enter(&self) -> Result<Option<OwnedSemaphorePermit>, Fault> {
-        let Some(room) = &self.room else { return Ok(None) };
-        let limit = self.thread.settings.timeouts.connect;
-        match tokio::time::timeout(limit, room.clone().acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(Some(permit)),
-            _ => Err(Fault::backend(503, "all connections to the FastCGI application are busy")),
-        }
     }
 
     fn append_head(&self, out: &mut Vec<u8>, request: &Request, script: &Script, body: &Spooled) {
@@ -124,7 +107,8 @@ impl Fastcgi {
         }
     }
 
-    /// One request over `connection`, which is kept where that can be.
+    /// One request over `connection`, which is kept where that can be. A script may answer while it
+    /// still reads, and stops reading when nobody takes what it answers.
     async fn converse(
         &self,
         backend: &Backend,
@@ -134,47 +118,62 @@ impl Fastcgi {
         out: &[u8],
         inbox: &mut Vec<u8>,
     ) -> Result<(), Fault> {
-        let socket = &connection.socket;
         inbox.clear();
-        let is_whole = !matches!(body, Spooled::File(..));
-        let can_keep = if is_whole && out.len() <= AT_ONCE {
-            socket.write_all(out).await.map_err(|error| backend.lost(&error))?;
-            self.read_reply(backend, socket, exchange, inbox).await?
-        } else {
-            self.read_reply_during_upload(backend, socket, exchange, (body, out), inbox).await?
+        let socket = &connection.socket;
+        let is_whole = {
+            let mut upload = pin!(self.send(backend, socket, out, body));
+            let mut download = pin!(self.read_reply(backend, socket, exchange, inbox));
+            tokio::select! {
+                biased;
+                sent = &mut upload => match (sent, download.await) {
+                    (Ok(()), outcome) => outcome?,
+                    (Err(_), Ok(_)) => false,
+                    (Err(fault), Err(_)) => return Err(fault),
+                },
+                outcome = &mut download => {
+                    outcome?;
+                    false
+                }
+            }
         };
-        if can_keep && self.settings.keep_conn {
+        if is_whole && self.settings.keep_conn {
             backend.keep(connection);
         }
         Ok(())
     }
 
-    /// Sends the rest of the request while the reply may already be coming: an application that
-    /// prints before it has read would wait for us, and we for it. Whether the connection can be
-    /// kept.
-    async fn read_reply_during_upload(
+    /// Sends what is in `out`, then a body that is not in there. The time limit for the reply starts
+    /// anew with each piece: an application that reads has not fallen silent.
+    async fn send(
         &self,
         backend: &Backend,
         socket: &Socket,
-        exchange: &mut Exchange,
-        (body, out): (&Spooled, &[u8]),
-        inbox: &mut Vec<u8>,
-    ) -> Result<bool, Fault> {
-        let reply_idle = self.thread.settings.timeouts.reply_idle;
-        let mut upload = pin!(upload(backend, socket, body, out, reply_idle));
-        let mut download = pin!(self.read_reply(backend, socket, exchange, inbox));
-        let mut is_sent = false;
+        out: &[u8],
+        body: &Spooled,
+    ) -> Result<(), Fault> {
+        socket.write_all(out).await.map_err(|error| backend.lost(&error))?;
+        if !matches!(body, Spooled::File(..)) {
+            return Ok(());
+        }
+        let mut buffer = vec![0; PIECE];
+        let mut out = Vec::with_capacity(PIECE + 2 * fastcgi::HEADER);
+        let mut offset = 0;
         loop {
-            tokio::select! {
-                biased;
-                can_keep = &mut download => return can_keep.map(|can_keep| can_keep && is_sent),
-                outcome = &mut upload, if !is_sent => match outcome {
-                    Ok(()) => is_sent = true,
-                    Err(fault) if fault.side == Side::Us => return Err(fault),
-                    // An application may answer without reading all; its reply tells.
-                    Err(_) => return download.await.map(|_| false),
-                },
+            let n = body
+                .read_at(offset, &mut buffer)
+                .map_err(|error| Fault::us(500, format!("cannot read a spooled body: {error}")))?;
+            out.clear();
+            if n == 0 {
+                fastcgi::end_of_stdin(&mut out, ID);
+            } else {
+                fastcgi::stdin(&mut out, ID, &buffer[..n]);
             }
+            socket.write_all(&out).await.map_err(|error| backend.lost(&error))?;
+            socket.limit_read(self.thread.settings.timeouts.reply_idle);
+            if n == 0 {
+                return Ok(());
+            }
+            offset += n as u64;
         }
     }
 
@@ -263,6 +262,23 @@ impl Origin for Fastcgi {
     }
 }
 
+/// What nginx sends beside the variables of CGI, and what scripts may take for granted: the fields
+/// about the body under a second name, and names with nothing in them.
+fn append_as_nginx(request: &Request, content_length: Option<u64>, params: &mut impl Sink) {
+    if content_length.is_none() {
+        params.variable(b"CONTENT_LENGTH", b"");
+    }
+    if let Some(length) = request.head.value(Known::ContentLength, &request.bytes) {
+        params.variable(b"HTTP_CONTENT_LENGTH", length);
+    }
+    match request.head.value(Known::ContentType, &request.bytes) {
+        Some(content_type) => params.variable(b"HTTP_CONTENT_TYPE", content_type),
+        None => params.variable(b"CONTENT_TYPE", b""),
+    }
+    // Nobody has checked who the user is. (nginx passes on what the client claims.)
+    params.variable(b"REMOTE_USER", b"");
+}
+
 fn check_end(backend: &Backend, status: ProtocolStatus) -> Result<(), Fault> {
     let (code, what) = match status {
         ProtocolStatus::Complete => return Ok(()),
@@ -271,41 +287,6 @@ fn check_end(backend: &Backend, status: ProtocolStatus) -> Result<(), Fault> {
         ProtocolStatus::Refused => (502, "does not take the responder role"),
     };
     Err(Fault::backend(code, format!("{} {what}", backend.name())))
-}
-
-/// Sends the head in `out` and a body that is not in there. The time limit for the reply starts anew
-/// with each piece.
-async fn upload(
-    backend: &Backend,
-    socket: &Socket,
-    body: &Spooled,
-    out: &[u8],
-    reply_idle: Duration,
-) -> Result<(), Fault> {
-    socket.write_all(out).await.map_err(|error| backend.lost(&error))?;
-    if !matches!(body, Spooled::File(..)) {
-        return Ok(());
-    }
-    let mut buffer = vec![0; PIECE];
-    let mut out = Vec::with_capacity(PIECE + 2 * fastcgi::HEADER);
-    let mut offset = 0;
-    loop {
-        let n = body
-            .read_at(offset, &mut buffer)
-            .map_err(|error| Fault::us(500, format!("cannot read a spooled body: {error}")))?;
-        out.clear();
-        if n == 0 {
-            fastcgi::end_of_stdin(&mut out, ID);
-        } else {
-            fastcgi::stdin(&mut out, ID, &buffer[..n]);
-        }
-        socket.write_all(&out).await.map_err(|error| backend.lost(&error))?;
-        socket.limit_read(reply_idle);
-        if n == 0 {
-            return Ok(());
-        }
-        offset += n as u64;
-    }
 }
 
 /// What a path names, as nginx splits it.
@@ -367,6 +348,7 @@ impl Script {
             https: request.https,
         };
         cgi::variables(&variables, sink);
+        append_as_nginx(request, content_length, sink);
         for (name, value) in &settings.params {
             sink.variable(name.as_bytes(), value.as_bytes());
         }

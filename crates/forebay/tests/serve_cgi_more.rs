@@ -5,7 +5,7 @@ mod support;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::scripted::{Backend, Step};
-use support::{Forebay, site};
+use support::{Forebay, serve, site};
 
 fn cgi(scripts: &[(&str, &str)], routes: &str) -> Forebay {
     let folder = Folder::new();
@@ -234,4 +234,38 @@ fn fastcgi_redirects_and_has_files_sent() {
     let abroad = forebay.get("/x.php");
     assert_eq!((abroad.status, abroad.header("Location")), (302, Some("http://example.org/")));
     backend.finish();
+}
+
+#[test]
+fn applications_redirect_have_files_sent_and_fall_back() {
+    let folder = Folder::new();
+    folder.write("htdocs/a.txt", "a file");
+    folder.script("scripts/go.pl", "print \"Location: /files/a.txt\\n\\n\";\n");
+    folder.script("scripts/send.pl", "print \"X-Sendfile: a.txt\\nContent-Type: a/b\\n\\n\";\n");
+    let configuration = "
+        [[site]]
+        listen = \"127.0.0.1:0\"
+        [[site.route]]
+        path = \"/files/*\"
+        files = \"htdocs\"
+        [[site.route]]
+        fallback = true
+        sendfile_root = \"htdocs\"
+        app = \"scripts\"
+        [[site.route]]
+        respond = \"neither\"
+        [app.scripts]
+        kind = \"perl-cgi\"
+        dir = \"scripts\"
+        workers = 1
+    ";
+    let forebay = serve(folder, configuration);
+    let mut client = forebay.connect();
+    for _ in 0..3 {
+        assert_eq!(client.get("/go.pl").text(), "a file");
+        let sent = client.get("/send.pl");
+        assert_eq!((sent.text(), sent.header("Content-Type")), ("a file", Some("a/b")));
+        assert_eq!(client.get("/other.pl").text(), "neither");
+    }
+    forebay.stop();
 }

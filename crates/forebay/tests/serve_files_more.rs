@@ -284,6 +284,22 @@ fn a_backend_has_a_file_sent() {
 }
 
 #[test]
+fn what_is_no_file_to_send_is_an_error_of_its_own() {
+    let places = ["/nothing", "/in", "/in/", "/"];
+    let own = "Content-Type: text/x-own\r\n";
+    let scripts = places.map(|place| sending("X-Accel-Redirect", place, own));
+    let backend = Backend::tcp(scripts);
+    let mut forebay = store(&backend, "sendfile_root = \"store\"");
+    for place in places {
+        let reply = forebay.get("/x");
+        assert_eq!((reply.status, reply.header("Location")), (404, None), "{place}");
+        assert_eq!(reply.headers_named("Content-Type"), ["text/html; charset=utf-8"], "{place}");
+        assert_eq!(reply.header("Set-Cookie"), None, "{place}");
+    }
+    forebay.wait_for_output("no such file, asked for as");
+}
+
+#[test]
 fn no_file_outside_the_root_is_sent() {
     let bad = ["/etc/passwd", "../secret.txt", "in/../../secret.txt", "/store/../secret.txt", ""];
     let scripts: Vec<_> = bad.iter().map(|name| sending("X-Sendfile", name, "")).collect();
