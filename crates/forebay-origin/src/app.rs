@@ -19,12 +19,15 @@ pub struct ScriptApp {
     thread: Rc<Thread>,
     app: App,
     scripts: Scripts,
+    /// Bytes of one reply at the most.
+    max_output: u64,
 }
 
 impl ScriptApp {
-    /// Passes requests for scripts below `scripts` to the workers of `app`.
-    pub fn new(thread: Rc<Thread>, app: App, scripts: Scripts) -> Self {
-        Self { thread, app, scripts }
+    /// Passes requests for scripts below `scripts` to the workers of `app`; one that prints more than
+    /// `max_output` bytes is cut off.
+    pub fn new(thread: Rc<Thread>, app: App, scripts: Scripts, max_output: u64) -> Self {
+        Self { thread, app, scripts, max_output }
     }
 
     async fn run(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -65,7 +68,7 @@ impl ScriptApp {
             Spooled::File(file, length) => Body::File(file, *length),
         };
         lease.send(block, body).await.map_err(worker_fault)?;
-        let mut script = ScriptReply::new(OutputLimit::new(u64::MAX, Fault::app));
+        let mut script = ScriptReply::new(OutputLimit::new(self.max_output, Fault::app));
         let mut output = Vec::with_capacity(16 * 1024);
         loop {
             output.clear();

@@ -197,12 +197,13 @@ impl Origins {
                 Box::new(Proxy::new(backends.collect(), proxy.strip_prefix.clone()))
             }
             Action::App(name) => {
-                let app = self.apps[name].clone();
-                let dir = match &self.plan.apps[name].kind {
+                let app = &self.plan.apps[name];
+                let dir = match &app.kind {
                     AppKind::PerlCgi { dir, .. } => dir.clone(),
-                    _ => self.plan.apps[name].dir.clone(),
+                    _ => app.dir.clone(),
                 };
-                Box::new(ScriptApp::new(thread, app, Scripts::new(dir)))
+                let (running, scripts) = (self.apps[name].clone(), Scripts::new(dir));
+                Box::new(ScriptApp::new(thread, running, scripts, app.max_output))
             }
             Action::Respond(respond) => Box::new(FixedReply(respond.clone())),
             Action::Redirect(redirect) => Box::new(Redirection(redirect.clone())),

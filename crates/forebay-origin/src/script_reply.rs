@@ -35,7 +35,7 @@ impl OutputLimit {
         let left = self.left.checked_sub(output.len() as u64);
         self.left = left.ok_or_else(|| {
             let message = format!(
-                "the script printed more than {} bytes, the max_output of its route; it was cut off",
+                "the script printed more than {} bytes, the max_output given for it, and was cut off",
                 self.most
             );
             (self.blame)(502, message)

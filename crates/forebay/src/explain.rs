@@ -19,7 +19,7 @@ scripts are looked for; nothing is started, and no backend is connected to.")]
 pub struct Args {
     /// The configuration file
     file: PathBuf,
-    /// A URL such as http://example.org/path, or a path of the first site
+    /// A URL, or a path of the first site
     url: String,
     /// The method
     #[arg(short = 'X', long = "method", value_name = "METHOD", default_value = "GET")]

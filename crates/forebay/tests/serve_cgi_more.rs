@@ -158,7 +158,7 @@ fn output_beyond_the_limit_is_cut_off_and_told() {
         client.send(format!("GET /cgi/{name} HTTP/1.1\r\nHost: h\r\n\r\n"));
         assert!(client.try_reply().is_err(), "{name}: a reply that was cut is not whole");
     }
-    forebay.wait_for_output("more than 2048 bytes, the max_output of its route");
+    forebay.wait_for_output("more than 2048 bytes, the max_output");
     forebay.stop();
 }
 
@@ -241,6 +241,7 @@ fn applications_redirect_have_files_sent_and_fall_back() {
     let folder = Folder::new();
     folder.write("htdocs/a.txt", "a file");
     folder.script("scripts/go.pl", "print \"Location: /files/a.txt\\n\\n\";\n");
+    folder.script("scripts/large.pl", "print \"A: b\\n\\n\", 'x' x 5000;\n");
     folder.script("scripts/send.pl", "print \"X-Sendfile: a.txt\\nContent-Type: a/b\\n\\n\";\n");
     let configuration = "
         [[site]]
@@ -258,6 +259,7 @@ fn applications_redirect_have_files_sent_and_fall_back() {
         kind = \"perl-cgi\"
         dir = \"scripts\"
         workers = 1
+        max_output = 1000
     ";
     let forebay = serve(folder, configuration);
     let mut client = forebay.connect();
@@ -266,6 +268,7 @@ fn applications_redirect_have_files_sent_and_fall_back() {
         let sent = client.get("/send.pl");
         assert_eq!((sent.text(), sent.header("Content-Type")), ("a file", Some("a/b")));
         assert_eq!(client.get("/other.pl").text(), "neither");
+        assert_eq!(client.get("/large.pl").status, 502);
     }
     forebay.stop();
 }

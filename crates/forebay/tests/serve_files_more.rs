@@ -248,7 +248,6 @@ fn store(backend: &Backend, root: &str) -> Forebay {
     let folder = Folder::new();
     folder.write("store/in/a b.txt", "0123456789");
     folder.write("secret.txt", "secret");
-    std::os::unix::fs::symlink("../secret.txt", folder.path().join("store/link.txt")).unwrap();
     let url = format!("http://127.0.0.1:{}", backend.port());
     site(folder, &format!("[[site.route]]\nproxy = \"{url}\"\n{root}\n"))
 }
