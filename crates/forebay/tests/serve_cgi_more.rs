@@ -59,6 +59,32 @@ fn nph_scripts_speak_http_themselves() {
 }
 
 #[test]
+fn nph_output_may_come_byte_by_byte() {
+    let whole = [
+        ("length", "HTTP/1.1 200 OK\\r\\nContent-Length: 3\\r\\n\\r\\nabc", "abc"),
+        ("bare", "HTTP/1.0 200 OK\\nX: y\\n\\nabc\\n\\n", "abc\n\n"),
+        (
+            "chunks",
+            "HTTP/1.1 200 OK\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n\
+            a;x=y\\r\\n0123456789\\r\\n1\\r\\n!\\r\\n0\\r\\nT: r\\r\\n\\r\\n",
+            "0123456789!",
+        ),
+    ];
+    let folder = Folder::new();
+    for (name, output, _) in whole {
+        let script = format!(
+            "#!/usr/bin/perl\n$| = 1; for (split //, \"{output}\") {{ print; select undef, undef, undef, 0.0005 }}\n"
+        );
+        folder.script(&format!("cgi/nph-{name}"), script);
+    }
+    let forebay = site(folder, ROUTE);
+    for (name, _, body) in whole {
+        let reply = forebay.get(&format!("/cgi/nph-{name}"));
+        assert_eq!((reply.status, reply.text()), (200, body), "{name}");
+    }
+}
+
+#[test]
 fn nph_output_that_is_no_http_is_a_502() {
     let scripts = [
         ("nph-plain", "echo Content-Type: text/plain; echo; echo x"),
