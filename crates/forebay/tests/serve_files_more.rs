@@ -254,11 +254,13 @@ fn store(backend: &Backend, root: &str) -> Forebay {
 
 #[test]
 fn a_backend_has_a_file_sent() {
+    let mut upload = sending("X-Accel-Redirect", "/in/a%20b.txt", "");
+    upload.insert(1, Step::Read(3));
     let backend = Backend::tcp([
         sending("X-Accel-Redirect", "/in/a%20b.txt?x", ""),
         sending("x-sendfile", "in/a b.txt", "Content-Type: text/x-own\r\n"),
         sending("X-Sendfile", "in/a b.txt", ""),
-        sending("X-Accel-Redirect", "/in/a%20b.txt", ""),
+        upload,
     ]);
     let forebay = store(&backend, "sendfile_root = \"store\"");
     let plain = forebay.get("/download");
