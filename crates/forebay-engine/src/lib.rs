@@ -23,6 +23,7 @@ mod route;
 mod server;
 mod socket;
 mod thread;
+mod tunnel;
 
 pub use admin::{AppStatus, AppsStatus, WorkerRow};
 pub use body::Body;

@@ -15,10 +15,10 @@ use tokio::sync::Semaphore;
 
 use crate::app::ScriptApp;
 use crate::cgi::Cgi;
-use crate::connect::{Backend, Endpoint};
+use crate::connect::{Backend, Endpoint, Tuning};
 use crate::fastcgi::Fastcgi;
 use crate::files::Files;
-use crate::proxy::Proxy;
+use crate::proxy::{Check, Checker, Group, Proxy};
 use crate::respond::{FixedReply, Redirection};
 use crate::script::Scripts;
 
@@ -43,6 +43,8 @@ pub enum BuildError {
     App(workers::StartError),
     /// The application is of a kind that this version does not run.
     Kind(String),
+    /// The system refused the thread that asks backends how they are.
+    Checks(std::io::Error),
 }
 
 impl fmt::Display for BuildError {
@@ -52,6 +54,7 @@ impl fmt::Display for BuildError {
                 write!(f, "cannot find the backend {address}: {error}; check the name in `to`")
             }
             Self::App(error) => error.fmt(f),
+            Self::Checks(error) => write!(f, "cannot start health checks: {error}"),
             Self::Kind(name) => write!(f, "the application {name} is of a kind not available yet"),
         }
     }
@@ -65,7 +68,17 @@ pub struct Origins {
     endpoints: BTreeMap<String, Endpoint>,
     apps: BTreeMap<String, App>,
     /// By site and route.
-    rooms: Vec<Vec<Option<Arc<Semaphore>>>>,
+    shared: Vec<Vec<Shared>>,
+    _checker: Option<Checker>,
+}
+
+/// What all threads share of one route.
+#[derive(Clone, Default)]
+struct Shared {
+    /// Connections or processes that there may be at once.
+    room: Option<Arc<Semaphore>>,
+    /// The backends of a proxy.
+    group: Option<Arc<Group>>,
 }
 
 impl Origins {
@@ -84,15 +97,11 @@ impl Origins {
             let started = App::start(spec(name, app)?, move |line| errors.say(line));
             apps.insert(name.clone(), started.map_err(BuildError::App)?);
         }
-        let room = |route: &forebay_conf::Route| match &route.action {
-            Action::Cgi(cgi) => Some(Arc::new(Semaphore::new(cgi.max_processes))),
-            Action::Fastcgi(fastcgi) => {
-                fastcgi.max_connections.map(|most| Arc::new(Semaphore::new(most)))
-            }
-            _ => None,
-        };
-        let rooms = plan.sites.iter().map(|site| site.routes.iter().map(room).collect()).collect();
-        Ok(Self { plan, endpoints, apps, rooms })
+        let shared: Vec<Vec<_>> =
+            plan.sites.iter().map(|site| site.routes.iter().map(shared).collect()).collect();
+        let checks = checks(&plan, &shared, &endpoints);
+        let checker = Checker::start(checks, errors).map_err(BuildError::Checks)?;
+        Ok(Self { plan, endpoints, apps, shared, _checker: checker })
     }
 
     /// What makes the table of each thread, for listeners on the addresses `listen`.
@@ -141,7 +150,7 @@ impl Origins {
         let site = &self.plan.sites[index];
         let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
             matcher: route.matcher.clone(),
-            origin: self.origin(&route.action, self.rooms[index][at].clone(), thread),
+            origin: self.origin(&route.action, &self.shared[index][at], thread),
             log: route.log,
             rules: rules(route),
             max_body: route.max_body.unwrap_or(self.plan.server.limits.max_body),
@@ -156,30 +165,41 @@ impl Origins {
     fn origin(
         &self,
         action: &Action,
-        room: Option<Arc<Semaphore>>,
+        Shared { room, group }: &Shared,
         thread: &Rc<Thread>,
     ) -> Box<dyn Origin> {
+        let timeouts = &thread.settings.timeouts;
         let thread = thread.clone();
         match action {
             Action::Files(files) => Box::new(Files::new(thread, files.clone())),
             Action::Cgi(cgi) => {
+                let room = room.clone();
                 let room = room.unwrap_or_else(|| Arc::new(Semaphore::new(cgi.max_processes)));
                 Box::new(Cgi::new(thread, cgi.clone(), room))
             }
             Action::Fastcgi(fastcgi) => {
-                let keep = if fastcgi.keep_conn { FASTCGI_KEEP } else { 0 };
-                let backends = fastcgi
-                    .to
-                    .iter()
-                    .map(|address| self.backend(address, keep, FASTCGI_IDLE, &thread));
+                let tuning = Tuning {
+                    keep: if fastcgi.keep_conn { FASTCGI_KEEP } else { 0 },
+                    idle_time: FASTCGI_IDLE,
+                    connect_timeout: timeouts.connect,
+                    reply_timeout: timeouts.reply_idle,
+                };
+                let backends =
+                    fastcgi.to.iter().map(|address| self.backend(address, tuning, &thread));
                 let backends = backends.collect();
-                Box::new(Fastcgi::new(thread, backends, fastcgi.clone(), room))
+                Box::new(Fastcgi::new(thread, backends, fastcgi.clone(), room.clone()))
             }
             Action::Proxy(proxy) => {
-                let backends = proxy.to.iter().map(|backend| {
-                    self.backend(&backend.address, proxy.keepalive, HTTP_IDLE, &thread)
-                });
-                Box::new(Proxy::new(backends.collect(), proxy.strip_prefix.clone()))
+                let tuning = Tuning {
+                    keep: proxy.keepalive,
+                    idle_time: HTTP_IDLE,
+                    connect_timeout: proxy.connect_timeout.unwrap_or(timeouts.connect),
+                    reply_timeout: proxy.reply_timeout.unwrap_or(timeouts.reply_idle),
+                };
+                let backends = proxy.to.iter().map(|to| self.backend(&to.address, tuning, &thread));
+                let backends = backends.collect();
+                let group = group.clone().unwrap_or_else(|| Group::new(proxy));
+                Box::new(Proxy::new(thread, backends, group, proxy))
             }
             Action::App(name) => {
                 let app = self.apps[name].clone();
@@ -194,16 +214,48 @@ impl Origins {
         }
     }
 
-    fn backend(
-        &self,
-        address: &Address,
-        keep: usize,
-        idle_time: Duration,
-        thread: &Rc<Thread>,
-    ) -> Backend {
+    fn backend(&self, address: &Address, tuning: Tuning, thread: &Rc<Thread>) -> Backend {
         let name = address.to_string();
-        Backend::new(thread.clone(), self.endpoints[&name].clone(), name, keep, idle_time)
+        Backend::new(thread.clone(), self.endpoints[&name].clone(), name, tuning)
     }
+}
+
+fn shared(route: &forebay_conf::Route) -> Shared {
+    let room = |most| Some(Arc::new(Semaphore::new(most)));
+    match &route.action {
+        Action::Cgi(cgi) => Shared { room: room(cgi.max_processes), group: None },
+        Action::Fastcgi(fastcgi) => {
+            Shared { room: fastcgi.max_connections.and_then(room), group: None }
+        }
+        Action::Proxy(proxy) => Shared { room: None, group: Some(Group::new(proxy)) },
+        _ => Shared::default(),
+    }
+}
+
+/// Which backends are to be asked how they are.
+fn checks(
+    plan: &Plan,
+    shared: &[Vec<Shared>],
+    endpoints: &BTreeMap<String, Endpoint>,
+) -> Vec<Check> {
+    let routes = plan.sites.iter().flat_map(|site| &site.routes).zip(shared.iter().flatten());
+    let mut checks = Vec::new();
+    for (route, shared) in routes {
+        let (Action::Proxy(proxy), Some(group)) = (&route.action, &shared.group) else { continue };
+        let Some(health) = &proxy.health else { continue };
+        for (index, backend) in proxy.to.iter().enumerate() {
+            let name = backend.address.to_string();
+            checks.push(Check {
+                group: group.clone(),
+                index,
+                endpoint: endpoints[&name].clone(),
+                name,
+                authority: backend.authority.clone(),
+                health: health.clone(),
+            });
+        }
+    }
+    checks
 }
 
 fn worker_row(worker: WorkerStatus) -> WorkerRow {

@@ -40,6 +40,20 @@ pub struct Backend {
     endpoint: Endpoint,
     name: String,
     pool: Pool,
+    tuning: Tuning,
+}
+
+/// How connections to a backend are made and kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// Room for idle connections.
+    pub keep: usize,
+    /// How long one may be idle.
+    pub idle_time: Duration,
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+    /// Between two reads of a reply.
+    pub reply_timeout: Duration,
 }
 
 /// A connection to a backend.
@@ -51,15 +65,10 @@ pub struct Connection {
 }
 
 impl Backend {
-    /// A backend called `name` in messages, with room for `keep` idle connections.
-    pub fn new(
-        thread: Rc<Thread>,
-        endpoint: Endpoint,
-        name: String,
-        keep: usize,
-        idle_time: Duration,
-    ) -> Self {
-        Self { thread, endpoint, name, pool: Pool::new(keep, idle_time) }
+    /// A backend called `name` in messages.
+    pub fn new(thread: Rc<Thread>, endpoint: Endpoint, name: String, tuning: Tuning) -> Self {
+        let pool = Pool::new(tuning.keep, tuning.idle_time);
+        Self { thread, endpoint, name, pool, tuning }
     }
 
     /// What messages call it.
@@ -72,7 +81,7 @@ impl Backend {
         if !fresh && let Some(socket) = self.pool.take(&self.thread.deadlines) {
             return Ok(Connection { socket, is_reused: true });
         }
-        let limit = self.thread.settings.timeouts.connect;
+        let limit = self.tuning.connect_timeout;
         match tokio::time::timeout(limit, self.open()).await {
             Ok(Ok(socket)) => {
                 socket.limit_writes(self.thread.settings.timeouts.write);
@@ -113,7 +122,7 @@ impl Backend {
 
     /// Reads more of a reply into `inbox`; 0 at its end.
     pub async fn read(&self, socket: &Socket, inbox: &mut Vec<u8>) -> Result<usize, Fault> {
-        let limit = self.thread.settings.timeouts.reply_idle;
+        let limit = self.tuning.reply_timeout;
         socket.limit_read(limit);
         socket.read(inbox).await.map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => {

@@ -1,0 +1,158 @@
+//! HTTP/1.1 backends: requests shared out among them and passed on, replies streamed back.
+//!
+//! `balance` chooses the backend, `sticky` reads and sets the cookie that names one, `health` asks
+//! backends how they are, `converse` is one request over one connection, `upgrade` what becomes a
+//! tunnel.
+
+mod balance;
+mod converse;
+mod health;
+mod sticky;
+mod upgrade;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use forebay_conf as conf;
+use forebay_engine::{Exchange, Fault, Origin, Retry, Serving, Side, Thread};
+
+pub use balance::Group;
+pub use health::{Check, Checker};
+
+use crate::connect::Backend;
+use balance::{Turns, bit};
+use converse::{Attempt, Buffers};
+use sticky::Sticky;
+
+/// Size of a receive buffer, in bytes; a long body gets the larger one.
+const INBOX: usize = 16 * 1024;
+/// Buffers kept for reuse.
+const SPARE: usize = 64;
+
+/// The route's backends, as one thread knows them.
+pub struct Proxy {
+    thread: Rc<Thread>,
+    backends: Vec<Backend>,
+    group: Arc<Group>,
+    turns: Turns,
+    sticky: Option<Sticky>,
+    /// The `Host` for each backend; `None`: the client's.
+    hosts: Option<Vec<String>>,
+    strip_prefix: Option<String>,
+    #[expect(clippy::vec_box, reason = "buffers move between here and requests by pointer")]
+    spare: RefCell<Vec<Box<Buffers>>>,
+}
+
+impl Proxy {
+    /// Passes requests to `backends`, those of `plan`; `group` is shared by all threads.
+    pub fn new(
+        thread: Rc<Thread>,
+        backends: Vec<Backend>,
+        group: Arc<Group>,
+        plan: &conf::Proxy,
+    ) -> Self {
+        let authorities = || plan.to.iter().map(|backend| backend.authority.clone()).collect();
+        Self {
+            thread,
+            backends,
+            group,
+            turns: Turns::default(),
+            sticky: Sticky::new(plan),
+            hosts: (plan.host == conf::HostField::Backend).then(authorities),
+            strip_prefix: plan.strip_prefix.clone(),
+            spare: RefCell::default(),
+        }
+    }
+
+    async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        let is_upgrade = upgrade::is_asked(&exchange.request);
+        if is_upgrade {
+            upgrade::refuse_body(&exchange.body)?;
+        }
+        let mut buffers = self.spare.borrow_mut().pop().unwrap_or_default();
+        let outcome = self.try_backends(exchange, &mut buffers, is_upgrade).await;
+        let switched = match outcome {
+            Ok(switched) => switched,
+            Err(fault) => {
+                self.keep(buffers);
+                return Err(fault);
+            }
+        };
+        let Some(switched) = switched else {
+            self.keep(buffers);
+            return Ok(());
+        };
+        let behind = buffers.inbox.split_off(buffers.head.len);
+        self.keep(buffers);
+        // Boxed, so that requests that are no upgrades do not carry room for a tunnel.
+        let idle = self.thread.settings.timeouts.tunnel_idle;
+        Box::pin(exchange.tunnel(&switched.connection.socket, &behind, idle)).await
+    }
+
+    /// One backend after the other while the request cannot have been acted on, or may be sent
+    /// again. It is sent again once at the most. The connection, where it has become a tunnel.
+    async fn try_backends<'a>(
+        &'a self,
+        exchange: &mut Exchange,
+        buffers: &mut Buffers,
+        is_upgrade: bool,
+    ) -> Result<Option<converse::Switched<'a>>, Fault> {
+        let wanted = self.sticky.as_ref().and_then(|sticky| sticky.wanted(&exchange.request));
+        let mut resent = false;
+        let mut tried = 0;
+        let mut last = None;
+        while let Some(index) = self.group.pick(wanted, tried, &self.turns) {
+            tried |= bit(index);
+            let attempt = Attempt { proxy: self, index, wanted, is_upgrade };
+            let fault = match attempt.run(exchange, buffers, &mut resent).await {
+                Ok(switched) => return Ok(switched),
+                Err(fault) => fault,
+            };
+            self.count(index, &fault);
+            match fault.retry {
+                Retry::Yes => {}
+                Retry::IfReused
+                    if !resent && is_idempotent(&exchange.request) && can_resend(exchange) =>
+                {
+                    resent = true;
+                }
+                _ => return Err(fault),
+            }
+            last = Some(fault);
+        }
+        Err(last.unwrap_or_else(|| Fault::us(500, "a proxy without backends")))
+    }
+
+    /// Failures of a backend count against it; those of the client do not.
+    fn count(&self, index: usize, fault: &Fault) {
+        let failed = fault.side == Side::Backend && self.group.failed(index);
+        if failed && self.group.len() > 1 {
+            let (name, time) = (self.backends[index].name(), self.group.fail_timeout());
+            self.thread.errors.say(&format!("{name} is left out for {time:?}: {fault}"));
+        }
+    }
+
+    fn keep(&self, buffers: Box<Buffers>) {
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < SPARE && buffers.inbox.capacity() <= INBOX {
+            spare.push(buffers);
+        }
+    }
+}
+
+impl Origin for Proxy {
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
+        Box::pin(self.forward(exchange))
+    }
+}
+
+/// Methods that may be carried out twice (RFC 9110 section 9.2.2).
+fn is_idempotent(request: &forebay_engine::Request) -> bool {
+    matches!(request.method(), b"GET" | b"HEAD" | b"OPTIONS" | b"PUT" | b"DELETE" | b"TRACE")
+}
+
+/// Whether nobody has seen a reply and the body is still at hand from its first byte.
+fn can_resend(exchange: &mut Exchange) -> bool {
+    !exchange.reply.has_begun() && exchange.body.rewind()
+}
