@@ -40,7 +40,8 @@ pub async fn converse(client: Rc<Client>, listener: usize) {
             return;
         }
         let mut exchange = client.thread.take_exchange(&client);
-        let next = serve_waiting(&client, listener, &mut exchange, &mut left).await;
+        // In a box of its own, so that an idle connection does not hold room for a busy one's state.
+        let next = Box::pin(serve_waiting(&client, listener, &mut exchange, &mut left)).await;
         client.thread.keep_exchange(exchange);
         if next == Next::Close || client.thread.is_stopping() {
             return;
@@ -124,7 +125,7 @@ async fn read_head(client: &Client, request: &mut Request) -> Result<bool, Fault
 
 async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange) -> Next {
     let start = client.thread.start();
-    let Exchange { request, body, reply } = exchange;
+    let Exchange { request, body, reply, .. } = exchange;
     body.prepare(&request.head, &mut request.bytes);
     let method = request.head.method.of(&request.bytes);
     reply.prepare(&request.head, method);
@@ -137,13 +138,19 @@ async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange
             is_logged = route.log;
             reply.set_rules(route.rules.clone());
             match admit_body(body, reply, route).await {
-                Ok(()) => route.origin.serve(exchange).await,
+                Ok(()) => serve_client(client, route, exchange).await,
                 Err(fault) => Err(fault),
             }
         }
         Ok(None) => asterisk(exchange).await,
         Err(fault) => Err(fault),
     };
+    if outcome.is_ok()
+        && let Some(tunnel) = exchange.tunnel.take()
+    {
+        // Boxed, so that requests that are no upgrades do not carry room for a tunnel.
+        Box::pin(exchange.carry(&client.socket, *tunnel)).await;
+    }
     let next = conclude(client, exchange, outcome).await;
     client.thread.note(exchange, start, is_logged);
     next
@@ -182,6 +189,22 @@ async fn admit_body(body: &mut Body, reply: &mut Reply, route: &Route) -> Result
     Ok(())
 }
 
+/// Has the origin answer, as long as the client is there.
+async fn serve_client(
+    client: &Client,
+    route: &Route,
+    exchange: &mut Exchange,
+) -> Result<(), Fault> {
+    if !route.origin.ends_with_client() {
+        return route.origin.serve(exchange).await;
+    }
+    tokio::select! {
+        biased;
+        outcome = route.origin.serve(exchange) => outcome,
+        () = client.gone() => Err(Fault::client(499, "the client closed before it was answered")),
+    }
+}
+
 async fn asterisk(exchange: &mut Exchange) -> Result<(), Fault> {
     let reply = &mut exchange.reply;
     reply.begin(200, b"");
@@ -192,7 +215,7 @@ async fn asterisk(exchange: &mut Exchange) -> Result<(), Fault> {
 
 /// Brings the reply to an end whatever the origin did, and decides about the connection.
 async fn conclude(client: &Client, exchange: &mut Exchange, outcome: Result<(), Fault>) -> Next {
-    let Exchange { request, body, reply } = exchange;
+    let Exchange { request, body, reply, .. } = exchange;
     let fault = match outcome {
         Ok(()) if reply.is_done() => None,
         Ok(()) => Some(Fault::us(500, "the origin left its reply unfinished")),
@@ -209,7 +232,11 @@ async fn conclude(client: &Client, exchange: &mut Exchange, outcome: Result<(), 
         if framing_lost || body.framing() != RequestFraming::None && fault.status == 413 {
             reply.close_after();
         }
-        if fault.status == 499 || reply.respond_error(fault.status).await.is_err() {
+        if fault.status == 499 {
+            reply.note_status(499);
+            return Next::Close;
+        }
+        if reply.respond_error(fault.status).await.is_err() {
             return Next::Close;
         }
     }

@@ -27,13 +27,15 @@ mod tunnel;
 
 pub use admin::{AppStatus, AppsStatus, WorkerRow};
 pub use body::Body;
+pub use deadline::Deadlines;
 pub use exchange::{Exchange, Origin, Request, Serving};
 pub use fault::{Fault, Retry, Side};
 pub use listen::ListenError;
 pub use log::ErrorLog;
-pub use pool::{Idle, Pool};
+pub use pool::Pool;
 pub use reply::{Length, Reply, Rules};
 pub use route::{Route, Site, Table};
 pub use server::{Server, StartError, Tables};
-pub use socket::Socket;
+pub use socket::{Detached, Socket};
 pub use thread::{Settings, Thread};
+pub use tunnel::Tunnel;

@@ -132,7 +132,7 @@ impl Reply {
     }
 
     /// Ends the head of a 101, whose fields say what the connection is from now on, and writes it.
-    /// The connection is no longer one of HTTP; [`crate::Exchange::tunnel`] is what follows.
+    /// The connection is no longer one of HTTP; see [`crate::Exchange::open_tunnel`].
     pub async fn switch(&mut self) -> Result<(), Fault> {
         debug_assert!(self.status == 101, "no other status switches protocols");
         self.rules = None;
@@ -143,11 +143,6 @@ impl Reply {
         let written = self.flush().await;
         self.out = Vec::new();
         written
-    }
-
-    /// The connection, for what is not HTTP.
-    pub(crate) fn release(&mut self) -> Rc<Client> {
-        self.client.clone().expect("a reply is written while its client is attached")
     }
 
     /// Counts bytes sent by other means as body.
@@ -322,6 +317,11 @@ impl Reply {
 
     pub(crate) fn keeps_alive(&self) -> bool {
         self.keep_alive
+    }
+
+    /// Sets the status to log where none is sent.
+    pub(crate) fn note_status(&mut self, status: u16) {
+        self.status = status;
     }
 
     /// The status sent; 0 before there is one.

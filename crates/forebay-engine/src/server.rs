@@ -364,7 +364,7 @@ fn start(thread: &Rc<Thread>, socket: Socket, peer: SocketAddr, local: SocketAdd
         return;
     };
     thread.counters.count_connection();
-    let client = Rc::new(Client { socket, thread: thread.clone(), peer, local });
+    let client = Rc::new(Client::new(socket, thread.clone(), peer, local));
     tokio::task::spawn_local(async move {
         converse(client, index).await;
         drop(counted);

@@ -15,16 +15,18 @@ use tokio::sync::Semaphore;
 
 use crate::app::ScriptApp;
 use crate::cgi::Cgi;
-use crate::connect::{Backend, Endpoint, Tuning};
+use crate::connect::{Backend, Endpoint, Use};
 use crate::fastcgi::Fastcgi;
 use crate::files::Files;
 use crate::proxy::{Check, Checker, Group, Proxy};
 use crate::respond::{FixedReply, Redirection};
 use crate::script::Scripts;
+use crate::slots::Slots;
 
 /// How long an HTTP backend's connection may be idle. Servers give 5 s and more.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
-/// How long a FastCGI connection may be idle: each holds a process of php-fpm.
+/// How long a FastCGI connection may be idle: each holds a process of php-fpm, which closes it when
+/// it has served its number of requests.
 const FASTCGI_IDLE: Duration = Duration::from_secs(2);
 /// Idle FastCGI connections kept by each thread.
 const FASTCGI_KEEP: usize = 32;
@@ -67,6 +69,8 @@ pub struct Origins {
     plan: Plan,
     endpoints: BTreeMap<String, Endpoint>,
     apps: BTreeMap<String, App>,
+    /// By backend: routes to the same one share its limit.
+    slots: BTreeMap<String, Arc<Slots>>,
     /// By site and route.
     shared: Vec<Vec<Shared>>,
     _checker: Option<Checker>,
@@ -75,7 +79,7 @@ pub struct Origins {
 /// What all threads share of one route.
 #[derive(Clone, Default)]
 struct Shared {
-    /// Connections or processes that there may be at once.
+    /// The processes that there may be at once.
     room: Option<Arc<Semaphore>>,
     /// The backends of a proxy.
     group: Option<Arc<Group>>,
@@ -99,9 +103,10 @@ impl Origins {
         }
         let shared: Vec<Vec<_>> =
             plan.sites.iter().map(|site| site.routes.iter().map(shared).collect()).collect();
+        let slots = slots(&plan);
         let checks = checks(&plan, &shared, &endpoints);
         let checker = Checker::start(checks, errors).map_err(BuildError::Checks)?;
-        Ok(Self { plan, endpoints, apps, shared, _checker: checker })
+        Ok(Self { plan, endpoints, apps, slots, shared, _checker: checker })
     }
 
     /// What makes the table of each thread, for listeners on the addresses `listen`.
@@ -168,7 +173,6 @@ impl Origins {
         Shared { room, group }: &Shared,
         thread: &Rc<Thread>,
     ) -> Box<dyn Origin> {
-        let timeouts = &thread.settings.timeouts;
         let thread = thread.clone();
         match action {
             Action::Files(files) => Box::new(Files::new(thread, files.clone())),
@@ -178,25 +182,25 @@ impl Origins {
                 Box::new(Cgi::new(thread, cgi.clone(), room))
             }
             Action::Fastcgi(fastcgi) => {
-                let tuning = Tuning {
+                let how = || Use {
                     keep: if fastcgi.keep_conn { FASTCGI_KEEP } else { 0 },
                     idle_time: FASTCGI_IDLE,
-                    connect_timeout: timeouts.connect,
-                    reply_timeout: timeouts.reply_idle,
+                    is_hasty: true,
+                    ..Use::default()
                 };
-                let backends =
-                    fastcgi.to.iter().map(|address| self.backend(address, tuning, &thread));
+                let backends = fastcgi.to.iter().map(|to| self.backend(to, how(), &thread));
                 let backends = backends.collect();
-                Box::new(Fastcgi::new(thread, backends, fastcgi.clone(), room.clone()))
+                Box::new(Fastcgi::new(thread, backends, fastcgi.clone()))
             }
             Action::Proxy(proxy) => {
-                let tuning = Tuning {
+                let how = || Use {
                     keep: proxy.keepalive,
                     idle_time: HTTP_IDLE,
-                    connect_timeout: proxy.connect_timeout.unwrap_or(timeouts.connect),
-                    reply_timeout: proxy.reply_timeout.unwrap_or(timeouts.reply_idle),
+                    connect_timeout: proxy.connect_timeout,
+                    reply_timeout: proxy.reply_timeout,
+                    ..Use::default()
                 };
-                let backends = proxy.to.iter().map(|to| self.backend(&to.address, tuning, &thread));
+                let backends = proxy.to.iter().map(|to| self.backend(&to.address, how(), &thread));
                 let backends = backends.collect();
                 let group = group.clone().unwrap_or_else(|| Group::new(proxy));
                 Box::new(Proxy::new(thread, backends, group, proxy))
@@ -214,18 +218,18 @@ impl Origins {
         }
     }
 
-    fn backend(&self, address: &Address, tuning: Tuning, thread: &Rc<Thread>) -> Backend {
+    fn backend(&self, address: &Address, how: Use, thread: &Rc<Thread>) -> Backend {
         let name = address.to_string();
-        Backend::new(thread.clone(), self.endpoints[&name].clone(), name, tuning)
+        let slots = self.slots.get(&name).cloned();
+        let endpoint = self.endpoints[&name].clone();
+        Backend::new(thread.clone(), endpoint, Use { name, slots, ..how })
     }
 }
 
 fn shared(route: &forebay_conf::Route) -> Shared {
-    let room = |most| Some(Arc::new(Semaphore::new(most)));
     match &route.action {
-        Action::Cgi(cgi) => Shared { room: room(cgi.max_processes), group: None },
-        Action::Fastcgi(fastcgi) => {
-            Shared { room: fastcgi.max_connections.and_then(room), group: None }
+        Action::Cgi(cgi) => {
+            Shared { room: Some(Arc::new(Semaphore::new(cgi.max_processes))), group: None }
         }
         Action::Proxy(proxy) => Shared { room: None, group: Some(Group::new(proxy)) },
         _ => Shared::default(),
@@ -256,6 +260,20 @@ fn checks(
         }
     }
     checks
+}
+
+/// The limits on connections; where routes differ about a backend, the smallest one.
+fn slots(plan: &Plan) -> BTreeMap<String, Arc<Slots>> {
+    let mut most = BTreeMap::new();
+    for route in plan.sites.iter().flat_map(|site| &site.routes) {
+        let Action::Fastcgi(fastcgi) = &route.action else { continue };
+        let Some(limit) = fastcgi.max_connections else { continue };
+        for address in &fastcgi.to {
+            let most = most.entry(address.to_string()).or_insert(limit);
+            *most = limit.min(*most);
+        }
+    }
+    most.into_iter().map(|(name, most)| (name, Slots::new(most))).collect()
 }
 
 fn worker_row(worker: WorkerStatus) -> WorkerRow {

@@ -44,7 +44,7 @@ struct Member {
 pub struct Turns(RefCell<(Set, Vec<u8>)>);
 
 /// A request under way to a backend.
-pub struct UnderWay<'a>(Option<&'a Member>);
+pub struct UnderWay(Option<(Arc<Group>, usize)>);
 
 impl Group {
     /// The backends of `proxy`, all up.
@@ -106,13 +106,12 @@ impl Group {
     }
 
     /// Counts a request as under way, where that decides who is next.
-    pub fn enter(&self, index: usize) -> UnderWay<'_> {
+    pub fn enter(self: &Arc<Self>, index: usize) -> UnderWay {
         let counts = self.balance == conf::Balance::LeastConnections && self.members.len() > 1;
-        let member = counts.then(|| &self.members[index]);
-        if let Some(member) = member {
-            member.under_way.fetch_add(1, Ordering::Relaxed);
-        }
-        UnderWay(member)
+        UnderWay(counts.then(|| {
+            self.members[index].under_way.fetch_add(1, Ordering::Relaxed);
+            (self.clone(), index)
+        }))
     }
 
     /// The backend answered. A failure before is forgotten only if it had been left out for it.
@@ -267,10 +266,10 @@ impl Load {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for UnderWay {
     fn drop(&mut self) {
-        if let Some(member) = self.0 {
-            member.under_way.fetch_sub(1, Ordering::Relaxed);
+        if let Some((group, index)) = &self.0 {
+            group.members[*index].under_way.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

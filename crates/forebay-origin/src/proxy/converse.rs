@@ -2,14 +2,13 @@
 
 use std::pin::pin;
 
-use forebay_engine::{Body, Exchange, Fault, Length, Reply, Request, Retry, Side, Socket};
+use forebay_engine::{Body, Exchange, Fault, Length, Reply, Request, Retry, Side, Socket, Tunnel};
 use forebay_wire::http1::{
     BodyDecoder, Known, Limits, Progress, RequestFraming, ResponseFraming, ResponseHead,
     ResponseParser, encode,
 };
 
-use super::balance::UnderWay;
-use super::{INBOX, Proxy, can_resend, upgrade};
+use super::{INBOX, Proxy, Tries, can_resend, upgrade};
 use crate::connect::{Backend, Connection};
 use crate::fields::append_request_fields;
 
@@ -30,10 +29,11 @@ impl Default for Buffers {
     }
 }
 
-/// A connection that has become a tunnel; its backend is busy as long as it lives.
-pub struct Switched<'a> {
-    pub connection: Connection,
-    _under_way: UnderWay<'a>,
+/// What becomes of a connection.
+enum After {
+    Keep,
+    Close,
+    Tunnel,
 }
 
 /// A request on its way to one backend.
@@ -46,33 +46,49 @@ pub struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    /// A connection that had been idle may have died unnoticed: then once more, over a new one,
-    /// which `resent` remembers.
+    /// A connection that had been idle may have died unnoticed: then once more, over a new one. What must not be sent twice goes over a connection that was looked
+    /// at.
     pub async fn run(
         &self,
         exchange: &mut Exchange,
         buffers: &mut Buffers,
-        resent: &mut bool,
-    ) -> Result<Option<Switched<'a>>, Fault> {
-        let proxy = self.proxy;
-        let under_way = proxy.group.enter(self.index);
+        tries: &mut Tries,
+    ) -> Result<(), Fault> {
+        let under_way = self.proxy.group.enter(self.index);
         self.write_head(&mut buffers.out, &exchange.request);
-        let connection = self.backend().connect(false).await?;
+        let is_repeatable =
+            exchange.request.is_idempotent() && exchange.body.framing() == RequestFraming::None;
+        let mut connection = match is_repeatable {
+            true => self.backend().connect(false).await?,
+            false => self.backend().connect_for_once().await?,
+        };
         let is_reused = connection.is_reused;
-        let mut outcome = self.converse(connection, exchange, buffers).await;
-        if let Err(fault) = &outcome
+        let mut outcome = self.converse(&connection, exchange, buffers).await;
+        if let Err(fault) = &mut outcome
             && fault.retry == Retry::IfReused
             && is_reused
         {
-            if *resent || !can_resend(exchange) {
-                return outcome.map(|_| None).map_err(|fault| fault.retry(Retry::No));
+            if tries.is_resent || !exchange.request.is_idempotent() || !can_resend(exchange) {
+                tries.was_stale = true;
+                fault.retry = Retry::No;
+            } else {
+                tries.is_resent = true;
+                connection = self.backend().connect(true).await?;
+                outcome = self.converse(&connection, exchange, buffers).await;
             }
-            *resent = true;
-            let connection = self.backend().connect(true).await?;
-            outcome = self.converse(connection, exchange, buffers).await;
         }
-        let connection = outcome?;
-        Ok(connection.map(|connection| Switched { connection, _under_way: under_way }))
+        match outcome? {
+            After::Keep => self.backend().keep(connection),
+            After::Close => {}
+            After::Tunnel => {
+                let behind = buffers.inbox.split_off(buffers.head.len);
+                let idle = self.proxy.thread.settings.timeouts.tunnel_idle;
+                let (backend, slot) = connection.into_parts();
+                let held = Box::new((slot, under_way));
+                exchange.open_tunnel(Tunnel { backend, behind, idle, held });
+            }
+        }
+        Ok(())
     }
 
     fn backend(&self) -> &'a Backend {
@@ -101,18 +117,17 @@ impl<'a> Attempt<'a> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// One request and its reply over `connection`, which is kept where that can be, or returned
-    /// where it is a tunnel now.
+    /// One request and its reply over `connection`.
     async fn converse(
         &self,
-        connection: Connection,
+        connection: &Connection,
         exchange: &mut Exchange,
         buffers: &mut Buffers,
-    ) -> Result<Option<Connection>, Fault> {
+    ) -> Result<After, Fault> {
         let Buffers { out, inbox, head } = buffers;
         let backend = self.backend();
         let socket = &connection.socket;
-        let Exchange { request, body, reply } = exchange;
+        let Exchange { request, body, reply, .. } = exchange;
         inbox.clear();
         let sent = socket.write_all(out).await;
         sent.map_err(|error| backend.lost(&error))?;
@@ -122,20 +137,17 @@ impl<'a> Attempt<'a> {
             reading.read_head(to_head).await?;
             if reading.head.status == 101 {
                 reading.switch(request, reply).await?;
-                return Ok(Some(connection));
+                return Ok(After::Tunnel);
             }
             // Never kept: what the backend thinks of it now is uncertain.
-            return reading.pass_on(reply).await.map(|_| None);
+            return reading.pass_on(reply).await.map(|_| After::Close);
         }
         let (keep, sent_all) = if body.framing() == RequestFraming::None {
             (reading.reply(reply, to_head).await?, true)
         } else {
             reading.reply_during_upload(body, reply, to_head).await?
         };
-        if keep && sent_all {
-            backend.keep(connection);
-        }
-        Ok(None)
+        Ok(if keep && sent_all { After::Keep } else { After::Close })
     }
 }
 

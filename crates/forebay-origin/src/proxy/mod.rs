@@ -21,7 +21,7 @@ pub use balance::Group;
 pub use health::{Check, Checker};
 
 use crate::connect::Backend;
-use balance::{Turns, bit};
+use balance::{Set, Turns, bit};
 use converse::{Attempt, Buffers};
 use sticky::Sticky;
 
@@ -42,6 +42,16 @@ pub struct Proxy {
     strip_prefix: Option<String>,
     #[expect(clippy::vec_box, reason = "buffers move between here and requests by pointer")]
     spare: RefCell<Vec<Box<Buffers>>>,
+}
+
+/// How often a request has been tried.
+#[derive(Default)]
+struct Tries {
+    tried: Set,
+    /// It has been sent, perhaps been acted on, and been sent again.
+    is_resent: bool,
+    /// It was lost with a connection that had been kept, which says nothing about the backend.
+    was_stale: bool,
 }
 
 impl Proxy {
@@ -72,51 +82,35 @@ impl Proxy {
         }
         let mut buffers = self.spare.borrow_mut().pop().unwrap_or_default();
         let outcome = self.try_backends(exchange, &mut buffers, is_upgrade).await;
-        let switched = match outcome {
-            Ok(switched) => switched,
-            Err(fault) => {
-                self.keep(buffers);
-                return Err(fault);
-            }
-        };
-        let Some(switched) = switched else {
-            self.keep(buffers);
-            return Ok(());
-        };
-        let behind = buffers.inbox.split_off(buffers.head.len);
         self.keep(buffers);
-        // Boxed, so that requests that are no upgrades do not carry room for a tunnel.
-        let idle = self.thread.settings.timeouts.tunnel_idle;
-        Box::pin(exchange.tunnel(&switched.connection.socket, &behind, idle)).await
+        outcome
     }
 
     /// One backend after the other while the request cannot have been acted on, or may be sent
-    /// again. It is sent again once at the most. The connection, where it has become a tunnel.
-    async fn try_backends<'a>(
-        &'a self,
+    /// again. It is sent again once at the most.
+    async fn try_backends(
+        &self,
         exchange: &mut Exchange,
         buffers: &mut Buffers,
         is_upgrade: bool,
-    ) -> Result<Option<converse::Switched<'a>>, Fault> {
+    ) -> Result<(), Fault> {
         let wanted = self.sticky.as_ref().and_then(|sticky| sticky.wanted(&exchange.request));
-        let mut resent = false;
-        let mut tried = 0;
+        let mut tries = Tries::default();
         let mut last = None;
-        while let Some(index) = self.group.pick(wanted, tried, &self.turns) {
-            tried |= bit(index);
+        while let Some(index) = self.group.pick(wanted, tries.tried, &self.turns) {
+            tries.tried |= bit(index);
             let attempt = Attempt { proxy: self, index, wanted, is_upgrade };
-            let fault = match attempt.run(exchange, buffers, &mut resent).await {
-                Ok(switched) => return Ok(switched),
+            let fault = match attempt.run(exchange, buffers, &mut tries).await {
+                Ok(()) => return Ok(()),
                 Err(fault) => fault,
             };
-            self.count(index, &fault);
+            if !tries.was_stale {
+                self.count(index, &fault);
+            }
+            let may_resend = || !tries.is_resent && exchange.request.is_idempotent();
             match fault.retry {
                 Retry::Yes => {}
-                Retry::IfReused
-                    if !resent && is_idempotent(&exchange.request) && can_resend(exchange) =>
-                {
-                    resent = true;
-                }
+                Retry::IfReused if may_resend() && can_resend(exchange) => tries.is_resent = true,
                 _ => return Err(fault),
             }
             last = Some(fault);
@@ -145,11 +139,6 @@ impl Origin for Proxy {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
         Box::pin(self.forward(exchange))
     }
-}
-
-/// Methods that may be carried out twice (RFC 9110 section 9.2.2).
-fn is_idempotent(request: &forebay_engine::Request) -> bool {
-    matches!(request.method(), b"GET" | b"HEAD" | b"OPTIONS" | b"PUT" | b"DELETE" | b"TRACE")
 }
 
 /// Whether nobody has seen a reply and the body is still at hand from its first byte.
