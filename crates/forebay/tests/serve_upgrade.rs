@@ -308,7 +308,8 @@ fn much_is_carried_both_ways_at_once() {
 fn a_tunnel_is_logged_when_it_ends() {
     let backend = Backend::tcp([vec![Step::ReadHead, Step::send([SWITCHED, "12345"].concat())]]);
     let configuration = format!(
-        "[log]\naccess = \"access.log\"\nformat = \"%>s %U %B\"\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
+        "[log]\naccess = \"access.log\"\nformat = \"%>s %U %B\"\n\
+         [[site]]\nlisten = \"127.0.0.1:0\"\n\
          [[site.route]]\nproxy = \"http://127.0.0.1:{}\"\n",
         backend.port()
     );

@@ -318,8 +318,9 @@ mod tests {
     use super::*;
 
     fn group(to: &str, more: &str) -> Arc<Group> {
-        let text =
-            format!("[[site]]\nlisten = 8080\n[[site.route]]\nproxy = {{ to = [{to}], {more} }}\n");
+        let text = format!(
+            "[[site]]\nlisten = 8080\n[[site.route]]\n[site.route.proxy]\nto = [{to}]\n{more}\n"
+        );
         let plan = forebay_conf::parse(&text, "test", std::path::Path::new("/")).unwrap();
         let conf::Action::Proxy(proxy) = &plan.sites[0].routes[0].action else { panic!() };
         Group::new(proxy)
@@ -335,7 +336,11 @@ mod tests {
     }
 
     const THREE: &str = r#""http://a", "http://b", "http://c""#;
-    const WEIGHTED: &str = r#"{ url = "http://a", weight = 50 }, { url = "http://b", weight = 10 }, { url = "http://c", weight = 10 }"#;
+    const WEIGHTED: &str = r#"
+        { url = "http://a", weight = 50 },
+        { url = "http://b", weight = 10 },
+        { url = "http://c", weight = 10 },
+    "#;
     const BACKUP: &str = r#""http://a", "http://b", { url = "http://c", backup = true }"#;
 
     #[test]
@@ -381,11 +386,11 @@ mod tests {
 
     #[test]
     fn failures_count_only_within_their_time() {
-        let group = group(THREE, "max_fails = 2, fail_timeout = \"1h\"");
+        let group = group(THREE, "max_fails = 2\nfail_timeout = \"1h\"");
         assert!(!group.failed(0));
         group.succeeded(0);
         assert!(group.failed(0), "a success in between changes nothing");
-        let group = self::group(THREE, "max_fails = 2, fail_timeout = \"1ms\"");
+        let group = self::group(THREE, "max_fails = 2\nfail_timeout = \"1ms\"");
         for _ in 0..3 {
             assert!(!group.failed(0), "the failure before is too long ago");
             std::thread::sleep(Duration::from_millis(5));

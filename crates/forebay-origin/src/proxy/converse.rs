@@ -46,8 +46,8 @@ pub struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    /// A connection that had been idle may have died unnoticed: then once more, over a new one. What must not be sent twice goes over a connection that was looked
-    /// at.
+    /// A connection that had been idle may have died unnoticed: then once more, over a new one.
+    /// What must not be sent twice goes over a connection that was looked at.
     pub async fn run(
         &self,
         exchange: &mut Exchange,
