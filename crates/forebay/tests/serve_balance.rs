@@ -143,7 +143,7 @@ fn a_backend_that_has_failed_is_tried_again_later() {
     ]);
     let a = Named::start("a");
     let to = format!("\"http://127.0.0.1:{}\", \"{}\"", flaky.port(), a.url());
-    let forebay = proxy(&to, "fail_timeout = \"500ms\"");
+    let forebay = proxy(&to, "fail_timeout = \"2s\"");
     assert_eq!(
         forebay.get("/").status,
         502,
@@ -209,9 +209,9 @@ fn a_backend_that_hangs_is_down() {
     let a = Named::start("a");
     let mut forebay = proxy(
         &format!("\"{}\", \"http://{}\"", a.url(), silent.local_addr().unwrap()),
-        "health = { path = \"/\", interval = \"20ms\", timeout = \"50ms\", falls = 1 }",
+        "health = { path = \"/\", interval = \"20ms\", timeout = \"500ms\" }",
     );
-    forebay.wait_for_output("is down: no answer within 50ms");
+    forebay.wait_for_output("is down: no answer within 500ms");
     assert_eq!(names(&forebay, 4), "aaaa");
     forebay.stop();
 }
@@ -302,15 +302,15 @@ fn what_may_be_sent_twice_is_sent_once_more_to_another() {
     let flaky = Backend::tcp([lost(), lost(), lost(), lost()]);
     let flaky_url = format!("http://127.0.0.1:{}", flaky.port());
     let forebay = proxy(&format!("\"{flaky_url}\", \"{}\"", a.url()), "max_fails = 0");
-    assert_eq!(names(&forebay, 2), "aa", "lost, sent to the other, then that one's turn");
+    // Each takes both turns: it is lost with the one and goes to the other.
+    assert_eq!(names(&forebay, 2), "aa");
     let put = "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
     assert_eq!(forebay.ask(put).text(), "a", "a body that is still in hand goes with it");
-    names(&forebay, 1);
     let post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
-    let statuses = [forebay.ask(post).status, forebay.ask(post).status];
-    assert!(statuses.contains(&502), "{statuses:?}: it may have been acted on");
+    assert_eq!(forebay.ask(post).status, 502, "it may have been acted on");
     forebay.stop();
-    let _ = flaky.records();
+    let records = flaky.finish();
+    assert!(records[2].received.starts_with(b"PUT "));
 
     let flaky = Backend::tcp([lost(), lost(), lost()]);
     let url = format!("\"http://127.0.0.1:{}\"", flaky.port());
