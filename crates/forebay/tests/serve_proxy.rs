@@ -517,6 +517,7 @@ fn the_backend_is_left_when_the_client_has_gone() {
         let forebay = in_front_of(&backend);
         let mut client = forebay.connect();
         client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        backend.wait_for_connection();
         if begun {
             client.reply_to_head();
         }
