@@ -65,11 +65,11 @@ impl Deadlines {
         }
     }
 
-    /// Closes every connection on which no request is under way.
+    /// Closes every connection on which no request is under way and none has come in.
     pub fn close_idle(&self) {
         for (_, socket) in self.sockets.borrow().iter() {
-            if socket.idle.get() {
-                socket.shut_down(Shutdown::Both);
+            if socket.idle.get() && !socket.has_input() {
+                socket.expire(Shutdown::Both);
             }
         }
     }
