@@ -262,19 +262,19 @@ fn large_output_is_streamed() {
 
 #[test]
 fn output_arrives_as_it_is_printed() {
-    let steps = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\none'\nread x < \"$WHERE/go\"\n\
-                 printf two\nread x < \"$WHERE/go\"\nprintf three\n";
+    let steps = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\none'\nread x < \"$WHERE/go1\"\n\
+                 printf two\nread x < \"$WHERE/go2\"\nprintf three\n";
     let forebay = cgi(&[("steps", steps)]);
-    let fifo = forebay.folder.path().join("go");
-    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let fifos = ["go1", "go2"].map(|name| forebay.folder.path().join(name));
+    assert!(std::process::Command::new("mkfifo").args(&fifos).status().unwrap().success());
     let mut client = forebay.connect();
     client.send("GET /cgi-bin/steps HTTP/1.1\r\nHost: h\r\n\r\n");
     let head = client.reply_to_head();
     assert_eq!(head.header("Transfer-Encoding"), Some("chunked"));
     assert_eq!(client.bytes(8), b"3\r\none\r\n");
-    fs::write(&fifo, "\n").unwrap();
+    fs::write(&fifos[0], "\n").unwrap();
     assert_eq!(client.bytes(8), b"3\r\ntwo\r\n");
-    fs::write(&fifo, "\n").unwrap();
+    fs::write(&fifos[1], "\n").unwrap();
     assert_eq!(client.bytes(15), b"5\r\nthree\r\n0\r\n\r\n");
 }
 
