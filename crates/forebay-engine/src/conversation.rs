@@ -40,7 +40,8 @@ pub async fn converse(client: Rc<Client>, listener: usize) {
             return;
         }
         let mut exchange = client.thread.take_exchange(&client);
-        let next = serve_waiting(&client, listener, &mut exchange, &mut left).await;
+        // In a box of its own, so that an idle connection does not hold room for a busy one's state.
+        let next = Box::pin(serve_waiting(&client, listener, &mut exchange, &mut left)).await;
         client.thread.keep_exchange(exchange);
         if next == Next::Close || client.thread.is_stopping() {
             return;

@@ -1,0 +1,39 @@
+//! Records of a FastCGI reply: no panic, and the same events however the bytes are split.
+#![no_main]
+
+use forebay_wire::fastcgi::{Decoder, Event, FastcgiError, ProtocolStatus};
+use libfuzzer_sys::fuzz_target;
+
+type Seen = (Vec<u8>, Vec<u8>, Option<(u32, ProtocolStatus)>, bool);
+
+fn read(data: &[u8], step: usize) -> Result<Seen, FastcgiError> {
+    let mut decoder = Decoder::new(1);
+    let mut seen = (Vec::new(), Vec::new(), None, false);
+    let (mut start, mut end) = (0, 0);
+    while end < data.len() {
+        end = (end + step).min(data.len());
+        loop {
+            let found = decoder.decode(&data[start..end])?;
+            let input = &data[start..end];
+            match &found.event {
+                Some(Event::Stdout(range)) => seen.0.extend_from_slice(&input[range.clone()]),
+                Some(Event::Stderr(range)) => seen.1.extend_from_slice(&input[range.clone()]),
+                Some(Event::End { app_status, status }) => seen.2 = Some((*app_status, *status)),
+                None => {}
+            }
+            start += found.consumed;
+            if found.event.is_none() {
+                break;
+            }
+        }
+    }
+    seen.3 = decoder.is_done();
+    Ok(seen)
+}
+
+fuzz_target!(|data: &[u8]| {
+    let whole = read(data, data.len().max(1));
+    for step in [1, 3, 8] {
+        assert_eq!(whole, read(data, step));
+    }
+});
