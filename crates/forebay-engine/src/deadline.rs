@@ -68,13 +68,13 @@ impl Deadlines {
         }
     }
 
-    /// Closes every connection on which no request is under way, and lets tunnels that fall quiet
-    /// be overdue. To be called again and again while stopping.
+    /// Closes every connection on which no request is under way and none has come in, and lets
+    /// tunnels that fall quiet be overdue. To be called again and again while stopping.
     pub fn close_idle(&self) {
         let quiet = self.due(TUNNEL_QUIET);
         for (_, socket) in self.sockets.borrow().iter() {
-            if socket.idle.get() {
-                socket.shut_down(Shutdown::Both);
+            if socket.idle.get() && !socket.has_input() {
+                socket.expire(Shutdown::Both);
             } else if socket.tunnel.get() {
                 socket.read_due.set(socket.read_due.get().min(quiet));
             }

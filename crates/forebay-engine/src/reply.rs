@@ -164,6 +164,8 @@ impl Reply {
         if !has_date {
             client.thread.clock.append_date(&mut self.out);
         }
+        // A stop may have been asked for since the request came.
+        self.keep_alive &= !client.thread.is_stopping();
         let bodiless = self.to_head || length == Length::None;
         self.framing = match length {
             Length::None => Framing::None,

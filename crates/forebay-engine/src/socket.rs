@@ -57,6 +57,21 @@ impl Watched {
         self.shut_down(how);
     }
 
+    /// Whether a read would give bytes. A system call.
+    pub fn has_input(&self) -> bool {
+        self.peek() == Some(true)
+    }
+
+    /// Bytes (`Some(true)`), the end of the stream or an error (`Some(false)`), or nothing yet.
+    fn peek(&self) -> Option<bool> {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        match rustix::net::recv(self.io.as_fd(), &mut [0; 1], flags) {
+            Ok((n, _)) => Some(n > 0),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
+            Err(_) => Some(false),
+        }
+    }
+
     pub fn shut_down(&self, how: Shutdown) {
         // It fails only when the peer has gone already, which is as good.
         let _ = rustix::net::shutdown(self.io.as_fd(), how);
@@ -245,13 +260,7 @@ impl Socket {
     /// Looks, by a system call, at what a read would give: bytes (`Some(true)`), the end of the
     /// stream or an error (`Some(false)`), or nothing yet.
     pub fn peek(&self) -> Option<bool> {
-        let fd = self.shared.io.as_fd();
-        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        match rustix::net::recv(fd, &mut [0; 1], flags) {
-            Ok((n, _)) => Some(n > 0),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
-            Err(_) => Some(false),
-        }
+        self.shared.peek()
     }
 
     /// Whether an idle connection has become useless: closed, or with bytes nobody asked for.

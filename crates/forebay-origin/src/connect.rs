@@ -38,6 +38,9 @@ impl Endpoint {
     }
 }
 
+/// Between two attempts at a Unix socket with a full queue.
+const FULL_QUEUE: Duration = Duration::from_millis(5);
+
 /// How often idle connections are looked at.
 const PRUNING: Duration = Duration::from_millis(500);
 
@@ -192,7 +195,15 @@ impl Backend {
     async fn open_socket(&self) -> io::Result<Socket> {
         let deadlines = &self.thread.deadlines;
         match &self.endpoint {
-            Endpoint::Unix(path) => Socket::connect_unix(path, deadlines).await,
+            Endpoint::Unix(path) => loop {
+                match Socket::connect_unix(path, deadlines).await {
+                    // The queue of a Unix socket is full. Unlike TCP nothing tries again for us.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        tokio::time::sleep(FULL_QUEUE).await;
+                    }
+                    outcome => return outcome,
+                }
+            },
             Endpoint::Tcp(addresses) => {
                 let mut last = None;
                 for &address in addresses {
