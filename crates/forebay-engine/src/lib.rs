@@ -23,6 +23,7 @@ mod route;
 mod server;
 mod socket;
 mod thread;
+mod tunnel;
 
 pub use admin::{AppStatus, AppsStatus, WorkerRow};
 pub use body::Body;
@@ -37,3 +38,4 @@ pub use route::{Route, Site, Table};
 pub use server::{Server, StartError, Tables};
 pub use socket::{Detached, Socket};
 pub use thread::{Settings, Thread};
+pub use tunnel::Tunnel;

@@ -40,6 +40,7 @@ pub(crate) struct Watched {
     pub read_due: Cell<Ticks>,
     pub write_due: Cell<Ticks>,
     pub idle: Cell<bool>,
+    pub tunnel: Cell<bool>,
     expired: Cell<bool>,
 }
 
@@ -106,6 +107,7 @@ impl Socket {
             read_due: Cell::new(NEVER),
             write_due: Cell::new(NEVER),
             idle: Cell::new(false),
+            tunnel: Cell::new(false),
             expired: Cell::new(false),
         });
         let key = deadlines.watch(shared.clone());
@@ -159,6 +161,13 @@ impl Socket {
     /// Marks the connection as one that may be closed at any time, or not.
     pub fn set_idle(&self, idle: bool) {
         self.shared.idle.set(idle);
+    }
+
+    /// From now on the connection carries a tunnel, which ends soon after the server is told to
+    /// stop; the peer may take this long to make room.
+    pub(crate) fn begin_tunnel(&self, pause: Duration) {
+        self.limit_writes(pause);
+        self.shared.tunnel.set(true);
     }
 
     /// Whether a deadline has passed.
