@@ -212,6 +212,19 @@ fn limits_of_an_application_hold() {
 }
 
 #[test]
+fn clients_that_leave_early_do_not_cost_a_worker_each() {
+    let forebay = app(&[], "workers = 1");
+    let pid = forebay.get("/s/pid.pl").text().to_owned();
+    for _ in 0..20 {
+        let mut client = forebay.connect();
+        client.send("GET /s/hello.pl HTTP/1.1\r\nHost: h\r\n\r\n");
+        drop(client);
+    }
+    assert_eq!(forebay.get("/s/pid.pl").text(), pid);
+    forebay.stop();
+}
+
+#[test]
 fn a_worker_is_freed_when_the_client_has_gone() {
     let slow = "#!/usr/bin/perl\nopen my $f, '>', \"$ENV{WHERE}/pid\"; print $f \"$$\\n\"; close $f;\n\
         sleep 1000;\n";
