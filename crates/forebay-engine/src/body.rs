@@ -19,6 +19,8 @@ pub struct Body {
     read: u64,
     expect_continue: bool,
     is_concealed: bool,
+    /// Whether all that was read of the body is still in `inbox`.
+    in_hand: bool,
 }
 
 impl Body {
@@ -33,6 +35,7 @@ impl Body {
             read: 0,
             expect_continue: false,
             is_concealed: false,
+            in_hand: true,
         }
     }
 
@@ -67,6 +70,18 @@ impl Body {
         self.read = 0;
         self.expect_continue = false;
         self.is_concealed = false;
+        self.in_hand = true;
+    }
+
+    /// Goes back to the start, so that the body can be sent once more; `false` where it has come
+    /// in pieces of which some are gone.
+    pub fn rewind(&mut self) -> bool {
+        if self.in_hand {
+            self.start = 0;
+            self.read = 0;
+            self.decoder = BodyDecoder::request(self.framing);
+        }
+        self.in_hand
     }
 
     /// Refuses bodies of more than `limit` bytes, at once where the length is known.
@@ -138,6 +153,7 @@ impl Body {
             sent.map_err(|error| Fault::client_gone(&error))?;
         }
         if self.start > 0 {
+            self.in_hand = false;
             self.inbox.drain(..self.start);
             self.start = 0;
         }

@@ -25,6 +25,7 @@ mod route;
 mod server;
 mod socket;
 mod thread;
+mod tunnel;
 
 pub use admin::{AppStatus, AppsStatus, WorkerRow};
 pub use body::Body;
@@ -40,3 +41,4 @@ pub use route::{Route, Sendfile, Site, Table, best_site};
 pub use server::{Server, StartError, Tables};
 pub use socket::{Detached, Socket};
 pub use thread::{Settings, Thread};
+pub use tunnel::Tunnel;

@@ -50,11 +50,16 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
+/// How long threads may take to end when they have nothing more to do.
+const ENDING: Duration = Duration::from_secs(1);
+
 /// How far serving is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Serving,
     Stopping,
+    /// Whatever is under way is given up.
+    Ending,
 }
 
 /// A server whose sockets are open and which takes no connection yet.
@@ -101,7 +106,7 @@ impl Server {
     }
 
     /// Serves until SIGINT or SIGTERM, then until the requests under way are answered, `grace` at
-    /// the most. A second signal ends it at once. SIGUSR1 opens the access log anew. `apps` is asked
+    /// the most. A second signal gives them up. SIGUSR1 opens the access log anew. `apps` is asked
     /// when the administrator wants to know.
     pub fn run(
         mut self,
@@ -122,8 +127,11 @@ impl Server {
             tokio::select! {
                 () = stage.closed() => {}
                 () = signals.wait_for_stop(&self.writer) => {}
-                () = tokio::time::sleep(grace + Duration::from_secs(1)) => {}
+                () = tokio::time::sleep(grace + ENDING) => {}
             }
+            // What ends with its thread, such as the processes of scripts, has this long.
+            stage.send_replace(Stage::Ending);
+            let _ = tokio::time::timeout(ENDING, stage.closed()).await;
         });
         if stage.receiver_count() == 0 {
             for thread in threads {
@@ -240,14 +248,17 @@ impl RuntimeThread {
             }
             tasks.push(tokio::task::spawn_local(take_handed(thread.clone(), self.handed)));
             let ticking = tokio::task::spawn_local(tick(thread.clone()));
-            let _ = self.stage.wait_for(|stage| *stage == Stage::Stopping).await;
+            let _ = self.stage.wait_for(|stage| *stage != Stage::Serving).await;
             for task in tasks {
                 task.abort();
             }
             // Listeners close when their aborted tasks are dropped, at the next turn.
             tokio::task::yield_now().await;
             thread.stop();
-            drain(&thread, self.grace).await;
+            tokio::select! {
+                () = drain(&thread, self.grace) => {}
+                _ = self.stage.wait_for(|stage| *stage == Stage::Ending) => {}
+            }
             ticking.abort();
             thread.log.hand_over();
         });

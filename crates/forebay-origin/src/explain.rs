@@ -17,7 +17,7 @@ use forebay_wire::path;
 use crate::cgi::{PASSED, no_script};
 use crate::fastcgi;
 use crate::files::open::open;
-use crate::proxy::append_request;
+use crate::proxy::append_head;
 use crate::script::{Script, Scripts};
 
 /// A request to explain, as typed.
@@ -433,7 +433,7 @@ fn proxy(settings: &Proxy, request: &Request, text: &mut Lines) {
     let to: Vec<_> = settings.to.iter().map(|backend| backend.address.to_string()).collect();
     text.item("origin", format!("proxy: {}", to.join(" or ")).as_bytes());
     let mut head = Vec::new();
-    append_request(&mut head, request, settings.strip_prefix.as_deref());
+    append_head(&mut head, request, settings, 0);
     let head = head.strip_suffix(b"\r\n\r\n").unwrap_or(&head);
     let lines = head.split(|&b| b == b'\n');
     text.list("head", lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line).to_vec()));

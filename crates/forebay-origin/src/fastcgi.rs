@@ -264,7 +264,15 @@ impl Origin for Fastcgi {
 
 /// What nginx sends beside the variables of CGI, and what scripts may take for granted: the fields
 /// about the body under a second name, and names with nothing in them.
-fn append_as_nginx(request: &Request, content_length: Option<u64>, params: &mut impl Sink) {
+fn append_as_nginx(
+    request: &Request,
+    script: &Script,
+    content_length: Option<u64>,
+    params: &mut impl Sink,
+) {
+    if script.path_info.is_empty() {
+        params.variable(b"PATH_INFO", b"");
+    }
     if content_length.is_none() {
         params.variable(b"CONTENT_LENGTH", b"");
     }
@@ -348,7 +356,7 @@ impl Script {
             https: request.https,
         };
         cgi::variables(&variables, sink);
-        append_as_nginx(request, content_length, sink);
+        append_as_nginx(request, self, content_length, sink);
         for (name, value) in &settings.params {
             sink.variable(name.as_bytes(), value.as_bytes());
         }
