@@ -6,6 +6,7 @@
 //! nothing with its siblings but counters.
 #![deny(unsafe_code)]
 
+mod accept;
 mod admin;
 mod body;
 mod clock;
@@ -18,10 +19,14 @@ mod forwarded;
 mod listen;
 mod log;
 mod pool;
+mod privileges;
 mod reply;
 mod route;
 mod server;
+mod serving;
 mod socket;
+mod sys;
+mod systemd;
 mod thread;
 
 pub use admin::{AppStatus, AppsStatus, WorkerRow};
@@ -31,8 +36,10 @@ pub use fault::{Fault, Retry, Side};
 pub use listen::ListenError;
 pub use log::ErrorLog;
 pub use pool::{Idle, Pool};
+pub use privileges::PrivilegeError;
 pub use reply::{Length, Reply, Rules};
 pub use route::{Route, Site, Table};
-pub use server::{Server, StartError, Tables};
+pub use server::{Reload, Server, StartError, Tables, Wanted};
 pub use socket::Socket;
+pub use systemd::{InheritError, Inherited};
 pub use thread::{Settings, Thread};

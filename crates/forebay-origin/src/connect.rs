@@ -72,10 +72,10 @@ impl Backend {
         if !fresh && let Some(socket) = self.pool.take(&self.thread.deadlines) {
             return Ok(Connection { socket, is_reused: true });
         }
-        let limit = self.thread.settings.timeouts.connect;
+        let limit = self.thread.settings().timeouts.connect;
         match tokio::time::timeout(limit, self.open()).await {
             Ok(Ok(socket)) => {
-                socket.limit_writes(self.thread.settings.timeouts.write);
+                socket.limit_writes(self.thread.settings().timeouts.write);
                 Ok(Connection { socket, is_reused: false })
             }
             Ok(Err(error)) => {
@@ -113,7 +113,7 @@ impl Backend {
 
     /// Reads more of a reply into `inbox`; 0 at its end.
     pub async fn read(&self, socket: &Socket, inbox: &mut Vec<u8>) -> Result<usize, Fault> {
-        let limit = self.thread.settings.timeouts.reply_idle;
+        let limit = self.thread.settings().timeouts.reply_idle;
         socket.limit_read(limit);
         socket.read(inbox).await.map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => {

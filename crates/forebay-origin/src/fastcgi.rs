@@ -100,7 +100,7 @@ impl Fastcgi {
     /// Waits until one more request may be under way, as long as a connection attempt may take.
     async fn enter(&self) -> Result<Option<OwnedSemaphorePermit>, Fault> {
         let Some(room) = &self.room else { return Ok(None) };
-        let limit = self.thread.settings.timeouts.connect;
+        let limit = self.thread.settings().timeouts.connect;
         match tokio::time::timeout(limit, room.clone().acquire_owned()).await {
             Ok(Ok(permit)) => Ok(Some(permit)),
             _ => Err(Fault::backend(503, "all connections to the FastCGI application are busy")),

@@ -152,8 +152,8 @@ fn announced(line: &str) -> Option<Announced> {
 }
 
 fn port(digits: &str) -> Option<u16> {
-    let is_plain = digits.bytes().all(|b| b.is_ascii_digit())
-        && (digits == "0" || !digits.starts_with('0'));
+    let is_plain =
+        digits.bytes().all(|b| b.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
     if is_plain { digits.parse().ok() } else { None }
 }
 
@@ -199,9 +199,8 @@ fn decode_v2(bytes: &[u8]) -> Result<Option<(Announced, usize)>, ProxyError> {
 
 /// Two addresses of `N` bytes each, then two ports; the caller has seen that they are there.
 fn client<const N: usize>(content: &[u8], address: fn([u8; N]) -> IpAddr) -> Announced {
-    let octets = |at: usize| {
-        address(content[at..at + N].try_into().expect("the length has been checked"))
-    };
+    let octets =
+        |at: usize| address(content[at..at + N].try_into().expect("the length has been checked"));
     let port = |at: usize| u16::from_be_bytes([content[at], content[at + 1]]);
     Announced::Client {
         source: SocketAddr::new(octets(0), port(2 * N)),

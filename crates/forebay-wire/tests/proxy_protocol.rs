@@ -1,9 +1,7 @@
 //! PROXY headers: what the specification's forms mean, what is refused, and that it makes no
 //! difference in which pieces they come.
 
-use forebay_wire::proxy_protocol::{
-    Announced, LARGEST, ProxyError, decode, encode_v1, encode_v2,
-};
+use forebay_wire::proxy_protocol::{Announced, LARGEST, ProxyError, decode, encode_v1, encode_v2};
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
@@ -43,10 +41,7 @@ fn lines_of_version_1() {
             "PROXY TCP4 255.255.255.255 255.255.255.255 65535 65535\r\n",
             client("255.255.255.255:65535", "255.255.255.255:65535"),
         ),
-        (
-            "PROXY TCP6 2001:db8::1 ::1 0 80\r\n",
-            client("[2001:db8::1]:0", "[::1]:80"),
-        ),
+        ("PROXY TCP6 2001:db8::1 ::1 0 80\r\n", client("[2001:db8::1]:0", "[::1]:80")),
         (
             concat!(
                 "PROXY TCP6 ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ",
