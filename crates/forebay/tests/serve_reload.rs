@@ -163,12 +163,16 @@ fn limits_and_logs_change() {
     let long = format!("/{}", "x".repeat(200));
     assert_eq!(forebay.get("/one").status, 200);
     assert_eq!(forebay.get(&long).status, 200);
+    // A request is logged after its reply has gone out.
+    let first_log = forebay.folder.path().join("a.log");
+    let both = format!("/one\n{long}\n");
+    assert!(eventually(|| fs::read_to_string(&first_log).is_ok_and(|text| text == both)));
     reload(&mut forebay, &second);
     assert_eq!(forebay.get("/two").status, 200);
     assert_eq!(forebay.get(&long).status, 414);
     let (_, folder) = forebay.stop();
     let log = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
-    assert_eq!(log("a.log"), format!("/one\n{long}\n"));
+    assert_eq!(log("a.log"), both);
     assert!(log("b.log").starts_with("2 /two\n"), "{}", log("b.log"));
 }
 
