@@ -174,7 +174,7 @@ fn start(thread: &Rc<Thread>, socket: Socket, peer: SocketAddr, local: SocketAdd
         socket.reset();
         return;
     }
-    let client = Rc::new(Client { socket, thread: thread.clone(), peer, local });
+    let client = Rc::new(Client::new(socket, thread.clone(), peer, local));
     spawn_local(async move {
         converse(client, index, Vec::new()).await;
         drop(counted);
@@ -210,7 +210,7 @@ async fn start_proxied(
         return;
     }
     socket.unlimit_read();
-    let client = Rc::new(Client { socket, thread, peer, local });
+    let client = Rc::new(Client::new(socket, thread, peer, local));
     converse(client, index, early).await;
 }
 

@@ -48,6 +48,8 @@ impl Body {
     pub(crate) fn prepare(&mut self, head: &RequestHead, bytes: &mut Vec<u8>) {
         self.begin(head.framing);
         self.expect_continue = head.expect_continue;
+        let client = self.client.as_ref().expect("a body is read while its client is attached");
+        client.has_input.set(head.framing != RequestFraming::None || bytes.len() > head.len);
         if head.framing != RequestFraming::None {
             self.inbox.extend_from_slice(&bytes[head.len..]);
             bytes.truncate(head.len);
@@ -98,6 +100,9 @@ impl Body {
                 break base + step.data.start..base + step.data.end;
             }
             if step.done {
+                if let Some(client) = &self.client {
+                    client.has_input.set(self.start < self.inbox.len());
+                }
                 return Ok(None);
             }
             self.receive().await?;

@@ -142,7 +142,7 @@ async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange
             is_logged = route.log;
             reply.set_rules(route.rules.clone());
             match admit_body(body, reply, route).await {
-                Ok(()) => route.origin.serve(exchange).await,
+                Ok(()) => serve_client(client, route, exchange).await,
                 Err(fault) => Err(fault),
             }
         }
@@ -187,6 +187,22 @@ async fn admit_body(body: &mut Body, reply: &mut Reply, route: &Route) -> Result
     Ok(())
 }
 
+/// Has the origin answer, as long as the client is there.
+async fn serve_client(
+    client: &Client,
+    route: &Route,
+    exchange: &mut Exchange,
+) -> Result<(), Fault> {
+    if !route.origin.ends_with_client() {
+        return route.origin.serve(exchange).await;
+    }
+    tokio::select! {
+        biased;
+        outcome = route.origin.serve(exchange) => outcome,
+        () = client.gone() => Err(Fault::client(499, "the client closed before it was answered")),
+    }
+}
+
 async fn asterisk(exchange: &mut Exchange) -> Result<(), Fault> {
     let reply = &mut exchange.reply;
     reply.begin(200, b"");
@@ -214,7 +230,11 @@ async fn conclude(client: &Client, exchange: &mut Exchange, outcome: Result<(), 
         if framing_lost || body.framing() != RequestFraming::None && fault.status == 413 {
             reply.close_after();
         }
-        if fault.status == 499 || reply.respond_error(fault.status).await.is_err() {
+        if fault.status == 499 {
+            reply.note_status(499);
+            return Next::Close;
+        }
+        if reply.respond_error(fault.status).await.is_err() {
             return Next::Close;
         }
     }

@@ -1,5 +1,6 @@
 //! One request and its reply, as an origin sees them.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -24,6 +25,12 @@ pub trait Origin {
     /// Whether request bodies are looked at. Where not, one that is small is read, checked and
     /// dropped before `serve` is called, and a larger one closes the connection.
     fn takes_body(&self) -> bool {
+        true
+    }
+
+    /// Whether the work is given up, by dropping the future of `serve`, when the client closes the
+    /// connection, or only its own side of it (as nginx has it for requests that it passes on).
+    fn ends_with_client(&self) -> bool {
         true
     }
 }
@@ -70,6 +77,11 @@ impl Request {
         self.head.method.of(&self.bytes)
     }
 
+    /// Whether the same request may be sent twice (RFC 9110 section 9.2.2).
+    pub fn is_idempotent(&self) -> bool {
+        matches!(self.method(), b"GET" | b"HEAD" | b"PUT" | b"DELETE" | b"OPTIONS")
+    }
+
     /// Path and query as they came; `/` for an absolute target without path.
     pub fn target(&self) -> &[u8] {
         let target = self.head.path_and_query.of(&self.bytes);
@@ -95,6 +107,34 @@ pub struct Client {
     pub thread: Rc<Thread>,
     pub peer: SocketAddr,
     pub local: SocketAddr,
+    /// Whether there are bytes of the client still to be used: of a body, or of a next request.
+    pub has_input: Cell<bool>,
+    /// Whether the client has closed its side with requests still to be answered.
+    pub is_half_closed: Cell<bool>,
+}
+
+impl Client {
+    pub fn new(socket: Socket, thread: Rc<Thread>, peer: SocketAddr, local: SocketAddr) -> Self {
+        let (has_input, is_half_closed) = (Cell::new(false), Cell::new(false));
+        Self { socket, thread, peer, local, has_input, is_half_closed }
+    }
+
+    /// Waits until the client has gone away. One that closes its side behind a body that is still
+    /// being read, or behind further requests, has said all it has to say and is still there.
+    pub async fn gone(&self) {
+        if !self.is_half_closed.get() {
+            self.socket.wait_for_close().await;
+            let is_reset = match self.socket.peek() {
+                Some(true) => false,
+                Some(false) | None => !self.has_input.get(),
+            };
+            if is_reset {
+                return;
+            }
+            self.is_half_closed.set(true);
+        }
+        std::future::pending().await
+    }
 }
 
 impl Exchange {

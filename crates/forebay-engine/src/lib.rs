@@ -31,15 +31,16 @@ mod thread;
 
 pub use admin::{AppStatus, AppsStatus, WorkerRow};
 pub use body::Body;
+pub use deadline::Deadlines;
 pub use exchange::{Exchange, Origin, Request, Serving};
 pub use fault::{Fault, Retry, Side};
 pub use listen::ListenError;
 pub use log::ErrorLog;
-pub use pool::{Idle, Pool};
+pub use pool::Pool;
 pub use privileges::PrivilegeError;
 pub use reply::{Length, Reply, Rules};
 pub use route::{Route, Site, Table};
 pub use server::{Reload, Server, StartError, Tables, Wanted};
-pub use socket::Socket;
+pub use socket::{Detached, Socket};
 pub use systemd::{InheritError, Inherited};
 pub use thread::{Settings, Thread};

@@ -300,6 +300,11 @@ impl Reply {
         self.keep_alive
     }
 
+    /// Sets the status to log where none is sent.
+    pub(crate) fn note_status(&mut self, status: u16) {
+        self.status = status;
+    }
+
     /// The status sent; 0 before there is one.
     pub fn status(&self) -> u16 {
         self.status

@@ -22,6 +22,16 @@ pub struct Socket {
     deadlines: Rc<Deadlines>,
     key: usize,
     write_limit: Cell<Duration>,
+    /// Bytes may have come that the event loop has been told to forget.
+    is_unread: Cell<bool>,
+}
+
+/// A connection of no thread, on its way to another one.
+pub enum Detached {
+    /// TCP.
+    Tcp(std::net::TcpStream),
+    /// Unix.
+    Unix(std::os::unix::net::UnixStream),
 }
 
 /// What the sweep of deadlines sees of a socket.
@@ -84,7 +94,36 @@ impl Socket {
             expired: Cell::new(false),
         });
         let key = deadlines.watch(shared.clone());
-        Self { shared, deadlines: deadlines.clone(), key, write_limit: Cell::new(Duration::MAX) }
+        Self {
+            shared,
+            deadlines: deadlines.clone(),
+            key,
+            write_limit: Cell::new(Duration::MAX),
+            is_unread: Cell::new(false),
+        }
+    }
+
+    /// Takes a connection over from another thread.
+    pub fn attach(detached: Detached, deadlines: &Rc<Deadlines>) -> io::Result<Self> {
+        Ok(Self::new(
+            match detached {
+                Detached::Tcp(stream) => Io::Tcp(TcpStream::from_std(stream)?),
+                Detached::Unix(stream) => Io::Unix(UnixStream::from_std(stream)?),
+            },
+            deadlines,
+        ))
+    }
+
+    /// Gives the connection away to another thread.
+    pub fn detach(self) -> io::Result<Detached> {
+        let shared = self.shared.clone();
+        // Takes it off the deadlines, which hold the only other reference.
+        drop(self);
+        let watched = Rc::into_inner(shared).ok_or(io::ErrorKind::ResourceBusy)?;
+        match watched.io {
+            Io::Tcp(stream) => stream.into_std().map(Detached::Tcp),
+            Io::Unix(stream) => stream.into_std().map(Detached::Unix),
+        }
     }
 
     /// From now on a read may take this long, over all; it then fails with `TimedOut`.
@@ -114,6 +153,9 @@ impl Socket {
 
     /// Waits until there is something to read, or the peer has closed.
     pub async fn readable(&self) -> io::Result<()> {
+        if self.is_unread.get() {
+            return Ok(());
+        }
         match &self.shared.io {
             Io::Tcp(stream) => stream.readable().await,
             Io::Unix(stream) => stream.readable().await,
@@ -144,6 +186,9 @@ impl Socket {
     pub fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let room = buffer.capacity() - buffer.len();
         debug_assert!(room > 0, "a read into a full buffer looks like the end of the stream");
+        if self.is_unread.get() {
+            return self.read_forgotten(buffer);
+        }
         let mut read = None;
         let outcome = self.try_io(Interest::READABLE, || {
             let (_, n) = rustix::net::recv(
@@ -158,6 +203,45 @@ impl Socket {
         match read {
             Some(n) => Ok(n),
             None => outcome.map(|()| 0),
+        }
+    }
+
+    /// As [`Socket::read_now`], whatever the event loop says.
+    fn read_forgotten(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        let room = buffer.capacity() - buffer.len();
+        let fd = self.shared.io.as_fd();
+        let outcome = rustix::net::recv(fd, spare_capacity(buffer), RecvFlags::DONTWAIT);
+        self.is_unread.set(matches!(outcome, Ok((_, n)) if n == room));
+        Ok(outcome?.1)
+    }
+
+    /// Waits until the peer has closed its side, however many bytes it sends before. They can be
+    /// read afterwards.
+    pub async fn wait_for_close(&self) {
+        loop {
+            let ready = match &self.shared.io {
+                Io::Tcp(stream) => stream.ready(Interest::READABLE).await,
+                Io::Unix(stream) => stream.ready(Interest::READABLE).await,
+            };
+            if ready.map_or(true, |ready| ready.is_read_closed()) {
+                return;
+            }
+            self.is_unread.set(true);
+            let _ = self.try_io(Interest::READABLE, || {
+                Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
+            });
+        }
+    }
+
+    /// Looks, by a system call, at what a read would give: bytes (`Some(true)`), the end of the
+    /// stream or an error (`Some(false)`), or nothing yet.
+    pub fn peek(&self) -> Option<bool> {
+        let fd = self.shared.io.as_fd();
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        match rustix::net::recv(fd, &mut [0; 1], flags) {
+            Ok((n, _)) => Some(n > 0),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
+            Err(_) => Some(false),
         }
     }
 

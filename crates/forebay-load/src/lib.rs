@@ -7,6 +7,7 @@
 //!
 //! - `run` resolves the address, starts the threads and adds their tallies up;
 //! - `worker` is the thread: wait for events, give each to its connection, sweep for timeouts;
+//!   `waiting` is how it waits;
 //! - `connection` is one connection's states, from connecting to the next request;
 //! - `conversation` and `http1` turn received bytes into replies.
 //!
@@ -27,6 +28,7 @@ mod tally;
 mod target;
 mod tickets;
 mod url;
+mod waiting;
 mod worker;
 
 pub use error::Error;

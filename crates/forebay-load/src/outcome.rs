@@ -85,8 +85,8 @@ pub struct Client {
     pub cpu_user: Duration,
     /// System time over all load threads.
     pub cpu_system: Duration,
-    /// Every load thread was busy for more than 85 % of the time: the rate may be the client's
-    /// limit and not the server's.
+    /// Every load thread was busy for more than 85 % of the time, looking for events in vain not
+    /// counted: the rate may be the client's limit and not the server's.
     pub saturated: bool,
 }
 

@@ -13,8 +13,7 @@ use nix::sys::time::TimeValLike;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
 use crate::Control;
@@ -24,11 +23,13 @@ use crate::pacer::Pacer;
 use crate::tally::Tally;
 use crate::target::Target;
 use crate::tickets::Tickets;
+use crate::waiting::{BATCH, Waiting, timespec};
 
 /// A load thread's connections and all that they share.
 #[derive(Debug)]
 pub(crate) struct Worker<C> {
     connections: Vec<Connection<C>>,
+    waiting: Waiting,
     desk: Desk,
 }
 
@@ -69,6 +70,8 @@ pub(crate) struct Finished {
     pub ended: Instant,
     pub cpu_user: Duration,
     pub cpu_system: Duration,
+    /// The part of the CPU time in which the thread looked for events in vain.
+    pub looked: Duration,
     pub gave_up: bool,
     pub last_refusal: Option<Errno>,
 }
@@ -84,17 +87,8 @@ pub(crate) struct Alarm {
 /// Large enough for most replies; larger ones take more reads.
 const BUFFER_SIZE: usize = 64 * 1024;
 
-/// Events taken per wait.
-const BATCH: usize = 256;
-
 /// Between two looks at deadlines, cancellation and progress, at most.
 const TICK: Duration = Duration::from_millis(50);
-
-/// Looks for events before going to sleep: together they take about as long as the sleep that they
-/// may save. Waking a sleeper costs the server even more, and that shows in its rate: with 50
-/// connections to nginx on a two-core virtual machine, 8 looks instead of none brought some 5 % more
-/// requests for 1 to 2 % more CPU per request; 16 cost 6 %, 32 9 %.
-const POLLS: u32 = 8;
 
 /// The timer's place among the connections in event data.
 const TIMER: u64 = u64::MAX;
@@ -120,7 +114,7 @@ impl<C: Conversation> Worker<C> {
             gave_up: false,
             last_refusal: None,
         };
-        Ok(Self { connections, desk })
+        Ok(Self { connections, waiting: Waiting::new(), desk })
     }
 
     /// Runs until no connection has requests left, `end` is reached or the run is cancelled.
@@ -134,6 +128,7 @@ impl<C: Conversation> Worker<C> {
             ended,
             cpu_user: cpu.0.saturating_sub(cpu_before.0),
             cpu_system: cpu.1.saturating_sub(cpu_before.1),
+            looked: self.waiting.looked(),
             gave_up: self.desk.gave_up,
             last_refusal: self.desk.last_refusal,
             tally: self.desk.tally,
@@ -152,7 +147,8 @@ impl<C: Conversation> Worker<C> {
         while self.desk.active > 0 {
             self.desk.alarm.arm(now)?;
             let until = end.map_or(next_tick, |end| end.min(next_tick));
-            let count = poll(&self.desk.epoll, &mut events, until.saturating_duration_since(now))?;
+            let timeout = until.saturating_duration_since(now);
+            let count = self.waiting.wait(&self.desk.epoll, &mut events, timeout)?;
             now = Instant::now();
             if end.is_some_and(|end| now >= end) {
                 break;
@@ -244,31 +240,6 @@ impl Alarm {
         self.orders.pop();
         Some(id)
     }
-}
-
-/// Waits for events, at first without sleeping.
-fn poll(epoll: &OwnedFd, events: &mut [Event; BATCH], timeout: Duration) -> io::Result<usize> {
-    for _ in 0..POLLS {
-        match wait(epoll, events, Duration::ZERO)? {
-            0 => {}
-            count => return Ok(count),
-        }
-    }
-    wait(epoll, events, timeout)
-}
-
-fn wait(epoll: &OwnedFd, events: &mut [Event; BATCH], timeout: Duration) -> io::Result<usize> {
-    match epoll::wait(epoll, &mut events[..], Some(&timespec(timeout))) {
-        Ok(count) => Ok(count),
-        Err(Errno::INTR) => Ok(0),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    // Durations here are bounded by timeouts and think times; saturate rather than wrap.
-    let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
-    Timespec { tv_sec, tv_nsec: duration.subsec_nanos().into() }
 }
 
 /// User and system time of this thread.

@@ -15,16 +15,18 @@ use tokio::sync::Semaphore;
 
 use crate::app::ScriptApp;
 use crate::cgi::Cgi;
-use crate::connect::{Backend, Endpoint};
+use crate::connect::{Backend, Endpoint, Use};
 use crate::fastcgi::Fastcgi;
 use crate::files::Files;
 use crate::proxy::Proxy;
 use crate::respond::{FixedReply, Redirection};
 use crate::script::Scripts;
+use crate::slots::Slots;
 
 /// How long an HTTP backend's connection may be idle. Servers give 5 s and more.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
-/// How long a FastCGI connection may be idle: each holds a process of php-fpm.
+/// How long a FastCGI connection may be idle: each holds a process of php-fpm, which closes it when
+/// it has served its number of requests.
 const FASTCGI_IDLE: Duration = Duration::from_secs(2);
 /// Idle FastCGI connections kept by each thread.
 const FASTCGI_KEEP: usize = 32;
@@ -67,6 +69,8 @@ pub struct Origins {
     plan: Plan,
     endpoints: BTreeMap<String, Endpoint>,
     apps: BTreeMap<String, (AppSpec, App)>,
+    /// By backend: routes to the same one share its limit.
+    slots: BTreeMap<String, (usize, Arc<Slots>)>,
     /// By site and route.
     rooms: Vec<Vec<Option<Arc<Semaphore>>>>,
     /// Cloned into every site, so that its count tells whether requests use one.
@@ -98,13 +102,11 @@ impl Origins {
         }
         let room = |route: &forebay_conf::Route| match &route.action {
             Action::Cgi(cgi) => Some(Arc::new(Semaphore::new(cgi.max_processes))),
-            Action::Fastcgi(fastcgi) => {
-                fastcgi.max_connections.map(|most| Arc::new(Semaphore::new(most)))
-            }
             _ => None,
         };
         let rooms = plan.sites.iter().map(|site| site.routes.iter().map(room).collect()).collect();
-        Ok(Self { plan, endpoints, apps, rooms, held: Arc::default() })
+        let slots = slots(&plan, previous);
+        Ok(Self { plan, endpoints, apps, slots, rooms, held: Arc::default() })
     }
 
     /// What makes the table of each thread.
@@ -199,13 +201,13 @@ impl Origins {
                 let backends = fastcgi
                     .to
                     .iter()
-                    .map(|address| self.backend(address, keep, FASTCGI_IDLE, &thread));
+                    .map(|address| self.backend(address, keep, (FASTCGI_IDLE, true), &thread));
                 let backends = backends.collect();
-                Box::new(Fastcgi::new(thread, backends, fastcgi.clone(), room))
+                Box::new(Fastcgi::new(thread, backends, fastcgi.clone()))
             }
             Action::Proxy(proxy) => {
                 let backends = proxy.to.iter().map(|backend| {
-                    self.backend(&backend.address, proxy.keepalive, HTTP_IDLE, &thread)
+                    self.backend(&backend.address, proxy.keepalive, (HTTP_IDLE, false), &thread)
                 });
                 Box::new(Proxy::new(backends.collect(), proxy.strip_prefix.clone()))
             }
@@ -226,11 +228,14 @@ impl Origins {
         &self,
         address: &Address,
         keep: usize,
-        idle_time: Duration,
+        (idle_time, is_hasty): (Duration, bool),
         thread: &Rc<Thread>,
     ) -> Backend {
         let name = address.to_string();
-        Backend::new(thread.clone(), self.endpoints[&name].clone(), name, keep, idle_time)
+        let slots = self.slots.get(&name).map(|(_, slots)| slots.clone());
+        let endpoint = self.endpoints[&name].clone();
+        let how = Use { name, keep, idle_time, is_hasty, slots };
+        Backend::new(thread.clone(), endpoint, how)
     }
 }
 
@@ -242,6 +247,26 @@ fn stop<'a>(apps: impl IntoIterator<Item = &'a App>, grace: Duration) {
             app.shutdown(grace).await;
         }
     });
+}
+
+/// The limits on connections; where routes differ about a backend, the smallest one. One that did
+/// not change counts the connections of `previous`, too.
+fn slots(plan: &Plan, previous: Option<&Origins>) -> BTreeMap<String, (usize, Arc<Slots>)> {
+    let mut most = BTreeMap::new();
+    for route in plan.sites.iter().flat_map(|site| &site.routes) {
+        let Action::Fastcgi(fastcgi) = &route.action else { continue };
+        let Some(limit) = fastcgi.max_connections else { continue };
+        for address in &fastcgi.to {
+            let most = most.entry(address.to_string()).or_insert(limit);
+            *most = limit.min(*most);
+        }
+    }
+    let slots = |(name, most)| {
+        let kept = previous.and_then(|previous| previous.slots.get(&name));
+        let kept = kept.filter(|(limit, _)| *limit == most).cloned();
+        (name, kept.unwrap_or_else(|| (most, Slots::new(most))))
+    };
+    most.into_iter().map(slots).collect()
 }
 
 fn worker_row(worker: WorkerStatus) -> WorkerRow {

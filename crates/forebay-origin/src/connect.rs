@@ -3,11 +3,15 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf::Address;
-use forebay_engine::{Fault, Pool, Retry, Socket, Thread};
+use forebay_engine::{Deadlines, Fault, Pool, Retry, Socket, Thread};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::slots::{Grant, Slot, Slots};
 
 /// Where a backend is, looked up.
 #[derive(Clone, Debug)]
@@ -34,12 +38,30 @@ impl Endpoint {
     }
 }
 
+/// How often idle connections are looked at.
+const PRUNING: Duration = Duration::from_millis(500);
+
 /// A backend as one thread knows it.
 pub struct Backend {
     thread: Rc<Thread>,
     endpoint: Endpoint,
     name: String,
-    pool: Pool,
+    idle: Rc<IdleConnections>,
+    slots: Option<Arc<Slots>>,
+}
+
+/// How a backend is to be used.
+pub struct Use {
+    /// What messages call it.
+    pub name: String,
+    /// Idle connections that each thread keeps.
+    pub keep: usize,
+    /// How long a connection may be idle.
+    pub idle_time: Duration,
+    /// Whether it is known to close connections without a word.
+    pub is_hasty: bool,
+    /// The limit on connections over all threads.
+    pub slots: Option<Arc<Slots>>,
 }
 
 /// A connection to a backend.
@@ -48,18 +70,28 @@ pub struct Connection {
     pub socket: Socket,
     /// Whether it has served a request before.
     pub is_reused: bool,
+    slot: Option<Slot>,
+}
+
+/// The idle connections of one thread.
+struct IdleConnections {
+    pool: Pool<Option<Slot>>,
+    deadlines: Rc<Deadlines>,
 }
 
 impl Backend {
-    /// A backend called `name` in messages, with room for `keep` idle connections.
-    pub fn new(
-        thread: Rc<Thread>,
-        endpoint: Endpoint,
-        name: String,
-        keep: usize,
-        idle_time: Duration,
-    ) -> Self {
-        Self { thread, endpoint, name, pool: Pool::new(keep, idle_time) }
+    /// A backend that is used so. Must be called within the thread's event loop.
+    pub fn new(thread: Rc<Thread>, endpoint: Endpoint, how: Use) -> Self {
+        let idle = Rc::new(IdleConnections {
+            pool: Pool::new(how.keep, how.idle_time),
+            deadlines: thread.deadlines.clone(),
+        });
+        if how.is_hasty {
+            idle.pool.expect_haste();
+        }
+        let nudges = how.slots.as_ref().map(|slots| slots.join());
+        tokio::task::spawn_local(look_after(Rc::downgrade(&idle), nudges));
+        Self { thread, endpoint, name: how.name, idle, slots: how.slots }
     }
 
     /// What messages call it.
@@ -69,14 +101,49 @@ impl Backend {
 
     /// A connection: an idle one unless `fresh`, else a new one.
     pub async fn connect(&self, fresh: bool) -> Result<Connection, Fault> {
-        if !fresh && let Some(socket) = self.pool.take(&self.thread.deadlines) {
-            return Ok(Connection { socket, is_reused: true });
+        if !fresh && let Some((socket, slot, _)) = self.idle.take() {
+            return Ok(Connection { socket, is_reused: true, slot });
         }
+        let slot = match &self.slots {
+            None => None,
+            Some(slots) => match self.wait_for(slots).await? {
+                Grant::Open(slot) => Some(slot),
+                Grant::Use(stream, slot) => match Socket::attach(stream, &self.thread.deadlines) {
+                    Ok(socket) if !fresh && socket.peek().is_none() => {
+                        socket.limit_writes(self.thread.settings().timeouts.write);
+                        return Ok(Connection { socket, is_reused: true, slot: Some(slot) });
+                    }
+                    _ => Some(slot),
+                },
+            },
+        };
+        self.open(slot).await
+    }
+
+    /// As [`Backend::connect`], for a request that must not be sent twice. A backend may close a
+    /// kept connection just when that request has gone out over it, so it is looked at once more,
+    /// and of a backend that is known to do so only what has been idle for a while is used.
+    pub async fn connect_for_once(&self) -> Result<Connection, Fault> {
+        while let Some((socket, slot, is_settled)) = self.idle.take() {
+            if !is_settled && self.idle.pool.has_hasty_backend() {
+                drop(socket);
+                return self.open(slot).await;
+            }
+            if socket.peek().is_none() {
+                return Ok(Connection { socket, is_reused: true, slot });
+            }
+            self.idle.pool.expect_haste();
+        }
+        self.connect(self.idle.pool.has_hasty_backend()).await
+    }
+
+    /// A new connection, for which there is room.
+    async fn open(&self, slot: Option<Slot>) -> Result<Connection, Fault> {
         let limit = self.thread.settings().timeouts.connect;
-        match tokio::time::timeout(limit, self.open()).await {
+        match tokio::time::timeout(limit, self.open_socket()).await {
             Ok(Ok(socket)) => {
                 socket.limit_writes(self.thread.settings().timeouts.write);
-                Ok(Connection { socket, is_reused: false })
+                Ok(Connection { socket, is_reused: false, slot })
             }
             Ok(Err(error)) => {
                 let message = format!("cannot connect to {}: {error}", self.name);
@@ -89,7 +156,22 @@ impl Backend {
         }
     }
 
-    async fn open(&self) -> io::Result<Socket> {
+    /// Waits for a connection, or the right to open one, as long as an attempt to connect may take.
+    async fn wait_for(&self, slots: &Arc<Slots>) -> Result<Grant, Fault> {
+        let waiting = match slots.ask() {
+            Ok(slot) => return Ok(Grant::Open(slot)),
+            Err(waiting) => waiting,
+        };
+        match tokio::time::timeout(self.thread.settings().timeouts.connect, waiting).await {
+            Ok(Ok(grant)) => Ok(grant),
+            _ => {
+                let message = format!("all connections to {} are busy", self.name);
+                Err(Fault::backend(503, message))
+            }
+        }
+    }
+
+    async fn open_socket(&self) -> io::Result<Socket> {
         let deadlines = &self.thread.deadlines;
         match &self.endpoint {
             Endpoint::Unix(path) => Socket::connect_unix(path, deadlines).await,
@@ -108,7 +190,7 @@ impl Backend {
 
     /// Keeps a connection whose reply has been read to its end.
     pub fn keep(&self, connection: Connection) {
-        self.pool.put(connection.socket, &self.thread.deadlines);
+        self.idle.put(connection.socket, connection.slot);
     }
 
     /// Reads more of a reply into `inbox`; 0 at its end.
@@ -139,5 +221,55 @@ impl Backend {
         let retry = if any_reply { Retry::No } else { Retry::IfReused };
         Fault::backend(502, format!("{} closed the connection before its reply ended", self.name))
             .retry(retry)
+    }
+}
+
+impl IdleConnections {
+    fn take(&self) -> Option<(Socket, Option<Slot>, bool)> {
+        let (socket, slot, is_settled) = self.pool.take(&self.deadlines)?;
+        if let Some(slot) = &slot {
+            slot.set_busy();
+        }
+        Some((socket, slot, is_settled))
+    }
+
+    /// Gives the connection to a request that waits for one, or keeps it.
+    fn put(&self, socket: Socket, slot: Option<Slot>) {
+        let Some(slot) = slot else { return self.pool.put(socket, None, &self.deadlines) };
+        let Some(waiter) = slot.next_waiter() else {
+            return self.pool.put(socket, Some(slot), &self.deadlines);
+        };
+        socket.unlimit_read();
+        let grant = match socket.detach() {
+            Ok(stream) => Grant::Use(stream, slot),
+            Err(_) => Grant::Open(slot),
+        };
+        // Where nobody waits any more the connection closes, which is as good.
+        let _ = waiter.send(grant);
+    }
+}
+
+/// Closes connections that have been idle for too long, and gives them up to other threads.
+async fn look_after(idle: Weak<IdleConnections>, mut nudges: Option<UnboundedReceiver<()>>) {
+    let mut interval = tokio::time::interval(PRUNING);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    loop {
+        let is_wanted = tokio::select! {
+            _ = interval.tick() => false,
+            Some(()) = nudge(&mut nudges) => true,
+        };
+        let Some(idle) = idle.upgrade() else { return };
+        if !is_wanted {
+            idle.pool.prune(&idle.deadlines);
+        } else if let Some((socket, slot, _)) = idle.take() {
+            idle.put(socket, slot);
+        }
+    }
+}
+
+async fn nudge(nudges: &mut Option<UnboundedReceiver<()>>) -> Option<()> {
+    match nudges {
+        Some(nudges) => nudges.recv().await,
+        None => std::future::pending().await,
     }
 }

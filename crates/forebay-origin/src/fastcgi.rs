@@ -2,14 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::ffi::OsStrExt;
+use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use forebay_conf as conf;
 use forebay_engine::{Exchange, Fault, Origin, Request, Retry, Serving, Socket, Thread};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::fastcgi::{self, Decoder, Event, ProtocolStatus};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use forebay_wire::http1::Known;
 
 use crate::connect::{Backend, Connection};
 use crate::script_reply::{PAUSE, ScriptReply};
@@ -27,8 +27,6 @@ pub struct Fastcgi {
     backends: Vec<Backend>,
     next: Cell<usize>,
     settings: conf::Fastcgi,
-    /// Connections that may be open at once, over all threads.
-    room: Option<Arc<Semaphore>>,
     spare: RefCell<Vec<Buffers>>,
 }
 
@@ -36,23 +34,18 @@ pub struct Fastcgi {
 type Buffers = (Vec<u8>, Vec<u8>);
 
 impl Fastcgi {
-    /// Passes requests to `backends` in turn; `room` is shared by all threads.
-    pub fn new(
-        thread: Rc<Thread>,
-        backends: Vec<Backend>,
-        settings: conf::Fastcgi,
-        room: Option<Arc<Semaphore>>,
-    ) -> Self {
+    /// Passes requests to `backends` in turn.
+    pub fn new(thread: Rc<Thread>, backends: Vec<Backend>, settings: conf::Fastcgi) -> Self {
         let (next, spare) = (Cell::new(0), RefCell::default());
-        Self { thread, backends, next, settings, room, spare }
+        Self { thread, backends, next, settings, spare }
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        let script = find_script(&exchange.request, &self.settings)?;
         let body = Spooled::take(&mut exchange.body).await?;
         let (mut out, mut inbox) = self.spare.borrow_mut().pop().unwrap_or_default();
         out.clear();
         inbox.reserve(INBOX);
-        let script = find_script(&exchange.request, &self.settings)?;
         self.append_head(&mut out, &exchange.request, &script, &body);
         let outcome = self.try_backends(exchange, &body, &out, &mut inbox).await;
         inbox.clear();
@@ -67,13 +60,16 @@ impl Fastcgi {
         out: &[u8],
         inbox: &mut Vec<u8>,
     ) -> Result<(), Fault> {
-        let _permit = self.enter().await?;
         let mut fault = None;
         for _ in 0..self.backends.len() {
             let at = self.next.get();
             self.next.set((at + 1) % self.backends.len());
             let backend = &self.backends[at];
-            let connection = match backend.connect(false).await {
+            let connected = match exchange.request.is_idempotent() {
+                true => backend.connect(false).await,
+                false => backend.connect_for_once().await,
+            };
+            let connection = match connected {
                 Ok(connection) => connection,
                 Err(error) => {
                     fault = Some(error);
@@ -86,6 +82,7 @@ impl Fastcgi {
                 Err(fault)
                     if fault.retry == Retry::IfReused
                         && is_reused
+                        && exchange.request.is_idempotent()
                         && !exchange.reply.has_begun() =>
                 {
                     let connection = backend.connect(true).await?;
@@ -95,16 +92,6 @@ impl Fastcgi {
             };
         }
         Err(fault.unwrap_or_else(|| Fault::us(500, "a FastCGI route without backends")))
-    }
-
-    /// Waits until one more request may be under way, as long as a connection attempt may take.
-    async fn enter(&self) -> Result<Option<OwnedSemaphorePermit>, Fault> {
-        let Some(room) = &self.room else { return Ok(None) };
-        let limit = self.thread.settings().timeouts.connect;
-        match tokio::time::timeout(limit, room.clone().acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(Some(permit)),
-            _ => Err(Fault::backend(503, "all connections to the FastCGI application are busy")),
-        }
     }
 
     fn append_head(&self, out: &mut Vec<u8>, request: &Request, script: &Script, body: &Spooled) {
@@ -127,6 +114,7 @@ impl Fastcgi {
             https: request.https,
         };
         cgi::variables(&variables, &mut params);
+        append_as_nginx(request, body, &mut params);
         for (name, value) in &self.settings.params {
             params.variable(name.as_bytes(), value.as_bytes());
         }
@@ -139,7 +127,8 @@ impl Fastcgi {
         }
     }
 
-    /// One request over `connection`, which is kept where that can be.
+    /// One request over `connection`, which is kept where that can be. A script may answer while it
+    /// still reads, and stops reading when nobody takes what it answers.
     async fn converse(
         &self,
         backend: &Backend,
@@ -149,13 +138,25 @@ impl Fastcgi {
         out: &[u8],
         inbox: &mut Vec<u8>,
     ) -> Result<(), Fault> {
-        let socket = &connection.socket;
-        socket.write_all(out).await.map_err(|error| backend.lost(&error))?;
-        if let Spooled::File(..) = body {
-            send_file_body(backend, socket, body).await?;
-        }
         inbox.clear();
-        if self.read_reply(backend, socket, exchange, inbox).await? && self.settings.keep_conn {
+        let socket = &connection.socket;
+        let is_whole = {
+            let mut upload = pin!(send(backend, socket, out, body));
+            let mut download = pin!(self.read_reply(backend, socket, exchange, inbox));
+            tokio::select! {
+                biased;
+                sent = &mut upload => match (sent, download.await) {
+                    (Ok(()), outcome) => outcome?,
+                    (Err(_), Ok(_)) => false,
+                    (Err(fault), Err(_)) => return Err(fault),
+                },
+                outcome = &mut download => {
+                    outcome?;
+                    false
+                }
+            }
+        };
+        if is_whole && self.settings.keep_conn {
             backend.keep(connection);
         }
         Ok(())
@@ -245,6 +246,23 @@ impl Origin for Fastcgi {
     }
 }
 
+/// What nginx sends beside the variables of CGI, and what scripts may take for granted: the fields
+/// about the body under a second name, and names with nothing in them.
+fn append_as_nginx(request: &Request, body: &Spooled, params: &mut impl Sink) {
+    if body.len().is_none() {
+        params.variable(b"CONTENT_LENGTH", b"");
+    }
+    if let Some(length) = request.head.value(Known::ContentLength, &request.bytes) {
+        params.variable(b"HTTP_CONTENT_LENGTH", length);
+    }
+    match request.head.value(Known::ContentType, &request.bytes) {
+        Some(content_type) => params.variable(b"HTTP_CONTENT_TYPE", content_type),
+        None => params.variable(b"CONTENT_TYPE", b""),
+    }
+    // Nobody has checked who the user is. (nginx passes on what the client claims.)
+    params.variable(b"REMOTE_USER", b"");
+}
+
 fn check_end(backend: &Backend, status: ProtocolStatus) -> Result<(), Fault> {
     let (code, what) = match status {
         ProtocolStatus::Complete => return Ok(()),
@@ -253,6 +271,14 @@ fn check_end(backend: &Backend, status: ProtocolStatus) -> Result<(), Fault> {
         ProtocolStatus::Refused => (502, "does not take the responder role"),
     };
     Err(Fault::backend(code, format!("{} {what}", backend.name())))
+}
+
+async fn send(backend: &Backend, socket: &Socket, out: &[u8], body: &Spooled) -> Result<(), Fault> {
+    socket.write_all(out).await.map_err(|error| backend.lost(&error))?;
+    match body {
+        Spooled::File(..) => send_file_body(backend, socket, body).await,
+        Spooled::Empty | Spooled::Memory(_) => Ok(()),
+    }
 }
 
 async fn send_file_body(backend: &Backend, socket: &Socket, body: &Spooled) -> Result<(), Fault> {

@@ -16,6 +16,7 @@ mod proxy;
 mod respond;
 mod script;
 mod script_reply;
+mod slots;
 mod spool;
 
 pub use build::{BuildError, Origins};

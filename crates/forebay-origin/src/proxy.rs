@@ -83,14 +83,18 @@ impl Proxy {
         exchange: &mut Exchange,
         buffers: &mut Buffers,
     ) -> Result<(), Fault> {
-        let connection = backend.connect(false).await?;
+        let is_repeatable =
+            exchange.request.is_idempotent() && exchange.body.framing() == RequestFraming::None;
+        let connection = match is_repeatable {
+            true => backend.connect(false).await?,
+            false => backend.connect_for_once().await?,
+        };
         let is_reused = connection.is_reused;
-        let untouched = exchange.body.framing() == RequestFraming::None;
         match converse(backend, connection, exchange, buffers).await {
             Err(fault)
                 if fault.retry == Retry::IfReused
                     && is_reused
-                    && untouched
+                    && is_repeatable
                     && !exchange.reply.has_begun() =>
             {
                 let connection = backend.connect(true).await?;

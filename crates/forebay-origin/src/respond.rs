@@ -11,6 +11,10 @@ impl Origin for FixedReply {
         false
     }
 
+    fn ends_with_client(&self) -> bool {
+        false
+    }
+
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
         let Respond { status, body, content_type } = &self.0;
         Box::pin(async move {
@@ -29,6 +33,10 @@ pub struct Redirection(pub Redirect);
 
 impl Origin for Redirection {
     fn takes_body(&self) -> bool {
+        false
+    }
+
+    fn ends_with_client(&self) -> bool {
         false
     }
 

@@ -131,6 +131,14 @@ impl Client {
         (head.status, head.headers)
     }
 
+    /// The next bytes as they are, for a reply that is looked at while it comes.
+    ///
+    /// # Panics
+    /// When they do not come before the deadline.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        self.take(count).unwrap_or_else(|error| panic!("{count} bytes: {error}"))
+    }
+
     /// All that the server still sends until it closes. A reset counts as closing.
     ///
     /// # Panics

@@ -24,7 +24,7 @@ use crate::stream::{Address, Stream};
 pub use apache::apache;
 pub use fcgiwrap::fcgiwrap;
 pub use nginx::nginx;
-pub use php_fpm::php_fpm;
+pub use php_fpm::{php_fpm, php_fpm_with};
 
 /// How often a server is started anew because somebody else took its port.
 const ATTEMPTS: usize = 5;

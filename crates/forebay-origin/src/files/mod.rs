@@ -72,6 +72,10 @@ impl Origin for Files {
         false
     }
 
+    fn ends_with_client(&self) -> bool {
+        false
+    }
+
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
         Box::pin(self.answer(exchange))
     }

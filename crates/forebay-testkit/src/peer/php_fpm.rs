@@ -11,6 +11,11 @@ use crate::process::{self, Process};
 /// user for web servers when the test runs as root: keep them in a
 /// [`Folder`](crate::folder::Folder). `None`, with a word why, when it is not installed.
 pub fn php_fpm(children: usize) -> Option<Peer> {
+    php_fpm_with(children, "")
+}
+
+/// As [`php_fpm`], with further lines for the pool ("pm.max_requests = 10").
+pub fn php_fpm_with(children: usize, lines: &str) -> Option<Peer> {
     let Some(program) = program() else {
         skip("php-fpm is not installed (Debian package php-fpm)");
         return None;
@@ -30,7 +35,8 @@ pub fn php_fpm(children: usize) -> Option<Peer> {
              {user}\
              pm = static\n\
              pm.max_children = {children}\n\
-             catch_workers_output = yes\n",
+             catch_workers_output = yes\n\
+             {lines}\n",
             socket.display(),
         );
         let file = folder.write("php-fpm.conf", text);

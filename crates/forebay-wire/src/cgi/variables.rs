@@ -143,7 +143,9 @@ fn header_fields(head: &RequestHead, bytes: &[u8], sink: &mut impl Sink) {
         name.extend(text.iter().map(|&b| if b == b'-' { b'_' } else { b.to_ascii_uppercase() }));
         let mut others = head.fields[at + 1..].iter().filter(is_same).peekable();
         if others.peek().is_none() {
-            sink.variable(&name, field.value.of(bytes));
+            // An absolute target goes before `Host` (RFC 9112 section 3.2.2), for scripts, too.
+            let host = head.authority.filter(|_| field.known == Known::Host);
+            sink.variable(&name, host.unwrap_or(field.value).of(bytes));
             continue;
         }
         let separator: &[u8] = if name == b"HTTP_COOKIE" { b"; " } else { b", " };

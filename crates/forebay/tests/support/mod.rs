@@ -31,6 +31,12 @@ pub fn serve(folder: Folder, configuration: &str) -> Forebay {
     serve_arguments(folder, &["--threads", "2", file.to_str().unwrap()])
 }
 
+/// As [`serve`], with as many threads as the file says.
+pub fn serve_file(folder: Folder, configuration: &str) -> Forebay {
+    let file = write_configuration(&folder, configuration);
+    serve_arguments(folder, &[file.to_str().unwrap()])
+}
+
 /// Writes `site.toml`, with `{tmp}` filled in.
 pub fn write_configuration(folder: &Folder, configuration: &str) -> std::path::PathBuf {
     folder.write("site.toml", configuration.replace("{tmp}", folder.path().to_str().unwrap()))

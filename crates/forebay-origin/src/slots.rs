@@ -1,0 +1,165 @@
+//! A limit on connections to a backend that holds over all threads, for idle connections as well: a
+//! process of php-fpm belongs to its connection for as long as that is open.
+//!
+//! A thread that may not open another connection waits in one queue with those of all threads. It
+//! gets what comes first: the right to open one, or an open connection that another request, perhaps
+//! of another thread, has done with. Who waits makes the other threads give up an idle connection.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use forebay_engine::Detached;
+use tokio::sync::{mpsc, oneshot};
+
+/// The connections to one backend.
+pub struct Slots {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    free: usize,
+    idle: usize,
+    waiters: VecDeque<oneshot::Sender<Grant>>,
+    holders: Vec<mpsc::UnboundedSender<()>>,
+}
+
+/// The right to one connection; dropping it passes it on.
+pub struct Slot {
+    slots: Arc<Slots>,
+    is_idle: Cell<bool>,
+}
+
+/// What a request has waited for.
+pub enum Grant {
+    /// It may open a connection.
+    Open(Slot),
+    /// It may use this connection.
+    Use(Detached, Slot),
+}
+
+impl Slots {
+    /// At most `most` connections.
+    pub fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(State { free: most, ..State::default() }) })
+    }
+
+    /// A holder of idle connections: it is told whenever it should give one up.
+    pub fn join(&self) -> mpsc::UnboundedReceiver<()> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.state().holders.push(sender);
+        receiver
+    }
+
+    /// The right to open a connection, now or later.
+    pub fn ask(self: &Arc<Self>) -> Result<Slot, oneshot::Receiver<Grant>> {
+        let mut state = self.state();
+        if state.free > 0 {
+            state.free -= 1;
+            return Ok(self.slot());
+        }
+        let (sender, receiver) = oneshot::channel();
+        state.waiters.push_back(sender);
+        if state.idle > 0 {
+            state.holders.retain(|holder| holder.send(()).is_ok());
+        }
+        Err(receiver)
+    }
+
+    fn slot(self: &Arc<Self>) -> Slot {
+        Slot { slots: self.clone(), is_idle: Cell::new(false) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn next_waiter(&mut self) -> Option<oneshot::Sender<Grant>> {
+        std::iter::from_fn(|| self.waiters.pop_front()).find(|waiter| !waiter.is_closed())
+    }
+}
+
+impl Slot {
+    /// The one that waits longest for a connection. Without one the connection counts as idle.
+    pub fn next_waiter(&self) -> Option<oneshot::Sender<Grant>> {
+        let mut state = self.slots.state();
+        let waiter = state.next_waiter();
+        if waiter.is_none() && !self.is_idle.replace(true) {
+            state.idle += 1;
+        }
+        waiter
+    }
+
+    /// The connection is in use again.
+    pub fn set_busy(&self) {
+        if self.is_idle.replace(false) {
+            self.slots.state().idle -= 1;
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.set_busy();
+        let waiter = {
+            let mut state = self.slots.state();
+            let waiter = state.next_waiter();
+            state.free += usize::from(waiter.is_none());
+            waiter
+        };
+        if let Some(waiter) = waiter {
+            // A waiter that has gone in this very moment gives it back, and its drop passes it on.
+            let _ = waiter.send(Grant::Open(self.slots.slot()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_are_granted_than_there_are() {
+        let slots = Slots::new(2);
+        let (first, second) = (slots.ask().ok().unwrap(), slots.ask().ok().unwrap());
+        let mut third = slots.ask().err().unwrap();
+        let fourth = slots.ask().err().unwrap();
+        assert!(third.try_recv().is_err());
+        drop(fourth);
+        drop(first);
+        let Ok(Grant::Open(third)) = third.try_recv() else { panic!("the third may open one") };
+        drop((second, third));
+        assert_eq!(slots.state().free, 2);
+    }
+
+    #[test]
+    fn a_grant_that_nobody_fetches_goes_on() {
+        let slots = Slots::new(1);
+        let first = slots.ask().ok().unwrap();
+        let second = slots.ask().err().unwrap();
+        let mut third = slots.ask().err().unwrap();
+        drop(first);
+        drop(second);
+        assert!(matches!(third.try_recv(), Ok(Grant::Open(_))));
+        drop(third);
+        assert_eq!(slots.state().free, 1);
+    }
+
+    #[test]
+    fn who_waits_makes_holders_give_up_what_is_idle() {
+        let slots = Slots::new(1);
+        let mut holder = slots.join();
+        let first = slots.ask().ok().unwrap();
+        assert!(first.next_waiter().is_none(), "now it is idle");
+        let second = slots.ask().err().unwrap();
+        assert!(holder.try_recv().is_ok());
+        assert!(first.next_waiter().is_some());
+        drop(second);
+        drop(first);
+        let state = slots.state();
+        assert_eq!((state.free, state.idle), (1, 0));
+    }
+}
