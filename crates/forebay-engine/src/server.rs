@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use forebay_conf::{self as conf, Listen};
@@ -22,6 +23,9 @@ use crate::route::Table;
 use crate::serving::{Change, Serving, Stage};
 use crate::systemd::{InheritError, Inherited, Notify};
 use crate::thread::{Settings, Thread};
+
+/// How long a reload waits for the threads before it leaves them to it.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Makes the table of one thread for these listeners, of which those that were closed are `None`;
 /// called on that thread, inside its event loop.
@@ -254,8 +258,10 @@ impl Server {
             });
         }
         drop((tables, acknowledge));
-        // It ends when every thread has dropped its end.
-        while acknowledged.recv().is_ok() {}
+        // Nothing is ever sent: the wait ends when every thread has dropped its end.
+        if acknowledged.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            self.errors().say("a thread is too busy to take the new configuration; it will");
+        }
         if let Some(target) = other_log {
             self.writer.switch(target);
         }

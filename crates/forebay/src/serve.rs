@@ -1,5 +1,6 @@
 //! The `forebay serve` subcommand.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,11 +76,12 @@ fn serve(args: Args) -> Result<(), Failure> {
         .map_err(Failure::start)?;
     let (user, group) = (plan.server.user.as_deref(), plan.server.group.as_deref());
     server.become_user(user, group).map_err(Failure::start)?;
+    let fixed = Fixed::of(&plan);
     let grace = plan.server.grace;
     let errors = server.errors();
     let origins = Arc::new(Origins::new(plan, &errors, None).map_err(Failure::start)?);
     let tables = origins.tables();
-    let live = Arc::new(Live { origins: Mutex::new(origins), retiring: Mutex::default() });
+    let live = Arc::new(Live { origins: Mutex::new(origins), retiring: Mutex::default(), fixed });
     let opened: Vec<_> = server.addresses().iter().map(url).collect();
     let status = live.clone();
     let outcome = server.run(
@@ -101,6 +103,24 @@ fn serve(args: Args) -> Result<(), Failure> {
 struct Live {
     origins: Mutex<Arc<Origins>>,
     retiring: Mutex<Vec<JoinHandle<()>>>,
+    fixed: Fixed,
+}
+
+/// What of `[server]` a reload cannot change.
+#[derive(PartialEq)]
+struct Fixed {
+    threads: Option<usize>,
+    admin: Option<SocketAddr>,
+    user: Option<String>,
+    group: Option<String>,
+}
+
+impl Fixed {
+    fn of(plan: &Plan) -> Self {
+        let server = &plan.server;
+        let (user, group) = (server.user.clone(), server.group.clone());
+        Self { threads: server.threads, admin: server.admin, user, group }
+    }
 }
 
 impl Live {
@@ -111,6 +131,9 @@ impl Live {
     /// Reads the configuration again, and starts what is new in it.
     fn reload(self: &Arc<Self>, args: &Args, errors: &ErrorLog) -> Result<Reload, String> {
         let plan = plan(args).map_err(|failure| failure.message)?;
+        if Fixed::of(&plan) != self.fixed {
+            errors.say("`threads`, `admin`, `user` and `group` change with a restart only");
+        }
         let (wanted, grace) = (wanted(&plan), plan.server.grace);
         let new = Origins::new(plan, errors, Some(&self.origins()));
         let new = Arc::new(new.map_err(|error| error.to_string())?);

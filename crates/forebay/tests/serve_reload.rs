@@ -203,3 +203,44 @@ fn an_application_that_did_not_change_keeps_its_processes() {
     assert!(is_alive(&a));
     forebay.stop();
 }
+
+#[test]
+fn requests_under_way_and_in_the_queue_end_on_the_old_application() {
+    let folder = Folder::new();
+    let script = "my $dir = $ENV{DIR};\n\
+                  open(my $came, '>>', \"$dir/came\"); print $came 'x'; close $came;\n\
+                  until (-e \"$dir/go\") { select(undef, undef, undef, 0.01) }\n\
+                  print \"Content-Type: text/plain\\n\\n$ENV{ROUND}\";\n";
+    folder.script("scripts/wait.pl", script);
+    let configuration = |round: &str| {
+        format!(
+            "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"a\"\n\
+             [app.a]\nkind = \"perl-cgi\"\ndir = \"scripts\"\nworkers = 1\n\
+             env = {{ ROUND = \"{round}\", DIR = \"{{tmp}}\" }}\n"
+        )
+    };
+    let mut forebay = serve(folder, &configuration("old"));
+    let mut waiting: Vec<_> = (0..3).map(|_| forebay.connect()).collect();
+    let came = forebay.folder.path().join("came");
+    for client in &mut waiting {
+        client.send("GET /wait.pl HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert!(eventually(|| came.exists()));
+    }
+    reload(&mut forebay, &configuration("new"));
+    fs::write(forebay.folder.path().join("go"), "").unwrap();
+    let replies: Vec<_> = waiting.iter_mut().map(|client| client.reply()).collect();
+    assert!(replies.iter().all(|reply| reply.status == 200), "{replies:?}");
+    assert_eq!(replies[0].text(), "old");
+    assert_eq!(forebay.get("/wait.pl").text(), "new");
+    forebay.stop();
+}
+
+#[test]
+fn what_a_reload_cannot_change_is_said() {
+    let site = respond("\"127.0.0.1:0\"", "x");
+    let mut forebay = serve(Folder::new(), &site);
+    reload(&mut forebay, &format!("[server]\nthreads = 7\n{site}"));
+    forebay.wait_for_output("change with a restart only");
+    assert_eq!(forebay.get("/").text(), "x");
+    forebay.stop();
+}
