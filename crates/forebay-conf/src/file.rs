@@ -6,6 +6,7 @@
 
 mod app;
 mod places;
+mod proxy;
 mod route;
 mod shape;
 
@@ -19,7 +20,8 @@ use serde_json::Value;
 
 pub use app::{App, Kind, Mode, Speaks, Workers};
 pub(crate) use places::places;
-pub use route::{Cgi, Fastcgi, Files, Proxy, Redirect, Respond, Route, Symlinks};
+pub use proxy::{Balance, Health, HostField, Proxy, Sticky, Upstream};
+pub use route::{Cgi, Fastcgi, Files, Redirect, Respond, Route, Symlinks};
 pub use shape::{At, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
 
 /// The JSON Schema of a configuration file, as indented text.
@@ -113,6 +115,8 @@ pub struct Timeouts {
     pub keep_alive: Option<Time>,
     /// To connect to a backend. Default: "10s".
     pub connect: Option<Time>,
+    /// On an upgraded connection (a WebSocket, say) that carries nothing. Default: "1h".
+    pub tunnel_idle: Option<Time>,
 }
 
 /// How large and how many.

@@ -6,6 +6,7 @@
 mod app;
 mod pattern;
 mod peer;
+mod proxy;
 mod ready;
 mod route;
 
@@ -16,8 +17,9 @@ use std::time::Duration;
 
 pub use app::{App, AppKind, PerlMode, PythonMode, Speaks, Workers};
 pub use pattern::{HostPattern, Match, Matcher, PathPattern};
-pub use peer::{Address, Backend, Listen, Network, Scheme};
-pub use route::{Action, Cgi, Fastcgi, Files, Proxy, Redirect, Respond, Route, Symlinks};
+pub use peer::{Address, Listen, Network, Scheme};
+pub use proxy::{Backend, Balance, Health, HostField, Proxy, Sticky};
+pub use route::{Action, Cgi, Fastcgi, Files, Redirect, Respond, Route, Symlinks};
 
 /// Everything `forebay serve` needs to know.
 #[derive(Clone, Debug)]
@@ -80,6 +82,8 @@ pub struct Timeouts {
     pub keep_alive: Duration,
     /// To connect to a backend. Default 10 s.
     pub connect: Duration,
+    /// On an upgraded connection that carries nothing in either direction. Default 1 h.
+    pub tunnel_idle: Duration,
 }
 
 impl Default for Timeouts {
@@ -91,6 +95,7 @@ impl Default for Timeouts {
             write: Duration::from_secs(60),
             keep_alive: Duration::from_secs(75),
             connect: Duration::from_secs(10),
+            tunnel_idle: Duration::from_secs(3600),
         }
     }
 }

@@ -18,6 +18,8 @@ pub struct Body {
     limit: u64,
     read: u64,
     expect_continue: bool,
+    /// Whether all that was read of the body is still in `inbox`.
+    in_hand: bool,
 }
 
 impl Body {
@@ -31,6 +33,7 @@ impl Body {
             limit: u64::MAX,
             read: 0,
             expect_continue: false,
+            in_hand: true,
         }
     }
 
@@ -64,6 +67,18 @@ impl Body {
         self.limit = u64::MAX;
         self.read = 0;
         self.expect_continue = false;
+        self.in_hand = true;
+    }
+
+    /// Goes back to the start, so that the body can be sent once more; `false` where it has come
+    /// in pieces of which some are gone.
+    pub fn rewind(&mut self) -> bool {
+        if self.in_hand {
+            self.start = 0;
+            self.read = 0;
+            self.decoder = BodyDecoder::request(self.framing);
+        }
+        self.in_hand
     }
 
     /// Refuses bodies of more than `limit` bytes, at once where the length is known.
@@ -121,6 +136,7 @@ impl Body {
             sent.map_err(|error| Fault::client_gone(&error))?;
         }
         if self.start > 0 {
+            self.in_hand = false;
             self.inbox.drain(..self.start);
             self.start = 0;
         }

@@ -129,7 +129,7 @@ async fn read_head(client: &Client, request: &mut Request) -> Result<bool, Fault
 
 async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange) -> Next {
     let start = client.thread.start();
-    let Exchange { request, body, reply } = exchange;
+    let Exchange { request, body, reply, .. } = exchange;
     body.prepare(&request.head, &mut request.bytes);
     let method = request.head.method.of(&request.bytes);
     reply.prepare(&request.head, method);
@@ -149,6 +149,12 @@ async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange
         Ok(None) => asterisk(exchange).await,
         Err(fault) => Err(fault),
     };
+    if outcome.is_ok()
+        && let Some(tunnel) = exchange.tunnel.take()
+    {
+        // Boxed, so that requests that are no upgrades do not carry room for a tunnel.
+        Box::pin(exchange.carry(&client.socket, *tunnel)).await;
+    }
     let next = conclude(client, exchange, outcome).await;
     client.thread.note(exchange, start, is_logged);
     next
@@ -213,7 +219,7 @@ async fn asterisk(exchange: &mut Exchange) -> Result<(), Fault> {
 
 /// Brings the reply to an end whatever the origin did, and decides about the connection.
 async fn conclude(client: &Client, exchange: &mut Exchange, outcome: Result<(), Fault>) -> Next {
-    let Exchange { request, body, reply } = exchange;
+    let Exchange { request, body, reply, .. } = exchange;
     let fault = match outcome {
         Ok(()) if reply.is_done() => None,
         Ok(()) => Some(Fault::us(500, "the origin left its reply unfinished")),

@@ -14,6 +14,7 @@ use crate::fault::Fault;
 use crate::reply::Reply;
 use crate::socket::Socket;
 use crate::thread::Thread;
+use crate::tunnel::Tunnel;
 
 /// What answers the requests of a route. One per route and thread, so it may keep `Rc` and `Cell`.
 pub trait Origin {
@@ -47,6 +48,7 @@ pub struct Exchange {
     pub body: Body,
     /// The reply.
     pub reply: Reply,
+    pub(crate) tunnel: Option<Box<Tunnel>>,
 }
 
 /// What was asked.
@@ -153,6 +155,7 @@ impl Exchange {
             },
             body: Body::new(client),
             reply: Reply::new(client),
+            tunnel: None,
         }
     }
 
@@ -170,6 +173,7 @@ impl Exchange {
     pub(crate) fn detach(&mut self) {
         self.body.detach();
         self.reply.detach();
+        self.tunnel = None;
         if self.request.bytes.capacity() > 2 * BUFFER {
             self.request.bytes = Vec::with_capacity(BUFFER);
         }

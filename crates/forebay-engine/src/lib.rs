@@ -28,6 +28,7 @@ mod socket;
 mod sys;
 mod systemd;
 mod thread;
+mod tunnel;
 
 pub use admin::{AppStatus, AppsStatus, WorkerRow};
 pub use body::Body;
@@ -44,3 +45,4 @@ pub use server::{Reload, Server, StartError, Tables, Wanted};
 pub use socket::{Detached, Socket};
 pub use systemd::{InheritError, Inherited};
 pub use thread::{Settings, Thread};
+pub use tunnel::Tunnel;

@@ -131,6 +131,25 @@ impl Reply {
         encode::field(&mut self.out, name, value);
     }
 
+    /// Ends the head of a 101, whose fields say what the connection is from now on, and writes it.
+    /// The connection is no longer one of HTTP; see [`crate::Exchange::open_tunnel`].
+    pub async fn switch(&mut self) -> Result<(), Fault> {
+        debug_assert!(self.status == 101, "no other status switches protocols");
+        self.rules = None;
+        self.keep_alive = false;
+        self.framing = Framing::None;
+        self.out.extend_from_slice(b"\r\n");
+        self.phase = Phase::Done;
+        let written = self.flush().await;
+        self.out = Vec::new();
+        written
+    }
+
+    /// Counts bytes sent by other means as body.
+    pub(crate) fn count_body(&mut self, bytes: u64) {
+        self.body_bytes += bytes;
+    }
+
     /// Where field lines can be appended many at once.
     pub fn field_lines(&mut self) -> &mut Vec<u8> {
         &mut self.out
@@ -145,6 +164,8 @@ impl Reply {
         if !has_date {
             client.thread.clock.append_date(&mut self.out);
         }
+        // A stop may have been asked for since the request came.
+        self.keep_alive &= !client.thread.is_stopping();
         let bodiless = self.to_head || length == Length::None;
         self.framing = match length {
             Length::None => Framing::None,

@@ -60,6 +60,9 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
+/// How long threads may take to end when they have nothing more to do.
+const ENDING: Duration = Duration::from_secs(1);
+
 /// What a configuration asks of the server, and a reload may change.
 #[derive(Clone, Debug)]
 pub struct Wanted {
@@ -135,7 +138,7 @@ impl Server {
     }
 
     /// Serves until SIGINT or SIGTERM, then until the requests under way are answered, `grace` at
-    /// the most. A second signal ends it at once. SIGUSR1 opens the access log anew; SIGHUP asks
+    /// the most. A second signal gives them up. SIGUSR1 opens the access log anew; SIGHUP asks
     /// `reload` for another configuration, whose error leaves everything as it is. `apps` is asked
     /// when the administrator wants to know.
     pub fn run(
@@ -192,8 +195,11 @@ impl Server {
             tokio::select! {
                 () = stage.closed() => {}
                 () = second_signal => {}
-                () = tokio::time::sleep(grace + Duration::from_secs(1)) => {}
+                () = tokio::time::sleep(grace + ENDING) => {}
             }
+            // What ends with its thread, such as the processes of scripts, has this long.
+            stage.send_replace(Stage::Ending);
+            let _ = tokio::time::timeout(ENDING, stage.closed()).await;
         });
     }
 

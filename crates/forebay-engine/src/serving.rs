@@ -21,6 +21,8 @@ pub enum Stage {
     Serving,
     /// Requests under way are answered.
     Stopping,
+    /// Whatever is under way is given up.
+    Ending,
 }
 
 /// What a thread starts with.
@@ -84,7 +86,7 @@ impl Serving {
             let ticking = tokio::task::spawn_local(tick(thread.clone()));
             loop {
                 tokio::select! {
-                    _ = self.stage.wait_for(|stage| *stage == Stage::Stopping) => break,
+                    _ = self.stage.wait_for(|stage| *stage != Stage::Serving) => break,
                     Some(change) = self.changes.recv() => change.apply(&thread, &mut accepting),
                 }
             }
@@ -92,7 +94,10 @@ impl Serving {
             // Listeners close when their aborted tasks are dropped, at the next turn.
             tokio::task::yield_now().await;
             thread.stop();
-            drain(&thread, self.grace).await;
+            tokio::select! {
+                () = drain(&thread, self.grace) => {}
+                _ = self.stage.wait_for(|stage| *stage == Stage::Ending) => {}
+            }
             ticking.abort();
             thread.hand_over_log();
         });
@@ -102,8 +107,9 @@ impl Serving {
 impl Change {
     /// Swaps table and settings between two requests; connections stay as they are.
     fn apply(self, thread: &Rc<Thread>, accepting: &mut Accepting) {
-        let table = (self.tables)(thread, &self.slots);
-        thread.adopt(self.settings, self.log, table);
+        // First: origins look at the settings when they are made.
+        thread.adopt_settings(self.settings, self.log);
+        thread.adopt_table((self.tables)(thread, &self.slots));
         for (slot, listener) in self.opened {
             accepting.open(slot, listener);
         }

@@ -89,11 +89,15 @@ impl Thread {
         self.settings.borrow().clone()
     }
 
-    /// From now on serves by another configuration. Requests under way hold on to the site that
-    /// they were given.
-    pub(crate) fn adopt(&self, settings: Settings, log: AccessLog, mut table: Table) {
+    /// From now on other limits hold, and lines of the log look otherwise.
+    pub(crate) fn adopt_settings(&self, settings: Settings, log: AccessLog) {
         *self.settings.borrow_mut() = Rc::new(settings);
         self.log.borrow_mut().become_another(log);
+    }
+
+    /// From now on another table is looked at. Requests under way hold on to the site that they
+    /// were given.
+    pub(crate) fn adopt_table(&self, mut table: Table) {
         table.keep_leaving(&self.table.borrow());
         let old = self.table.replace(Rc::new(table));
         drop(old);

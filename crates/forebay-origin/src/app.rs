@@ -2,6 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use forebay_engine::{Exchange, Fault, Origin, Retry, Serving, Thread};
 use forebay_wire::cgi::{self, Block};
@@ -14,6 +15,9 @@ use crate::spool::Spooled;
 
 /// Workers that one request may be offered: a worker may die before it has read anything.
 const OFFERS: usize = 3;
+
+/// How long a script may go on when its client has gone.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// An application of scripts, as one thread knows it.
 pub struct ScriptApp {
@@ -80,11 +84,13 @@ impl ScriptApp {
             Spooled::File(file, length) => Body::File(file, *length),
         };
         lease.send(block, body).await.map_err(worker_fault)?;
+        let mut running = Running(Some(lease));
+        let lease = running.0.as_mut().expect("it is taken out by drop alone");
         let mut script = ScriptReply::new(Fault::app);
         let mut output = Vec::with_capacity(16 * 1024);
         loop {
             output.clear();
-            match next(&mut lease, &mut output, &mut script, exchange).await? {
+            match next(lease, &mut output, &mut script, exchange).await? {
                 Event::Output(_) => script.feed(&output, &mut exchange.reply).await?,
                 Event::End(EndKind::Ok) => return script.finish(&mut exchange.reply).await,
                 // What a script printed before it died counts, as with CGI; the log has the rest.
@@ -102,6 +108,22 @@ impl ScriptApp {
 impl Origin for ScriptApp {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
         Box::pin(self.run(exchange))
+    }
+}
+
+/// A script that runs. When nobody wants its reply any more it has a moment to end: to start a
+/// worker costs more than most scripts, and clients that leave early could ask for one each time.
+struct Running(Option<Lease>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(mut lease) = self.0.take().filter(|lease| lease.pid().is_some()) else { return };
+        tokio::task::spawn_local(tokio::time::timeout(MOMENT, async move {
+            let mut output = Vec::new();
+            while let Ok(Event::Output(_)) = lease.read(&mut output).await {
+                output.clear();
+            }
+        }));
     }
 }
 

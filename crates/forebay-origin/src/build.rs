@@ -18,7 +18,7 @@ use crate::cgi::Cgi;
 use crate::connect::{Backend, Endpoint, Use};
 use crate::fastcgi::Fastcgi;
 use crate::files::Files;
-use crate::proxy::Proxy;
+use crate::proxy::{Check, Checker, Group, Proxy};
 use crate::respond::{FixedReply, Redirection};
 use crate::script::Scripts;
 use crate::slots::Slots;
@@ -48,6 +48,8 @@ pub enum BuildError {
     App(workers::StartError),
     /// The application is of a kind that this version does not run.
     Kind(String),
+    /// The system refused the thread that asks backends how they are.
+    Checks(std::io::Error),
 }
 
 impl fmt::Display for BuildError {
@@ -57,6 +59,7 @@ impl fmt::Display for BuildError {
                 write!(f, "cannot find the backend {address}: {error}; check the name in `to`")
             }
             Self::App(error) => error.fmt(f),
+            Self::Checks(error) => write!(f, "cannot start health checks: {error}"),
             Self::Kind(name) => write!(f, "the application {name} is of a kind not available yet"),
         }
     }
@@ -72,9 +75,19 @@ pub struct Origins {
     /// By backend: routes to the same one share its limit.
     slots: BTreeMap<String, (usize, Arc<Slots>)>,
     /// By site and route.
-    rooms: Vec<Vec<Option<Arc<Semaphore>>>>,
+    shared: Vec<Vec<Shared>>,
+    _checker: Option<Checker>,
     /// Cloned into every site, so that its count tells whether requests use one.
     held: Arc<()>,
+}
+
+/// What all threads share of one route.
+#[derive(Clone, Default)]
+struct Shared {
+    /// The processes that there may be at once.
+    room: Option<Arc<Semaphore>>,
+    /// The backends of a proxy.
+    group: Option<Arc<Group>>,
 }
 
 impl Origins {
@@ -100,13 +113,13 @@ impl Origins {
             };
             apps.insert(name.clone(), (spec, app));
         }
-        let room = |route: &forebay_conf::Route| match &route.action {
-            Action::Cgi(cgi) => Some(Arc::new(Semaphore::new(cgi.max_processes))),
-            _ => None,
-        };
-        let rooms = plan.sites.iter().map(|site| site.routes.iter().map(room).collect()).collect();
+        let shared: Vec<Vec<_>> =
+            plan.sites.iter().map(|site| site.routes.iter().map(shared).collect()).collect();
         let slots = slots(&plan, previous);
-        Ok(Self { plan, endpoints, apps, slots, rooms, held: Arc::default() })
+        let checks = checks(&plan, &shared, &endpoints);
+        let checker = Checker::start(checks, errors).map_err(BuildError::Checks)?;
+        let held = Arc::default();
+        Ok(Self { plan, endpoints, apps, slots, shared, _checker: checker, held })
     }
 
     /// What makes the table of each thread.
@@ -169,7 +182,7 @@ impl Origins {
         let site = &self.plan.sites[index];
         let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
             matcher: route.matcher.clone(),
-            origin: self.origin(&route.action, self.rooms[index][at].clone(), thread),
+            origin: self.origin(&route.action, &self.shared[index][at], thread),
             log: route.log,
             rules: rules(route),
             max_body: route.max_body.unwrap_or(self.plan.server.limits.max_body),
@@ -186,30 +199,40 @@ impl Origins {
     fn origin(
         &self,
         action: &Action,
-        room: Option<Arc<Semaphore>>,
+        Shared { room, group }: &Shared,
         thread: &Rc<Thread>,
     ) -> Box<dyn Origin> {
         let thread = thread.clone();
         match action {
             Action::Files(files) => Box::new(Files::new(thread, files.clone())),
             Action::Cgi(cgi) => {
+                let room = room.clone();
                 let room = room.unwrap_or_else(|| Arc::new(Semaphore::new(cgi.max_processes)));
                 Box::new(Cgi::new(thread, cgi.clone(), room))
             }
             Action::Fastcgi(fastcgi) => {
-                let keep = if fastcgi.keep_conn { FASTCGI_KEEP } else { 0 };
-                let backends = fastcgi
-                    .to
-                    .iter()
-                    .map(|address| self.backend(address, keep, (FASTCGI_IDLE, true), &thread));
+                let how = || Use {
+                    keep: if fastcgi.keep_conn { FASTCGI_KEEP } else { 0 },
+                    idle_time: FASTCGI_IDLE,
+                    is_hasty: true,
+                    ..Use::default()
+                };
+                let backends = fastcgi.to.iter().map(|to| self.backend(to, how(), &thread));
                 let backends = backends.collect();
                 Box::new(Fastcgi::new(thread, backends, fastcgi.clone()))
             }
             Action::Proxy(proxy) => {
-                let backends = proxy.to.iter().map(|backend| {
-                    self.backend(&backend.address, proxy.keepalive, (HTTP_IDLE, false), &thread)
-                });
-                Box::new(Proxy::new(backends.collect(), proxy.strip_prefix.clone()))
+                let how = || Use {
+                    keep: proxy.keepalive,
+                    idle_time: HTTP_IDLE,
+                    connect_timeout: proxy.connect_timeout,
+                    reply_timeout: proxy.reply_timeout,
+                    ..Use::default()
+                };
+                let backends = proxy.to.iter().map(|to| self.backend(&to.address, how(), &thread));
+                let backends = backends.collect();
+                let group = group.clone().unwrap_or_else(|| Group::new(proxy));
+                Box::new(Proxy::new(thread, backends, group, proxy))
             }
             Action::App(name) => {
                 let app = self.apps[name].1.clone();
@@ -224,18 +247,11 @@ impl Origins {
         }
     }
 
-    fn backend(
-        &self,
-        address: &Address,
-        keep: usize,
-        (idle_time, is_hasty): (Duration, bool),
-        thread: &Rc<Thread>,
-    ) -> Backend {
+    fn backend(&self, address: &Address, how: Use, thread: &Rc<Thread>) -> Backend {
         let name = address.to_string();
         let slots = self.slots.get(&name).map(|(_, slots)| slots.clone());
         let endpoint = self.endpoints[&name].clone();
-        let how = Use { name, keep, idle_time, is_hasty, slots };
-        Backend::new(thread.clone(), endpoint, how)
+        Backend::new(thread.clone(), endpoint, Use { name, slots, ..how })
     }
 }
 
@@ -247,6 +263,42 @@ fn stop<'a>(apps: impl IntoIterator<Item = &'a App>, grace: Duration) {
             app.shutdown(grace).await;
         }
     });
+}
+
+fn shared(route: &forebay_conf::Route) -> Shared {
+    match &route.action {
+        Action::Cgi(cgi) => {
+            Shared { room: Some(Arc::new(Semaphore::new(cgi.max_processes))), group: None }
+        }
+        Action::Proxy(proxy) => Shared { room: None, group: Some(Group::new(proxy)) },
+        _ => Shared::default(),
+    }
+}
+
+/// Which backends are to be asked how they are.
+fn checks(
+    plan: &Plan,
+    shared: &[Vec<Shared>],
+    endpoints: &BTreeMap<String, Endpoint>,
+) -> Vec<Check> {
+    let routes = plan.sites.iter().flat_map(|site| &site.routes).zip(shared.iter().flatten());
+    let mut checks = Vec::new();
+    for (route, shared) in routes {
+        let (Action::Proxy(proxy), Some(group)) = (&route.action, &shared.group) else { continue };
+        let Some(health) = &proxy.health else { continue };
+        for (index, backend) in proxy.to.iter().enumerate() {
+            let name = backend.address.to_string();
+            checks.push(Check {
+                group: group.clone(),
+                index,
+                endpoint: endpoints[&name].clone(),
+                name,
+                authority: backend.authority.clone(),
+                health: health.clone(),
+            });
+        }
+    }
+    checks
 }
 
 /// The limits on connections; where routes differ about a backend, the smallest one. One that did

@@ -114,7 +114,7 @@ impl Fastcgi {
             https: request.https,
         };
         cgi::variables(&variables, &mut params);
-        append_as_nginx(request, body, &mut params);
+        append_as_nginx(request, script, body, &mut params);
         for (name, value) in &self.settings.params {
             params.variable(name.as_bytes(), value.as_bytes());
         }
@@ -248,7 +248,10 @@ impl Origin for Fastcgi {
 
 /// What nginx sends beside the variables of CGI, and what scripts may take for granted: the fields
 /// about the body under a second name, and names with nothing in them.
-fn append_as_nginx(request: &Request, body: &Spooled, params: &mut impl Sink) {
+fn append_as_nginx(request: &Request, script: &Script, body: &Spooled, params: &mut impl Sink) {
+    if script.path_info.is_empty() {
+        params.variable(b"PATH_INFO", b"");
+    }
     if body.len().is_none() {
         params.variable(b"CONTENT_LENGTH", b"");
     }

@@ -390,6 +390,7 @@ fn the_backend_is_left_when_the_client_has_gone() {
     let forebay = scripted(&backend);
     let mut client = forebay.connect();
     client.send("GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+    backend.wait_for_connection();
     drop(client);
     assert_eq!(backend.records()[0].failure, None);
     forebay.stop();

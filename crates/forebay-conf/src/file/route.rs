@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::proxy::Proxy;
 use super::shape::{At, OneOrMany, Size, Table, TextOr, Time};
 
 /// Which requests it takes, and exactly one of: files, cgi, fastcgi, proxy, app, respond, redirect.
@@ -115,19 +116,6 @@ pub struct Fastcgi {
     pub keep_conn: Option<bool>,
     /// Connections at once: no more than php-fpm has processes. Default: no limit.
     pub max_connections: Option<At<usize>>,
-}
-
-/// Passes on to HTTP servers.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["to"]))]
-pub struct Proxy {
-    /// Where they are: "http://host:port" or "unix:path".
-    pub to: Option<At<OneOrMany<String>>>,
-    /// What is cut from the front of the path. Default: nothing.
-    pub strip_prefix: Option<At<String>>,
-    /// Idle connections kept per server and thread. Default: 64.
-    pub keepalive: Option<At<usize>>,
 }
 
 /// Answers with a fixed text.

@@ -166,6 +166,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
                 T::deserialize(number.into_deserializer()).map(OneOrMany::One)
             }
 
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(de::value::MapAccessDeserializer::new(map)).map(OneOrMany::One)
+            }
+
             fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
                 Vec::deserialize(de::value::SeqAccessDeserializer::new(seq)).map(OneOrMany::Many)
             }

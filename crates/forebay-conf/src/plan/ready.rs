@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{Action, Backend, Files, HostPattern, Listen, Log, Matcher, PathPattern};
+use super::{Action, Files, HostPattern, Listen, Log, Matcher, PathPattern};
 use super::{Plan, Proxy, Respond, Route, Server, Site, Symlinks};
 use crate::error::{ConfError, Problem};
 use crate::file::At;
@@ -79,13 +79,6 @@ impl Files {
             listing: false,
             follow_symlinks: Symlinks::default(),
         }
-    }
-}
-
-impl Proxy {
-    /// Some servers with every default.
-    pub fn new(to: Vec<Backend>) -> Self {
-        Self { to, strip_prefix: None, keepalive: 64 }
     }
 }
 

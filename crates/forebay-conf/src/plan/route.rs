@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Address, Backend, Matcher};
+use super::{Address, Matcher, Proxy};
 
 /// Which requests it takes and what answers them.
 #[derive(Clone, Debug)]
@@ -101,17 +101,6 @@ pub struct Fastcgi {
     pub keep_conn: bool,
     /// Connections at once over all threads, at least 1. `None`: no limit.
     pub max_connections: Option<usize>,
-}
-
-/// HTTP servers.
-#[derive(Clone, Debug)]
-pub struct Proxy {
-    /// Where they are. Never empty.
-    pub to: Vec<Backend>,
-    /// What is cut from the front of the path; begins with `/`.
-    pub strip_prefix: Option<String>,
-    /// Idle connections kept per backend and thread. Default 64.
-    pub keepalive: usize,
 }
 
 /// A fixed reply.

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use super::path::{directory, path};
 use super::peer;
+use super::proxy::proxy;
 use super::value::{no_control, required, text, time_above_zero, variables, within};
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, At, File, Table, TextOr};
-use crate::plan::{Action, Address, Cgi, Fastcgi, Files, Proxy, Redirect, Respond, Symlinks};
+use crate::plan::{Action, Address, Cgi, Fastcgi, Files, Redirect, Respond, Symlinks};
 use crate::suggest;
 
 pub(super) fn action(
@@ -156,36 +157,6 @@ fn fastcgi(context: &Context<'_>, typed: &At<Table<file::Fastcgi>>) -> Outcome<F
             None => None,
         },
     })
-}
-
-fn proxy(context: &Context<'_>, typed: &At<TextOr<file::Proxy>>) -> Outcome<Proxy> {
-    let table = match &typed.value {
-        TextOr::Text(url) => {
-            return Ok(Proxy::new(vec![peer::backend(context, &typed.with(url))?]));
-        }
-        TextOr::Table(table) => table,
-    };
-    let to_typed = required(&table.to, &typed.span, "to", "\"http://127.0.0.1:3000\"")?;
-    let items = to_typed.items();
-    let to: Vec<_> = items.iter().map(|at| peer::backend(context, at)).collect::<Outcome<_>>()?;
-    some(&to, &to_typed.span)?;
-    let default = Proxy::new(to);
-    let strip_prefix = match &table.strip_prefix {
-        Some(at) if !text(at)?.starts_with('/') => {
-            return Err(Problem::new(&at.span, format!("\"{}\" is not a path", at.value))
-                .help(format!("a path begins with a slash: \"/{}\"", at.value)));
-        }
-        Some(at) if at.contains(['*', '?', '#']) => {
-            return Err(Problem::new(&at.span, format!("\"{}\" is not a path", at.value))
-                .help("give the plain beginning of the path, such as \"/shop\""));
-        }
-        typed => typed.as_ref().map(|at| at.value.clone()),
-    };
-    let keepalive = match &table.keepalive {
-        Some(at) => within(at, 0..=1_000_000)?,
-        None => default.keepalive,
-    };
-    Ok(Proxy { strip_prefix, keepalive, ..default })
 }
 
 fn some<T>(to: &[T], span: &Range<usize>) -> Outcome<()> {

@@ -42,6 +42,7 @@ fn timeouts(typed: &file::Timeouts) -> Outcome<Timeouts> {
         write: time_above_zero(&typed.write, default.write)?,
         keep_alive: time(&typed.keep_alive, default.keep_alive)?,
         connect: time_above_zero(&typed.connect, default.connect)?,
+        tunnel_idle: time_above_zero(&typed.tunnel_idle, default.tunnel_idle)?,
     })
 }
 
