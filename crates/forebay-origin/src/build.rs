@@ -113,8 +113,7 @@ impl Origins {
             };
             apps.insert(name.clone(), (spec, app));
         }
-        let shared: Vec<Vec<_>> =
-            plan.sites.iter().map(|site| site.routes.iter().map(shared).collect()).collect();
+        let shared = shared_of_all(&plan, previous);
         let slots = slots(&plan, previous);
         let checks = checks(&plan, &shared, &endpoints);
         let checker = Checker::start(checks, errors).map_err(BuildError::Checks)?;
@@ -263,6 +262,21 @@ fn stop<'a>(apps: impl IntoIterator<Item = &'a App>, grace: Duration) {
             app.shutdown(grace).await;
         }
     });
+}
+
+/// By site and route. A route that does the same as that in its place before keeps what it had: its
+/// processes count on, and what is known of its backends holds.
+fn shared_of_all(plan: &Plan, previous: Option<&Origins>) -> Vec<Vec<Shared>> {
+    let kept = |site: usize, at: usize, route: &forebay_conf::Route| {
+        let previous = previous?;
+        let before = previous.plan.sites.get(site)?.routes.get(at)?;
+        (before.action == route.action).then(|| previous.shared[site][at].clone())
+    };
+    let of_site = |(site, routes): (usize, &forebay_conf::Site)| {
+        let routes = routes.routes.iter().enumerate();
+        routes.map(|(at, route)| kept(site, at, route).unwrap_or_else(|| shared(route))).collect()
+    };
+    plan.sites.iter().enumerate().map(of_site).collect()
 }
 
 fn shared(route: &forebay_conf::Route) -> Shared {

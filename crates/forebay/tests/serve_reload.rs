@@ -236,6 +236,41 @@ fn requests_under_way_and_in_the_queue_end_on_the_old_application() {
 }
 
 #[test]
+fn what_is_known_of_backends_outlives_a_reload() {
+    use std::net::TcpListener;
+    let live = Echo::start();
+    // It takes connections and closes them: each is one attempt.
+    let broken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let site = format!(
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\n\
+         proxy = {{ to = [\"http://{}\", \"{}\"], max_fails = 1, fail_timeout = \"1h\" }}\n",
+        broken.local_addr().unwrap(),
+        live.url()
+    );
+    let attempts = std::sync::Arc::new(AtomicUsize::new(0));
+    let counting = attempts.clone();
+    thread::spawn(move || {
+        for stream in broken.incoming() {
+            counting.fetch_add(1, Ordering::Relaxed);
+            drop(stream);
+        }
+    });
+    let mut forebay = serve(Folder::new(), &site);
+    let ask = |forebay: &Forebay| {
+        for _ in 0..6 {
+            assert_eq!(forebay.get("/x").status, 200);
+        }
+    };
+    ask(&forebay);
+    let before = attempts.load(Ordering::Relaxed);
+    assert!(before > 0, "the broken one is tried first");
+    reload_as_it_is(&mut forebay);
+    ask(&forebay);
+    assert_eq!(attempts.load(Ordering::Relaxed), before, "it is still left out");
+    forebay.stop();
+}
+
+#[test]
 fn what_a_reload_cannot_change_is_said() {
     let site = respond("\"127.0.0.1:0\"", "x");
     let mut forebay = serve(Folder::new(), &site);

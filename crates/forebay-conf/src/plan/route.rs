@@ -29,7 +29,7 @@ pub struct Route {
 }
 
 /// What answers a request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Files of a directory.
     Files(Files),
@@ -48,7 +48,7 @@ pub enum Action {
 }
 
 /// Files of a directory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     /// Absolute; a directory at the time of loading.
     pub root: PathBuf,
@@ -73,7 +73,7 @@ pub enum Symlinks {
 }
 
 /// Scripts of a directory, a process for each request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgi {
     /// Absolute; a directory at the time of loading.
     pub dir: PathBuf,
@@ -86,7 +86,7 @@ pub struct Cgi {
 }
 
 /// A FastCGI application that listens by itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fastcgi {
     /// Where it listens. Never empty.
     pub to: Vec<Address>,
@@ -104,7 +104,7 @@ pub struct Fastcgi {
 }
 
 /// A fixed reply.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Respond {
     /// 200 to 599. Default 200.
     pub status: u16,
@@ -115,7 +115,7 @@ pub struct Respond {
 }
 
 /// A redirection.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     /// The `Location`: a URL, or a path that begins with `/`.
     pub to: String,
