@@ -87,6 +87,10 @@ pub struct Server {
     pub threads: Option<At<usize>>,
     /// Address and port of /status, /metrics and /healthz. Default: they are not served.
     pub admin: Option<At<NumberOrText>>,
+    /// The user to become once sockets and logs are open; needs root. Default: stay who we are.
+    pub user: Option<At<String>>,
+    /// The group to become, and the only one. Default: the groups of `user`.
+    pub group: Option<At<String>>,
     /// How long requests in flight may take to finish after a signal to stop. Default: "30s".
     pub grace: Option<Time>,
     /// How long each step of a request may take.
@@ -156,6 +160,9 @@ pub struct Site {
     pub hosts: Option<At<OneOrMany<String>>>,
     /// Addresses or networks ("10.0.0.0/8") whose X-Forwarded-For is believed. Default: none.
     pub trusted_proxies: Option<At<OneOrMany<String>>>,
+    /// Whether connections begin with a PROXY header (version 1 or 2), from a peer in
+    /// `trusted_proxies` if that is given; others are closed. Default: false.
+    pub proxy_protocol: Option<At<bool>>,
     /// The largest request body, or "unlimited". Default: that of [server.limits].
     pub max_body: Option<Size>,
     /// What to do with a request: the first route that matches takes it.

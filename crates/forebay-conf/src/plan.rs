@@ -45,6 +45,10 @@ pub struct Server {
     pub timeouts: Timeouts,
     /// How large and how many.
     pub limits: Limits,
+    /// The user to become once sockets and logs are open. `None`: none.
+    pub user: Option<String>,
+    /// The group to become. `None`: the groups of `user`.
+    pub group: Option<String>,
     /// How long requests in flight may take to finish after a signal to stop. Default 30 s.
     pub grace: Duration,
 }
@@ -56,6 +60,8 @@ impl Default for Server {
             admin: None,
             timeouts: Timeouts::default(),
             limits: Limits::default(),
+            user: None,
+            group: None,
             grace: Duration::from_secs(30),
         }
     }
@@ -171,6 +177,8 @@ pub struct Site {
     pub hosts: Vec<HostPattern>,
     /// Peers whose `X-Forwarded-For` and `PROXY` line are believed.
     pub trusted_proxies: Vec<Network>,
+    /// Whether connections begin with a PROXY header. The same for all sites of a listener.
+    pub proxy_protocol: bool,
     /// What to do with a request: the first that matches. Never empty.
     pub routes: Vec<Route>,
     /// The line of the file that the site begins on, from 1; 0 where there is no file.

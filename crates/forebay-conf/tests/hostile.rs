@@ -272,6 +272,8 @@ const KEYS: &[&str] = &[
     "listen",
     "hosts",
     "trusted_proxies",
+    "proxy_protocol",
+    "group",
     "path",
     "paths",
     "suffix",

@@ -160,7 +160,7 @@ impl Body {
         if self.inbox.capacity() - self.inbox.len() < BUFFER / 4 {
             self.inbox.reserve(BUFFER);
         }
-        client.socket.limit_read(client.thread.settings.timeouts.body_idle);
+        client.socket.limit_read(client.thread.settings().timeouts.body_idle);
         let read = client.socket.read(&mut self.inbox).await;
         client.socket.unlimit_read();
         match read {

@@ -21,34 +21,38 @@ enum Next {
     Close,
 }
 
-/// Serves a connection until it closes.
-pub async fn converse(client: Rc<Client>, listener: usize) {
-    let timeouts = client.thread.settings.timeouts.clone();
+/// Serves a connection until it closes. `early` is what has been read from it already.
+pub async fn converse(client: Rc<Client>, listener: usize, early: Vec<u8>) {
+    let timeouts = &client.thread.settings().timeouts;
     client.socket.limit_writes(timeouts.write);
     let mut wait = timeouts.head;
     let mut left = requests_allowed(&client);
+    let mut early = Some(early).filter(|bytes| !bytes.is_empty());
     loop {
-        client.socket.set_idle(true);
         client.socket.limit_read(wait);
-        let ready = client.socket.readable().await;
-        client.socket.set_idle(false);
-        if ready.is_err() || client.socket.is_expired() {
-            return;
+        if early.is_none() {
+            client.socket.set_idle(true);
+            let ready = client.socket.readable().await;
+            client.socket.set_idle(false);
+            if ready.is_err() || client.socket.is_expired() {
+                return;
+            }
         }
         let mut exchange = client.thread.take_exchange(&client);
+        exchange.request.bytes.extend(early.take().unwrap_or_default());
         // In a box of its own, so that an idle connection does not hold room for a busy one's state.
         let next = Box::pin(serve_waiting(&client, listener, &mut exchange, &mut left)).await;
         client.thread.keep_exchange(exchange);
         if next == Next::Close || client.thread.is_stopping() {
             return;
         }
-        wait = timeouts.keep_alive;
+        wait = client.thread.settings().timeouts.keep_alive;
     }
 }
 
 /// How many requests the connection may carry.
 fn requests_allowed(client: &Client) -> u64 {
-    let settings = &client.thread.settings;
+    let settings = client.thread.settings();
     match settings.limits.keepalive_requests {
         _ if settings.timeouts.keep_alive.is_zero() => 1,
         0 => u64::MAX,
@@ -73,7 +77,7 @@ async fn serve_waiting(
             }
         }
         *left -= 1;
-        if *left == 0 {
+        if *left == 0 || client.thread.table.borrow().is_leaving(listener) {
             exchange.request.head.keep_alive = false;
         }
         if serve_one(client, listener, exchange).await == Next::Close {
@@ -88,7 +92,7 @@ async fn serve_waiting(
 
 /// Reads until a head is whole; `false` where the client has closed instead.
 async fn read_head(client: &Client, request: &mut Request) -> Result<bool, Fault> {
-    let settings = &client.thread.settings;
+    let settings = client.thread.settings();
     let limits = settings.head_limits();
     let mut parser = RequestParser::new(limits);
     let mut limited = false;

@@ -6,6 +6,7 @@
 //! nothing with its siblings but counters.
 #![deny(unsafe_code)]
 
+mod accept;
 mod admin;
 mod body;
 mod clock;
@@ -20,10 +21,14 @@ mod forwarded;
 mod listen;
 mod log;
 mod pool;
+mod privileges;
 mod reply;
 mod route;
 mod server;
+mod serving;
 mod socket;
+mod sys;
+mod systemd;
 mod thread;
 mod tunnel;
 
@@ -36,9 +41,11 @@ pub use forwarded::find_client;
 pub use listen::ListenError;
 pub use log::ErrorLog;
 pub use pool::Pool;
+pub use privileges::PrivilegeError;
 pub use reply::{Length, Reply, Rules};
 pub use route::{Route, Sendfile, Site, Table, best_site};
-pub use server::{Server, StartError, Tables};
+pub use server::{Reload, Server, StartError, Tables, Wanted};
 pub use socket::{Detached, Socket};
+pub use systemd::{InheritError, Inherited};
 pub use thread::{Settings, Thread};
 pub use tunnel::Tunnel;

@@ -1,7 +1,9 @@
 //! Which site and route take a request.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use forebay_conf::{HostPattern, Matcher, Network};
 
@@ -9,9 +11,12 @@ use crate::exchange::{Origin, Request};
 use crate::reply::Rules;
 
 /// The sites behind each listener, as one thread holds them.
+#[derive(Default)]
 pub struct Table {
-    /// By listener, in the order in which the server was given them.
+    /// By listener, in the order in which the server was given them; none where one was closed.
     pub listeners: Vec<Vec<Rc<Site>>>,
+    /// Listeners that the last reload closed. Their connections end with the next reply.
+    pub(crate) leaving: Vec<usize>,
 }
 
 /// One site.
@@ -20,6 +25,10 @@ pub struct Site {
     pub hosts: Vec<HostPattern>,
     /// Peers whose word about the client is taken.
     pub trusted_proxies: Vec<Network>,
+    /// Whether connections begin with a PROXY header.
+    pub proxy_protocol: bool,
+    /// Held as long as a request may use the site: tells when what is behind it can be stopped.
+    pub held: Arc<()>,
     /// Its routes; the first that matches takes the request.
     pub routes: Vec<Route>,
 }
@@ -51,6 +60,43 @@ pub struct Sendfile {
 }
 
 impl Table {
+    /// The sites of each listener.
+    pub fn new(listeners: Vec<Vec<Rc<Site>>>) -> Self {
+        Self { listeners, leaving: Vec::new() }
+    }
+
+    /// Whether connections of a listener begin with a PROXY header.
+    pub(crate) fn is_proxied(&self, listener: usize) -> bool {
+        self.sites(listener).iter().any(|site| site.proxy_protocol)
+    }
+
+    /// Whether a peer may say who the client is in a PROXY header: anyone, where no site names
+    /// trusted proxies.
+    pub(crate) fn may_announce(&self, listener: usize, peer: IpAddr) -> bool {
+        let mut networks =
+            self.sites(listener).iter().flat_map(|site| &site.trusted_proxies).peekable();
+        networks.peek().is_none() || networks.any(|network| network.contains(peer))
+    }
+
+    /// Whether connections of a listener should end.
+    pub(crate) fn is_leaving(&self, listener: usize) -> bool {
+        self.leaving.contains(&listener)
+    }
+
+    /// Keeps the sites of listeners that were closed now, for the connections that they brought.
+    pub(crate) fn keep_leaving(&mut self, old: &Self) {
+        for (listener, sites) in self.listeners.iter_mut().enumerate() {
+            if sites.is_empty() && !old.is_leaving(listener) && !old.sites(listener).is_empty() {
+                *sites = old.listeners[listener].clone();
+                self.leaving.push(listener);
+            }
+        }
+    }
+
+    fn sites(&self, listener: usize) -> &[Rc<Site>] {
+        self.listeners.get(listener).map_or(&[], |sites| sites)
+    }
+
     /// The site for `authority` (`host[:port]`) on a listener: the one that names the host exactly,
     /// else the one with the longest wildcard, else the first for any host, else the first.
     pub fn site(&self, listener: usize, authority: &[u8]) -> Option<&Rc<Site>> {

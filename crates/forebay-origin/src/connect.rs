@@ -108,7 +108,7 @@ impl Backend {
         }
         let nudges = how.slots.as_ref().map(|slots| slots.join());
         tokio::task::spawn_local(look_after(Rc::downgrade(&idle), nudges));
-        let timeouts = &thread.settings.timeouts;
+        let timeouts = &thread.settings().timeouts;
         let connect_timeout = how.connect_timeout.unwrap_or(timeouts.connect);
         let reply_timeout = how.reply_timeout.unwrap_or(timeouts.reply_idle);
         let Use { name, slots, .. } = how;
@@ -131,7 +131,7 @@ impl Backend {
                 Grant::Open(slot) => Some(slot),
                 Grant::Use(stream, slot) => match Socket::attach(stream, &self.thread.deadlines) {
                     Ok(socket) if !fresh && socket.peek().is_none() => {
-                        socket.limit_writes(self.thread.settings.timeouts.write);
+                        socket.limit_writes(self.thread.settings().timeouts.write);
                         return Ok(Connection { socket, is_reused: true, slot: Some(slot) });
                     }
                     _ => Some(slot),
@@ -163,7 +163,7 @@ impl Backend {
         let limit = self.connect_timeout;
         match tokio::time::timeout(limit, self.open_socket()).await {
             Ok(Ok(socket)) => {
-                socket.limit_writes(self.thread.settings.timeouts.write);
+                socket.limit_writes(self.thread.settings().timeouts.write);
                 Ok(Connection { socket, is_reused: false, slot })
             }
             Ok(Err(error)) => {

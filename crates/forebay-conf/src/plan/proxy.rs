@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Address, Scheme};
 
 /// HTTP servers, and how requests are shared out among them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
     /// Where they are. Never empty, at most [`Proxy::MOST`], and one at least is no backup.
     pub to: Vec<Backend>,

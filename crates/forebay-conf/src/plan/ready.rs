@@ -44,6 +44,7 @@ impl Plan {
             listen: vec![listen],
             hosts: vec![HostPattern::Any],
             trusted_proxies: Vec::new(),
+            proxy_protocol: false,
             routes: vec![route],
             line: 0,
         };

@@ -35,7 +35,7 @@ pub struct Route {
 }
 
 /// What answers a request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Files of a directory.
     Files(Files),
@@ -54,7 +54,7 @@ pub enum Action {
 }
 
 /// Files of a directory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     /// Absolute; a directory at the time of loading.
     pub root: PathBuf,
@@ -115,7 +115,7 @@ pub enum Symlinks {
 }
 
 /// Scripts of a directory, a process for each request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgi {
     /// Absolute; a directory at the time of loading.
     pub dir: PathBuf,
@@ -130,7 +130,7 @@ pub struct Cgi {
 }
 
 /// A FastCGI application that listens by itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fastcgi {
     /// Where it listens. Never empty.
     pub to: Vec<Address>,
@@ -150,7 +150,7 @@ pub struct Fastcgi {
 }
 
 /// A fixed reply.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Respond {
     /// 200 to 599. Default 200.
     pub status: u16,
@@ -161,7 +161,7 @@ pub struct Respond {
 }
 
 /// A redirection.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     /// The `Location`: a URL, or a path that begins with `/`.
     pub to: String,

@@ -20,8 +20,17 @@ pub(super) fn server(typed: &file::Server) -> Outcome<Server> {
         admin,
         timeouts: timeouts(&typed.timeouts)?,
         limits: limits(&typed.limits)?,
+        user: name(&typed.user)?,
+        group: name(&typed.group)?,
         grace: time(&typed.grace, default.grace)?,
     })
+}
+
+/// The name of a user or group, which is looked up when it is needed.
+fn name(typed: &Option<At<String>>) -> Outcome<Option<String>> {
+    let Some(at) = typed else { return Ok(None) };
+    let name = no_control(text(at)?, at)?;
+    Ok(Some(name.to_owned()))
 }
 
 fn timeouts(typed: &file::Timeouts) -> Outcome<Timeouts> {

@@ -82,7 +82,7 @@ impl<'a> Attempt<'a> {
             After::Close => {}
             After::Tunnel => {
                 let behind = buffers.inbox.split_off(buffers.head.len);
-                let idle = self.proxy.thread.settings.timeouts.tunnel_idle;
+                let idle = self.proxy.thread.settings().timeouts.tunnel_idle;
                 let (backend, slot) = connection.into_parts();
                 let held = Box::new((slot, under_way));
                 exchange.open_tunnel(Tunnel { backend, behind, idle, held });
