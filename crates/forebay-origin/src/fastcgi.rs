@@ -169,7 +169,7 @@ impl Fastcgi {
                 fastcgi::stdin(&mut out, ID, &buffer[..n]);
             }
             socket.write_all(&out).await.map_err(|error| backend.lost(&error))?;
-            socket.limit_read(self.thread.settings.timeouts.reply_idle);
+            socket.limit_read(self.thread.settings().timeouts.reply_idle);
             if n == 0 {
                 return Ok(());
             }
