@@ -150,7 +150,7 @@ impl Body {
             return Ok(false);
         }
         let most = self.read.saturating_add(limit).min(self.limit);
-        while let Some(_) = self.next().await? {
+        while self.next().await?.is_some() {
             if self.read > most {
                 return Ok(false);
             }
