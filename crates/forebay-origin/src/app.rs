@@ -1,7 +1,9 @@
 //! Applications that Forebay runs: a request goes to an idle worker.
 
+use std::ops::{Deref, DerefMut};
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use forebay_engine::{Exchange, Fault, Origin, Retry, Serving, Thread};
 use forebay_wire::cgi::{self, Block};
@@ -14,6 +16,9 @@ use crate::spool::Spooled;
 
 /// Workers that one request may be offered: a worker may die before it has read anything.
 const OFFERS: usize = 3;
+/// How long, and for how many bytes of output, a script may go on whose reply nobody wants.
+const UNWANTED_TIME: Duration = Duration::from_secs(2);
+const UNWANTED_BYTES: usize = 4 << 20;
 
 /// An application of scripts, as one thread knows it.
 pub struct ScriptApp {
@@ -80,6 +85,7 @@ impl ScriptApp {
             Spooled::File(file, length) => Body::File(file, *length),
         };
         lease.send(block, body).await.map_err(worker_fault)?;
+        let mut lease = Running(Some(lease));
         let mut script = ScriptReply::new(Fault::app);
         let mut output = Vec::with_capacity(16 * 1024);
         loop {
@@ -102,6 +108,48 @@ impl ScriptApp {
 impl Origin for ScriptApp {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
         Box::pin(self.run(exchange))
+    }
+}
+
+/// A script that runs. When its reply is not wanted any more, because the client has gone or the
+/// output is no reply, the script still may end by itself: a warm process is worth more than what is
+/// left of most requests, and a script in the middle of its work is not to be killed for a client
+/// that closed. One that does not end soon is ended with its worker.
+struct Running(Option<Lease>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(lease) = self.0.take().filter(|lease| lease.pid().is_some()) {
+            tokio::task::spawn_local(async move {
+                let _ = tokio::time::timeout(UNWANTED_TIME, let_end(lease)).await;
+            });
+        }
+    }
+}
+
+impl Deref for Running {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        self.0.as_ref().expect("a lease until it is dropped")
+    }
+}
+
+impl DerefMut for Running {
+    fn deref_mut(&mut self) -> &mut Lease {
+        self.0.as_mut().expect("a lease until it is dropped")
+    }
+}
+
+async fn let_end(mut lease: Lease) {
+    let mut output = Vec::new();
+    let mut left = UNWANTED_BYTES;
+    while let Ok(Event::Output(read)) = lease.read(&mut output).await {
+        output.clear();
+        left = left.saturating_sub(read);
+        if left == 0 {
+            return;
+        }
     }
 }
 
