@@ -1,5 +1,6 @@
 //! The `forebay serve` subcommand.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use forebay_conf::{Listen, Plan};
 use forebay_engine::{Server, Settings};
 use forebay_origin::Origins;
 
-/// Exit codes of DESIGN: bad usage or configuration, and what could not be started.
+/// Exit codes of the README: bad usage or configuration, and what could not be started.
 const BAD_CONFIGURATION: u8 = 2;
 const CANNOT_START: u8 = 3;
 
@@ -41,7 +42,7 @@ pub fn run(args: Args) -> ExitCode {
     match serve(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { code, message }) => {
-            eprint!("{message}");
+            let _ = write!(io::stderr(), "{message}");
             ExitCode::from(code)
         }
     }
@@ -77,7 +78,7 @@ fn serve(args: Args) -> Result<(), Failure> {
     let opened: Vec<_> = server.addresses().iter().map(url).collect();
     let outcome = server.run(tables, origins.status(), grace, || {
         for address in opened {
-            eprintln!("forebay: serving {address}");
+            let _ = writeln!(io::stderr(), "forebay: serving {address}");
         }
     });
     origins.stop(grace);
@@ -90,7 +91,7 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
         .as_deref()
         .map(|text| {
             Listen::parse(text).map_err(|error| {
-                Failure::configuration(format!("forebay: --listen {text}: {error}\n"))
+                Failure::configuration(format!("forebay: --listen {text} is no address\n{error}"))
             })
         })
         .transpose()?;
