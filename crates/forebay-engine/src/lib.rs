@@ -4,7 +4,7 @@
 //! [`Exchange`] to the [`Origin`] of that route. It does not know what a CGI script or a FastCGI
 //! record is: origins live in `forebay-origin`. Each thread runs its own event loop and shares
 //! nothing with its siblings but counters.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod admin;
 mod body;
