@@ -36,7 +36,7 @@ impl fmt::Display for ListenError {
                 f,
                 "another program does already; stop it, or choose another address with `listen`"
             ),
-            io::ErrorKind::PermissionDenied => write!(
+            io::ErrorKind::PermissionDenied if matches!(listen, Listen::Tcp(_)) => write!(
                 f,
                 "permission denied; ports below 1024 need root or CAP_NET_BIND_SERVICE, \
                  so choose a higher port or grant it"
@@ -127,6 +127,8 @@ fn open_unix(path: &std::path::Path) -> io::Result<UnixListener> {
         .is_ok_and(|metadata| std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()));
     if is_socket {
         std::fs::remove_file(path)?;
+    } else if path.exists() {
+        return Err(io::Error::other("a file that is no socket has that name; it stays as it is"));
     }
     let listener = UnixListener::bind(path)?;
     listener.set_nonblocking(true)?;

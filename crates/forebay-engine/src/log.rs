@@ -138,7 +138,10 @@ impl Target {
         if let Self::File(path, _) = self {
             match Self::open(&conf::AccessLog::Path(path.clone())) {
                 Ok(reopened) => *self = reopened,
-                Err(error) => eprintln!("forebay: the access log stays open as it was: {error}"),
+                Err(error) => {
+                    let line = format!("forebay: the access log stays open as it was: {error}");
+                    let _ = writeln!(io::stderr(), "{line}");
+                }
             }
         }
     }

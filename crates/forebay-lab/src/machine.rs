@@ -20,7 +20,7 @@ pub struct Machine {
     /// Main memory in bytes.
     pub memory: u64,
     /// Processes that wanted to run, on average over the minute before the experiment.
-    pub load_average: f32,
+    pub load_average: f64,
     /// When the experiment began (RFC 3339).
     pub date: String,
     /// This program's version.
@@ -42,7 +42,7 @@ impl Machine {
                 .unwrap_or_default(),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             memory: Meminfo::current().map_or(0, |info| info.mem_total),
-            load_average: LoadAverage::current().map_or(0.0, |load| load.one),
+            load_average: LoadAverage::current().map_or(0.0, |load| hundredths(load.one)),
             date: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             forebay: env!("CARGO_PKG_VERSION").to_owned(),
         }
@@ -62,6 +62,11 @@ pub fn version_line(argv: &[String]) -> Option<String> {
     let text = String::from_utf8_lossy(&printed);
     let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
     Some(line.chars().filter(|character| !character.is_control()).take(120).collect())
+}
+
+/// The kernel gives two digits; as `f64` they would otherwise get fifteen.
+fn hundredths(value: f32) -> f64 {
+    (f64::from(value) * 100.0).round() / 100.0
 }
 
 fn os_name(release: &str) -> Option<String> {

@@ -1,6 +1,6 @@
 //! What a person sees on standard error while an experiment runs.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -80,7 +80,10 @@ impl Progress for Lines {
                 bar.println(line);
                 bar.inc(1);
             }
-            None => eprintln!("{line}"),
+            None => {
+                // A reader that has gone, as `head` does, must not end the experiment.
+                let _ = writeln!(std::io::stderr(), "{line}");
+            }
         }
     }
 }

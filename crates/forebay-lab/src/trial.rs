@@ -238,7 +238,7 @@ impl Runner {
             }
         }
         if let Err(wrong) = self.probe(spec, spec.timeout) {
-            return Ok(Trial::failed(slot, format!("after warm-up the check failed: {wrong}")));
+            return Ok(Trial::failed(slot, format!("no right answer after warm-up: {wrong}")));
         }
         let rate =
             self.plan.load.rate.map(|per_second| Rate { per_second, arrivals: Arrivals::Poisson });
@@ -290,7 +290,7 @@ impl Runner {
         }
         let wrong = self.probe(spec, spec.timeout).err()?;
         let gone = keeper.ended().map(|how| format!(" ({how})")).unwrap_or_default();
-        Some(format!("after the load the check failed: {wrong}{gone}"))
+        Some(format!("no right answer after the load: {wrong}{gone}"))
     }
 }
 

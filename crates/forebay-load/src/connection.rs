@@ -8,7 +8,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
-use crate::conversation::{Answer, Conversation, Malformed, Receipt};
+use crate::conversation::{Answer, Conversation, Malformed, Mismatch, Receipt};
 use crate::tally::Failure;
 use crate::target::Dialled;
 use crate::worker::Desk;
@@ -323,11 +323,18 @@ impl<C: Conversation> Connection<C> {
     fn complete(&mut self, answer: Answer, closing: bool, desk: &mut Desk) {
         let now = Instant::now();
         desk.tally.reply(answer);
-        if answer.passed {
-            desk.tally.complete(now.saturating_duration_since(self.exchange.due));
-        } else {
-            let why = format!("a reply of status {} is not as expected", answer.status);
-            desk.tally.fail(Failure::Check, &why);
+        let (status, length) = (answer.status, answer.body);
+        match answer.mismatch {
+            None => desk.tally.complete(now.saturating_duration_since(self.exchange.due)),
+            Some(Mismatch::Status(expected)) => {
+                let why = format_args!("a reply has status {status}, not {expected}");
+                desk.tally.fail(Failure::Check, &why);
+            }
+            Some(Mismatch::Body) => {
+                let body = format_args!("its body of {length} bytes lacks the expected text");
+                let why = format_args!("a reply has status {status}, but {body}");
+                desk.tally.fail(Failure::Check, &why);
+            }
         }
         self.used = true;
         if closing || !answer.reusable || !self.written_all() {

@@ -38,8 +38,17 @@ pub(crate) struct Answer {
     pub body: u64,
     /// Whether the connection may carry another request.
     pub reusable: bool,
-    /// Whether the reply is the one that the check asks for.
-    pub passed: bool,
+    /// How the reply differs from what the check asks for, if it does.
+    pub mismatch: Option<Mismatch>,
+}
+
+/// How a whole, well-formed reply is not the one that the check asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mismatch {
+    /// The status should have been this.
+    Status(u16),
+    /// The body lacks the text.
+    Body,
 }
 
 /// How a reply broke the protocol.

@@ -6,7 +6,7 @@ use forebay_wire::http1::{
     BodyDecoder, Limits, Progress, ResponseHead, ResponseParser, is_field_value, is_token,
 };
 
-use crate::conversation::{Answer, Conversation, Malformed, Receipt};
+use crate::conversation::{Answer, Conversation, Malformed, Mismatch, Receipt};
 use crate::search::Search;
 use crate::{Error, Spec};
 
@@ -120,7 +120,7 @@ impl Http1 {
             status,
             body: self.inspection.length,
             reusable: reusable && self.keepalive && keep_alive,
-            passed: self.inspection.passes(status),
+            mismatch: self.inspection.mismatch(status),
         }
     }
 }
@@ -149,9 +149,12 @@ impl Conversation for Http1 {
 }
 
 impl Inspection {
-    fn passes(&self, status: u16) -> bool {
-        self.status.is_none_or(|expected| expected == status)
-            && self.search.as_ref().is_none_or(Search::found)
+    fn mismatch(&self, status: u16) -> Option<Mismatch> {
+        match self.status {
+            Some(expected) if expected != status => Some(Mismatch::Status(expected)),
+            _ if self.search.as_ref().is_none_or(Search::found) => None,
+            _ => Some(Mismatch::Body),
+        }
     }
 }
 

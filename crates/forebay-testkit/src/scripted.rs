@@ -6,6 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ pub enum Step {
     SendByteByByte(Vec<u8>),
     /// Rests; the only step that takes time. Tests of time limits need it.
     Pause(Duration),
+    /// Tells the test that the script has come here.
+    Tell(Sender<()>),
     /// Says that nothing more will be sent, and goes on reading.
     FinishSending,
     /// Closes with RST, if over TCP. Ends the script.
@@ -262,6 +265,11 @@ impl Line {
                 while let Some(left) = until.checked_duration_since(Instant::now()) {
                     thread::sleep(left);
                 }
+                Ok(())
+            }
+            Step::Tell(test) => {
+                // A test that has ended does not want to know.
+                let _ = test.send(());
                 Ok(())
             }
             Step::FinishSending => self.stream.finish_sending(),

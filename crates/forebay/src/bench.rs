@@ -28,19 +28,19 @@ pub struct Args {
     /// What to ask for: http://HOST[:PORT]/PATH or http+unix:///SOCKET:/PATH
     url: String,
     /// Connections kept busy at the same time
-    #[arg(short, long, default_value_t = 10)]
+    #[arg(short, long, default_value_t = 10, allow_negative_numbers = true)]
     connections: usize,
     /// Stop after exactly this many requests
-    #[arg(short = 'n', long, conflicts_with = "duration")]
+    #[arg(short = 'n', long, conflicts_with = "duration", allow_negative_numbers = true)]
     requests: Option<u64>,
     /// Stop after this time, as in 10s, 500ms or 2m [default: 10s]
     #[arg(short, long, value_parser = duration::parse)]
     duration: Option<Duration>,
     /// Load threads [default: one per core, at most one per connection]
-    #[arg(short, long)]
+    #[arg(short, long, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Requests per second over all connections, instead of as fast as replies come
-    #[arg(short, long)]
+    #[arg(short, long, allow_negative_numbers = true)]
     rate: Option<f64>,
     /// How requests of a given rate are spread over time
     #[arg(long, value_enum, default_value_t = Spread::Poisson, requires = "rate")]
@@ -192,7 +192,7 @@ fn end_on_interrupt(control: Arc<Control>) -> Result<(), ctrlc::Error> {
 }
 
 fn fail(code: u8, why: &str) -> ExitCode {
-    eprintln!("forebay bench: {why}");
+    let _ = writeln!(io::stderr(), "forebay bench: {why}");
     ExitCode::from(code)
 }
 

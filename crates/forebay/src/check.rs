@@ -1,5 +1,6 @@
 //! The `forebay check` subcommand.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -19,18 +20,25 @@ pub struct Args {
 
 pub fn run(args: Args) -> ExitCode {
     let Some(file) = args.file else {
-        println!("{}", forebay_conf::schema());
-        return ExitCode::SUCCESS;
+        return tell(&forebay_conf::schema());
     };
     match forebay_conf::load(&file) {
-        Ok(plan) => {
-            println!("{}: ok, {}", file.display(), summary(&plan));
-            ExitCode::SUCCESS
-        }
+        Ok(plan) => tell(&format!("{}: ok, {}", file.display(), summary(&plan))),
         Err(error) => {
-            eprint!("{error}");
+            let _ = write!(std::io::stderr(), "{error}");
             ExitCode::from(2)
         }
+    }
+}
+
+/// Prints a line; a reader that has gone is not missed, a full disk is told.
+fn tell(line: &str) -> ExitCode {
+    match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            let _ = writeln!(std::io::stderr(), "forebay check: standard output: {error}");
+            ExitCode::from(3)
+        }
+        _ => ExitCode::SUCCESS,
     }
 }
 

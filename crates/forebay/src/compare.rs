@@ -49,7 +49,7 @@ pub fn run(args: Args) -> ExitCode {
     match compare(&args) {
         Ok(code) => code,
         Err(message) => {
-            eprintln!("{}", message.trim_end());
+            tell(message.trim_end());
             ExitCode::from(REFUSED)
         }
     }
@@ -61,17 +61,33 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
         .map_err(|error| format!("error: cannot find the running program: {error}"))?;
     let interrupt =
         Interrupt::watch().map_err(|error| format!("error: cannot watch signals: {error}"))?;
-    fs::create_dir_all(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
+    check_outputs(args)?;
     let seed = args.seed.unwrap_or_else(|| u64::from(std::process::id()) ^ now());
     let experiment = if args.quiet {
         forebay_lab::run(plan, seed, args.aa, program, &interrupt, &mut Silent)
     } else {
-        eprintln!("seed {seed} (the same order again: --seed {seed})");
+        tell(format_args!("seed {seed} (the same order again: --seed {seed})"));
         let mut lines = Lines::new(&plan);
         forebay_lab::run(plan, seed, args.aa, program, &interrupt, &mut lines)
     };
     write_reports(args, &experiment)?;
     Ok(exit_code(&experiment, &interrupt))
+}
+
+/// Whether the results can be expected to be writable once the experiment is over.
+fn check_outputs(args: &Args) -> Result<(), String> {
+    fs::create_dir_all(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
+    tempfile::tempfile_in(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
+    let Some(path) = args.json.as_deref().filter(|path| *path != Path::new("-")) else {
+        return Ok(());
+    };
+    let problem = |why: &str| format!("error: --json {}: {why}", path.display());
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match parent {
+        _ if path.is_dir() => Err(problem("it is a directory")),
+        Some(parent) if !parent.is_dir() => Err(problem("its directory does not exist")),
+        _ => Ok(()),
+    }
 }
 
 fn plan(args: &Args) -> Result<Plan, String> {
@@ -129,18 +145,22 @@ fn write_reports(args: &Args, experiment: &Experiment) -> Result<(), String> {
 fn exit_code(experiment: &Experiment, interrupt: &Interrupt) -> ExitCode {
     match &experiment.halt {
         Some(Halt::Interrupted) => {
-            eprintln!("error: interrupted; everything that was started has been ended");
+            tell("error: interrupted; everything that was started has been ended");
             ExitCode::from(interrupt.exit_code())
         }
         Some(halt) => {
-            eprintln!("error: {halt}");
+            tell(format_args!("error: {halt}"));
             if let Halt::CannotStart { output, .. } = halt {
                 quote(output);
             }
             ExitCode::from(NOT_STARTED)
         }
         None if experiment.results.iter().all(|results| !results.missing.is_empty()) => {
-            eprintln!("error: nothing could be compared: every configuration lacks something");
+            tell("error: nothing could be compared: every configuration lacks something");
+            for results in &experiment.results {
+                let name = &results.configuration.name;
+                tell(format_args!("  {name}: not found: {}", results.missing.join(", ")));
+            }
             ExitCode::from(NOT_STARTED)
         }
         None => ExitCode::from(u8::from(experiment.found_failures())),
@@ -149,18 +169,23 @@ fn exit_code(experiment: &Experiment, interrupt: &Interrupt) -> ExitCode {
 
 fn quote(output: &[String]) {
     if output.is_empty() {
-        eprintln!("  it printed nothing");
+        tell("  it printed nothing");
         return;
     }
-    eprintln!("  the end of what it printed:");
+    tell("  the end of what it printed:");
     for line in output {
-        eprintln!("  | {line}");
+        tell(format_args!("  | {line}"));
     }
 }
 
 /// A reader that went away, as `head` does, is no error.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// As [`print`], a line to standard error.
+fn tell(line: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> String {

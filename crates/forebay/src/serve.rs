@@ -1,5 +1,6 @@
 //! The `forebay serve` subcommand.
 
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +12,7 @@ use forebay_conf::{Listen, Plan};
 use forebay_engine::{ErrorLog, Inherited, Reload, Server, Settings, Wanted};
 use forebay_origin::Origins;
 
-/// Exit codes of DESIGN: bad usage or configuration, and what could not be started.
+/// Exit codes of the README: bad usage or configuration, and what could not be started.
 const BAD_CONFIGURATION: u8 = 2;
 const CANNOT_START: u8 = 3;
 
@@ -45,7 +46,7 @@ pub fn run(args: Args) -> ExitCode {
     match serve(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { code, message }) => {
-            eprint!("{message}");
+            let _ = write!(io::stderr(), "{message}");
             ExitCode::from(code)
         }
     }
@@ -90,7 +91,7 @@ fn serve(args: Args) -> Result<(), Failure> {
         grace,
         || {
             for address in opened {
-                eprintln!("forebay: serving {address}");
+                let _ = writeln!(io::stderr(), "forebay: serving {address}");
             }
         },
         || live.reload(&args, &errors),
@@ -181,7 +182,7 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
         .as_deref()
         .map(|text| {
             Listen::parse(text).map_err(|error| {
-                Failure::configuration(format!("forebay: --listen {text}: {error}\n"))
+                Failure::configuration(format!("forebay: --listen {text} is no address\n{error}"))
             })
         })
         .transpose()?;

@@ -45,3 +45,16 @@ fn the_schema_needs_no_file() {
     assert!(output.stdout.starts_with(b"{"));
     assert_eq!(check(&[]).status.code(), Some(2));
 }
+
+#[test]
+fn output_that_cannot_be_written_is_an_error_and_no_panic() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let file = typed("full.toml", "[[site]]\nlisten = 8080\n[[site.route]]\nrespond = \"a\"\n");
+    for argument in ["--schema", &file] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        let output = command.arg("check").arg(argument).stdout(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{argument}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.starts_with("forebay check: standard output: "), "{error}");
+    }
+}

@@ -49,7 +49,7 @@ fn a_wrong_answer_is_not_ready() {
     let run = experiment.run(&[]);
     assert_eq!(run.code, Some(3));
     assert!(run.stderr.contains("no right answer within 400ms"), "{}", run.stderr);
-    assert!(run.stderr.contains("500"), "{}", run.stderr);
+    assert!(run.stderr.contains("a reply has status 500, not 200"), "{}", run.stderr);
     experiment.wait_until_gone("a wrong answer");
 }
 
@@ -111,4 +111,38 @@ fn a_report_that_cannot_be_written_is_refused_before_anything_starts() {
     assert_eq!(run.code, Some(2));
     assert!(run.stderr.contains("/proc/no-such-place"), "{}", run.stderr);
     assert!(experiment.pids().is_empty());
+}
+
+#[test]
+fn what_is_missing_is_named_even_if_nothing_is_left_to_run() {
+    let experiment =
+        Experiment::new(SHORT).server_with("bare", "", "requires = [\"no-such-thing\"]");
+    let run = experiment.run(&[]);
+    assert_eq!(run.code, Some(3));
+    assert!(run.stderr.contains("bare: not found: no-such-thing"), "{}", run.stderr);
+}
+
+#[test]
+fn a_place_for_results_is_looked_at_before_anything_starts() {
+    let experiment = Experiment::new(SHORT).server("plain", "");
+    for (json, why) in [("no-such/x.json", "its directory does not exist"), ("seen", "a directory")]
+    {
+        let run = experiment.run(&["--json", json]);
+        assert_eq!(run.code, Some(2));
+        assert!(run.stderr.contains(why), "{}", run.stderr);
+    }
+    assert_eq!(experiment.run(&["--out", "/proc/self"]).code, Some(2));
+    assert_eq!(experiment.requests(), 0);
+    assert!(experiment.pids().is_empty());
+}
+
+#[test]
+fn readers_of_its_output_may_leave() {
+    let experiment = Experiment::new(SHORT).server("plain", "");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = experiment.compare(&[]);
+    command.stdout(writer.try_clone().unwrap()).stderr(writer);
+    assert_eq!(command.status().unwrap().code(), Some(0));
+    experiment.wait_until_gone("a run that nobody watched");
 }

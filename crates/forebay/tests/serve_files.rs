@@ -357,3 +357,28 @@ fn a_listing_escapes_names() {
     assert_eq!(forebay.get(&format!("/bare/{}", &link[2..])).text(), "found");
     assert_eq!(forebay.get("/dir/").text(), "<p>dir", "an index goes before a listing");
 }
+
+#[test]
+fn a_file_in_the_place_of_a_socket_stays_and_is_named() {
+    let folder = Folder::new();
+    let file = folder.write("precious", "text");
+    let output = support::command(&[".", "--listen", &format!("unix:{}", file.display())])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("a file that is no socket has that name"), "{error}");
+    assert_eq!(std::fs::read(file).unwrap(), b"text");
+}
+
+#[test]
+fn a_malformed_address_is_told_with_what_to_write() {
+    let output = support::command(&[".", "--listen", "127.0.0.1:x"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<_> = error.lines().map(str::trim_start).collect();
+    assert_eq!(lines[0], "forebay: --listen 127.0.0.1:x is no address", "{error}");
+    assert!(lines[2].starts_with("help: "), "{error}");
+    assert_eq!(lines.len(), 3, "{error}");
+}
