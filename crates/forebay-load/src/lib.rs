@@ -1,4 +1,4 @@
-//! The load generator: what to ask for ([`Spec`]), the run ([`run`]) and what came of it
+//! The load generator: what to ask for ([`Spec`]), the run ([`run()`]) and what came of it
 //! ([`Outcome`]).
 //!
 //! A run is a `Pacer` (when the next request is due) times a [`Stop`] (how many there are) times a
@@ -11,7 +11,7 @@
 //! - `connection` is one connection's states, from connecting to the next request;
 //! - `conversation` and `http1` turn received bytes into replies.
 //!
-//! [`fetch`] makes one simple request, for probes. Nothing here starts or watches servers.
+//! [`fetch()`] makes one simple request, for probes. Nothing here starts or watches servers.
 #![forbid(unsafe_code)]
 
 mod connection;

@@ -176,7 +176,7 @@ fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// As [`print`], a line to standard error.
+/// As [`print()`], a line to standard error.
 fn tell(line: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
