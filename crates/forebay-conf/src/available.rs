@@ -33,8 +33,14 @@ const MISSING: &[Missing] = &[
         values: &[],
         instead: "start Forebay as that user, or leave it out",
     },
+    Missing {
+        key: "site.route.proxy.send_proxy",
+        values: &[],
+        instead: "backends learn the client from X-Forwarded-For",
+    },
     Missing { key: "site.route.proxy", values: &["https:*"], instead: HTTPS },
     Missing { key: "site.route.proxy.to", values: &["https:*"], instead: HTTPS },
+    Missing { key: "site.route.proxy.to.url", values: &["https:*"], instead: HTTPS },
 ];
 
 const HTTPS: &str = "use an http:// address of the same server";

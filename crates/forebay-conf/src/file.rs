@@ -6,6 +6,7 @@
 
 mod app;
 mod places;
+mod proxy;
 mod route;
 mod shape;
 
@@ -19,8 +20,9 @@ use serde_json::Value;
 
 pub use app::{App, Kind, Mode, Speaks, Workers};
 pub(crate) use places::places;
-pub use route::{Cgi, Fastcgi, Files, Proxy, Redirect, Respond, Route, Symlinks};
-pub use shape::{At, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
+pub use proxy::{Balance, Health, HostField, Proxy, Sticky, Upstream};
+pub use route::{Cgi, Fastcgi, Files, Precompressed, Redirect, Respond, Route, Symlinks};
+pub use shape::{AllOrList, At, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
 
 /// The JSON Schema of a configuration file, as indented text.
 pub fn schema() -> String {
@@ -85,6 +87,10 @@ pub struct Server {
     pub threads: Option<At<usize>>,
     /// Address and port of /status, /metrics and /healthz. Default: they are not served.
     pub admin: Option<At<NumberOrText>>,
+    /// The user to become once sockets and logs are open; needs root. Default: stay who we are.
+    pub user: Option<At<String>>,
+    /// The group to become, and the only one. Default: the groups of `user`.
+    pub group: Option<At<String>>,
     /// How long requests in flight may take to finish after a signal to stop. Default: "30s".
     pub grace: Option<Time>,
     /// How long each step of a request may take.
@@ -109,6 +115,8 @@ pub struct Timeouts {
     pub keep_alive: Option<Time>,
     /// To connect to a backend. Default: "10s".
     pub connect: Option<Time>,
+    /// On an upgraded connection (a WebSocket, say) that carries nothing. Default: "1h".
+    pub tunnel_idle: Option<Time>,
 }
 
 /// How large and how many.
@@ -152,6 +160,9 @@ pub struct Site {
     pub hosts: Option<At<OneOrMany<String>>>,
     /// Addresses or networks ("10.0.0.0/8") whose X-Forwarded-For is believed. Default: none.
     pub trusted_proxies: Option<At<OneOrMany<String>>>,
+    /// Whether connections begin with a PROXY header (version 1 or 2), from a peer in
+    /// `trusted_proxies` if that is given; others are closed. Default: false.
+    pub proxy_protocol: Option<At<bool>>,
     /// The largest request body, or "unlimited". Default: that of [server.limits].
     pub max_body: Option<Size>,
     /// What to do with a request: the first route that matches takes it.

@@ -6,6 +6,7 @@
 mod app;
 mod pattern;
 mod peer;
+mod proxy;
 mod ready;
 mod route;
 
@@ -16,8 +17,9 @@ use std::time::Duration;
 
 pub use app::{App, AppKind, PerlMode, PythonMode, Speaks, Workers};
 pub use pattern::{HostPattern, Match, Matcher, PathPattern};
-pub use peer::{Address, Backend, Listen, Network, Scheme};
-pub use route::{Action, Cgi, Fastcgi, Files, Proxy, Redirect, Respond, Route, Symlinks};
+pub use peer::{Address, Listen, Network, Scheme};
+pub use proxy::{Backend, Balance, Health, HostField, Proxy, Sticky};
+pub use route::{Action, Cgi, Fastcgi, Files, Precompressed, Redirect, Respond, Route, Symlinks};
 
 /// Everything `forebay serve` needs to know.
 #[derive(Clone, Debug)]
@@ -43,6 +45,10 @@ pub struct Server {
     pub timeouts: Timeouts,
     /// How large and how many.
     pub limits: Limits,
+    /// The user to become once sockets and logs are open. `None`: none.
+    pub user: Option<String>,
+    /// The group to become. `None`: the groups of `user`.
+    pub group: Option<String>,
     /// How long requests in flight may take to finish after a signal to stop. Default 30 s.
     pub grace: Duration,
 }
@@ -54,6 +60,8 @@ impl Default for Server {
             admin: None,
             timeouts: Timeouts::default(),
             limits: Limits::default(),
+            user: None,
+            group: None,
             grace: Duration::from_secs(30),
         }
     }
@@ -74,6 +82,8 @@ pub struct Timeouts {
     pub keep_alive: Duration,
     /// To connect to a backend. Default 10 s.
     pub connect: Duration,
+    /// On an upgraded connection that carries nothing in either direction. Default 1 h.
+    pub tunnel_idle: Duration,
 }
 
 impl Default for Timeouts {
@@ -85,6 +95,7 @@ impl Default for Timeouts {
             write: Duration::from_secs(60),
             keep_alive: Duration::from_secs(75),
             connect: Duration::from_secs(10),
+            tunnel_idle: Duration::from_secs(3600),
         }
     }
 }
@@ -166,6 +177,8 @@ pub struct Site {
     pub hosts: Vec<HostPattern>,
     /// Peers whose `X-Forwarded-For` and `PROXY` line are believed.
     pub trusted_proxies: Vec<Network>,
+    /// Whether connections begin with a PROXY header. The same for all sites of a listener.
+    pub proxy_protocol: bool,
     /// What to do with a request: the first that matches. Never empty.
     pub routes: Vec<Route>,
     /// The line of the file that the site begins on, from 1; 0 where there is no file.

@@ -6,6 +6,7 @@ mod action;
 mod app;
 mod path;
 mod peer;
+mod proxy;
 mod route;
 mod server;
 mod site;

@@ -18,6 +18,9 @@ pub struct Body {
     limit: u64,
     read: u64,
     expect_continue: bool,
+    is_concealed: bool,
+    /// Whether all that was read of the body is still in `inbox`.
+    in_hand: bool,
 }
 
 impl Body {
@@ -31,6 +34,8 @@ impl Body {
             limit: u64::MAX,
             read: 0,
             expect_continue: false,
+            is_concealed: false,
+            in_hand: true,
         }
     }
 
@@ -64,6 +69,19 @@ impl Body {
         self.limit = u64::MAX;
         self.read = 0;
         self.expect_continue = false;
+        self.is_concealed = false;
+        self.in_hand = true;
+    }
+
+    /// Goes back to the start, so that the body can be sent once more; `false` where it has come
+    /// in pieces of which some are gone.
+    pub fn rewind(&mut self) -> bool {
+        if self.in_hand {
+            self.start = 0;
+            self.read = 0;
+            self.decoder = BodyDecoder::request(self.framing);
+        }
+        self.in_hand
     }
 
     /// Refuses bodies of more than `limit` bytes, at once where the length is known.
@@ -77,7 +95,21 @@ impl Body {
 
     /// How the body's end is told.
     pub fn framing(&self) -> RequestFraming {
-        self.framing
+        if self.is_concealed { RequestFraming::None } else { self.framing }
+    }
+
+    /// Whether the rest can surely be read within `limit` bytes, without asking the client for it.
+    pub(crate) fn is_small(&self, limit: u64) -> bool {
+        match self.framing {
+            RequestFraming::None => true,
+            RequestFraming::Length(length) => !self.expect_continue && length - self.read <= limit,
+            RequestFraming::Chunked => false,
+        }
+    }
+
+    /// From now on the request is one without a body. What was not read still is discarded later.
+    pub(crate) fn conceal(&mut self) {
+        self.is_concealed = true;
     }
 
     /// Whether all of it has been read.
@@ -121,13 +153,14 @@ impl Body {
             sent.map_err(|error| Fault::client_gone(&error))?;
         }
         if self.start > 0 {
+            self.in_hand = false;
             self.inbox.drain(..self.start);
             self.start = 0;
         }
         if self.inbox.capacity() - self.inbox.len() < BUFFER / 4 {
             self.inbox.reserve(BUFFER);
         }
-        client.socket.limit_read(client.thread.settings.timeouts.body_idle);
+        client.socket.limit_read(client.thread.settings().timeouts.body_idle);
         let read = client.socket.read(&mut self.inbox).await;
         client.socket.unlimit_read();
         match read {

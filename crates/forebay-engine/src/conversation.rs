@@ -4,17 +4,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use forebay_wire::http1::{Progress, RequestFraming, RequestParser, TargetForm};
-use forebay_wire::path;
 
-use crate::body::Body;
+use crate::dispatch::{WORTH_DRAINING, dispatch};
 use crate::exchange::{BUFFER, Client, Exchange, Request};
 use crate::fault::{Fault, Side};
 use crate::forwarded::find_client;
-use crate::reply::Reply;
-use crate::route::{Route, Site};
+use crate::route::Site;
 
-/// Unread body bytes that are worth reading to keep the connection.
-const WORTH_DRAINING: u64 = 64 * 1024;
 /// How long a closing connection is read on.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -25,34 +21,38 @@ enum Next {
     Close,
 }
 
-/// Serves a connection until it closes.
-pub async fn converse(client: Rc<Client>, listener: usize) {
-    let timeouts = client.thread.settings.timeouts.clone();
+/// Serves a connection until it closes. `early` is what has been read from it already.
+pub async fn converse(client: Rc<Client>, listener: usize, early: Vec<u8>) {
+    let timeouts = &client.thread.settings().timeouts;
     client.socket.limit_writes(timeouts.write);
     let mut wait = timeouts.head;
     let mut left = requests_allowed(&client);
+    let mut early = Some(early).filter(|bytes| !bytes.is_empty());
     loop {
-        client.socket.set_idle(true);
         client.socket.limit_read(wait);
-        let ready = client.socket.readable().await;
-        client.socket.set_idle(false);
-        if ready.is_err() || client.socket.is_expired() {
-            return;
+        if early.is_none() {
+            client.socket.set_idle(true);
+            let ready = client.socket.readable().await;
+            client.socket.set_idle(false);
+            if ready.is_err() || client.socket.is_expired() {
+                return;
+            }
         }
         let mut exchange = client.thread.take_exchange(&client);
+        exchange.request.bytes.extend(early.take().unwrap_or_default());
         // In a box of its own, so that an idle connection does not hold room for a busy one's state.
         let next = Box::pin(serve_waiting(&client, listener, &mut exchange, &mut left)).await;
         client.thread.keep_exchange(exchange);
         if next == Next::Close || client.thread.is_stopping() {
             return;
         }
-        wait = timeouts.keep_alive;
+        wait = client.thread.settings().timeouts.keep_alive;
     }
 }
 
 /// How many requests the connection may carry.
 fn requests_allowed(client: &Client) -> u64 {
-    let settings = &client.thread.settings;
+    let settings = client.thread.settings();
     match settings.limits.keepalive_requests {
         _ if settings.timeouts.keep_alive.is_zero() => 1,
         0 => u64::MAX,
@@ -77,7 +77,7 @@ async fn serve_waiting(
             }
         }
         *left -= 1;
-        if *left == 0 {
+        if *left == 0 || client.thread.table.borrow().is_leaving(listener) {
             exchange.request.head.keep_alive = false;
         }
         if serve_one(client, listener, exchange).await == Next::Close {
@@ -92,7 +92,7 @@ async fn serve_waiting(
 
 /// Reads until a head is whole; `false` where the client has closed instead.
 async fn read_head(client: &Client, request: &mut Request) -> Result<bool, Fault> {
-    let settings = &client.thread.settings;
+    let settings = client.thread.settings();
     let limits = settings.head_limits();
     let mut parser = RequestParser::new(limits);
     let mut limited = false;
@@ -125,7 +125,7 @@ async fn read_head(client: &Client, request: &mut Request) -> Result<bool, Fault
 
 async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange) -> Next {
     let start = client.thread.start();
-    let Exchange { request, body, reply } = exchange;
+    let Exchange { request, body, reply, .. } = exchange;
     body.prepare(&request.head, &mut request.bytes);
     let method = request.head.method.of(&request.bytes);
     reply.prepare(&request.head, method);
@@ -133,18 +133,17 @@ async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange
     let trusted = site.as_ref().map_or(&[][..], |site| &site.trusted_proxies);
     find_client(request, client.peer, trusted);
     let mut is_logged = true;
-    let outcome = match prepare(request, site.as_deref()) {
-        Ok(Some(route)) => {
-            is_logged = route.log;
-            reply.set_rules(route.rules.clone());
-            match admit_body(body, reply, route).await {
-                Ok(()) => serve_client(client, route, exchange).await,
-                Err(fault) => Err(fault),
-            }
-        }
-        Ok(None) => asterisk(exchange).await,
+    let outcome = match prepare(request) {
+        Ok(true) => dispatch(client, exchange, site.as_deref(), &mut is_logged).await,
+        Ok(false) => asterisk(exchange).await,
         Err(fault) => Err(fault),
     };
+    if outcome.is_ok()
+        && let Some(tunnel) = exchange.tunnel.take()
+    {
+        // Boxed, so that requests that are no upgrades do not carry room for a tunnel.
+        Box::pin(exchange.carry(&client.socket, *tunnel)).await;
+    }
     let next = conclude(client, exchange, outcome).await;
     client.thread.note(exchange, start, is_logged);
     next
@@ -155,48 +154,16 @@ fn find_site(client: &Client, listener: usize, request: &Request) -> Option<Rc<S
     client.thread.table.borrow().site(listener, authority.unwrap_or_default()).cloned()
 }
 
-/// Finds the route; `None` for `OPTIONS *`, which is about the server as a whole.
-fn prepare<'a>(request: &mut Request, site: Option<&'a Site>) -> Result<Option<&'a Route>, Fault> {
+/// Makes the path clean; `false` for `OPTIONS *`, which is about the server as a whole.
+fn prepare(request: &mut Request) -> Result<bool, Fault> {
     if request.head.form == TargetForm::Asterisk {
-        return Ok(None);
+        return Ok(false);
     }
     if matches!(request.method(), b"CONNECT" | b"TRACE") {
         return Err(Fault::client(501, "method not implemented"));
     }
-    let mut path = std::mem::take(&mut request.path);
-    path.clear();
-    let target = request.head.path_and_query.of(&request.bytes);
-    let normal = path::normalize(target, &mut path);
-    request.path = path;
-    request.rest = 0..request.path.len();
-    normal.map_err(|error| Fault::client(400, error.to_string()))?;
-    let route = site.and_then(|site| site.route(request));
-    route.map(Some).ok_or_else(|| Fault::client(404, "no route takes this request"))
-}
-
-/// Checks the body against the route's limit, and reads it where the origin does not.
-async fn admit_body(body: &mut Body, reply: &mut Reply, route: &Route) -> Result<(), Fault> {
-    body.limit(route.max_body)?;
-    if !route.origin.takes_body() && !body.discard(WORTH_DRAINING).await? {
-        reply.close_after();
-    }
-    Ok(())
-}
-
-/// Has the origin answer, as long as the client is there.
-async fn serve_client(
-    client: &Client,
-    route: &Route,
-    exchange: &mut Exchange,
-) -> Result<(), Fault> {
-    if !route.origin.ends_with_client() {
-        return route.origin.serve(exchange).await;
-    }
-    tokio::select! {
-        biased;
-        outcome = route.origin.serve(exchange) => outcome,
-        () = client.gone() => Err(Fault::client(499, "the client closed before it was answered")),
-    }
+    request.clean_path().map_err(|error| Fault::client(400, error.to_string()))?;
+    Ok(true)
 }
 
 async fn asterisk(exchange: &mut Exchange) -> Result<(), Fault> {
@@ -209,7 +176,7 @@ async fn asterisk(exchange: &mut Exchange) -> Result<(), Fault> {
 
 /// Brings the reply to an end whatever the origin did, and decides about the connection.
 async fn conclude(client: &Client, exchange: &mut Exchange, outcome: Result<(), Fault>) -> Next {
-    let Exchange { request, body, reply } = exchange;
+    let Exchange { request, body, reply, .. } = exchange;
     let fault = match outcome {
         Ok(()) if reply.is_done() => None,
         Ok(()) => Some(Fault::us(500, "the origin left its reply unfinished")),

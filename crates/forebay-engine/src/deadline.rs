@@ -16,6 +16,9 @@ use crate::socket::Watched;
 /// How often deadlines are looked at, which is how late one may be.
 pub const TICK: Duration = Duration::from_millis(100);
 
+/// How long a tunnel may carry nothing once the server is stopping.
+const TUNNEL_QUIET: Duration = Duration::from_secs(1);
+
 /// Ticks since the thread started.
 pub type Ticks = u32;
 
@@ -65,11 +68,15 @@ impl Deadlines {
         }
     }
 
-    /// Closes every connection on which no request is under way.
+    /// Closes every connection on which no request is under way and none has come in, and lets
+    /// tunnels that fall quiet be overdue. To be called again and again while stopping.
     pub fn close_idle(&self) {
+        let quiet = self.due(TUNNEL_QUIET);
         for (_, socket) in self.sockets.borrow().iter() {
-            if socket.idle.get() {
-                socket.shut_down(Shutdown::Both);
+            if socket.idle.get() && !socket.has_input() {
+                socket.expire(Shutdown::Both);
+            } else if socket.tunnel.get() {
+                socket.read_due.set(socket.read_due.get().min(quiet));
             }
         }
     }

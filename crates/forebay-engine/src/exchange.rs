@@ -7,13 +7,16 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use forebay_wire::http1::RequestHead;
+use forebay_wire::Span;
+use forebay_wire::http1::{Known, RequestFraming, RequestHead};
+use forebay_wire::path::{self, PathError};
 
 use crate::body::Body;
 use crate::fault::Fault;
 use crate::reply::Reply;
 use crate::socket::Socket;
 use crate::thread::Thread;
+use crate::tunnel::Tunnel;
 
 /// What answers the requests of a route. One per route and thread, so it may keep `Rc` and `Cell`.
 pub trait Origin {
@@ -47,6 +50,7 @@ pub struct Exchange {
     pub body: Body,
     /// The reply.
     pub reply: Reply,
+    pub(crate) tunnel: Option<Box<Tunnel>>,
 }
 
 /// What was asked.
@@ -92,6 +96,40 @@ impl Request {
     /// the pattern had none before its `*`.
     pub fn rest(&self) -> &[u8] {
         &self.path[self.rest.clone()]
+    }
+
+    /// Sets the path from the target; all of it is looked up until a route says otherwise.
+    pub(crate) fn clean_path(&mut self) -> Result<(), PathError> {
+        let mut path = std::mem::take(&mut self.path);
+        path.clear();
+        let normal = path::normalize(self.head.path_and_query.of(&self.bytes), &mut path);
+        self.rest = 0..path.len();
+        self.path = path;
+        normal
+    }
+
+    /// Makes it a GET without a body (HEAD stays HEAD), for `target` where that is given. The new
+    /// bytes go behind the head, in front of what the client may have sent after it.
+    pub(crate) fn become_get(&mut self, target: Option<&[u8]>) {
+        let head = &mut self.head;
+        let at = head.len;
+        if head.method.of(&self.bytes) != b"HEAD" {
+            self.bytes.splice(head.len..head.len, *b"GET");
+            head.method = Span::new(at, at + 3);
+            head.len += 3;
+        }
+        if let Some(target) = target {
+            let at = head.len;
+            self.bytes.splice(at..at, target.iter().copied());
+            head.len += target.len();
+            head.path_and_query = Span::new(at, head.len);
+        }
+        head.framing = RequestFraming::None;
+        head.expect_continue = false;
+        head.fields.retain(|field| {
+            let of_body = [Known::ContentLength, Known::ContentType, Known::TransferEncoding];
+            !of_body.contains(&field.known) && field.known != Known::Expect
+        });
     }
 
     /// The query, without its question mark; `None` where there is no question mark.
@@ -153,6 +191,7 @@ impl Exchange {
             },
             body: Body::new(client),
             reply: Reply::new(client),
+            tunnel: None,
         }
     }
 
@@ -170,6 +209,7 @@ impl Exchange {
     pub(crate) fn detach(&mut self) {
         self.body.detach();
         self.reply.detach();
+        self.tunnel = None;
         if self.request.bytes.capacity() > 2 * BUFFER {
             self.request.bytes = Vec::with_capacity(BUFFER);
         }

@@ -41,12 +41,15 @@ pub struct Fault {
     pub retry: Retry,
     /// What happened, for the log.
     pub message: Cow<'static, str>,
+    /// The origin has nothing for this request, and has touched neither body nor reply: a route
+    /// that falls back leaves the request to the routes below.
+    pub is_not_mine: bool,
 }
 
 impl Fault {
     /// The client is at fault.
     pub fn client(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { side: Side::Client, status, retry: Retry::No, message: message.into() }
+        Self::new(Side::Client, status, message.into())
     }
 
     /// The client went away: there is nobody to answer.
@@ -57,23 +60,34 @@ impl Fault {
 
     /// A backend is at fault.
     pub fn backend(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { side: Side::Backend, status, retry: Retry::No, message: message.into() }
+        Self::new(Side::Backend, status, message.into())
     }
 
     /// An application is at fault.
     pub fn app(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { side: Side::App, status, retry: Retry::No, message: message.into() }
+        Self::new(Side::App, status, message.into())
     }
 
     /// We are at fault.
     pub fn us(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { side: Side::Us, status, retry: Retry::No, message: message.into() }
+        Self::new(Side::Us, status, message.into())
     }
 
     /// The same fault with other advice on trying again.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
+    }
+
+    /// The same fault, which another route may not have. Only before the body or the reply was
+    /// touched.
+    pub fn not_mine(mut self) -> Self {
+        self.is_not_mine = true;
+        self
+    }
+
+    fn new(side: Side, status: u16, message: Cow<'static, str>) -> Self {
+        Self { side, status, retry: Retry::No, message, is_not_mine: false }
     }
 }
 

@@ -4,36 +4,48 @@
 //! [`Exchange`] to the [`Origin`] of that route. It does not know what a CGI script or a FastCGI
 //! record is: origins live in `forebay-origin`. Each thread runs its own event loop and shares
 //! nothing with its siblings but counters.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod accept;
 mod admin;
 mod body;
 mod clock;
 mod conversation;
 mod counters;
 mod deadline;
+mod dispatch;
+mod diversion;
 mod exchange;
 mod fault;
 mod forwarded;
 mod listen;
 mod log;
 mod pool;
+mod privileges;
 mod reply;
 mod route;
 mod server;
+mod serving;
 mod socket;
+mod sys;
+mod systemd;
 mod thread;
+mod tunnel;
 
 pub use admin::{AppStatus, AppsStatus, WorkerRow};
 pub use body::Body;
 pub use deadline::Deadlines;
 pub use exchange::{Exchange, Origin, Request, Serving};
 pub use fault::{Fault, Retry, Side};
+pub use forwarded::find_client;
 pub use listen::ListenError;
 pub use log::ErrorLog;
 pub use pool::Pool;
+pub use privileges::PrivilegeError;
 pub use reply::{Length, Reply, Rules};
-pub use route::{Route, Site, Table};
-pub use server::{Server, StartError, Tables};
+pub use route::{Route, Sendfile, Site, Table, best_site};
+pub use server::{Reload, Server, StartError, Tables, Wanted};
 pub use socket::{Detached, Socket};
+pub use systemd::{InheritError, Inherited};
 pub use thread::{Settings, Thread};
+pub use tunnel::Tunnel;

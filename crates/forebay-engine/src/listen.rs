@@ -13,6 +13,8 @@ use forebay_conf::Listen;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::systemd::Inherited;
+
 /// Connections that wait to be accepted; the kernel may allow fewer (net.core.somaxconn).
 const BACKLOG: i32 = 1024;
 
@@ -53,6 +55,19 @@ impl std::error::Error for ListenError {}
 pub enum Listener {
     Tcp(std::net::TcpListener),
     Unix(UnixListener),
+}
+
+/// Opens `listen`, or uses what the service manager opened there.
+pub fn open_or_claim(
+    listen: &Listen,
+    threads: usize,
+    inherited: &mut Inherited,
+) -> Result<(Listen, Vec<Listener>), ListenError> {
+    match inherited.claim(listen, threads) {
+        Some(Ok(listeners)) => Ok((listen.clone(), listeners)),
+        Some(Err(error)) => Err(ListenError { listen: listen.clone(), error }),
+        None => open(listen, threads),
+    }
 }
 
 /// Opens `listen` once for each of `threads` threads; the address, with the port that was chosen.
@@ -133,8 +148,8 @@ pub struct Handed {
 /// another, which then idles.
 pub struct Loads {
     threads: Vec<Load>,
-    most: usize,
-    most_per_address: usize,
+    most: AtomicUsize,
+    most_per_address: AtomicUsize,
     /// Connections by client address, counted only where there is a limit.
     addresses: Mutex<HashMap<IpAddr, usize>>,
 }
@@ -150,17 +165,17 @@ impl Loads {
         let load = |hand| Load { connections: AtomicUsize::new(0), hand };
         Self {
             threads: hands.into_iter().map(load).collect(),
-            most: if most == 0 { usize::MAX } else { most },
-            most_per_address,
+            most: AtomicUsize::new(if most == 0 { usize::MAX } else { most }),
+            most_per_address: AtomicUsize::new(most_per_address),
             addresses: Mutex::default(),
         }
     }
 
     /// Whether one more connection may be taken.
     pub fn has_room(&self) -> bool {
-        self.most == usize::MAX
-            || (0..self.threads.len()).map(|thread| self.connections(thread)).sum::<usize>()
-                < self.most
+        let most = self.most.load(Ordering::Relaxed);
+        most == usize::MAX
+            || (0..self.threads.len()).map(|thread| self.connections(thread)).sum::<usize>() < most
     }
 
     /// The thread that has least to do, if one has at least two connections fewer than `own`.
@@ -180,30 +195,49 @@ impl Loads {
         self.threads[thread].connections.load(Ordering::Relaxed)
     }
 
-    /// Counts a connection; `false` where its address has too many already.
-    pub fn enter(&self, thread: usize, address: IpAddr) -> bool {
-        if self.most_per_address > 0 {
-            let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-            let count = addresses.entry(address).or_default();
-            if *count >= self.most_per_address {
-                return false;
-            }
-            *count += 1;
-        }
-        self.threads[thread].connections.fetch_add(1, Ordering::Relaxed);
-        true
+    /// From now on other limits hold; 0: no limit.
+    pub fn limit(&self, most: usize, most_per_address: usize) {
+        self.most.store(if most == 0 { usize::MAX } else { most }, Ordering::Relaxed);
+        self.most_per_address.store(most_per_address, Ordering::Relaxed);
     }
 
-    pub fn leave(&self, thread: usize, address: IpAddr) {
+    /// Counts a connection.
+    pub fn enter(&self, thread: usize) {
+        self.threads[thread].connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts it no longer.
+    pub fn leave(&self, thread: usize) {
         self.threads[thread].connections.fetch_sub(1, Ordering::Relaxed);
-        if self.most_per_address > 0 {
-            let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Entry::Occupied(mut entry) = addresses.entry(address) {
-                *entry.get_mut() -= 1;
-                if *entry.get() == 0 {
-                    entry.remove();
-                }
+    }
+
+    /// Counts a connection against the limit of its address, if there is one, and says whether it
+    /// did; fails where the address has too many already.
+    pub fn enter_address(&self, address: IpAddr) -> Result<bool, TooMany> {
+        let most = self.most_per_address.load(Ordering::Relaxed);
+        if most == 0 {
+            return Ok(false);
+        }
+        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = addresses.entry(address).or_default();
+        if *count >= most {
+            return Err(TooMany);
+        }
+        *count += 1;
+        Ok(true)
+    }
+
+    /// Takes back what [`Loads::enter_address`] counted.
+    pub fn leave_address(&self, address: IpAddr) {
+        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Occupied(mut entry) = addresses.entry(address) {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
             }
         }
     }
 }
+
+/// An address has as many connections as it may have.
+pub struct TooMany;

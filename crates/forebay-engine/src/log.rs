@@ -24,6 +24,7 @@ enum Message {
     Lines(Vec<u8>),
     Error(String),
     Reopen,
+    Switch(Target),
     End,
 }
 
@@ -78,6 +79,16 @@ impl Writer {
         }
     }
 
+    /// Opens another access log, which is used from [`Writer::switch`] on.
+    pub fn open(access: &conf::AccessLog) -> io::Result<Target> {
+        Target::open(access)
+    }
+
+    /// From now on writes lines there.
+    pub fn switch(&self, target: Target) {
+        let _ = self.sender.send(Message::Switch(target));
+    }
+
     /// Opens the access log anew, as after a rotation.
     pub fn reopen(&self) {
         let _ = self.sender.send(Message::Reopen);
@@ -93,7 +104,8 @@ impl Drop for Writer {
     }
 }
 
-enum Target {
+/// Where lines are written.
+pub enum Target {
     Off,
     Stdout,
     File(PathBuf, File),
@@ -152,6 +164,7 @@ fn write_all(receiver: &Receiver<Message>, mut target: Target) {
                 let _ = writeln!(io::stderr(), "{now} forebay: {line}");
             }
             Message::Reopen => target.reopen(),
+            Message::Switch(other) => target = other,
             Message::End => return,
         }
     }
@@ -170,6 +183,12 @@ pub struct AccessLog {
 }
 
 impl AccessLog {
+    /// From now on logs as `other` says; what is held back stays.
+    pub(crate) fn become_another(&mut self, other: Self) {
+        self.hand_over();
+        self.pattern = other.pattern;
+    }
+
     /// Whether anything is logged.
     pub(crate) fn is_on(&self) -> bool {
         self.pattern.is_some()

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use forebay_wire::http1::{RequestHead, Version, encode};
 
+use crate::diversion::Diversion;
 use crate::exchange::{BUFFER, Client};
 use crate::fault::{Fault, Side};
 
@@ -33,6 +34,8 @@ pub struct Rules {
     pub remove: Vec<String>,
     /// Seconds that the reply may be kept: `Expires` and `Cache-Control: max-age`.
     pub expires: Option<u64>,
+    /// Whether `X-Accel-Redirect` and `X-Sendfile` have a file sent in place of the reply.
+    pub sends_files: bool,
 }
 
 /// The reply to one request.
@@ -44,6 +47,7 @@ pub struct Reply {
     /// Where the field lines start in `out`, while the head is being written.
     fields: usize,
     rules: Option<Rc<Rules>>,
+    diversion: Option<Box<Diversion>>,
     to_head: bool,
     to_http10: bool,
     keep_alive: bool,
@@ -76,6 +80,7 @@ impl Reply {
             framing: Framing::None,
             fields: 0,
             rules: None,
+            diversion: None,
             to_head: false,
             to_http10: false,
             keep_alive: false,
@@ -103,6 +108,7 @@ impl Reply {
         self.to_http10 = head.version == Version::Http10;
         self.keep_alive = head.keep_alive && !self.client().thread.is_stopping();
         self.rules = None;
+        self.diversion = None;
         self.status = 0;
         self.body_bytes = 0;
     }
@@ -131,6 +137,25 @@ impl Reply {
         encode::field(&mut self.out, name, value);
     }
 
+    /// Ends the head of a 101, whose fields say what the connection is from now on, and writes it.
+    /// The connection is no longer one of HTTP; see [`crate::Exchange::open_tunnel`].
+    pub async fn switch(&mut self) -> Result<(), Fault> {
+        debug_assert!(self.status == 101, "no other status switches protocols");
+        self.rules = None;
+        self.keep_alive = false;
+        self.framing = Framing::None;
+        self.out.extend_from_slice(b"\r\n");
+        self.phase = Phase::Done;
+        let written = self.flush().await;
+        self.out = Vec::new();
+        written
+    }
+
+    /// Counts bytes sent by other means as body.
+    pub(crate) fn count_body(&mut self, bytes: u64) {
+        self.body_bytes += bytes;
+    }
+
     /// Where field lines can be appended many at once.
     pub fn field_lines(&mut self) -> &mut Vec<u8> {
         &mut self.out
@@ -140,11 +165,18 @@ impl Reply {
     pub fn end_head(&mut self, length: Length, has_date: bool) {
         if let Some(rules) = self.rules.take() {
             self.apply(&rules);
+            if rules.sends_files
+                && let Some(diversion) = Diversion::to_file(&self.out[self.fields..])
+            {
+                return self.divert(diversion);
+            }
         }
         let client = self.client.as_ref().expect("a reply is written while its client is attached");
         if !has_date {
             client.thread.clock.append_date(&mut self.out);
         }
+        // A stop may have been asked for since the request came.
+        self.keep_alive &= !client.thread.is_stopping();
         let bodiless = self.to_head || length == Length::None;
         self.framing = match length {
             Length::None => Framing::None,
@@ -187,6 +219,28 @@ impl Reply {
             encode::field(&mut self.out, "Expires", httpdate::fmt_http_date(at).as_bytes());
             encode::field(&mut self.out, "Cache-Control", format!("max-age={seconds}").as_bytes());
         }
+    }
+
+    /// In place of this reply, `target` of the same site is answered as if the client had asked for
+    /// it (RFC 3875 section 6.2.2). What the origin still writes is dropped.
+    pub fn redirect_internally(&mut self, target: &[u8]) {
+        debug_assert!(self.phase == Phase::Waiting, "one reply has one head");
+        self.divert(Diversion::Route(target.to_vec()));
+    }
+
+    fn divert(&mut self, diversion: Diversion) {
+        self.out.clear();
+        self.diversion = Some(Box::new(diversion));
+        self.framing = Framing::None;
+        self.phase = Phase::Body;
+    }
+
+    /// What to answer with in place of the reply that was given; the reply can begin again.
+    pub(crate) fn take_diversion(&mut self) -> Option<Diversion> {
+        let diversion = self.diversion.take()?;
+        self.phase = Phase::Waiting;
+        self.status = 0;
+        Some(*diversion)
     }
 
     /// Adds body bytes, which are written when enough have gathered; [`Reply::flush`] and
@@ -275,7 +329,7 @@ impl Reply {
 
     /// Gives up a head that was begun and not written.
     pub fn restart(&mut self) {
-        if matches!(self.phase, Phase::Head) {
+        if matches!(self.phase, Phase::Head) || self.diversion.take().is_some() {
             self.out.clear();
             self.phase = Phase::Waiting;
         }

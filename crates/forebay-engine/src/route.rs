@@ -1,6 +1,9 @@
 //! Which site and route take a request.
 
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use forebay_conf::{HostPattern, Matcher, Network};
 
@@ -8,9 +11,12 @@ use crate::exchange::{Origin, Request};
 use crate::reply::Rules;
 
 /// The sites behind each listener, as one thread holds them.
+#[derive(Default)]
 pub struct Table {
-    /// By listener, in the order in which the server was given them.
+    /// By listener, in the order in which the server was given them; none where one was closed.
     pub listeners: Vec<Vec<Rc<Site>>>,
+    /// Listeners that the last reload closed. Their connections end with the next reply.
+    pub(crate) leaving: Vec<usize>,
 }
 
 /// One site.
@@ -19,6 +25,10 @@ pub struct Site {
     pub hosts: Vec<HostPattern>,
     /// Peers whose word about the client is taken.
     pub trusted_proxies: Vec<Network>,
+    /// Whether connections begin with a PROXY header.
+    pub proxy_protocol: bool,
+    /// Held as long as a request may use the site: tells when what is behind it can be stopped.
+    pub held: Arc<()>,
     /// Its routes; the first that matches takes the request.
     pub routes: Vec<Route>,
 }
@@ -35,9 +45,58 @@ pub struct Route {
     pub rules: Option<Rc<Rules>>,
     /// Largest request body, in bytes.
     pub max_body: u64,
+    /// Whether a request that is not the origin's goes on to the routes below.
+    pub fallback: bool,
+    /// What sends the files that the origin asks to be sent.
+    pub sendfile: Option<Sendfile>,
+}
+
+/// Where an origin may have files sent from.
+pub struct Sendfile {
+    /// The directory that absolute paths have to be below.
+    pub root: PathBuf,
+    /// Sends the file that the path of the request names, below that directory.
+    pub files: Box<dyn Origin>,
 }
 
 impl Table {
+    /// The sites of each listener.
+    pub fn new(listeners: Vec<Vec<Rc<Site>>>) -> Self {
+        Self { listeners, leaving: Vec::new() }
+    }
+
+    /// Whether connections of a listener begin with a PROXY header.
+    pub(crate) fn is_proxied(&self, listener: usize) -> bool {
+        self.sites(listener).iter().any(|site| site.proxy_protocol)
+    }
+
+    /// Whether a peer may say who the client is in a PROXY header: anyone, where no site names
+    /// trusted proxies.
+    pub(crate) fn may_announce(&self, listener: usize, peer: IpAddr) -> bool {
+        let mut networks =
+            self.sites(listener).iter().flat_map(|site| &site.trusted_proxies).peekable();
+        networks.peek().is_none() || networks.any(|network| network.contains(peer))
+    }
+
+    /// Whether connections of a listener should end.
+    pub(crate) fn is_leaving(&self, listener: usize) -> bool {
+        self.leaving.contains(&listener)
+    }
+
+    /// Keeps the sites of listeners that were closed now, for the connections that they brought.
+    pub(crate) fn keep_leaving(&mut self, old: &Self) {
+        for (listener, sites) in self.listeners.iter_mut().enumerate() {
+            if sites.is_empty() && !old.is_leaving(listener) && !old.sites(listener).is_empty() {
+                *sites = old.listeners[listener].clone();
+                self.leaving.push(listener);
+            }
+        }
+    }
+
+    fn sites(&self, listener: usize) -> &[Rc<Site>] {
+        self.listeners.get(listener).map_or(&[], |sites| sites)
+    }
+
     /// The site for `authority` (`host[:port]`) on a listener: the one that names the host exactly,
     /// else the one with the longest wildcard, else the first for any host, else the first.
     pub fn site(&self, listener: usize, authority: &[u8]) -> Option<&Rc<Site>> {
@@ -45,25 +104,34 @@ impl Table {
         if let [site] = &sites[..] {
             return Some(site);
         }
-        let host = host_of(authority);
-        let best = sites.iter().enumerate().max_by_key(|(at, site)| {
-            let rank = site.hosts.iter().map(|pattern| rank(pattern, host)).max();
-            let rank = if site.hosts.is_empty() { 1 } else { rank.unwrap_or(0) };
-            (rank, std::cmp::Reverse(*at))
-        });
-        best.map(|(_, site)| site)
+        best_site(sites.iter().map(|site| &site.hosts[..]), authority).map(|at| &sites[at])
     }
 }
 
+/// Which of the sites, given by their host patterns, [`Table::site`] finds for `authority`.
+pub fn best_site<'a>(
+    sites: impl Iterator<Item = &'a [HostPattern]>,
+    authority: &[u8],
+) -> Option<usize> {
+    let host = host_of(authority);
+    let best = sites.enumerate().max_by_key(|(at, hosts)| {
+        let rank = hosts.iter().map(|pattern| rank(pattern, host)).max();
+        let rank = if hosts.is_empty() { 1 } else { rank.unwrap_or(0) };
+        (rank, std::cmp::Reverse(*at))
+    });
+    best.map(|(at, _)| at)
+}
+
 impl Site {
-    /// The first route that takes `request`; sets the part of the path that it looks up.
-    pub fn route(&self, request: &mut Request) -> Option<&Route> {
+    /// The first route, from the one numbered `from` on, that takes `request`; sets the part of
+    /// the path that it looks up.
+    pub fn route(&self, request: &mut Request, from: usize) -> Option<(usize, &Route)> {
         let method = request.head.method.of(&request.bytes);
         let path = &request.path;
-        for route in &self.routes {
+        for (at, route) in self.routes.iter().enumerate().skip(from) {
             if let Some(found) = route.matcher.matches(method, path) {
                 request.rest = path.len() - found.rest.len()..path.len();
-                return Some(route);
+                return Some((at, route));
             }
         }
         None

@@ -1,39 +1,47 @@
-//! Starting threads, accepting connections, and stopping without losing a request.
+//! Opening what serving needs, starting threads, and what signals ask for: stopping without losing
+//! a request, another configuration, another log file.
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use forebay_conf::{self as conf, Listen};
-use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::admin::{self, Admin, AppsStatus};
-use crate::conversation::converse;
 use crate::counters::Counters;
-use crate::deadline::TICK;
-use crate::exchange::Client;
-use crate::listen::{self, Handed, ListenError, Listener, Loads};
+use crate::listen::{self, ListenError, Listener, Loads};
 use crate::log::{ErrorLog, Writer};
+use crate::privileges::{self, PrivilegeError};
 use crate::route::Table;
-use crate::socket::Socket;
+use crate::serving::{Change, Serving, Stage};
+use crate::systemd::{InheritError, Inherited, Notify};
 use crate::thread::{Settings, Thread};
 
-/// Makes the table of one thread; called on that thread, inside its event loop.
-pub type Tables = Arc<dyn Fn(&Rc<Thread>) -> Table + Send + Sync>;
+/// How long a reload waits for the threads before it leaves them to it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Makes the table of one thread for these listeners, of which those that were closed are `None`;
+/// called on that thread, inside its event loop.
+pub type Tables = Arc<dyn Fn(&Rc<Thread>, &[Option<Listen>]) -> Table + Send + Sync>;
 
 /// Why serving could not start.
 #[derive(Debug)]
 pub enum StartError {
     /// An address cannot be listened on.
     Listen(ListenError),
+    /// The service manager's sockets cannot be used.
+    Inherit(InheritError),
     /// The access log cannot be opened.
     Log(io::Error),
+    /// Root's privileges cannot be given up.
+    Privileges(PrivilegeError),
     /// The system refused a thread or an event loop.
     System(io::Error),
 }
@@ -42,7 +50,9 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen(error) => error.fmt(f),
+            Self::Inherit(error) => error.fmt(f),
             Self::Log(error) => write!(f, "cannot open the access log: {error}"),
+            Self::Privileges(error) => error.fmt(f),
             Self::System(error) => write!(f, "cannot start: {error}"),
         }
     }
@@ -50,44 +60,71 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// How far serving is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Serving,
-    Stopping,
+/// How long threads may take to end when they have nothing more to do.
+const ENDING: Duration = Duration::from_secs(1);
+
+/// What a configuration asks of the server, and a reload may change.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Where to listen.
+    pub listen: Vec<Listen>,
+    /// Time and size limits.
+    pub settings: Settings,
+    /// Where requests are logged.
+    pub log: conf::Log,
+}
+
+/// Another configuration to serve by.
+pub struct Reload {
+    /// What it asks of the server.
+    pub wanted: Wanted,
+    /// Makes its tables.
+    pub tables: Tables,
+    /// Called when every thread serves by it. Requests under way may still use the old tables.
+    pub done: Box<dyn FnOnce()>,
 }
 
 /// A server whose sockets are open and which takes no connection yet.
 pub struct Server {
-    /// By address, then by thread.
+    /// By address, then by thread; emptied when the threads start.
     listeners: Vec<Vec<Listener>>,
     addresses: Vec<Listen>,
+    /// Where each listener listens, as it was asked for; `None` where it has been closed.
+    slots: Vec<Option<Listen>>,
     threads: usize,
-    settings: Settings,
-    log: conf::Log,
+    wanted: Wanted,
     writer: Writer,
     admin: Option<std::net::TcpListener>,
+    notify: Notify,
 }
 
 impl Server {
-    /// Opens the sockets and the access log.
+    /// Opens the sockets, but for those that are inherited, and the access log.
     pub fn open(
-        listen: &[Listen],
+        wanted: Wanted,
         threads: usize,
-        settings: Settings,
-        log: conf::Log,
         admin: Option<SocketAddr>,
+        mut inherited: Inherited,
     ) -> Result<Self, StartError> {
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
-        for address in listen {
-            let (address, sockets) = listen::open(address, threads).map_err(StartError::Listen)?;
+        for address in &wanted.listen {
+            let (address, sockets) = listen::open_or_claim(address, threads, &mut inherited)
+                .map_err(StartError::Listen)?;
             listeners.push(sockets);
             addresses.push(address);
         }
+        inherited.finish().map_err(StartError::Inherit)?;
         let admin = admin.map(admin::open).transpose().map_err(StartError::Listen)?;
-        let writer = Writer::start(&log.access).map_err(StartError::Log)?;
-        Ok(Self { listeners, addresses, threads, settings, log, writer, admin })
+        let writer = Writer::start(&wanted.log.access).map_err(StartError::Log)?;
+        let slots = wanted.listen.iter().cloned().map(Some).collect();
+        let notify = Notify::from_environment();
+        Ok(Self { listeners, addresses, slots, threads, wanted, writer, admin, notify })
+    }
+
+    /// For good becomes another user, with its groups or those of `group` alone.
+    pub fn become_user(&self, user: Option<&str>, group: Option<&str>) -> Result<(), StartError> {
+        privileges::drop_privileges(user, group).map_err(StartError::Privileges)
     }
 
     /// The addresses listened on, with the ports that the system chose.
@@ -101,7 +138,8 @@ impl Server {
     }
 
     /// Serves until SIGINT or SIGTERM, then until the requests under way are answered, `grace` at
-    /// the most. A second signal ends it at once. SIGUSR1 opens the access log anew. `apps` is asked
+    /// the most. A second signal gives them up. SIGUSR1 opens the access log anew; SIGHUP asks
+    /// `reload` for another configuration, whose error leaves everything as it is. `apps` is asked
     /// when the administrator wants to know.
     pub fn run(
         mut self,
@@ -109,27 +147,132 @@ impl Server {
         apps: AppsStatus,
         grace: Duration,
         ready: impl FnOnce(),
+        mut reload: impl FnMut() -> Result<Reload, String>,
     ) -> Result<(), StartError> {
         let runtime =
             Builder::new_current_thread().enable_all().build().map_err(StartError::System)?;
         let mut signals = runtime.block_on(async { Signals::new() }).map_err(StartError::System)?;
         let (stage, _) = watch::channel(Stage::Serving);
         let threads = self.spawn(&tables, apps, grace, &stage).map_err(StartError::System)?;
+        drop(tables);
         ready();
-        runtime.block_on(async {
-            signals.wait_for_stop(&self.writer).await;
-            stage.send_replace(Stage::Stopping);
-            tokio::select! {
-                () = stage.closed() => {}
-                () = signals.wait_for_stop(&self.writer) => {}
-                () = tokio::time::sleep(grace + Duration::from_secs(1)) => {}
+        self.notify.ready("serving");
+        loop {
+            match runtime.block_on(signals.next()) {
+                Asked::Stop => break,
+                Asked::Reopen => self.writer.reopen(),
+                Asked::Reload => self.reload(&threads, &mut reload),
             }
-        });
+        }
+        self.notify.stopping();
+        stage.send_replace(Stage::Stopping);
+        self.wait_for_end(&runtime, &mut signals, &stage, grace);
         if stage.receiver_count() == 0 {
-            for thread in threads {
+            for thread in threads.handles {
                 let _ = thread.join();
             }
         }
+        Ok(())
+    }
+
+    fn wait_for_end(
+        &self,
+        runtime: &Runtime,
+        signals: &mut Signals,
+        stage: &watch::Sender<Stage>,
+        grace: Duration,
+    ) {
+        runtime.block_on(async {
+            let second_signal = async {
+                loop {
+                    match signals.next().await {
+                        Asked::Stop => return,
+                        Asked::Reopen => self.writer.reopen(),
+                        Asked::Reload => {}
+                    }
+                }
+            };
+            tokio::select! {
+                () = stage.closed() => {}
+                () = second_signal => {}
+                () = tokio::time::sleep(grace + ENDING) => {}
+            }
+            // What ends with its thread, such as the processes of scripts, has this long.
+            stage.send_replace(Stage::Ending);
+            let _ = tokio::time::timeout(ENDING, stage.closed()).await;
+        });
+    }
+
+    /// Serves by another configuration, or says why not.
+    fn reload(&mut self, threads: &Threads, reload: impl FnOnce() -> Result<Reload, String>) {
+        self.notify.reloading();
+        let outcome = reload().and_then(|reload| self.adopt(threads, reload));
+        match outcome {
+            Ok(()) => {
+                self.errors().say("serving by the configuration as it is now");
+                self.notify.ready("serving by the configuration as it is now");
+            }
+            Err(why) => {
+                let why = why.trim_end();
+                self.errors().say(&format!("not reloaded, everything stays as it was: {why}"));
+                self.notify.ready("serving; the last reload failed");
+            }
+        }
+    }
+
+    fn adopt(&mut self, threads: &Threads, reload: Reload) -> Result<(), String> {
+        let Reload { wanted, tables, done } = reload;
+        // All that may fail comes first.
+        let new: Vec<_> =
+            wanted.listen.iter().filter(|&l| !self.slots.contains(&Some(l.clone()))).collect();
+        let mut opened: Vec<Vec<(usize, Listener)>> =
+            (0..self.threads).map(|_| Vec::new()).collect();
+        for (at, listen) in new.iter().enumerate() {
+            let (_, sockets) =
+                listen::open(listen, self.threads).map_err(|error| error.to_string())?;
+            let slot = self.slots.len() + at;
+            opened.iter_mut().zip(sockets).for_each(|(own, socket)| own.push((slot, socket)));
+        }
+        let other_log = match wanted.log.access == self.wanted.log.access {
+            true => None,
+            false => Some(
+                Writer::open(&wanted.log.access)
+                    .map_err(|error| format!("cannot open the access log: {error}"))?,
+            ),
+        };
+        self.slots.extend(new.into_iter().cloned().map(Some));
+        let mut closed = Vec::new();
+        for (at, slot) in self.slots.iter_mut().enumerate() {
+            if slot.as_ref().is_some_and(|listen| !wanted.listen.contains(listen)) {
+                *slot = None;
+                closed.push(at);
+            }
+        }
+        let limits = &wanted.settings.limits;
+        threads.loads.limit(most_connections(limits), limits.connections_per_address);
+        let (acknowledge, acknowledged) = std::sync::mpsc::channel();
+        for (changes, opened) in threads.changes.iter().zip(opened) {
+            // A thread that has ended has nothing to change.
+            let _ = changes.send(Change {
+                settings: wanted.settings.clone(),
+                log: self.writer.access(&wanted.log),
+                tables: tables.clone(),
+                slots: self.slots.clone(),
+                opened,
+                closed: closed.clone(),
+                acknowledge: acknowledge.clone(),
+            });
+        }
+        drop((tables, acknowledge));
+        // Nothing is ever sent: the wait ends when every thread has dropped its end.
+        if acknowledged.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            self.errors().say("a thread is too busy to take the new configuration; it will");
+        }
+        if let Some(target) = other_log {
+            self.writer.switch(target);
+        }
+        self.wanted = wanted;
+        done();
         Ok(())
     }
 
@@ -139,14 +282,11 @@ impl Server {
         apps: AppsStatus,
         grace: Duration,
         stage: &watch::Sender<Stage>,
-    ) -> io::Result<Vec<std::thread::JoinHandle<()>>> {
+    ) -> io::Result<Threads> {
         let (hands, received): (Vec<_>, Vec<_>) =
             (0..self.threads).map(|_| mpsc::unbounded_channel()).unzip();
-        let limits = &self.settings.limits;
-        let most = match limits.connections {
-            0 => connections_by_descriptors(),
-            most => most,
-        };
+        let limits = &self.wanted.settings.limits;
+        let most = most_connections(limits);
         let loads = Arc::new(Loads::new(hands, most, limits.connections_per_address));
         let counters: Vec<Arc<Counters>> = (0..self.threads).map(|_| Arc::default()).collect();
         let is_timed = self.admin.is_some();
@@ -157,37 +297,57 @@ impl Server {
                 .name("admin".into())
                 .spawn(move || admin.serve(&listener))?;
         }
-        let mut threads = Vec::new();
+        let mut threads =
+            Threads { handles: Vec::new(), changes: Vec::new(), loads: loads.clone() };
         for (index, handed) in received.into_iter().enumerate() {
             let listeners: Vec<_> = self.listeners.iter_mut().filter_map(Vec::pop).collect();
-            let runtime_thread = RuntimeThread {
+            let (changes, changed) = mpsc::unbounded_channel();
+            let serving = Serving {
                 listeners,
+                slots: self.slots.clone(),
                 handed,
+                changes: changed,
                 stage: stage.subscribe(),
                 tables: tables.clone(),
                 grace,
             };
-            let settings = self.settings.clone();
-            let (errors, log) = (self.writer.errors(), self.writer.access(&self.log));
+            let settings = self.wanted.settings.clone();
+            let (errors, log) = (self.writer.errors(), self.writer.access(&self.wanted.log));
             let loads = loads.clone();
             let counters = counters[index].clone();
-            threads.push(std::thread::Builder::new().name(format!("serve-{index}")).spawn(
-                move || {
+            threads.changes.push(changes);
+            threads.handles.push(
+                std::thread::Builder::new().name(format!("serve-{index}")).spawn(move || {
                     let thread = Rc::new(Thread::new(
                         settings, errors, log, loads, index, counters, is_timed,
                     ));
-                    runtime_thread.run(thread);
-                },
-            )?);
+                    serving.run(thread);
+                })?,
+            );
         }
         Ok(threads)
     }
+}
+
+/// The serving threads, as the main thread sees them.
+struct Threads {
+    handles: Vec<std::thread::JoinHandle<()>>,
+    changes: Vec<mpsc::UnboundedSender<Change>>,
+    loads: Arc<Loads>,
+}
+
+/// What a signal asks for.
+enum Asked {
+    Stop,
+    Reopen,
+    Reload,
 }
 
 struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
     reopen: tokio::signal::unix::Signal,
+    reload: tokio::signal::unix::Signal,
 }
 
 impl Signals {
@@ -196,194 +356,24 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             reopen: signal(SignalKind::user_defined1())?,
+            reload: signal(SignalKind::hangup())?,
         })
     }
 
-    async fn wait_for_stop(&mut self, writer: &Writer) {
-        loop {
-            tokio::select! {
-                _ = self.interrupt.recv() => return,
-                _ = self.terminate.recv() => return,
-                _ = self.reopen.recv() => writer.reopen(),
-            }
+    async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.interrupt.recv() => Asked::Stop,
+            _ = self.terminate.recv() => Asked::Stop,
+            _ = self.reopen.recv() => Asked::Reopen,
+            _ = self.reload.recv() => Asked::Reload,
         }
     }
 }
 
-/// What one serving thread starts with.
-struct RuntimeThread {
-    listeners: Vec<Listener>,
-    handed: mpsc::UnboundedReceiver<Handed>,
-    stage: watch::Receiver<Stage>,
-    tables: Tables,
-    grace: Duration,
-}
-
-impl RuntimeThread {
-    fn run(self, thread: Rc<Thread>) {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .max_blocking_threads(2)
-            .build_local(LocalOptions::default());
-        match runtime {
-            Ok(runtime) => self.serve(&runtime, thread),
-            Err(error) => thread.errors.say(&format!("cannot start a serving thread: {error}")),
-        }
-    }
-
-    fn serve(mut self, runtime: &LocalRuntime, thread: Rc<Thread>) {
-        runtime.block_on(async move {
-            *thread.table.borrow_mut() = Rc::new((self.tables)(&thread));
-            let mut tasks = Vec::new();
-            for (listener, socket) in self.listeners.into_iter().enumerate() {
-                tasks.push(tokio::task::spawn_local(accept_all(thread.clone(), socket, listener)));
-            }
-            tasks.push(tokio::task::spawn_local(take_handed(thread.clone(), self.handed)));
-            let ticking = tokio::task::spawn_local(tick(thread.clone()));
-            let _ = self.stage.wait_for(|stage| *stage == Stage::Stopping).await;
-            for task in tasks {
-                task.abort();
-            }
-            // Listeners close when their aborted tasks are dropped, at the next turn.
-            tokio::task::yield_now().await;
-            thread.stop();
-            drain(&thread, self.grace).await;
-            ticking.abort();
-            thread.log.hand_over();
-        });
-    }
-}
-
-async fn tick(thread: Rc<Thread>) {
-    let mut interval = tokio::time::interval(TICK);
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-    loop {
-        interval.tick().await;
-        thread.tick();
-    }
-}
-
-async fn drain(thread: &Thread, grace: Duration) {
-    let deadline = tokio::time::Instant::now() + grace;
-    while thread.load.connections(thread.index) > 0 && tokio::time::Instant::now() < deadline {
-        thread.deadlines.close_idle();
-        tokio::time::sleep(TICK / 10).await;
-    }
-}
-
-async fn accept_all(thread: Rc<Thread>, listener: Listener, index: usize) {
-    let outcome = match listener {
-        Listener::Tcp(listener) => match TcpListener::from_std(listener) {
-            Ok(listener) => accept_tcp(&thread, listener, index).await,
-            Err(error) => error,
-        },
-        Listener::Unix(listener) => match UnixListener::from_std(listener) {
-            Ok(listener) => accept_unix(&thread, listener, index).await,
-            Err(error) => error,
-        },
-    };
-    thread.errors.say(&format!("a listener gave up: {outcome}"));
-}
-
-async fn accept_tcp(thread: &Rc<Thread>, listener: TcpListener, index: usize) -> io::Error {
-    let own = match listener.local_addr() {
-        Ok(address) => address,
-        Err(error) => return error,
-    };
-    loop {
-        wait_for_room(thread).await;
-        match listener.accept().await {
-            Ok((stream, peer)) => place(thread, stream, peer, own, index),
-            Err(error) => pause_after(thread, &error).await,
-        }
-    }
-}
-
-/// Starts the conversation here, or gives it to a thread with less to do.
-fn place(thread: &Rc<Thread>, stream: TcpStream, peer: SocketAddr, own: SocketAddr, index: usize) {
-    match thread.load.lighter_than(thread.index) {
-        Some(other) => {
-            if let Ok(stream) = stream.into_std() {
-                thread.load.hand(other, Handed { stream, peer, listener: index });
-            }
-        }
-        None => {
-            let own =
-                if own.ip().is_unspecified() { stream.local_addr().unwrap_or(own) } else { own };
-            let socket = Socket::tcp(stream, &thread.deadlines);
-            start(thread, socket, peer, own, index);
-        }
-    }
-}
-
-async fn take_handed(thread: Rc<Thread>, mut handed: mpsc::UnboundedReceiver<Handed>) {
-    while let Some(Handed { stream, peer, listener }) = handed.recv().await {
-        if let Ok(stream) = TcpStream::from_std(stream)
-            && let Ok(own) = stream.local_addr()
-        {
-            let socket = Socket::tcp(stream, &thread.deadlines);
-            start(&thread, socket, peer, own, listener);
-        }
-    }
-}
-
-async fn accept_unix(thread: &Rc<Thread>, listener: UnixListener, index: usize) -> io::Error {
-    // Programs that look at the client's address expect one, and the client is on this machine.
-    let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-    loop {
-        wait_for_room(thread).await;
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let socket = Socket::unix(stream, &thread.deadlines);
-                start(thread, socket, local, local, index);
-            }
-            Err(error) => pause_after(thread, &error).await,
-        }
-    }
-}
-
-/// At the limit connections wait in the kernel's queue, as with HAProxy's maxconn.
-async fn wait_for_room(thread: &Thread) {
-    while !thread.load.has_room() {
-        tokio::time::sleep(TICK / 10).await;
-    }
-}
-
-/// Out of descriptors or memory: accepting again at once would only burn the processor.
-async fn pause_after(thread: &Thread, error: &io::Error) {
-    if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
-        return;
-    }
-    thread.errors.say(&format!("cannot accept: {error}"));
-    tokio::time::sleep(TICK).await;
-}
-
-fn start(thread: &Rc<Thread>, socket: Socket, peer: SocketAddr, local: SocketAddr, index: usize) {
-    let Some(counted) = Counted::new(thread, peer.ip()) else {
-        socket.reset();
-        return;
-    };
-    thread.counters.count_connection();
-    let client = Rc::new(Client::new(socket, thread.clone(), peer, local));
-    tokio::task::spawn_local(async move {
-        converse(client, index).await;
-        drop(counted);
-    });
-}
-
-/// A connection that is counted until it is dropped, even by a panic.
-struct Counted(Rc<Thread>, IpAddr);
-
-impl Counted {
-    /// `None` where the address has too many connections.
-    fn new(thread: &Rc<Thread>, address: IpAddr) -> Option<Self> {
-        thread.load.enter(thread.index, address).then(|| Self(thread.clone(), address))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.load.leave(self.0.index, self.1);
+fn most_connections(limits: &conf::Limits) -> usize {
+    match limits.connections {
+        0 => connections_by_descriptors(),
+        most => most,
     }
 }
 

@@ -40,6 +40,7 @@ pub(crate) struct Watched {
     pub read_due: Cell<Ticks>,
     pub write_due: Cell<Ticks>,
     pub idle: Cell<bool>,
+    pub tunnel: Cell<bool>,
     expired: Cell<bool>,
 }
 
@@ -54,6 +55,21 @@ impl Watched {
         self.read_due.set(NEVER);
         self.write_due.set(NEVER);
         self.shut_down(how);
+    }
+
+    /// Whether a read would give bytes. A system call.
+    pub fn has_input(&self) -> bool {
+        self.peek() == Some(true)
+    }
+
+    /// Bytes (`Some(true)`), the end of the stream or an error (`Some(false)`), or nothing yet.
+    fn peek(&self) -> Option<bool> {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        match rustix::net::recv(self.io.as_fd(), &mut [0; 1], flags) {
+            Ok((n, _)) => Some(n > 0),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
+            Err(_) => Some(false),
+        }
     }
 
     pub fn shut_down(&self, how: Shutdown) {
@@ -91,6 +107,7 @@ impl Socket {
             read_due: Cell::new(NEVER),
             write_due: Cell::new(NEVER),
             idle: Cell::new(false),
+            tunnel: Cell::new(false),
             expired: Cell::new(false),
         });
         let key = deadlines.watch(shared.clone());
@@ -144,6 +161,13 @@ impl Socket {
     /// Marks the connection as one that may be closed at any time, or not.
     pub fn set_idle(&self, idle: bool) {
         self.shared.idle.set(idle);
+    }
+
+    /// From now on the connection carries a tunnel, which ends soon after the server is told to
+    /// stop; the peer may take this long to make room.
+    pub(crate) fn begin_tunnel(&self, pause: Duration) {
+        self.limit_writes(pause);
+        self.shared.tunnel.set(true);
     }
 
     /// Whether a deadline has passed.
@@ -236,13 +260,7 @@ impl Socket {
     /// Looks, by a system call, at what a read would give: bytes (`Some(true)`), the end of the
     /// stream or an error (`Some(false)`), or nothing yet.
     pub fn peek(&self) -> Option<bool> {
-        let fd = self.shared.io.as_fd();
-        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        match rustix::net::recv(fd, &mut [0; 1], flags) {
-            Ok((n, _)) => Some(n > 0),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
-            Err(_) => Some(false),
-        }
+        self.shared.peek()
     }
 
     /// Whether an idle connection has become useless: closed, or with bytes nobody asked for.

@@ -37,14 +37,13 @@ impl Settings {
 
 /// The context of one thread, handed to everything that runs on it.
 pub struct Thread {
-    /// Time and size limits.
-    pub settings: Settings,
+    settings: RefCell<Rc<Settings>>,
     /// Where errors are told.
     pub errors: ErrorLog,
     /// The deadlines of this thread's sockets.
     pub deadlines: Rc<Deadlines>,
     pub(crate) clock: Clock,
-    pub(crate) log: AccessLog,
+    log: RefCell<AccessLog>,
     pub(crate) counters: Arc<Counters>,
     /// Whether durations are measured although nothing is logged.
     pub(crate) is_timed: bool,
@@ -70,19 +69,38 @@ impl Thread {
         is_timed: bool,
     ) -> Self {
         Self {
-            settings,
+            settings: RefCell::new(Rc::new(settings)),
             errors,
             deadlines: Rc::default(),
             clock: Clock::new(),
-            log,
+            log: RefCell::new(log),
             counters,
             is_timed,
-            table: RefCell::new(Rc::new(Table { listeners: Vec::new() })),
+            table: RefCell::default(),
             load,
             index,
             stopping: Cell::new(false),
             spare: RefCell::default(),
         }
+    }
+
+    /// Time and size limits, as they are now: a reload may change them.
+    pub fn settings(&self) -> Rc<Settings> {
+        self.settings.borrow().clone()
+    }
+
+    /// From now on other limits hold, and lines of the log look otherwise.
+    pub(crate) fn adopt_settings(&self, settings: Settings, log: AccessLog) {
+        *self.settings.borrow_mut() = Rc::new(settings);
+        self.log.borrow_mut().become_another(log);
+    }
+
+    /// From now on another table is looked at. Requests under way hold on to the site that they
+    /// were given.
+    pub(crate) fn adopt_table(&self, mut table: Table) {
+        table.keep_leaving(&self.table.borrow());
+        let old = self.table.replace(Rc::new(table));
+        drop(old);
     }
 
     /// Seconds since 1970, as old as the last tick.
@@ -97,7 +115,7 @@ impl Thread {
 
     /// When a request begins, if anyone wants to know how long it takes.
     pub(crate) fn start(&self) -> Option<Instant> {
-        (self.is_timed || self.log.is_on()).then(Instant::now)
+        (self.is_timed || self.log.borrow().is_on()).then(Instant::now)
     }
 
     /// Counts a request that has been answered, and logs it.
@@ -106,7 +124,7 @@ impl Thread {
         let reply = &exchange.reply;
         self.counters.count_request(reply.status(), reply.body_bytes(), took);
         if let Some(took) = took.filter(|_| is_logged) {
-            self.log.record(exchange, took);
+            self.log.borrow().record(exchange, took);
         }
     }
 
@@ -118,7 +136,12 @@ impl Thread {
     pub(crate) fn tick(&self) {
         self.deadlines.tick();
         self.clock.tick();
-        self.log.hand_over();
+        self.hand_over_log();
+    }
+
+    /// Gives the log lines to the writer.
+    pub(crate) fn hand_over_log(&self) {
+        self.log.borrow().hand_over();
     }
 
     pub(crate) fn take_exchange(&self, client: &Rc<Client>) -> Box<Exchange> {

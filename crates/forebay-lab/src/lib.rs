@@ -25,6 +25,9 @@
 //! | `cpus` | all | cores of the load generator, such as `[1]` |
 //! | `[check] status` | 200 | what a right answer has |
 //! | `body_contains` | | and contains |
+//! | `[[service]] name` | | what every configuration needs beside its server; see below |
+//! | `start`, `requires`, `env`, `cwd`, `templates`, `cpus`, timeouts | | as for a configuration |
+//! | `listens` | `127.0.0.1:{port}` | `HOST:PORT` or `unix:PATH` where it is ready |
 //! | `[[configuration]] name` | | in every report |
 //! | `baseline` | the first | what the others are compared with |
 //! | `start` | | the server's command, a list; `"forebay"` means this very program |
@@ -48,6 +51,10 @@
 //! such a file is then relative to `{tmp}`; write `{dir}/htdocs` for what lies beside the
 //! experiment.
 //!
+//! A service (a database, the backend of a proxy) is started afresh for each trial, before the
+//! server, and ended after it; what it takes is not counted. `{NAME.port}` and `{NAME.tmp}` tell the
+//! server, its templates and later services where it is.
+//!
 //! # What counts
 //!
 //! One trial is one sample: a mean, a spread and an interval are over trials, never over requests.
@@ -62,6 +69,7 @@ mod machine;
 mod progress;
 pub mod report;
 mod schedule;
+mod service;
 mod summary;
 mod trial;
 mod watch;
@@ -72,7 +80,9 @@ use std::path::PathBuf;
 use rustix::process::{getpid, set_child_subreaper};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-pub use experiment::{Amount, Check, Configuration, Load, Plan, Problem, Values};
+pub use experiment::{
+    Amount, Check, Configuration, Load, Plan, Problem, Service, ServiceValues, Values,
+};
 pub use interrupt::Interrupt;
 pub use machine::Machine;
 pub use progress::{Lines, Progress, Silent};
@@ -183,6 +193,7 @@ fn prepare(plan: &Plan) -> Result<Vec<usize>, Halt> {
         Halt::Broken(format!("{what}: {}", io::Error::from(error)))
     };
     // If a keeper is killed, what it kept falls to this process, which ends it.
+    service::check(plan)?;
     set_child_subreaper(Some(getpid())).map_err(|error| halt("cannot adopt orphans", error))?;
     if plan.load.cpus.is_empty() {
         return Ok(Vec::new());

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use forebay_load::{Arrivals, Control, Endpoint, Outcome, Rate, Spec, Stop, Url};
 
 use crate::Interrupt;
-use crate::experiment::{Amount, Configuration, Plan, Values};
+use crate::experiment::{Amount, Configuration, Plan, ServiceValues, Values};
 use crate::keeper::{Keeper, KeeperError, Launch};
 use crate::schedule::{Executor, Halt, Slot};
 use crate::watch::{Sampler, Series};
 
 /// How often a server that is not ready yet is asked again.
-const READY_INTERVAL: Duration = Duration::from_millis(20);
+pub(crate) const READY_INTERVAL: Duration = Duration::from_millis(20);
 /// How often a running load is looked at for an interruption or the server's end.
 const LOAD_INTERVAL: Duration = Duration::from_millis(20);
 /// A server that takes this share of the cores it could use is busy, not waiting for the client.
@@ -46,11 +46,11 @@ pub struct Measured {
 
 /// Runs trials on this machine with real servers and the load generator of `forebay bench`.
 pub struct Runner {
-    plan: Plan,
-    program: PathBuf,
-    interrupt: Interrupt,
+    pub(crate) plan: Plan,
+    pub(crate) program: PathBuf,
+    pub(crate) interrupt: Interrupt,
     cores: usize,
-    server_cpus: Vec<usize>,
+    pub(crate) server_cpus: Vec<usize>,
 }
 
 impl Trial {
@@ -88,12 +88,13 @@ impl Runner {
     }
 
     fn trial(&self, configuration: &Configuration, slot: Slot) -> Result<Trial, Halt> {
+        let services = self.start_services()?;
         let mut keeper = Keeper::open(&self.program).map_err(broken)?;
-        let values = self.values(&keeper)?;
+        let values = self.values(&keeper, &services.values)?;
         let url = Url::parse(&configuration.target(&self.plan.load, &values))
             .map_err(|error| Halt::Broken(format!("{}: {error}", configuration.name)))?;
         refuse_occupied(configuration, &url)?;
-        self.place_templates(configuration, &values)?;
+        self.place_templates(&configuration.templates, &values)?;
         keeper.start(self.launch(configuration, &values)).map_err(broken)?;
         let spec = self.spec(url);
         self.until_ready(configuration, &spec, &mut keeper)?;
@@ -102,15 +103,24 @@ impl Runner {
         Ok(trial)
     }
 
-    fn values(&self, keeper: &Keeper) -> Result<Values, Halt> {
+    pub(crate) fn values(
+        &self,
+        keeper: &Keeper,
+        services: &[ServiceValues],
+    ) -> Result<Values, Halt> {
         let port = free_port()
             .ok_or_else(|| Halt::Broken("no free port on 127.0.0.1: end what uses them".into()))?;
         let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
-        Ok(Values { port, dir: text(&self.plan.dir), tmp: text(keeper.tmp()) })
+        let (dir, tmp) = (text(&self.plan.dir), text(keeper.tmp()));
+        Ok(Values { port, dir, tmp, services: services.to_vec() })
     }
 
-    fn place_templates(&self, configuration: &Configuration, values: &Values) -> Result<(), Halt> {
-        for template in &configuration.templates {
+    pub(crate) fn place_templates(
+        &self,
+        templates: &[String],
+        values: &Values,
+    ) -> Result<(), Halt> {
+        for template in templates {
             let from = self.plan.dir.join(template);
             let name = from.file_name().unwrap_or_default();
             let copied = std::fs::read_to_string(&from).and_then(|text| {
@@ -124,14 +134,9 @@ impl Runner {
     }
 
     fn launch(&self, configuration: &Configuration, values: &Values) -> Launch {
-        let mut argv: Vec<String> =
-            configuration.start.iter().map(|argument| values.fill(argument)).collect();
-        if argv[0] == "forebay" {
-            argv[0] = self.program.to_string_lossy().into_owned();
-        }
         let own_cpus = !configuration.cpus.is_empty();
         Launch {
-            argv,
+            argv: self.fill_command(&configuration.start, values),
             env: configuration
                 .env
                 .iter()
@@ -141,6 +146,15 @@ impl Runner {
             cpus: if own_cpus { configuration.cpus.clone() } else { self.server_cpus.clone() },
             grace: configuration.stop_timeout,
         }
+    }
+
+    /// A command with its placeholders filled in; `forebay` is this very program.
+    pub(crate) fn fill_command(&self, start: &[String], values: &Values) -> Vec<String> {
+        let mut argv: Vec<String> = start.iter().map(|argument| values.fill(argument)).collect();
+        if argv[0] == "forebay" {
+            argv[0] = self.program.to_string_lossy().into_owned();
+        }
+        argv
     }
 
     /// The request as it is probed, warmed up with and measured.
@@ -346,7 +360,7 @@ fn refuse_occupied(configuration: &Configuration, url: &Url) -> Result<(), Halt>
     })
 }
 
-fn broken(error: KeeperError) -> Halt {
+pub(crate) fn broken(error: KeeperError) -> Halt {
     Halt::Broken(error.to_string())
 }
 

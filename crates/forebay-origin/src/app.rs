@@ -1,7 +1,5 @@
 //! Applications that Forebay runs: a request goes to an idle worker.
 
-use std::ops::{Deref, DerefMut};
-use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -11,26 +9,29 @@ use forebay_workers::{App, Body, EndKind, Event, Lease, Unavailable, WorkerFault
 
 use crate::cgi::no_script;
 use crate::script::{Script, Scripts};
-use crate::script_reply::{PAUSE, ScriptReply};
+use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
 use crate::spool::Spooled;
 
 /// Workers that one request may be offered: a worker may die before it has read anything.
 const OFFERS: usize = 3;
-/// How long, and for how many bytes of output, a script may go on whose reply nobody wants.
-const UNWANTED_TIME: Duration = Duration::from_secs(2);
-const UNWANTED_BYTES: usize = 4 << 20;
+
+/// How long a script may go on when its client has gone.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// An application of scripts, as one thread knows it.
 pub struct ScriptApp {
     thread: Rc<Thread>,
     app: App,
     scripts: Scripts,
+    /// Bytes of one reply at the most.
+    max_output: u64,
 }
 
 impl ScriptApp {
-    /// Passes requests for scripts below `scripts` to the workers of `app`.
-    pub fn new(thread: Rc<Thread>, app: App, scripts: Scripts) -> Self {
-        Self { thread, app, scripts }
+    /// Passes requests for scripts below `scripts` to the workers of `app`; one that prints more than
+    /// `max_output` bytes is cut off.
+    pub fn new(thread: Rc<Thread>, app: App, scripts: Scripts, max_output: u64) -> Self {
+        Self { thread, app, scripts, max_output }
     }
 
     async fn run(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -51,23 +52,9 @@ impl ScriptApp {
     }
 
     fn variables(&self, exchange: &Exchange, script: &Script, body: &Spooled) -> Vec<u8> {
-        let request = &exchange.request;
-        let (script_name, path_info) = request.path.split_at(request.path.len() - script.path_info);
         let mut block = Block(Vec::with_capacity(2048));
-        let variables = cgi::Request {
-            head: &request.head,
-            bytes: &request.bytes,
-            script_name,
-            script_filename: script.file.as_os_str().as_bytes(),
-            path_info,
-            document_root: self.scripts.dir().as_os_str().as_bytes(),
-            document_uri: &request.path,
-            content_length: body.len(),
-            client: request.client,
-            server: request.server,
-            https: request.https,
-        };
-        cgi::variables(&variables, &mut block);
+        let request = script.describe(&exchange.request, self.scripts.dir(), body.len());
+        cgi::variables(&request, &mut block);
         block.0
     }
 
@@ -85,12 +72,13 @@ impl ScriptApp {
             Spooled::File(file, length) => Body::File(file, *length),
         };
         lease.send(block, body).await.map_err(worker_fault)?;
-        let mut lease = Running(Some(lease));
-        let mut script = ScriptReply::new(Fault::app);
+        let mut running = Running(Some(lease));
+        let lease = running.0.as_mut().expect("it is taken out by drop alone");
+        let mut script = ScriptReply::new(OutputLimit::new(self.max_output, Fault::app));
         let mut output = Vec::with_capacity(16 * 1024);
         loop {
             output.clear();
-            match next(&mut lease, &mut output, &mut script, exchange).await? {
+            match next(lease, &mut output, &mut script, exchange).await? {
                 Event::Output(_) => script.feed(&output, &mut exchange.reply).await?,
                 Event::End(EndKind::Ok) => return script.finish(&mut exchange.reply).await,
                 // What a script printed before it died counts, as with CGI; the log has the rest.
@@ -111,45 +99,19 @@ impl Origin for ScriptApp {
     }
 }
 
-/// A script that runs. When its reply is not wanted any more, because the client has gone or the
-/// output is no reply, the script still may end by itself: a warm process is worth more than what is
-/// left of most requests, and a script in the middle of its work is not to be killed for a client
-/// that closed. One that does not end soon is ended with its worker.
+/// A script that runs. When nobody wants its reply any more it has a moment to end: to start a
+/// worker costs more than most scripts, and clients that leave early could ask for one each time.
 struct Running(Option<Lease>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(lease) = self.0.take().filter(|lease| lease.pid().is_some()) {
-            tokio::task::spawn_local(async move {
-                let _ = tokio::time::timeout(UNWANTED_TIME, let_end(lease)).await;
-            });
-        }
-    }
-}
-
-impl Deref for Running {
-    type Target = Lease;
-
-    fn deref(&self) -> &Lease {
-        self.0.as_ref().expect("a lease until it is dropped")
-    }
-}
-
-impl DerefMut for Running {
-    fn deref_mut(&mut self) -> &mut Lease {
-        self.0.as_mut().expect("a lease until it is dropped")
-    }
-}
-
-async fn let_end(mut lease: Lease) {
-    let mut output = Vec::new();
-    let mut left = UNWANTED_BYTES;
-    while let Ok(Event::Output(read)) = lease.read(&mut output).await {
-        output.clear();
-        left = left.saturating_sub(read);
-        if left == 0 {
-            return;
-        }
+        let Some(mut lease) = self.0.take().filter(|lease| lease.pid().is_some()) else { return };
+        tokio::task::spawn_local(tokio::time::timeout(MOMENT, async move {
+            let mut output = Vec::new();
+            while let Ok(Event::Output(_)) = lease.read(&mut output).await {
+                output.clear();
+            }
+        }));
     }
 }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_conf::{Action, Address, App as AppPlan, AppKind, Listen, PerlMode, Plan};
 use forebay_engine::{
-    AppStatus, AppsStatus, ErrorLog, Origin, Route, Rules, Site, Table, Tables, Thread, WorkerRow,
+    AppStatus, ErrorLog, Origin, Route, Rules, Sendfile, Site, Table, Tables, Thread, WorkerRow,
 };
 use forebay_workers::{self as workers, App, AppSpec, Kind, WorkerState, WorkerStatus};
 use tokio::sync::Semaphore;
@@ -18,7 +18,7 @@ use crate::cgi::Cgi;
 use crate::connect::{Backend, Endpoint, Use};
 use crate::fastcgi::Fastcgi;
 use crate::files::Files;
-use crate::proxy::Proxy;
+use crate::proxy::{Check, Checker, Group, Proxy};
 use crate::respond::{FixedReply, Redirection};
 use crate::script::Scripts;
 use crate::slots::Slots;
@@ -30,6 +30,9 @@ const HTTP_IDLE: Duration = Duration::from_secs(60);
 const FASTCGI_IDLE: Duration = Duration::from_secs(2);
 /// Idle FastCGI connections kept by each thread.
 const FASTCGI_KEEP: usize = 32;
+
+/// How often is looked whether old applications are still in use.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Why a plan cannot be carried out.
 #[derive(Debug)]
@@ -45,6 +48,8 @@ pub enum BuildError {
     App(workers::StartError),
     /// The application is of a kind that this version does not run.
     Kind(String),
+    /// The system refused the thread that asks backends how they are.
+    Checks(std::io::Error),
 }
 
 impl fmt::Display for BuildError {
@@ -54,6 +59,7 @@ impl fmt::Display for BuildError {
                 write!(f, "cannot find the backend {address}: {error}; check the name in `to`")
             }
             Self::App(error) => error.fmt(f),
+            Self::Checks(error) => write!(f, "cannot start health checks: {error}"),
             Self::Kind(name) => write!(f, "the application {name} is of a kind not available yet"),
         }
     }
@@ -65,16 +71,28 @@ impl std::error::Error for BuildError {}
 pub struct Origins {
     plan: Plan,
     endpoints: BTreeMap<String, Endpoint>,
-    apps: BTreeMap<String, App>,
+    apps: BTreeMap<String, (AppSpec, App)>,
     /// By backend: routes to the same one share its limit.
-    slots: BTreeMap<String, Arc<Slots>>,
+    slots: BTreeMap<String, (usize, Arc<Slots>)>,
     /// By site and route.
-    rooms: Vec<Vec<Option<Arc<Semaphore>>>>,
+    shared: Vec<Vec<Shared>>,
+    _checker: Option<Checker>,
+    /// Cloned into every site, so that its count tells whether requests use one.
+    held: Arc<()>,
+}
+
+/// What all threads share of one route.
+#[derive(Clone, Default)]
+struct Shared {
+    /// The processes that there may be at once.
+    room: Option<Arc<Semaphore>>,
+    /// The backends of a proxy.
+    group: Option<Arc<Group>>,
 }
 
 impl Origins {
-    /// Looks up backends and starts applications.
-    pub fn new(plan: Plan, errors: &ErrorLog) -> Result<Self, BuildError> {
+    /// Looks up backends and starts applications, but for those that `previous` runs already.
+    pub fn new(plan: Plan, errors: &ErrorLog, previous: Option<&Self>) -> Result<Self, BuildError> {
         let mut endpoints = BTreeMap::new();
         for address in plan.sites.iter().flat_map(|site| &site.routes).flat_map(addresses) {
             let name = address.to_string();
@@ -84,135 +102,235 @@ impl Origins {
         }
         let mut apps = BTreeMap::new();
         for (name, app) in &plan.apps {
-            let errors = errors.clone();
-            let started = App::start(spec(name, app)?, move |line| errors.say(line));
-            apps.insert(name.clone(), started.map_err(BuildError::App)?);
-        }
-        let room = |route: &forebay_conf::Route| match &route.action {
-            Action::Cgi(cgi) => Some(Arc::new(Semaphore::new(cgi.max_processes))),
-            _ => None,
-        };
-        let rooms = plan.sites.iter().map(|site| site.routes.iter().map(room).collect()).collect();
-        let slots = slots(&plan);
-        Ok(Self { plan, endpoints, apps, slots, rooms })
-    }
-
-    /// What makes the table of each thread, for listeners on the addresses `listen`.
-    pub fn tables(self: &Arc<Self>, listen: &[Listen]) -> Tables {
-        let origins = self.clone();
-        let listen = listen.to_vec();
-        Arc::new(move |thread| origins.table(&listen, thread))
-    }
-
-    /// What asks the applications how they are.
-    pub fn status(&self) -> AppsStatus {
-        let apps = self.apps.clone();
-        Arc::new(move || {
-            let status = |(name, app): (&String, &App)| AppStatus {
-                name: name.clone(),
-                workers: app.status().into_iter().map(worker_row).collect(),
+            let spec = spec(name, app)?;
+            let app = match previous.and_then(|previous| previous.running(name, &spec)) {
+                Some(app) => app,
+                None => {
+                    let errors = errors.clone();
+                    App::start(spec.clone(), move |line| errors.say(line))
+                        .map_err(BuildError::App)?
+                }
             };
-            apps.iter().map(status).collect()
-        })
+            apps.insert(name.clone(), (spec, app));
+        }
+        let shared = shared_of_all(&plan, previous);
+        let slots = slots(&plan, previous);
+        let checks = checks(&plan, &shared, &endpoints);
+        let checker = Checker::start(checks, errors).map_err(BuildError::Checks)?;
+        let held = Arc::default();
+        Ok(Self { plan, endpoints, apps, slots, shared, _checker: checker, held })
+    }
+
+    /// What makes the table of each thread.
+    pub fn tables(self: &Arc<Self>) -> Tables {
+        let origins = self.clone();
+        Arc::new(move |thread, listen| origins.table(listen, thread))
+    }
+
+    /// How the applications are.
+    pub fn status(&self) -> Vec<AppStatus> {
+        let status = |(name, (_, app)): (&String, &(AppSpec, App))| AppStatus {
+            name: name.clone(),
+            workers: app.status().into_iter().map(worker_row).collect(),
+        };
+        self.apps.iter().map(status).collect()
     }
 
     /// Stops the applications, giving requests under way `grace` to end.
     pub fn stop(&self, grace: Duration) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let Ok(runtime) = runtime else { return };
-        runtime.block_on(async {
-            for app in self.apps.values() {
-                app.shutdown(grace).await;
-            }
-        });
+        stop(self.apps.values().map(|(_, app)| app), grace);
     }
 
-    fn table(&self, listen: &[Listen], thread: &Rc<Thread>) -> Table {
+    /// Stops the applications that `successor` does not run, once no request uses a site of these
+    /// origins any more, or after `grace`. Blocks until then.
+    pub fn retire(&self, successor: &Self, grace: Duration) {
+        let left: Vec<_> = self
+            .apps
+            .iter()
+            .filter(|(name, (spec, _))| successor.running(name, spec).is_none())
+            .map(|(_, (_, app))| app)
+            .collect();
+        if left.is_empty() {
+            return;
+        }
+        let deadline = Instant::now() + grace;
+        while Arc::strong_count(&self.held) > 1 && Instant::now() < deadline {
+            std::thread::sleep(LOOK);
+        }
+        stop(left, deadline.saturating_duration_since(Instant::now()));
+    }
+
+    /// The application of this name, if it runs by the same definition.
+    fn running(&self, name: &str, wanted: &AppSpec) -> Option<App> {
+        self.apps.get(name).filter(|(spec, _)| spec == wanted).map(|(_, app)| app.clone())
+    }
+
+    fn table(&self, listen: &[Option<Listen>], thread: &Rc<Thread>) -> Table {
         let sites: Vec<_> =
             (0..self.plan.sites.len()).map(|index| Rc::new(self.site(index, thread))).collect();
         let listeners = listen.iter().map(|address| {
             let here = self.plan.sites.iter().enumerate();
-            here.filter(|(_, site)| site.listen.contains(address))
+            here.filter(|(_, site)| address.as_ref().is_some_and(|a| site.listen.contains(a)))
                 .map(|(index, _)| sites[index].clone())
                 .collect()
         });
-        Table { listeners: listeners.collect() }
+        Table::new(listeners.collect())
     }
 
     fn site(&self, index: usize, thread: &Rc<Thread>) -> Site {
         let site = &self.plan.sites[index];
         let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
             matcher: route.matcher.clone(),
-            origin: self.origin(&route.action, self.rooms[index][at].clone(), thread),
+            origin: self.origin(route, &self.shared[index][at], thread),
             log: route.log,
             rules: rules(route),
             max_body: route.max_body.unwrap_or(self.plan.server.limits.max_body),
+            fallback: route.fallback,
+            sendfile: route.sendfile_root.as_ref().map(|root| Sendfile {
+                root: root.clone(),
+                files: Box::new(Files::new(
+                    thread.clone(),
+                    forebay_conf::Files {
+                        index: Vec::new(),
+                        ..forebay_conf::Files::new(root.clone())
+                    },
+                    true,
+                )),
+            }),
         });
         Site {
             hosts: site.hosts.clone(),
             trusted_proxies: site.trusted_proxies.clone(),
+            proxy_protocol: site.proxy_protocol,
+            held: self.held.clone(),
             routes: routes.collect(),
         }
     }
 
     fn origin(
         &self,
-        action: &Action,
-        room: Option<Arc<Semaphore>>,
+        route: &forebay_conf::Route,
+        Shared { room, group }: &Shared,
         thread: &Rc<Thread>,
     ) -> Box<dyn Origin> {
         let thread = thread.clone();
-        match action {
-            Action::Files(files) => Box::new(Files::new(thread, files.clone())),
+        match &route.action {
+            Action::Files(files) => Box::new(Files::new(thread, files.clone(), route.fallback)),
             Action::Cgi(cgi) => {
+                let room = room.clone();
                 let room = room.unwrap_or_else(|| Arc::new(Semaphore::new(cgi.max_processes)));
                 Box::new(Cgi::new(thread, cgi.clone(), room))
             }
             Action::Fastcgi(fastcgi) => {
-                let keep = if fastcgi.keep_conn { FASTCGI_KEEP } else { 0 };
-                let backends = fastcgi
-                    .to
-                    .iter()
-                    .map(|address| self.backend(address, keep, (FASTCGI_IDLE, true), &thread));
+                let how = || Use {
+                    keep: if fastcgi.keep_conn { FASTCGI_KEEP } else { 0 },
+                    idle_time: FASTCGI_IDLE,
+                    is_hasty: true,
+                    ..Use::default()
+                };
+                let backends = fastcgi.to.iter().map(|to| self.backend(to, how(), &thread));
                 let backends = backends.collect();
                 Box::new(Fastcgi::new(thread, backends, fastcgi.clone()))
             }
             Action::Proxy(proxy) => {
-                let backends = proxy.to.iter().map(|backend| {
-                    self.backend(&backend.address, proxy.keepalive, (HTTP_IDLE, false), &thread)
-                });
-                Box::new(Proxy::new(backends.collect(), proxy.strip_prefix.clone()))
+                let how = || Use {
+                    keep: proxy.keepalive,
+                    idle_time: HTTP_IDLE,
+                    connect_timeout: proxy.connect_timeout,
+                    reply_timeout: proxy.reply_timeout,
+                    ..Use::default()
+                };
+                let backends = proxy.to.iter().map(|to| self.backend(&to.address, how(), &thread));
+                let backends = backends.collect();
+                let group = group.clone().unwrap_or_else(|| Group::new(proxy));
+                Box::new(Proxy::new(thread, backends, group, proxy))
             }
             Action::App(name) => {
-                let app = self.apps[name].clone();
-                let dir = match &self.plan.apps[name].kind {
+                let app = &self.plan.apps[name];
+                let dir = match &app.kind {
                     AppKind::PerlCgi { dir, .. } => dir.clone(),
-                    _ => self.plan.apps[name].dir.clone(),
+                    _ => app.dir.clone(),
                 };
-                Box::new(ScriptApp::new(thread, app, Scripts::new(dir)))
+                let (running, scripts) = (self.apps[name].1.clone(), Scripts::new(dir));
+                Box::new(ScriptApp::new(thread, running, scripts, app.max_output))
             }
             Action::Respond(respond) => Box::new(FixedReply(respond.clone())),
             Action::Redirect(redirect) => Box::new(Redirection(redirect.clone())),
         }
     }
 
-    fn backend(
-        &self,
-        address: &Address,
-        keep: usize,
-        (idle_time, is_hasty): (Duration, bool),
-        thread: &Rc<Thread>,
-    ) -> Backend {
+    fn backend(&self, address: &Address, how: Use, thread: &Rc<Thread>) -> Backend {
         let name = address.to_string();
-        let slots = self.slots.get(&name).cloned();
+        let slots = self.slots.get(&name).map(|(_, slots)| slots.clone());
         let endpoint = self.endpoints[&name].clone();
-        let how = Use { name, keep, idle_time, is_hasty, slots };
-        Backend::new(thread.clone(), endpoint, how)
+        Backend::new(thread.clone(), endpoint, Use { name, slots, ..how })
     }
 }
 
-/// The limits on connections; where routes differ about a backend, the smallest one.
-fn slots(plan: &Plan) -> BTreeMap<String, Arc<Slots>> {
+fn stop<'a>(apps: impl IntoIterator<Item = &'a App>, grace: Duration) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let Ok(runtime) = runtime else { return };
+    runtime.block_on(async {
+        for app in apps {
+            app.shutdown(grace).await;
+        }
+    });
+}
+
+/// By site and route. A route that does the same as that in its place before keeps what it had: its
+/// processes count on, and what is known of its backends holds.
+fn shared_of_all(plan: &Plan, previous: Option<&Origins>) -> Vec<Vec<Shared>> {
+    let kept = |site: usize, at: usize, route: &forebay_conf::Route| {
+        let previous = previous?;
+        let before = previous.plan.sites.get(site)?.routes.get(at)?;
+        (before.action == route.action).then(|| previous.shared[site][at].clone())
+    };
+    let of_site = |(site, routes): (usize, &forebay_conf::Site)| {
+        let routes = routes.routes.iter().enumerate();
+        routes.map(|(at, route)| kept(site, at, route).unwrap_or_else(|| shared(route))).collect()
+    };
+    plan.sites.iter().enumerate().map(of_site).collect()
+}
+
+fn shared(route: &forebay_conf::Route) -> Shared {
+    match &route.action {
+        Action::Cgi(cgi) => {
+            Shared { room: Some(Arc::new(Semaphore::new(cgi.max_processes))), group: None }
+        }
+        Action::Proxy(proxy) => Shared { room: None, group: Some(Group::new(proxy)) },
+        _ => Shared::default(),
+    }
+}
+
+/// Which backends are to be asked how they are.
+fn checks(
+    plan: &Plan,
+    shared: &[Vec<Shared>],
+    endpoints: &BTreeMap<String, Endpoint>,
+) -> Vec<Check> {
+    let routes = plan.sites.iter().flat_map(|site| &site.routes).zip(shared.iter().flatten());
+    let mut checks = Vec::new();
+    for (route, shared) in routes {
+        let (Action::Proxy(proxy), Some(group)) = (&route.action, &shared.group) else { continue };
+        let Some(health) = &proxy.health else { continue };
+        for (index, backend) in proxy.to.iter().enumerate() {
+            let name = backend.address.to_string();
+            checks.push(Check {
+                group: group.clone(),
+                index,
+                endpoint: endpoints[&name].clone(),
+                name,
+                authority: backend.authority.clone(),
+                health: health.clone(),
+            });
+        }
+    }
+    checks
+}
+
+/// The limits on connections; where routes differ about a backend, the smallest one. One that did
+/// not change counts the connections of `previous`, too.
+fn slots(plan: &Plan, previous: Option<&Origins>) -> BTreeMap<String, (usize, Arc<Slots>)> {
     let mut most = BTreeMap::new();
     for route in plan.sites.iter().flat_map(|site| &site.routes) {
         let Action::Fastcgi(fastcgi) = &route.action else { continue };
@@ -222,7 +340,12 @@ fn slots(plan: &Plan) -> BTreeMap<String, Arc<Slots>> {
             *most = limit.min(*most);
         }
     }
-    most.into_iter().map(|(name, most)| (name, Slots::new(most))).collect()
+    let slots = |(name, most)| {
+        let kept = previous.and_then(|previous| previous.slots.get(&name));
+        let kept = kept.filter(|(limit, _)| *limit == most).cloned();
+        (name, kept.unwrap_or_else(|| (most, Slots::new(most))))
+    };
+    most.into_iter().map(slots).collect()
 }
 
 fn worker_row(worker: WorkerStatus) -> WorkerRow {
@@ -250,12 +373,15 @@ fn addresses(route: &forebay_conf::Route) -> Vec<Address> {
 }
 
 fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {
-    if route.set_headers.is_empty() && route.remove_headers.is_empty() && route.expires.is_none() {
+    let sends_files = route.sendfile_root.is_some();
+    let changes_fields = !route.set_headers.is_empty() || !route.remove_headers.is_empty();
+    if !sends_files && !changes_fields && route.expires.is_none() {
         return None;
     }
     let mut rules = Rules {
         remove: route.remove_headers.clone(),
         expires: route.expires.map(|expires| expires.as_secs()),
+        sends_files,
         ..Rules::default()
     };
     for (name, value) in &route.set_headers {

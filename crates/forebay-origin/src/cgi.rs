@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use forebay_conf as conf;
-use forebay_engine::{ErrorLog, Exchange, Fault, Origin, Request, Serving, Thread};
+use forebay_engine::{ErrorLog, Exchange, Fault, Origin, Reply, Request, Serving, Thread};
 use forebay_wire::cgi;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
@@ -18,14 +18,18 @@ use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::nph::NphReply;
 use crate::script::{NoScript, Script, Scripts};
-use crate::script_reply::{PAUSE, ScriptReply};
+use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
 use crate::spool::Spooled;
 
 /// What a pipe holds without a reader.
 const PIPE: usize = 64 * 1024;
 /// Bytes of error output that are logged for one request.
 const LOGGED: usize = 64 * 1024;
+
+/// Variables of our own environment that scripts get, where they are set.
+pub const PASSED: [&str; 3] = ["PATH", "TZ", "LD_LIBRARY_PATH"];
 
 /// A directory of CGI scripts, as one thread knows it.
 pub struct Cgi {
@@ -50,7 +54,10 @@ impl Cgi {
         let deadline = Instant::now() + self.settings.timeout;
         let permit = self.enter(deadline).await?;
         let mut process = self.spawn(&exchange.request, &script, &body)?;
-        let outcome = tokio::time::timeout_at(deadline, relay(&mut process, exchange)).await;
+        let limit = OutputLimit::new(self.settings.max_output, Fault::app);
+        let mut output = Output::of(&script, &exchange.request, limit);
+        let relayed = relay(&mut process, &mut output, &mut exchange.reply);
+        let outcome = tokio::time::timeout_at(deadline, relayed).await;
         match outcome {
             Ok(Ok(())) => {
                 // A script may go on after its reply; its place is free when it ends.
@@ -84,17 +91,15 @@ impl Cgi {
         command
             .env_clear()
             .envs(
-                ["PATH", "TZ", "LD_LIBRARY_PATH"]
-                    .iter()
-                    .filter_map(|&name| std::env::var_os(name).map(|value| (name, value))),
+                PASSED.iter().filter_map(|&name| std::env::var_os(name).map(|value| (name, value))),
             )
             .current_dir(file.parent().unwrap_or(Path::new("/")))
             .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        let mut variables = Variables(&mut command);
-        cgi::variables(&self.describe(request, script, body), &mut variables);
+        let request = script.describe(request, self.scripts.dir(), body.len());
+        cgi::variables(&request, &mut Variables(&mut command));
         command.envs(&self.settings.env);
         let mut child = command.spawn().map_err(|error| cannot_run(file, &error))?;
         if let Some(stderr) = child.stderr.take() {
@@ -102,28 +107,6 @@ impl Cgi {
             tokio::task::spawn_local(log_stderr(stderr, name, self.thread.errors.clone()));
         }
         Ok(Process { child: Some(child) })
-    }
-
-    fn describe<'a>(
-        &'a self,
-        request: &'a Request,
-        script: &'a Script,
-        body: &Spooled,
-    ) -> cgi::Request<'a> {
-        let (script_name, path_info) = request.path.split_at(request.path.len() - script.path_info);
-        cgi::Request {
-            head: &request.head,
-            bytes: &request.bytes,
-            script_name,
-            script_filename: script.file.as_os_str().as_bytes(),
-            path_info,
-            document_root: self.scripts.dir().as_os_str().as_bytes(),
-            document_uri: &request.path,
-            content_length: body.len(),
-            client: request.client,
-            server: request.server,
-            https: request.https,
-        }
     }
 }
 
@@ -171,25 +154,68 @@ impl Drop for Process {
     }
 }
 
-async fn relay(process: &mut Process, exchange: &mut Exchange) -> Result<(), Fault> {
+/// The output of a script: a CGI reply, or that of a script which speaks HTTP itself (NPH).
+enum Output {
+    Parsed(ScriptReply),
+    Raw(NphReply),
+}
+
+impl Output {
+    fn of(script: &Script, request: &Request, limit: OutputLimit) -> Self {
+        let name = script.file.file_name().unwrap_or_default();
+        if name.as_bytes().starts_with(b"nph-") {
+            return Self::Raw(NphReply::new(request.method() == b"HEAD", limit));
+        }
+        Self::Parsed(ScriptReply::new(limit))
+    }
+
+    fn is_waiting(&self) -> bool {
+        match self {
+            Self::Parsed(script) => script.has_output(),
+            Self::Raw(nph) => nph.has_output(),
+        }
+    }
+
+    async fn feed(&mut self, output: &[u8], reply: &mut Reply) -> Result<(), Fault> {
+        match self {
+            Self::Parsed(script) => script.feed(output, reply).await,
+            Self::Raw(nph) => nph.feed(output, reply).await,
+        }
+    }
+
+    async fn flush(&mut self, reply: &mut Reply) -> Result<(), Fault> {
+        match self {
+            Self::Parsed(script) => script.flush(reply).await,
+            Self::Raw(nph) => nph.flush(reply).await,
+        }
+    }
+
+    async fn finish(&mut self, reply: &mut Reply) -> Result<(), Fault> {
+        match self {
+            Self::Parsed(script) => script.finish(reply).await,
+            Self::Raw(nph) => nph.finish(reply).await,
+        }
+    }
+}
+
+async fn relay(process: &mut Process, output: &mut Output, reply: &mut Reply) -> Result<(), Fault> {
     let stdout = process.child.as_mut().and_then(|child| child.stdout.take());
     let mut stdout = stdout.ok_or_else(|| Fault::us(500, "a script without output"))?;
-    let mut script = ScriptReply::new(Fault::app);
     let mut buffer = Vec::with_capacity(PIPE / 4);
     loop {
         buffer.clear();
         let read = tokio::select! {
             biased;
             read = stdout.read_buf(&mut buffer) => Some(read),
-            () = tokio::time::sleep(PAUSE), if script.has_output() => None,
+            () = tokio::time::sleep(PAUSE), if output.is_waiting() => None,
         };
         match read {
-            Some(Ok(0)) => return script.finish(&mut exchange.reply).await,
-            Some(Ok(_)) => script.feed(&buffer, &mut exchange.reply).await?,
+            Some(Ok(0)) => return output.finish(reply).await,
+            Some(Ok(_)) => output.feed(&buffer, reply).await?,
             Some(Err(error)) => {
                 return Err(Fault::us(500, format!("cannot read a script's output: {error}")));
             }
-            None => script.flush(&mut exchange.reply).await?,
+            None => output.flush(reply).await?,
         }
     }
 }
@@ -220,8 +246,8 @@ fn rewind(mut file: File) -> io::Result<Stdio> {
 /// The status for a path without a script.
 pub fn no_script(reason: NoScript) -> Fault {
     match reason {
-        NoScript::NotFound => Fault::client(404, "no such script"),
-        NoScript::NotAFile => Fault::client(403, "a directory, not a script"),
+        NoScript::NotFound => Fault::client(404, "no such script").not_mine(),
+        NoScript::NotAFile => Fault::client(403, "a directory, not a script").not_mine(),
     }
 }
 

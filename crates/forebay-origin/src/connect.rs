@@ -38,6 +38,9 @@ impl Endpoint {
     }
 }
 
+/// Between two attempts at a Unix socket with a full queue.
+const FULL_QUEUE: Duration = Duration::from_millis(5);
+
 /// How often idle connections are looked at.
 const PRUNING: Duration = Duration::from_millis(500);
 
@@ -48,9 +51,12 @@ pub struct Backend {
     name: String,
     idle: Rc<IdleConnections>,
     slots: Option<Arc<Slots>>,
+    connect_timeout: Duration,
+    reply_timeout: Duration,
 }
 
 /// How a backend is to be used.
+#[derive(Default)]
 pub struct Use {
     /// What messages call it.
     pub name: String,
@@ -62,6 +68,10 @@ pub struct Use {
     pub is_hasty: bool,
     /// The limit on connections over all threads.
     pub slots: Option<Arc<Slots>>,
+    /// How long connecting may take; `None`: as the server's settings say.
+    pub connect_timeout: Option<Duration>,
+    /// Between two reads of a reply; `None`: as the server's settings say.
+    pub reply_timeout: Option<Duration>,
 }
 
 /// A connection to a backend.
@@ -71,6 +81,13 @@ pub struct Connection {
     /// Whether it has served a request before.
     pub is_reused: bool,
     slot: Option<Slot>,
+}
+
+impl Connection {
+    /// The connection for what is not a request, and what it holds as long as it is open.
+    pub fn into_parts(self) -> (Socket, Option<Slot>) {
+        (self.socket, self.slot)
+    }
 }
 
 /// The idle connections of one thread.
@@ -91,7 +108,11 @@ impl Backend {
         }
         let nudges = how.slots.as_ref().map(|slots| slots.join());
         tokio::task::spawn_local(look_after(Rc::downgrade(&idle), nudges));
-        Self { thread, endpoint, name: how.name, idle, slots: how.slots }
+        let timeouts = &thread.settings().timeouts;
+        let connect_timeout = how.connect_timeout.unwrap_or(timeouts.connect);
+        let reply_timeout = how.reply_timeout.unwrap_or(timeouts.reply_idle);
+        let Use { name, slots, .. } = how;
+        Self { thread, endpoint, name, idle, slots, connect_timeout, reply_timeout }
     }
 
     /// What messages call it.
@@ -110,7 +131,7 @@ impl Backend {
                 Grant::Open(slot) => Some(slot),
                 Grant::Use(stream, slot) => match Socket::attach(stream, &self.thread.deadlines) {
                     Ok(socket) if !fresh && socket.peek().is_none() => {
-                        socket.limit_writes(self.thread.settings.timeouts.write);
+                        socket.limit_writes(self.thread.settings().timeouts.write);
                         return Ok(Connection { socket, is_reused: true, slot: Some(slot) });
                     }
                     _ => Some(slot),
@@ -139,10 +160,10 @@ impl Backend {
 
     /// A new connection, for which there is room.
     async fn open(&self, slot: Option<Slot>) -> Result<Connection, Fault> {
-        let limit = self.thread.settings.timeouts.connect;
+        let limit = self.connect_timeout;
         match tokio::time::timeout(limit, self.open_socket()).await {
             Ok(Ok(socket)) => {
-                socket.limit_writes(self.thread.settings.timeouts.write);
+                socket.limit_writes(self.thread.settings().timeouts.write);
                 Ok(Connection { socket, is_reused: false, slot })
             }
             Ok(Err(error)) => {
@@ -162,7 +183,7 @@ impl Backend {
             Ok(slot) => return Ok(Grant::Open(slot)),
             Err(waiting) => waiting,
         };
-        match tokio::time::timeout(self.thread.settings.timeouts.connect, waiting).await {
+        match tokio::time::timeout(self.connect_timeout, waiting).await {
             Ok(Ok(grant)) => Ok(grant),
             _ => {
                 let message = format!("all connections to {} are busy", self.name);
@@ -174,7 +195,15 @@ impl Backend {
     async fn open_socket(&self) -> io::Result<Socket> {
         let deadlines = &self.thread.deadlines;
         match &self.endpoint {
-            Endpoint::Unix(path) => Socket::connect_unix(path, deadlines).await,
+            Endpoint::Unix(path) => loop {
+                match Socket::connect_unix(path, deadlines).await {
+                    // The queue of a Unix socket is full. Unlike TCP nothing tries again for us.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        tokio::time::sleep(FULL_QUEUE).await;
+                    }
+                    outcome => return outcome,
+                }
+            },
             Endpoint::Tcp(addresses) => {
                 let mut last = None;
                 for &address in addresses {
@@ -195,7 +224,7 @@ impl Backend {
 
     /// Reads more of a reply into `inbox`; 0 at its end.
     pub async fn read(&self, socket: &Socket, inbox: &mut Vec<u8>) -> Result<usize, Fault> {
-        let limit = self.thread.settings.timeouts.reply_idle;
+        let limit = self.reply_timeout;
         socket.limit_read(limit);
         socket.read(inbox).await.map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => {

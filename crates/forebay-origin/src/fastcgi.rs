@@ -12,7 +12,7 @@ use forebay_wire::fastcgi::{self, Decoder, Event, ProtocolStatus};
 use forebay_wire::http1::Known;
 
 use crate::connect::{Backend, Connection};
-use crate::script_reply::{PAUSE, ScriptReply};
+use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
 use crate::spool::Spooled;
 
 /// The one request that is under way on a connection.
@@ -41,7 +41,7 @@ impl Fastcgi {
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
-        let script = find_script(&exchange.request, &self.settings)?;
+        let script = Script::find(&exchange.request, &self.settings)?;
         let body = Spooled::take(&mut exchange.body).await?;
         let (mut out, mut inbox) = self.spare.borrow_mut().pop().unwrap_or_default();
         out.clear();
@@ -97,27 +97,7 @@ impl Fastcgi {
     fn append_head(&self, out: &mut Vec<u8>, request: &Request, script: &Script, body: &Spooled) {
         fastcgi::begin(out, ID, self.settings.keep_conn);
         let mut params = fastcgi::Params::new(out, ID);
-        let root = self.settings.root.as_os_str().as_bytes();
-        let mut script_filename = root.to_vec();
-        script_filename.extend_from_slice(&script.name);
-        let variables = cgi::Request {
-            head: &request.head,
-            bytes: &request.bytes,
-            script_name: &script.name,
-            script_filename: &script_filename,
-            path_info: &script.path_info,
-            document_root: root,
-            document_uri: &request.path,
-            content_length: body.len(),
-            client: request.client,
-            server: request.server,
-            https: request.https,
-        };
-        cgi::variables(&variables, &mut params);
-        append_as_nginx(request, body, &mut params);
-        for (name, value) in &self.settings.params {
-            params.variable(name.as_bytes(), value.as_bytes());
-        }
+        script.append_variables(request, &self.settings, body.len(), &mut params);
         params.finish();
         if let Spooled::Memory(memory) = body {
             fastcgi::stdin(out, ID, memory);
@@ -141,7 +121,7 @@ impl Fastcgi {
         inbox.clear();
         let socket = &connection.socket;
         let is_whole = {
-            let mut upload = pin!(send(backend, socket, out, body));
+            let mut upload = pin!(self.send(backend, socket, out, body));
             let mut download = pin!(self.read_reply(backend, socket, exchange, inbox));
             tokio::select! {
                 biased;
@@ -162,6 +142,41 @@ impl Fastcgi {
         Ok(())
     }
 
+    /// Sends what is in `out`, then a body that is not in there. The time limit for the reply starts
+    /// anew with each piece: an application that reads has not fallen silent.
+    async fn send(
+        &self,
+        backend: &Backend,
+        socket: &Socket,
+        out: &[u8],
+        body: &Spooled,
+    ) -> Result<(), Fault> {
+        socket.write_all(out).await.map_err(|error| backend.lost(&error))?;
+        if !matches!(body, Spooled::File(..)) {
+            return Ok(());
+        }
+        let mut buffer = vec![0; PIECE];
+        let mut out = Vec::with_capacity(PIECE + 2 * fastcgi::HEADER);
+        let mut offset = 0;
+        loop {
+            let n = body
+                .read_at(offset, &mut buffer)
+                .map_err(|error| Fault::us(500, format!("cannot read a spooled body: {error}")))?;
+            out.clear();
+            if n == 0 {
+                fastcgi::end_of_stdin(&mut out, ID);
+            } else {
+                fastcgi::stdin(&mut out, ID, &buffer[..n]);
+            }
+            socket.write_all(&out).await.map_err(|error| backend.lost(&error))?;
+            socket.limit_read(self.thread.settings().timeouts.reply_idle);
+            if n == 0 {
+                return Ok(());
+            }
+            offset += n as u64;
+        }
+    }
+
     /// Reads the reply and passes it on; whether the connection can be kept.
     async fn read_reply(
         &self,
@@ -171,7 +186,8 @@ impl Fastcgi {
         inbox: &mut Vec<u8>,
     ) -> Result<bool, Fault> {
         let mut decoder = Decoder::new(ID);
-        let mut script = ScriptReply::new(Fault::backend);
+        let mut script =
+            ScriptReply::new(OutputLimit::new(self.settings.max_output, Fault::backend));
         let mut any = false;
         loop {
             let mut start = 0;
@@ -248,8 +264,16 @@ impl Origin for Fastcgi {
 
 /// What nginx sends beside the variables of CGI, and what scripts may take for granted: the fields
 /// about the body under a second name, and names with nothing in them.
-fn append_as_nginx(request: &Request, body: &Spooled, params: &mut impl Sink) {
-    if body.len().is_none() {
+fn append_as_nginx(
+    request: &Request,
+    script: &Script,
+    content_length: Option<u64>,
+    params: &mut impl Sink,
+) {
+    if script.path_info.is_empty() {
+        params.variable(b"PATH_INFO", b"");
+    }
+    if content_length.is_none() {
         params.variable(b"CONTENT_LENGTH", b"");
     }
     if let Some(length) = request.head.value(Known::ContentLength, &request.bytes) {
@@ -273,67 +297,70 @@ fn check_end(backend: &Backend, status: ProtocolStatus) -> Result<(), Fault> {
     Err(Fault::backend(code, format!("{} {what}", backend.name())))
 }
 
-async fn send(backend: &Backend, socket: &Socket, out: &[u8], body: &Spooled) -> Result<(), Fault> {
-    socket.write_all(out).await.map_err(|error| backend.lost(&error))?;
-    match body {
-        Spooled::File(..) => send_file_body(backend, socket, body).await,
-        Spooled::Empty | Spooled::Memory(_) => Ok(()),
-    }
-}
-
-async fn send_file_body(backend: &Backend, socket: &Socket, body: &Spooled) -> Result<(), Fault> {
-    let mut buffer = vec![0; PIECE];
-    let mut out = Vec::with_capacity(PIECE + 2 * fastcgi::HEADER);
-    let mut offset = 0;
-    loop {
-        let n = body
-            .read_at(offset, &mut buffer)
-            .map_err(|error| Fault::us(500, format!("cannot read a spooled body: {error}")))?;
-        out.clear();
-        if n == 0 {
-            fastcgi::end_of_stdin(&mut out, ID);
-        } else {
-            fastcgi::stdin(&mut out, ID, &buffer[..n]);
-        }
-        socket.write_all(&out).await.map_err(|error| backend.lost(&error))?;
-        if n == 0 {
-            return Ok(());
-        }
-        offset += n as u64;
-    }
-}
-
 /// What a path names, as nginx splits it.
-struct Script {
+pub struct Script {
     /// The path of the script.
     name: Vec<u8>,
     /// What is left of the path behind it.
     path_info: Vec<u8>,
+    /// The script's file, as the application sees it.
+    pub file: Vec<u8>,
 }
 
-/// Splits the path behind its first `.php`-like segment end: the suffix of the index. A script that
-/// should be on this machine and is not there is not asked for: PHP would look for other files.
-fn find_script(request: &Request, settings: &conf::Fastcgi) -> Result<Script, Fault> {
-    let path = &request.path;
-    if path.iter().any(|b| b.is_ascii_control()) {
-        return Err(Fault::client(400, "control byte in the path of a script"));
+impl Script {
+    /// Splits the path behind its first `.php`-like segment end: the suffix of the index. A script
+    /// that should be on this machine and is not there is not asked for: PHP would look for others.
+    pub fn find(request: &Request, settings: &conf::Fastcgi) -> Result<Self, Fault> {
+        let path = &request.path;
+        if path.iter().any(|b| b.is_ascii_control()) {
+            return Err(Fault::client(400, "control byte in the path of a script"));
+        }
+        let suffix = settings.index.rfind('.').map_or("", |at| &settings.index[at..]).as_bytes();
+        let mut name = path.clone();
+        let mut path_info = Vec::new();
+        if path.ends_with(b"/") && !has_script(path, suffix) {
+            name.extend_from_slice(settings.index.as_bytes());
+        } else if let Some(end) = script_end(path, suffix) {
+            name.truncate(end);
+            path_info.extend_from_slice(&path[end..]);
+        }
+        if settings.root.is_dir() {
+            let relative = std::ffi::OsStr::from_bytes(name.strip_prefix(b"/").unwrap_or(&name));
+            if !settings.root.join(relative).is_file() {
+                return Err(Fault::client(404, "no such script").not_mine());
+            }
+        }
+        let file = [settings.root.as_os_str().as_bytes(), &name].concat();
+        Ok(Self { name, path_info, file })
     }
-    let suffix = settings.index.rfind('.').map_or("", |at| &settings.index[at..]).as_bytes();
-    let mut name = path.clone();
-    let mut path_info = Vec::new();
-    if path.ends_with(b"/") && !has_script(path, suffix) {
-        name.extend_from_slice(settings.index.as_bytes());
-    } else if let Some(end) = script_end(path, suffix) {
-        name.truncate(end);
-        path_info.extend_from_slice(&path[end..]);
-    }
-    if settings.root.is_dir() {
-        let relative = std::ffi::OsStr::from_bytes(name.strip_prefix(b"/").unwrap_or(&name));
-        if !settings.root.join(relative).is_file() {
-            return Err(Fault::client(404, "no such script"));
+
+    /// Passes the variables of `request` for this script to `sink`, and those of the route.
+    pub fn append_variables(
+        &self,
+        request: &Request,
+        settings: &conf::Fastcgi,
+        content_length: Option<u64>,
+        sink: &mut impl Sink,
+    ) {
+        let variables = cgi::Request {
+            head: &request.head,
+            bytes: &request.bytes,
+            script_name: &self.name,
+            script_filename: &self.file,
+            path_info: &self.path_info,
+            document_root: settings.root.as_os_str().as_bytes(),
+            document_uri: &request.path,
+            content_length,
+            client: request.client,
+            server: request.server,
+            https: request.https,
+        };
+        cgi::variables(&variables, sink);
+        append_as_nginx(request, self, content_length, sink);
+        for (name, value) in &settings.params {
+            sink.variable(name.as_bytes(), value.as_bytes());
         }
     }
-    Ok(Script { name, path_info })
 }
 
 fn has_script(path: &[u8], suffix: &[u8]) -> bool {

@@ -6,18 +6,19 @@ use forebay_engine::Request;
 use forebay_wire::http1::{Field, Known, encode};
 
 /// Appends the end-to-end fields of `request` and those that name the client. What the client
-/// itself says about who it is would be a lie for the asking, so it is replaced.
-pub fn append_request_fields(out: &mut Vec<u8>, request: &Request) {
+/// itself says about who it is would be a lie for the asking, so it is replaced. `host` is told
+/// in place of the client's.
+pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, host: Option<&str>) {
     let bytes = &request.bytes;
+    let authority = request.head.authority.map(|span| span.of(bytes));
     out.extend_from_slice(b"Host: ");
-    out.extend_from_slice(request.head.authority.map(|span| span.of(bytes)).unwrap_or_default());
+    out.extend_from_slice(host.map(str::as_bytes).or(authority).unwrap_or_default());
     out.extend_from_slice(b"\r\n");
     encode::forward_request_fields(out, &request.head, bytes, is_replaced);
     append_chain(out, request);
     encode::field(out, "X-Forwarded-Proto", if request.https { b"https" } else { b"http" });
     let told = request.head.value(Known::XForwardedHost, bytes).filter(|_| request.is_peer_trusted);
-    let host = told.or(request.head.authority.map(|span| span.of(bytes)));
-    if let Some(host) = host {
+    if let Some(host) = told.or(authority) {
         encode::field(out, "X-Forwarded-Host", host);
     }
 }

@@ -9,9 +9,11 @@ mod app;
 mod build;
 mod cgi;
 mod connect;
+mod explain;
 mod fastcgi;
 mod fields;
 mod files;
+mod nph;
 mod proxy;
 mod respond;
 mod script;
@@ -20,3 +22,4 @@ mod slots;
 mod spool;
 
 pub use build::{BuildError, Origins};
+pub use explain::{Question, QuestionError, explain};

@@ -6,6 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use forebay_engine::Request;
+use forebay_wire::cgi;
+
 /// Scripts remembered at the most; then all are forgotten.
 const REMEMBERED: usize = 10_000;
 
@@ -16,6 +19,31 @@ pub struct Script {
     pub file: PathBuf,
     /// How many bytes at the end of the looked-up path are PATH_INFO.
     pub path_info: usize,
+}
+
+impl Script {
+    /// What the variables of `request` for this script, found below `dir`, are made from.
+    pub fn describe<'a>(
+        &'a self,
+        request: &'a Request,
+        dir: &'a Path,
+        content_length: Option<u64>,
+    ) -> cgi::Request<'a> {
+        let (script_name, path_info) = request.path.split_at(request.path.len() - self.path_info);
+        cgi::Request {
+            head: &request.head,
+            bytes: &request.bytes,
+            script_name,
+            script_filename: self.file.as_os_str().as_bytes(),
+            path_info,
+            document_root: dir.as_os_str().as_bytes(),
+            document_uri: &request.path,
+            content_length,
+            client: request.client,
+            server: request.server,
+            https: request.https,
+        }
+    }
 }
 
 /// Why a path names no script.

@@ -17,6 +17,33 @@ pub const PAUSE: Duration = Duration::from_millis(1);
 /// Makes a fault of what is wrong with the output.
 pub type Blame = fn(u16, String) -> Fault;
 
+/// How much a script may still print.
+pub struct OutputLimit {
+    most: u64,
+    left: u64,
+    blame: Blame,
+}
+
+impl OutputLimit {
+    /// At most this many bytes; `blame` names who is at fault if they are more.
+    pub fn new(most: u64, blame: Blame) -> Self {
+        Self { most, left: most, blame }
+    }
+
+    /// Some bytes of output have come.
+    pub fn take(&mut self, output: &[u8]) -> Result<(), Fault> {
+        let left = self.left.checked_sub(output.len() as u64);
+        self.left = left.ok_or_else(|| {
+            let message = format!(
+                "the script printed more than {} bytes, the max_output given for it, and was cut off",
+                self.most
+            );
+            (self.blame)(502, message)
+        })?;
+        Ok(())
+    }
+}
+
 /// The reply being made of one script's output.
 pub struct ScriptReply {
     parser: ReplyParser,
@@ -24,7 +51,7 @@ pub struct ScriptReply {
     output: Vec<u8>,
     stage: Stage,
     is_unflushed: bool,
-    blame: Blame,
+    limit: OutputLimit,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,15 +65,15 @@ enum Stage {
 }
 
 impl ScriptReply {
-    /// Ready for the first byte of output; `blame` names who is at fault if it is malformed.
-    pub fn new(blame: Blame) -> Self {
+    /// Ready for the first byte of output; who `limit` blames is at fault if it is malformed, too.
+    pub fn new(limit: OutputLimit) -> Self {
         Self {
             parser: ReplyParser::new(Limits::default()),
             head: ReplyHead::default(),
             output: Vec::with_capacity(8 * 1024),
             stage: Stage::Head,
             is_unflushed: false,
-            blame,
+            limit,
         }
     }
 
@@ -62,6 +89,7 @@ impl ScriptReply {
 
     /// Takes output.
     pub async fn feed(&mut self, output: &[u8], reply: &mut Reply) -> Result<(), Fault> {
+        self.limit.take(output)?;
         self.is_unflushed = true;
         if self.stage == Stage::Streaming {
             return reply.push(output).await;
@@ -91,7 +119,9 @@ impl ScriptReply {
     /// The script has ended.
     pub async fn finish(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         match self.stage {
-            Stage::Head => return Err((self.blame)(502, self.describe("no end of header in"))),
+            Stage::Head => {
+                return Err((self.limit.blame)(502, self.describe("no end of header in")));
+            }
             Stage::Held => {
                 let length = (self.output.len() - self.head.len) as u64;
                 self.start(Length::Known(length), reply).await?;
@@ -105,7 +135,9 @@ impl ScriptReply {
         match self.parser.parse(&self.output, &mut self.head) {
             Ok(Progress::Complete(_)) => self.stage = Stage::Held,
             Ok(Progress::Partial) => {}
-            Err(error) => return Err((self.blame)(502, self.describe(&format!("{error} in")))),
+            Err(error) => {
+                return Err((self.limit.blame)(502, self.describe(&format!("{error} in"))));
+            }
         }
         Ok(())
     }
@@ -122,6 +154,11 @@ impl ScriptReply {
     /// script's own `Content-Length` goes before that.
     async fn start(&mut self, length: Length, reply: &mut Reply) -> Result<(), Fault> {
         let (head, bytes) = (&self.head, &self.output);
+        if let Some(location) = head.location.filter(|_| head.is_local_redirect(bytes)) {
+            reply.redirect_internally(location.of(bytes));
+            self.stage = Stage::Streaming;
+            return Ok(());
+        }
         reply.begin(head.status, head.reason.of(bytes));
         let mut has_date = false;
         for field in &head.fields {

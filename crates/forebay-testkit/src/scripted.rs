@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -67,6 +67,7 @@ pub struct Record {
 pub struct Backend {
     address: Address,
     stopping: Arc<AtomicBool>,
+    accepted: Arc<AtomicUsize>,
     acceptor: Option<JoinHandle<Vec<Record>>>,
     _folder: Option<Folder>,
 }
@@ -117,6 +118,15 @@ impl Backend {
         }
     }
 
+    /// Waits until somebody has connected.
+    ///
+    /// # Panics
+    /// When nobody does before the deadline.
+    pub fn wait_for_connection(&self) {
+        let has_come = || self.accepted.load(Ordering::Acquire) > 0;
+        assert!(crate::process::eventually(has_come), "nobody connected to {:?}", self.address);
+    }
+
     /// Stops listening, waits for the scripts under way and returns what happened on every
     /// connection, in the order they came.
     pub fn records(mut self) -> Vec<Record> {
@@ -144,9 +154,15 @@ impl Backend {
         accept: impl Fn() -> io::Result<Stream> + Send + 'static,
     ) -> Self {
         let stopping = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&stopping);
-        let acceptor = thread::spawn(move || serve(scripts, &flag, accept));
-        Self { address, stopping, acceptor: Some(acceptor), _folder: folder }
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let (flag, count) = (Arc::clone(&stopping), Arc::clone(&accepted));
+        let counting_accept = move || {
+            accept().inspect(|_| {
+                count.fetch_add(1, Ordering::Release);
+            })
+        };
+        let acceptor = thread::spawn(move || serve(scripts, &flag, counting_accept));
+        Self { address, stopping, accepted, acceptor: Some(acceptor), _folder: folder }
     }
 
     fn stop(&mut self) -> Vec<Record> {

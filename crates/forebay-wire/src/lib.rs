@@ -1,4 +1,4 @@
-//! Sans-I/O codecs for HTTP/1, FastCGI and CGI: bytes to heads, body frames and records.
+//! Sans-I/O codecs for HTTP/1, FastCGI, CGI and the PROXY protocol: bytes to heads, body frames and records.
 //!
 //! Nothing here opens a socket, reads a clock or logs. A parser is given the bytes received so far
 //! and answers with ranges ([`Span`]) into them; an encoder appends to a `Vec<u8>` that the caller
@@ -12,6 +12,7 @@ pub mod cgi;
 pub mod fastcgi;
 pub mod http1;
 pub mod path;
+pub mod proxy_protocol;
 mod span;
 
 pub use span::Span;

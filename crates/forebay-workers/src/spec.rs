@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// One application and the rules for its workers.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppSpec {
     /// The name in logs and in status.
     pub name: String,
@@ -70,7 +70,7 @@ impl AppSpec {
 }
 
 /// What the workers run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// CGI scripts written in Perl, in warm interpreters.
     PerlCgi {

@@ -17,6 +17,9 @@ pub struct Args {
     /// Trials per configuration, instead of the file's
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
+    /// Concurrent connections, instead of the file's
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    connections: Option<u32>,
     /// Run only this configuration and the baseline; may be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "aa")]
     only: Vec<String>,
@@ -90,6 +93,10 @@ fn check_outputs(args: &Args) -> Result<(), String> {
 fn plan(args: &Args) -> Result<Plan, String> {
     let mut plan = Plan::read(&args.file).map_err(|problem| problem.to_string())?;
     plan.rounds = args.rounds.unwrap_or(plan.rounds);
+    if let Some(connections) = args.connections {
+        plan.load.connections = connections;
+        plan.load.threads = plan.load.threads.min(connections);
+    }
     if args.aa {
         plan.against_itself();
     }

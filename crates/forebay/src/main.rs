@@ -4,6 +4,7 @@
 mod bench;
 mod check;
 mod compare;
+mod explain;
 mod serve;
 
 use std::process::ExitCode;
@@ -22,6 +23,7 @@ struct Cli {
 enum Verb {
     Serve(serve::Args),
     Check(check::Args),
+    Explain(explain::Args),
     Bench(bench::Args),
     Compare(compare::Args),
     #[command(hide = true, name = "__keeper")]
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
     match Cli::parse().verb {
         Verb::Serve(args) => serve::run(args),
         Verb::Check(args) => check::run(args),
+        Verb::Explain(args) => explain::run(args),
         Verb::Bench(args) => bench::run(args),
         Verb::Compare(args) => compare::run(args),
         Verb::Keeper(args) => compare::keep(args),

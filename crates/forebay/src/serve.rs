@@ -1,12 +1,15 @@
 //! The `forebay serve` subcommand.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use forebay_conf::{Listen, Plan};
-use forebay_engine::{Server, Settings};
+use forebay_engine::{ErrorLog, Inherited, Reload, Server, Settings, Wanted};
 use forebay_origin::Origins;
 
 /// Exit codes of the README: bad usage or configuration, and what could not be started.
@@ -22,7 +25,8 @@ Examples:
   forebay serve --to http://127.0.0.1:3000      pass everything to a backend
 
 Ctrl-C and SIGTERM finish the requests under way; a second one ends at once.
-SIGUSR1 opens the access log anew.")]
+SIGHUP reads the configuration again: a mistake in it changes nothing, and no connection is
+closed. SIGUSR1 opens the access log anew.")]
 pub struct Args {
     /// A configuration file, or a directory of files to serve.
     #[arg(value_name = "FILE|DIR", required_unless_present = "to")]
@@ -65,24 +69,111 @@ impl Failure {
 }
 
 fn serve(args: Args) -> Result<(), Failure> {
+    // First, as nothing else may be open then.
+    let inherited = Inherited::take().map_err(Failure::start)?;
     let plan = plan(&args)?;
-    let threads = args.threads.map(usize::from).or(plan.server.threads).unwrap_or_else(cores);
-    let listen = addresses(&plan);
-    let settings =
-        Settings { timeouts: plan.server.timeouts.clone(), limits: plan.server.limits.clone() };
-    let grace = plan.server.grace;
-    let server = Server::open(&listen, threads, settings, plan.log.clone(), plan.server.admin)
+    let threads = threads(&args, &plan);
+    let server = Server::open(wanted(&plan), threads, plan.server.admin, inherited)
         .map_err(Failure::start)?;
-    let origins = Arc::new(Origins::new(plan, &server.errors()).map_err(Failure::start)?);
-    let tables = origins.tables(&listen);
+    let (user, group) = (plan.server.user.as_deref(), plan.server.group.as_deref());
+    server.become_user(user, group).map_err(Failure::start)?;
+    let fixed = Fixed::of(&plan);
+    let grace = plan.server.grace;
+    let errors = server.errors();
+    let origins = Arc::new(Origins::new(plan, &errors, None).map_err(Failure::start)?);
+    let tables = origins.tables();
+    let live = Arc::new(Live { origins: Mutex::new(origins), retiring: Mutex::default(), fixed });
     let opened: Vec<_> = server.addresses().iter().map(url).collect();
-    let outcome = server.run(tables, origins.status(), grace, || {
-        for address in opened {
-            let _ = writeln!(io::stderr(), "forebay: serving {address}");
-        }
-    });
-    origins.stop(grace);
+    let status = live.clone();
+    let outcome = server.run(
+        tables,
+        Arc::new(move || status.origins().status()),
+        grace,
+        || {
+            for address in opened {
+                let _ = writeln!(io::stderr(), "forebay: serving {address}");
+            }
+        },
+        || live.reload(&args, &errors),
+    );
+    live.stop(grace);
     outcome.map_err(Failure::start)
+}
+
+/// What serves now, and what still ends.
+struct Live {
+    origins: Mutex<Arc<Origins>>,
+    retiring: Mutex<Vec<JoinHandle<()>>>,
+    fixed: Fixed,
+}
+
+/// What of `[server]` a reload cannot change.
+#[derive(PartialEq)]
+struct Fixed {
+    threads: Option<usize>,
+    admin: Option<SocketAddr>,
+    user: Option<String>,
+    group: Option<String>,
+}
+
+impl Fixed {
+    fn of(plan: &Plan) -> Self {
+        let server = &plan.server;
+        let (user, group) = (server.user.clone(), server.group.clone());
+        Self { threads: server.threads, admin: server.admin, user, group }
+    }
+}
+
+impl Live {
+    fn origins(&self) -> Arc<Origins> {
+        self.origins.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads the configuration again, and starts what is new in it.
+    fn reload(self: &Arc<Self>, args: &Args, errors: &ErrorLog) -> Result<Reload, String> {
+        let plan = plan(args).map_err(|failure| failure.message)?;
+        if Fixed::of(&plan) != self.fixed {
+            errors.say("`threads`, `admin`, `user` and `group` change with a restart only");
+        }
+        let (wanted, grace) = (wanted(&plan), plan.server.grace);
+        let new = Origins::new(plan, errors, Some(&self.origins()));
+        let new = Arc::new(new.map_err(|error| error.to_string())?);
+        let (tables, live) = (new.tables(), self.clone());
+        Ok(Reload { wanted, tables, done: Box::new(move || live.replace(new, grace)) })
+    }
+
+    fn replace(&self, new: Arc<Origins>, grace: Duration) {
+        let mut current = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *current, new.clone());
+        let retiring = std::thread::spawn(move || old.retire(&new, grace));
+        let mut others = self.retiring.lock().unwrap_or_else(PoisonError::into_inner);
+        others.retain(|thread| !thread.is_finished());
+        others.push(retiring);
+    }
+
+    fn stop(&self, grace: Duration) {
+        self.origins().stop(grace);
+        let retiring =
+            std::mem::take(&mut *self.retiring.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in retiring {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn wanted(plan: &Plan) -> Wanted {
+    Wanted {
+        listen: addresses(plan),
+        settings: Settings {
+            timeouts: plan.server.timeouts.clone(),
+            limits: plan.server.limits.clone(),
+        },
+        log: plan.log.clone(),
+    }
+}
+
+fn threads(args: &Args, plan: &Plan) -> usize {
+    args.threads.map(usize::from).or(plan.server.threads).unwrap_or_else(cores)
 }
 
 fn plan(args: &Args) -> Result<Plan, Failure> {

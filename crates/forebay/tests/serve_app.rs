@@ -1,60 +1,280 @@
-//! `forebay serve`: persistent applications, seen from outside.
+//! `forebay serve` with persistent Perl workers for unchanged CGI scripts.
 
 mod support;
 
-use forebay_testkit::folder::Folder;
-use forebay_testkit::process::eventually;
-use support::{Forebay, serve};
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread;
 
-/// A site of one worker over the scripts of `folder`.
-fn scripts(folder: Folder) -> Forebay {
+use forebay_testkit::folder::Folder;
+use forebay_testkit::http::Client;
+use forebay_testkit::peer;
+use forebay_testkit::process::eventually;
+use support::{Forebay, chunked, is_alive, pattern, serve};
+
+const HELLO: &str =
+    "#!/usr/bin/perl\nprint \"Content-Type: text/plain\\n\\nhello $ENV{QUERY_STRING}\";\n";
+const PID: &str = "#!/usr/bin/perl\nprint \"Content-Type: text/plain\\n\\n$$\";\n";
+const ECHO: &str = "#!/usr/bin/perl\nbinmode STDIN; binmode STDOUT;\n\
+    print \"Content-Type: application/octet-stream\\nX-Length: $ENV{CONTENT_LENGTH}\\n\\n\";\n\
+    local $/ = \\65536; while (my $piece = <STDIN>) { print $piece }\n";
+
+fn app(files: &[(&str, &str)], keys: &str) -> Forebay {
+    let folder = Folder::new();
+    for (name, content) in [("hello.pl", HELLO), ("pid.pl", PID), ("echo.pl", ECHO)] {
+        folder.script(&format!("scripts/{name}"), content);
+    }
+    for (name, content) in files {
+        folder.script(&format!("scripts/{name}"), content);
+    }
     serve(
         folder,
-        "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\napp = \"scripts\"\n\
-         [app.scripts]\nkind = \"perl-cgi\"\ndir = \".\"\nworkers = 1\n",
+        &format!(
+            "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/s/*\"\napp = \"scripts\"\n\
+             [app.scripts]\nkind = \"perl-cgi\"\ndir = \"scripts\"\nmode = \"registry\"\n\
+             env = {{ WHERE = \"{{tmp}}\" }}\n{keys}\n"
+        ),
     )
 }
 
-/// Prints its process id, when the file `go` beside it is there if asked to wait for it.
-const PATIENT: &str = "#!/usr/bin/perl
-use Time::HiRes 'sleep';
-(my $dir = $ENV{SCRIPT_FILENAME}) =~ s{/[^/]*$}{};
-if ($ENV{QUERY_STRING} eq 'wait') {
-    open my $begun, '>', \"$dir/begun\";
-    sleep 0.01 until -e \"$dir/go\";
+#[test]
+fn one_worker_answers_many_requests() {
+    let forebay = app(&[], "workers = 1");
+    let pids: Vec<_> = (0..20).map(|_| forebay.get("/s/pid.pl").text().to_owned()).collect();
+    assert!(pids.iter().all(|pid| *pid == pids[0]), "{pids:?}");
+    assert!(is_alive(&pids[0]));
+    let (exit, _) = forebay.stop();
+    assert!(!is_alive(&pids[0]), "{}", exit.output);
 }
-print \"Content-Type: text/plain\\n\\n$$\";
-";
 
 #[test]
-fn a_client_that_leaves_costs_no_worker_if_the_script_ends_soon() {
-    let folder = Folder::new();
-    folder.script("patient.pl", PATIENT);
-    let (begun, go) = (folder.path().join("begun"), folder.path().join("go"));
-    let forebay = scripts(folder);
-    let worker = forebay.get("/patient.pl").text().to_owned();
-
-    let mut client = forebay.connect();
-    client.send("GET /patient.pl?wait HTTP/1.1\r\nHost: h\r\n\r\n");
-    assert!(eventually(|| begun.exists()), "the script has not begun");
-    drop(client);
-    std::fs::write(go, "").unwrap();
-    assert_eq!(forebay.get("/patient.pl").text(), worker, "another process answered");
+fn clients_of_both_threads_are_served() {
+    let forebay = app(&[], "workers = 2");
+    thread::scope(|scope| {
+        for client in 0..8 {
+            let forebay = &forebay;
+            scope.spawn(move || {
+                let mut connection = forebay.connect();
+                for n in 0..50 {
+                    let reply = connection.get(&format!("/s/hello.pl?{client}.{n}"));
+                    assert_eq!(reply.text(), format!("hello {client}.{n}"));
+                }
+            });
+        }
+    });
     forebay.stop();
 }
 
 #[test]
-fn a_client_that_leaves_a_script_without_end_leaves_the_worker_to_others() {
-    let folder = Folder::new();
-    folder.script("patient.pl", PATIENT);
-    let begun = folder.path().join("begun");
-    let forebay = scripts(folder);
-    let worker = forebay.get("/patient.pl").text().to_owned();
-
+fn bodies_arrive_exactly() {
+    let forebay = app(&[], "workers = 1");
+    let body = pattern(1_000_000);
     let mut client = forebay.connect();
-    client.send("GET /patient.pl?wait HTTP/1.1\r\nHost: h\r\n\r\n");
-    assert!(eventually(|| begun.exists()), "the script has not begun");
-    drop(client);
-    assert_ne!(forebay.get("/patient.pl").text(), worker, "the script has not been ended");
+    for length in [1, 65_536, 65_537, 262_145, 1_000_000] {
+        client.send(format!(
+            "POST /s/echo.pl HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n"
+        ));
+        client.send(&body[..length]);
+        let reply = client.reply();
+        assert!(reply.body == body[..length], "{length}");
+        client.send("POST /s/echo.pl HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+        client.send(chunked(&body[..length].chunks(9_001).collect::<Vec<_>>()));
+        let reply = client.reply();
+        assert_eq!(reply.header("X-Length"), Some(length.to_string().as_str()));
+        assert!(reply.body == body[..length], "chunked {length}");
+    }
+    assert_eq!(client.get("/s/hello.pl?x").text(), "hello x");
+}
+
+#[test]
+fn output_arrives_as_it_is_printed() {
+    let steps = "#!/usr/bin/perl\n$| = 1;\nprint \"Content-Type: text/plain\\n\\none\";\n\
+        open my $go, '<', \"$ENV{WHERE}/go\"; <$go>; close $go;\nprint 'two';\n";
+    let forebay = app(&[("steps.pl", steps)], "workers = 1");
+    let fifo = forebay.folder.path().join("go");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let mut client = forebay.connect();
+    client.send("GET /s/steps.pl HTTP/1.1\r\nHost: h\r\n\r\n");
+    client.reply_to_head();
+    assert_eq!(client.bytes(8), b"3\r\none\r\n");
+    fs::write(&fifo, "\n").unwrap();
+    assert_eq!(client.bytes(13), b"3\r\ntwo\r\n0\r\n\r\n");
+    assert_eq!(client.get("/s/hello.pl?x").text(), "hello x");
+}
+
+#[test]
+fn what_fails_fails_cleanly() {
+    let files = [
+        ("dies.pl", "#!/usr/bin/perl\ndie \"for a reason\\n\";\n"),
+        ("syntax.pl", "#!/usr/bin/perl\nthis is no perl(;\n"),
+        ("no-header.pl", "#!/usr/bin/perl\nprint 'hello world';\n"),
+        ("kill.pl", "#!/usr/bin/perl\nkill 9, $$; sleep 10;\n"),
+        ("status.pl", "#!/usr/bin/perl\nprint \"Status: 404 Gone Away\\nX-A: b\\n\\nno\";\n"),
+        ("exit.pl", "#!/usr/bin/perl\nprint \"Content-Type: text/plain\\n\\nbye\"; exit 3;\n"),
+    ];
+    let mut forebay = app(&files, "workers = 1");
+    for (name, status) in [
+        ("dies.pl", 500),
+        ("syntax.pl", 500),
+        ("no-header.pl", 502),
+        ("kill.pl", 502),
+        ("status.pl", 404),
+        ("exit.pl", 200),
+        ("missing.pl", 404),
+        ("hello.pl", 200),
+    ] {
+        let reply = forebay.get(&format!("/s/{name}"));
+        assert_eq!(reply.status, status, "{name}: {}", forebay.output());
+    }
+    for word in ["for a reason", "syntax error"] {
+        forebay.wait_for_output(word);
+    }
     forebay.stop();
+}
+
+#[test]
+fn a_worker_killed_under_load_costs_at_most_its_request() {
+    let forebay = app(&[], "workers = 2");
+    let counts = thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                let forebay = &forebay;
+                scope.spawn(move || {
+                    let mut counts = BTreeMap::new();
+                    let mut connection = forebay.connect();
+                    for n in 0..100 {
+                        let reply = connection.get(&format!("/s/hello.pl?{n}"));
+                        if reply.status == 200 {
+                            assert_eq!(reply.text(), format!("hello {n}"));
+                        }
+                        *counts.entry(reply.status).or_insert(0) += 1;
+                    }
+                    counts
+                })
+            })
+            .collect();
+        for _ in 0..5 {
+            let pid = forebay.get("/s/pid.pl");
+            if pid.status == 200 {
+                let kill = std::process::Command::new("kill").args(["-9", pid.text()]).status();
+                assert!(kill.is_ok());
+            }
+        }
+        let mut sum = BTreeMap::new();
+        for client in clients {
+            for (status, count) in client.join().unwrap() {
+                *sum.entry(status).or_insert(0) += count;
+            }
+        }
+        sum
+    });
+    let served = counts.get(&200).copied().unwrap_or(0);
+    assert!(served >= 395, "{counts:?}: {}", forebay.output());
+    assert!(counts.keys().all(|status| matches!(status, 200 | 502)), "{counts:?}");
+    assert!(eventually(|| forebay.get("/s/hello.pl").status == 200));
+    forebay.stop();
+}
+
+#[test]
+fn workers_are_recycled_without_a_failure() {
+    let forebay = app(&[], "workers = 2\nmax_requests = 10");
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            let forebay = &forebay;
+            scope.spawn(move || {
+                let mut connection = forebay.connect();
+                for n in 0..50 {
+                    let reply = connection.get(&format!("/s/hello.pl?{n}"));
+                    assert_eq!(reply.text(), format!("hello {n}"), "{}", forebay.output());
+                }
+            });
+        }
+    });
+    forebay.stop();
+}
+
+#[test]
+fn limits_of_an_application_hold() {
+    let slow = "#!/usr/bin/perl\nopen my $f, '>', \"$ENV{WHERE}/pid\"; print $f \"$$\\n\"; close $f;\n\
+        sleep 1000;\n";
+    let keys = "workers = 1\nrequest_timeout = \"2s\"\nqueue = 1\nqueue_timeout = \"500ms\"";
+    let forebay = app(&[("slow.pl", slow)], keys);
+    let mut first = forebay.connect();
+    first.send("GET /s/slow.pl HTTP/1.1\r\nHost: h\r\n\r\n");
+    let pid = forebay.folder.path().join("pid");
+    assert!(eventually(|| fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n'))));
+    assert_eq!(forebay.get("/s/hello.pl").status, 503, "waited for too long");
+    assert_eq!(first.reply().status, 504);
+    let pid = fs::read_to_string(pid).unwrap();
+    assert!(eventually(|| !is_alive(&pid)));
+    assert!(eventually(|| forebay.get("/s/hello.pl").status == 200));
+    forebay.stop();
+}
+
+#[test]
+fn clients_that_leave_early_do_not_cost_a_worker_each() {
+    let forebay = app(&[], "workers = 1");
+    let pid = forebay.get("/s/pid.pl").text().to_owned();
+    for _ in 0..20 {
+        let mut client = forebay.connect();
+        client.send("GET /s/hello.pl HTTP/1.1\r\nHost: h\r\n\r\n");
+        drop(client);
+    }
+    assert_eq!(forebay.get("/s/pid.pl").text(), pid);
+    forebay.stop();
+}
+
+#[test]
+fn a_worker_is_freed_when_the_client_has_gone() {
+    let slow = "#!/usr/bin/perl\nopen my $f, '>', \"$ENV{WHERE}/pid\"; print $f \"$$\\n\"; close $f;\n\
+        sleep 1000;\n";
+    let forebay = app(&[("slow.pl", slow)], "workers = 1\nqueue_timeout = \"15s\"");
+    let mut client = forebay.connect();
+    client.send("GET /s/slow.pl HTTP/1.1\r\nHost: h\r\n\r\n");
+    let pid = forebay.folder.path().join("pid");
+    assert!(eventually(|| fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n'))));
+    drop(client);
+    assert_eq!(forebay.get("/s/hello.pl?x").text(), "hello x");
+    forebay.stop();
+}
+
+#[test]
+fn scripts_answer_as_behind_mod_perl() {
+    let dump = "#!/usr/bin/perl\nuse strict; use warnings;\n\
+        print \"Content-Type: text/plain\\nX-Own: yes\\n\\n\";\n\
+        for (qw(GATEWAY_INTERFACE REQUEST_METHOD SCRIPT_NAME PATH_INFO QUERY_STRING REQUEST_URI \
+        SERVER_NAME SERVER_PROTOCOL REMOTE_ADDR CONTENT_LENGTH CONTENT_TYPE HTTP_HOST \
+        HTTP_USER_AGENT HTTP_X_THING HTTP_COOKIE)) {\n\
+        print \"$_=\", $ENV{$_} // '(none)', \"\\n\" }\n\
+        local $/; print defined($_ = <STDIN>) ? $_ : '', \"\\n\"; print \"args @ARGV\\n\";\n\
+        our $count; print 'count ', ++$count > 0 ? 'kept' : '', \"\\n\";\n";
+    let forebay = app(&[("dump.pl", dump)], "workers = 1");
+    let dir = forebay.folder.path().join("scripts");
+    let conf = format!(
+        "PerlModule ModPerl::Registry\nAlias /s/ \"{0}/\"\n<Directory \"{0}\">\n\
+         Options ExecCGI\nSetHandler perl-script\nPerlResponseHandler ModPerl::Registry\n\
+         PerlOptions +ParseHeaders\nRequire all granted\n</Directory>\nUseCanonicalName Off\n",
+        dir.display()
+    );
+    let Some(apache) = peer::apache(&["alias", "perl"], &conf) else { return };
+    for request in [
+        "GET /s/dump.pl HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET /s/dump.pl/a%20b/c?x=y%20z HTTP/1.1\r\nHost: localhost\r\nUser-Agent: t\r\n\
+         X-Thing: 1\r\nX-Thing: 2\r\nCookie: a=b\r\n\r\n",
+        "POST /s/dump.pl HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n\
+         Content-Length: 4\r\n\r\nbody",
+        "GET /s/hello.pl?1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ] {
+        let answers = [Client::connect(forebay.address), Client::connect(apache.address())].map(
+            |mut client| {
+                client.send(request);
+                let reply = client.reply();
+                // ModPerl::Registry says CGI-Perl/1.1 in some versions.
+                let text = reply.text().replace("CGI-Perl/1.1", "CGI/1.1");
+                (reply.status, reply.header("X-Own").map(str::to_owned), text)
+            },
+        );
+        assert_eq!(answers[0], answers[1], "{request}");
+    }
+    apache.stop();
 }

@@ -5,10 +5,8 @@ mod support;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::mpsc;
 use std::thread;
 
-use forebay_testkit::DEADLINE;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::peer::{self, Peer};
@@ -388,12 +386,11 @@ fn a_reply_that_breaks_off_is_cut() {
 
 #[test]
 fn the_backend_is_left_when_the_client_has_gone() {
-    let (arrived, has_arrived) = mpsc::channel();
-    let backend = Backend::unix([vec![Step::Read(24), Step::Tell(arrived), Step::ReadToEnd]]);
+    let backend = Backend::unix([vec![Step::Read(24), Step::ReadToEnd]]);
     let forebay = scripted(&backend);
     let mut client = forebay.connect();
     client.send("GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
-    has_arrived.recv_timeout(DEADLINE).expect("the request reaches the backend");
+    backend.wait_for_connection();
     drop(client);
     assert_eq!(backend.records()[0].failure, None);
     forebay.stop();

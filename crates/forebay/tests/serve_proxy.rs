@@ -3,6 +3,10 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -12,6 +16,7 @@ use forebay_testkit::http::{Framing, Reply};
 use forebay_testkit::peer;
 use forebay_testkit::port::free_port;
 use forebay_testkit::scripted::{Backend, Step};
+use socket2::{Domain, SockAddr, Socket, Type};
 use support::echo::{Echo, body_of};
 use support::{Forebay, chunked, pattern, serve, site};
 
@@ -303,6 +308,44 @@ fn a_backend_that_is_not_there_is_a_bad_gateway() {
     let folder = Folder::new();
     let forebay = site(folder, "[[site.route]]\nproxy = \"unix:{tmp}/no-socket\"\n");
     assert_eq!(forebay.get("/").status, 502);
+}
+
+#[test]
+fn a_backend_that_does_not_accept_in_time_is_a_gateway_timeout() {
+    // A queue for one, which is taken.
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+    socket.listen(0).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    let _taken = TcpStream::connect(address).unwrap();
+    let timeouts = "[server]\ntimeouts = { connect = \"300ms\" }\n";
+    let configuration = format!(
+        "{timeouts}[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nproxy = \"http://{address}\"\n"
+    );
+    let forebay = serve(Folder::new(), &configuration);
+    assert_eq!(forebay.get("/").status, 504);
+}
+
+#[test]
+fn a_full_queue_of_a_unix_socket_is_waited_for() {
+    let folder = Folder::new();
+    let path = folder.path().join("socket");
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+    socket.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+    socket.listen(0).unwrap();
+    let taken = UnixStream::connect(&path).unwrap();
+    let forebay = site(folder, "[[site.route]]\nproxy = \"unix:{tmp}/socket\"\n");
+    std::thread::scope(|scope| {
+        let reply = scope.spawn(|| forebay.get("/"));
+        drop(taken);
+        let listener = UnixListener::from(OwnedFd::from(socket));
+        let (first, _) = listener.accept().unwrap();
+        drop(first);
+        let (mut second, _) = listener.accept().unwrap();
+        let _request = second.read(&mut [0; 1024]).unwrap();
+        second.write_all(OK.as_bytes()).unwrap();
+        assert_eq!(reply.join().unwrap().text(), "ok");
+    });
 }
 
 #[test]

@@ -51,6 +51,8 @@ pub struct App {
     pub idle_timeout: Option<Time>,
     /// Resident memory above which a worker is replaced. Default: no limit.
     pub max_memory: Option<Size>,
+    /// Bytes of one reply, its head included; more end it, and the worker. Default: no limit.
+    pub max_output: Option<Size>,
 }
 
 /// What an application is.

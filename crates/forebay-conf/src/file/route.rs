@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::shape::{At, OneOrMany, Size, Table, TextOr, Time};
+use super::proxy::Proxy;
+use super::shape::{AllOrList, At, OneOrMany, Size, Table, TextOr, Time};
 
 /// Which requests it takes, and exactly one of: files, cgi, fastcgi, proxy, app, respond, redirect.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -54,6 +55,12 @@ pub struct Route {
     pub remove_headers: Vec<At<String>>,
     /// The largest request body, or "unlimited". Default: that of the site.
     pub max_body: Option<Size>,
+    /// Whether a request for a file or script that is not there goes on to the routes below, as
+    /// with nginx's try_files. For `files`, `cgi`, `fastcgi` and `app`. Default: false.
+    pub fallback: Option<At<bool>>,
+    /// The directory of files that the origin may have sent by X-Accel-Redirect or X-Sendfile. For
+    /// `cgi`, `fastcgi`, `proxy` and `app`. Default: those headers mean nothing.
+    pub sendfile_root: Option<At<String>>,
 }
 
 /// Answers with files.
@@ -69,6 +76,21 @@ pub struct Files {
     pub listing: Option<bool>,
     /// Which symbolic links are followed. Default: "always".
     pub follow_symlinks: Option<Symlinks>,
+    /// Whether FILE.br, FILE.zst or FILE.gz is sent to clients that take it: true, or those to look
+    /// for, the preferred first, such as ["br", "gz"]. Default: false.
+    pub precompressed: Option<At<AllOrList<Precompressed>>>,
+}
+
+/// A compressed sibling of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Precompressed {
+    /// Brotli.
+    Br,
+    /// Zstandard.
+    Zst,
+    /// Gzip.
+    Gz,
 }
 
 /// Which symbolic links are followed.
@@ -94,6 +116,8 @@ pub struct Cgi {
     pub timeout: Option<Time>,
     /// Processes at once; further requests wait. Default: 64.
     pub max_processes: Option<At<usize>>,
+    /// Bytes of one reply, its head included; more end it. Default: no limit.
+    pub max_output: Option<Size>,
     /// Variables added to those of the request.
     pub env: BTreeMap<String, At<String>>,
 }
@@ -113,21 +137,10 @@ pub struct Fastcgi {
     pub params: BTreeMap<String, At<String>>,
     /// Whether a connection serves more than one request. Default: true.
     pub keep_conn: Option<bool>,
+    /// Bytes of one reply, its head included; more end it. Default: no limit.
+    pub max_output: Option<Size>,
     /// Connections at once: no more than php-fpm has processes. Default: no limit.
     pub max_connections: Option<At<usize>>,
-}
-
-/// Passes on to HTTP servers.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["to"]))]
-pub struct Proxy {
-    /// Where they are: "http://host:port" or "unix:path".
-    pub to: Option<At<OneOrMany<String>>>,
-    /// What is cut from the front of the path. Default: nothing.
-    pub strip_prefix: Option<At<String>>,
-    /// Idle connections kept per server and thread. Default: 64.
-    pub keepalive: Option<At<usize>>,
 }
 
 /// Answers with a fixed text.

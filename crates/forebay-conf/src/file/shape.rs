@@ -92,6 +92,15 @@ impl<T> At<OneOrMany<T>> {
     }
 }
 
+/// All there are, none, or those of a list.
+#[derive(Clone, Debug)]
+pub enum AllOrList<T> {
+    /// `true` or `false`.
+    All(bool),
+    /// These, each at its own place.
+    List(Vec<At<T>>),
+}
+
 /// The short form of a table, or the table.
 #[derive(Clone, Debug)]
 pub enum TextOr<T> {
@@ -166,8 +175,34 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
                 T::deserialize(number.into_deserializer()).map(OneOrMany::One)
             }
 
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(de::value::MapAccessDeserializer::new(map)).map(OneOrMany::One)
+            }
+
             fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
                 Vec::deserialize(de::value::SeqAccessDeserializer::new(seq)).map(OneOrMany::Many)
+            }
+        }
+        deserializer.deserialize_any(Either(PhantomData))
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for AllOrList<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
+            type Value = AllOrList<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false or a list of strings")
+            }
+
+            fn visit_bool<E: de::Error>(self, all: bool) -> Result<Self::Value, E> {
+                Ok(AllOrList::All(all))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
+                Vec::deserialize(de::value::SeqAccessDeserializer::new(seq)).map(AllOrList::List)
             }
         }
         deserializer.deserialize_any(Either(PhantomData))
@@ -323,5 +358,20 @@ impl<T: JsonSchema> JsonSchema for TextOr<T> {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let table = generator.subschema_for::<T>();
         json_schema!({ "anyOf": [{ "type": "string" }, table] })
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for AllOrList<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("AllOrList_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = generator.subschema_for::<T>();
+        json_schema!({ "anyOf": [{ "type": "boolean" }, { "type": "array", "items": one }] })
     }
 }

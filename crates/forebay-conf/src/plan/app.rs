@@ -29,6 +29,8 @@ pub struct App {
     pub idle_timeout: Duration,
     /// Resident bytes above which a worker is replaced. `None`: no limit.
     pub max_memory: Option<u64>,
+    /// Bytes of one reply, its head included. `u64::MAX`, the default: no limit.
+    pub max_output: u64,
     /// The line of the file that the application begins on, from 1.
     pub line: usize,
 }

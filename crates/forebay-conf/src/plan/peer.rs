@@ -43,18 +43,6 @@ impl fmt::Display for Address {
     }
 }
 
-/// An HTTP server that requests are passed to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Backend {
-    /// How to speak to it.
-    pub scheme: Scheme,
-    /// Where it is.
-    pub address: Address,
-    /// The URL's authority as typed (`Host` where the client's is not passed on); `localhost`
-    /// for a Unix socket.
-    pub authority: String,
-}
-
 /// How to speak to a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{Action, Backend, Files, HostPattern, Listen, Log, Matcher, PathPattern};
+use super::{Action, Files, HostPattern, Listen, Log, Matcher, PathPattern};
 use super::{Plan, Proxy, Respond, Route, Server, Site, Symlinks};
 use crate::error::{ConfError, Problem};
 use crate::file::At;
@@ -36,12 +36,15 @@ impl Plan {
             set_headers: Vec::new(),
             remove_headers: Vec::new(),
             max_body: None,
+            fallback: false,
+            sendfile_root: None,
             line: 0,
         };
         let site = Site {
             listen: vec![listen],
             hosts: vec![HostPattern::Any],
             trusted_proxies: Vec::new(),
+            proxy_protocol: false,
             routes: vec![route],
             line: 0,
         };
@@ -77,14 +80,8 @@ impl Files {
             index: vec!["index.html".into()],
             listing: false,
             follow_symlinks: Symlinks::default(),
+            precompressed: Vec::new(),
         }
-    }
-}
-
-impl Proxy {
-    /// Some servers with every default.
-    pub fn new(to: Vec<Backend>) -> Self {
-        Self { to, strip_prefix: None, keepalive: 64 }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Address, Backend, Matcher};
+use super::{Address, Matcher, Proxy};
 
 /// Which requests it takes and what answers them.
 #[derive(Clone, Debug)]
@@ -24,12 +24,18 @@ pub struct Route {
     pub remove_headers: Vec<String>,
     /// The largest request body in bytes, from the route or its site. `None`: the server's limit.
     pub max_body: Option<u64>,
+    /// Whether a request that the origin has nothing for goes on to the routes below: no such
+    /// file, no such script. Default false.
+    pub fallback: bool,
+    /// Where the origin may have files sent from, by `X-Accel-Redirect` or `X-Sendfile`.
+    /// Absolute; a directory at the time of loading. `None`: those fields mean nothing.
+    pub sendfile_root: Option<PathBuf>,
     /// The line of the file that the route begins on, from 1; 0 where there is no file.
     pub line: usize,
 }
 
 /// What answers a request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Files of a directory.
     Files(Files),
@@ -48,7 +54,7 @@ pub enum Action {
 }
 
 /// Files of a directory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     /// Absolute; a directory at the time of loading.
     pub root: PathBuf,
@@ -58,6 +64,42 @@ pub struct Files {
     pub listing: bool,
     /// Which symbolic links are followed. Default [`Symlinks::Always`], as in nginx.
     pub follow_symlinks: Symlinks,
+    /// Compressed siblings that are sent in place of a file, the preferred first. Default none.
+    pub precompressed: Vec<Precompressed>,
+}
+
+/// A compressed sibling of a file, made before it is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precompressed {
+    /// `FILE.br`, Brotli (RFC 7932).
+    Brotli,
+    /// `FILE.zst`, Zstandard (RFC 8878).
+    Zstandard,
+    /// `FILE.gz`, gzip (RFC 1952).
+    Gzip,
+}
+
+impl Precompressed {
+    /// All of them, the densest first.
+    pub const ALL: [Self; 3] = [Self::Brotli, Self::Zstandard, Self::Gzip];
+
+    /// The end of the sibling's name, without its dot.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Self::Brotli => "br",
+            Self::Zstandard => "zst",
+            Self::Gzip => "gz",
+        }
+    }
+
+    /// The content coding, as in `Content-Encoding`.
+    pub fn coding(self) -> &'static str {
+        match self {
+            Self::Brotli => "br",
+            Self::Zstandard => "zstd",
+            Self::Gzip => "gzip",
+        }
+    }
 }
 
 /// Which symbolic links below a root are followed.
@@ -73,7 +115,7 @@ pub enum Symlinks {
 }
 
 /// Scripts of a directory, a process for each request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgi {
     /// Absolute; a directory at the time of loading.
     pub dir: PathBuf,
@@ -81,12 +123,14 @@ pub struct Cgi {
     pub timeout: Duration,
     /// Processes at once, at least 1; further requests wait. Default 64.
     pub max_processes: usize,
+    /// Bytes that a script may print, its head included. `u64::MAX`, the default: no limit.
+    pub max_output: u64,
     /// Variables added to those of the request.
     pub env: BTreeMap<String, String>,
 }
 
 /// A FastCGI application that listens by itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fastcgi {
     /// Where it listens. Never empty.
     pub to: Vec<Address>,
@@ -99,23 +143,14 @@ pub struct Fastcgi {
     pub params: BTreeMap<String, String>,
     /// Whether a connection serves more than one request. Default true.
     pub keep_conn: bool,
+    /// Bytes of one reply, its head included. `u64::MAX`, the default: no limit.
+    pub max_output: u64,
     /// Connections at once over all threads, at least 1. `None`: no limit.
     pub max_connections: Option<usize>,
 }
 
-/// HTTP servers.
-#[derive(Clone, Debug)]
-pub struct Proxy {
-    /// Where they are. Never empty.
-    pub to: Vec<Backend>,
-    /// What is cut from the front of the path; begins with `/`.
-    pub strip_prefix: Option<String>,
-    /// Idle connections kept per backend and thread. Default 64.
-    pub keepalive: usize,
-}
-
 /// A fixed reply.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Respond {
     /// 200 to 599. Default 200.
     pub status: u16,
@@ -126,7 +161,7 @@ pub struct Respond {
 }
 
 /// A redirection.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     /// The `Location`: a URL, or a path that begins with `/`.
     pub to: String,

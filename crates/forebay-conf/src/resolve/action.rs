@@ -6,11 +6,16 @@ use std::time::Duration;
 
 use super::path::{directory, path};
 use super::peer;
-use super::value::{no_control, required, text, time_above_zero, variables, within};
+use super::proxy::proxy;
+use super::value::{
+    no_control, required, size_or_unlimited, text, time_above_zero, variables, within,
+};
 use super::{Context, Outcome};
 use crate::error::Problem;
-use crate::file::{self, At, File, Table, TextOr};
-use crate::plan::{Action, Address, Cgi, Fastcgi, Files, Proxy, Redirect, Respond, Symlinks};
+use crate::file::{self, AllOrList, At, File, Table, TextOr};
+use crate::plan::{
+    Action, Address, Cgi, Fastcgi, Files, Precompressed, Redirect, Respond, Symlinks,
+};
 use crate::suggest;
 
 pub(super) fn action(
@@ -97,7 +102,31 @@ fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Outcome<File
         Some(file::Symlinks::Never) => Symlinks::Never,
         None => Symlinks::default(),
     };
-    Ok(Files { index, listing: table.listing.unwrap_or(false), follow_symlinks, ..default })
+    let listing = table.listing.unwrap_or(false);
+    Ok(Files { index, listing, follow_symlinks, precompressed: precompressed(table)?, ..default })
+}
+
+fn precompressed(typed: &file::Files) -> Outcome<Vec<Precompressed>> {
+    let list = match &typed.precompressed {
+        None => return Ok(Vec::new()),
+        Some(At { value: AllOrList::All(true), .. }) => return Ok(Precompressed::ALL.to_vec()),
+        Some(At { value: AllOrList::All(false), .. }) => return Ok(Vec::new()),
+        Some(At { value: AllOrList::List(list), .. }) => list,
+    };
+    let mut found = Vec::new();
+    for at in list {
+        let kind = match at.value {
+            file::Precompressed::Br => Precompressed::Brotli,
+            file::Precompressed::Zst => Precompressed::Zstandard,
+            file::Precompressed::Gz => Precompressed::Gzip,
+        };
+        if found.contains(&kind) {
+            let message = format!("\"{}\" is given twice", kind.extension());
+            return Err(Problem::new(&at.span, message).help("leave one out"));
+        }
+        found.push(kind);
+    }
+    Ok(found)
 }
 
 /// The name of a file in the directory that was asked for.
@@ -126,6 +155,7 @@ fn cgi(context: &Context<'_>, typed: &At<TextOr<file::Cgi>>) -> Outcome<Cgi> {
             Some(at) => within(at, 1..=100_000)?,
             None => 64,
         },
+        max_output: size_or_unlimited(&table.max_output)?.unwrap_or(u64::MAX),
         env: variables(&table.env)?,
     })
 }
@@ -151,41 +181,12 @@ fn fastcgi(context: &Context<'_>, typed: &At<Table<file::Fastcgi>>) -> Outcome<F
         },
         params: variables(&typed.params)?,
         keep_conn: typed.keep_conn.unwrap_or(true),
+        max_output: size_or_unlimited(&typed.max_output)?.unwrap_or(u64::MAX),
         max_connections: match &typed.max_connections {
             Some(at) => Some(within(at, 1..=1_000_000)?),
             None => None,
         },
     })
-}
-
-fn proxy(context: &Context<'_>, typed: &At<TextOr<file::Proxy>>) -> Outcome<Proxy> {
-    let table = match &typed.value {
-        TextOr::Text(url) => {
-            return Ok(Proxy::new(vec![peer::backend(context, &typed.with(url))?]));
-        }
-        TextOr::Table(table) => table,
-    };
-    let to_typed = required(&table.to, &typed.span, "to", "\"http://127.0.0.1:3000\"")?;
-    let items = to_typed.items();
-    let to: Vec<_> = items.iter().map(|at| peer::backend(context, at)).collect::<Outcome<_>>()?;
-    some(&to, &to_typed.span)?;
-    let default = Proxy::new(to);
-    let strip_prefix = match &table.strip_prefix {
-        Some(at) if !text(at)?.starts_with('/') => {
-            return Err(Problem::new(&at.span, format!("\"{}\" is not a path", at.value))
-                .help(format!("a path begins with a slash: \"/{}\"", at.value)));
-        }
-        Some(at) if at.contains(['*', '?', '#']) => {
-            return Err(Problem::new(&at.span, format!("\"{}\" is not a path", at.value))
-                .help("give the plain beginning of the path, such as \"/shop\""));
-        }
-        typed => typed.as_ref().map(|at| at.value.clone()),
-    };
-    let keepalive = match &table.keepalive {
-        Some(at) => within(at, 0..=1_000_000)?,
-        None => default.keepalive,
-    };
-    Ok(Proxy { strip_prefix, keepalive, ..default })
 }
 
 fn some<T>(to: &[T], span: &Range<usize>) -> Outcome<()> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::path::{directory, file};
-use super::value::{required, size, text, time_above_zero, variables, within};
+use super::value::{required, size, size_or_unlimited, text, time_above_zero, variables, within};
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, At, Kind, Mode, Table};
@@ -44,6 +44,7 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
         },
         idle_timeout: time_above_zero(&typed.idle_timeout, Duration::from_secs(60))?,
         max_memory: max_memory(typed)?,
+        max_output: size_or_unlimited(&typed.max_output)?.unwrap_or(u64::MAX),
         line: context.line(typed.span.start),
     })
 }

@@ -77,7 +77,7 @@ pub(crate) fn backend(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Out
     let text = text(typed)?;
     if let Some(path) = text.strip_prefix("unix:") {
         let address = Address::Unix(socket(context, &typed.with(path))?);
-        return Ok(Backend { scheme: Scheme::Http, address, authority: "localhost".into() });
+        return Ok(plain(address, "localhost"));
     }
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not the URL of a server"));
     if let Some(instead) = available::instead("site.route.proxy", text) {
@@ -102,7 +102,12 @@ pub(crate) fn backend(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Out
         )));
     }
     let address = Address::Tcp(host_and_port(&typed.with(authority), Some(80))?);
-    Ok(Backend { scheme: Scheme::Http, address, authority: authority.to_owned() })
+    Ok(plain(address, authority))
+}
+
+fn plain(address: Address, authority: &str) -> Backend {
+    let (scheme, authority) = (Scheme::Http, authority.to_owned());
+    Backend { scheme, address, authority, weight: 1, backup: false, route: None }
 }
 
 /// An address such as `10.0.0.1`, or a network such as `10.0.0.0/8`.

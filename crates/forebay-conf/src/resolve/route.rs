@@ -1,20 +1,26 @@
 //! `[[site.route]]`: which requests it takes, and what is done to the reply.
 
+use std::path::PathBuf;
+
 use super::action::action;
+use super::path::directory;
 use super::value::{no_control, optional_time, size_or_unlimited, text};
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, At, File, Table};
-use crate::plan::{Matcher, PathPattern, Route};
+use crate::plan::{Action, Matcher, PathPattern, Route};
 
 pub(super) fn route(
     context: &Context<'_>,
     file: &File,
     typed: &At<Table<file::Route>>,
 ) -> Outcome<Route> {
+    let action = action(context, file, typed)?;
     Ok(Route {
         matcher: matcher(typed)?,
-        action: action(context, file, typed)?,
+        fallback: fallback(typed, &action)?,
+        sendfile_root: sendfile_root(context, typed, &action)?,
+        action,
         log: typed.log.unwrap_or(true),
         expires: optional_time(&typed.expires)?,
         set_headers: set_headers(typed)?,
@@ -22,6 +28,38 @@ pub(super) fn route(
         max_body: size_or_unlimited(&typed.max_body)?,
         line: context.line(typed.span.start),
     })
+}
+
+fn fallback(typed: &file::Route, action: &Action) -> Outcome<bool> {
+    let Some(at) = &typed.fallback else { return Ok(false) };
+    let name = match action {
+        Action::Proxy(_) => "proxy",
+        Action::Respond(_) => "respond",
+        Action::Redirect(_) => "redirect",
+        _ => return Ok(at.value),
+    };
+    Err(Problem::new(&at.span, format!("a route with `{name}` cannot fall back"))
+        .label("there is always an answer")
+        .help(
+            "`fallback` is for `files`, `cgi`, `fastcgi` and `app`: what is not there is left \
+               to the routes below",
+        ))
+}
+
+fn sendfile_root(
+    context: &Context<'_>,
+    typed: &file::Route,
+    action: &Action,
+) -> Outcome<Option<PathBuf>> {
+    let Some(at) = &typed.sendfile_root else { return Ok(None) };
+    let name = match action {
+        Action::Files(_) => "files",
+        Action::Respond(_) => "respond",
+        Action::Redirect(_) => "redirect",
+        _ => return directory(context, at).map(Some),
+    };
+    Err(Problem::new(&at.span, format!("`sendfile_root` means nothing beside `{name}`"))
+        .help("it is for `cgi`, `fastcgi`, `proxy` and `app`, which can ask for a file to be sent"))
 }
 
 fn matcher(typed: &file::Route) -> Outcome<Matcher> {

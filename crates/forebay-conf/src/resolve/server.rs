@@ -20,8 +20,17 @@ pub(super) fn server(typed: &file::Server) -> Outcome<Server> {
         admin,
         timeouts: timeouts(&typed.timeouts)?,
         limits: limits(&typed.limits)?,
+        user: name(&typed.user)?,
+        group: name(&typed.group)?,
         grace: time(&typed.grace, default.grace)?,
     })
+}
+
+/// The name of a user or group, which is looked up when it is needed.
+fn name(typed: &Option<At<String>>) -> Outcome<Option<String>> {
+    let Some(at) = typed else { return Ok(None) };
+    let name = no_control(text(at)?, at)?;
+    Ok(Some(name.to_owned()))
 }
 
 fn timeouts(typed: &file::Timeouts) -> Outcome<Timeouts> {
@@ -33,6 +42,7 @@ fn timeouts(typed: &file::Timeouts) -> Outcome<Timeouts> {
         write: time_above_zero(&typed.write, default.write)?,
         keep_alive: time(&typed.keep_alive, default.keep_alive)?,
         connect: time_above_zero(&typed.connect, default.connect)?,
+        tunnel_idle: time_above_zero(&typed.tunnel_idle, default.tunnel_idle)?,
     })
 }
 

@@ -20,6 +20,7 @@ pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Probl
         );
     }
     let mut taken = HashMap::new();
+    let mut proxied = HashMap::new();
     let mut sites = Vec::new();
     for site_typed in typed {
         if problems.len() >= MOST_PROBLEMS {
@@ -27,7 +28,7 @@ pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Probl
         }
         let found = problems.len();
         let routes = routes(context, file, site_typed, problems);
-        let site = site(context, site_typed, routes, &mut taken);
+        let site = site(context, site_typed, routes, &mut taken, &mut proxied);
         if let (Some(site), true) = (keep(site, problems), found == problems.len()) {
             sites.push(site);
         }
@@ -46,6 +47,7 @@ fn site(
     typed: &At<Table<file::Site>>,
     routes: Vec<Route>,
     taken: &mut Taken,
+    proxied: &mut Proxied,
 ) -> Outcome<Site> {
     let Some(listen_typed) = &typed.listen else {
         return Err(Problem::new(&typed.span, "this site listens nowhere")
@@ -73,12 +75,36 @@ fn site(
     }
     let proxies = typed.trusted_proxies.as_ref().map(At::items).unwrap_or_default();
     Ok(Site {
-        listen,
         hosts,
         trusted_proxies: proxies.iter().map(peer::network).collect::<Outcome<_>>()?,
+        proxy_protocol: proxy_protocol(typed, &listen, proxied)?,
+        listen,
         routes,
         line: context.line(typed.span.start),
     })
+}
+
+/// Whether connections to each listener begin with a PROXY header, and the site that said so first.
+type Proxied = HashMap<Listen, (bool, Range<usize>)>;
+
+/// A listener cannot know the site before the header has been read, so all its sites must agree.
+fn proxy_protocol(
+    typed: &At<Table<file::Site>>,
+    listen: &[Listen],
+    proxied: &mut Proxied,
+) -> Outcome<bool> {
+    let wanted = typed.proxy_protocol.as_ref().is_some_and(|at| at.value);
+    let span = typed.proxy_protocol.as_ref().map_or(&typed.span, |at| &at.span);
+    for listen in listen {
+        let (first, also) = proxied.entry(listen.clone()).or_insert((wanted, span.clone()));
+        if *first != wanted {
+            return Err(Problem::new(span, format!("two sites on {listen} differ"))
+                .label(format!("`proxy_protocol` is {wanted} here"))
+                .also(also, format!("and {first} here"))
+                .help("all sites of a listener take PROXY headers, or none does"));
+        }
+    }
+    Ok(wanted)
 }
 
 /// The routes of a site that have no problem, and one problem for each of the others.
@@ -102,7 +128,9 @@ fn routes(
         let Some(mut route) = keep(route(context, file, at), problems) else { continue };
         route.max_body = route.max_body.or(site_max_body);
         let mut compared = routes.iter().take(MOST_COMPARED);
-        if let Some((first, span)) = compared.find(|(r, _)| r.matcher.covers(&route.matcher)) {
+        if let Some((first, span)) =
+            compared.find(|(r, _)| !r.fallback && r.matcher.covers(&route.matcher))
+        {
             problems.push(
                 Problem::new(&at.span, "no request reaches this route")
                     .label("never reached")

@@ -17,9 +17,16 @@ pub(super) fn time(typed: &Option<Time>, default: Duration) -> Outcome<Duration>
 
 /// A duration of more than zero, or the default.
 pub(super) fn time_above_zero(typed: &Option<Time>, default: Duration) -> Outcome<Duration> {
-    match (typed, time(typed, default)?) {
-        (Some(at), Duration::ZERO) => Err(Problem::new(&at.span, "this time has to be above zero")
-            .help("give it time, such as \"60s\", or leave it out for the default")),
+    Ok(optional_time_above_zero(typed)?.unwrap_or(default))
+}
+
+/// A duration of more than zero, if one was typed.
+pub(super) fn optional_time_above_zero(typed: &Option<Time>) -> Outcome<Option<Duration>> {
+    match (typed, optional_time(typed)?) {
+        (Some(at), Some(Duration::ZERO)) => {
+            Err(Problem::new(&at.span, "this time has to be above zero")
+                .help("give it time, such as \"60s\", or leave it out for the default"))
+        }
         (_, time) => Ok(time),
     }
 }

@@ -15,6 +15,8 @@ pub struct File {
     pub load: Spanned<Load>,
     #[serde(default)]
     pub check: Check,
+    #[serde(default, rename = "service")]
+    pub services: Vec<Spanned<Service>>,
     #[serde(default, rename = "configuration")]
     pub configurations: Vec<Spanned<Configuration>>,
 }
@@ -46,6 +48,25 @@ pub struct Load {
 pub struct Check {
     pub status: Option<Spanned<u16>>,
     pub body_contains: Option<String>,
+}
+
+/// One `[[service]]`: what every configuration needs beside its own server.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Service {
+    pub name: Spanned<String>,
+    pub start: Spanned<Vec<String>>,
+    pub listens: Option<Spanned<String>>,
+    #[serde(default)]
+    pub requires: Vec<String>,
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    pub cwd: Option<String>,
+    #[serde(default)]
+    pub templates: Vec<Spanned<String>>,
+    pub ready_timeout: Option<Spanned<String>>,
+    pub stop_timeout: Option<Spanned<String>>,
+    pub cpus: Option<Spanned<Vec<usize>>>,
 }
 
 /// One `[[configuration]]`: a way of serving the application.

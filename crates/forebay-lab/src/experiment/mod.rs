@@ -6,8 +6,9 @@ mod placeholder;
 mod plan;
 mod problem;
 mod requires;
+mod service;
 
-pub use placeholder::Values;
-pub use plan::{Amount, Check, Configuration, Load, Plan};
+pub use placeholder::{ServiceValues, Values};
+pub use plan::{Amount, Check, Configuration, Load, Plan, Service};
 pub use problem::Problem;
 pub use requires::{missing, search_path};

@@ -17,8 +17,8 @@ const DEFAULT_ROUNDS: u32 = 6;
 const DEFAULT_DURATION: Duration = Duration::from_secs(5);
 const DEFAULT_WARMUP: Duration = Duration::from_secs(1);
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-const DEFAULT_READY_TIMEOUT: Duration = Duration::from_secs(30);
-const DEFAULT_STOP_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const DEFAULT_READY_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const DEFAULT_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Larger files are refused before they are parsed.
 const LARGEST_FILE: u64 = 1024 * 1024;
@@ -53,7 +53,7 @@ impl Plan {
 }
 
 /// The file being read, for pointing at its lines.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     path: &'a Path,
     text: &'a str,
     dir: PathBuf,
@@ -65,8 +65,9 @@ impl Reader<'_> {
         let rounds = self.within(&file.load.get_ref().rounds, DEFAULT_ROUNDS, 1..=MAX_ROUNDS)?;
         let load = self.load(file.load)?;
         let check = self.check(file.check)?;
+        let services = self.services(file.services)?;
         let configurations = self.configurations(file.configurations, &load)?;
-        Ok(Plan { title, dir: self.dir.clone(), load, check, configurations, rounds })
+        Ok(Plan { title, dir: self.dir.clone(), load, check, services, configurations, rounds })
     }
 
     fn load(&self, load: Spanned<file::Load>) -> Result<Load, Problem> {
@@ -153,7 +154,8 @@ impl Reader<'_> {
             notes: typed.notes,
             cpus: self.cpus(typed.cpus)?,
         };
-        let example = Values { port: 8080, dir: "/dir".to_owned(), tmp: "/tmp".to_owned() };
+        let (dir, tmp) = ("/dir".to_owned(), "/tmp".to_owned());
+        let example = Values { port: 8080, dir, tmp, services: Vec::new() };
         if let Err(error) = forebay_load::Url::parse(&configuration.target(load, &example)) {
             let help = "for example \"http://127.0.0.1:{port}\"; the path belongs in [load] path";
             return Err(self.at(typed.url.span(), format!("not a URL to load: {error}"), help));
@@ -161,7 +163,7 @@ impl Reader<'_> {
         Ok(configuration)
     }
 
-    fn templates(&self, typed: Vec<Spanned<String>>) -> Result<Vec<String>, Problem> {
+    pub(super) fn templates(&self, typed: Vec<Spanned<String>>) -> Result<Vec<String>, Problem> {
         let mut names = vec![OUTPUT_FILE.to_owned()];
         for template in &typed {
             let path = Path::new(template.get_ref());
@@ -262,7 +264,7 @@ impl Reader<'_> {
         Ok(headers)
     }
 
-    fn cpus(&self, typed: Option<Spanned<Vec<usize>>>) -> Result<Vec<usize>, Problem> {
+    pub(super) fn cpus(&self, typed: Option<Spanned<Vec<usize>>>) -> Result<Vec<usize>, Problem> {
         let Some(typed) = typed else { return Ok(Vec::new()) };
         if typed.get_ref().is_empty() || typed.get_ref().iter().any(|&cpu| cpu > MAX_CPU) {
             let help = "list the numbers of cores, such as [0, 1]; leave the key out for all";
@@ -271,7 +273,7 @@ impl Reader<'_> {
         Ok(typed.into_inner())
     }
 
-    fn duration(
+    pub(super) fn duration(
         &self,
         typed: &Option<Spanned<String>>,
         default: Duration,
@@ -326,7 +328,7 @@ impl Reader<'_> {
         self.at(span, message.clone(), help)
     }
 
-    fn at(
+    pub(super) fn at(
         &self,
         span: Range<usize>,
         message: impl Into<String>,

@@ -16,6 +16,8 @@ pub struct Plan {
     pub load: Load,
     /// What a right answer looks like.
     pub check: Check,
+    /// What runs beside every configuration's server, started in this order.
+    pub services: Vec<Service>,
     /// The ways of serving, in the order of the file.
     pub configurations: Vec<Configuration>,
     /// How often each configuration is measured.
@@ -67,6 +69,32 @@ pub struct Check {
     pub status: u16,
     /// A text its body must contain.
     pub body_contains: Option<String>,
+}
+
+/// What every configuration needs beside its own server, such as a database or a backend. It is
+/// started afresh for each trial, before the server, and what it takes is not counted.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// Its name: `{NAME.port}` and `{NAME.tmp}` say where it is.
+    pub name: String,
+    /// Its command; may hold placeholders.
+    pub start: Vec<String>,
+    /// What it listens on once it is ready: `HOST:PORT` or `unix:PATH`; may hold placeholders.
+    pub listens: String,
+    /// Programs or Debian packages without which the experiment cannot run.
+    pub requires: Vec<String>,
+    /// Environment variables added; values may hold placeholders.
+    pub env: Vec<(String, String)>,
+    /// Its working directory; may hold placeholders.
+    pub cwd: String,
+    /// Files, relative to the experiment, that are filled in and placed in its directory.
+    pub templates: Vec<String>,
+    /// How long it may take until it listens.
+    pub ready_timeout: Duration,
+    /// How long it may take to end after SIGTERM before it is killed.
+    pub stop_timeout: Duration,
+    /// The cores that it is confined to; empty: all.
+    pub cpus: Vec<usize>,
 }
 
 /// One way of serving the application.

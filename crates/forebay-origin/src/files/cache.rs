@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use forebay_conf::Symlinks;
+use forebay_conf::{Precompressed, Symlinks};
 use forebay_engine::Fault;
 use forebay_wire::http1::encode;
 
@@ -38,7 +38,9 @@ pub struct Entry {
     pub etag: String,
     /// Last change, in seconds since 1970.
     pub modified: u64,
-    /// Field lines of a reply with content.
+    /// The media type.
+    pub content_type: &'static str,
+    /// Field lines of a reply with content; the first is `Content-Type`.
     pub fields: Vec<u8>,
     /// Field lines of a reply that says that the client has it already.
     pub validators: Vec<u8>,
@@ -46,6 +48,15 @@ pub struct Entry {
     /// Read so soon after a change that another one could bear the same time.
     is_young: bool,
     checked: Cell<u64>,
+    /// The second in which siblings were looked for, and those that were not there, as bits.
+    missing: Cell<(u64, u8)>,
+}
+
+impl Entry {
+    /// The field lines of a reply with content, but for `Content-Type`.
+    pub fn fields_but_type(&self) -> &[u8] {
+        &self.fields["Content-Type: \r\n".len() + self.content_type.len()..]
+    }
 }
 
 /// Where the content is.
@@ -82,6 +93,8 @@ impl Identity {
 pub struct Cache {
     root: PathBuf,
     symlinks: Symlinks,
+    /// Whether what is sent depends on `Accept-Encoding`.
+    varies: bool,
     entries: RefCell<HashMap<Vec<u8>, Rc<Entry>>>,
     kept: Cell<usize>,
 }
@@ -89,12 +102,49 @@ pub struct Cache {
 impl Cache {
     /// An empty cache of the files below `root`.
     pub fn new(root: PathBuf, symlinks: Symlinks) -> Self {
-        Self { root, symlinks, entries: RefCell::default(), kept: Cell::new(0) }
+        Self { root, symlinks, varies: false, entries: RefCell::default(), kept: Cell::new(0) }
+    }
+
+    /// The same cache, for files that may be replaced by compressed siblings.
+    pub fn with_siblings(self, varies: bool) -> Self {
+        Self { varies, ..self }
     }
 
     /// What `path` names. `second` is the present in seconds: a file is looked at once in each.
     pub fn find(&self, path: &[u8], second: u64) -> Result<Found, Fault> {
-        let known = self.entries.borrow().get(path).cloned();
+        self.look_up(Name { key: path, path, base: path, coding: None }, second)
+    }
+
+    /// The sibling of `entry`, which `path` names, in this coding.
+    pub fn find_sibling(
+        &self,
+        path: &[u8],
+        entry: &Entry,
+        coding: Precompressed,
+        second: u64,
+    ) -> Option<Rc<Entry>> {
+        let bit = 1u8 << coding as u8;
+        let (seen, missing) = entry.missing.get();
+        let missing = if seen == second { missing } else { 0 };
+        if missing & bit != 0 {
+            return None;
+        }
+        let sibling = [path, b".", coding.extension().as_bytes()].concat();
+        // A request for the sibling itself gets another reply: no path holds this byte.
+        let key = [&sibling[..], b"\0"].concat();
+        let name = Name { key: &key, path: &sibling, base: path, coding: Some(coding) };
+        match self.look_up(name, second) {
+            Ok(Found::File(sibling)) => Some(sibling),
+            _ => {
+                entry.missing.set((second, missing | bit));
+                None
+            }
+        }
+    }
+
+    fn look_up(&self, name: Name<'_>, second: u64) -> Result<Found, Fault> {
+        let Name { key, path, .. } = name;
+        let known = self.entries.borrow().get(key).cloned();
         if let Some(entry) = &known
             && entry.checked.get() == second
         {
@@ -115,9 +165,10 @@ impl Cache {
             entry.checked.set(second);
             return Ok(Found::File(entry));
         }
-        let entry = Rc::new(read(path, file, &metadata, second).map_err(|error| fault(&error))?);
+        let entry = self.read(&name, file, &metadata, second).map_err(|error| fault(&error))?;
+        let entry = Rc::new(entry);
         if let Content::Memory(bytes) = &entry.content {
-            self.keep(path, &entry, bytes.len());
+            self.keep(key, &entry, bytes.len());
         }
         Ok(Found::File(entry))
     }
@@ -133,39 +184,71 @@ impl Cache {
         }
         entries.insert(path.to_vec(), entry.clone());
     }
+
+    fn read(
+        &self,
+        name: &Name<'_>,
+        mut file: File,
+        metadata: &Metadata,
+        second: u64,
+    ) -> io::Result<Entry> {
+        let mut length = metadata.len();
+        let content = if length <= SMALL {
+            let mut bytes = Vec::with_capacity(length as usize + 1);
+            (&mut file).take(SMALL + 1).read_to_end(&mut bytes)?;
+            length = bytes.len() as u64;
+            Content::Memory(bytes)
+        } else {
+            Content::File(file)
+        };
+        let modified = u64::try_from(metadata.mtime()).unwrap_or(0);
+        let mut etag = format!("\"{modified:x}-{:x}-{length:x}", metadata.mtime_nsec());
+        if let Some(coding) = name.coding {
+            etag.push('-');
+            etag.push_str(coding.extension());
+        }
+        etag.push('"');
+        let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(modified));
+        let mut validators = Vec::new();
+        encode::field(&mut validators, "Last-Modified", date.as_bytes());
+        encode::field(&mut validators, "ETag", etag.as_bytes());
+        if self.varies {
+            encode::field(&mut validators, "Vary", b"Accept-Encoding");
+        }
+        let content_type = content_type(name.base);
+        let mut fields = Vec::new();
+        encode::field(&mut fields, "Content-Type", content_type.as_bytes());
+        if let Some(coding) = name.coding {
+            encode::field(&mut fields, "Content-Encoding", coding.coding().as_bytes());
+        }
+        fields.extend_from_slice(&validators);
+        encode::field(&mut fields, "Accept-Ranges", b"bytes");
+        Ok(Entry {
+            content,
+            length,
+            etag,
+            modified,
+            content_type,
+            fields,
+            validators,
+            identity: Identity::of(metadata),
+            is_young: u64::try_from(metadata.ctime()).unwrap_or(0) + 1 >= second,
+            checked: Cell::new(second),
+            missing: Cell::new((0, 0)),
+        })
+    }
 }
 
-fn read(path: &[u8], mut file: File, metadata: &Metadata, second: u64) -> io::Result<Entry> {
-    let mut length = metadata.len();
-    let content = if length <= SMALL {
-        let mut bytes = Vec::with_capacity(length as usize + 1);
-        (&mut file).take(SMALL + 1).read_to_end(&mut bytes)?;
-        length = bytes.len() as u64;
-        Content::Memory(bytes)
-    } else {
-        Content::File(file)
-    };
-    let modified = u64::try_from(metadata.mtime()).unwrap_or(0);
-    let etag = format!("\"{modified:x}-{:x}-{length:x}\"", metadata.mtime_nsec());
-    let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(modified));
-    let mut validators = Vec::new();
-    encode::field(&mut validators, "Last-Modified", date.as_bytes());
-    encode::field(&mut validators, "ETag", etag.as_bytes());
-    let mut fields = Vec::new();
-    encode::field(&mut fields, "Content-Type", content_type(path).as_bytes());
-    fields.extend_from_slice(&validators);
-    encode::field(&mut fields, "Accept-Ranges", b"bytes");
-    Ok(Entry {
-        content,
-        length,
-        etag,
-        modified,
-        fields,
-        validators,
-        identity: Identity::of(metadata),
-        is_young: u64::try_from(metadata.ctime()).unwrap_or(0) + 1 >= second,
-        checked: Cell::new(second),
-    })
+/// What is looked up.
+struct Name<'a> {
+    /// What the cache calls it.
+    key: &'a [u8],
+    /// Where it is below the root.
+    path: &'a [u8],
+    /// The path that its media type is told by.
+    base: &'a [u8],
+    /// How its content is compressed.
+    coding: Option<Precompressed>,
 }
 
 fn content_type(path: &[u8]) -> &'static str {

@@ -8,23 +8,29 @@ use forebay_wire::http1::Known;
 use super::cache::Entry;
 
 /// What a request for a file comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All of it.
     Whole,
-    /// `length` bytes from `start` on.
-    Part {
-        /// Offset of the first byte.
-        start: u64,
-        /// Number of bytes, at least one.
-        length: u64,
-    },
+    /// A part of it.
+    Part(Part),
+    /// Two or more parts, in the order in which they were asked for; no two overlap.
+    Parts(Vec<Part>),
     /// The client has it already.
     NotModified,
     /// A precondition does not hold.
     Failed,
     /// The range lies behind the end.
     Unsatisfiable,
+}
+
+/// `length` bytes from `start` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Offset of the first byte.
+    pub start: u64,
+    /// Number of bytes, at least one.
+    pub length: u64,
 }
 
 /// Evaluates preconditions in the order of RFC 9110 section 13.2.2, then the range.
@@ -53,7 +59,7 @@ pub fn decide(request: &Request, entry: &Entry) -> Outcome {
             let applies = value(Known::IfRange).is_none_or(|validator| {
                 validator == entry.etag.as_bytes() || parse_date(validator) == Some(entry.modified)
             });
-            if applies { part(range, entry.length) } else { Outcome::Whole }
+            if applies { parts(range, entry.length) } else { Outcome::Whole }
         }
         _ => Outcome::Whole,
     }
@@ -73,56 +79,105 @@ fn parse_date(value: &[u8]) -> Option<u64> {
     date.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
-/// One range of bytes. Several, and what is malformed, get the whole file, as a server may.
-fn part(range: &[u8], length: u64) -> Outcome {
-    let Some((first, last)) = parse_range(range) else { return Outcome::Whole };
+/// Ranges in one request. More of them, like those that overlap, are an attack or a mistake, and get
+/// the whole file: a reply never holds a byte twice.
+const RANGES: usize = 16;
+
+/// The ranges of bytes of a `Range` field. What is malformed is ignored, as RFC 9110 asks.
+fn parts(ranges: &[u8], length: u64) -> Outcome {
+    let Some(list) = str::from_utf8(ranges).ok().and_then(|text| text.strip_prefix("bytes="))
+    else {
+        return Outcome::Whole;
+    };
+    let mut parts = Vec::new();
+    for (at, range) in list.split(',').enumerate() {
+        match parse_range(range.trim_matches([' ', '\t'])) {
+            Some(range) if at < RANGES => parts.extend(part(range, length)),
+            _ => return Outcome::Whole,
+        }
+    }
+    match parts[..] {
+        [] => Outcome::Unsatisfiable,
+        [part] => Outcome::Part(part),
+        _ if overlap(&parts) => Outcome::Whole,
+        _ => Outcome::Parts(parts),
+    }
+}
+
+fn overlap(parts: &[Part]) -> bool {
+    let mut sorted = parts.to_vec();
+    sorted.sort_unstable_by_key(|part| part.start);
+    sorted.windows(2).any(|pair| pair[0].start + pair[0].length > pair[1].start)
+}
+
+/// What a range has of `length` bytes; `None` where that is nothing.
+fn part((first, last): (Option<u64>, Option<u64>), length: u64) -> Option<Part> {
     let (start, end) = match (first, last) {
         (Some(first), last) => {
             (first, last.map_or(length, |last| last.saturating_add(1).min(length)))
         }
-        (None, Some(0)) => return Outcome::Unsatisfiable,
-        (None, Some(suffix)) => (length.saturating_sub(suffix), length),
-        (None, None) => return Outcome::Whole,
+        (None, suffix) => (length.saturating_sub(suffix.unwrap_or(0)), length),
     };
-    if start >= length {
-        return Outcome::Unsatisfiable;
-    }
-    Outcome::Part { start, length: end - start }
+    (start < end).then(|| Part { start, length: end - start })
 }
 
-fn parse_range(range: &[u8]) -> Option<(Option<u64>, Option<u64>)> {
-    let range = str::from_utf8(range).ok()?.strip_prefix("bytes=")?.trim();
+/// `first-last`, `first-` or `-suffix`.
+fn parse_range(range: &str) -> Option<(Option<u64>, Option<u64>)> {
     let (first, last) = range.split_once('-')?;
     let number = |text: &str| match text {
         "" => Some(None),
         _ if text.bytes().all(|b| b.is_ascii_digit()) => text.parse().ok().map(Some),
         _ => None,
     };
-    let (first, last) = (number(first)?, number(last)?);
-    let reversed = matches!((first, last), (Some(first), Some(last)) if last < first);
-    (!reversed).then_some((first, last))
+    match (number(first)?, number(last)?) {
+        (None, None) => None,
+        (Some(first), Some(last)) if last < first => None,
+        range => Some(range),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of(range: &str) -> Outcome {
+        parts(range.as_bytes(), 10)
+    }
+
     #[test]
     fn ranges() {
-        let part_of = |range: &str| part(range.as_bytes(), 10);
-        assert_eq!(part_of("bytes=0-0"), Outcome::Part { start: 0, length: 1 });
-        assert_eq!(part_of("bytes=2-"), Outcome::Part { start: 2, length: 8 });
-        assert_eq!(part_of("bytes=-3"), Outcome::Part { start: 7, length: 3 });
-        assert_eq!(part_of("bytes=-30"), Outcome::Part { start: 0, length: 10 });
-        assert_eq!(part_of("bytes=5-100"), Outcome::Part { start: 5, length: 5 });
-        assert_eq!(part_of("bytes=10-"), Outcome::Unsatisfiable);
-        assert_eq!(part_of("bytes=-0"), Outcome::Unsatisfiable);
-        for whole in
-            ["bytes=5-2", "bytes=a-b", "bytes=+1-2", "lines=1-2", "bytes=0-1,3-4", "bytes=-"]
-        {
-            assert_eq!(part_of(whole), Outcome::Whole, "{whole}");
+        let part = |start, length| Outcome::Part(Part { start, length });
+        assert_eq!(of("bytes=0-0"), part(0, 1));
+        assert_eq!(of("bytes=2-"), part(2, 8));
+        assert_eq!(of("bytes=-3"), part(7, 3));
+        assert_eq!(of("bytes=-30"), part(0, 10));
+        assert_eq!(of("bytes=5-100"), part(5, 5));
+        assert_eq!(of("bytes=10-"), Outcome::Unsatisfiable);
+        assert_eq!(of("bytes=-0"), Outcome::Unsatisfiable);
+        for whole in ["bytes=5-2", "bytes=a-b", "bytes=+1-2", "lines=1-2", "bytes=-", "bytes="] {
+            assert_eq!(of(whole), Outcome::Whole, "{whole}");
         }
-        assert_eq!(part(b"bytes=0-", 0), Outcome::Unsatisfiable);
+        assert_eq!(parts(b"bytes=0-", 0), Outcome::Unsatisfiable);
+    }
+
+    #[test]
+    fn several_ranges() {
+        let parts = |list: &[(u64, u64)]| {
+            let part = |&(start, length): &(u64, u64)| Part { start, length };
+            Outcome::Parts(list.iter().map(part).collect())
+        };
+        assert_eq!(of("bytes=0-1,3-4"), parts(&[(0, 2), (3, 2)]));
+        assert_eq!(of("bytes=-2, 0-0"), parts(&[(8, 2), (0, 1)]));
+        assert_eq!(of("bytes=0-1,2-3"), parts(&[(0, 2), (2, 2)]));
+        assert_eq!(of("bytes=0-1,99-"), Outcome::Part(Part { start: 0, length: 2 }));
+        assert_eq!(of("bytes=10-,99-"), Outcome::Unsatisfiable);
+        for whole in ["bytes=0-1,1-2", "bytes=0-,0-", "bytes=0-1,x", "bytes=0-1,,3-4", "bytes=0-1,"]
+        {
+            assert_eq!(of(whole), Outcome::Whole, "{whole}");
+        }
+        let many = |n: usize| format!("bytes=0-0{}", ",99-".repeat(n));
+        assert_eq!(of(&many(RANGES - 1)), Outcome::Part(Part { start: 0, length: 1 }));
+        assert_eq!(of(&many(RANGES)), Outcome::Whole);
     }
 
     #[test]

@@ -3,17 +3,19 @@
 mod cache;
 mod conditional;
 mod listing;
-mod open;
+mod negotiate;
+pub mod open;
+mod parts;
 
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 use forebay_conf as conf;
-use forebay_engine::{Exchange, Fault, Length, Origin, Serving, Thread};
-use forebay_wire::http1::encode;
+use forebay_engine::{Exchange, Fault, Length, Origin, Reply, Serving, Thread};
+use forebay_wire::http1::{Known, encode};
 
 use cache::{Cache, Content, Entry, Found};
-use conditional::{Outcome, decide};
+use conditional::{Outcome, Part, decide};
 use listing::percent_encode;
 
 /// A directory of files, as one thread knows it.
@@ -21,17 +23,23 @@ pub struct Files {
     thread: Rc<Thread>,
     settings: conf::Files,
     cache: Cache,
+    /// What is not here is left to the routes below.
+    fallback: bool,
 }
 
 impl Files {
-    /// Serves the files that `settings` names.
-    pub fn new(thread: Rc<Thread>, settings: conf::Files) -> Self {
-        let cache = Cache::new(settings.root.clone(), settings.follow_symlinks);
-        Self { thread, settings, cache }
+    /// Serves the files that `settings` names; with `fallback`, those that are there.
+    pub fn new(thread: Rc<Thread>, settings: conf::Files, fallback: bool) -> Self {
+        let cache = Cache::new(settings.root.clone(), settings.follow_symlinks)
+            .with_siblings(!settings.precompressed.is_empty());
+        Self { thread, settings, cache, fallback }
     }
 
     async fn answer(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         if !matches!(exchange.request.method(), b"GET" | b"HEAD") {
+            if self.fallback {
+                return Err(not_found());
+            }
             return refuse_method(exchange).await;
         }
         let mut path = exchange.request.rest().to_vec();
@@ -40,32 +48,79 @@ impl Files {
             path.push(b'/');
         }
         match self.cache.find(&path, self.thread.second())? {
-            Found::File(entry) if !wants_directory => send(exchange, &entry).await,
+            Found::File(entry) if !wants_directory => self.send(exchange, &path, entry).await,
             Found::File(_) => Err(not_found()),
-            Found::Directory if !wants_directory => add_slash(exchange).await,
+            Found::Directory if !wants_directory => {
+                if self.fallback {
+                    path.push(b'/');
+                    self.find_index(&path)?;
+                }
+                add_slash(exchange).await
+            }
             Found::Directory => self.index(exchange, &path).await,
         }
     }
 
-    /// The first index file that is there, or the listing of the directory.
+    /// Answers with the first index file that is there, or the listing of the directory.
     async fn index(&self, exchange: &mut Exchange, directory: &[u8]) -> Result<(), Fault> {
-        for name in &self.settings.index {
-            let path = [directory, name.as_bytes()].concat();
-            match self.cache.find(&path, self.thread.second()) {
-                Ok(Found::File(entry)) => return send(exchange, &entry).await,
-                Err(fault) if fault.status != 404 => return Err(fault),
-                _ => {}
-            }
-        }
-        if !self.settings.listing {
-            return Err(Fault::client(403, "a directory without an index file"));
+        if let Some((path, entry)) = self.find_index(directory)? {
+            return self.send(exchange, &path, entry).await;
         }
         let relative = std::ffi::OsStr::from_bytes(directory);
         let page = listing::page(&self.settings.root.join(relative), &exchange.request.path)
             .map_err(|error| Fault::us(500, format!("cannot list a directory: {error}")))?;
         exchange.reply.respond(200, "text/html; charset=utf-8", page.as_bytes()).await
     }
+
+    /// The first index file that is there; `None` where the directory is listed instead.
+    fn find_index(&self, directory: &[u8]) -> Result<Option<Named>, Fault> {
+        for name in &self.settings.index {
+            let path = [directory, name.as_bytes()].concat();
+            match self.cache.find(&path, self.thread.second()) {
+                Ok(Found::File(entry)) => return Ok(Some((path, entry))),
+                Err(fault) if fault.status != 404 => return Err(fault),
+                _ => {}
+            }
+        }
+        match (self.settings.listing, self.fallback) {
+            (true, _) => Ok(None),
+            (false, true) => Err(not_found()),
+            (false, false) => Err(Fault::client(403, "a directory without an index file")),
+        }
+    }
+
+    /// Sends the file that `path` names, or a compressed sibling that the client likes better.
+    async fn send(
+        &self,
+        exchange: &mut Exchange,
+        path: &[u8],
+        entry: Rc<Entry>,
+    ) -> Result<(), Fault> {
+        if self.settings.precompressed.is_empty() {
+            return send(exchange, &entry).await;
+        }
+        let sibling = self.sibling(exchange, path, &entry);
+        send(exchange, &sibling.unwrap_or(entry)).await
+    }
+
+    /// The best sibling for the client. Ranges are of the file itself, unless `If-Range` shows that
+    /// the client has a part of the sibling: else it would join bytes of the two.
+    fn sibling(&self, exchange: &Exchange, path: &[u8], entry: &Entry) -> Option<Rc<Entry>> {
+        let request = &exchange.request;
+        let codings = negotiate::codings(request, &self.settings.precompressed);
+        let second = self.thread.second();
+        let sibling = codings
+            .into_iter()
+            .find_map(|coding| self.cache.find_sibling(path, entry, coding, second))?;
+        let value = |known| request.head.value(known, &request.bytes);
+        let fits =
+            value(Known::Range).is_none() || value(Known::IfRange) == Some(sibling.etag.as_bytes());
+        fits.then_some(sibling)
+    }
 }
+
+/// A file and the path that names it.
+type Named = (Vec<u8>, Rc<Entry>);
 
 impl Origin for Files {
     fn takes_body(&self) -> bool {
@@ -82,7 +137,7 @@ impl Origin for Files {
 }
 
 fn not_found() -> Fault {
-    Fault::client(404, "no such file")
+    Fault::client(404, "no such file").not_mine()
 }
 
 async fn refuse_method(exchange: &mut Exchange) -> Result<(), Fault> {
@@ -119,7 +174,7 @@ async fn send(exchange: &mut Exchange, entry: &Entry) -> Result<(), Fault> {
             reply.end_head(Length::Known(entry.length), false);
             body(exchange, entry, 0, entry.length).await
         }
-        Outcome::Part { start, length } => {
+        Outcome::Part(Part { start, length }) => {
             reply.begin(206, b"");
             reply.field_lines().extend_from_slice(&entry.fields);
             let range = format!("bytes {start}-{}/{}", start + length - 1, entry.length);
@@ -127,6 +182,7 @@ async fn send(exchange: &mut Exchange, entry: &Entry) -> Result<(), Fault> {
             reply.end_head(Length::Known(length), false);
             body(exchange, entry, start, length).await
         }
+        Outcome::Parts(list) => parts::send(reply, entry, &list).await,
         Outcome::NotModified => {
             reply.begin(304, b"");
             reply.field_lines().extend_from_slice(&entry.validators);
@@ -151,11 +207,15 @@ async fn body(
     length: u64,
 ) -> Result<(), Fault> {
     let reply = &mut exchange.reply;
+    push(reply, entry, start, length).await?;
+    reply.finish().await
+}
+
+async fn push(reply: &mut Reply, entry: &Entry, start: u64, length: u64) -> Result<(), Fault> {
     match &entry.content {
         Content::Memory(bytes) => {
-            reply.push(&bytes[start as usize..(start + length) as usize]).await?;
+            reply.push(&bytes[start as usize..(start + length) as usize]).await
         }
-        Content::File(file) => reply.send_file(file, start, length).await?,
+        Content::File(file) => reply.send_file(file, start, length).await,
     }
-    reply.finish().await
 }

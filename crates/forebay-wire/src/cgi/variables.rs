@@ -73,8 +73,8 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     sink.variable(b"QUERY_STRING", query);
     sink.variable(b"SCRIPT_NAME", request.script_name);
     sink.variable(b"SCRIPT_FILENAME", request.script_filename);
-    sink.variable(b"PATH_INFO", request.path_info);
     if !request.path_info.is_empty() {
+        sink.variable(b"PATH_INFO", request.path_info);
         let mut translated = request.document_root.to_vec();
         translated.extend_from_slice(request.path_info);
         sink.variable(b"PATH_TRANSLATED", &translated);

@@ -1,0 +1,263 @@
+//! Taking connections: accepting them, spreading them over threads, and starting conversations.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+
+use forebay_wire::proxy_protocol::{self, Announced};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle, spawn_local};
+
+use crate::conversation::converse;
+use crate::deadline::TICK;
+use crate::exchange::Client;
+use crate::listen::{Handed, Listener};
+use crate::socket::Socket;
+use crate::thread::Thread;
+
+/// The listeners of one thread, each with a task of its own.
+pub struct Accepting {
+    thread: Rc<Thread>,
+    listeners: HashMap<usize, (JoinHandle<()>, oneshot::Sender<()>)>,
+    handed: JoinHandle<()>,
+}
+
+impl Accepting {
+    /// Takes what other threads hand over.
+    pub fn new(thread: &Rc<Thread>, handed: mpsc::UnboundedReceiver<Handed>) -> Self {
+        let handed = spawn_local(take_handed(thread.clone(), handed));
+        Self { thread: thread.clone(), listeners: HashMap::new(), handed }
+    }
+
+    /// Takes connections from a listener.
+    pub fn open(&mut self, index: usize, listener: Listener) {
+        let (close, closed) = oneshot::channel();
+        let task = spawn_local(accept_all(self.thread.clone(), listener, index, closed));
+        self.listeners.insert(index, (task, close));
+    }
+
+    /// Closes a listener once the connections in its queue have been taken.
+    pub fn close(&mut self, index: usize) {
+        if let Some((_, close)) = self.listeners.remove(&index) {
+            let _ = close.send(());
+        }
+    }
+
+    /// Closes all listeners at once.
+    pub fn stop(self) {
+        self.handed.abort();
+        for (task, _) in self.listeners.into_values() {
+            task.abort();
+        }
+    }
+}
+
+async fn accept_all(
+    thread: Rc<Thread>,
+    listener: Listener,
+    index: usize,
+    closed: oneshot::Receiver<()>,
+) {
+    let outcome = match listener {
+        Listener::Tcp(listener) => match TcpListener::from_std(listener) {
+            Ok(listener) => accept_tcp(&thread, listener, index, closed).await,
+            Err(error) => Err(error),
+        },
+        Listener::Unix(listener) => match UnixListener::from_std(listener) {
+            Ok(listener) => accept_unix(&thread, listener, index, closed).await,
+            Err(error) => Err(error),
+        },
+    };
+    if let Err(error) = outcome {
+        thread.errors.say(&format!("a listener gave up: {error}"));
+    }
+}
+
+async fn accept_tcp(
+    thread: &Rc<Thread>,
+    listener: TcpListener,
+    index: usize,
+    mut closed: oneshot::Receiver<()>,
+) -> io::Result<()> {
+    let own = listener.local_addr()?;
+    loop {
+        wait_for_room(thread).await;
+        tokio::select! {
+            // What waits in the queue is taken before the end is noticed.
+            biased;
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => place(thread, stream, peer, own, index),
+                Err(error) => pause_after(thread, &error).await,
+            },
+            _ = &mut closed => return Ok(()),
+        }
+    }
+}
+
+/// Starts the conversation here, or gives it to a thread with less to do.
+fn place(thread: &Rc<Thread>, stream: TcpStream, peer: SocketAddr, own: SocketAddr, index: usize) {
+    match thread.load.lighter_than(thread.index) {
+        Some(other) => {
+            if let Ok(stream) = stream.into_std() {
+                thread.load.hand(other, Handed { stream, peer, listener: index });
+            }
+        }
+        None => {
+            let own =
+                if own.ip().is_unspecified() { stream.local_addr().unwrap_or(own) } else { own };
+            let socket = Socket::tcp(stream, &thread.deadlines);
+            start(thread, socket, peer, own, index);
+        }
+    }
+}
+
+async fn take_handed(thread: Rc<Thread>, mut handed: mpsc::UnboundedReceiver<Handed>) {
+    while let Some(Handed { stream, peer, listener }) = handed.recv().await {
+        if let Ok(stream) = TcpStream::from_std(stream)
+            && let Ok(own) = stream.local_addr()
+        {
+            let socket = Socket::tcp(stream, &thread.deadlines);
+            start(&thread, socket, peer, own, listener);
+        }
+    }
+}
+
+async fn accept_unix(
+    thread: &Rc<Thread>,
+    listener: UnixListener,
+    index: usize,
+    mut closed: oneshot::Receiver<()>,
+) -> io::Result<()> {
+    // Programs that look at the client's address expect one, and the client is on this machine.
+    let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+    loop {
+        wait_for_room(thread).await;
+        tokio::select! {
+            biased;
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    let socket = Socket::unix(stream, &thread.deadlines);
+                    start(thread, socket, local, local, index);
+                }
+                Err(error) => pause_after(thread, &error).await,
+            },
+            _ = &mut closed => return Ok(()),
+        }
+    }
+}
+
+/// At the limit connections wait in the kernel's queue, as with HAProxy's maxconn.
+async fn wait_for_room(thread: &Thread) {
+    while !thread.load.has_room() {
+        tokio::time::sleep(TICK / 10).await;
+    }
+}
+
+/// Out of descriptors or memory: accepting again at once would only burn the processor.
+async fn pause_after(thread: &Thread, error: &io::Error) {
+    if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
+        return;
+    }
+    thread.errors.say(&format!("cannot accept: {error}"));
+    tokio::time::sleep(TICK).await;
+}
+
+fn start(thread: &Rc<Thread>, socket: Socket, peer: SocketAddr, local: SocketAddr, index: usize) {
+    if thread.table.borrow().is_proxied(index) {
+        spawn_local(start_proxied(thread.clone(), socket, peer, local, index));
+        return;
+    }
+    let mut counted = Counted::new(thread);
+    if !counted.count_address(peer.ip()) {
+        socket.reset();
+        return;
+    }
+    let client = Rc::new(Client::new(socket, thread.clone(), peer, local));
+    spawn_local(async move {
+        converse(client, index, Vec::new()).await;
+        drop(counted);
+    });
+}
+
+/// As [`start`], where a PROXY header comes first. Without a good one the connection is closed.
+async fn start_proxied(
+    thread: Rc<Thread>,
+    socket: Socket,
+    peer: SocketAddr,
+    local: SocketAddr,
+    index: usize,
+) {
+    let mut counted = Counted::new(&thread);
+    if !thread.table.borrow().may_announce(index, peer.ip()) {
+        thread.errors.say(&format!("{} is not in `trusted_proxies`: closed", peer.ip()));
+        return;
+    }
+    let (announced, early) = match read_announcement(&thread, &socket).await {
+        Ok(read) => read,
+        Err(error) => {
+            thread.errors.say(&format!("{}: {error}: closed", peer.ip()));
+            return;
+        }
+    };
+    let (peer, local) = match announced {
+        Announced::Local => (peer, local),
+        Announced::Client { source, destination } => (source, destination),
+    };
+    if !counted.count_address(peer.ip()) {
+        socket.reset();
+        return;
+    }
+    socket.unlimit_read();
+    let client = Rc::new(Client::new(socket, thread, peer, local));
+    converse(client, index, early).await;
+}
+
+/// The PROXY header, and what was read behind it.
+async fn read_announcement(thread: &Thread, socket: &Socket) -> io::Result<(Announced, Vec<u8>)> {
+    // The same time as for a request head.
+    socket.limit_read(thread.settings().timeouts.head);
+    let mut bytes = Vec::with_capacity(2 * proxy_protocol::LARGEST);
+    loop {
+        if socket.read(&mut bytes).await? == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "no PROXY header came"));
+        }
+        let decoded = proxy_protocol::decode(&bytes);
+        if let Some((announced, length)) = decoded.map_err(io::Error::other)? {
+            bytes.drain(..length);
+            return Ok((announced, bytes));
+        }
+    }
+}
+
+/// A connection that is counted until it is dropped, even by a panic.
+struct Counted {
+    thread: Rc<Thread>,
+    /// Where it counts against the limit of an address.
+    address: Option<IpAddr>,
+}
+
+impl Counted {
+    fn new(thread: &Rc<Thread>) -> Self {
+        thread.counters.count_connection();
+        thread.load.enter(thread.index);
+        Self { thread: thread.clone(), address: None }
+    }
+
+    /// `false` where the address has too many connections.
+    fn count_address(&mut self, address: IpAddr) -> bool {
+        let Ok(is_counted) = self.thread.load.enter_address(address) else { return false };
+        self.address = is_counted.then_some(address);
+        true
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.thread.load.leave(self.thread.index);
+        if let Some(address) = self.address {
+            self.thread.load.leave_address(address);
+        }
+    }
+}

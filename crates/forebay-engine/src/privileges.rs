@@ -1,0 +1,74 @@
+//! Giving up root once what needs it is done.
+
+use std::ffi::CString;
+use std::fmt;
+
+use nix::errno::Errno;
+use nix::unistd::{Gid, Group, Uid, User, initgroups, setgid, setgroups, setuid};
+
+/// Why privileges cannot be dropped.
+#[derive(Debug)]
+pub enum PrivilegeError {
+    /// Only root can become another user.
+    NotRoot,
+    /// There is no user, or group, of that name.
+    Unknown(String),
+    /// The system refused.
+    System(Errno),
+}
+
+impl fmt::Display for PrivilegeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotRoot => f.write_str(
+                "cannot become another user: not started as root; start it as root, or take \
+                 `user` and `group` out of [server]",
+            ),
+            Self::Unknown(who) => {
+                write!(f, "there is no {who} on this machine; check [server] in the configuration")
+            }
+            Self::System(error) => write!(f, "cannot become another user: {}", error.desc()),
+        }
+    }
+}
+
+impl std::error::Error for PrivilegeError {}
+
+/// For good becomes `user`, with its groups, or those of `group` alone. All threads do; call it
+/// when sockets and logs are open and before anything runs that should not be root's.
+pub fn drop_privileges(user: Option<&str>, group: Option<&str>) -> Result<(), PrivilegeError> {
+    if user.is_none() && group.is_none() {
+        return Ok(());
+    }
+    if !Uid::effective().is_root() {
+        return Err(PrivilegeError::NotRoot);
+    }
+    let user = user.map(find_user).transpose()?;
+    let group = group.map(find_group).transpose()?;
+    let become_it = || {
+        match (&user, group) {
+            (Some(user), None) => {
+                let name = CString::new(user.name.as_str()).map_err(|_| Errno::EINVAL)?;
+                initgroups(&name, user.gid)?;
+            }
+            (_, Some(group)) => setgroups(&[group])?,
+            (None, None) => {}
+        }
+        if let Some(group) = group.or(user.as_ref().map(|user| user.gid)) {
+            setgid(group)?;
+        }
+        // Last: it takes away the right to do the others.
+        user.as_ref().map_or(Ok(()), |user| setuid(user.uid))
+    };
+    become_it().map_err(PrivilegeError::System)
+}
+
+fn find_user(name: &str) -> Result<User, PrivilegeError> {
+    let found = User::from_name(name).map_err(PrivilegeError::System)?;
+    found.ok_or_else(|| PrivilegeError::Unknown(format!("user {name}")))
+}
+
+fn find_group(name: &str) -> Result<Gid, PrivilegeError> {
+    let found = Group::from_name(name).map_err(PrivilegeError::System)?;
+    found.map(|group| group.gid).ok_or_else(|| PrivilegeError::Unknown(format!("group {name}")))
+}

@@ -1,0 +1,138 @@
+//! One serving thread: its event loop, from the first connection to the last.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use forebay_conf::Listen;
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::sync::{mpsc, watch};
+
+use crate::accept::Accepting;
+use crate::deadline::TICK;
+use crate::listen::{Handed, Listener};
+use crate::log::AccessLog;
+use crate::server::Tables;
+use crate::thread::{Settings, Thread};
+
+/// How far serving is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Requests are taken.
+    Serving,
+    /// Requests under way are answered.
+    Stopping,
+    /// Whatever is under way is given up.
+    Ending,
+}
+
+/// What a thread starts with.
+pub struct Serving {
+    /// Its sockets, by slot.
+    pub listeners: Vec<Listener>,
+    /// Where they listen.
+    pub slots: Vec<Option<Listen>>,
+    /// Connections from other threads.
+    pub handed: mpsc::UnboundedReceiver<Handed>,
+    /// Other configurations.
+    pub changes: mpsc::UnboundedReceiver<Change>,
+    /// How far serving is.
+    pub stage: watch::Receiver<Stage>,
+    /// Makes the table.
+    pub tables: Tables,
+    /// How long requests under way may take at the end.
+    pub grace: Duration,
+}
+
+/// Another configuration.
+pub struct Change {
+    /// Time and size limits.
+    pub settings: Settings,
+    /// What lines of the access log look like.
+    pub log: AccessLog,
+    /// Makes the table.
+    pub tables: Tables,
+    /// Where each listener listens; `None` where it is closed.
+    pub slots: Vec<Option<Listen>>,
+    /// Listeners to open, and their slots.
+    pub opened: Vec<(usize, Listener)>,
+    /// Slots of listeners to close.
+    pub closed: Vec<usize>,
+    /// Dropped when all this is done.
+    pub acknowledge: std::sync::mpsc::Sender<()>,
+}
+
+impl Serving {
+    /// Serves until the stage says to stop, then until the requests under way are answered.
+    pub fn run(self, thread: Rc<Thread>) {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(2)
+            .build_local(LocalOptions::default());
+        match runtime {
+            Ok(runtime) => self.serve(&runtime, thread),
+            Err(error) => thread.errors.say(&format!("cannot start a serving thread: {error}")),
+        }
+    }
+
+    fn serve(mut self, runtime: &LocalRuntime, thread: Rc<Thread>) {
+        runtime.block_on(async move {
+            *thread.table.borrow_mut() = Rc::new((self.tables)(&thread, &self.slots));
+            // What the first configuration started ends when another takes its place.
+            drop(self.tables);
+            let mut accepting = Accepting::new(&thread, self.handed);
+            for (slot, listener) in self.listeners.into_iter().enumerate() {
+                accepting.open(slot, listener);
+            }
+            let ticking = tokio::task::spawn_local(tick(thread.clone()));
+            loop {
+                tokio::select! {
+                    _ = self.stage.wait_for(|stage| *stage != Stage::Serving) => break,
+                    Some(change) = self.changes.recv() => change.apply(&thread, &mut accepting),
+                }
+            }
+            accepting.stop();
+            // Listeners close when their aborted tasks are dropped, at the next turn.
+            tokio::task::yield_now().await;
+            thread.stop();
+            tokio::select! {
+                () = drain(&thread, self.grace) => {}
+                _ = self.stage.wait_for(|stage| *stage == Stage::Ending) => {}
+            }
+            ticking.abort();
+            thread.hand_over_log();
+        });
+    }
+}
+
+impl Change {
+    /// Swaps table and settings between two requests; connections stay as they are.
+    fn apply(self, thread: &Rc<Thread>, accepting: &mut Accepting) {
+        // First: origins look at the settings when they are made.
+        thread.adopt_settings(self.settings, self.log);
+        thread.adopt_table((self.tables)(thread, &self.slots));
+        for (slot, listener) in self.opened {
+            accepting.open(slot, listener);
+        }
+        for slot in self.closed {
+            accepting.close(slot);
+        }
+        drop(self.acknowledge);
+    }
+}
+
+async fn tick(thread: Rc<Thread>) {
+    let mut interval = tokio::time::interval(TICK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    loop {
+        interval.tick().await;
+        thread.tick();
+    }
+}
+
+async fn drain(thread: &Thread, grace: Duration) {
+    let deadline = tokio::time::Instant::now() + grace;
+    while thread.load.connections(thread.index) > 0 && tokio::time::Instant::now() < deadline {
+        thread.deadlines.close_idle();
+        tokio::time::sleep(TICK / 10).await;
+    }
+}

@@ -1,0 +1,187 @@
+//! Service managers: sockets that were opened for us, and how far we are, told in return.
+//!
+//! What systemd documents in sd_listen_fds(3) and sd_notify(3); other managers do the same.
+
+use std::env;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use forebay_conf::Listen;
+use rustix::time::{ClockId, clock_gettime};
+use socket2::{Domain, Socket, Type};
+
+use crate::listen::Listener;
+use crate::sys::inherit;
+
+/// The first descriptor that is passed on.
+const FIRST: i32 = 3;
+
+/// Listening sockets that the service manager opened.
+#[derive(Default)]
+pub struct Inherited(Vec<Passed>);
+
+struct Passed {
+    name: String,
+    listen: Listen,
+    socket: Socket,
+}
+
+/// Why sockets of the service manager cannot be used.
+#[derive(Debug)]
+pub enum InheritError {
+    /// `LISTEN_FDS` is not a number of descriptors.
+    Count(String),
+    /// A descriptor that is not a listening stream socket.
+    Socket {
+        /// Its number.
+        number: i32,
+        /// Its name in `LISTEN_FDNAMES`.
+        name: String,
+        /// What is wrong with it.
+        error: io::Error,
+    },
+    /// Sockets that no site listens on.
+    Unused(Vec<String>),
+}
+
+impl fmt::Display for InheritError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(text) => write!(f, "LISTEN_FDS={text} is not a number of sockets"),
+            Self::Socket { number, name, error } => write!(
+                f,
+                "descriptor {number} ({name}) of the service manager is not a listening socket: \
+                 {error}; check the socket unit"
+            ),
+            Self::Unused(sockets) => write!(
+                f,
+                "no site listens on what the service manager opened: {}; add it to `listen`, or \
+                 take it out of the socket unit",
+                sockets.join(", ")
+            ),
+        }
+    }
+}
+
+impl std::error::Error for InheritError {}
+
+impl Inherited {
+    /// Takes over what `LISTEN_FDS` speaks of, if it speaks to this process. To be called once,
+    /// before anything else is opened.
+    pub fn take() -> Result<Self, InheritError> {
+        let to_us = env::var("LISTEN_PID").is_ok_and(|id| id == std::process::id().to_string());
+        let Some(count) = env::var_os("LISTEN_FDS").filter(|_| to_us) else {
+            return Ok(Self::default());
+        };
+        let count = count.to_string_lossy();
+        let count: i32 = count
+            .parse()
+            .ok()
+            .filter(|count| (0..=MOST).contains(count))
+            .ok_or_else(|| InheritError::Count(count.into_owned()))?;
+        let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
+        let mut names = names.split(':');
+        let passed = (FIRST..FIRST + count).map(|number| {
+            let name = names.next().filter(|name| !name.is_empty()).unwrap_or("unknown").to_owned();
+            match inherit(number).and_then(listening) {
+                Ok((socket, listen)) => Ok(Passed { name, listen, socket }),
+                Err(error) => Err(InheritError::Socket { number, name, error }),
+            }
+        });
+        passed.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The listeners of `threads` threads, where the manager opened the address. The threads share
+    /// one socket, as it was opened.
+    pub(crate) fn claim(
+        &mut self,
+        listen: &Listen,
+        threads: usize,
+    ) -> Option<io::Result<Vec<Listener>>> {
+        let at = self.0.iter().position(|passed| passed.listen == *listen)?;
+        let socket = self.0.swap_remove(at).socket;
+        let copies = (0..threads).map(|_| {
+            let copy = socket.try_clone()?;
+            Ok(match listen {
+                Listen::Tcp(_) => Listener::Tcp(copy.into()),
+                Listen::Unix(_) => Listener::Unix(copy.into()),
+            })
+        });
+        Some(copies.collect())
+    }
+
+    /// Fails where a socket was not claimed.
+    pub(crate) fn finish(self) -> Result<(), InheritError> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let show = |passed: Passed| format!("{} ({})", passed.listen, passed.name);
+        Err(InheritError::Unused(self.0.into_iter().map(show).collect()))
+    }
+}
+
+/// More sockets than these are a mistake.
+const MOST: i32 = 1000;
+
+fn listening(fd: OwnedFd) -> io::Result<(Socket, Listen)> {
+    let refuse = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why);
+    let socket = Socket::from(fd);
+    if socket.r#type()? != Type::STREAM || !socket.is_listener()? {
+        return Err(refuse("it is not a stream socket that listens"));
+    }
+    let address = socket.local_addr()?;
+    let listen = match (socket.domain()?, address.as_socket()) {
+        (_, Some(address)) => Listen::Tcp(address),
+        (Domain::UNIX, _) => {
+            let path = address.as_pathname().ok_or_else(|| refuse("it has no path"))?;
+            Listen::Unix(path.to_owned())
+        }
+        _ => return Err(refuse("it is of an unknown family")),
+    };
+    socket.set_nonblocking(true)?;
+    Ok((socket, listen))
+}
+
+/// Tells the service manager how far we are, if there is one that wants to know.
+pub struct Notify(Option<(UnixDatagram, SocketAddr)>);
+
+impl Notify {
+    /// As `NOTIFY_SOCKET` says: a path, or an abstract name after an `@`.
+    pub fn from_environment() -> Self {
+        let name = env::var_os("NOTIFY_SOCKET").unwrap_or_default();
+        let address = match name.as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+            [b'/', ..] => SocketAddr::from_pathname(&name),
+            _ => return Self(None),
+        };
+        Self(address.and_then(|address| Ok((UnixDatagram::unbound()?, address))).ok())
+    }
+
+    /// Requests are answered.
+    pub fn ready(&self, status: &str) {
+        self.tell(&format!("READY=1\nSTATUS={status}"));
+    }
+
+    /// The configuration is being read again; [`Notify::ready`] ends it.
+    pub fn reloading(&self) {
+        let now = clock_gettime(ClockId::Monotonic);
+        let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
+        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reloading"));
+    }
+
+    /// The end has begun.
+    pub fn stopping(&self) {
+        self.tell("STOPPING=1\nSTATUS=finishing the requests under way");
+    }
+
+    fn tell(&self, state: &str) {
+        if let Some((socket, address)) = &self.0 {
+            // A manager that does not listen misses it; there is nobody else to tell.
+            let _ = socket.send_to_addr(state.as_bytes(), address);
+        }
+    }
+}

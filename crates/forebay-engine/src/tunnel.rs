@@ -1,0 +1,100 @@
+//! Tunnels: what an upgraded connection (RFC 9110 section 7.8) carries, passed on unread.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::io;
+use std::time::Duration;
+
+use crate::exchange::{BUFFER, Exchange};
+use crate::socket::Socket;
+
+/// What follows a 101.
+pub struct Tunnel {
+    /// The connection to the backend that has switched protocols.
+    pub backend: Socket,
+    /// What came behind its 101.
+    pub behind: Vec<u8>,
+    /// How long the tunnel may carry nothing.
+    pub idle: Duration,
+    /// Kept until the tunnel ends.
+    pub held: Box<dyn Any>,
+}
+
+impl Exchange {
+    /// Lets the connection become a tunnel once the origin has returned, which has sent the 101
+    /// by [`Reply::switch`](crate::Reply::switch).
+    pub fn open_tunnel(&mut self, tunnel: Tunnel) {
+        self.tunnel = Some(Box::new(tunnel));
+    }
+
+    /// Passes bytes both ways until both sides have finished, either has failed, or nothing has
+    /// come for too long. What came behind the request's head and behind the 101 goes first.
+    ///
+    /// A side that finishes sending is told to the other, which may send on. A connection that
+    /// fails resets the other one, so that no end is taken for a proper one.
+    pub(crate) async fn carry(&mut self, client: &Socket, tunnel: Tunnel) {
+        let Self { request, reply, .. } = self;
+        let Tunnel { backend, behind, idle, held } = tunnel;
+        let early = request.bytes.split_off(request.head.len);
+        request.bytes.shrink_to_fit();
+        for socket in [client, &backend] {
+            socket.begin_tunnel(idle);
+        }
+        let upwards = Direction { from: client, to: &backend, idle, carried: Cell::new(0) };
+        let downwards = Direction { from: &backend, to: client, idle, carried: Cell::new(0) };
+        let ended = tokio::try_join!(upwards.carry(early), downwards.carry(behind));
+        reply.count_body(downwards.carried.get());
+        if ended.is_err_and(|error| error.kind() != io::ErrorKind::TimedOut) {
+            client.reset();
+            backend.reset();
+        }
+        drop(held);
+    }
+}
+
+/// One direction of a tunnel.
+struct Direction<'a> {
+    from: &'a Socket,
+    to: &'a Socket,
+    idle: Duration,
+    carried: Cell<u64>,
+}
+
+impl Direction<'_> {
+    /// Passes bytes on until `from` finishes. An idle tunnel holds no buffer.
+    async fn carry(&self, first: Vec<u8>) -> io::Result<()> {
+        self.pass(&first).await?;
+        drop(first);
+        loop {
+            self.from.readable().await?;
+            let mut buffer = Vec::with_capacity(BUFFER);
+            loop {
+                buffer.clear();
+                match self.from.read_now(&mut buffer) {
+                    Ok(0) if self.from.is_expired() => return Err(io::ErrorKind::TimedOut.into()),
+                    Ok(0) => {
+                        self.to.finish_writing();
+                        return Ok(());
+                    }
+                    Ok(_) => self.pass(&buffer).await?,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+
+    async fn pass(&self, data: &[u8]) -> io::Result<()> {
+        // Whichever direction moves, the tunnel as a whole is not idle.
+        self.from.limit_read(self.idle);
+        self.to.limit_read(self.idle);
+        if data.is_empty() {
+            return Ok(());
+        }
+        // A peer that takes nothing loses data, which is more than an idle end.
+        let aborted = |error| io::Error::new(io::ErrorKind::ConnectionAborted, error);
+        self.to.write_all(data).await.map_err(aborted)?;
+        self.carried.set(self.carried.get() + data.len() as u64);
+        Ok(())
+    }
+}

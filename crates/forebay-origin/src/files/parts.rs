@@ -1,0 +1,42 @@
+//! Several ranges in one reply: `multipart/byteranges` (RFC 9110 section 14.6).
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use forebay_engine::{Fault, Length, Reply};
+
+use super::cache::Entry;
+use super::conditional::Part;
+use super::push;
+
+/// Answers with these parts of a file, in this order.
+pub async fn send(reply: &mut Reply, entry: &Entry, parts: &[Part]) -> Result<(), Fault> {
+    let boundary = boundary();
+    let heads: Vec<_> = parts.iter().map(|part| part_head(&boundary, entry, *part)).collect();
+    let end = format!("\r\n--{boundary}--\r\n");
+    let lengths = heads.iter().zip(parts).map(|(head, part)| head.len() as u64 + part.length);
+    let length = lengths.sum::<u64>() + end.len() as u64;
+    reply.begin(206, b"");
+    reply.field("Content-Type", format!("multipart/byteranges; boundary={boundary}").as_bytes());
+    reply.field_lines().extend_from_slice(entry.fields_but_type());
+    reply.end_head(Length::Known(length), false);
+    for (head, part) in heads.iter().zip(parts) {
+        reply.push(head.as_bytes()).await?;
+        push(reply, entry, part.start, part.length).await?;
+    }
+    reply.push(end.as_bytes()).await?;
+    reply.finish().await
+}
+
+/// What stands between the parts. Nobody can know it beforehand, so no file can hold it on purpose.
+fn boundary() -> String {
+    let random = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", random(), random())
+}
+
+fn part_head(boundary: &str, entry: &Entry, part: Part) -> String {
+    let last = part.start + part.length - 1;
+    format!(
+        "\r\n--{boundary}\r\nContent-Type: {}\r\nContent-Range: bytes {}-{last}/{}\r\n\r\n",
+        entry.content_type, part.start, entry.length
+    )
+}

@@ -1,0 +1,475 @@
+//! Which of a route's backends takes a request. All threads share one [`Group`], so that turns,
+//! requests under way and failures are counted over all of them, in atomics alone.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use forebay_conf as conf;
+
+/// The backends of a route, one bit each: a route has no more than there are bits.
+pub type Set = u64;
+
+const _: () = assert!(conf::Proxy::MOST <= Set::BITS as usize);
+
+/// What all threads know about the backends of a route.
+pub struct Group {
+    members: Vec<Member>,
+    balance: conf::Balance,
+    max_fails: u32,
+    fail_timeout: Duration,
+    primaries: Set,
+    backups: Set,
+    /// Those with failures or a bad health check. As long as there are none, nothing else is
+    /// looked at and no clock is read.
+    marked: AtomicU64,
+    turn: AtomicUsize,
+    started: Instant,
+}
+
+struct Member {
+    weight: u32,
+    under_way: AtomicUsize,
+    failures: AtomicU32,
+    /// When the last failure was, in ms since the start.
+    failed_at: AtomicU64,
+    /// When it may be tried again, in ms since the start.
+    retry_at: AtomicU64,
+    unwell: AtomicBool,
+}
+
+/// The order of turns that one thread worked out last, for a set of backends.
+#[derive(Default)]
+pub struct Turns(RefCell<(Set, Vec<u8>)>);
+
+/// A request under way to a backend.
+pub struct UnderWay(Option<(Arc<Group>, usize)>);
+
+impl Group {
+    /// The backends of `proxy`, all up.
+    pub fn new(proxy: &conf::Proxy) -> Arc<Self> {
+        let member = |backend: &conf::Backend| Member {
+            weight: backend.weight.max(1),
+            under_way: AtomicUsize::new(0),
+            failures: AtomicU32::new(0),
+            failed_at: AtomicU64::new(0),
+            retry_at: AtomicU64::new(0),
+            unwell: AtomicBool::new(false),
+        };
+        let set = |backup| {
+            let here = proxy.to.iter().enumerate().filter(|(_, to)| to.backup == backup);
+            here.fold(0, |set, (index, _)| set | bit(index))
+        };
+        Arc::new(Self {
+            members: proxy.to.iter().map(member).collect(),
+            balance: proxy.balance,
+            max_fails: proxy.max_fails,
+            fail_timeout: proxy.fail_timeout,
+            primaries: set(false),
+            backups: set(true),
+            marked: AtomicU64::new(0),
+            turn: AtomicUsize::new(0),
+            started: Instant::now(),
+        })
+    }
+
+    /// How many backends there are.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The backend to ask next, none of `tried`: `wanted` if it is up, else one that is up and no
+    /// backup, else a backup that is up. When none is up, all are tried in the same order: an
+    /// error at once would help nobody, and the first that answers is up again.
+    pub fn pick(&self, wanted: Option<usize>, tried: Set, turns: &Turns) -> Option<usize> {
+        if self.members.len() == 1 {
+            return (tried == 0).then_some(0);
+        }
+        let now = Now::new(self.started);
+        let up = self.up();
+        if let Some(wanted) = wanted.filter(|&wanted| tried & bit(wanted) == 0)
+            && (up & bit(wanted) != 0 || self.may_try(wanted, &now))
+        {
+            return Some(wanted);
+        }
+        for set in [self.primaries, self.backups] {
+            if let Some(index) = self.due_for_trial(set & !up & !tried, &now) {
+                return Some(index);
+            }
+            if set & up & !tried != 0 {
+                return self.next(set & up, tried, turns);
+            }
+        }
+        let sets = [self.primaries, self.backups].into_iter();
+        sets.filter(|set| set & !tried != 0).find_map(|set| self.next(set, tried, turns))
+    }
+
+    /// Counts a request as under way, where that decides who is next.
+    pub fn enter(self: &Arc<Self>, index: usize) -> UnderWay {
+        let counts = self.balance == conf::Balance::LeastConnections && self.members.len() > 1;
+        UnderWay(counts.then(|| {
+            self.members[index].under_way.fetch_add(1, Ordering::Relaxed);
+            (self.clone(), index)
+        }))
+    }
+
+    /// The backend answered. A failure before is forgotten only if it had been left out for it.
+    pub fn succeeded(&self, index: usize) {
+        if self.marked.load(Ordering::Relaxed) & bit(index) == 0 {
+            return;
+        }
+        let member = &self.members[index];
+        if self.max_fails > 0 && member.failures.load(Ordering::Relaxed) >= self.max_fails {
+            self.forgive(index);
+        }
+    }
+
+    /// The backend failed. Whether it is left out because of that from now on.
+    pub fn failed(&self, index: usize) -> bool {
+        if self.max_fails == 0 {
+            return false;
+        }
+        let (member, now) = (&self.members[index], millis(self.started.elapsed()));
+        let last = member.failed_at.swap(now, Ordering::Relaxed);
+        let is_fresh = now.saturating_sub(last) > millis(self.fail_timeout);
+        let before = member.failures.load(Ordering::Relaxed);
+        let is_out = before >= self.max_fails;
+        let failures = if is_fresh && !is_out { 1 } else { before.saturating_add(1) };
+        member.failures.store(failures, Ordering::Relaxed);
+        member.retry_at.store(now + millis(self.fail_timeout), Ordering::Relaxed);
+        self.marked.fetch_or(bit(index), Ordering::Relaxed);
+        failures >= self.max_fails && !is_out
+    }
+
+    /// What a health check found. A backend that is well again starts without failures.
+    pub fn set_well(&self, index: usize, well: bool) {
+        self.members[index].unwell.store(!well, Ordering::Relaxed);
+        if well {
+            self.forgive(index);
+        } else {
+            self.marked.fetch_or(bit(index), Ordering::Relaxed);
+        }
+    }
+
+    /// How long a backend is left out for its failures.
+    pub fn fail_timeout(&self) -> Duration {
+        self.fail_timeout
+    }
+
+    fn forgive(&self, index: usize) {
+        let member = &self.members[index];
+        member.failures.store(0, Ordering::Relaxed);
+        if !member.unwell.load(Ordering::Relaxed) {
+            self.marked.fetch_and(!bit(index), Ordering::Relaxed);
+        }
+    }
+
+    fn all(&self) -> Set {
+        self.primaries | self.backups
+    }
+
+    fn up(&self) -> Set {
+        let marked = self.marked.load(Ordering::Relaxed);
+        bits(marked).fold(self.all(), |up, index| {
+            let member = &self.members[index];
+            let is_out = self.max_fails > 0
+                && member.failures.load(Ordering::Relaxed) >= self.max_fails
+                || member.unwell.load(Ordering::Relaxed);
+            if is_out { up & !bit(index) } else { up }
+        })
+    }
+
+    /// One of `set` that was left out for long enough: this request tries it.
+    fn due_for_trial(&self, set: Set, now: &Now) -> Option<usize> {
+        bits(set).find(|&index| self.may_try(index, now))
+    }
+
+    /// Whether the time has come to try a backend that was left out, by one request of all threads.
+    fn may_try(&self, index: usize, now: &Now) -> bool {
+        let member = &self.members[index];
+        let at = member.retry_at.load(Ordering::Relaxed);
+        let next = now.millis() + millis(self.fail_timeout);
+        !member.unwell.load(Ordering::Relaxed)
+            && now.millis() >= at
+            && member
+                .retry_at
+                .compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// One of `set` that is not `tried`, by turns.
+    fn next(&self, set: Set, tried: Set, turns: &Turns) -> Option<usize> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let mut cached = turns.0.borrow_mut();
+        if cached.0 != set {
+            *cached = (set, self.order(set));
+        }
+        let order = &cached.1;
+        let start = turn % order.len().max(1);
+        let mut from_here = order[start..].iter().chain(&order[..start]).map(|&at| at as usize);
+        let least = match self.balance {
+            conf::Balance::RoundRobin => None,
+            conf::Balance::LeastConnections => {
+                bits(set & !tried).map(|index| self.members[index].load()).min_by(Load::compare)
+            }
+        };
+        from_here
+            .find(|&index| {
+                let is_least = least.is_none_or(|least| {
+                    self.members[index].load().compare(&least) != std::cmp::Ordering::Greater
+                });
+                tried & bit(index) == 0 && is_least
+            })
+            // Another thread may have added to the least in the meantime: then any will do.
+            .or_else(|| bits(set & !tried).next())
+    }
+
+    /// A whole round of turns: smooth weighted round robin, as nginx has it. Each turn everybody
+    /// gains its weight; who has most takes the turn and pays the sum of all.
+    fn order(&self, set: Set) -> Vec<u8> {
+        let divisor = bits(set).fold(0, |divisor, index| gcd(self.members[index].weight, divisor));
+        let mut shares: Vec<(usize, i64, i64)> = bits(set)
+            .map(|index| (index, i64::from(self.members[index].weight / divisor.max(1)), 0))
+            .collect();
+        let total: i64 = shares.iter().map(|&(_, weight, _)| weight).sum();
+        let mut order = Vec::with_capacity(total as usize);
+        for _ in 0..total {
+            for (_, weight, current) in &mut shares {
+                *current += *weight;
+            }
+            // The first of several with as much.
+            let best =
+                shares.iter_mut().reduce(|best, next| if next.2 > best.2 { next } else { best });
+            if let Some((index, _, current)) = best {
+                *current -= total;
+                order.push(*index as u8);
+            }
+        }
+        order
+    }
+}
+
+impl Member {
+    fn load(&self) -> Load {
+        Load(self.under_way.load(Ordering::Relaxed) as u64, self.weight)
+    }
+}
+
+/// Requests under way, by weight.
+#[derive(Clone, Copy)]
+struct Load(u64, u32);
+
+impl Load {
+    fn compare(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0 * u64::from(other.1)).cmp(&(other.0 * u64::from(self.1)))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Some((group, index)) = &self.0 {
+            group.members[*index].under_way.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The time since the start, looked at only when it matters.
+struct Now {
+    started: Instant,
+    millis: std::cell::OnceCell<u64>,
+}
+
+impl Now {
+    fn new(started: Instant) -> Self {
+        Self { started, millis: std::cell::OnceCell::new() }
+    }
+
+    fn millis(&self) -> u64 {
+        *self.millis.get_or_init(|| millis(self.started.elapsed()))
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 2).min(u64::MAX / 2)
+}
+
+/// The set of one backend.
+pub fn bit(index: usize) -> Set {
+    1 << index
+}
+
+fn bits(mut set: Set) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let index = set.trailing_zeros() as usize;
+        (set != 0).then(|| {
+            set &= set - 1;
+            index
+        })
+    })
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(to: &str, more: &str) -> Arc<Group> {
+        let text = format!(
+            "[[site]]\nlisten = 8080\n[[site.route]]\n[site.route.proxy]\nto = [{to}]\n{more}\n"
+        );
+        let plan = forebay_conf::parse(&text, "test", std::path::Path::new("/")).unwrap();
+        let conf::Action::Proxy(proxy) = &plan.sites[0].routes[0].action else { panic!() };
+        Group::new(proxy)
+    }
+
+    fn picks(group: &Group, count: usize) -> String {
+        let turns = Turns::default();
+        (0..count).map(|_| letter(group.pick(None, 0, &turns))).collect()
+    }
+
+    fn letter(index: Option<usize>) -> char {
+        index.map_or('-', |index| (b'a' + index as u8) as char)
+    }
+
+    const THREE: &str = r#""http://a", "http://b", "http://c""#;
+    const WEIGHTED: &str = r#"
+        { url = "http://a", weight = 50 },
+        { url = "http://b", weight = 10 },
+        { url = "http://c", weight = 10 },
+    "#;
+    const BACKUP: &str = r#""http://a", "http://b", { url = "http://c", backup = true }"#;
+
+    #[test]
+    fn backends_take_turns() {
+        assert_eq!(picks(&group(THREE, ""), 7), "abcabca");
+        assert_eq!(picks(&group(WEIGHTED, ""), 14), "aabacaaaabacaa", "as nginx does");
+        assert_eq!(picks(&group(r#""http://a""#, ""), 3), "aaa");
+    }
+
+    #[test]
+    fn turns_are_counted_over_all_threads() {
+        let group = group(THREE, "");
+        let (one, other) = (Turns::default(), Turns::default());
+        let picks: String = (0..6)
+            .map(|n| letter(group.pick(None, 0, if n % 2 == 0 { &one } else { &other })))
+            .collect();
+        assert_eq!(picks, "abcabc");
+    }
+
+    #[test]
+    fn who_failed_is_left_out_and_its_share_spread() {
+        let group = group(THREE, "");
+        assert!(group.failed(0), "one failure is enough");
+        assert!(!group.failed(0), "it is out already");
+        let picks = picks(&group, 10);
+        assert_eq!(picks.matches('b').count(), 5, "{picks}");
+        assert_eq!(picks.matches('c').count(), 5, "{picks}");
+    }
+
+    #[test]
+    fn one_request_tries_who_was_left_out_for_long_enough() {
+        let group = group(THREE, "fail_timeout = \"1ms\"");
+        group.failed(1);
+        std::thread::sleep(Duration::from_millis(3));
+        let turns = Turns::default();
+        assert_eq!(group.pick(None, 0, &turns), Some(1));
+        group.members[1].retry_at.store(u64::MAX / 2, Ordering::Relaxed);
+        assert!(!picks(&group, 6).contains('b'), "the others wait for how that goes");
+        group.succeeded(1);
+        assert!(picks(&group, 6).contains('b'));
+        assert_eq!(group.marked.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn failures_count_only_within_their_time() {
+        let group = group(THREE, "max_fails = 2\nfail_timeout = \"1h\"");
+        assert!(!group.failed(0));
+        group.succeeded(0);
+        assert!(group.failed(0), "a success in between changes nothing");
+        let group = self::group(THREE, "max_fails = 2\nfail_timeout = \"1ms\"");
+        for _ in 0..3 {
+            assert!(!group.failed(0), "the failure before is too long ago");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(!self::group(THREE, "max_fails = 0").failed(0), "nobody counts");
+    }
+
+    #[test]
+    fn backups_wait_until_all_others_are_down() {
+        let group = group(BACKUP, "");
+        assert_eq!(picks(&group, 4), "abab");
+        group.failed(0);
+        assert_eq!(picks(&group, 2), "bb");
+        group.set_well(1, false);
+        assert_eq!(picks(&group, 2), "cc");
+        group.failed(2);
+        let all = picks(&group, 4);
+        assert!(all == "abab" || all == "baba", "none is up: all are tried, {all}");
+        group.set_well(1, true);
+        assert_eq!(picks(&group, 2), "bb");
+    }
+
+    #[test]
+    fn each_is_tried_once() {
+        let group = group(BACKUP, "");
+        let turns = Turns::default();
+        let mut tried = 0;
+        let mut order = String::new();
+        while let Some(index) = group.pick(None, tried, &turns) {
+            tried |= bit(index);
+            group.failed(index);
+            order.push(letter(Some(index)));
+        }
+        assert_eq!(order, "abc");
+    }
+
+    #[test]
+    fn least_connections_looks_at_what_is_under_way() {
+        let group = group(
+            r#"{ url = "http://a", weight = 2 }, "http://b""#,
+            "balance = \"least-connections\"",
+        );
+        let turns = Turns::default();
+        let mut under_way = Vec::new();
+        let mut order = String::new();
+        for _ in 0..6 {
+            let index = group.pick(None, 0, &turns).unwrap();
+            under_way.push(group.enter(index));
+            order.push(letter(Some(index)));
+        }
+        assert_eq!(order.matches('a').count(), 4, "{order}");
+        drop(under_way);
+        let idle = picks(&group, 6);
+        assert_eq!(idle.matches('a').count(), 4, "by turns while nobody is busy: {idle}");
+        let busy = [group.enter(0), group.enter(0), group.enter(0)];
+        assert_eq!(picks(&group, 3), "bbb");
+        drop(busy);
+    }
+
+    #[test]
+    fn who_is_wanted_is_taken_if_it_is_up() {
+        let group = group(BACKUP, "");
+        let turns = Turns::default();
+        assert_eq!(group.pick(Some(2), 0, &turns), Some(2), "even a backup");
+        assert_eq!(group.pick(Some(1), bit(1), &turns), Some(0));
+        group.failed(1);
+        assert_eq!(group.pick(Some(1), 0, &turns), Some(0));
+    }
+
+    #[test]
+    fn many_backends_and_large_weights_are_no_trouble() {
+        let to: Vec<_> =
+            (0..64).map(|n| format!("{{ url = \"http://h{n}\", weight = {} }}", 256 - n)).collect();
+        let group = group(&to.join(", "), "");
+        let turns = Turns::default();
+        let mut seen = 0;
+        for _ in 0..100_000 {
+            seen |= bit(group.pick(None, 0, &turns).unwrap());
+        }
+        assert_eq!(seen, Set::MAX);
+    }
+}

@@ -1,0 +1,373 @@
+//! One request to one backend, and its reply.
+
+use std::pin::pin;
+
+use forebay_engine::{Body, Exchange, Fault, Length, Reply, Request, Retry, Side, Socket, Tunnel};
+use forebay_wire::http1::{
+    BodyDecoder, Known, Limits, Progress, RequestFraming, ResponseFraming, ResponseHead,
+    ResponseParser, encode,
+};
+
+use super::{INBOX, Proxy, Tries, can_resend, upgrade};
+use crate::connect::{Backend, Connection};
+use crate::fields::append_request_fields;
+
+/// Size of a receive buffer for a long body, in bytes.
+const LARGE_INBOX: usize = 128 * 1024;
+
+/// What one exchange with a backend needs.
+pub struct Buffers {
+    out: Vec<u8>,
+    pub inbox: Vec<u8>,
+    pub head: ResponseHead,
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        let (out, inbox) = (Vec::with_capacity(INBOX), Vec::with_capacity(INBOX));
+        Self { out, inbox, head: ResponseHead::default() }
+    }
+}
+
+/// What becomes of a connection.
+enum After {
+    Keep,
+    Close,
+    Tunnel,
+}
+
+/// A request on its way to one backend.
+pub struct Attempt<'a> {
+    pub proxy: &'a Proxy,
+    pub index: usize,
+    /// The backend that the client's cookie names.
+    pub wanted: Option<usize>,
+    pub is_upgrade: bool,
+}
+
+impl<'a> Attempt<'a> {
+    /// A connection that had been idle may have died unnoticed: then once more, over a new one.
+    /// What must not be sent twice goes over a connection that was looked at.
+    pub async fn run(
+        &self,
+        exchange: &mut Exchange,
+        buffers: &mut Buffers,
+        tries: &mut Tries,
+    ) -> Result<(), Fault> {
+        let under_way = self.proxy.group.enter(self.index);
+        self.write_head(&mut buffers.out, &exchange.request);
+        let is_repeatable =
+            exchange.request.is_idempotent() && exchange.body.framing() == RequestFraming::None;
+        let mut connection = match is_repeatable {
+            true => self.backend().connect(false).await?,
+            false => self.backend().connect_for_once().await?,
+        };
+        let is_reused = connection.is_reused;
+        let mut outcome = self.converse(&connection, exchange, buffers).await;
+        if let Err(fault) = &mut outcome
+            && fault.retry == Retry::IfReused
+            && is_reused
+        {
+            if tries.is_resent || !exchange.request.is_idempotent() || !can_resend(exchange) {
+                tries.was_stale = true;
+                fault.retry = Retry::No;
+            } else {
+                tries.is_resent = true;
+                connection = self.backend().connect(true).await?;
+                outcome = self.converse(&connection, exchange, buffers).await;
+            }
+        }
+        match outcome? {
+            After::Keep => self.backend().keep(connection),
+            After::Close => {}
+            After::Tunnel => {
+                let behind = buffers.inbox.split_off(buffers.head.len);
+                let idle = self.proxy.thread.settings().timeouts.tunnel_idle;
+                let (backend, slot) = connection.into_parts();
+                let held = Box::new((slot, under_way));
+                exchange.open_tunnel(Tunnel { backend, behind, idle, held });
+            }
+        }
+        Ok(())
+    }
+
+    fn backend(&self) -> &'a Backend {
+        &self.proxy.backends[self.index]
+    }
+
+    fn write_head(&self, out: &mut Vec<u8>, request: &Request) {
+        let proxy = self.proxy;
+        let host = proxy.hosts.as_ref().map(|hosts| hosts[self.index].as_str());
+        out.clear();
+        append_head(out, request, proxy.strip_prefix.as_deref(), host, self.is_upgrade);
+    }
+
+    /// One request and its reply over `connection`.
+    async fn converse(
+        &self,
+        connection: &Connection,
+        exchange: &mut Exchange,
+        buffers: &mut Buffers,
+    ) -> Result<After, Fault> {
+        let Buffers { out, inbox, head } = buffers;
+        let backend = self.backend();
+        let socket = &connection.socket;
+        let Exchange { request, body, reply, .. } = exchange;
+        inbox.clear();
+        let sent = socket.write_all(out).await;
+        sent.map_err(|error| backend.lost(&error))?;
+        let to_head = request.method() == b"HEAD";
+        let mut reading = Reading { attempt: self, https: request.https, socket, inbox, head };
+        if self.is_upgrade {
+            reading.read_head(to_head).await?;
+            if reading.head.status == 101 {
+                reading.switch(request, reply).await?;
+                return Ok(After::Tunnel);
+            }
+            // Never kept: what the backend thinks of it now is uncertain.
+            return reading.pass_on(reply).await.map(|_| After::Close);
+        }
+        let (keep, sent_all) = if body.framing() == RequestFraming::None {
+            (reading.reply(reply, to_head).await?, true)
+        } else {
+            reading.reply_during_upload(body, reply, to_head).await?
+        };
+        Ok(if keep && sent_all { After::Keep } else { After::Close })
+    }
+}
+
+/// Appends the head that a backend is sent: without `strip_prefix` in front of the path, and with
+/// `host` in place of the client's where that is given.
+pub fn append_head(
+    out: &mut Vec<u8>,
+    request: &Request,
+    strip_prefix: Option<&str>,
+    host: Option<&str>,
+    is_upgrade: bool,
+) {
+    append_request_line(out, request, strip_prefix);
+    append_request_fields(out, request, host);
+    if is_upgrade {
+        upgrade::append_fields(out, &request.head.fields, &request.bytes);
+    }
+    match request.head.framing {
+        RequestFraming::None
+            if request.head.value(Known::ContentLength, &request.bytes).is_some() =>
+        {
+            encode::field_number(out, "Content-Length", 0);
+        }
+        RequestFraming::None => {}
+        RequestFraming::Length(length) => encode::field_number(out, "Content-Length", length),
+        RequestFraming::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn append_request_line(out: &mut Vec<u8>, request: &Request, strip_prefix: Option<&str>) {
+    let target = request.target();
+    let stripped = strip_prefix
+        .map(|prefix| prefix.trim_end_matches('/').as_bytes())
+        .and_then(|prefix| target.strip_prefix(prefix))
+        .unwrap_or(target);
+    out.extend_from_slice(request.method());
+    out.push(b' ');
+    if !stripped.starts_with(b"/") && stripped != b"*" {
+        out.push(b'/');
+    }
+    out.extend_from_slice(stripped);
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+}
+
+/// Reading one reply.
+struct Reading<'a> {
+    attempt: &'a Attempt<'a>,
+    https: bool,
+    socket: &'a Socket,
+    inbox: &'a mut Vec<u8>,
+    head: &'a mut ResponseHead,
+}
+
+impl Reading<'_> {
+    /// Sends the body while the reply may already be coming; whether the connection can be kept,
+    /// and whether the body was sent to its end.
+    async fn reply_during_upload(
+        &mut self,
+        body: &mut Body,
+        reply: &mut Reply,
+        to_head: bool,
+    ) -> Result<(bool, bool), Fault> {
+        let (backend, socket) = (self.attempt.backend(), self.socket);
+        let mut upload = pin!(upload(backend, socket, body));
+        let mut download = pin!(self.reply(reply, to_head));
+        let mut is_sent = false;
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut download => return outcome.map(|keep| (keep, is_sent)),
+                outcome = &mut upload, if !is_sent => match outcome {
+                    Ok(()) => is_sent = true,
+                    Err(fault) if fault.side == Side::Client => return Err(fault),
+                    // A backend may answer without reading the body; its reply tells.
+                    Err(_) => return download.await.map(|_| (false, false)),
+                },
+            }
+        }
+    }
+
+    /// Reads the reply and passes it on; whether the connection can be kept.
+    async fn reply(&mut self, reply: &mut Reply, to_head: bool) -> Result<bool, Fault> {
+        self.read_head(to_head).await?;
+        self.pass_on(reply).await
+    }
+
+    /// Passes on the reply whose head has been read; whether the connection can be kept.
+    async fn pass_on(&mut self, reply: &mut Reply) -> Result<bool, Fault> {
+        let backend = self.attempt.backend();
+        self.begin(reply);
+        let mut decoder = BodyDecoder::response(self.head.framing);
+        let mut start = self.head.len;
+        loop {
+            let step = decoder
+                .decode(&self.inbox[start..])
+                .map_err(|error| Fault::backend(502, format!("{}: {error}", backend.name())))?;
+            let data = &self.inbox[start + step.data.start..start + step.data.end];
+            let emptied = start + step.consumed == self.inbox.len();
+            if step.done {
+                reply.push(data).await?;
+                reply.finish().await?;
+                return Ok(emptied && self.head.keep_alive);
+            }
+            if emptied && !data.is_empty() {
+                reply.send(data).await?;
+            } else {
+                reply.push(data).await?;
+            }
+            start += step.consumed;
+            if step.consumed > 0 && !emptied {
+                continue;
+            }
+            reply.flush().await?;
+            self.make_room(start);
+            start = 0;
+            if backend.read(self.socket, self.inbox).await? == 0 {
+                if decoder.ends_at_close() {
+                    reply.finish().await?;
+                    return Ok(false);
+                }
+                return Err(backend.cut_off(true));
+            }
+        }
+    }
+
+    /// Drops what has been passed on; a body that fills the buffer again gets a larger one.
+    fn make_room(&mut self, used: usize) {
+        let was_full = self.inbox.len() == self.inbox.capacity();
+        self.inbox.drain(..used);
+        if was_full && self.inbox.capacity() < LARGE_INBOX {
+            self.inbox.reserve(LARGE_INBOX);
+        } else if self.inbox.len() == self.inbox.capacity() {
+            self.inbox.reserve(INBOX);
+        }
+    }
+
+    /// Reads the head of the final reply, or of a 101 that was asked for; interim ones are dropped.
+    async fn read_head(&mut self, to_head: bool) -> Result<(), Fault> {
+        let backend = self.attempt.backend();
+        let mut parser = ResponseParser::new(Limits::default(), to_head);
+        let mut any = false;
+        loop {
+            if self.inbox.len() == self.inbox.capacity() {
+                self.inbox.reserve(INBOX);
+            }
+            let read = backend.read(self.socket, self.inbox).await;
+            match read {
+                Ok(0) => return Err(backend.cut_off(any)),
+                Ok(_) => any = true,
+                Err(fault) if any => return Err(fault.retry(Retry::No)),
+                Err(fault) => return Err(fault),
+            }
+            while !self.inbox.is_empty() {
+                let progress = parser
+                    .parse(self.inbox, self.head)
+                    .map_err(|error| Fault::backend(502, format!("{}: {error}", backend.name())))?;
+                match progress {
+                    Progress::Partial => break,
+                    Progress::Complete(_)
+                        if self.head.status == 101 && !self.attempt.is_upgrade =>
+                    {
+                        let message = format!("{} switched protocols unasked", backend.name());
+                        return Err(Fault::backend(502, message));
+                    }
+                    Progress::Complete(len) if matches!(self.head.status, 100 | 102..200) => {
+                        self.inbox.drain(..len);
+                        parser = ResponseParser::new(Limits::default(), to_head);
+                    }
+                    Progress::Complete(_) => {
+                        self.attempt.proxy.group.succeeded(self.attempt.index);
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin(&self, reply: &mut Reply) {
+        let head = &*self.head;
+        self.begin_fields(reply);
+        let length = match (head.framing, head.content_length) {
+            (ResponseFraming::Length(length), _) => Length::Known(length),
+            (ResponseFraming::Chunked | ResponseFraming::Close, _) => Length::Unknown,
+            (ResponseFraming::None, Some(length)) if !matches!(head.status, 204 | 304) => {
+                Length::Known(length)
+            }
+            (ResponseFraming::None, _) => Length::None,
+        };
+        let has_date = head.fields.iter().any(|field| field.known == Known::Date);
+        reply.end_head(length, has_date);
+    }
+
+    fn begin_fields(&self, reply: &mut Reply) {
+        let head = &*self.head;
+        reply.begin(head.status, head.reason.of(self.inbox));
+        let is_length = |field: &forebay_wire::http1::Field| field.known == Known::ContentLength;
+        encode::forward_response_fields(reply.field_lines(), head, self.inbox, is_length);
+        let Attempt { proxy, index, wanted, .. } = self.attempt;
+        if let Some(sticky) = &proxy.sticky {
+            sticky.append(reply.field_lines(), *index, *wanted, self.https);
+        }
+    }
+
+    /// Passes on the 101 whose head has been read.
+    async fn switch(&self, request: &Request, reply: &mut Reply) -> Result<(), Fault> {
+        let (backend, head) = (self.attempt.backend(), &*self.head);
+        if !upgrade::is_answered(&request.head.fields, &request.bytes, &head.fields, self.inbox) {
+            let message = format!("{} switched to a protocol nobody asked for", backend.name());
+            return Err(Fault::backend(502, message));
+        }
+        self.begin_fields(reply);
+        upgrade::append_fields(reply.field_lines(), &head.fields, self.inbox);
+        reply.switch().await
+    }
+}
+
+/// Passes the request's body on, in the framing it came in.
+async fn upload(backend: &Backend, socket: &Socket, body: &mut Body) -> Result<(), Fault> {
+    let chunked = body.framing() == RequestFraming::Chunked;
+    let mut size = Vec::new();
+    while let Some(piece) = body.next().await? {
+        let sent = if chunked {
+            size.clear();
+            encode::chunk_size(&mut size, piece.len());
+            let mut pieces = [&size[..], piece, encode::CHUNK_END].map(std::io::IoSlice::new);
+            socket.write_pieces(&mut pieces).await
+        } else {
+            socket.write_all(piece).await
+        };
+        sent.map_err(|error| backend.lost(&error))?;
+    }
+    if chunked {
+        let sent = socket.write_all(encode::LAST_CHUNK).await;
+        sent.map_err(|error| backend.lost(&error))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! Asking backends how they are: one thread for all of them.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_conf as conf;
+use forebay_engine::ErrorLog;
+use forebay_wire::http1::{Limits, Progress, ResponseHead, ResponseParser};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::oneshot;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::balance::Group;
+use crate::connect::Endpoint;
+
+/// One backend to ask.
+pub struct Check {
+    /// The backends it is one of.
+    pub group: Arc<Group>,
+    /// Which of them.
+    pub index: usize,
+    /// Where it is.
+    pub endpoint: Endpoint,
+    /// What messages call it.
+    pub name: String,
+    /// What `Host` calls it.
+    pub authority: String,
+    /// What to ask, and how often.
+    pub health: conf::Health,
+}
+
+/// The thread that asks. It ends when this is dropped.
+pub struct Checker {
+    _stop: oneshot::Sender<()>,
+}
+
+impl Checker {
+    /// Starts asking, where there is anyone to ask.
+    pub fn start(checks: Vec<Check>, errors: &ErrorLog) -> io::Result<Option<Self>> {
+        if checks.is_empty() {
+            return Ok(None);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let errors = errors.clone();
+        std::thread::Builder::new().name("health".into()).spawn(move || {
+            runtime.block_on(async {
+                for check in checks {
+                    tokio::spawn(watch(check, errors.clone()));
+                }
+                let _ = stopped.await;
+            });
+        })?;
+        Ok(Some(Self { _stop: stop }))
+    }
+}
+
+async fn watch(check: Check, errors: ErrorLog) {
+    let Check { group, index, name, health, .. } = &check;
+    let mut ticks = interval(health.interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_well = true;
+    let mut in_a_row = 0;
+    loop {
+        ticks.tick().await;
+        let answer = timeout(health.timeout, ask(&check)).await;
+        let answer = answer.unwrap_or_else(|_| Err(no_answer(health.timeout)));
+        if answer.is_ok() == is_well {
+            in_a_row = 0;
+            continue;
+        }
+        in_a_row += 1;
+        if in_a_row < if is_well { health.falls } else { health.rises } {
+            continue;
+        }
+        in_a_row = 0;
+        is_well = !is_well;
+        group.set_well(*index, is_well);
+        match answer {
+            Ok(()) => errors.say(&format!("{name} is up again")),
+            Err(reason) => errors.say(&format!("{name} is down: {reason}")),
+        }
+    }
+}
+
+fn no_answer(limit: Duration) -> String {
+    format!("no answer within {limit:?}")
+}
+
+/// Asks once; an error says what is wrong.
+async fn ask(check: &Check) -> Result<(), String> {
+    let tell = |error: io::Error| error.to_string();
+    let status = match &check.endpoint {
+        Endpoint::Unix(path) => {
+            converse(check, UnixStream::connect(path).await.map_err(tell)?).await?
+        }
+        Endpoint::Tcp(addresses) => {
+            converse(check, TcpStream::connect(&addresses[..]).await.map_err(tell)?).await?
+        }
+    };
+    match status {
+        200..=399 => Ok(()),
+        _ => Err(format!("{} answered {status}", check.health.path)),
+    }
+}
+
+async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
+    check: &Check,
+    mut stream: S,
+) -> Result<u16, String> {
+    let request = format!(
+        "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: forebay (health check)\r\n\
+         Connection: close\r\n\r\n",
+        check.health.path, check.authority
+    );
+    stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
+    let mut parser = ResponseParser::new(Limits::default(), false);
+    let mut head = ResponseHead::default();
+    let mut bytes = Vec::new();
+    loop {
+        match stream.read_buf(&mut bytes).await {
+            Ok(0) => return Err("it closed the connection without an answer".into()),
+            Ok(_) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        while let Progress::Complete(len) =
+            parser.parse(&bytes, &mut head).map_err(|error| error.to_string())?
+        {
+            if head.status >= 200 {
+                return Ok(head.status);
+            }
+            bytes.drain(..len);
+            parser = ResponseParser::new(Limits::default(), false);
+        }
+    }
+}

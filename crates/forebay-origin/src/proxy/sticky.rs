@@ -1,0 +1,84 @@
+//! Clients that stay with one backend: a cookie names it.
+
+use forebay_conf as conf;
+use forebay_engine::Request;
+use forebay_wire::http1::encode;
+
+/// The cookie that names a client's backend.
+pub struct Sticky {
+    cookie: String,
+    /// Whether the backends make the cookie, and end it in `.` and their name here.
+    routes: bool,
+    /// What the cookie calls each backend.
+    names: Vec<String>,
+}
+
+impl Sticky {
+    /// As `proxy` says, if it says so.
+    pub fn new(proxy: &conf::Proxy) -> Option<Self> {
+        let conf::Sticky { cookie, routes } = proxy.sticky.clone()?;
+        Some(Self { cookie, routes, names: proxy.to.iter().map(name).collect() })
+    }
+
+    /// The backend that the request's cookie names. With `routes` the session may stand in the
+    /// path, too, as `;jsessionid=` does for clients without cookies.
+    pub fn wanted(&self, request: &Request) -> Option<usize> {
+        let lines = request
+            .head
+            .fields
+            .iter()
+            .filter(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(b"cookie"));
+        let mut cookies =
+            lines.flat_map(|field| field.value.of(&request.bytes).split(|&b| b == b';'));
+        let by_cookie = cookies.find_map(|cookie| {
+            let cookie = cookie.trim_ascii_start();
+            let value = cookie.strip_prefix(self.cookie.as_bytes())?.strip_prefix(b"=")?;
+            self.backend(value)
+        });
+        by_cookie.or_else(|| self.routes.then(|| self.in_path(request.target()))?)
+    }
+
+    /// Appends the field that makes the client come back to `backend`, unless it would anyway.
+    pub fn append(&self, out: &mut Vec<u8>, backend: usize, wanted: Option<usize>, https: bool) {
+        if self.routes || wanted == Some(backend) {
+            return;
+        }
+        let secure = if https { "; Secure" } else { "" };
+        let name = &self.names[backend];
+        let value = format!("{}={name}; Path=/; HttpOnly; SameSite=Lax{secure}", self.cookie);
+        encode::field(out, "Set-Cookie", value.as_bytes());
+    }
+
+    fn backend(&self, value: &[u8]) -> Option<usize> {
+        let value = value.trim_ascii_end();
+        let value = value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\"")).unwrap_or(value);
+        let name = match self.routes {
+            true => &value[memchr::memrchr(b'.', value)? + 1..],
+            false => value,
+        };
+        self.names.iter().position(|known| known.as_bytes() == name)
+    }
+
+    fn in_path(&self, target: &[u8]) -> Option<usize> {
+        let path = target.split(|&b| b == b'?').next()?;
+        path.split(|&b| b == b';' || b == b'/').find_map(|part| {
+            let (name, value) = part.split_at_checked(self.cookie.len())?;
+            if !name.eq_ignore_ascii_case(self.cookie.as_bytes()) {
+                return None;
+            }
+            self.backend(value.strip_prefix(b"=")?)
+        })
+    }
+}
+
+/// The backend's route, or a name made from its address (FNV-1a), the same for every thread and
+/// after every start. It keeps the address out of sight, not secret.
+fn name(backend: &conf::Backend) -> String {
+    backend.route.clone().unwrap_or_else(|| {
+        let address = backend.address.to_string();
+        let hash = address.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        format!("{hash:016x}")
+    })
+}

@@ -1,0 +1,63 @@
+//! Upgrades (RFC 9110 section 7.8): which requests may turn their connection into a tunnel.
+//!
+//! An upgrade to another version of HTTP, or to TLS, is not passed on but ignored, which is
+//! anyone's right: in a tunnel of HTTP requests would go past the routes.
+
+use forebay_engine::{Body, Fault, Request};
+use forebay_wire::http1::{Field, Known, RequestFraming};
+
+/// Whether the request asks for protocols that can be tunnelled.
+pub fn is_asked(request: &Request) -> bool {
+    request.head.upgrade
+        && protocols(&request.head.fields, &request.bytes).next().is_some()
+        && !protocols(&request.head.fields, &request.bytes).any(is_http_or_tls)
+}
+
+/// A body would have to end before the tunnel begins, and backends do not agree on where that is.
+pub fn refuse_body(body: &Body) -> Result<(), Fault> {
+    match body.framing() {
+        RequestFraming::None => Ok(()),
+        _ => Err(Fault::client(400, "an upgrade with a request body")),
+    }
+}
+
+/// Appends the two fields that ask for the upgrade, or agree to it.
+pub fn append_fields(out: &mut Vec<u8>, fields: &[Field], bytes: &[u8]) {
+    out.extend_from_slice(b"Connection: upgrade\r\n");
+    for field in fields.iter().filter(|field| field.known == Known::Upgrade) {
+        out.extend_from_slice(field.line.of(bytes));
+    }
+}
+
+/// Whether the protocols that a backend switches to are among those asked for.
+pub fn is_answered(
+    request: &[Field],
+    request_bytes: &[u8],
+    reply: &[Field],
+    reply_bytes: &[u8],
+) -> bool {
+    let mut chosen = protocols(reply, reply_bytes).peekable();
+    chosen.peek().is_some()
+        && chosen.all(|protocol| {
+            let mut asked = protocols(request, request_bytes);
+            asked.any(|asked| name_of(asked).eq_ignore_ascii_case(name_of(protocol)))
+        })
+}
+
+fn protocols<'a>(fields: &'a [Field], bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+    let upgrades = fields.iter().filter(|field| field.known == Known::Upgrade);
+    let elements = upgrades.flat_map(|field| field.value.of(bytes).split(|&b| b == b','));
+    elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
+}
+
+/// The name of `name/version`.
+fn name_of(protocol: &[u8]) -> &[u8] {
+    protocol.split(|&b| b == b'/').next().unwrap_or_default()
+}
+
+fn is_http_or_tls(protocol: &[u8]) -> bool {
+    let name = name_of(protocol);
+    [&b"h2c"[..], b"h2", b"h3", b"http", b"https", b"tls", b"ssl"]
+        .iter()
+        .any(|known| known.eq_ignore_ascii_case(name))
+}

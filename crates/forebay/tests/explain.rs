@@ -1,0 +1,225 @@
+//! `forebay explain`: what would become of a request, told without starting anything.
+
+use std::process::{Command, Output};
+
+use forebay_testkit::folder::Folder;
+
+const SITES: &str = "
+[[site]]
+listen = \"127.0.0.1:8080\"
+hosts = [\"example.org\"]
+trusted_proxies = [\"127.0.0.1\"]
+
+  [[site.route]]
+  path = \"/cgi-bin/*\"
+  cgi = { dir = \"cgi\", env = { STAGE = \"test\" } }
+
+  [[site.route]]
+  suffix = [\".php\", \".phtml\"]
+  fastcgi = { to = \"unix:php.sock\", root = \"htdocs\", params = { A = \"b\" } }
+
+  [[site.route]]
+  path = \"/*\"
+  fallback = true
+  files = \"htdocs\"
+
+  [[site.route]]
+  path = \"/app/*\"
+  app = \"scripts\"
+
+  [[site.route]]
+  path = \"/old\"
+  redirect = \"/new\"
+
+  [[site.route]]
+  path = \"/shop/*\"
+  methods = [\"GET\", \"POST\"]
+  max_body = 100
+  proxy = { to = \"http://backend.invalid:1\", strip_prefix = \"/shop\" }
+
+[[site]]
+listen = \"127.0.0.1:8080\"
+hosts = \"*.example.org\"
+
+  [[site.route]]
+  respond = \"wild\"
+
+[[site]]
+listen = [\"127.0.0.1:8080\", \"0.0.0.0:81\"]
+
+  [[site.route]]
+  respond = { status = 404, body = \"any\" }
+
+[app.scripts]
+kind = \"perl-cgi\"
+dir = \"scripts\"
+";
+
+fn folder() -> Folder {
+    let folder = Folder::new();
+    folder.write("site.toml", SITES);
+    folder.write("htdocs/a.txt", "a");
+    folder.write("htdocs/x.php", "");
+    folder.write("htdocs/dir/index.html", "");
+    folder.script("cgi/hello.pl", "#!/nonexistent/interpreter\n");
+    folder.write("scripts/time.pl", "die 'never run'");
+    folder
+}
+
+fn run(folder: &Folder, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.arg("explain").arg(folder.path().join("site.toml")).args(arguments);
+    command.output().expect("forebay runs")
+}
+
+#[track_caller]
+fn assert_says(folder: &Folder, arguments: &[&str], lines: &[&str]) {
+    let output = run(folder, arguments);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {errors}");
+    for line in lines {
+        let line = line.replace("{tmp}", folder.path().to_str().unwrap());
+        assert!(text.lines().any(|l| l.trim_end() == line), "no {line:?} in:\n{text}");
+    }
+}
+
+#[test]
+fn a_cgi_script_and_its_variables() {
+    let url = "http://example.org:8080/cgi-bin/hello.pl/more%20x?q=1#part";
+    assert_says(
+        &folder(),
+        &[url, "-X", "POST", "-H", "Content-Length: 3", "-H", "Proxy: x", "-H", "X-A: 1"],
+        &[
+            "request   POST /cgi-bin/hello.pl/more%20x?q=1",
+            "site      line 2: it names the host example.org",
+            "route     line 7: path = \"/cgi-bin/*\"",
+            "origin    cgi: a process for the request",
+            "script    {tmp}/cgi/hello.pl",
+            "  SCRIPT_NAME=/cgi-bin/hello.pl",
+            "  PATH_INFO=/more x",
+            "  QUERY_STRING=q=1",
+            "  SERVER_PORT=8080",
+            "  CONTENT_LENGTH=3",
+            "  HTTP_X_A=1",
+            "  STAGE=test",
+        ],
+    );
+    let output = run(&folder(), &[url, "-H", "Proxy: x"]);
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("HTTP_PROXY"));
+}
+
+#[test]
+fn files_fallback_fastcgi_and_applications() {
+    let folder = folder();
+    assert_says(
+        &folder,
+        &["/a.txt"],
+        &["origin    files below {tmp}/htdocs", "file      {tmp}/htdocs/a.txt"],
+    );
+    assert_says(&folder, &["/dir/"], &["file      {tmp}/htdocs/dir/index.html"]);
+    assert_says(
+        &folder,
+        &["/dir"],
+        &["answer    301 to the same path with a slash: it is a directory"],
+    );
+    assert_says(&folder, &["/x.php/info"], &["answer    404 no file \"x.php/info\""]);
+    assert_says(
+        &folder,
+        &["/x.php"],
+        &[
+            "route     line 11: suffix = [\".php\", \".phtml\"]",
+            "script    {tmp}/htdocs/x.php",
+            "  SCRIPT_FILENAME={tmp}/htdocs/x.php",
+            "  A=b",
+        ],
+    );
+    assert_says(&folder, &["/y.php"], &["answer    404 no such script"]);
+    assert_says(
+        &folder,
+        &["/app/time.pl?now"],
+        &[
+            "route     line 15: path = \"/*\"",
+            "          no file \"app/time.pl\": left to the routes below",
+            "route     line 20: path = \"/app/*\"",
+            "origin    app scripts: a worker of [app.scripts]",
+            "script    {tmp}/scripts/time.pl",
+            "  SCRIPT_NAME=/app/time.pl",
+        ],
+    );
+    assert_says(&folder, &["/old"], &["origin    a redirection: 302 to /new"]);
+    assert_says(&folder, &["/nothing"], &["answer    404 no file \"nothing\""]);
+}
+
+#[test]
+fn a_proxy_and_what_it_would_send() {
+    let folder = folder();
+    let url = "http://example.org:8080/shop/cart?x";
+    assert_says(
+        &folder,
+        &[url, "-H", "X-Forwarded-For: 192.0.2.1", "-H", "Connection: close, X-B", "-H", "X-B: 1"],
+        &[
+            "route     line 28: path = \"/shop/*\", methods = [\"GET\", \"POST\"]",
+            "origin    proxy: backend.invalid:1",
+            "  GET /cart?x HTTP/1.1",
+            "  Host: example.org:8080",
+            "  X-Forwarded-For: 192.0.2.1, 127.0.0.1",
+        ],
+    );
+    assert_says(
+        &folder,
+        &[url, "-X", "POST", "-H", "Content-Length: 101"],
+        &["answer    413 the body is larger than 100 bytes"],
+    );
+    assert_says(&folder, &[url, "-X", "PUT"], &["answer    404 files take GET and HEAD"]);
+}
+
+#[test]
+fn the_site_and_why() {
+    let folder = folder();
+    for (url, line) in [
+        (
+            "http://a.example.org:8080/",
+            "site      line 34: *.example.org is the longest pattern on 127.0.0.1:8080 that fits a.example.org",
+        ),
+        (
+            "http://other:8080/",
+            "site      line 41: no site on 127.0.0.1:8080 names other, and this one takes any host",
+        ),
+        ("http://example.org:81/", "site      line 41: the only site on 0.0.0.0:81"),
+        ("http://example.org:82/", "          no site listens on port 82; taken to 127.0.0.1:8080"),
+    ] {
+        assert_says(&folder, &[url], &[line]);
+    }
+    let host = ["http://127.0.0.1:8080/", "-H", "Host: a.example.org"];
+    assert_says(&folder, &host, &["origin    a fixed reply: 200 (text/plain; charset=utf-8)"]);
+    let clean = "http://example.org:8080/x/../a.txt";
+    assert_says(&folder, &[clean], &["file      {tmp}/htdocs/a.txt"]);
+    assert_says(&folder, &["/../a"], &["answer    400 the path leads above the root"]);
+}
+
+#[test]
+fn bad_input_is_2() {
+    let folder = folder();
+    for (arguments, said) in [
+        (&["ftp://x/"][..], "is no URL"),
+        (&["https://x/"], "is of TLS"),
+        (&["http://"], "names no host"),
+        (&["http://h:99999/"], "no valid port"),
+        (&["/a b"], "percent-encoded"),
+        (&["/", "-H", "nonsense"], "refused with 400"),
+        (&["/", "-H", "A: b\r\nC: d"], "one line"),
+        (&["/", "-H", "Host: a", "-H", "Host: b"], "refused with 400"),
+        (&["/", "-X", "G T"], "refused with 400"),
+    ] {
+        let output = run(&folder, arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.contains(said), "{arguments:?}: {errors}");
+        assert!(output.stdout.is_empty());
+    }
+    folder.write("site.toml", "[[site]]\nlisten = 1\nnonsense = 2\n");
+    assert_eq!(run(&folder, &["/"]).status.code(), Some(2));
+    let output = Command::new(env!("CARGO_BIN_EXE_forebay")).arg("explain").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -1,0 +1,106 @@
+//! Who the client is behind proxies: `forebay serve`, nginx's realip and Apache's mod_remoteip give
+//! the same address for the same headers.
+
+mod support;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::http::Client;
+use forebay_testkit::peer::{apache, nginx};
+use forebay_testkit::stream::Address;
+use support::site;
+
+/// The `X-Forwarded-For` fields of a request from 127.0.0.1, and the client that they tell of where
+/// 127.0.0.0/8, 10.0.0.0/8 and fd00::/8 are trusted.
+const CASES: [(&[&str], &str); 20] = [
+    (&[], "127.0.0.1"),
+    (&["192.0.2.1"], "192.0.2.1"),
+    (&["  192.0.2.1  "], "192.0.2.1"),
+    (&["192.0.2.1, 10.0.0.1"], "192.0.2.1"),
+    (&["192.0.2.1,10.0.0.1,10.0.0.2"], "192.0.2.1"),
+    // What stands further left than the first stranger may have been written by that stranger.
+    (&["203.0.113.9, 192.0.2.1"], "192.0.2.1"),
+    (&["10.0.0.9, 192.0.2.1, 10.0.0.1"], "192.0.2.1"),
+    (&["127.0.0.1, 192.0.2.1"], "192.0.2.1"),
+    (&["203.0.113.9, 192.0.2.1, 10.0.0.1, 10.1.2.3"], "192.0.2.1"),
+    // All trusted: the one furthest away.
+    (&["10.0.0.1"], "10.0.0.1"),
+    (&["10.0.0.1, 10.0.0.2"], "10.0.0.1"),
+    (&["2001:db8::1"], "2001:db8::1"),
+    (&["2001:db8::1, 10.0.0.1"], "2001:db8::1"),
+    (&["2001:db8::1, fd00::1"], "2001:db8::1"),
+    (&["192.0.2.1, fd00::1, 10.0.0.1"], "192.0.2.1"),
+    // What is no address ends the walk.
+    (&["unknown"], "127.0.0.1"),
+    (&["192.0.2.1, unknown, 10.0.0.1"], "10.0.0.1"),
+    (&["evil.example, 192.0.2.1"], "192.0.2.1"),
+    // Several fields are one list.
+    (&["192.0.2.1", "10.0.0.1"], "192.0.2.1"),
+    (&["203.0.113.9", "192.0.2.1, 10.0.0.1"], "192.0.2.1"),
+];
+
+const SCRIPT: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s' \"$REMOTE_ADDR\"\n";
+
+/// What the server takes for the client in each case.
+fn answers(address: impl Into<Address>, target: &str) -> Vec<String> {
+    let address = address.into();
+    let answer = |(fields, _): &(&[&str], &str)| {
+        let mut client = Client::connect(&address);
+        let fields: String =
+            fields.iter().map(|value| format!("X-Forwarded-For: {value}\r\n")).collect();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
+        let reply = client.reply();
+        assert_eq!(reply.status, 200, "{fields}: {}", String::from_utf8_lossy(&reply.body));
+        reply.text().trim().to_owned()
+    };
+    CASES.iter().map(answer).collect()
+}
+
+fn expected() -> Vec<String> {
+    CASES.iter().map(|(_, client)| client.to_string()).collect()
+}
+
+#[test]
+fn forebay_finds_the_client() {
+    let folder = Folder::new();
+    folder.script("cgi/who.sh", SCRIPT);
+    let trusted = "trusted_proxies = [\"127.0.0.0/8\", \"10.0.0.0/8\", \"fd00::/8\"]";
+    let forebay =
+        site(folder, &format!("{trusted}\n[[site.route]]\npath = \"/*\"\ncgi = \"cgi\"\n"));
+    assert_eq!(answers(forebay.address, "/who.sh"), expected());
+    forebay.stop();
+}
+
+#[test]
+fn forebay_believes_nobody_unless_told_so() {
+    let folder = Folder::new();
+    folder.script("cgi/who.sh", SCRIPT);
+    let forebay = site(folder, "[[site.route]]\npath = \"/*\"\ncgi = \"cgi\"\n");
+    assert_eq!(answers(forebay.address, "/who.sh"), vec!["127.0.0.1"; CASES.len()]);
+    forebay.stop();
+}
+
+#[test]
+fn nginx_finds_the_same() {
+    let Some(nginx) = nginx(
+        "set_real_ip_from 127.0.0.0/8; set_real_ip_from 10.0.0.0/8; set_real_ip_from fd00::/8;\n\
+         real_ip_header X-Forwarded-For; real_ip_recursive on;\n\
+         server { listen 127.0.0.1:{port}; location / { return 200 $remote_addr; } }",
+    ) else {
+        return;
+    };
+    assert_eq!(answers(nginx.address(), "/"), expected());
+}
+
+#[test]
+fn apache_finds_the_same() {
+    let folder = Folder::new();
+    folder.script("who.sh", SCRIPT);
+    let conf = format!(
+        "RemoteIPHeader X-Forwarded-For\n\
+         RemoteIPInternalProxy 127.0.0.0/8 10.0.0.0/8 fd00::/8\n\
+         ScriptAlias /cgi/ \"{}/\"\n<Directory />\nRequire all granted\n</Directory>\n",
+        folder.path().display()
+    );
+    let Some(apache) = apache(&["remoteip", "cgi", "alias"], &conf) else { return };
+    assert_eq!(answers(apache.address(), "/cgi/who.sh"), expected());
+}

@@ -1,0 +1,234 @@
+//! `forebay serve` from its start to its end: what it says when it cannot start, and how it stops.
+
+mod support;
+
+use std::fs;
+use std::net::TcpListener;
+use std::thread;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::http::Client;
+use forebay_testkit::process::{Exit, Process, eventually};
+use forebay_testkit::scripted::{Backend, Step};
+use forebay_testkit::stream::Address;
+use rustix::process::Signal;
+use support::{Forebay, command, is_alive, serve, site};
+
+fn run(arguments: &[&str]) -> Exit {
+    Process::start(command(arguments)).wait()
+}
+
+fn slow_script() -> Folder {
+    let folder = Folder::new();
+    // Answers when somebody writes to the FIFO.
+    folder.script(
+        "cgi/slow",
+        "#!/bin/sh\necho $$ > \"$WHERE/pid\"\nread x < \"$WHERE/go\"\n\
+         printf 'Content-Type: text/plain\\n\\nfinished'\n",
+    );
+    let fifo = folder.path().join("go");
+    assert!(std::process::Command::new("mkfifo").arg(fifo).status().unwrap().success());
+    folder
+}
+
+const SLOW: &str = "[[site.route]]\npath = \"/cgi/*\"\ncgi = { dir = \"cgi\", env = { WHERE = \"{tmp}\" } }\n\
+                    [[site.route]]\nrespond = \"hello\"\n";
+
+/// Sends a request to the slow script and waits until that runs.
+fn ask_slow(forebay: &Forebay) -> (Client, String) {
+    let mut client = forebay.connect();
+    client.send("GET /cgi/slow HTTP/1.1\r\nHost: h\r\n\r\n");
+    let path = forebay.folder.path().join("pid");
+    assert!(eventually(|| fs::read_to_string(&path).is_ok_and(|pid| pid.ends_with('\n'))));
+    (client, fs::read_to_string(path).unwrap())
+}
+
+#[test]
+fn a_request_under_way_is_finished() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut forebay = site(slow_script(), SLOW);
+        let mut idle = forebay.connect();
+        assert_eq!(idle.get("/").text(), "hello");
+        let (mut client, _) = ask_slow(&forebay);
+        forebay.signal(signal);
+        let address = Address::Tcp(forebay.address);
+        assert!(eventually(|| Client::try_connect(&address).is_err()), "nobody new is let in");
+        assert!(idle.is_closed(), "who waits for nothing is sent away");
+        fs::write(forebay.folder.path().join("go"), "\n").unwrap();
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.text()), (200, "finished"));
+        assert_eq!(reply.header("Connection"), Some("close"));
+        assert!(client.is_closed());
+        let Forebay { process, .. } = forebay;
+        let exit = process.wait();
+        assert_eq!(exit.status.code(), Some(0), "{}", exit.output);
+        assert!(exit.survivors.is_empty() && !exit.output.contains("panicked"), "{}", exit.output);
+    }
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let mut forebay = site(slow_script(), SLOW);
+    let (mut client, script) = ask_slow(&forebay);
+    forebay.signal(Signal::TERM);
+    let address = Address::Tcp(forebay.address);
+    assert!(eventually(|| Client::try_connect(&address).is_err()));
+    forebay.signal(Signal::TERM);
+    assert!(client.rest().is_empty());
+    let Forebay { process, .. } = forebay;
+    let exit = process.wait();
+    assert!(!exit.output.contains("panicked"), "{}", exit.output);
+    assert!(eventually(|| !is_alive(&script)), "the script ends, too");
+}
+
+#[test]
+fn grace_has_an_end() {
+    let folder = slow_script();
+    let configuration =
+        format!("[server]\ngrace = \"500ms\"\n[[site]]\nlisten = \"127.0.0.1:0\"\n{SLOW}");
+    let forebay = serve(folder, &configuration);
+    let (mut client, script) = ask_slow(&forebay);
+    let Forebay { mut process, folder: _folder, .. } = forebay;
+    process.signal(Signal::TERM);
+    assert!(client.rest().is_empty());
+    let exit = process.wait();
+    assert_eq!(exit.status.code(), Some(0), "{}", exit.output);
+    assert!(!exit.output.contains("panicked"), "{}", exit.output);
+    assert!(eventually(|| !is_alive(&script)), "the script ends, too");
+}
+
+#[test]
+fn a_stop_under_load_breaks_no_reply() {
+    let backend = support::echo::Echo::start();
+    let forebay = site(Folder::new(), &backend.route());
+    let served = thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                let address = Address::Tcp(forebay.address);
+                scope.spawn(move || {
+                    let mut served = 0;
+                    while let Ok(mut client) = Client::try_connect(&address) {
+                        while let Ok(reply) = client.try_get("/") {
+                            assert_eq!(reply.status, 200);
+                            served += 1;
+                            if reply.header("Connection").is_some() {
+                                break;
+                            }
+                        }
+                    }
+                    served
+                })
+            })
+            .collect();
+        assert!(eventually(|| backend.whole() > 200));
+        let Forebay { process, .. } = forebay;
+        let exit = process.stop();
+        assert_eq!(exit.status.code(), Some(0), "{}", exit.output);
+        assert!(!exit.output.contains("panicked"), "{}", exit.output);
+        clients.into_iter().map(|client| client.join().unwrap()).sum::<usize>()
+    });
+    // A client whose reply was lost would have been served fewer times than the backend answered.
+    assert_eq!(served, backend.whole());
+}
+
+#[test]
+fn an_upload_under_way_is_finished() {
+    let backend = Backend::tcp([vec![
+        Step::ReadHead,
+        Step::Read(4),
+        Step::send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
+    ]]);
+    let routes = format!("[[site.route]]\nproxy = \"http://127.0.0.1:{}\"\n", backend.port());
+    let mut forebay = site(Folder::new(), &routes);
+    let mut client = forebay.connect();
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nab");
+    backend.wait_for_connection();
+    forebay.signal(Signal::TERM);
+    let address = Address::Tcp(forebay.address);
+    assert!(eventually(|| Client::try_connect(&address).is_err()));
+    client.send("cd");
+    let reply = client.reply();
+    assert_eq!((reply.text(), reply.header("Connection")), ("ok", Some("close")));
+    let Forebay { process, .. } = forebay;
+    assert_eq!(process.wait().status.code(), Some(0));
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = holder.local_addr().unwrap().to_string();
+    let folder = Folder::new();
+    let exit = run(&[folder.path().to_str().unwrap(), "--listen", &address]);
+    assert_eq!(exit.status.code(), Some(3), "{}", exit.output);
+    assert!(exit.output.contains(&address), "{}", exit.output);
+    assert!(exit.output.contains("another program"), "{}", exit.output);
+
+    let forebay = site(Folder::new(), "[[site.route]]\nrespond = \"x\"\n");
+    let taken = forebay.address.to_string();
+    let exit = run(&[folder.path().to_str().unwrap(), "--listen", &taken]);
+    assert_eq!(exit.status.code(), Some(3), "even where another forebay has it: {}", exit.output);
+    assert_eq!(forebay.get("/").text(), "x");
+}
+
+#[test]
+fn what_is_wrong_is_said_before_anything_starts() {
+    let folder = Folder::new();
+    let file = folder.write(
+        "site.toml",
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\nfile = \"htdocs\"\n",
+    );
+    let file = file.to_str().unwrap();
+    let exit = run(&[file]);
+    assert_eq!(exit.status.code(), Some(2), "{}", exit.output);
+    assert!(exit.output.contains(&format!("{file}:5")), "{}", exit.output);
+    assert!(exit.output.contains("did you mean"), "{}", exit.output);
+
+    let missing = folder.path().join("none.toml");
+    let exit = run(&[missing.to_str().unwrap()]);
+    assert_eq!(exit.status.code(), Some(2), "{}", exit.output);
+    assert!(exit.output.contains("none.toml"), "{}", exit.output);
+    for arguments in
+        [&["--to", "ftp://x/"][..], &[], &["--listen", "nonsense", "."], &["--no-such-flag"]]
+    {
+        let exit = run(arguments);
+        assert_eq!(exit.status.code(), Some(2), "{arguments:?}: {}", exit.output);
+        assert!(!exit.output.is_empty(), "{arguments:?}");
+    }
+    let exit = run(&["--to", "http://no-such-host.invalid:80", "--listen", "127.0.0.1:0"]);
+    assert_eq!(exit.status.code(), Some(3), "{}", exit.output);
+    assert!(exit.output.contains("no-such-host.invalid"), "{}", exit.output);
+}
+
+#[test]
+fn an_application_that_does_not_start_is_named() {
+    let folder = Folder::new();
+    folder.write("scripts/x.pl", "");
+    folder.write(
+        "site.toml",
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"shop\"\n\
+         [app.shop]\nkind = \"perl-cgi\"\ndir = \"scripts\"\nenv = { PERL5OPT = \"-MNo::Such\" }\n",
+    );
+    let exit = run(&[folder.path().join("site.toml").to_str().unwrap()]);
+    assert_eq!(exit.status.code(), Some(3), "{}", exit.output);
+    assert!(exit.output.contains("shop") && exit.output.contains("No/Such"), "{}", exit.output);
+    assert!(exit.survivors.is_empty(), "{:?}", exit.survivors);
+}
+
+#[test]
+fn a_unix_socket_is_served_and_replaced_when_stale() {
+    let folder = Folder::new();
+    let path = folder.path().join("http.socket");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let configuration = "[[site]]\nlisten = [\"127.0.0.1:0\", \"unix:{tmp}/http.socket\"]\n\
+                         [[site.route]]\nrespond = \"hello\"\n";
+    let forebay = serve(folder, configuration);
+    assert_eq!(Client::connect(&path).get("/").text(), "hello");
+    assert_eq!(forebay.get("/").text(), "hello");
+    let folder = Folder::new();
+    let second = format!("unix:{}", path.display());
+    let exit = run(&[folder.path().to_str().unwrap(), "--listen", &second]);
+    assert_eq!(exit.status.code(), Some(3), "{}", exit.output);
+    assert_eq!(Client::connect(&path).get("/").text(), "hello");
+    forebay.stop();
+    assert!(!path.exists(), "it goes with its server");
+}
