@@ -25,7 +25,7 @@ use forebay_load::{Arrivals, Control, Error, Outcome, Rate, Spec, Stop, Url, run
 /// 2 wrong usage; 3 the server could not be reached, or a result file not written.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What to ask for: http://HOST:PORT/PATH or http+unix:///SOCKET:/PATH
+    #[arg(help = "What to ask for: http://HOST[:PORT]/PATH or http+unix:///SOCKET:/PATH")]
     url: String,
     /// Connections kept busy at the same time
     #[arg(short, long, default_value_t = 10, allow_negative_numbers = true)]

@@ -169,3 +169,39 @@ fn killed_when(moment: &str, reached: impl Fn(&Experiment) -> bool) {
 fn wait_for(compare: &mut Process, moment: &str, reached: impl Fn() -> bool) {
     compare.wait_until(moment, |_| reached()).unwrap_or_else(|error| panic!("{error}"));
 }
+
+#[test]
+fn what_a_killed_keeper_left_is_gone_with_the_next_run() {
+    let experiment = Experiment::new(LONG).server("daemon", WORST);
+    let mut compare = experiment.start(&[]);
+    wait_for(&mut compare, "requests came", || experiment.requests() > 5);
+    let keepers: Vec<i32> = experiment
+        .processes()
+        .into_iter()
+        .filter_map(|(pid, command)| command.contains("__keeper").then_some(pid))
+        .collect();
+    // Stopped, it cannot tidy up after its keeper before it is killed itself.
+    compare.signal(Signal::STOP);
+    for &keeper in &keepers {
+        kill_process(Pid::from_raw(keeper).unwrap(), Signal::KILL).unwrap();
+    }
+    compare.signal(Signal::KILL);
+    compare.wait();
+    let left = |group: &std::path::PathBuf| {
+        keepers.iter().any(|pid| group.ends_with(format!("forebay-compare-{pid}")))
+    };
+    if !Experiment::cgroups().iter().any(left) {
+        // No control groups on this machine: nothing tells such processes from others.
+        for (pid, _) in experiment.processes() {
+            let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+        }
+        return;
+    }
+    let next = experiment.start(&[]);
+    wait_until("the next run swept", || {
+        let groups = Experiment::cgroups();
+        groups.iter().any(left).then(|| format!("{groups:?}"))
+    });
+    drop(next);
+    experiment.wait_until_gone("a keeper killed with its run");
+}

@@ -32,6 +32,16 @@ impl Cgroup {
         None
     }
 
+    /// Groups beside it that other processes made, by name.
+    pub fn siblings() -> Vec<(String, Self)> {
+        let entries = own_group().and_then(|own| fs::read_dir(own).ok());
+        let named = |entry: fs::DirEntry| {
+            let name = entry.file_name().into_string().ok()?;
+            entry.file_type().ok()?.is_dir().then(|| (name, Self { path: entry.path() }))
+        };
+        entries.into_iter().flatten().flatten().filter_map(named).collect()
+    }
+
     /// A group made by another process.
     pub fn existing(path: PathBuf) -> Self {
         Self { path }
