@@ -341,7 +341,7 @@ impl<C: Conversation> Connection<C> {
             self.close();
         }
         self.phase = Phase::Resting;
-        desk.free.push(self.id);
+        desk.free = Some((self.id, now));
     }
 
     /// The connection ended: the reply's right end, a kept-alive connection that the server had
