@@ -139,7 +139,8 @@ pub struct Fastcgi {
     pub keep_conn: Option<bool>,
     /// Bytes of one reply, its head included; more end it. Default: no limit.
     pub max_output: Option<Size>,
-    /// Connections at once: no more than php-fpm has processes. Default: no limit.
+    /// Connections to each address at once, idle ones included, over all routes to it: no more
+    /// than php-fpm has processes. Default: no limit.
     pub max_connections: Option<At<usize>>,
 }
 

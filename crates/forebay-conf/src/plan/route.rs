@@ -145,7 +145,8 @@ pub struct Fastcgi {
     pub keep_conn: bool,
     /// Bytes of one reply, its head included. `u64::MAX`, the default: no limit.
     pub max_output: u64,
-    /// Connections at once over all threads, at least 1. `None`: no limit.
+    /// Connections to each address at once, idle ones included, over all threads and over all
+    /// routes to it; at least 1. `None`: no limit.
     pub max_connections: Option<usize>,
 }
 
