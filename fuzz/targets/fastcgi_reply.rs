@@ -1,13 +1,13 @@
-//! Records of a FastCGI reply: no panic, and the same events however the bytes are split.
+//! Records of a FastCGI reply, or of several: no panic, and the same events however the bytes are
+//! split.
 #![no_main]
 
-use forebay_wire::fastcgi::{Decoder, Event, FastcgiError, ProtocolStatus};
+use forebay_wire::fastcgi::{Decoder, Event, FastcgiError, ProtocolStatus, pairs};
 use libfuzzer_sys::fuzz_target;
 
 type Seen = (Vec<u8>, Vec<u8>, Option<(u32, ProtocolStatus)>, bool);
 
-fn read(data: &[u8], step: usize) -> Result<Seen, FastcgiError> {
-    let mut decoder = Decoder::new(1);
+fn read(mut decoder: Decoder, data: &[u8], step: usize) -> Result<Seen, FastcgiError> {
     let mut seen = (Vec::new(), Vec::new(), None, false);
     let (mut start, mut end) = (0, 0);
     while end < data.len() {
@@ -19,6 +19,7 @@ fn read(data: &[u8], step: usize) -> Result<Seen, FastcgiError> {
                 Some(Event::Stdout(range)) => seen.0.extend_from_slice(&input[range.clone()]),
                 Some(Event::Stderr(range)) => seen.1.extend_from_slice(&input[range.clone()]),
                 Some(Event::End { app_status, status }) => seen.2 = Some((*app_status, *status)),
+                Some(Event::Values(range)) => drop(pairs(&input[range.clone()])),
                 None => {}
             }
             start += found.consumed;
@@ -32,8 +33,10 @@ fn read(data: &[u8], step: usize) -> Result<Seen, FastcgiError> {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let whole = read(data, data.len().max(1));
-    for step in [1, 3, 8] {
-        assert_eq!(whole, read(data, step));
+    for decoder in [Decoder::new(1), Decoder::multiplexed()] {
+        let whole = read(decoder.clone(), data, data.len().max(1));
+        for step in [1, 3, 8] {
+            assert_eq!(whole, read(decoder.clone(), data, step));
+        }
     }
 });

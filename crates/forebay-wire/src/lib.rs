@@ -1,4 +1,5 @@
-//! Sans-I/O codecs for HTTP/1, FastCGI, CGI and the PROXY protocol: bytes to heads, body frames and records.
+//! Sans-I/O codecs for HTTP/1, FastCGI, SCGI, uwsgi, CGI, forms and the PROXY protocol: bytes to
+//! heads, body frames, records, pairs and parts.
 //!
 //! Nothing here opens a socket, reads a clock or logs. A parser is given the bytes received so far
 //! and answers with ranges ([`Span`]) into them; an encoder appends to a `Vec<u8>` that the caller
@@ -8,11 +9,21 @@
 //! means (`forebay-origin`).
 #![forbid(unsafe_code)]
 
+pub mod accept;
 pub mod cgi;
+pub mod cookies;
 pub mod fastcgi;
+pub mod forms;
+pub mod forwarded;
 pub mod http1;
+pub mod multipart;
 pub mod path;
 pub mod proxy_protocol;
+pub mod range;
+pub mod scgi;
+pub mod sendfile;
 mod span;
+pub mod uwsgi;
+pub mod x_forwarded_for;
 
 pub use span::Span;

@@ -42,13 +42,20 @@ pub fn normalize(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     if is_plain(path) {
         out.extend_from_slice(path);
     } else {
-        decode(path, out)?;
+        decode_onto(path, out)?;
         remove_dot_segments(out, start)?;
     }
     if out.len() == start {
         out.push(b'/');
     }
     Ok(())
+}
+
+/// `path` percent-decoded once, but for `%2F`, and otherwise as it came.
+pub fn decode(path: &[u8]) -> Result<Vec<u8>, PathError> {
+    let mut out = Vec::with_capacity(path.len());
+    decode_onto(path, &mut out)?;
+    Ok(out)
 }
 
 /// Whether there is nothing to decode, merge or remove.
@@ -61,7 +68,7 @@ fn is_plain(path: &[u8]) -> bool {
     })
 }
 
-fn decode(path: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
+fn decode_onto(path: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     let mut rest = path;
     while let Some(at) = memchr::memchr(b'%', rest) {
         out.extend_from_slice(&rest[..at]);

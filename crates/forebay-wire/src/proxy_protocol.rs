@@ -69,43 +69,63 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Announced, usize)>, ProxyError> {
     Err(ProxyError::Missing)
 }
 
-/// Appends a version 1 line; `UNKNOWN` where the addresses are not of one family.
+/// Appends a version 1 line. Where one address alone is of IPv6, the other is written in its form.
 pub fn encode_v1(out: &mut Vec<u8>, source: SocketAddr, destination: SocketAddr) {
-    let family = match (source.ip().to_canonical(), destination.ip().to_canonical()) {
-        (IpAddr::V4(_), IpAddr::V4(_)) => "TCP4",
-        (IpAddr::V6(_), IpAddr::V6(_)) => "TCP6",
-        _ => return out.extend_from_slice(b"PROXY UNKNOWN\r\n"),
-    };
-    write!(
-        out,
-        "PROXY {family} {} {} {} {}\r\n",
-        source.ip().to_canonical(),
-        destination.ip().to_canonical(),
-        source.port(),
-        destination.port(),
-    )
+    let ports = (source.port(), destination.port());
+    match of_one_family(source, destination) {
+        Pair::V4(from, to) => write!(out, "PROXY TCP4 {from} {to} {} {}\r\n", ports.0, ports.1),
+        Pair::V6(from, to) => write!(out, "PROXY TCP6 {from} {to} {} {}\r\n", ports.0, ports.1),
+    }
     .expect("a vector takes everything");
 }
 
-/// Appends a version 2 header without TLVs; of no family where the addresses are not of one.
+/// Appends a version 2 header without TLVs. Where one address alone is of IPv6, the other is written
+/// in its form.
 pub fn encode_v2(out: &mut Vec<u8>, source: SocketAddr, destination: SocketAddr) {
     out.extend_from_slice(SIGNATURE);
     out.push(0x20 | PROXY);
-    match (source.ip().to_canonical(), destination.ip().to_canonical()) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => {
+    match of_one_family(source, destination) {
+        Pair::V4(from, to) => {
             out.extend_from_slice(&[TCP4, 0, 12]);
             out.extend_from_slice(&from.octets());
             out.extend_from_slice(&to.octets());
         }
-        (IpAddr::V6(from), IpAddr::V6(to)) => {
+        Pair::V6(from, to) => {
             out.extend_from_slice(&[TCP6, 0, 36]);
             out.extend_from_slice(&from.octets());
             out.extend_from_slice(&to.octets());
         }
-        _ => return out.extend_from_slice(&[UNSPECIFIED, 0, 0]),
     }
     out.extend_from_slice(&source.port().to_be_bytes());
     out.extend_from_slice(&destination.port().to_be_bytes());
+}
+
+/// Appends what a proxy says that speaks for itself, in version 1.
+pub fn encode_local_v1(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"PROXY UNKNOWN\r\n");
+}
+
+/// Appends what a proxy says that speaks for itself, in version 2.
+pub fn encode_local_v2(out: &mut Vec<u8>) {
+    out.extend_from_slice(SIGNATURE);
+    out.extend_from_slice(&[LOCAL_COMMAND, UNSPECIFIED, 0, 0]);
+}
+
+/// Two addresses of one family.
+enum Pair {
+    V4(Ipv4Addr, Ipv4Addr),
+    V6(Ipv6Addr, Ipv6Addr),
+}
+
+fn of_one_family(source: SocketAddr, destination: SocketAddr) -> Pair {
+    let as_v6 = |address: IpAddr| match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    match (source.ip().to_canonical(), destination.ip().to_canonical()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => Pair::V4(from, to),
+        (from, to) => Pair::V6(as_v6(from), as_v6(to)),
+    }
 }
 
 /// Whether the two agree as far as both go.

@@ -28,7 +28,7 @@ fn read(pieces: &[&[u8]]) -> Result<Seen, FastcgiError> {
                 Some(Event::Stdout(range)) => stdout.extend_from_slice(&buffer[range.clone()]),
                 Some(Event::Stderr(range)) => stderr.extend_from_slice(&buffer[range.clone()]),
                 Some(Event::End { status, .. }) => end = Some(*status),
-                None => {}
+                Some(Event::Values(_)) | None => {}
             }
             buffer.drain(..step.consumed);
             if step.event.is_none() {
@@ -99,11 +99,82 @@ fn no_parameters_are_one_empty_record() {
     assert_eq!(out, record(4, 1, b"", 0));
 }
 
+/// What each request got, in the order it came, from records cut into pieces of `size`.
+fn read_many(raw: &[u8], size: usize) -> Result<Vec<(u16, String)>, FastcgiError> {
+    let mut decoder = Decoder::multiplexed();
+    let mut seen: Vec<(u16, String)> = Vec::new();
+    let mut buffer = Vec::new();
+    for piece in raw.chunks(size) {
+        buffer.extend_from_slice(piece);
+        loop {
+            let step = decoder.decode(&buffer)?;
+            let text = |range: &std::ops::Range<usize>| {
+                String::from_utf8_lossy(&buffer[range.clone()]).into_owned()
+            };
+            match &step.event {
+                Some(Event::Stdout(range)) => match seen.last_mut() {
+                    Some((id, said)) if *id == step.id => said.push_str(&text(range)),
+                    _ => seen.push((step.id, text(range))),
+                },
+                Some(Event::Stderr(_)) => {}
+                Some(Event::End { status, .. }) => seen.push((step.id, format!("{status:?}"))),
+                Some(Event::Values(range)) => seen.push((step.id, text(range))),
+                None => {}
+            }
+            buffer.drain(..step.consumed);
+            if step.event.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(seen)
+}
+
+#[test]
+fn replies_of_many_requests_are_told_apart() {
+    let mut raw = record(6, 1, b"one", 1);
+    raw.extend(record(6, 500, b"other", 0));
+    raw.extend(record(3, 1, &[0; 8], 0));
+    raw.extend(record(10, 0, b"\x01\x01ab", 3));
+    raw.extend(record(6, 500, b" more", 0));
+    raw.extend(record(3, 500, &[0, 0, 0, 0, 1, 0, 0, 0], 0));
+    let whole = read_many(&raw, raw.len()).unwrap();
+    let expected = [
+        (1, "one"),
+        (500, "other"),
+        (1, "Complete"),
+        (0, "\x01\x01ab"),
+        (500, " more"),
+        (500, "CantMultiplex"),
+    ];
+    assert_eq!(whole, expected.map(|(id, text)| (id, text.to_owned())));
+    for size in 1..raw.len() {
+        let seen = read_many(&raw, size).unwrap();
+        assert_eq!(seen, whole, "pieces of {size}");
+    }
+    assert_eq!(read_many(&record(6, 0, b"x", 0), 100), Err(FastcgiError::RequestId(0)));
+}
+
+#[test]
+fn values_are_asked_for_and_read() {
+    let mut out = Vec::new();
+    get_values(&mut out, &["FCGI_MPXS_CONNS", "A"]);
+    assert_eq!(out, record(9, 0, b"\x0f\0FCGI_MPXS_CONNS\x01\0A", 0));
+    let content = b"\x01\x02Abc\x80\0\0\x01\0B";
+    assert_eq!(pairs(content), Some(vec![(2..3, 3..5), (10..11, 11..11)]));
+    for broken in [&b"\x01"[..], b"\x01\x02Ab", b"\x80\0\0", b"\xff\xff\xff\xff\xff\xff\xff\xff"] {
+        assert_eq!(pairs(broken), None, "{broken:?}");
+    }
+}
+
 proptest::proptest! {
     #[test]
     fn nothing_panics(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300)) {
+        let _ = pairs(&bytes);
+        let _ = read_many(&bytes, 7);
         let _ = read(&[&bytes]);
         let with_version: Vec<u8> = std::iter::once(1).chain(bytes).collect();
         let _ = read(&[&with_version]);
+        let _ = read_many(&with_version, 7);
     }
 }

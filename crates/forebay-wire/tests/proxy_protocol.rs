@@ -1,7 +1,9 @@
 //! PROXY headers: what the specification's forms mean, what is refused, and that it makes no
 //! difference in which pieces they come.
 
-use forebay_wire::proxy_protocol::{Announced, LARGEST, ProxyError, decode, encode_v1, encode_v2};
+use forebay_wire::proxy_protocol::{
+    Announced, LARGEST, ProxyError, decode, encode_local_v1, encode_local_v2, encode_v1, encode_v2,
+};
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
@@ -149,12 +151,17 @@ fn what_is_written_is_read() {
         ("192.0.2.1:1", "192.0.2.2:65535", client("192.0.2.1:1", "192.0.2.2:65535")),
         ("[2001:db8::1]:0", "[::1]:80", client("[2001:db8::1]:0", "[::1]:80")),
         ("[::ffff:192.0.2.1]:1", "192.0.2.2:2", client("192.0.2.1:1", "192.0.2.2:2")),
-        ("192.0.2.1:1", "[::1]:2", Announced::Local),
+        ("192.0.2.1:1", "[::1]:2", client("[::ffff:192.0.2.1]:1", "[::1]:2")),
     ] {
         for encode in [encode_v1, encode_v2] {
             let mut bytes = Vec::new();
             encode(&mut bytes, source.parse().unwrap(), destination.parse().unwrap());
             assert_eq!(decoded(&bytes), Ok(Some((expected, bytes.len()))), "{source}");
         }
+    }
+    for encode in [encode_local_v1, encode_local_v2] {
+        let mut bytes = Vec::new();
+        encode(&mut bytes);
+        assert_eq!(decoded(&bytes), Ok(Some((Announced::Local, bytes.len()))));
     }
 }

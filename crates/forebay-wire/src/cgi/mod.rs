@@ -3,9 +3,11 @@
 //! The same variables go to a CGI process as its environment, to FastCGI as PARAMS and to a
 //! persistent worker as a block; [`Sink`] is what differs.
 
+mod nph;
 mod reply;
 mod variables;
 
+pub use nph::http_head;
 pub use reply::{ReplyHead, ReplyParser};
 pub use variables::{Block, Request, Sink, variables};
 
@@ -18,7 +20,7 @@ pub enum CgiError {
     Name,
     /// A header value with a control byte.
     Value,
-    /// `Status` that does not start with three digits from 100 to 999.
+    /// `Status` that does not start with three digits from 102 to 999.
     Status,
     /// `Content-Length` that is not a number, or is given twice.
     ContentLength,

@@ -72,6 +72,9 @@ impl ReplyParser {
                 finish(bytes, head)?;
                 return Ok(Progress::Complete(end));
             }
+            if text.starts_with(COMMENT) {
+                continue;
+            }
             if head.fields.len() == self.limits.fields {
                 return Err(CgiError::TooLarge);
             }
@@ -79,6 +82,10 @@ impl ReplyParser {
         }
     }
 }
+
+/// How Python's cgitb begins a page, so that it shows wherever the output of the script stood: within
+/// a head this line is to be a field that means nothing.
+const COMMENT: &[u8] = b"<!--:";
 
 fn trim_line_end(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
@@ -132,11 +139,13 @@ fn finish(bytes: &[u8], head: &mut ReplyHead) -> Result<(), CgiError> {
     Ok(())
 }
 
+/// Not 100 or 101, which are between the client and the server. Other 1xx are interim replies.
 fn parse_status(value: &[u8]) -> Result<u16, CgiError> {
     match value {
         [a @ b'1'..=b'9', b, c, rest @ ..]
             if b.is_ascii_digit()
                 && c.is_ascii_digit()
+                && !matches!((a, b, c), (b'1', b'0', b'0' | b'1'))
                 && rest.first().is_none_or(|&next| next == b' ') =>
         {
             let digit = |byte: &u8| u16::from(byte - b'0');
@@ -183,6 +192,15 @@ mod tests {
     }
 
     #[test]
+    fn the_comment_before_a_traceback_of_python_is_left_out() {
+        let raw = "<!--: spam\nContent-Type: text/html\n\n<body>";
+        let (head, progress) = parse(raw).unwrap();
+        assert_eq!(progress, Progress::Complete(raw.len() - 6));
+        assert_eq!(head.fields.len(), 1);
+        assert_eq!(parse("<!-- spam\n\n").err(), Some(CgiError::Name));
+    }
+
+    #[test]
     fn what_breaks_a_rule_is_refused() {
         for (raw, error) in [
             ("hello world\n\n", CgiError::Name),
@@ -192,6 +210,8 @@ mod tests {
             ("a: b\0\n\n", CgiError::Value),
             ("Status: OK\n\n", CgiError::Status),
             ("Status: 2000\n\n", CgiError::Status),
+            ("Status: 100 Continue\n\n", CgiError::Status),
+            ("Status: 101 Switching Protocols\n\n", CgiError::Status),
             ("Content-Length: +1\n\n", CgiError::ContentLength),
             ("Content-Length: 1\nContent-Length: 1\n\n", CgiError::ContentLength),
         ] {

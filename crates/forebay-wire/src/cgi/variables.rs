@@ -38,11 +38,12 @@ pub struct Request<'a> {
     pub bytes: &'a [u8],
     /// The part of the path that names the script.
     pub script_name: &'a [u8],
-    /// The script's file.
+    /// The script's file; empty where an application has none, which then is not told what only
+    /// scripts use.
     pub script_filename: &'a [u8],
     /// The part of the path behind the script; empty where there is none.
     pub path_info: &'a [u8],
-    /// The directory that paths are looked up in.
+    /// The directory that paths are looked up in; empty where there is none.
     pub document_root: &'a [u8],
     /// Path without query, decoded, as nginx's `$document_uri`.
     pub document_uri: &'a [u8],
@@ -72,14 +73,23 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     sink.variable(b"REQUEST_URI", if target.is_empty() { b"/" } else { target });
     sink.variable(b"QUERY_STRING", query);
     sink.variable(b"SCRIPT_NAME", request.script_name);
-    sink.variable(b"SCRIPT_FILENAME", request.script_filename);
-    if !request.path_info.is_empty() {
+    let is_script = !request.script_filename.is_empty();
+    if is_script {
+        sink.variable(b"SCRIPT_FILENAME", request.script_filename);
+        // php-cgi and php-fpm refuse to run without it (cgi.force_redirect).
+        sink.variable(b"REDIRECT_STATUS", b"200");
+    }
+    if !request.path_info.is_empty() || !is_script {
         sink.variable(b"PATH_INFO", request.path_info);
+    }
+    if !request.path_info.is_empty() && is_script {
         let mut translated = request.document_root.to_vec();
         translated.extend_from_slice(request.path_info);
         sink.variable(b"PATH_TRANSLATED", &translated);
     }
-    sink.variable(b"DOCUMENT_ROOT", request.document_root);
+    if !request.document_root.is_empty() {
+        sink.variable(b"DOCUMENT_ROOT", request.document_root);
+    }
     sink.variable(b"DOCUMENT_URI", request.document_uri);
     sink.variable(
         b"SERVER_PROTOCOL",
@@ -95,12 +105,13 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     addresses(request, sink);
     if let Some(length) = request.content_length {
         number(sink, b"CONTENT_LENGTH", length);
+    } else if head.value(Known::ContentLength, bytes).is_some() {
+        // A body is announced, and there is none.
+        number(sink, b"CONTENT_LENGTH", 0);
     }
     if let Some(content_type) = head.value(Known::ContentType, bytes) {
         sink.variable(b"CONTENT_TYPE", content_type);
     }
-    // php-cgi and php-fpm refuse to run without it (cgi.force_redirect).
-    sink.variable(b"REDIRECT_STATUS", b"200");
     header_fields(head, bytes, sink);
 }
 

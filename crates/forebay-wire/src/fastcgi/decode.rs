@@ -58,6 +58,9 @@ pub enum Event {
         /// How the request ended.
         status: ProtocolStatus,
     },
+    /// Names and values, to be read by [`pairs()`](super::pairs()): the answer to FCGI_GET_VALUES. Only
+    /// where requests are multiplexed.
+    Values(Range<usize>),
 }
 
 /// What one call of [`Decoder::decode`] found; no event asks for more input.
@@ -65,13 +68,18 @@ pub enum Event {
 pub struct Step {
     /// Bytes of the input that are done with.
     pub consumed: usize,
+    /// The request that it is about; 0 without an event, or where it is about none.
+    pub id: u16,
     /// What was found among them.
     pub event: Option<Event>,
 }
 
-/// Decodes the records of one request's reply. Content is passed on before its record is whole.
+/// Decodes the records of one request's reply, or of many on one connection. Content is passed on
+/// before its record is whole.
 #[derive(Clone, Debug)]
 pub struct Decoder {
+    /// The only request; `None` where there may be many.
+    only: Option<u16>,
     id: u16,
     kind: u8,
     content: usize,
@@ -82,10 +90,16 @@ pub struct Decoder {
 impl Decoder {
     /// A decoder for the reply to request `id`.
     pub fn new(id: u16) -> Self {
-        Self { id, kind: 0, content: 0, padding: 0, ended: false }
+        Self { only: Some(id), id, kind: 0, content: 0, padding: 0, ended: false }
     }
 
-    /// Whether END_REQUEST and its padding have been read.
+    /// A decoder for the replies to any number of requests. Whether those that it tells of are
+    /// running is the caller's to know.
+    pub fn multiplexed() -> Self {
+        Self { only: None, id: 0, kind: 0, content: 0, padding: 0, ended: false }
+    }
+
+    /// Whether END_REQUEST and its padding have been read, where there is one request.
     pub fn is_done(&self) -> bool {
         self.ended && self.padding == 0
     }
@@ -96,8 +110,9 @@ impl Decoder {
         loop {
             let rest = &input[at..];
             if self.content > 0 {
-                if self.kind == kind::END_REQUEST && rest.len() < self.content || rest.is_empty() {
-                    return Ok(Step { consumed: at, event: None });
+                let is_wanted_whole = matches!(self.kind, kind::END_REQUEST | kind::VALUES);
+                if is_wanted_whole && rest.len() < self.content || rest.is_empty() {
+                    return Ok(Step { consumed: at, id: 0, event: None });
                 }
                 let taken = rest.len().min(self.content);
                 self.content -= taken;
@@ -105,12 +120,12 @@ impl Decoder {
                 at += taken;
                 if event.is_some() {
                     at += self.skip_padding(&input[at..]);
-                    return Ok(Step { consumed: at, event });
+                    return Ok(Step { consumed: at, id: self.id, event });
                 }
             }
             at += self.skip_padding(&input[at..]);
             if self.padding > 0 || self.ended || input.len() - at < HEADER {
-                return Ok(Step { consumed: at, event: None });
+                return Ok(Step { consumed: at, id: 0, event: None });
             }
             self.header(&input[at..at + HEADER])?;
             at += HEADER;
@@ -133,12 +148,14 @@ impl Decoder {
         let id = u16::from_be_bytes([bytes[2], bytes[3]]);
         let length = u16::from_be_bytes([bytes[4], bytes[5]]);
         self.kind = bytes[1];
+        let is_expected = self.only.map_or(id != 0, |only| id == only);
+        self.id = id;
         match self.kind {
-            kind::STDOUT | kind::STDERR if id == self.id => {}
-            kind::END_REQUEST if id == self.id && length == 8 => {}
-            kind::END_REQUEST if id == self.id => return Err(FastcgiError::EndLength(length)),
+            kind::STDOUT | kind::STDERR if is_expected => {}
+            kind::END_REQUEST if is_expected && length == 8 => {}
+            kind::END_REQUEST if is_expected => return Err(FastcgiError::EndLength(length)),
             // Management records may come at any time and mean nothing to a request.
-            _ if id == 0 && self.kind < kind::UNKNOWN + 1 && self.kind > 8 => {}
+            _ if id == 0 && (kind::GET_VALUES..=kind::UNKNOWN).contains(&self.kind) => {}
             kind::STDOUT | kind::STDERR | kind::END_REQUEST => {
                 return Err(FastcgiError::RequestId(id));
             }
@@ -155,7 +172,7 @@ impl Decoder {
             kind::STDOUT => Some(Event::Stdout(range)),
             kind::STDERR => Some(Event::Stderr(range)),
             kind::END_REQUEST => {
-                self.ended = true;
+                self.ended = self.only.is_some();
                 let app_status =
                     u32::from_be_bytes([content[0], content[1], content[2], content[3]]);
                 let status = match content[4] {
@@ -166,6 +183,7 @@ impl Decoder {
                 };
                 Some(Event::End { app_status, status })
             }
+            kind::VALUES if self.only.is_none() => Some(Event::Values(range)),
             _ => None,
         }
     }

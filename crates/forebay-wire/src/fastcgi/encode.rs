@@ -37,6 +37,20 @@ pub fn end_of_stdin(out: &mut Vec<u8>, id: u16) {
     header(out, kind::STDIN, id, 0);
 }
 
+/// Appends GET_VALUES, which asks for these variables (section 4.1).
+///
+/// # Panics
+/// When a name has more than 127 bytes.
+pub fn get_values(out: &mut Vec<u8>, names: &[&str]) {
+    let length: usize = names.iter().map(|name| name.len() + 2).sum();
+    header(out, kind::GET_VALUES, 0, length as u16);
+    for name in names {
+        assert!(name.len() < 128, "the names of section 4.1 are short");
+        out.extend_from_slice(&[name.len() as u8, 0]);
+        out.extend_from_slice(name.as_bytes());
+    }
+}
+
 fn header(out: &mut Vec<u8>, kind: u8, id: u16, length: u16) {
     let [id1, id0] = id.to_be_bytes();
     let [length1, length0] = length.to_be_bytes();

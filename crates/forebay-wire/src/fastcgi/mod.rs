@@ -1,12 +1,15 @@
 //! FastCGI records (FastCGI specification 1.0), for a web server that speaks to responders.
 //!
 //! [`begin`], [`Params`] and [`stdin`] write a request; [`Decoder`] reads the records of its reply.
+//! [`get_values`] asks what an application can do, and [`pairs()`] reads what it says.
 
 mod decode;
 mod encode;
+mod pairs;
 
 pub use decode::{Decoder, Event, FastcgiError, ProtocolStatus, Step};
-pub use encode::{Params, abort, begin, end_of_stdin, stdin, stdin_header};
+pub use encode::{Params, abort, begin, end_of_stdin, get_values, stdin, stdin_header};
+pub use pairs::pairs;
 
 /// Length of a record header, in bytes.
 pub const HEADER: usize = 8;
@@ -24,5 +27,7 @@ mod kind {
     pub const STDIN: u8 = 5;
     pub const STDOUT: u8 = 6;
     pub const STDERR: u8 = 7;
+    pub const GET_VALUES: u8 = 9;
+    pub const VALUES: u8 = 10;
     pub const UNKNOWN: u8 = 11;
 }

@@ -33,6 +33,21 @@ pub fn decimal(out: &mut Vec<u8>, mut value: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
+/// Appends an address as text, IPv4 ones as such also where they come mapped into IPv6.
+pub fn address(out: &mut Vec<u8>, address: std::net::IpAddr) {
+    match address.to_canonical() {
+        std::net::IpAddr::V4(address) => {
+            for (at, octet) in address.octets().into_iter().enumerate() {
+                if at > 0 {
+                    out.push(b'.');
+                }
+                decimal(out, u64::from(octet));
+            }
+        }
+        std::net::IpAddr::V6(address) => out.extend_from_slice(address.to_string().as_bytes()),
+    }
+}
+
 /// Appends a status line, with the reason phrase of RFC 9110 where `reason` is empty.
 pub fn status_line(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
     if status == 200 && reason.is_empty() {

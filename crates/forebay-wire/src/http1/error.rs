@@ -15,7 +15,8 @@ pub enum HeadError {
     Target,
     /// Neither HTTP/1.0 nor HTTP/1.1.
     Version,
-    /// A field line without colon, with a bad name or with space before the colon.
+    /// A field line without colon, with a bad name or with space before the colon; in a request
+    /// also a name that a backend may take for `Content-Length` or `Transfer-Encoding`.
     FieldName,
     /// A field value with a control byte.
     FieldValue,

@@ -226,6 +226,19 @@ pub(super) fn parse_line(bytes: &[u8], line: Span) -> Result<Field, HeadError> {
     })
 }
 
+/// Whether `name` would be `Content-Length` or `Transfer-Encoding` to a backend that takes other
+/// marks for hyphens, as those do that make `Transfer_Encoding` the variable
+/// `HTTP_TRANSFER_ENCODING`. Such a backend would see another end of the body than we do.
+pub(super) fn is_disguised_framing(name: &[u8]) -> bool {
+    const FRAMING: [&[u8]; 2] = [b"contentlength", b"transferencoding"];
+    let letters = || name.iter().filter(|byte| byte.is_ascii_alphanumeric());
+    name.len() > FRAMING[0].len()
+        && FRAMING.iter().any(|framing| {
+            name.len() > framing.len()
+                && letters().map(u8::to_ascii_lowercase).eq(framing.iter().copied())
+        })
+}
+
 /// A `Content-Length` value: digits alone, at most 2^63-1 (RFC 9110 section 8.6). `None` if not.
 pub(super) fn parse_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
@@ -247,6 +260,17 @@ mod tests {
         }
         assert_eq!(Known::of(b"x-other"), Known::Other);
         assert_eq!(Known::of(&[b'a'; 100]), Known::Other);
+    }
+
+    #[test]
+    fn names_that_a_backend_may_take_for_framing_are_known() {
+        for name in ["Content_Length", "transfer--encoding", "_Transfer-Encoding", "Content.Length"]
+        {
+            assert!(is_disguised_framing(name.as_bytes()), "{name}");
+        }
+        for name in ["ContentLength", "Content-Length-X", "X-Content-Length", "Content", ""] {
+            assert!(!is_disguised_framing(name.as_bytes()), "{name}");
+        }
     }
 
     #[test]

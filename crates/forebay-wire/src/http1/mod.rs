@@ -20,7 +20,7 @@ pub use error::{HeadError, HttpError};
 pub use fields::{Field, Known, Limits};
 pub use request::{RequestFraming, RequestHead, RequestParser};
 pub use response::{ResponseFraming, ResponseHead, ResponseParser};
-pub use target::TargetForm;
+pub use target::{TargetForm, host_of};
 
 /// The protocol version of a message. Anything else is refused as [`HeadError::Version`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

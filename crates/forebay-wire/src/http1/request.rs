@@ -3,7 +3,7 @@
 use crate::Span;
 
 use super::chars::{is_token, list_has, trim};
-use super::fields::{self, Lines, parse_length};
+use super::fields::{self, Lines, is_disguised_framing, parse_length};
 use super::target::{self, TargetForm, is_host};
 use super::{Field, HeadError, Known, Limits, Progress, Version};
 
@@ -201,6 +201,9 @@ fn finish(bytes: &[u8], head: &mut RequestHead) -> Result<(), HeadError> {
                     return Err(HeadError::Expect);
                 }
                 expect_continue = true;
+            }
+            Known::Other if is_disguised_framing(field.name.of(bytes)) => {
+                return Err(HeadError::FieldName);
             }
             _ => {}
         }

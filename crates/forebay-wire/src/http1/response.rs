@@ -144,6 +144,17 @@ fn finish(bytes: &[u8], head: &mut ResponseHead, head_request: bool) -> Result<(
         return Err(HeadError::AmbiguousLength);
     }
     head.content_length = length;
+    // There is no body, and yet these say that there is: it may come, and be taken for the head of
+    // the next reply (RFC 9110 section 8.6 and RFC 9112 section 6.1 forbid both fields here).
+    let announces_body = chunked || length.is_some_and(|length| length > 0);
+    if head.status < 200 && announces_body {
+        return Err(if chunked { HeadError::TransferEncoding } else { HeadError::ContentLength });
+    }
+    let may_be_followed_by_body = match head.status {
+        204 => announces_body,
+        304 => chunked && !head_request,
+        _ => false,
+    };
     let no_body = head_request || head.status < 200 || matches!(head.status, 204 | 304);
     head.framing = match (no_body, chunked, length) {
         (true, ..) => ResponseFraming::None,
@@ -151,8 +162,9 @@ fn finish(bytes: &[u8], head: &mut ResponseHead, head_request: bool) -> Result<(
         (_, _, Some(length)) => ResponseFraming::Length(length),
         _ => ResponseFraming::Close,
     };
-    head.keep_alive =
-        connection.keeps_alive(head.version) && head.framing != ResponseFraming::Close;
+    head.keep_alive = connection.keeps_alive(head.version)
+        && head.framing != ResponseFraming::Close
+        && !may_be_followed_by_body;
     head.connection_names_fields = connection.names_fields;
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Request targets (RFC 9112 section 3.2) and the `Host` field.
 
+use std::net::Ipv6Addr;
+
 use crate::Span;
 
 use super::chars::is_target_byte;
@@ -37,7 +39,10 @@ pub(super) fn parse(bytes: &[u8], span: Span, method: &[u8]) -> Option<Target> {
     }
     if method == b"CONNECT" {
         let form = TargetForm::Authority;
-        return is_host(target).then_some(Target { form, path_and_query: Span::default() });
+        // Its port may not be left out (RFC 9110 section 9.3.6).
+        let has_port = target.last().is_some_and(u8::is_ascii_digit) && target.contains(&b':');
+        let fits = has_port && is_host(target);
+        return fits.then_some(Target { form, path_and_query: Span::default() });
     }
     if target[0] == b'/' {
         return Some(Target { form: TargetForm::Origin, path_and_query: span });
@@ -80,18 +85,41 @@ pub(super) fn is_host(host: &[u8]) -> bool {
         _ => host.split_at(host.iter().position(|&b| b == b':').unwrap_or(host.len())),
     };
     let name_fits = match name {
-        [b'[', inner @ .., b']'] => {
-            !inner.is_empty()
-                && inner.iter().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'.'))
-        }
-        _ => name.iter().all(|&b| is_host_byte(b)),
+        [b'[', inner @ .., b']'] => is_ipv6(inner),
+        _ => name.iter().all(|&b| is_host_byte(b)) && has_whole_escapes(name),
     };
     let port_fits = match port {
         [] => true,
-        [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
+        [b':', digits @ ..] => is_port(digits),
         _ => false,
     };
     name_fits && port_fits && (port.is_empty() || !name.is_empty())
+}
+
+/// The host of `host[:port]`, without the dot that a fully qualified name may end in.
+pub fn host_of(authority: &[u8]) -> &[u8] {
+    let without_port = match memchr::memrchr(b':', authority) {
+        Some(at) if authority[at + 1..].iter().all(u8::is_ascii_digit) => &authority[..at],
+        _ => authority,
+    };
+    without_port.strip_suffix(b".").unwrap_or(without_port)
+}
+
+fn is_ipv6(address: &[u8]) -> bool {
+    str::from_utf8(address).is_ok_and(|address| address.parse::<Ipv6Addr>().is_ok())
+}
+
+/// A port may be empty, and is a number of 16 bits else.
+fn is_port(digits: &[u8]) -> bool {
+    let number = |digits: &[u8]| digits.iter().fold(0, |sum, b| sum * 10 + u32::from(b - b'0'));
+    digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit) && number(digits) <= 65_535
+}
+
+/// Whether each `%` begins an escape.
+fn has_whole_escapes(name: &[u8]) -> bool {
+    let is_escape =
+        |at| name.get(at + 1..at + 3).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
+    name.iter().enumerate().all(|(at, &byte)| byte != b'%' || is_escape(at))
 }
 
 /// `unreserved`, `sub-delims` and percent-encoding of RFC 3986, and `_` is among the first.
@@ -123,11 +151,34 @@ mod tests {
 
     #[test]
     fn hosts() {
-        for good in ["", "a", "a.example:80", "127.0.0.1", "[::1]", "[::1]:8080", "a_b"] {
+        for good in
+            ["", "a", "a:", "a.example:80", "127.0.0.1", "[::1]", "[::1]:8080", "a_b", "%c3%B1"]
+        {
             assert!(is_host(good.as_bytes()), "{good}");
         }
         for bad in ["a/b", "a b", "u@h", "[::1", "[]", "a:b", "a:1:2", ":80", "[::1]x", "a?b"] {
             assert!(!is_host(bad.as_bytes()), "{bad}");
+        }
+        for bad in
+            ["a:65536", "a:99999", "[:::]", "[1.2.3.4]", "[fe80::1%eth0]", "a%", "a%2", "%zz"]
+        {
+            assert!(!is_host(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn hosts_of_authorities() {
+        for (authority, host) in [
+            ("a", "a"),
+            ("a:80", "a"),
+            ("a.:80", "a"),
+            ("a.b.", "a.b"),
+            ("[::1]", "[::1]"),
+            ("[::1]:80", "[::1]"),
+            ("a:", "a"),
+            ("", ""),
+        ] {
+            assert_eq!(host_of(authority.as_bytes()), host.as_bytes(), "{authority}");
         }
     }
 
@@ -144,6 +195,13 @@ mod tests {
         assert_eq!(form("CONNECT", "h:1").unwrap().form, TargetForm::Authority);
         for (method, target) in
             [("GET", "*"), ("GET", "a"), ("GET", "h:1"), ("GET", "/a#b"), ("GET", "ftp://h/")]
+                .into_iter()
+                .chain([
+                    ("CONNECT", "h"),
+                    ("CONNECT", "h:"),
+                    ("CONNECT", "[::1]"),
+                    ("CONNECT", ":1"),
+                ])
         {
             assert_eq!(form(method, target), None, "{method} {target}");
         }

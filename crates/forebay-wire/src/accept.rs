@@ -1,0 +1,80 @@
+//! Lists with weights, as `Accept-Encoding` has them (RFC 9110 section 12.4.2), and lists of entity
+//! tags (section 13.1).
+
+/// An element and how much it is liked, in thousandths.
+pub type Accepted<'a> = (&'a [u8], u16);
+
+/// The elements of a field's value. What is malformed is left out, as if it were not accepted.
+pub fn weighted(value: &[u8]) -> impl Iterator<Item = Accepted<'_>> {
+    value.split(|&b| b == b',').filter_map(parse)
+}
+
+/// Whether a list of entity tags has `etag`, which is strong, or is `*`. With `weak` a tag that is
+/// weak itself counts as well: the weak comparison of RFC 9110 section 8.8.3.2.
+pub fn lists_tag(tags: &[u8], etag: &[u8], weak: bool) -> bool {
+    tags == b"*"
+        || tags.split(|&b| b == b',').map(<[u8]>::trim_ascii).any(|tag| {
+            let tag = if weak { tag.strip_prefix(b"W/").unwrap_or(tag) } else { tag };
+            tag == etag
+        })
+}
+
+/// `element` or `element;q=0.5`.
+fn parse(element: &[u8]) -> Option<Accepted<'_>> {
+    let mut parts = element.split(|&b| b == b';').map(<[u8]>::trim_ascii);
+    let element = parts.next().filter(|element| !element.is_empty())?;
+    let Some(parameter) = parts.next() else { return Some((element, 1000)) };
+    let value = parameter.strip_prefix(b"q=").or_else(|| parameter.strip_prefix(b"Q="))?;
+    Some((element, parse_weight(value)?))
+}
+
+fn parse_weight(value: &[u8]) -> Option<u16> {
+    let (whole, fraction) = match value {
+        [whole] => (whole, &b""[..]),
+        [whole, b'.', fraction @ ..] if fraction.len() <= 3 => (whole, fraction),
+        _ => return None,
+    };
+    if !matches!(whole, b'0' | b'1') || !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let digits = fraction.iter().chain(b"000").take(3);
+    let weight = digits.fold(u16::from(whole - b'0'), |sum, b| sum * 10 + u16::from(b - b'0'));
+    (weight <= 1000).then_some(weight)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights() {
+        for (value, expected) in [
+            ("a", Some(1000)),
+            ("a;q=1.000", Some(1000)),
+            ("a ; Q=0.5", Some(500)),
+            ("a;q=0", Some(0)),
+            ("a;q=0.", Some(0)),
+            ("a;q=0.001", Some(1)),
+            ("a;q=1.001", None),
+            ("a;q=2", None),
+            ("a;q=x", None),
+            ("a;q=0.1234", None),
+            ("a;q=", None),
+            ("a;x=1", None),
+            (";q=1", None),
+            ("", None),
+        ] {
+            let found = weighted(value.as_bytes()).next().map(|(_, weight)| weight);
+            assert_eq!(found, expected, "{value}");
+        }
+        let all: Vec<_> = weighted(b"a, b;q=x,c;q=0.2").collect();
+        assert_eq!(all, [(&b"a"[..], 1000), (b"c", 200)]);
+    }
+
+    #[test]
+    fn entity_tags() {
+        assert!(lists_tag(b"\"a\", W/\"b\"", b"\"b\"", true));
+        assert!(!lists_tag(b"\"a\", W/\"b\"", b"\"b\"", false));
+        assert!(lists_tag(b"*", b"\"b\"", false));
+    }
+}

@@ -1,0 +1,31 @@
+//! Reading name-value pairs (section 3.4).
+
+use std::ops::Range;
+
+/// The names and values in the content of a whole stream or record, as ranges of it. `None` where a
+/// length leads past its end.
+pub fn pairs(content: &[u8]) -> Option<Vec<(Range<usize>, Range<usize>)>> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < content.len() {
+        let name = length(content, &mut at)?;
+        let value = length(content, &mut at)?;
+        let middle = at.checked_add(name)?;
+        let end = middle.checked_add(value).filter(|&end| end <= content.len())?;
+        found.push((at..middle, middle..end));
+        at = end;
+    }
+    Some(found)
+}
+
+/// A length of one byte, or of four with the first bit set.
+fn length(content: &[u8], at: &mut usize) -> Option<usize> {
+    let first = *content.get(*at)?;
+    if first < 128 {
+        *at += 1;
+        return Some(first.into());
+    }
+    let bytes: [u8; 4] = content.get(*at..*at + 4)?.try_into().ok()?;
+    *at += 4;
+    usize::try_from(u32::from_be_bytes(bytes) & !(1 << 31)).ok()
+}

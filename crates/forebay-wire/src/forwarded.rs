@@ -1,0 +1,264 @@
+//! The `Forwarded` field: what proxies tell about the clients that they speak for.
+//!
+//! Specification: <https://www.rfc-editor.org/rfc/rfc7239>
+//!
+//! Read strictly, but for spaces around the semicolons, which many write. Of the parameters `for`
+//! and `proto` are looked at; `by`, `host` and extensions are only asked to be well formed.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::http1::is_token;
+
+/// What one proxy tells about whoever spoke to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Element {
+    /// The other end of the connection to that proxy, if the proxy tells.
+    pub client: Option<Node>,
+    /// Whether the request came to that proxy by `https`, if it tells.
+    pub https: Option<bool>,
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// Its address. An IPv4 address in IPv6 form is given as IPv4.
+    Address(IpAddr),
+    /// `unknown`, or a name that only the proxy understands.
+    Hidden,
+}
+
+/// The field is not of the form that the RFC gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("malformed Forwarded")
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// Appends the elements of one field's value, from left to right. Fields of one message are one list
+/// in the order in which they came. What was appended before an error is meaningless.
+pub fn decode(value: &[u8], elements: &mut Vec<Element>) -> Result<(), Malformed> {
+    let mut rest = Rest(value);
+    loop {
+        rest.skip_spaces();
+        if let Some(element) = rest.element()? {
+            elements.push(element);
+        }
+        match rest.next() {
+            None => return Ok(()),
+            Some(b',') => {}
+            Some(_) => return Err(Malformed),
+        }
+    }
+}
+
+/// What has not been read yet.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    /// Pairs up to a comma or the end; `None` where there is nothing, which a list may have in it.
+    fn element(&mut self) -> Result<Option<Element>, Malformed> {
+        let mut element = Element::default();
+        let mut names: Vec<&[u8]> = Vec::new();
+        loop {
+            self.skip_spaces();
+            match self.0.first() {
+                None | Some(b',') => return Ok((!names.is_empty()).then_some(element)),
+                Some(b';') => {
+                    self.next();
+                    continue;
+                }
+                Some(_) => {}
+            }
+            let name = self.token()?;
+            if self.next() != Some(b'=') || names.len() == PAIRS {
+                return Err(Malformed);
+            }
+            if names.iter().any(|other| other.eq_ignore_ascii_case(name)) {
+                return Err(Malformed);
+            }
+            names.push(name);
+            element.read(name, &self.value()?)?;
+            self.skip_spaces();
+            if !matches!(self.0.first(), None | Some(b',' | b';')) {
+                return Err(Malformed);
+            }
+        }
+    }
+
+    fn token(&mut self) -> Result<&'a [u8], Malformed> {
+        let end = self.0.iter().position(|byte| b"=,; \t\"".contains(byte));
+        let (token, rest) = self.0.split_at(end.unwrap_or(self.0.len()));
+        self.0 = rest;
+        if is_token(token) { Ok(token) } else { Err(Malformed) }
+    }
+
+    /// A token, or what stands in quotes, without them.
+    fn value(&mut self) -> Result<Vec<u8>, Malformed> {
+        if self.0.first() != Some(&b'"') {
+            return self.token().map(<[u8]>::to_vec);
+        }
+        self.next();
+        let mut value = Vec::new();
+        loop {
+            match self.next().ok_or(Malformed)? {
+                b'"' => return Ok(value),
+                b'\\' => value.push(self.next().filter(is_quotable).ok_or(Malformed)?),
+                byte if is_quotable(&byte) => value.push(byte),
+                _ => return Err(Malformed),
+            }
+        }
+    }
+
+    fn skip_spaces(&mut self) {
+        while let [b' ' | b'\t', rest @ ..] = self.0 {
+            self.0 = rest;
+        }
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let (&first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(first)
+    }
+}
+
+impl Element {
+    fn read(&mut self, name: &[u8], value: &[u8]) -> Result<(), Malformed> {
+        if name.eq_ignore_ascii_case(b"for") {
+            self.client = Some(node(value).ok_or(Malformed)?);
+        } else if name.eq_ignore_ascii_case(b"by") {
+            node(value).ok_or(Malformed)?;
+        } else if name.eq_ignore_ascii_case(b"proto") {
+            self.https = Some(value.eq_ignore_ascii_case(b"https"));
+        }
+        Ok(())
+    }
+}
+
+/// A node, perhaps with a port.
+fn node(text: &[u8]) -> Option<Node> {
+    let text = str::from_utf8(text).ok()?;
+    let (name, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (address, behind) = rest.split_once(']')?;
+            let address: Ipv6Addr = address.parse().ok()?;
+            let port = if behind.is_empty() { None } else { Some(behind.strip_prefix(':')?) };
+            (Node::Address(IpAddr::V6(address).to_canonical()), port)
+        }
+        None => {
+            let (name, port) = text.split_once(':').map_or((text, None), |(n, p)| (n, Some(p)));
+            let is_hidden = name.eq_ignore_ascii_case("unknown") || is_obfuscated(name);
+            let node = match is_hidden {
+                true => Node::Hidden,
+                false => Node::Address(IpAddr::V4(name.parse::<Ipv4Addr>().ok()?)),
+            };
+            (node, port)
+        }
+    };
+    let is_port = |port: &str| {
+        let is_number = (1..=5).contains(&port.len()) && port.bytes().all(|b| b.is_ascii_digit());
+        is_number && port.parse::<u16>().is_ok() || is_obfuscated(port)
+    };
+    port.is_none_or(is_port).then_some(name)
+}
+
+fn is_obfuscated(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    name.strip_prefix('_').is_some_and(|rest| !rest.is_empty() && rest.bytes().all(allowed))
+}
+
+/// What may stand in quotes, a quotation mark and a backslash behind a backslash only.
+fn is_quotable(byte: &u8) -> bool {
+    matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
+}
+
+/// Pairs of one element: the RFC has four.
+const PAIRS: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(value: &str) -> Result<Vec<Element>, Malformed> {
+        let mut elements = Vec::new();
+        decode(value.as_bytes(), &mut elements).map(|()| elements)
+    }
+
+    fn element(client: &str, https: Option<bool>) -> Element {
+        let client = match client {
+            "" => None,
+            "?" => Some(Node::Hidden),
+            address => Some(Node::Address(address.parse().unwrap())),
+        };
+        Element { client, https }
+    }
+
+    #[test]
+    fn what_the_rfc_shows_is_read() {
+        for (value, expected) in [
+            ("", vec![]),
+            (" , ,", vec![]),
+            ("for=\"_gazonk\"", vec![element("?", None)]),
+            ("For=\"[2001:db8:cafe::17]:4711\"", vec![element("2001:db8:cafe::17", None)]),
+            ("for=192.0.2.60;proto=http;by=203.0.113.43", vec![element("192.0.2.60", Some(false))]),
+            (
+                "for=192.0.2.43, for=198.51.100.17",
+                vec![element("192.0.2.43", None), element("198.51.100.17", None)],
+            ),
+            ("for=unknown", vec![element("?", None)]),
+            ("for=\"192.0.2.43:47011\"", vec![element("192.0.2.43", None)]),
+            ("for=\"unknown:_x\" ; proto=HTTPS", vec![element("?", Some(true))]),
+            ("for=\"[::ffff:192.0.2.1]\"", vec![element("192.0.2.1", None)]),
+            ("host=\"a, b;for=1.2.3.4\\\"\"", vec![element("", None)]),
+            ("for=\"192.0.2.\\4\"", vec![element("192.0.2.4", None)]),
+            (";;for=192.0.2.1;", vec![element("192.0.2.1", None)]),
+            ("secret=x;proto=wss", vec![element("", Some(false))]),
+        ] {
+            assert_eq!(decoded(value), Ok(expected), "{value}");
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_is_refused() {
+        for value in [
+            "for",
+            "for=",
+            "for =192.0.2.1",
+            "for= 192.0.2.1",
+            "=192.0.2.1",
+            "192.0.2.1",
+            "for=192.0.2.1 for=192.0.2.2",
+            "for=192.0.2.1;for=192.0.2.2",
+            "for=192.0.2.1;FOR=192.0.2.1",
+            "for=\"192.0.2.1",
+            "for=\"192.0.2.1\\",
+            "for=\"192.0.2.1\"x",
+            "for=192.0.2.1:80",
+            "for=[::1]",
+            "for=\"::1\"",
+            "for=\"[::1\"",
+            "for=\"[::1]80\"",
+            "for=\"[::1]:\"",
+            "for=\"192.0.2.1:65536\"",
+            "for=\"192.0.2.1:+1\"",
+            "for=\"192.0.2.1:\"",
+            "for=_",
+            "for=example.org",
+            "for=\"_a b\"",
+            "by=nonsense;for=192.0.2.1",
+            "for=\"\"",
+            "a=\"\x01\"",
+            "a=\"\x7f\"",
+        ] {
+            assert_eq!(decoded(value), Err(Malformed), "{value}");
+        }
+        let many: String = (0..17).map(|at| format!("a{at}=b;")).collect();
+        assert_eq!(decoded(&many), Err(Malformed));
+    }
+}

@@ -1,0 +1,127 @@
+//! Ranges of bytes (RFC 9110 section 14): which parts of a representation a `Range` field asks for.
+
+/// `length` bytes from `start` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Offset of the first byte.
+    pub start: u64,
+    /// Number of bytes, at least one.
+    pub length: u64,
+}
+
+/// What a `Range` field comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ranges {
+    /// The whole: the field is malformed or not of bytes, and is ignored as RFC 9110 asks; or it
+    /// asks for more than it should.
+    Whole,
+    /// Parts, at least one, in the order in which they were asked for; no two overlap.
+    Parts(Vec<Part>),
+    /// Nothing of it is there.
+    Unsatisfiable,
+}
+
+/// Ranges in one request. More of them, like those that overlap, are an attack or a mistake, and get
+/// the whole: a reply never holds a byte twice.
+pub const MOST: usize = 16;
+
+/// Reads the value of a `Range` field for a representation of `length` bytes.
+pub fn parse(value: &[u8], length: u64) -> Ranges {
+    let Some(list) = str::from_utf8(value).ok().and_then(|text| text.strip_prefix("bytes=")) else {
+        return Ranges::Whole;
+    };
+    let mut parts = Vec::new();
+    for (at, range) in list.split(',').enumerate() {
+        match parse_range(range.trim_matches([' ', '\t'])) {
+            Some(range) if at < MOST => parts.extend(part(range, length)),
+            _ => return Ranges::Whole,
+        }
+    }
+    match parts.is_empty() {
+        true => Ranges::Unsatisfiable,
+        false if overlap(&parts) => Ranges::Whole,
+        false => Ranges::Parts(parts),
+    }
+}
+
+fn overlap(parts: &[Part]) -> bool {
+    let mut sorted = parts.to_vec();
+    sorted.sort_unstable_by_key(|part| part.start);
+    sorted.windows(2).any(|pair| pair[0].start + pair[0].length > pair[1].start)
+}
+
+/// What a range has of `length` bytes; `None` where that is nothing.
+fn part((first, last): (Option<u64>, Option<u64>), length: u64) -> Option<Part> {
+    let (start, end) = match (first, last) {
+        (Some(first), last) => {
+            (first, last.map_or(length, |last| last.saturating_add(1).min(length)))
+        }
+        (None, suffix) => (length.saturating_sub(suffix.unwrap_or(0)), length),
+    };
+    (start < end).then(|| Part { start, length: end - start })
+}
+
+/// `first-last`, `first-` or `-suffix`.
+fn parse_range(range: &str) -> Option<(Option<u64>, Option<u64>)> {
+    let (first, last) = range.split_once('-')?;
+    let number = |text: &str| match text {
+        "" => Some(None),
+        _ if text.bytes().all(|b| b.is_ascii_digit()) => text.parse().ok().map(Some),
+        _ => None,
+    };
+    match (number(first)?, number(last)?) {
+        (None, None) => None,
+        (Some(first), Some(last)) if last < first => None,
+        range => Some(range),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(range: &str) -> Ranges {
+        parse(range.as_bytes(), 10)
+    }
+
+    fn parts(list: &[(u64, u64)]) -> Ranges {
+        Ranges::Parts(list.iter().map(|&(start, length)| Part { start, length }).collect())
+    }
+
+    #[test]
+    fn one_range() {
+        for (range, start, length) in [
+            ("bytes=0-0", 0, 1),
+            ("bytes=2-", 2, 8),
+            ("bytes=-3", 7, 3),
+            ("bytes=-30", 0, 10),
+            ("bytes=5-100", 5, 5),
+            ("bytes=5-18446744073709551615", 5, 5),
+        ] {
+            assert_eq!(of(range), parts(&[(start, length)]), "{range}");
+        }
+        assert_eq!(of("bytes=10-"), Ranges::Unsatisfiable);
+        assert_eq!(of("bytes=-0"), Ranges::Unsatisfiable);
+        for whole in ["bytes=5-2", "bytes=a-b", "bytes=+1-2", "lines=1-2", "bytes=-", "bytes="] {
+            assert_eq!(of(whole), Ranges::Whole, "{whole}");
+        }
+        assert_eq!(of("bytes=0-18446744073709551616"), Ranges::Whole);
+        assert_eq!(parse(b"bytes=0-", 0), Ranges::Unsatisfiable);
+    }
+
+    #[test]
+    fn several_ranges() {
+        assert_eq!(of("bytes=0-1,3-4"), parts(&[(0, 2), (3, 2)]));
+        assert_eq!(of("bytes=-2, 0-0"), parts(&[(8, 2), (0, 1)]));
+        assert_eq!(of("bytes=0-1,2-3"), parts(&[(0, 2), (2, 2)]));
+        assert_eq!(of("bytes=0-1,99-"), parts(&[(0, 2)]));
+        assert_eq!(of("bytes=10-,99-"), Ranges::Unsatisfiable);
+        for whole in ["bytes=0-1,1-2", "bytes=0-,0-", "bytes=0-1,x", "bytes=0-1,,3-4", "bytes=0-1,"]
+        {
+            assert_eq!(of(whole), Ranges::Whole, "{whole}");
+        }
+        let many = |n: usize| format!("bytes=0-0{}", ",99-".repeat(n));
+        assert_eq!(of(&many(MOST - 1)), parts(&[(0, 1)]));
+        assert_eq!(of(&many(MOST)), Ranges::Whole);
+    }
+}

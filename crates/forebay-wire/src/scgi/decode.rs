@@ -1,0 +1,130 @@
+//! Reading the head of a request.
+
+use std::fmt;
+use std::ops::Range;
+
+use memchr::memchr;
+
+/// The rule that a client broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScgiError {
+    /// The length in front is no number, or has a zero in front.
+    Length,
+    /// The head is longer than the limit, in bytes.
+    TooLarge(usize),
+    /// No comma behind the variables.
+    Comma,
+    /// A name without value, or without name.
+    Pairs,
+    /// The first variable is not `CONTENT_LENGTH` with a number.
+    ContentLength,
+    /// `SCGI` is missing or not "1".
+    Version,
+    /// A name is given twice.
+    Repeated,
+}
+
+impl fmt::Display for ScgiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length => f.write_str("malformed length of the head"),
+            Self::TooLarge(most) => write!(f, "head of more than {most} bytes"),
+            Self::Comma => f.write_str("no comma behind the head"),
+            Self::Pairs => f.write_str("variables that are no pairs of name and value"),
+            Self::ContentLength => f.write_str("CONTENT_LENGTH does not come first"),
+            Self::Version => f.write_str("no variable SCGI of 1"),
+            Self::Repeated => f.write_str("a variable is given twice"),
+        }
+    }
+}
+
+impl std::error::Error for ScgiError {}
+
+/// A head that was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parsed {
+    /// Names and values, as ranges of the input, in their order.
+    pub variables: Vec<(Range<usize>, Range<usize>)>,
+    /// Length of the body behind the head, in bytes.
+    pub content_length: u64,
+    /// Length of the head in bytes, comma included.
+    pub len: usize,
+}
+
+/// Reads the head at the start of `input`, which is all that has come so far. `None` asks for more.
+/// A netstring of more than `most` bytes is refused.
+pub fn parse(input: &[u8], most: usize) -> Result<Option<Parsed>, ScgiError> {
+    let Some((start, length)) = netstring(input, most)? else { return Ok(None) };
+    let end = start + length;
+    match input.get(end) {
+        None => return Ok(None),
+        Some(b',') => {}
+        Some(_) => return Err(ScgiError::Comma),
+    }
+    let mut parsed = Parsed { len: end + 1, ..Parsed::default() };
+    let mut at = start;
+    while at < end {
+        let name = field(input, at, end)?;
+        let value = field(input, name.end + 1, end)?;
+        if name.is_empty() {
+            return Err(ScgiError::Pairs);
+        }
+        at = value.end + 1;
+        parsed.variables.push((name, value));
+    }
+    check(input, &mut parsed)?;
+    Ok(Some(parsed))
+}
+
+/// Where the content of the netstring starts, and its length.
+fn netstring(input: &[u8], most: usize) -> Result<Option<(usize, usize)>, ScgiError> {
+    let digits = input.iter().take_while(|b| b.is_ascii_digit()).count();
+    // Ten digits are more than any limit has.
+    if digits > 10 || digits > 1 && input[0] == b'0' {
+        return Err(ScgiError::Length);
+    }
+    match input.get(digits) {
+        None => return Ok(None),
+        Some(b':') if digits > 0 => {}
+        Some(_) => return Err(ScgiError::Length),
+    }
+    let length = number(&input[..digits]).ok_or(ScgiError::Length)?;
+    match usize::try_from(length) {
+        Ok(length) if length <= most => Ok(Some((digits + 1, length))),
+        _ => Err(ScgiError::TooLarge(most)),
+    }
+}
+
+/// What lies between `at` and the next NUL.
+fn field(input: &[u8], at: usize, end: usize) -> Result<Range<usize>, ScgiError> {
+    let rest = input.get(at..end).ok_or(ScgiError::Pairs)?;
+    let length = memchr(0, rest).ok_or(ScgiError::Pairs)?;
+    Ok(at..at + length)
+}
+
+fn check(input: &[u8], parsed: &mut Parsed) -> Result<(), ScgiError> {
+    let of = |range: &Range<usize>| &input[range.clone()];
+    let first = parsed.variables.first().ok_or(ScgiError::ContentLength)?;
+    if of(&first.0) != b"CONTENT_LENGTH" {
+        return Err(ScgiError::ContentLength);
+    }
+    parsed.content_length = number(of(&first.1)).ok_or(ScgiError::ContentLength)?;
+    let is_version = |(name, value): &(_, _)| of(name) == b"SCGI" && of(value) == b"1";
+    if !parsed.variables.iter().any(is_version) {
+        return Err(ScgiError::Version);
+    }
+    let mut names: Vec<_> = parsed.variables.iter().map(|(name, _)| of(name)).collect();
+    names.sort_unstable();
+    match names.windows(2).any(|pair| pair[0] == pair[1]) {
+        true => Err(ScgiError::Repeated),
+        false => Ok(()),
+    }
+}
+
+/// Decimal digits alone, as signs and spaces have been ways to say two things at once.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}

@@ -1,0 +1,125 @@
+//! uwsgi (<https://uwsgi-docs.readthedocs.io/en/latest/Protocol.html>): a request is a packet of
+//! variables, then the body; the reply is HTTP and ends with the connection.
+//!
+//! [`Packet`] writes the packet of a request; [`parse`] reads it.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::cgi::Sink;
+
+/// Largest length of all variables of a packet with their own lengths, in bytes: it is told in 16
+/// bits. A server in front must not send more and have the rest taken for the next thing.
+pub const MOST: usize = 65_535;
+/// Length of a packet's header, in bytes.
+pub const HEADER: usize = 4;
+
+/// The rule that a client broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UwsgiError {
+    /// Variables of this many bytes, which is more than [`MOST`].
+    TooLarge(usize),
+    /// A length leads past the end of the packet.
+    Truncated,
+    /// A variable without name.
+    Name,
+}
+
+impl fmt::Display for UwsgiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge(length) => {
+                write!(f, "variables of {length} bytes, where uwsgi has room for {MOST}")
+            }
+            Self::Truncated => f.write_str("a length leads past the end of the packet"),
+            Self::Name => f.write_str("a variable without name"),
+        }
+    }
+}
+
+impl std::error::Error for UwsgiError {}
+
+/// Writes variables as a packet; [`Packet::finish`] puts its length in front.
+#[derive(Debug)]
+pub struct Packet<'a> {
+    out: &'a mut Vec<u8>,
+    start: usize,
+    has_long: bool,
+}
+
+impl<'a> Packet<'a> {
+    /// Starts a packet with these modifiers at the end of `out`. `modifier1` is the kind of
+    /// application: 0 WSGI, 5 PSGI, 6 Lua, 7 Rack.
+    pub fn new(out: &'a mut Vec<u8>, modifier1: u8, modifier2: u8) -> Self {
+        let start = out.len();
+        out.extend_from_slice(&[modifier1, 0, 0, modifier2]);
+        Self { out, start, has_long: false }
+    }
+
+    /// Ends the packet; the body follows. One that is too long is taken back.
+    pub fn finish(self) -> Result<(), UwsgiError> {
+        let length = self.out.len() - self.start - HEADER;
+        if self.has_long || length > MOST {
+            self.out.truncate(self.start);
+            return Err(UwsgiError::TooLarge(length));
+        }
+        let bytes = (length as u16).to_le_bytes();
+        self.out[self.start + 1..self.start + 3].copy_from_slice(&bytes);
+        Ok(())
+    }
+}
+
+impl Sink for Packet<'_> {
+    fn variable(&mut self, name: &[u8], value: &[u8]) {
+        for part in [name, value] {
+            self.has_long |= part.len() > MOST;
+            self.out.extend_from_slice(&(part.len() as u16).to_le_bytes());
+            self.out.extend_from_slice(part);
+        }
+    }
+}
+
+/// A packet that was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parsed {
+    /// The kind of application that is asked for.
+    pub modifier1: u8,
+    /// What it means depends on `modifier1`.
+    pub modifier2: u8,
+    /// Names and values, as ranges of the input, in their order.
+    pub variables: Vec<(Range<usize>, Range<usize>)>,
+    /// Length of the packet in bytes, header included. The body follows, `CONTENT_LENGTH` bytes.
+    pub len: usize,
+}
+
+/// Reads the packet at the start of `input`, which is all that has come so far. `None` asks for
+/// more.
+pub fn parse(input: &[u8]) -> Result<Option<Parsed>, UwsgiError> {
+    let [modifier1, low, high, modifier2, ..] = *input else { return Ok(None) };
+    let len = HEADER + usize::from(u16::from_le_bytes([low, high]));
+    let Some(packet) = input.get(..len) else { return Ok(None) };
+    let mut parsed = Parsed { modifier1, modifier2, variables: Vec::new(), len };
+    let mut at = HEADER;
+    while at < len {
+        let name = part(packet, at)?;
+        let value = part(packet, name.end)?;
+        if name.is_empty() {
+            return Err(UwsgiError::Name);
+        }
+        at = value.end;
+        parsed.variables.push((name, value));
+    }
+    Ok(Some(parsed))
+}
+
+/// What the length at `at` counts.
+fn part(packet: &[u8], at: usize) -> Result<Range<usize>, UwsgiError> {
+    let [low, high] = *packet.get(at..at + 2).ok_or(UwsgiError::Truncated)? else {
+        return Err(UwsgiError::Truncated);
+    };
+    let range = at + 2..at + 2 + usize::from(u16::from_le_bytes([low, high]));
+    if range.end > packet.len() {
+        return Err(UwsgiError::Truncated);
+    }
+    Ok(range)
+}

@@ -1,0 +1,48 @@
+//! `X-Forwarded-For`: the addresses that a request has come by, the nearest last.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// The addresses of one field's value from the right; `None` for what is none, which ends what can
+/// be believed.
+pub fn addresses(value: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
+    value.rsplit(|&b| b == b',').map(address)
+}
+
+/// An address, perhaps with a port, an IPv6 one perhaps in brackets.
+fn address(element: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(element).ok()?.trim();
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Some(address.to_canonical());
+    }
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Some(address.ip().to_canonical());
+    }
+    let inner = text.strip_prefix('[')?.strip_suffix(']')?;
+    inner.parse::<IpAddr>().ok().map(|address| address.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_of_an_address() {
+        let of = |text: &str| address(text.as_bytes()).map(|address| address.to_string());
+        assert_eq!(of(" 192.0.2.1 ").as_deref(), Some("192.0.2.1"));
+        assert_eq!(of("192.0.2.1:80").as_deref(), Some("192.0.2.1"));
+        assert_eq!(of("[2001:db8::1]:80").as_deref(), Some("2001:db8::1"));
+        assert_eq!(of("[2001:db8::1]").as_deref(), Some("2001:db8::1"));
+        assert_eq!(of("::ffff:192.0.2.1").as_deref(), Some("192.0.2.1"));
+        assert_eq!(of("[::ffff:192.0.2.1]").as_deref(), Some("192.0.2.1"));
+        for bad in ["", "unknown", "192.0.2", "evil.example", "1.2.3.4.5", "[1.2.3.4"] {
+            assert_eq!(of(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_right_comes_first() {
+        let found: Vec<_> = addresses(b"192.0.2.1, x,10.0.0.1").collect();
+        assert_eq!(found[0], Some([10, 0, 0, 1].into()));
+        assert_eq!((found[1], found.len()), (None, 3));
+    }
+}

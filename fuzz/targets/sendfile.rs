@@ -1,0 +1,20 @@
+//! `X-Accel-Redirect` and `X-Sendfile`: no panic, and no path that leads out of the directory.
+#![no_main]
+
+use std::path::Path;
+
+use forebay_wire::sendfile::{Place, find};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let root = Path::new("/srv/files");
+    let asked = find(data).map(|(place, fields)| {
+        assert!(fields.len() <= data.len());
+        place
+    });
+    for place in asked.into_iter().chain([Place::Uri(data.to_vec()), Place::File(data.to_vec())]) {
+        let Some(path) = place.below(root) else { continue };
+        assert!(path.starts_with(b"/") && !path.contains(&0));
+        assert!(path.split(|&b| b == b'/').all(|segment| segment != b".."));
+    }
+});
