@@ -22,15 +22,22 @@ use warnings;
 my ($control, $output, $log, $null, $home);    # $output, $log, $null: spare copies of 1, 2 and 0
 my ($output_inode, $log_inode, $null_device);
 my ($pid, $mask, $enters_directory, $locale);
+my @identity;                                  # real and effective user, real and effective groups
 my $message = '';                              # receive buffer of the control socket
 my (%base, $block, @fields, $distinct);        # the environment: inherited, and as last received
 my %places;                                    # offset in $block => index in @fields, of values
+my @offsets;                                   # index in @fields => offset in $values, of values
+my (@spans, $guess);                           # index in @fields => start in $block, then end
 my (@names, $values, @empty);                  # the environment as it was last set
 my (%scripts, $script, $last_file, $body_lost);
 my ($serving, $compiling, $exit_code);
+my $forgets;                                   # a script's variables and subs, after each request
+my %libraries;                                 # script => what it has in %INC besides modules
 my $EXIT = bless [], 'Forebay::Host::Exit';
 
-# The signals whose handlers are put back after each request. All 68 would cost 3 us.
+# The signals whose handlers are put back after each request; the first few where the script has no
+# "SIG" in it and only a module may have set one. To look at one costs 0.1 us, and there are 68.
+my @SIGNALS_OF_MODULES = qw(ALRM CHLD PIPE INT TERM __DIE__ __WARN__);
 my @SIGNALS = qw(ALRM CHLD CLD CONT HUP INT PIPE QUIT SEGV TERM TSTP USR1 USR2 VTALRM WINCH XCPU
     __DIE__ __WARN__);
 # What `use CGI` with pragmas sets once per process, and CGI::initialize_globals() forgets.
@@ -38,6 +45,7 @@ my @CGI_PRAGMAS = map { "CGI::$_" } qw(APPEND_QUERY_STRING CLOSE_UPLOAD_FILES DE
     NOSTICKY NO_UNDEF_PARAMS NPH PARAM_UTF8 PUTDATA_UPLOAD TABINDEX USE_PARAM_SEMICOLONS XHTML);
 my %PRCTL = (x86_64 => 157, aarch64 => 167, riscv64 => 167, i386 => 172, i486 => 172, i586 => 172,
     i686 => 172, arm => 172, s390x => 172, powerpc64le => 171);
+my $modules = -1;                              # how many files were in %INC before the script
 my ($INODE, $RAW_DEVICE) = (1, 6);             # places in what stat returns
 my ($CHUNK, $LARGEST_IN_PIPE) = (65_536, 65_536);
 
@@ -48,14 +56,18 @@ BEGIN {
     *CORE::GLOBAL::exit = sub (;$) { leave_script(@_ ? $_[0] : 0) };
 }
 
-# Serves requests until Forebay closes the control socket. `$mode`: registry or registry-prefork.
+# Serves requests until Forebay closes the control socket. `$mode`: registry, registry-prefork or
+# perlrun here; fork and cgi are in perl-processes.pl.
 sub serve {
     my ($mode, $parent) = @_;
     end_with($parent);
-    ($pid, $mask, $enters_directory, %base) = ($$, umask, $mode eq 'registry-prefork', %ENV);
+    ($pid, $mask, $enters_directory, %base) = ($$, umask, $mode ne 'registry', %ENV);
+    $forgets = $mode eq 'perlrun';
+    @identity = ($<, $>, $(, $));
     adopt_descriptors();
     reset_interpreter();
     reply('R', 0, 0);
+    serve_processes($mode) if defined &serve_processes;
     while (receive()) {
         last if answer();
     }
@@ -87,12 +99,7 @@ sub adopt_descriptors {
 
 # Takes the next request: sets %ENV and standard input. False when Forebay has closed the socket.
 sub receive {
-    my ($have, $want) = (0, 12);
-    while ($have < $want) {
-        my $got = sysread $control, $message, $CHUNK, $have or return 0;
-        $have += $got;
-        $want += unpack 'N', $message if $want == 12 && $have >= 12;
-    }
+    my ($have, $want) = receive_head() or return 0;
     my (undef, $high, $low) = unpack 'NNN', $message;
     set_environment(substr $message, 12, $want - 12);
     $body_lost = 0;
@@ -100,8 +107,19 @@ sub receive {
     return receive_body(substr($message, $want, $have - $want), $high * 2**32 + $low);
 }
 
+# Reads into $message until the environment is whole. How much has come, and where the body starts.
+sub receive_head {
+    my ($have, $want) = (0, 12);
+    while ($have < $want) {
+        my $got = sysread $control, $message, $CHUNK, $have or return;
+        $have += $got;
+        $want += unpack 'N', $message if $want == 12 && $have >= 12;
+    }
+    return ($have, $want);
+}
+
 # Makes %ENV what the request says. To set all of 35 variables costs 17 us, to look whether the last
-# script left them as they were 1 us, to set those that differ from the last request up to 5 us.
+# script left them as they were 1 us, to set one that differs from the last request 3 us.
 sub set_environment {
     my ($new) = @_;
     no warnings 'uninitialized';
@@ -110,7 +128,6 @@ sub set_environment {
     return if $as_set && $new eq $block;
     if ($as_set && $distinct && length $new == length $block && set_different_bytes($new)) {
         $block = $new;
-        $values = join "\0", @ENV{@names};
         return;
     }
     my @received = split /\0/, $new, -1;
@@ -119,7 +136,10 @@ sub set_environment {
         my %received = @received;
         $distinct = keys(%received) * 2 == @received;
         %ENV = (%base, %received);
-        @names = keys %ENV;
+        # In the order of the block, where set_different_bytes() finds its way.
+        my $i = 0;
+        my @in_block = $distinct ? grep { $i++ % 2 == 0 } @received : sort keys %received;
+        @names = (@in_block, grep { !exists $received{$_} } keys %base);
     }
     ($block, @fields) = ($new, @received);
     %places = ();
@@ -132,6 +152,17 @@ sub set_environment {
 sub set_different_bytes {
     my ($new) = @_;
     locate_values() if !%places;
+    # Most often the same variable differs as the last time: 2 us less.
+    if (defined $guess) {
+        my ($from, $to) = @spans[$guess, $guess + 1];
+        if (index($new, "\0", $from) == $to && substr($new, 0, $from) eq substr($block, 0, $from)
+            && substr($new, $to) eq substr($block, $to)) {
+            my $value = substr $new, $from, $to - $from;
+            $ENV{ $fields[ $guess - 1 ] } = $fields[$guess] = $value;
+            substr $values, $offsets[$guess], $to - $from, $value;
+            return 1;
+        }
+    }
     my $difference = $new ^ $block;
     while ($difference =~ /[^\0]/g) {
         my $start = 1 + rindex $new, "\0", $-[0];
@@ -139,16 +170,25 @@ sub set_different_bytes {
         my $place = $places{$start};
         return 0 if !$place || 1 + rindex($block, "\0", $-[0]) != $start
             || index($block, "\0", $-[0]) != $end;
-        $ENV{ $fields[ $place - 1 ] } = $fields[$place] = substr $new, $start, $end - $start;
+        my $value = substr $new, $start, $end - $start;
+        $ENV{ $fields[ $place - 1 ] } = $fields[$place] = $value;
+        substr $values, $offsets[$place], $end - $start, $value;
         pos $difference = $end;
+        $guess = $place;
     }
     return 1;
 }
 
 sub locate_values {
-    my $at = 0;
+    my ($at, $offset) = (0, 0);
+    undef $guess;
     for my $i (0 .. $#fields) {
-        $places{$at} = $i if $i % 2;
+        if ($i % 2) {
+            $places{$at} = $i;
+            $offsets[$i] = $offset;
+            @spans[$i, $i + 1] = ($at, $at + length $fields[$i]);
+            $offset += 1 + length $fields[$i];
+        }
         $at += 1 + length $fields[$i];
     }
 }
@@ -203,6 +243,7 @@ sub answer {
     if ($script && $script->{end}) {
         guarded($_) or $status = 500 for @{ $script->{end} };
     }
+    forget($file) if $forgets && $script && $$ == $pid;
     CORE::exit($status ? 255 : $code) if $$ != $pid;    # a child the script has forked
     $serving = 0;
     return finish($status);
@@ -279,12 +320,15 @@ sub complain {
 sub finish {
     my ($status) = @_;
     close_handles() if $script && $script->{handles};
-    my $ends = has_background_child();
-    tied *$_ and untie *$_ for \*STDIN, \*STDOUT, \*STDERR;
+    my $ends = background_writer();
+    untie *STDIN if tied *STDIN;
+    untie *STDOUT if tied *STDOUT;
+    untie *STDERR if tied *STDERR;
     select STDOUT;
     $| = 1;    # this flushes
     $| = 0;
     $ends ||= !restore_descriptors();
+    $ends ||= is_another();
     reply($status ? 'S' : 'E', $ends ? 1 : 0, $status);
     reset_interpreter();
     return $ends;
@@ -304,15 +348,45 @@ sub close_handles {
     }
 }
 
-# Reaps children. True if one that runs on could still write to this client, which by then is another.
-sub has_background_child {
+# Reaps children. Whether one that runs on, or what it has started, could still write to this client,
+# which by then is another: 1 if a child has it as descriptor 1, 2 otherwise and if that cannot be known.
+# Processes in `%$own` are this host's.
+sub background_writer {
+    my ($own) = @_;
     my $child;
     1 while ($child = waitpid -1, 1) > 0;    # WNOHANG
     return 0 if $child < 0;
+    my $ours = readlink '/proc/self/fd/' . fileno $output or return 2;
+    my $children = children_of("/proc/$$/task/$$/children") or return 2;
+    my @left = grep { !$own->{$_} } @$children;
+    return 1 if grep { (readlink("/proc/$_/fd/1") // '') eq $ours } @left;
+    while (defined(my $process = shift @left)) {
+        return 2 if can_write($process, $ours, $own);
+        push @left, map { @{ children_of($_) || [] } } glob "/proc/$process/task/*/children";
+    }
+    return 0;
+}
+
+sub children_of {
+    my ($file) = @_;
     local $/ = "\n";
-    my $ours = readlink '/proc/self/fd/' . fileno $output;
-    open my $children, '<', "/proc/$$/task/$$/children" or return 1;
-    return scalar grep { (readlink("/proc/$_/fd/1") // '') eq $ours } split ' ', <$children> // '';
+    open my $list, '<', $file or return undef;
+    return [split ' ', <$list> // ''];
+}
+
+# True if one of the process's descriptors is the socket `$ours`. Where requests have processes of their
+# own (`$has_own`) a fork has none that it does not know of; elsewhere it has this host's copy.
+sub can_write {
+    my ($process, $ours, $has_own) = @_;
+    my $copy = $has_own ? -1 : fileno $output;
+    my $descriptors;
+    if (!opendir $descriptors, "/proc/$process/fd") {
+        local $/;
+        open my $file, '<', "/proc/$process/stat" or return 0;
+        return (<$file> // '') !~ /.*\) Z/s;    # it may be another user's
+    }
+    return scalar grep { /\d/ && $_ != $copy && (readlink("/proc/$process/fd/$_") // '') eq $ours }
+        readdir $descriptors;
 }
 
 # Puts descriptors 0, 1 and 2 back where the script closed or redirected them. False if it cannot be
@@ -334,14 +408,26 @@ sub restore_descriptors {
     return $sound;
 }
 
+# True if the script has made this process another user's or group's. To put that back would not be
+# enough: the kernel has forgotten then that this process ends with Forebay.
+sub is_another {
+    return $> != $identity[1] || $< != $identity[0] || $) ne $identity[3] || $( ne $identity[2];
+}
+
 # Everything a new process would have fresh, except the script's own variables and loaded modules.
 sub reset_interpreter {
     no warnings 'uninitialized';
-    ($/, $\, $,, $;, $") = ("\n", undef, undef, "\034", ' ');
-    ($@, $!, $?, $^W) = ('', 0, 0, 0);
-    @ARGV = ();
-    my @changed = grep { defined $SIG{$_} } @SIGNALS;
-    delete @SIG{@changed} if @changed;
+    # One by one: a list assignment takes twice as long.
+    $/ = "\n";
+    $\ = $, = undef;
+    $; = "\034";
+    $" = ' ';
+    $@ = '';
+    $! = $? = $^W = 0;
+    @ARGV = () if @ARGV;
+    if (join('', $script && $script->{quiet} ? @SIG{@SIGNALS_OF_MODULES} : @SIG{@SIGNALS}) ne '') {
+        delete @SIG{ grep { defined $SIG{$_} } @SIGNALS };
+    }
     binmode STDIN;
     binmode STDOUT;
     binmode STDERR;
@@ -372,22 +458,33 @@ sub script_for {
         }
     }
     delete $scripts{$file};
+    my $unfit = unfit($file, @now);
+    return $unfit if $unfit;
+    my $source = read_file($file);
+    if (!defined $source) {
+        complain("$file: $!");
+        return 403;
+    }
+    relocate($file);
+    delete @INC{ keys %{ delete $libraries{$file} } } if $libraries{$file};
+    my $compiled = compile($file, $source) or return defined $exit_code ? 0 : 500;
+    $compiled->{made_from} = \@now;
+    $scripts{$file} = $compiled if !$forgets;
+    return $compiled;
+}
+
+# The HTTP status for a file that cannot be run, whose status is `@now`, with the reason in the log;
+# or 0.
+sub unfit {
+    my ($file, @now) = @_;
     if (!@now) {
         complain("$file: $!");
         return $! == 2 || $! == 20 ? 404 : 403;    # ENOENT, ENOTDIR
     }
     my $fault = ($now[2] & 0170000) != 0100000 ? 'not a regular file'
-        : !-x $file ? 'not executable (chmod +x)' : undef;
-    my $source = $fault ? undef : read_file($file);
-    $fault //= "$!" if !defined $source;
-    if ($fault) {
-        complain("$file: $fault");
-        return 403;
-    }
-    relocate($file);
-    my $compiled = compile($file, $source) or return defined $exit_code ? 0 : 500;
-    $compiled->{made_from} = \@now;
-    return $scripts{$file} = $compiled;
+        : !-x $file ? 'not executable (chmod +x)' : return 0;
+    complain("$file: $fault");
+    return 403;
 }
 
 sub read_file {
@@ -399,8 +496,42 @@ sub read_file {
 
 # What depends on which script runs.
 sub relocate {
-    $last_file = $_[0];
+    my ($file) = @_;
+    keep_libraries($last_file)
+        if defined $last_file && (keys %INC != $modules || $libraries{$last_file});
+    @INC{ keys %{ $libraries{$file} } } = values %{ $libraries{$file} } if $libraries{$file};
+    ($last_file, $modules) = ($file, scalar keys %INC);
     FindBin::again() if $INC{'FindBin.pm'} && defined &FindBin::again;
+}
+
+# Takes files without a package of their own (`require "lib.pl"`) out of %INC: their subs are in the
+# package of the script that has loaded them, where the next script does not find them.
+sub keep_libraries {
+    my ($file) = @_;
+    my @names = grep { !/\.pm\z/ && !m{^(?:unicore/|utf8_heavy)} } keys %INC;
+    @{ $libraries{$file} }{@names} = delete @INC{@names} if @names;
+}
+
+# Drops all that the script has left in its package, as ModPerl::PerlRun does.
+sub forget {
+    my ($file) = @_;
+    keep_libraries($file);
+    delete $libraries{$file};
+    my $package = $script->{package};
+    undef $script;
+    require B;
+    no strict 'refs';
+    my $stash = \%{"${package}::"};
+    my @globs = map { \$stash->{$_} } grep { !/::\z/ && ref \$stash->{$_} eq 'GLOB' } keys %$stash;
+    %$stash = map { ($_ => $stash->{$_}) } grep { /::\z/ } keys %$stash;
+    for my $glob (@globs) {
+        # Emptied, as what refers to itself would stay for ever; but not what belongs to a module.
+        my $imported = B::svref_2object($glob)->GvFLAGS >> 4;
+        undef ${ *{$glob}{SCALAR} } if !($imported & 1);
+        undef @{ *{$glob}{ARRAY} } if *{$glob}{ARRAY} && !($imported & 2);
+        undef %{ *{$glob}{HASH} } if *{$glob}{HASH} && !($imported & 4);
+        undef &{ *{$glob}{CODE} } if *{$glob}{CODE} && !($imported & 8);
+    }
 }
 
 # Compiles `$source` into a sub in a package of its own; undef if that failed, which is in the log
@@ -418,22 +549,30 @@ sub compile {
     undef $exit_code;
     $compiling = 1;
     local $^W = $warns ? 1 : 0;
+    $SIG{__WARN__} = \&warn_of_others if $forgets;
     # The lines after the code end a statement without semicolon and POD without =cut.
     my $sub = evaluate("package $package; sub __script__ {\n#line 1 \"$name\"\n$code\n;\n"
             . "=pod\n\n=cut\n\n}\n\\&__script__");
     $compiling = 0;
     my $error = $@;
+    delete $SIG{__WARN__} if $forgets && ($SIG{__WARN__} // '') eq \&warn_of_others;
     my @end = $has_end ? take_end_blocks($name) : ();
     if (!$sub) {
         complain($error) if !defined $exit_code;
         return undef;
     }
+    my $state = compiled_state($warns);
     return {
         code => $sub, package => $package, end => @end ? \@end : undef,
         data => defined $data_at ? [\$source, $data_at, $code =~ /^\s*use\s+utf8\b/m] : undef,
-        handles => handles_of($package, $code),
-        state => compiled_state($warns),
+        handles => handles_of($package, $code), state => $state,
+        quiet => $code !~ /SIG|sigtrap/ && !($state && $state->{signals}),
     };
+}
+
+# Where the sub that a script becomes runs only once, one warning is none.
+sub warn_of_others {
+    warn @_ if $_[0] !~ /^Variable "[^"]*" will not stay shared at /;
 }
 
 # Forebay::Script:: and the path, with what no identifier can have as _xx; Perl's limit is 251 bytes.

@@ -1,0 +1,220 @@
+# The part of the host for the modes that give each request a process of its own. Forebay puts it
+# behind perl-cgi.pl, whose variables it uses.
+#   cgi    the script is started as a program, in whatever language it is written
+#   fork   a process of perl's own compiles the script as its main program (perl-zygote.pl), stops
+#          before it runs, and forks for each request
+# A request is over when its process has ended and nothing that it has left behind can write to the
+# client any more.
+
+my $MOST_ZYGOTES = 32;                         # in one worker; the one not used for longest ends
+my ($SET_CHILD_SUBREAPER, $SET_FD_FLAGS) = (36, 2);
+my (%zygotes, $uses, $code_file);
+our $ZYGOTE;                                   # the text of perl-zygote.pl
+
+sub serve_processes {
+    my ($mode) = @_;
+    my ($machine) = $Config::Config{archname} =~ /^([a-z0-9_]+)/;
+    # What scripts leave behind becomes this process's child, and so can be seen.
+    syscall($PRCTL{$machine}, $SET_CHILD_SUBREAPER, 1, 0, 0, 0) if $PRCTL{$machine};
+    if ($mode eq 'fork') {
+        open $code_file, '+>', undef or die "cannot make a temporary file: $!\n";
+        syswrite $code_file, $ZYGOTE;
+    }
+    while (my ($have, $want) = receive_head()) {
+        my (undef, $high, $low) = unpack 'NNN', $message;
+        my @fields = split /\0/, substr($message, 12, $want - 12), -1;
+        pop @fields;
+        my $request = {
+            environment => {%base, @fields}, part => substr($message, $want, $have - $want),
+            length => $high * 2**32 + $low,
+        };
+        my ($status, $ends) = run_process($mode, $request);
+        last if !defined $status;
+        $ends = 1 if !await_writers();
+        reply($status ? 'S' : 'E', $ends ? 1 : 0, $status);
+        last if $ends;
+    }
+    CORE::exit(0);
+}
+
+# The HTTP status of a failure, or 0; and whether this worker has to end. Nothing if the control
+# socket has closed.
+sub run_process {
+    my ($mode, $request) = @_;
+    my $file = $request->{file} = $request->{environment}{SCRIPT_FILENAME} // '';
+    my @now = file_status($file);
+    my $status = unfit($file, @now);
+    return (refuse($request) ? $status : undef) if $status;
+    if ($mode eq 'fork') {
+        my $zygote = zygote_for($request, @now);
+        return run_forked($request, $zygote) if ref $zygote;
+        return (refuse($request) ? $zygote : undef) if defined $zygote;
+    }
+    return run_program($request);
+}
+
+# Takes the body in without a use for it. False if the control socket has closed.
+sub refuse {
+    my ($request) = @_;
+    $body_lost = 0;
+    my $whole = !$request->{length} || receive_body(@$request{qw(part length)});
+    restore_descriptors();
+    return $whole;
+}
+
+# ---- a program ----
+
+sub run_program {
+    my ($request) = @_;
+    my ($file, $environment) = @$request{qw(file environment)};
+    my $first = first_line($file);
+    if ($first !~ /^(?:#!|\x7fELF)/) {
+        complain("$file: neither a program nor a script with a #! line");
+        return refuse($request) ? 500 : undef;
+    }
+    $body_lost = 0;
+    !$request->{length} || receive_body(@$request{qw(part length)}) or return;
+    my $child = $body_lost ? undef : fork;
+    if (defined $child && !$child) {
+        leave_for($file);
+        %ENV = %$environment;
+        no warnings 'exec';
+        CORE::exec { $file } $file or give_up("cannot run $file: $! (the program in its #! line?)");
+    }
+    my $error = $body_lost ? "cannot store the request body: $body_lost" : "cannot fork: $!";
+    restore_descriptors();
+    if (!defined $child) {
+        complain("$file: $error");
+        return 500;
+    }
+    waitpid $child, 0;
+    return $? ? 500 : 0;
+}
+
+# In a new child: ends with this worker, and goes where the script is.
+sub leave_for {
+    my ($file) = @_;
+    end_with($pid);
+    chdir($file =~ m{^(.*/)}s ? $1 : '/');
+}
+
+# Ends this process, a child, with nothing of the worker's run or flushed.
+sub give_up {
+    complain($_[0]);
+    kill KILL => $$;
+}
+
+sub first_line {
+    my ($file) = @_;
+    open my $handle, '<', $file or return '';
+    read $handle, my $start, 256 or return '';
+    return $start =~ /^(.*?)\r?$/m ? $1 : $start;
+}
+
+# ---- a fork of a process that has compiled the script ----
+
+# The process that has compiled the script, started if there is none or the file has changed; or the
+# HTTP status of a failure; or nothing if the script is not written in Perl.
+sub zygote_for {
+    my ($request, @now) = @_;
+    my $file = $request->{file};
+    my $made_from = join ' ', @now[0, 1, 7, 9, 10];
+    my $known = $zygotes{$file};
+    if (!$known || $known->{made_from} ne $made_from) {
+        end_zygote($file) if $known;
+        my $first = first_line($file);
+        $known = $first =~ /perl/ || $first !~ /^#!|^\x7fELF/
+            ? start_zygote($request, $first) : { is_other => 1 };
+        return $known if !ref $known;
+        $known->{made_from} = $made_from;
+        $zygotes{$file} = $known;
+    }
+    $known->{used} = ++$uses;
+    if (keys %zygotes > $MOST_ZYGOTES) {
+        end_zygote((sort { $zygotes{$a}{used} <=> $zygotes{$b}{used} } keys %zygotes)[0]);
+    }
+    return $known->{is_other} ? undef : $known;
+}
+
+sub end_zygote {
+    my ($file) = @_;
+    my $zygote = delete $zygotes{$file};
+    return if $zygote->{is_other};
+    close $zygote->{link};
+    waitpid $zygote->{pid}, 0;
+}
+
+# Starts perl as the kernel would by the script's first line, with perl-zygote.pl in front. What is
+# printed by BEGIN blocks goes to a file first: it belongs to each reply.
+sub start_zygote {
+    my ($request, $first) = @_;
+    my ($file, $environment) = @$request{qw(file environment)};
+    socketpair my $link, my $its_link, 1, 1, 0 or return fail("cannot make a socket: $!");
+    open my $printed, '+>>', undef or return fail("cannot make a temporary file: $!");
+    my $child = fork;
+    return fail("cannot fork: $!") if !defined $child;
+    if (!$child) {
+        leave_for($file);
+        open STDOUT, '>&', $printed or give_up("cannot redirect standard output: $!");
+        my @passed = map { fcntl $_, $SET_FD_FLAGS, 0; fileno $_ }
+            $code_file, $its_link, $control, $output;
+        my $load = sprintf '-M5.006;BEGIN{@Forebay::Zygote::given=(%s);require q(/proc/self/fd/%d)}',
+            join(',', @passed, $$, $PRCTL{ ($Config::Config{archname} =~ /^([a-z0-9_]+)/)[0] } // 0),
+            $passed[0];
+        my ($program, $switches) = $first =~ /^#!\s*(\S+)\s*(.*)/ ? ($1, $2) : ('perl', '');
+        $program = $1 if $program =~ m{/env\z} && $switches =~ /(\S*perl\S*)/;
+        my @taint = $switches =~ /(?:^|\s)-\w*([tT])/ ? "-$1" : ();
+        %ENV = %$environment;
+        no warnings 'exec';
+        CORE::exec { $program } $program, @taint, $load, $file
+            or give_up("cannot run $program, which $file names: $!");
+    }
+    close $its_link;
+    return { link => $link, pid => $child } if sysread $link, my $ready, 1;
+    # It has ended while it compiled the script: what it printed is the reply.
+    waitpid $child, 0;
+    my $status = $? ? 500 : 0;
+    seek $printed, 0, 0;
+    while (sysread $printed, my $text, $CHUNK) {
+        syswrite $output, $text;
+    }
+    return $status;
+}
+
+sub fail {
+    complain($_[0]);
+    return 500;
+}
+
+sub run_forked {
+    my ($request, $zygote) = @_;
+    my $environment = join '', map { "$_\0" } %{ $request->{environment} };
+    my $part = $request->{part};
+    my $head = pack 'NNNN', length $environment, length $part,
+        int($request->{length} / 2**32), $request->{length} % 2**32;
+    local $SIG{PIPE} = 'IGNORE';
+    my $sent = syswrite $zygote->{link}, "$head$environment$part";
+    if ($sent && sysread($zygote->{link}, my $word, 4)) {
+        return unpack('N', $word) ? 500 : 0;
+    }
+    # Part of the body may be in the control socket still, so this worker ends, too.
+    complain("$request->{file}: the process that had compiled it has ended");
+    return (500, 1);
+}
+
+# ---- what is left behind ----
+
+# Waits for processes of the script that have the client as descriptor 1, as other servers do. False if
+# one has it as another descriptor, or if that cannot be known.
+sub await_writers {
+    my $pause = 0.001;
+    my %own = map { ($_->{pid} // 0) => 1 } values %zygotes;
+    while (my $found = background_writer(\%own)) {
+        return 0 if $found > 1;
+        select undef, undef, undef, $pause;
+        $pause *= 2 if $pause < 0.05;
+    }
+    return 1;
+}
+
+1;

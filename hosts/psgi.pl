@@ -1,0 +1,437 @@
+# Forebay's host for PSGI applications (https://metacpan.org/pod/PSGI, version 1.1): a worker that loads
+# an application once and calls it for one request after another. Core Perl only. It is no web server:
+# Forebay (crates/forebay-workers) starts it, hands it requests and sends what it answers to the client.
+#
+# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log. Both sockets
+# are moved out of the way, so that what an application or its children print goes to the log.
+#
+# Control, to us:   4 bytes length of the environment, 8 bytes length of the body (both big-endian),
+#                   NAME NUL value NUL ..., the body.
+# Control, from us: 4 bytes: kind, flags, number (16 bits, big-endian). Kinds: R ready; B the whole reply
+#                   follows here, so many bytes of it; E the reply is what was written to the output
+#                   socket before; S the application failed before it replied, with an HTTP status;
+#                   A it failed in the middle of its reply. Flag 1: this worker ends now. Flag 2: it is
+#                   not ready yet (it cleans up), and says so with R, or that it ends with E and flag 1.
+# A reply is a head as CGI has it (the last Status counts), before it any number of heads with a status
+# of 1xx, which are interim replies, and the body.
+package Forebay::Host;
+
+use strict;
+use warnings;
+
+my ($control, $output, $pid);
+my $message = '';                         # receive buffer of the control socket
+my ($app, @names, @values, $no_input);     # @names, @values: of the environment, in every request
+my ($begun, $has_spoken, $closed);        # of the reply: head written; anything written; end told
+my ($is_running, $told);                  # the application runs on; flags of what ended the reply
+my $serial = 0;                           # counts requests, so that old writers are known
+my ($to_http10, $undo_chunks);            # of this request
+my %status_lines;
+
+my %PRCTL = (x86_64 => 157, aarch64 => 167, riscv64 => 167, i386 => 172, i486 => 172, i586 => 172,
+    i686 => 172, arm => 172, s390x => 172, powerpc64le => 171);
+my ($ENDS, $CLEANS_UP) = (1, 2);          # flags
+my $CHUNK = 65_536;
+my $LARGEST_INLINE = 65_535;              # what 16 bits hold
+my $LARGEST_IN_MEMORY = 1_048_576;        # of a request body
+my $EINTR = 4;
+
+# Loads `$file` and serves requests until Forebay closes the control socket.
+sub serve {
+    my ($file, $parent) = @_;
+    end_with($parent);
+    adopt_descriptors();
+    $pid = $$;
+    $SIG{PIPE} = 'IGNORE';
+    $ENV{PLACK_ENV} //= 'deployment';
+    $app = load($file);
+    prepare_base();
+    say_to_forebay('R', 0, 0);
+    while (my $env = receive()) {
+        last if answer($env);
+    }
+    exit 0;
+}
+
+# Has the kernel end this process when Forebay ends, however Forebay ends.
+sub end_with {
+    my ($parent) = @_;
+    require Config;
+    my ($machine) = $Config::Config{archname} =~ /^([a-z0-9_]+)/;
+    syscall($PRCTL{$machine}, 1, 9, 0, 0, 0) if $PRCTL{$machine};    # PR_SET_PDEATHSIG, SIGKILL
+    exit 0 if getppid() != $parent;
+}
+
+sub adopt_descriptors {
+    open $control, '+<&', \*STDIN or die "cannot keep the control socket: $!\n";
+    open $output, '+<&', \*STDOUT or die "cannot keep the output socket: $!\n";
+    open STDIN, '<', '/dev/null' or die "cannot open /dev/null: $!\n";
+    open STDOUT, '>&', \*STDERR or die "cannot send descriptor 1 to the log: $!\n";
+}
+
+# The application that the last expression of `$file` is. In a package of its own, as Plack's loader
+# does it, and with $0 and @ARGV that FindBin and frameworks look at.
+sub load {
+    my ($file) = @_;
+    $0 = $file;
+    local @ARGV;
+    (my $package = $file) =~ s/([^A-Za-z0-9])/sprintf '_%02x', ord $1/ge;
+    my ($loaded, $error);
+    eval "package Forebay::App::$package; \$loaded = do \$file; \$error = \$@ || \$!; 1" or die $@;
+    die $error =~ /\n\z/ ? $error : "$file: $error\n" if !defined $loaded && $error;
+    require overload;
+    $loaded = $loaded->to_app if is_object($loaded) && $loaded->can('to_app');
+    return $loaded if ref $loaded eq 'CODE' || is_object($loaded) && overload::Method($loaded, '&{}');
+    die "$file: its last expression is no PSGI application: it must be a code reference\n";
+}
+
+sub is_object {
+    my ($value) = @_;
+    return ref $value && eval { $value->can('can') };
+}
+
+# What is the same in the environment of every request.
+sub prepare_base {
+    open $no_input, '<', \'' or die "cannot open an empty string: $!\n";
+    my %same = (
+        'psgi.version' => [1, 1], 'psgi.errors' => \*STDERR,
+        'psgi.multithread' => !!0, 'psgi.multiprocess' => !!1, 'psgi.run_once' => !!0,
+        'psgi.nonblocking' => !!0, 'psgi.streaming' => !!1,
+        'psgix.input.buffered' => !!1, 'psgix.harakiri' => !!1, 'psgix.cleanup' => !!1,
+        'psgix.informational' => \&inform,
+    );
+    @names = keys %same;
+    @values = @same{@names};
+}
+
+# ---- a request comes in ----
+
+# The environment of the next request; undef when Forebay has closed the socket.
+sub receive {
+    $message = '';
+    receive_up_to(12) or return undef;
+    my ($size, $high, $length) = unpack 'NNN', $message;
+    receive_up_to(12 + $size) or return undef;
+    # The last NUL would be one more, empty, name.
+    my %env = split /\0/, substr($message, 12, $size - 1), -1;
+    @env{@names} = @values;
+    $env{'psgix.cleanup.handlers'} = [];
+    $env{'psgi.url_scheme'} = $env{REQUEST_SCHEME};
+    $env{PATH_INFO} //= '';
+    $env{'psgix.io'} = own_end() if delete $env{FOREBAY_TAKEOVER};
+    $to_http10 = $env{SERVER_PROTOCOL} eq 'HTTP/1.0';
+    if (!$length && !$high) {
+        prepare_base() if !defined fileno $no_input;
+        $env{'psgi.input'} = $no_input;
+        return \%env;
+    }
+    $env{'psgi.input'} = receive_body(12 + $size, $high * 2**32 + $length) or return undef;
+    return \%env;
+}
+
+# A handle of the output socket, for an application that answers with a 101 of its own: what it reads
+# and writes then is what the client sends and gets. Forebay ends this process behind such a request.
+sub own_end {
+    require IO::Socket::UNIX;
+    return IO::Socket::UNIX->new_from_fd($output, '+<') // die "cannot copy a socket: $!\n";
+}
+
+# Receives until so many bytes are there, perhaps more. False when Forebay has closed the socket.
+sub receive_up_to {
+    my ($want) = @_;
+    while (length $message < $want) {
+        my $got = sysread $control, $message, $CHUNK, length $message;
+        return 0 if !$got && (defined $got || $! != $EINTR);
+    }
+    return 1;
+}
+
+# A handle with the body, which starts at `$start` of what was received: in memory, or in a nameless
+# file if it is big. What cannot be stored makes the handle a message.
+sub receive_body {
+    my ($start, $length) = @_;
+    if ($length <= $LARGEST_IN_MEMORY) {
+        receive_up_to($start + $length) or return undef;
+        my $body = substr $message, $start, $length;
+        open my $input, '<', \$body or return \"cannot open the request body: $!";
+        return $input;
+    }
+    my $fault;
+    open my $file, '+>', undef or $fault = "$!";
+    substr $message, 0, $start, '';
+    while (1) {
+        $fault ||= "$!" if $file && (syswrite($file, $message) || 0) != length $message;
+        $length -= length $message;
+        last if !$length;
+        $message = '';
+        receive_up_to(1) or return undef;
+    }
+    return \"cannot store the request body: $fault" if $fault;
+    sysseek $file, 0, 0;
+    return $file;
+}
+
+# ---- the application answers ----
+
+# Has the application answer. True if this worker has to end.
+sub answer {
+    my ($env) = @_;
+    $serial++;
+    $begun = $has_spoken = $closed = $is_running = 0;
+    undef $undo_chunks;
+    if (!eval { call($env); 1 }) {
+        complain($@);
+        $is_running = 0;
+        conclude($begun ? 'A' : 'S', $begun ? 0 : 500, $env) if !$closed;
+    }
+    conclude('E', 0, $env) if !$closed;
+    return $told & $ENDS if !($told & $CLEANS_UP);
+    my $handlers = $env->{'psgix.cleanup.handlers'};
+    for my $handler (ref $handlers eq 'ARRAY' ? @$handlers : ()) {
+        eval { $handler->($env); 1 } or complain($@);
+    }
+    my $ends = $env->{'psgix.harakiri.commit'};
+    say_to_forebay($ends ? ('E', $ENDS, 0) : ('R', 0, 0));
+    return $ends;
+}
+
+sub call {
+    my ($env) = @_;
+    die ${ $env->{'psgi.input'} } . "\n" if ref $env->{'psgi.input'} eq 'SCALAR';
+    my $response = $app->($env);
+    return respond($response, $env) if ref $response eq 'ARRAY';
+    if (ref $response ne 'CODE') {
+        die 'no PSGI response but ', defined $response ? $response : 'undef', "\n";
+    }
+    $is_running = 1;
+    $response->(sub { respond($_[0], $env) });
+    $is_running = 0;
+    return if $begun || $closed;
+    # It has taken the connection over, and nobody listens here, or has forgotten to answer.
+    return conclude('S', 500, $env) if $env->{'psgix.io'};
+    die "the application did not call the responder\n";
+}
+
+# Sends a response; or its head, and returns the writer for its body.
+sub respond {
+    my ($response, $env) = @_;
+    die "a second response\n" if $begun || $closed;
+    my ($status, $headers, $body) = @$response;
+    if (ref $body eq 'ARRAY') {
+        return send_whole($status, $headers, @$body == 1 ? $body->[0] : join('', @$body), $env);
+    }
+    if (defined $body) {
+        return send_handle($status, $headers, $body, $env);
+    }
+    emit(head($status, $headers));
+    $begun = 1;
+    return bless [$serial, $env], 'Forebay::Writer';
+}
+
+# Sends a reply whose body is in memory.
+sub send_whole {
+    my ($status, $headers, $body, $env) = @_;
+    no warnings 'uninitialized';
+    my $head = head($status, $headers, length $body);
+    $body = $undo_chunks->($body) if $undo_chunks;
+    my $reply = $head . $body;
+    if (!utf8::downgrade($reply, 1)) {
+        die "wide character in the response: encode text before it is sent\n";
+    }
+    return conclude('B', length $reply, $env, $reply) if length $reply <= $LARGEST_INLINE && !$has_spoken;
+    $begun = 1;
+    write_out($reply);
+}
+
+# Sends a reply whose body is read from a handle.
+sub send_handle {
+    my ($status, $headers, $body, $env) = @_;
+    my $left = bytes_in_file($body);
+    if (!defined $left || $undo_chunks) {
+        my $start = head($status, $headers);
+        local $/ = \$CHUNK;
+        while (defined(my $part = $body->getline)) {
+            emit($start, $part);
+            ($start, $begun) = ('', 1);
+        }
+        emit($start);
+        $begun = 1;
+        return $body->close;
+    }
+    my $part = '';
+    my $most = $LARGEST_INLINE - 4096;
+    sysread $body, $part, $left < $most ? $left : $most;
+    if (length $part == $left) {
+        send_whole($status, $headers, $part, $env);
+        return close $body;
+    }
+    write_out(head($status, $headers, $left) . $part);
+    $begun = 1;
+    # Not more than was promised, should the file grow. Should it shrink, the gateway sees it.
+    while ($left -= length $part) {
+        sysread $body, $part, $left < 2 * $CHUNK ? $left : 2 * $CHUNK or last;
+        write_out($part);
+    }
+    return close $body;
+}
+
+# How many bytes can be read from a handle past its buffer, where it is one on a plain file that sysread
+# reads as getline would; else undef.
+sub bytes_in_file {
+    my ($handle) = @_;
+    return undef if !UNIVERSAL::isa($handle, 'GLOB') || tied *$handle;
+    return undef if ref $handle ne 'GLOB' && $handle->can('getline') != IO::Handle->can('getline');
+    my $number = fileno $handle;
+    return undef if !defined $number || $number < 0 || !-f $handle;
+    my $size = -s _;
+    return undef if join(' ', PerlIO::get_layers($handle)) ne 'unix perlio';
+    my $at = tell $handle;
+    return undef if $at < 0 || $at > $size;
+    sysseek $handle, $at, 0;
+    return $size - $at;
+}
+
+# The head of a reply. `$length`, where it is known, is told where the application does not, as the
+# gateway may have to pass the first part of the body on before it has seen the last.
+sub head {
+    my ($status, $headers, $length) = @_;
+    no warnings 'uninitialized';
+    my $head = '';
+    my ($is_chunked, $has_length);
+    for (my $i = 0; $i < @$headers; $i += 2) {
+        my $name = $headers->[$i];
+        $head .= "$name: $headers->[$i + 1]\r\n";
+        if (length $name == 14) {
+            $has_length = 1 if lc $name eq 'content-length';
+        }
+        elsif (length $name == 17) {
+            $is_chunked = 1
+                if lc $name eq 'transfer-encoding' && $headers->[ $i + 1 ] =~ /\bchunked\s*\z/i;
+        }
+    }
+    if (($head =~ tr/\r\n//) != @$headers + @$headers % 2) {
+        die "a line break in a header field of the response\n";
+    }
+    $undo_chunks = undo_chunks() if $is_chunked;
+    # The last Status counts.
+    my $end = $status_lines{$status} //= status_line($status);
+    if ($length > 16_384 && !$has_length && !$is_chunked && $status >= 200 && $status != 204
+        && $status != 304) {
+        $head .= "Content-Length: $length\r\n";
+    }
+    return $head . $end;
+}
+
+sub status_line {
+    my ($status) = @_;
+    die "the response has the status '$status', which is none\n" if $status !~ /\A[1-9][0-9][0-9]\z/;
+    return "Status: $status\r\n\r\n";
+}
+
+# Middleware may frame the body as HTTP/1.1 does, which is the gateway's to do: a function that gives
+# the bytes back, called with one piece after another.
+sub undo_chunks {
+    my ($buffer, $left, $ended) = ('', 0, 0);
+    return sub {
+        $buffer .= $_[0];
+        my $bytes = '';
+        while (!$ended) {
+            if ($left > 2) {
+                $bytes .= my $part = substr $buffer, 0, $left - 2, '';
+                $left -= length $part;
+            }
+            last if $left > 2 || length $buffer < $left;
+            substr $buffer, 0, $left, '';    # the line break behind a chunk
+            $left = 0;
+            $buffer =~ s/\A([0-9a-fA-F]{1,15})[^\n]*\n// or last;
+            $left = hex $1;
+            $ended = !$left;
+            $left += 2;
+        }
+        return $bytes;
+    };
+}
+
+# Sends bytes of the reply at once, those of the body as they are meant for the client.
+sub emit {
+    my ($head, $body) = @_;
+    if (defined $body) {
+        $body = $undo_chunks->($body) if $undo_chunks;
+        $head .= $body;
+    }
+    if (!utf8::downgrade($head, 1)) {
+        die "wide character in the response: encode text before it is sent\n";
+    }
+    write_out($head) if $head ne '';
+}
+
+sub write_out {
+    my ($bytes) = @_;
+    exit 0 if $$ != $pid;    # a child that the application has forked and not ended
+    $has_spoken = 1;
+    my $at = 0;
+    while ($at < length $bytes) {
+        my $written = syswrite $output, $bytes, length($bytes) - $at, $at;
+        if (defined $written) {
+            $at += $written;
+        }
+        elsif ($! != $EINTR) {
+            exit 0;    # Forebay has gone, and this process with it
+        }
+    }
+}
+
+# psgix.informational: an interim reply (103 Early Hints).
+sub inform {
+    my ($status, $headers) = @_;
+    return if $to_http10 || $begun || $closed;
+    die "no interim response has the status $status\n" if $status !~ /\A1[0-9][0-9]\z/ || $status == 101;
+    emit(head($status, $headers));
+}
+
+# Tells Forebay that the reply is whole: `$kind` and `$number` as the protocol has them, `$reply` what
+# comes behind.
+sub conclude {
+    my ($kind, $number, $env, $reply) = @_;
+    my $handlers = $env->{'psgix.cleanup.handlers'};
+    $closed = 1;
+    $told = $is_running || ref $handlers eq 'ARRAY' && @$handlers ? $CLEANS_UP
+        : $env->{'psgix.harakiri.commit'} ? $ENDS : 0;
+    say_to_forebay($kind, $told, $number, $reply);
+}
+
+sub say_to_forebay {
+    my ($kind, $flags, $number, $reply) = @_;
+    exit 0 if $$ != $pid;    # a child that the application has forked and not ended
+    my $bytes = pack 'a C n', $kind, $flags, $number;
+    $bytes .= $reply if defined $reply;
+    my $at = 0;
+    while ($at < length $bytes) {
+        my $written = syswrite $control, $bytes, length($bytes) - $at, $at;
+        exit 0 if !defined $written && $! != $EINTR;
+        $at += $written || 0;
+    }
+}
+
+sub complain {
+    my ($error) = @_;    # a copy: eval empties $@
+    my $text = eval { "$error" } // 'died with an object that cannot be shown';
+    local ($\, $,);
+    print STDERR $text =~ /\n\z/ ? $text : "$text\n";
+}
+
+# What a streaming application writes its body to.
+package Forebay::Writer;
+
+sub write {
+    my ($self, $data) = @_;
+    die "this response has been closed\n" if $self->[0] != $serial || $closed;
+    Forebay::Host::emit('', $data) if defined $data;
+}
+
+sub close {
+    my ($self) = @_;
+    Forebay::Host::conclude('E', 0, $self->[1]) if $self->[0] == $serial && !$closed;
+}
+
+1;

@@ -1,0 +1,788 @@
+# Forebay's host for CGI scripts written in Python: a worker that compiles each script once and runs it
+# for one request after another. Standard library only, Python 3.8 to 3.14. It is no web server:
+# Forebay (crates/forebay-workers) starts it, hands it requests and reads what the script prints.
+#
+# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log. The control
+# socket is moved out of the way at once, so that a script finds what CGI promises: the body on 0, the
+# client on 1, the log on 2, all of them real, so that output of child processes goes the same way.
+# What goes over the control socket stands at the top of perl-cgi.pl. The second half of this module,
+# about the modules that scripts see, is python-cgi/modules.py; both are handed over as one.
+import sys
+
+STARTUP = frozenset(sys.modules)    # what the interpreter loads before any script could be in the way
+
+import _contextvars
+import _locale
+import _signal
+import _thread
+import _warnings
+import atexit
+import builtins
+import gc
+import io
+import os
+from _frozen_importlib_external import SourceFileLoader
+from os import _exit as exit_now, getpid, write    # whatever scripts do to os
+
+MODULES = sys.modules
+CHUNK = LARGEST_IN_PIPE = 65536
+PATHS_KEPT = 32
+UNBUFFERED = sys.stdout.write_through    # PYTHONUNBUFFERED
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def serve(mode, parent, cgi, cgitb):
+    """Serves requests until Forebay closes the control socket; the exit code of this process.
+    `mode`: fresh or fork. `cgi`, `cgitb`: sources of these modules, for interpreters without."""
+    end_with(int(parent), mode)
+    host = Host({'cgi': cgi, 'cgitb': cgitb})
+    host.forks = mode == 'fork'    # a process for each request
+    return host.serve(host.fork if host.forks else host.run)
+
+
+def end_with(parent, mode=None):
+    """Has the kernel end this process when Forebay (or the worker it was forked from) ends."""
+    try:
+        import ctypes
+        prctl = ctypes.PyDLL(None).prctl
+        prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)
+        # Background processes of forked scripts are to be seen by the worker.
+        mode == 'fork' and prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    except (ImportError, AttributeError, OSError):
+        pass    # an interpreter built without ctypes ends when its control socket does
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+class Host:
+    def __init__(self, replacements):
+        self.pid = os.getpid()
+        self.serving = self.forks = False
+        self.main = None
+        self.between = type(sys)('__main__')    # while no script runs
+        self.callbacks = []
+        self.scripts = {}
+        self.control = Control()
+        self.descriptors = Descriptors()
+        self.environment = Environment()
+        self.interpreter = Interpreter()
+        self.streams = Streams()
+        sys.meta_path.append(Replacements(replacements))
+        self.modules = Modules()
+        self.collections = 0
+        self.take_exit_functions()
+
+    def serve(self, run):
+        self.control.reply(b'R', False, 0)
+        gc.collect()
+        gc.freeze()
+        while True:
+            request = self.control.receive()
+            if request is None:
+                return 0
+            try:
+                code = self.answer(run, *request)
+            except BaseException as error:
+                code = self.break_off(error)
+            if code is not None:
+                return code
+
+    def answer(self, run, block, length):
+        """Answers one request. None, or the exit code if this process has to end."""
+        self.environment.set(block)
+        fault = self.control.receive_body(length) if length else None
+        if fault is not None:
+            complain('cannot store the request body: ' + fault)
+            status, ends = 500, False
+        else:
+            script = self.script_for(os.fsdecode(self.environment.value(b'SCRIPT_FILENAME')))
+            if isinstance(script, int):
+                status, ends = script, False
+            else:
+                status, ends = run(script, length)
+                if os.getpid() != self.pid:
+                    return ends    # a fork, with its exit code
+        return 0 if self.finish(status, ends) else None
+
+    def break_off(self, error):
+        """A step of this host has failed, as a script has broken something that it needs: this
+        process ends. Nothing but the builtins of the system can be relied upon."""
+        if getpid() != self.pid:
+            exit_now(1)
+        try:
+            report(error, error.__traceback__)
+        finally:
+            self.control.reply(b'S', True, 500)
+            exit_now(1)
+
+    def is_whole(self):
+        """Whether what any import needs is still there."""
+        return sys.modules is MODULES and STARTUP <= MODULES.keys()
+
+    def finish(self, status, ends):
+        """Tells Forebay. True if this process has to end."""
+        ends = has_background_child(self.descriptors.output, self.forks) or ends
+        ends = not self.descriptors.restore() or ends or not self.is_whole()
+        self.control.reply(b'S' if status else b'E', ends, status)
+        return ends
+
+    # ---- mode fresh ----
+
+    def run(self, script, has_body):
+        """Runs the script in this process: its HTTP status (0: it ended by itself), and whether
+        something of it stays that only the end of this process ends."""
+        self.modules.enter(script)
+        self.streams.renew(script, has_body)
+        code, failed = self.execute(script)
+        ends = wait_for_threads()
+        self.run_exit_functions()
+        flush(sys.stdout, sys.stderr, self.streams.output)
+        if os.getpid() != self.pid:
+            os._exit(code)    # a child that the script has forked
+        try:
+            self.modules.leave(script)
+            self.streams.set()
+            self.clear()
+            self.interpreter.restore(self.modules.known)
+        except BaseException as error:
+            ends = True
+            report(error, error.__traceback__)
+        self.streams.restore()
+        return 500 if failed else 0, ends
+
+    def execute(self, script):
+        """Runs the code. Its exit code, and whether an exception ended it."""
+        main = self.main = type(sys)('__main__')
+        main.__dict__.update(script.names)
+        sys.modules['__main__'] = main
+        sys.argv = [script.file]
+        self.serving = True
+        try:
+            os.chdir(script.dir)
+            _contextvars.Context().run(exec, script.code, main.__dict__)
+            return 0, False
+        except SystemExit as exit:
+            return exit_code(exit), False
+        except BaseException as error:
+            return report(error, error.__traceback__.tb_next)
+        finally:
+            self.serving = False
+
+    def clear(self):
+        """What the end of a process does to the objects of the script: files are closed."""
+        # Before anything is dropped, as the interpreter does: it puts what is reachable in an order
+        # in which text that a file in a cycle still holds is written before its descriptor is closed.
+        gc.collect(0)
+        names, self.main = self.main.__dict__, None
+        sys.modules['__main__'] = self.between
+        for name in list(names):
+            if isinstance(name, str) and name[:1] == '_' and name[1:2] != '_':
+                names[name] = None
+        for name in list(names):
+            if name != '__builtins__':
+                names[name] = None
+        if self.modules.grew or gc.get_count()[2] != self.collections:
+            gc.collect()    # what the script made may have grown old
+        else:
+            gc.collect(1)
+        self.collections = gc.get_count()[2]
+        if self.modules.grew:
+            gc.freeze()
+
+    def take_exit_functions(self):
+        """Has what a script registers with atexit run at its end, and what a module registers when
+        it is imported at the end of this process."""
+        original, forget = atexit.register, atexit.unregister
+
+        def register(func, *args, **kwargs):
+            if not self.serving or self.is_of_module(func, sys._getframe(1)):
+                return original(func, *args, **kwargs)
+            self.callbacks.append((func, args, kwargs))
+            return func
+
+        def unregister(func):
+            self.callbacks[:] = [entry for entry in self.callbacks if entry[0] != func]
+            forget(func)
+
+        atexit.register, atexit.unregister = register, unregister
+        self.original_exit_functions = original, forget
+
+    def is_of_module(self, func, frame):
+        # weakref registers once in a process, whenever it is first needed.
+        if getattr(func, '__module__', None) == 'weakref':
+            return True
+        while frame is not None and frame.f_globals is not self.main.__dict__:
+            if frame.f_code.co_name == '<module>':
+                return True
+            frame = frame.f_back
+        return False
+
+    def run_exit_functions(self):
+        self.serving = True
+        callbacks, self.callbacks = self.callbacks, []
+        for func, args, kwargs in reversed(callbacks):
+            try:
+                func(*args, **kwargs)
+            except SystemExit:
+                pass
+            except BaseException as error:
+                report(error, error.__traceback__.tb_next)
+        self.callbacks = []    # what was registered meanwhile is not run, as at the end of a process
+        self.serving = False
+
+    # ---- mode fork ----
+
+    def fork(self, script, has_body):
+        """Runs the script in a fork, which ends as any Python process does. In the fork: its pid
+        differs, and the second value is the exit code."""
+        self.modules.hide_shadowed(script)
+        reader, writer = os.pipe()
+        for end in reader, writer:
+            os.set_blocking(end, False)    # what does not fit is not worth waiting for
+        gc.freeze()
+        child = os.fork()
+        if child == 0:
+            os.close(reader)
+            return 0, self.run_fork(script, has_body, writer)
+        os.close(writer)
+        _, how = os.waitpid(child, 0)
+        word = b''
+        try:
+            word = os.read(reader, CHUNK)
+        except BlockingIOError:
+            pass    # something that the script has started has a copy of the other end
+        os.close(reader)
+        failed, _, names = word.partition(b'\n')
+        self.modules.preload(names.decode().split())
+        if os.WIFSIGNALED(how):
+            complain('%s: ended by signal %d' % (script.file, os.WTERMSIG(how)))
+            return 502, False
+        return 500 if failed == b'failed' else 0, False
+
+    def run_fork(self, script, has_body, writer):
+        end_with(self.pid)
+        self.control.close()
+        self.descriptors.close()
+        atexit.register, atexit.unregister = self.original_exit_functions
+        sys.path[:] = script.path + self.modules.path
+        self.streams.renew(script, has_body)
+        before = frozenset(sys.modules)
+        child = os.getpid()
+        code, failed = self.execute(script)
+        if os.getpid() == child:
+            names = self.modules.of_standard_library(set(sys.modules) - before)
+            word = b'failed\n' if failed else b'\n'
+            os.write(writer, word + ' '.join(names).encode()[:4000])
+        os.close(writer)
+        return code
+
+    # ---- scripts ----
+
+    def script_for(self, file):
+        """The compiled script of `file`, compiled again if the file has changed; or an HTTP status."""
+        script = self.scripts.get(file)
+        try:
+            now = os.stat(file)
+            if script is not None and script.is_from(now):
+                return script
+            self.scripts.pop(file, None)
+            if now.st_mode & 0o170000 != 0o100000:
+                return refuse(file, 'not a regular file', 403)
+            if not os.access(file, os.X_OK):
+                return refuse(file, 'not executable (chmod +x)', 403)
+            with open(file, 'rb') as text:
+                source = text.read()
+        except OSError as error:
+            missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+            return refuse(file, error.strerror, 404 if missing else 403)
+        try:
+            script = self.scripts[file] = Script(file, source, now)
+            return script
+        except Exception as error:
+            report(error, None)
+            return 500
+
+
+class Script:
+    def __init__(self, file, source, status):
+        self.file = file
+        self.made_from = signature(status)
+        self.code = compile(source, file, 'exec', dont_inherit=True)
+        self.dir = os.path.dirname(file)
+        self.path = [] if is_path_safe() else [os.path.dirname(os.path.realpath(file))]
+        self.modules = self.path[0] if self.path else ''    # whose modules it finds
+        self.added_path = []    # what it has added to sys.path
+        self.is_unbuffered = is_unbuffered(source)
+        self.names = {
+            '__file__': file, '__builtins__': builtins, '__cached__': None, '__doc__': None,
+            '__loader__': SourceFileLoader('__main__', file),
+        }
+        if sys.version_info < (3, 14):
+            self.names['__annotations__'] = {}
+
+    def is_from(self, status):
+        return signature(status) == self.made_from
+
+
+def signature(status):
+    return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev)
+
+
+def is_path_safe():
+    return getattr(sys.flags, 'safe_path', False) or sys.flags.isolated
+
+
+def is_unbuffered(source):
+    """Whether the first line asks for Python's -u."""
+    words = source[2:source.find(b'\n')].split() if source[:2] == b'#!' else []
+    options = [word for word in words[1:] if word[:1] == b'-' and word[:2] != b'--']
+    return UNBUFFERED or any(b'u' in option for option in options)
+
+
+# ---- how a script ends ----
+
+
+def exit_code(exit):
+    """What the interpreter does with the argument of sys.exit."""
+    if exit.code is None or isinstance(exit.code, int):
+        return (exit.code or 0) & 255
+    flush(sys.stdout)
+    complain(exit.code)
+    return 1
+
+
+def report(error, traceback):
+    """What the interpreter does with an exception that nobody has caught."""
+    error.__traceback__ = traceback
+    try:
+        sys.excepthook(type(error), error, traceback)
+    except SystemExit as exit:
+        return exit_code(exit), True
+    except BaseException as second:
+        complain('Error in sys.excepthook:')
+        second.__traceback__ = second.__traceback__.tb_next
+        sys.__excepthook__(type(second), second, second.__traceback__)
+        complain('\nOriginal exception was:')
+        sys.__excepthook__(type(error), error, traceback)
+    return 1, True
+
+
+def complain(text):
+    try:
+        sys.stderr.write('%s\n' % (text,))
+        sys.stderr.flush()
+    except Exception:
+        os.write(2, b'an error message could not be shown\n')
+
+
+def refuse(file, reason, status):
+    complain('%s: %s' % (file, reason))
+    return status
+
+
+def flush(*streams):
+    try:
+        os.set_blocking(1, True)    # of the socket, for later requests also
+    except OSError:
+        pass
+    for stream in streams:
+        try:
+            closed = stream is None or getattr(stream, 'closed', False)
+        except ValueError:
+            closed = True    # detached
+        try:
+            closed or stream.flush()
+        except Exception as error:
+            os.write(2, ('cannot flush: %s\n' % error).encode(errors='replace'))
+
+
+def wait_for_threads():
+    """Waits for the script's threads, as the end of a process does. True if some stay: daemons."""
+    if not _thread._count():
+        return False
+    pool = sys.modules.get('concurrent.futures.thread')
+    if pool is not None and pool._threads_queues:
+        pool._python_exit()
+        pool._shutdown = False
+    threading = sys.modules.get('threading')
+    for thread in threading.enumerate() if threading is not None else ():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()
+    return _thread._count() > 0
+
+
+def has_background_child(output, is_of_script):
+    """Reaps children. True if one that runs on, or what it has started, could still write to this
+    client, which by then is another. `output`: this process's copy of the socket, which forks have,
+    too, unless they are scripts of their own (`is_of_script`)."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    try:
+        ours = os.readlink('/proc/self/fd/%d' % output)
+        left = children_of(os.getpid())
+        for process in left:
+            if can_write(process, ours, '' if is_of_script else str(output)):
+                return True
+            try:
+                left += children_of(process)
+            except OSError:
+                pass    # it has ended
+        return False
+    except OSError:
+        return True
+
+
+def children_of(process):
+    found = []
+    for task in os.listdir('/proc/%s/task' % process):
+        with open('/proc/%s/task/%s/children' % (process, task)) as children:
+            found += children.read().split()
+    return found
+
+
+def can_write(process, output, copy):
+    """Whether a descriptor of the process, but `copy`, is the socket `output`."""
+    try:
+        descriptors = os.listdir('/proc/%s/fd' % process)
+    except FileNotFoundError:
+        return False
+    for descriptor in descriptors:
+        try:
+            if descriptor != copy and os.readlink('/proc/%s/fd/%s' % (process, descriptor)) == output:
+                return True
+        except OSError:
+            pass    # closed meanwhile
+    return False
+
+
+# ---- what a request needs, and what it leaves ----
+
+
+class Control:
+    def __init__(self):
+        self.socket = os.dup(0)
+        self.part = b''    # of the body, that came with the head
+
+    def receive(self):
+        """The next request: environment block, length of the body. None at the end."""
+        message, want = b'', 12
+        while len(message) < want:
+            more = os.read(self.socket, CHUNK)
+            if not more:
+                return None
+            message += more
+            if want == 12 and len(message) >= 12:
+                want += int.from_bytes(message[:4], 'big')
+        self.part = message[want:]
+        return message[12:want], int.from_bytes(message[4:12], 'big')
+
+    def receive_body(self, length):
+        """Puts the body on descriptor 0: a small one in a pipe, a big one in a nameless file. The
+        reason, if it cannot be stored."""
+        pieces = self.pieces(length)
+        if length <= LARGEST_IN_PIPE:
+            body = b''.join(pieces)
+            reader, writer = os.pipe()
+            os.set_blocking(writer, False)    # some pipes hold one page only
+            try:
+                fits = os.write(writer, body) == length
+            except BlockingIOError:
+                fits = False
+            os.close(writer)
+            if fits:
+                os.dup2(reader, 0)
+            os.close(reader)
+            if fits:
+                return None
+            pieces = [body]
+        return store(pieces)
+
+    def pieces(self, length):
+        piece, self.part = self.part, b''
+        while True:
+            length -= len(piece)
+            yield piece
+            if length <= 0:
+                return
+            piece = os.read(self.socket, min(length, CHUNK))
+            if not piece:
+                os._exit(0)    # Forebay has gone
+
+    def reply(self, kind, is_last, status):
+        write(self.socket, kind + (b'\1' if is_last else b'\0') + status.to_bytes(2, 'big'))
+
+    def close(self):
+        os.close(self.socket)
+
+
+def store(pieces):
+    """Puts a body in a file on descriptor 0, to its last byte even if there is no room for it."""
+    file, fault = None, None
+    for piece in pieces:
+        if fault is None:
+            try:
+                if file is None:
+                    file = nameless_file()
+                write_all(file, piece)
+            except OSError as error:
+                fault = str(error)
+    if fault is None:
+        os.lseek(file, 0, os.SEEK_SET)
+        os.dup2(file, 0)
+    if file is not None:
+        os.close(file)
+    return fault
+
+
+def write_all(file, data):
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest):]
+
+
+def nameless_file():
+    directory = os.environ.get('TMPDIR', '/tmp')
+    try:
+        return os.open(directory, os.O_TMPFILE | os.O_RDWR, 0o600)
+    except OSError:
+        import tempfile
+        with tempfile.TemporaryFile() as file:
+            return os.dup(file.fileno())
+
+
+class Descriptors:
+    def __init__(self):
+        null = os.open('/dev/null', os.O_RDONLY)
+        os.dup2(null, 0)
+        self.null, self.output, self.log = null, os.dup(1), os.dup(2)
+        self.spare = (self.null, self.output, self.log)
+        self.own = [self.place(number) for number in (0, 1, 2)]
+
+    def restore(self):
+        """Puts descriptors 0, 1 and 2 back. False if the script had something of its own at 1 or 2,
+        which it could still close."""
+        sound = True
+        for number in (0, 1, 2):
+            place = self.place(number)
+            if place != self.own[number]:
+                sound = sound and (number == 0 or place is None)
+                os.dup2(self.spare[number], number)
+        return sound
+
+    def place(self, number):
+        try:
+            status = os.fstat(number)
+            return status.st_ino, status.st_dev
+        except OSError:
+            return None
+
+    def close(self):
+        for descriptor in self.spare:
+            os.close(descriptor)
+
+
+class Environment:
+    def __init__(self):
+        self.environ, self.data = os.environ, os.environ._data
+        self.base = dict(self.data)
+
+    def value(self, name):
+        return self.data.get(name, b'')
+
+    def set(self, block):
+        """Makes os.environ and the environment of children what the request says."""
+        os.environ = self.environ
+        self.environ._data = self.data
+        fields = block.split(b'\0')
+        new = dict(self.base)
+        new.update(zip(fields[0:-1:2], fields[1::2]))
+        have = self.data
+        if new == have:
+            return
+        zone = have.get(b'TZ')
+        for name in have.keys() - new.keys():
+            os.unsetenv(name)
+        for name, value in new.items():
+            if have.get(name) != value:
+                os.putenv(name, value)
+        have.clear()
+        have.update(new)
+        if zone != new.get(b'TZ'):
+            import time
+            time.tzset()
+
+
+class Streams:
+    """sys.stdin, sys.stdout and sys.stderr, as the interpreter makes them when it starts."""
+
+    def __init__(self):
+        self.layers = [
+            dict(encoding=stream.encoding, errors=stream.errors)
+            for stream in (sys.stdin, sys.stdout, sys.stderr)
+        ]
+        self.has_error_lines = sys.stderr.line_buffering    # not before Python 3.9
+        self.input = self.output = self.error = None
+        self.had_body = True
+        self.unbuffered = None
+        self.restore()
+
+    def renew(self, script, has_body):
+        """Fit for a request: nothing that was read ahead, no layers of another script's."""
+        if has_body or self.had_body or not self.is_as_made(self.input, 0):
+            self.input = self.made(0, 'r')
+            self.had_body = bool(has_body)
+        if not self.is_whole(self.output) or self.unbuffered != script.is_unbuffered:
+            self.output = self.made(1, 'w', script.is_unbuffered)
+            self.unbuffered = script.is_unbuffered
+        self.output.reconfigure(
+            newline='\n', line_buffering=False, write_through=self.unbuffered, **self.layers[1])
+        self.set()
+
+    def restore(self):
+        """What the end of a process does: writes what is left. Closed ones are made again."""
+        sys.stdout = None
+        flush(self.output)
+        if not self.is_as_made(self.error, 2):
+            self.error = self.made(2, 'w')
+        self.set()
+
+    def set(self):
+        sys.stdin = sys.__stdin__ = self.input
+        sys.stdout = sys.__stdout__ = self.output
+        sys.stderr = sys.__stderr__ = self.error
+
+    def is_whole(self, stream):
+        try:
+            return stream is not None and not stream.closed
+        except ValueError:    # detached
+            return False
+
+    def is_as_made(self, stream, number):
+        layers = self.layers[number]
+        return self.is_whole(stream) and stream.encoding == layers['encoding'] \
+            and stream.errors == layers['errors'] \
+            and stream.line_buffering == (number == 2 and self.has_error_lines)
+
+    def made(self, number, mode, unbuffered=False):
+        buffer = open(number, mode + 'b', buffering=0 if unbuffered else -1, closefd=False)
+        raw = buffer if unbuffered else buffer.raw
+        raw.name = ('<stdin>', '<stdout>', '<stderr>')[number]
+        stream = io.TextIOWrapper(
+            buffer, newline=None if number == 0 else '\n',
+            line_buffering=number == 2 and self.has_error_lines,
+            write_through=unbuffered, **self.layers[number])
+        stream.mode = mode
+        return stream
+
+
+class Interpreter:
+    """What a script changes in the process, and a new process would have fresh."""
+
+    def __init__(self):
+        self.signals = [
+            (number, _signal.getsignal(number)) for number in range(1, 32) if number not in (9, 19)
+        ]
+        self.mask = os.umask(0o22)
+        os.umask(self.mask)
+        self.builtins = dict(vars(builtins))
+        self.limit = sys.getrecursionlimit()
+        self.writes_no_bytecode = sys.dont_write_bytecode
+        self.locale = _locale.setlocale(_locale.LC_ALL)
+        self.filters = list(_warnings.filters)
+        self.seeded = False
+        self.known = {}
+
+    def restore(self, installed):
+        for number, handler in self.signals:
+            if _signal.getsignal(number) is not handler and handler is not None:
+                _signal.signal(number, handler)
+        _signal.alarm(0)
+        os.umask(self.mask)
+        self.restore_sys()
+        if vars(builtins) != self.builtins:
+            vars(builtins).update(self.builtins)
+        gc.enable()
+        if _locale.setlocale(_locale.LC_ALL) != self.locale:
+            _locale.setlocale(_locale.LC_ALL, self.locale)
+        for name, restore in self.RESTORED:
+            module = sys.modules.get(name) if name in installed else None
+            if module is not None:
+                restore(self, module)
+
+    def restore_sys(self):
+        sys.excepthook, sys.displayhook = sys.__excepthook__, sys.__displayhook__
+        sys.unraisablehook, sys.breakpointhook = sys.__unraisablehook__, sys.__breakpointhook__
+        sys.dont_write_bytecode = self.writes_no_bytecode
+        if sys.getrecursionlimit() != self.limit:
+            sys.setrecursionlimit(self.limit)
+        sys.settrace(None)
+        sys.setprofile(None)
+        if hasattr(sys, 'tracebacklimit'):
+            del sys.tracebacklimit
+
+    def restore_signal(self, module):
+        if module.pthread_sigmask(module.SIG_BLOCK, ()):
+            module.pthread_sigmask(module.SIG_SETMASK, ())
+
+    def restore_random(self, module):
+        """Draws a new seed if the script has given one, so that the next cannot be foretold."""
+        if self.known.get('random') is not module:
+            original = module.seed
+
+            def seed(*args, **kwargs):
+                self.seeded = True
+                return original(*args, **kwargs)
+
+            module.seed = seed
+            self.known.update(random=module, seed=original)
+            self.seeded = True
+        if self.seeded:
+            self.known['seed']()
+            self.seeded = False
+
+    def restore_warnings(self, module):
+        if module.filters != self.filters:
+            module.resetwarnings()
+            module.filters[:] = self.filters
+        module.showwarning = getattr(module, '_showwarning_orig', module.showwarning)
+
+    def restore_logging(self, module):
+        """Takes out the handlers that the script has set up; they hold its streams and files."""
+        if len(module._handlerList) > 1 or module.root.handlers:
+            for logger in [module.root] + list(module.root.manager.loggerDict.values()):
+                for handler in list(getattr(logger, 'handlers', ())):
+                    if not isinstance(handler, module.NullHandler):
+                        logger.removeHandler(handler)
+                        try:
+                            handler.close()
+                        except Exception as error:
+                            complain('cannot close a log handler: %s' % error)
+        if module.root.level != module.WARNING:
+            module.root.setLevel(module.WARNING)
+        if module.root.manager.disable:
+            module.disable(0)
+
+    def restore_cgi(self, module):
+        module.maxlen, module.logfile, module.logfp = 0, '', None
+        module.log = module.initlog
+
+    def restore_threading(self, module):
+        module.excepthook = getattr(module, '__excepthook__', None) or _thread._excepthook
+
+    def restore_socket(self, module):
+        if module.getdefaulttimeout() is not None:
+            module.setdefaulttimeout(None)
+
+    def restore_asyncio(self, module):
+        if getattr(module, '_event_loop_policy', None) is not None:
+            module._event_loop_policy = None
+
+    RESTORED = [
+        ('signal', restore_signal), ('random', restore_random),
+        ('warnings', restore_warnings), ('logging', restore_logging), ('cgi', restore_cgi),
+        ('threading', restore_threading), ('_socket', restore_socket),
+        ('asyncio.events', restore_asyncio),
+    ]

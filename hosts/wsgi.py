@@ -1,0 +1,390 @@
+# Forebay's host for WSGI applications (PEP 3333): a worker that calls one application for one request
+# after another. Standard library only, Python 3.8 to 3.14. It is no web server: Forebay
+# (crates/forebay-workers) starts it, hands it requests and reads what the application answers.
+#
+# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log. What goes
+# over the control socket stands at the top of perl-cgi.pl. The reply goes over the output socket as
+# that of a CGI script would: header lines with Status, an empty line, the body. Both sockets are moved
+# away at once: the application's descriptor 0 is /dev/null, and 1 is the log, so that a print() in it
+# cannot end up in a reply.
+import gc
+import importlib
+import io
+import os
+import sys
+
+CHUNK = 65536
+LARGEST_IN_MEMORY = 1 << 20
+PR_SET_PDEATHSIG = 1
+HOP_BY_HOP = frozenset(
+    'connection keep-alive proxy-authenticate proxy-authorization te trailer trailers '
+    'transfer-encoding upgrade'.split())
+
+
+def serve(name, parent):
+    """Serves requests until Forebay closes the control socket; the exit code of this process.
+    `name`: "module:callable", both of which may have dots, or "module:factory()"."""
+    end_with(int(parent))
+    control, output = os.dup(0), os.dup(1)
+    null = os.open('/dev/null', os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    os.close(null)
+    sys.stdout.reconfigure(line_buffering=True)
+    sys.argv = [name]
+    sys.path[:1] = [os.getcwd()]
+    try:
+        application = find(name)
+    except BaseException as error:
+        complain('cannot load the application %s:' % name)
+        report(error)    # its last line says what is wrong
+        return 1
+    os.write(control, b'R\0\0\0')
+    gc.collect()
+    gc.freeze()    # what was loaded stays, so need not be looked at again
+    worker = Worker(application, control, output)
+    while worker.answer():
+        pass
+    return 0
+
+
+def end_with(parent):
+    """Has the kernel end this process when Forebay ends, however Forebay ends."""
+    try:
+        import ctypes
+        ctypes.PyDLL(None).prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)
+    except (ImportError, AttributeError, OSError):
+        pass    # an interpreter built without ctypes ends when its control socket does
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def find(name):
+    module, _, path = name.partition(':')
+    is_factory = path.endswith('()')
+    found = importlib.import_module(module)
+    for part in path[:-2 if is_factory else None].split('.'):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise AttributeError('%s has no %r; module is "MODULE:CALLABLE"' % (found, part)) from None
+    if is_factory:
+        found = found()
+    if not callable(found):
+        raise TypeError('%s is %r, which cannot be called' % (name, found))
+    return found
+
+
+def report(error, frames=1):
+    """Logs an exception, without the frames of this host."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None and frames:
+        traceback, frames = traceback.tb_next, frames - 1
+    error.__traceback__ = traceback
+    try:
+        sys.excepthook(type(error), error, traceback)
+        sys.stderr.flush()
+    except Exception:
+        complain('%s, which cannot be shown' % type(error))
+
+
+def complain(text):
+    try:
+        sys.stderr.write('%s\n' % text)
+        sys.stderr.flush()
+    except Exception:
+        os.write(2, b'an error message could not be shown\n')
+
+
+class Worker:
+    def __init__(self, application, control, output):
+        self.application, self.control, self.output = application, control, output
+        self.pid = os.getpid()
+        self.base = {
+            'wsgi.version': (1, 0), 'wsgi.multithread': False, 'wsgi.multiprocess': True,
+            'wsgi.run_once': False, 'wsgi.file_wrapper': FileWrapper,
+            'wsgi.input_terminated': True,
+        }
+        self.block, self.known = None, {}    # the last request's
+
+    def answer(self):
+        """Answers one request. False if this process has to end."""
+        request = self.receive()
+        if request is None:
+            return False
+        block, body = request
+        reply = Reply(self.output)
+        status = 500
+        try:
+            environ = self.environ(block)
+            environ['wsgi.input'] = body
+            run(self.application, environ, reply)
+            status = 0
+        except SystemExit as exit:
+            self.end_fork()
+            if reply.is_begun:
+                self.give_up()
+            complain('the application ended itself (%s)' % exit)
+            return self.finish(500, True)
+        except BaseException as error:
+            report(error, 2)
+            if reply.is_begun:
+                self.give_up()    # half a reply must not be taken for a whole one
+        finally:
+            reply.is_over = True    # before the next client's begins
+            body.close()
+            self.end_fork()
+        return self.finish(status, False)
+
+    def end_fork(self):
+        """Ends this process if the application has forked it: only the worker speaks to Forebay."""
+        if os.getpid() != self.pid:
+            os._exit(0)
+
+    def finish(self, status, ends):
+        kind = b'S' if status else b'E'
+        os.write(self.control, kind + bytes([ends]) + status.to_bytes(2, 'big'))
+        return not ends
+
+    def give_up(self):
+        """Ends this process in the middle of a reply: Forebay breaks the connection off."""
+        try:
+            sys.stderr.flush()
+        finally:
+            os._exit(1)
+
+    def receive(self):
+        """The next request: environment block and body. None at the end."""
+        message, want = b'', 12
+        while len(message) < want:
+            more = os.read(self.control, CHUNK)
+            if not more:
+                return None
+            message += more
+            if want == 12 and len(message) >= 12:
+                want += int.from_bytes(message[:4], 'big')
+        length, part = int.from_bytes(message[4:12], 'big'), message[want:]
+        return message[12:want], self.body(length, part) if length else io.BytesIO()
+
+    def body(self, length, part):
+        """The whole body: the application may write its reply before it reads."""
+        if length <= LARGEST_IN_MEMORY:
+            body = io.BytesIO()
+        else:
+            import tempfile
+            body = tempfile.TemporaryFile()
+        fault = None
+        while True:
+            length -= len(part)
+            try:
+                fault or body.write(part)
+            except OSError as error:
+                fault = error
+            if length <= 0:
+                break
+            part = os.read(self.control, min(length, CHUNK))
+            if not part:
+                os._exit(0)    # Forebay has gone
+        if fault:
+            complain('cannot store the request body: %s' % fault)
+            return Unreadable()
+        body.seek(0)
+        return body
+
+    def environ(self, block):
+        """What PEP 3333 asks for. Bytes appear as the characters of the same numbers."""
+        if block == self.block:
+            environ = dict(self.known)
+        else:
+            fields = block.decode('latin-1').split('\0')
+            environ = dict(zip(fields[0:-1:2], fields[1::2]))
+            environ.setdefault('PATH_INFO', '')
+            environ.update(self.base)
+            environ['wsgi.url_scheme'] = 'https' if environ.get('HTTPS') == 'on' else 'http'
+            self.block, self.known = block, dict(environ)
+        environ['wsgi.errors'] = sys.stderr
+        return environ
+
+
+class Unreadable(io.BytesIO):
+    """The body of a request for which there was no room."""
+
+    def read(self, *_):
+        raise OSError('the request body could not be stored')
+
+    readline = readlines = readinto = __next__ = read
+
+
+def run(application, environ, reply):
+    """One request: calls the application, sends what it gives."""
+    reply.has_body = environ['REQUEST_METHOD'] != 'HEAD'
+    result = application(environ, reply.start)
+    try:
+        if isinstance(result, FileWrapper) and result.is_file() and reply.send_file(result):
+            return
+        is_whole = hasattr(result, '__len__') and len(result) == 1
+        for piece in result:
+            if is_whole and reply.size is None and not reply.is_begun:
+                reply.size = len(piece)
+            if piece:
+                reply.write(piece)
+        reply.end()
+    finally:
+        if hasattr(result, 'close'):
+            result.close()
+
+
+class FileWrapper:
+    """wsgi.file_wrapper: a file is sent by the kernel where it has a descriptor."""
+
+    def __init__(self, file, block_size=CHUNK):
+        self.file, self.block_size = file, block_size
+        if hasattr(file, 'close'):
+            self.close = file.close
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        piece = self.file.read(self.block_size)
+        if not piece:
+            raise StopIteration
+        return piece
+
+    def is_file(self):
+        try:
+            self.file.fileno()
+            self.file.tell()
+            return isinstance(self.file, (io.BufferedReader, io.BufferedRandom, io.FileIO))
+        except (AttributeError, OSError, ValueError):
+            return False
+
+
+class Reply:
+    def __init__(self, output):
+        self.output = output
+        self.head = None        # header lines without the end, once start_response was called
+        self.size = None        # of the body, if known
+        self.sent = 0
+        self.is_begun = False
+        self.is_over = False    # what is written now would go to the next client
+        self.has_body = True
+        self.pid = os.getpid()
+
+    def start(self, status, headers, exc_info=None):
+        """start_response."""
+        if exc_info:
+            try:
+                if self.is_begun:
+                    raise exc_info[1].with_traceback(exc_info[2])
+            finally:
+                exc_info = None
+        elif self.head is not None:
+            raise AssertionError('start_response was called twice, without exc_info')
+        if type(status) is not str or not status[:3].isdigit() or status[3:4] not in (' ', ''):
+            raise AssertionError('%r is no status such as "200 OK"' % (status,))
+        if status[:1] == '1':
+            raise AssertionError('%r is no final status' % status)
+        self.size = None
+        lines = ['Status: ', status]
+        for name, value in headers:
+            lines += '\r\n', name, ': ', value
+            lowered = name.lower()
+            if lowered in HOP_BY_HOP:
+                raise AssertionError('%s is for the server to send, not the application' % name)
+            if lowered == 'content-length':
+                self.size = int(value)
+            elif not name or ':' in name or lowered == 'status':
+                raise AssertionError('%r is no name of a header field' % name)
+        head = ''.join(lines)
+        if head.count('\n') != len(headers) or head.count('\r') != len(headers) or '\0' in head:
+            raise AssertionError('a line break in the status or in a header field')
+        self.has_length = self.size is not None
+        self.head = head.encode('latin-1')
+        if status[:3] in ('204', '304'):
+            self.has_body = False
+        return self.write
+
+    def write(self, data):
+        """Sends a piece of the body, after the head if that was not sent yet."""
+        if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
+            raise AssertionError('%r is not bytes' % type(data))
+        self.check_owner()
+        if not data:
+            return
+        if self.size is not None and self.sent + len(data) > self.size:
+            data = data[:self.size - self.sent]
+            complain('the body is longer than the Content-Length of %d; the rest is dropped'
+                     % self.size)
+        self.sent += len(data)
+        if not self.is_begun:
+            data = self.take_head() + (data if self.has_body else b'')
+        elif not self.has_body:
+            return
+        send(self.output, data)
+
+    def check_owner(self):
+        if self.is_over:
+            raise AssertionError('write was called after the end of its request')
+        if os.getpid() != self.pid:
+            raise AssertionError('a process that the application has forked has no reply to write')
+
+    def take_head(self):
+        self.check_owner()
+        if self.head is None:
+            raise AssertionError('start_response was not called before the body')
+        self.is_begun = True
+        length = b''
+        if self.size is not None and not self.has_length:
+            length = b'\r\nContent-Length: %d' % self.size
+        return self.head + length + b'\r\n\r\n'
+
+    def send_file(self, wrapper):
+        """Sends the rest of a file. False if the kernel cannot."""
+        file = wrapper.file
+        at = file.tell()
+        left = os.fstat(file.fileno()).st_size - at
+        if left <= 0 or self.head is None:
+            return False
+        if self.size is None:
+            self.size = left
+        left = min(left, self.size)
+        send(self.output, self.take_head())
+        while left > 0 and self.has_body:
+            try:
+                sent = os.sendfile(self.output, file.fileno(), at, left)
+            except OSError:
+                if self.sent:
+                    raise
+                file.seek(at)
+                for piece in iter(lambda: file.read(min(left, CHUNK)), b''):
+                    self.sent += len(piece)
+                    left -= len(piece)
+                    send(self.output, piece)
+                break
+            if not sent:
+                break    # the file has become shorter
+            self.sent, at, left = self.sent + sent, at + sent, left - sent
+        self.end()
+        return True
+
+    def end(self):
+        """The application has given all."""
+        if not self.is_begun:
+            if self.size is None:
+                self.size = 0
+            if self.size and self.has_body:
+                raise AssertionError('no body, but a Content-Length of %d' % self.size)
+            if not self.has_body:
+                self.size = None
+            send(self.output, self.take_head())
+        elif self.has_body and self.size is not None and self.sent < self.size:
+            raise AssertionError(
+                'a body of %d bytes, but a Content-Length of %d' % (self.sent, self.size))
+
+
+def send(output, data):
+    sent = os.write(output, data)
+    while sent < len(data):
+        data = memoryview(data)[sent:]
+        sent = os.write(output, data)
