@@ -17,26 +17,10 @@ struct Missing {
 
 const MISSING: &[Missing] = &[
     Missing {
-        key: "app.*.kind",
-        values: &["python-cgi", "psgi", "wsgi", "php", "command"],
-        instead: "available kind: \"perl-cgi\"; a program that listens by itself can be started \
-                  apart from Forebay and reached with `proxy` or `fastcgi`",
-    },
-    Missing {
-        key: "app.*.mode",
-        values: &["registry-prefork", "perlrun", "fork", "cgi", "fresh"],
-        instead: "available mode: \"registry\"; `cgi = \"DIR\"` in a route runs a process for \
-                  each request",
-    },
-    Missing {
-        key: "app.*.user",
-        values: &[],
-        instead: "start Forebay as that user, or leave it out",
-    },
-    Missing {
-        key: "site.route.proxy.send_proxy",
-        values: &[],
-        instead: "backends learn the client from X-Forwarded-For",
+        key: "app.*.speaks",
+        values: &["h2c", "ajp"],
+        instead: "available: \"http\", \"fastcgi\", \"scgi\" and \"uwsgi\"; most programs speak one \
+                  of them, too",
     },
     Missing { key: "site.route.proxy", values: &["https:*"], instead: HTTPS },
     Missing { key: "site.route.proxy.to", values: &["https:*"], instead: HTTPS },

@@ -26,7 +26,7 @@ fn unknown_key(message: &str, span: &Range<usize>) -> Option<Problem> {
     }
     let problem = problem.label("no such key in this table");
     let places = places(typed);
-    if places.is_empty() || places.len() > 3 {
+    if places.is_empty() || places.len() > 5 {
         return Some(problem.help(keys));
     }
     Some(problem.help(format!("`{typed}` is a key of {}; {keys}", places.join(" or "))))

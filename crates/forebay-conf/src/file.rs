@@ -18,10 +18,12 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 use serde_json::Value;
 
-pub use app::{App, Kind, Mode, Speaks, Workers};
+pub use app::{App, Cgroup, Kind, Limits as AppLimits, Listening, Mode, Speaks, Workers};
 pub(crate) use places::places;
-pub use proxy::{Balance, Health, HostField, Proxy, Sticky, Upstream};
-pub use route::{Cgi, Fastcgi, Files, Precompressed, Redirect, Respond, Route, Symlinks};
+pub use proxy::{Balance, Health, HostField, Proxy, ProxyHeader, Sticky, Upstream};
+pub use route::{
+    Cgi, Fastcgi, Files, Multiplex, Precompressed, Redirect, Respond, Route, Scgi, Symlinks, Uwsgi,
+};
 pub use shape::{AllOrList, At, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
 
 /// The JSON Schema of a configuration file, as indented text.
@@ -93,6 +95,10 @@ pub struct Server {
     pub group: Option<At<String>>,
     /// How long requests in flight may take to finish after a signal to stop. Default: "30s".
     pub grace: Option<Time>,
+    /// Whether the steps of each request are timed: replies tell in a Server-Timing field, and
+    /// /metrics and /status have a histogram per step. Clients see how long what took. Default:
+    /// false.
+    pub timing: Option<At<bool>>,
     /// How long each step of a request may take.
     pub timeouts: Table<Timeouts>,
     /// How large and how many.
@@ -131,6 +137,9 @@ pub struct Limits {
     pub target: Option<Size>,
     /// A request body, or "unlimited". A site or route may say otherwise. Default: "16MiB".
     pub max_body: Option<Size>,
+    /// Bytes per second that a request body has to come in at, on average, once `body_idle` of
+    /// [server.timeouts] was waited for it in all; 0: no limit. Default: 0.
+    pub body_rate: Option<Size>,
     /// Client connections at once; 0: what the limit on open files allows. Default: 0.
     pub connections: Option<At<usize>>,
     /// Client connections at once from one address; 0: no limit. Default: 0.
@@ -149,17 +158,35 @@ pub struct Log {
     pub format: Option<At<String>>,
 }
 
+/// Which fields trusted proxies write about clients.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ForwardedFields {
+    /// One of the two sorts, or both with the same in them.
+    Either,
+    /// X-Forwarded-For and X-Forwarded-Proto.
+    #[serde(rename = "x-forwarded")]
+    XForwarded,
+    /// Forwarded (RFC 7239).
+    Forwarded,
+}
+
 /// Listeners, the host names they answer for, and what to do with each path.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["listen", "route"]))]
 pub struct Site {
-    /// Where it listens: "address:port", ":port" or a bare port for all addresses, "unix:path".
+    /// Where it listens: "address:port", ":port" or a bare port for all addresses, "unix:path", or
+    /// "fd:name" for the sockets that a service manager passes on under that name.
     pub listen: Option<At<OneOrMany<NumberOrText>>>,
     /// Host names it answers for, such as "example.org" or "*.example.org". Default: any.
     pub hosts: Option<At<OneOrMany<String>>>,
-    /// Addresses or networks ("10.0.0.0/8") whose X-Forwarded-For is believed. Default: none.
+    /// Addresses or networks ("10.0.0.0/8") whose X-Forwarded-For, X-Forwarded-Proto and Forwarded
+    /// are believed. Default: none.
     pub trusted_proxies: Option<At<OneOrMany<String>>>,
+    /// Which fields trusted proxies write; others that clients send are not looked at then.
+    /// Default: "either"; a request whose fields contradict each other is refused.
+    pub forwarded: Option<ForwardedFields>,
     /// Whether connections begin with a PROXY header (version 1 or 2), from a peer in
     /// `trusted_proxies` if that is given; others are closed. Default: false.
     pub proxy_protocol: Option<At<bool>>,

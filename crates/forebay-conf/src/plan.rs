@@ -15,11 +15,16 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use app::{App, AppKind, PerlMode, PythonMode, Speaks, Workers};
+pub use app::{
+    App, AppKind, CgroupLimits, Listening, PerlMode, ProcessLimits, PythonMode, Speaks, Workers,
+};
 pub use pattern::{HostPattern, Match, Matcher, PathPattern};
 pub use peer::{Address, Listen, Network, Scheme};
-pub use proxy::{Backend, Balance, Health, HostField, Proxy, Sticky};
-pub use route::{Action, Cgi, Fastcgi, Files, Precompressed, Redirect, Respond, Route, Symlinks};
+pub use proxy::{Backend, Balance, Health, HostField, Proxy, ProxyHeader, Sticky};
+pub use route::{
+    Action, AppServer, Cgi, Fastcgi, Files, Multiplex, Precompressed, Redirect, Respond, Route,
+    ServerProtocol, Symlinks,
+};
 
 /// Everything `forebay serve` needs to know.
 #[derive(Clone, Debug)]
@@ -41,6 +46,8 @@ pub struct Server {
     pub threads: Option<usize>,
     /// Where `/status`, `/metrics` and `/healthz` are served. `None`: nowhere.
     pub admin: Option<SocketAddr>,
+    /// Whether the steps of each request are timed. Default false.
+    pub timing: bool,
     /// How long each step of a request may take.
     pub timeouts: Timeouts,
     /// How large and how many.
@@ -58,6 +65,7 @@ impl Default for Server {
         Self {
             threads: None,
             admin: None,
+            timing: false,
             timeouts: Timeouts::default(),
             limits: Limits::default(),
             user: None,
@@ -111,6 +119,8 @@ pub struct Limits {
     pub target: usize,
     /// A request body; `u64::MAX` where the file says `"unlimited"`. Default 16 MiB.
     pub max_body: u64,
+    /// Bytes per second that a request body has to come in at. Default 0: no limit.
+    pub body_rate: u64,
     /// Client connections at once. Default 0: what the limit on open files allows.
     pub connections: usize,
     /// Client connections at once from one address. Default 0: no limit.
@@ -126,6 +136,7 @@ impl Default for Limits {
             fields: 100,
             target: 8 * 1024,
             max_body: 16 * 1024 * 1024,
+            body_rate: 0,
             connections: 0,
             connections_per_address: 0,
             keepalive_requests: 0,
@@ -175,14 +186,28 @@ pub struct Site {
     pub listen: Vec<Listen>,
     /// The host names it answers for. Never empty; any host is [`HostPattern::Any`].
     pub hosts: Vec<HostPattern>,
-    /// Peers whose `X-Forwarded-For` and `PROXY` line are believed.
+    /// Peers whose `X-Forwarded-For`, `Forwarded` and `PROXY` line are believed.
     pub trusted_proxies: Vec<Network>,
+    /// Which fields they write. Default [`ForwardedFields::Either`].
+    pub forwarded: ForwardedFields,
     /// Whether connections begin with a PROXY header. The same for all sites of a listener.
     pub proxy_protocol: bool,
     /// What to do with a request: the first that matches. Never empty.
     pub routes: Vec<Route>,
     /// The line of the file that the site begins on, from 1; 0 where there is no file.
     pub line: usize,
+}
+
+/// Which fields trusted proxies write about clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardedFields {
+    /// One of the two sorts, or both with the same in them.
+    #[default]
+    Either,
+    /// `X-Forwarded-For` and `X-Forwarded-Proto`.
+    XForwarded,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
 }
 
 impl Site {

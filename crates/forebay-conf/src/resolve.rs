@@ -4,8 +4,11 @@
 
 mod action;
 mod app;
+mod app_server;
 mod path;
 mod peer;
+mod process;
+mod program;
 mod proxy;
 mod route;
 mod server;

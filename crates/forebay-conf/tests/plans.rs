@@ -24,7 +24,7 @@ fn a_directory_is_served_as_files_with_an_index() {
     let Action::Files(files) = &route.action else { panic!("{route:?}") };
     assert_eq!(files.root, dir.path());
     assert_eq!(files.index, ["index.html"]);
-    assert!(!files.listing);
+    assert!(files.listing, "a directory was named: what is in it is meant to be seen");
     assert_eq!(plan.sites[0].hosts, [HostPattern::Any]);
 }
 
@@ -54,6 +54,7 @@ fn listeners_are_read_from_the_command_line() {
     for text in ["8080", ":8080", "*:8080", "[::]:8080"] {
         assert_eq!(text.parse::<Listen>().unwrap(), Listen::Tcp(all), "{text}");
     }
+    assert_eq!(Listen::parse("fd:web").unwrap(), Listen::Named("web".into()));
     let Listen::Unix(path) = Listen::parse("unix:x.sock").unwrap() else { panic!() };
     assert_eq!(path, std::env::current_dir().unwrap().join("x.sock"));
     assert_says(Listen::parse("localhost"), &["cannot listen on \"localhost\"", "127.0.0.1:8080"]);

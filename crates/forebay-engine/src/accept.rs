@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use forebay_wire::proxy_protocol::{self, Announced};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
@@ -13,9 +14,14 @@ use tokio::task::{JoinHandle, spawn_local};
 use crate::conversation::converse;
 use crate::deadline::TICK;
 use crate::exchange::Client;
+use crate::fault::Fault;
+use crate::limit::Limit;
 use crate::listen::{Handed, Listener};
 use crate::socket::Socket;
 use crate::thread::Thread;
+
+/// How often it is said that no connections can be taken.
+const REMINDER: Duration = Duration::from_secs(10);
 
 /// The listeners of one thread, each with a task of its own.
 pub struct Accepting {
@@ -82,14 +88,18 @@ async fn accept_tcp(
     mut closed: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let own = listener.local_addr()?;
+    let mut pauses = Pauses::default();
     loop {
         wait_for_room(thread).await;
         tokio::select! {
             // What waits in the queue is taken before the end is noticed.
             biased;
             accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => place(thread, stream, peer, own, index),
-                Err(error) => pause_after(thread, &error).await,
+                Ok((stream, peer)) => {
+                    pauses.end(thread);
+                    place(thread, stream, peer, own, index);
+                }
+                Err(error) => pauses.after(thread, &error).await,
             },
             _ = &mut closed => return Ok(()),
         }
@@ -132,16 +142,18 @@ async fn accept_unix(
 ) -> io::Result<()> {
     // Programs that look at the client's address expect one, and the client is on this machine.
     let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+    let mut pauses = Pauses::default();
     loop {
         wait_for_room(thread).await;
         tokio::select! {
             biased;
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
+                    pauses.end(thread);
                     let socket = Socket::unix(stream, &thread.deadlines);
                     start(thread, socket, local, local, index);
                 }
-                Err(error) => pause_after(thread, &error).await,
+                Err(error) => pauses.after(thread, &error).await,
             },
             _ = &mut closed => return Ok(()),
         }
@@ -150,18 +162,43 @@ async fn accept_unix(
 
 /// At the limit connections wait in the kernel's queue, as with HAProxy's maxconn.
 async fn wait_for_room(thread: &Thread) {
+    if !thread.load.has_room() {
+        thread.counters.count_limit(Limit::Connections);
+    }
     while !thread.load.has_room() {
         tokio::time::sleep(TICK / 10).await;
     }
 }
 
-/// Out of descriptors or memory: accepting again at once would only burn the processor.
-async fn pause_after(thread: &Thread, error: &io::Error) {
-    if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
-        return;
+/// What a listener does while connections cannot be taken.
+#[derive(Default)]
+struct Pauses {
+    /// When that was said last.
+    said: Option<Instant>,
+}
+
+impl Pauses {
+    /// Out of descriptors or memory: accepting again at once would only burn the processor. The
+    /// connection stays in the kernel's queue.
+    async fn after(&mut self, thread: &Thread, error: &io::Error) {
+        if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
+            return;
+        }
+        if self.said.is_none_or(|said| said.elapsed() >= REMINDER) {
+            self.said = Some(Instant::now());
+            let fault = Fault::exhausted("accept connections", error);
+            let message = fault.map(|fault| fault.to_string());
+            let message = message.unwrap_or_else(|| format!("cannot accept connections: {error}"));
+            thread.errors.say(&format!("{message}; they wait"));
+        }
+        tokio::time::sleep(TICK).await;
     }
-    thread.errors.say(&format!("cannot accept: {error}"));
-    tokio::time::sleep(TICK).await;
+
+    fn end(&mut self, thread: &Thread) {
+        if self.said.take().is_some() {
+            thread.errors.say("connections are accepted again");
+        }
+    }
 }
 
 fn start(thread: &Rc<Thread>, socket: Socket, peer: SocketAddr, local: SocketAddr, index: usize) {
@@ -170,7 +207,8 @@ fn start(thread: &Rc<Thread>, socket: Socket, peer: SocketAddr, local: SocketAdd
         return;
     }
     let mut counted = Counted::new(thread);
-    if !counted.count_address(peer.ip()) {
+    // Who comes by a Unix socket has no port, and no address of its own.
+    if peer.port() != 0 && !counted.count_address(peer.ip()) {
         socket.reset();
         return;
     }
@@ -247,7 +285,10 @@ impl Counted {
 
     /// `false` where the address has too many connections.
     fn count_address(&mut self, address: IpAddr) -> bool {
-        let Ok(is_counted) = self.thread.load.enter_address(address) else { return false };
+        let Ok(is_counted) = self.thread.load.enter_address(address) else {
+            self.thread.counters.count_limit(Limit::ConnectionsPerAddress);
+            return false;
+        };
         self.address = is_counted.then_some(address);
         true
     }

@@ -1,6 +1,7 @@
 //! The administrator's listener: status, metrics and health, on a thread of its own, so that it
 //! answers when the serving threads are busy.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,11 +12,49 @@ use forebay_conf::Listen;
 use forebay_wire::http1::{Limits, Progress, RequestHead, RequestParser, encode};
 use serde_json::json;
 
-use crate::counters::{BUCKETS, Counters, Totals};
+use crate::counters::{BUCKETS, Counters, Durations, Totals};
+use crate::limit::Limit;
 use crate::listen::{ListenError, Loads};
+use crate::timing::Step;
 
 /// How long one visitor may take to ask, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+mod backends;
+
+/// How applications and backends are at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// The applications, by name.
+    pub apps: Vec<AppStatus>,
+    /// The backends of routes to HTTP servers.
+    pub backends: Vec<BackendRow>,
+}
+
+/// A backend of a route at one moment.
+#[derive(Clone, Debug)]
+pub struct BackendRow {
+    /// Which site of the configuration, from 1.
+    pub site: usize,
+    /// Which route of the site, from 1.
+    pub route: usize,
+    /// The line that the route begins on; 0 where there is no file.
+    pub line: usize,
+    /// Which backend of the route, from 1.
+    pub server: usize,
+    /// Where it is.
+    pub address: String,
+    /// Whether it is neither left out for its failures nor down by its health check.
+    pub is_up: bool,
+    /// Whether it is asked only when the others are down.
+    pub is_backup: bool,
+    /// Requests under way, and tunnels.
+    pub active: u64,
+    /// Requests sent to it.
+    pub requests: u64,
+    /// Requests that it failed at.
+    pub failures: u64,
+}
 
 /// An application and its workers at one moment.
 #[derive(Clone, Debug)]
@@ -24,6 +63,16 @@ pub struct AppStatus {
     pub name: String,
     /// Its workers, by age.
     pub workers: Vec<WorkerRow>,
+    /// Requests that wait for one.
+    pub waiting: usize,
+    /// Processes started, the first ones included.
+    pub starts: u64,
+    /// Processes that ended without having been told to.
+    pub crashes: u64,
+    /// Where processes end as soon as they are started: how, and what they wrote last.
+    pub crash_loop: Option<String>,
+    /// What was asked for and cannot be done on this machine.
+    pub note: Option<String>,
 }
 
 /// A worker at one moment.
@@ -43,8 +92,8 @@ pub struct WorkerRow {
     pub current_request: Option<String>,
 }
 
-/// Asks the applications how they are.
-pub type AppsStatus = Arc<dyn Fn() -> Vec<AppStatus> + Send + Sync>;
+/// Asks applications and backends how they are.
+pub type AskStatus = Arc<dyn Fn() -> Status + Send + Sync>;
 
 /// Opens the administrator's listener.
 pub fn open(address: SocketAddr) -> Result<TcpListener, ListenError> {
@@ -55,7 +104,7 @@ pub fn open(address: SocketAddr) -> Result<TcpListener, ListenError> {
 pub struct Admin {
     pub threads: Vec<Arc<Counters>>,
     pub loads: Arc<Loads>,
-    pub apps: AppsStatus,
+    pub status: AskStatus,
     pub started: Instant,
 }
 
@@ -101,7 +150,7 @@ impl Admin {
 
     fn json(&self) -> String {
         let totals = Totals::of(&self.threads);
-        let apps = (self.apps)();
+        let Status { apps, backends } = (self.status)();
         let apps = apps.iter().map(|app| {
             let workers = app.workers.iter().map(|worker| {
                 json!({
@@ -110,7 +159,11 @@ impl Admin {
                     "current_request": worker.current_request,
                 })
             });
-            json!({"name": app.name, "workers": workers.collect::<Vec<_>>()})
+            json!({
+                "name": app.name, "workers": workers.collect::<Vec<_>>(),
+                "waiting": app.waiting, "starts": app.starts, "crashes": app.crashes,
+                "crash_loop": app.crash_loop, "note": app.note,
+            })
         });
         let status = json!({
             "schema": "forebay.status/1",
@@ -122,9 +175,13 @@ impl Admin {
             "accepted": totals.accepted,
             "requests": totals.requests(),
             "replies": CLASSES.iter().zip(totals.classes).map(|(name, n)| (*name, n))
-                .collect::<std::collections::BTreeMap<_, _>>(),
+                .collect::<BTreeMap<_, _>>(),
             "body_bytes": totals.body_bytes,
+            "steps": steps(&totals),
+            "limits_reached": Limit::ALL.iter().zip(totals.limits)
+                .map(|(limit, n)| (limit.name(), n)).collect::<BTreeMap<_, _>>(),
             "apps": apps.collect::<Vec<_>>(),
+            "backends": backends::json(&backends),
         });
         format!("{status:#}\n")
     }
@@ -142,7 +199,8 @@ impl Admin {
         for (class, n) in CLASSES.iter().zip(totals.classes) {
             let _ = writeln!(out, "forebay_requests_total{{class=\"{class}\"}} {n}");
         }
-        histogram(&mut out, &totals);
+        durations(&mut out, &totals);
+        limits(&mut out, &totals);
         for (name, kind, help, n) in [
             (
                 "forebay_reply_body_bytes_total",
@@ -167,14 +225,9 @@ impl Admin {
             family(&mut out, name, kind, help);
             let _ = writeln!(out, "{name} {n}");
         }
-        family(&mut out, "forebay_workers", "gauge", "Worker processes, by application and state.");
-        for app in (self.apps)() {
-            for state in ["starting", "idle", "busy", "ending"] {
-                let n = app.workers.iter().filter(|worker| worker.state == state).count();
-                let name = app.name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ");
-                let _ = writeln!(out, "forebay_workers{{app=\"{name}\",state=\"{state}\"}} {n}");
-            }
-        }
+        let Status { apps, backends } = (self.status)();
+        append_apps(&mut out, &apps);
+        backends::append_metrics(&mut out, &backends);
         out
     }
 
@@ -202,7 +255,10 @@ impl Admin {
             let _ = write!(page, "<tr><td>{class}</td><td>{n}</td></tr>");
         }
         page.push_str("</table>\n");
-        for app in (self.apps)() {
+        append_details(&mut page, &totals);
+        let Status { apps, backends } = (self.status)();
+        backends::append_page(&mut page, &backends);
+        for app in apps {
             let _ = write!(
                 page,
                 "<h2>{}</h2>\n<table><tr><th>Process</th><th>State</th><th>Requests</th>\
@@ -223,29 +279,130 @@ impl Admin {
                 );
             }
             page.push_str("</table>\n");
+            let _ = writeln!(
+                page,
+                "<p>{} requests wait. {} processes started, {} ended unasked.</p>",
+                app.waiting, app.starts, app.crashes
+            );
+            if let Some(note) = &app.note {
+                let _ = writeln!(page, "<p>{}</p>", escape(note));
+            }
+            if let Some(lines) = &app.crash_loop {
+                let what = "Processes end as soon as they are started:";
+                let _ = writeln!(page, "<p>{what}</p>\n<pre>{}</pre>", escape(lines));
+            }
         }
         page.push_str("</html>\n");
         page
     }
 }
 
+const STATES: [&str; 4] = ["starting", "idle", "busy", "ending"];
+
+/// What is told of each application. Processes come and go, so they are no labels.
+fn append_apps(out: &mut String, apps: &[AppStatus]) {
+    let names: Vec<String> = apps.iter().map(|app| label(&app.name)).collect();
+    family(out, "forebay_workers", "gauge", "Worker processes, by application and state.");
+    for (app, name) in apps.iter().zip(&names) {
+        for state in STATES {
+            let n = app.workers.iter().filter(|worker| worker.state == state).count();
+            let _ = writeln!(out, "forebay_workers{{app=\"{name}\",state=\"{state}\"}} {n}");
+        }
+    }
+    let memory = |app: &AppStatus| app.workers.iter().map(|worker| worker.rss).sum();
+    type Figure<'a> = (&'a str, &'a str, &'a str, &'a dyn Fn(&AppStatus) -> u64);
+    let figures: [Figure<'_>; 5] = [
+        ("workers_memory_bytes", "gauge", "Resident memory of workers.", &memory),
+        ("app_waiting", "gauge", "Requests that wait for a worker.", &|app| app.waiting as u64),
+        ("worker_starts_total", "counter", "Workers started.", &|app| app.starts),
+        ("worker_crashes_total", "counter", "Workers that ended unasked.", &|app| app.crashes),
+        ("app_crash_loop", "gauge", "Whether workers end as soon as they are started.", &|app| {
+            u64::from(app.crash_loop.is_some())
+        }),
+    ];
+    for (figure, kind, help, of) in figures {
+        family(out, &format!("forebay_{figure}"), kind, help);
+        for (app, name) in apps.iter().zip(&names) {
+            let _ = writeln!(out, "forebay_{figure}{{app=\"{name}\"}} {}", of(app));
+        }
+    }
+}
+
+/// Steps and limits that were seen, as tables.
+fn append_details(page: &mut String, totals: &Totals) {
+    let steps = Step::ALL.iter().zip(&totals.steps).filter(|(_, took)| took.count() > 0);
+    let steps: Vec<_> = steps.collect();
+    if !steps.is_empty() {
+        page.push_str("<table><tr><th>Step</th><th>Requests</th><th>Mean</th></tr>\n");
+        for (step, took) in steps {
+            let (name, count) = (step.name(), took.count());
+            let mean = took.sum_us as f64 / count as f64 / 1e3;
+            let _ = writeln!(page, "<tr><td>{name}</td><td>{count}</td><td>{mean:.3} ms</td></tr>");
+        }
+        page.push_str("</table>\n");
+    }
+    let limits = Limit::ALL.iter().zip(totals.limits).filter(|(_, n)| *n > 0);
+    let limits: Vec<_> = limits.collect();
+    if !limits.is_empty() {
+        page.push_str("<table><tr><th>Limit</th><th>Reached</th></tr>\n");
+        for (limit, n) in limits {
+            let _ = writeln!(page, "<tr><td>{}</td><td>{n}</td></tr>", limit.name());
+        }
+        page.push_str("</table>\n");
+    }
+}
+
 const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// The value of a label, without its quotes.
+fn label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ")
+}
 
 fn family(out: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
-fn histogram(out: &mut String, totals: &Totals) {
+fn durations(out: &mut String, totals: &Totals) {
     let name = "forebay_request_duration_seconds";
     family(out, name, "histogram", "From the last byte of the request head to that of the reply.");
-    let mut sum = 0;
-    for (end, n) in BUCKETS.iter().zip(totals.durations) {
-        sum += n;
-        let _ = writeln!(out, "{name}_bucket{{le=\"{}\"}} {sum}", *end as f64 / 1e6);
+    histogram(out, name, "", &totals.durations);
+    let name = "forebay_step_duration_seconds";
+    family(out, name, "histogram", "Steps of requests, where [server] has timing = true.");
+    for (step, durations) in Step::ALL.iter().zip(&totals.steps) {
+        histogram(out, name, &format!("step=\"{}\"", step.name()), durations);
     }
-    sum += totals.durations[BUCKETS.len()];
-    let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {sum}");
-    let _ = writeln!(out, "{name}_sum {}\n{name}_count {sum}", totals.duration_us as f64 / 1e6);
+}
+
+fn histogram(out: &mut String, name: &str, label: &str, durations: &Durations) {
+    let (label, comma) = if label.is_empty() { ("", "") } else { (label, ",") };
+    let mut sum = 0;
+    let ends = BUCKETS.iter().map(|&end| (end as f64 / 1e6).to_string());
+    for (end, n) in ends.chain(["+Inf".to_owned()]).zip(durations.buckets) {
+        sum += n;
+        let _ = writeln!(out, "{name}_bucket{{{label}{comma}le=\"{end}\"}} {sum}");
+    }
+    let label = if label.is_empty() { String::new() } else { format!("{{{label}}}") };
+    let seconds = durations.sum_us as f64 / 1e6;
+    let _ = writeln!(out, "{name}_sum{label} {seconds}\n{name}_count{label} {sum}");
+}
+
+fn limits(out: &mut String, totals: &Totals) {
+    let name = "forebay_limit_reached_total";
+    family(out, name, "counter", "Requests and connections that ran into a limit, by its key.");
+    for (limit, n) in Limit::ALL.iter().zip(totals.limits) {
+        let _ = writeln!(out, "{name}{{limit=\"{}\"}} {n}", limit.name());
+    }
+}
+
+/// How often each step was taken and how long that took on average; nothing without `timing`.
+fn steps(totals: &Totals) -> BTreeMap<&'static str, serde_json::Value> {
+    let steps = Step::ALL.iter().zip(&totals.steps).filter(|(_, took)| took.count() > 0);
+    let show = |(step, took): (&Step, &Durations)| {
+        let mean = took.sum_us as f64 / took.count() as f64;
+        (step.name(), json!({"count": took.count(), "mean_us": mean}))
+    };
+    steps.map(show).collect()
 }
 
 /// The path asked for and whether the visitor takes HTML; `None` for what is not a GET request.

@@ -1,11 +1,16 @@
 //! Reading a request's body.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use forebay_wire::http1::{BodyDecoder, RequestFraming, RequestHead, encode};
 
+use crate::deadline::{TICK, Ticks};
 use crate::exchange::{BUFFER, Client};
 use crate::fault::Fault;
+use crate::limit::Limit;
+use crate::thread::Settings;
+use crate::timing::Step;
 
 /// A request's body, read piece by piece as the origin wants it.
 pub struct Body {
@@ -17,6 +22,8 @@ pub struct Body {
     framing: RequestFraming,
     limit: u64,
     read: u64,
+    /// How long the client was waited for.
+    waited: Ticks,
     expect_continue: bool,
     is_concealed: bool,
     /// Whether all that was read of the body is still in `inbox`.
@@ -33,6 +40,7 @@ impl Body {
             framing: RequestFraming::None,
             limit: u64::MAX,
             read: 0,
+            waited: 0,
             expect_continue: false,
             is_concealed: false,
             in_hand: true,
@@ -68,6 +76,7 @@ impl Body {
         self.decoder = BodyDecoder::request(framing);
         self.limit = u64::MAX;
         self.read = 0;
+        self.waited = 0;
         self.expect_continue = false;
         self.is_concealed = false;
         self.in_hand = true;
@@ -150,7 +159,7 @@ impl Body {
         let client = self.client.as_ref().expect("a body is read while its client is attached");
         if std::mem::take(&mut self.expect_continue) {
             let sent = client.socket.write_all(encode::CONTINUE).await;
-            sent.map_err(|error| Fault::client_gone(&error))?;
+            sent.map_err(|error| Fault::client_gone(&error, Limit::Write))?;
         }
         if self.start > 0 {
             self.in_hand = false;
@@ -160,14 +169,35 @@ impl Body {
         if self.inbox.capacity() - self.inbox.len() < BUFFER / 4 {
             self.inbox.reserve(BUFFER);
         }
-        client.socket.limit_read(client.thread.settings().timeouts.body_idle);
+        let settings = client.thread.settings();
+        let (patience, limit) = match self.left_by_rate(&settings) {
+            Some(left) if left < settings.timeouts.body_idle => (left, Limit::BodyRate),
+            _ => (settings.timeouts.body_idle, Limit::BodyIdle),
+        };
+        if patience.is_zero() {
+            return Err(Fault::client(408, "slow body").limited_by(limit));
+        }
+        client.socket.limit_read(patience);
+        let (step, began) = (client.enter(Step::Body), client.thread.deadlines.now());
         let read = client.socket.read(&mut self.inbox).await;
+        self.waited += client.thread.deadlines.now() - began;
+        client.go_back(Step::Body, step);
         client.socket.unlimit_read();
         match read {
             Ok(0) => Err(Fault::client(499, "the client closed in the middle of its request")),
             Ok(_) => Ok(()),
-            Err(error) => Err(Fault::client_gone(&error)),
+            Err(error) => Err(Fault::client_gone(&error, limit)),
         }
+    }
+
+    /// How much longer the client may be waited for, where bodies have to come in at some rate: the
+    /// idle time, and a second for each second's worth of bytes. Only waiting for the client counts,
+    /// as a backend may be slow to take what has come.
+    fn left_by_rate(&self, settings: &Settings) -> Option<Duration> {
+        let rate = settings.limits.body_rate;
+        let earned = Duration::from_millis(self.read.saturating_mul(1000).checked_div(rate)?);
+        let allowed = settings.timeouts.body_idle.saturating_add(earned);
+        Some(allowed.saturating_sub(TICK.saturating_mul(self.waited)))
     }
 
     /// Reads and drops the rest, if that is at most `limit` bytes; whether the connection can go on.
@@ -208,4 +238,5 @@ impl Body {
 
 fn too_large(limit: u64) -> Fault {
     Fault::client(413, format!("the request body is larger than {limit} bytes"))
+        .limited_by(Limit::MaxBody)
 }

@@ -1,15 +1,18 @@
 //! A client's connection from its first byte to its last: the life of its requests, in order.
 
+use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::Duration;
 
-use forebay_wire::http1::{Progress, RequestFraming, RequestParser, TargetForm};
+use forebay_wire::http1::{HeadError, Limits, Progress, RequestFraming, RequestParser, TargetForm};
 
 use crate::dispatch::{WORTH_DRAINING, dispatch};
 use crate::exchange::{BUFFER, Client, Exchange, Request};
 use crate::fault::{Fault, Side};
-use crate::forwarded::find_client;
+use crate::forwarded::{Trust, find_client};
+use crate::limit::Limit;
 use crate::route::Site;
+use crate::timing::Step;
 
 /// How long a closing connection is read on.
 const LINGER: Duration = Duration::from_secs(2);
@@ -26,6 +29,7 @@ pub async fn converse(client: Rc<Client>, listener: usize, early: Vec<u8>) {
     let timeouts = &client.thread.settings().timeouts;
     client.socket.limit_writes(timeouts.write);
     let mut wait = timeouts.head;
+    let mut is_first = true;
     let mut left = requests_allowed(&client);
     let mut early = Some(early).filter(|bytes| !bytes.is_empty());
     loop {
@@ -35,11 +39,30 @@ pub async fn converse(client: Rc<Client>, listener: usize, early: Vec<u8>) {
             let ready = client.socket.readable().await;
             client.socket.set_idle(false);
             if ready.is_err() || client.socket.is_expired() {
+                if client.socket.is_expired() && !client.thread.is_stopping() {
+                    let limit = if is_first { Limit::Head } else { Limit::KeepAlive };
+                    client.thread.counters.count_limit(limit);
+                }
                 return;
             }
         }
         let mut exchange = client.thread.take_exchange(&client);
-        exchange.request.bytes.extend(early.take().unwrap_or_default());
+        match early.take() {
+            Some(early) => exchange.request.bytes.extend(early),
+            None => match client.socket.read_now(&mut exchange.request.bytes) {
+                Ok(1..) => {}
+                // The event loop takes new connections for readable. Many have said nothing yet, and
+                // hold no exchange until they do.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    client.thread.keep_exchange(exchange);
+                    continue;
+                }
+                Ok(0) | Err(_) => {
+                    client.thread.keep_exchange(exchange);
+                    return;
+                }
+            },
+        }
         // In a box of its own, so that an idle connection does not hold room for a busy one's state.
         let next = Box::pin(serve_waiting(&client, listener, &mut exchange, &mut left)).await;
         client.thread.keep_exchange(exchange);
@@ -47,6 +70,7 @@ pub async fn converse(client: Rc<Client>, listener: usize, early: Vec<u8>) {
             return;
         }
         wait = client.thread.settings().timeouts.keep_alive;
+        is_first = false;
     }
 }
 
@@ -77,6 +101,10 @@ async fn serve_waiting(
             }
         }
         *left -= 1;
+        let has_limit = || client.thread.settings().limits.keepalive_requests > 0;
+        if *left == 0 && exchange.request.head.keep_alive && has_limit() {
+            client.thread.counters.count_limit(Limit::KeepaliveRequests);
+        }
         if *left == 0 || client.thread.table.borrow().is_leaving(listener) {
             exchange.request.head.keep_alive = false;
         }
@@ -98,8 +126,14 @@ async fn read_head(client: &Client, request: &mut Request) -> Result<bool, Fault
     let mut limited = false;
     loop {
         if !request.bytes.is_empty() {
-            if let Progress::Complete(_) = parser.parse(&request.bytes, &mut request.head)? {
+            if !limited {
+                client.begin_steps();
+                refuse_other_protocols(&request.bytes)?;
+            }
+            let progress = parser.parse(&request.bytes, &mut request.head);
+            if let Progress::Complete(_) = progress.map_err(|e| head_fault(e, request, &limits))? {
                 client.socket.unlimit_read();
+                client.enter(Step::Route);
                 return Ok(true);
             }
             if !limited {
@@ -111,16 +145,44 @@ async fn read_head(client: &Client, request: &mut Request) -> Result<bool, Fault
         if request.bytes.capacity() - request.bytes.len() < BUFFER / 8 {
             request.bytes.reserve(BUFFER);
         }
-        match client.socket.read(&mut request.bytes).await {
+        // What woke the connection may have been known already: then it is idle still.
+        client.socket.set_idle(request.bytes.is_empty());
+        let read = client.socket.read(&mut request.bytes).await;
+        client.socket.set_idle(false);
+        match read {
             Ok(0) => return Ok(false),
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
                 let waiting = request.bytes.is_empty();
-                return if waiting { Ok(false) } else { Err(Fault::client(408, "slow head")) };
+                return match waiting {
+                    true => Ok(false),
+                    false => Err(Fault::client(408, "slow head").limited_by(Limit::Head)),
+                };
             }
             Err(_) => return Ok(false),
         }
     }
+}
+
+/// The fault of a head that is not whole: which of the two limits on its size it is beyond.
+fn head_fault(error: HeadError, request: &Request, limits: &Limits) -> Fault {
+    let fault = Fault::from(error);
+    match error {
+        HeadError::TooLarge if request.head.fields.len() >= limits.fields => {
+            fault.limited_by(Limit::Fields)
+        }
+        HeadError::TooLarge => fault.limited_by(Limit::HeadSize),
+        _ => fault,
+    }
+}
+
+/// Who speaks TLS or begins with HTTP/2 waits for an answer before there is a whole line of HTTP/1.
+fn refuse_other_protocols(bytes: &[u8]) -> Result<(), Fault> {
+    // The record type of a TLS handshake, with which no method begins.
+    if bytes[0] == 0x16 {
+        return Err(Fault::client(400, "TLS on a listener that speaks plain HTTP"));
+    }
+    Ok(())
 }
 
 async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange) -> Next {
@@ -130,10 +192,8 @@ async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange
     let method = request.head.method.of(&request.bytes);
     reply.prepare(&request.head, method);
     let site = find_site(client, listener, request);
-    let trusted = site.as_ref().map_or(&[][..], |site| &site.trusted_proxies);
-    find_client(request, client.peer, trusted);
     let mut is_logged = true;
-    let outcome = match prepare(request) {
+    let outcome = match believe(client, site.as_deref(), request).and_then(|()| prepare(request)) {
         Ok(true) => dispatch(client, exchange, site.as_deref(), &mut is_logged).await,
         Ok(false) => asterisk(exchange).await,
         Err(fault) => Err(fault),
@@ -141,10 +201,12 @@ async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange
     if outcome.is_ok()
         && let Some(tunnel) = exchange.tunnel.take()
     {
+        client.end_steps();
         // Boxed, so that requests that are no upgrades do not carry room for a tunnel.
         Box::pin(exchange.carry(&client.socket, *tunnel)).await;
     }
     let next = conclude(client, exchange, outcome).await;
+    client.end_steps();
     client.thread.note(exchange, start, is_logged);
     next
 }
@@ -152,6 +214,17 @@ async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange
 fn find_site(client: &Client, listener: usize, request: &Request) -> Option<Rc<Site>> {
     let authority = request.head.authority.map(|span| span.of(&request.bytes));
     client.thread.table.borrow().site(listener, authority.unwrap_or_default()).cloned()
+}
+
+/// Finds out who the client is. What a trusted proxy tells may make no sense: that is a matter of
+/// its configuration or ours, so it is told in the log, if not for each request.
+fn believe(client: &Client, site: Option<&Site>, request: &mut Request) -> Result<(), Fault> {
+    let nobody = Trust::default();
+    let trust = site.map_or(&nobody, |site| &site.trust);
+    find_client(request, client.peer, trust).map_err(|why| {
+        client.thread.complain(&format!("400 {why}: from {}", client.peer.ip()));
+        why.into()
+    })
 }
 
 /// Makes the path clean; `false` for `OPTIONS *`, which is about the server as a whole.
@@ -183,6 +256,9 @@ async fn conclude(client: &Client, exchange: &mut Exchange, outcome: Result<(), 
         Err(fault) => Some(fault),
     };
     if let Some(fault) = fault {
+        if let Some(limit) = fault.limit {
+            client.thread.counters.count_limit(limit);
+        }
         report(client, request, &fault);
         reply.restart();
         if reply.has_begun() {
@@ -201,6 +277,7 @@ async fn conclude(client: &Client, exchange: &mut Exchange, outcome: Result<(), 
             return Next::Close;
         }
     }
+    client.end_steps();
     let wanted = reply.keeps_alive();
     if wanted && matches!(body.discard(WORTH_DRAINING).await, Ok(true)) {
         return Next::Request;
@@ -227,10 +304,14 @@ fn report(client: &Client, request: &Request, fault: &Fault) {
 /// Answers a request whose head cannot be read.
 async fn refuse(client: &Client, exchange: &mut Exchange, fault: &Fault) {
     let start = client.thread.start();
+    if let Some(limit) = fault.limit {
+        client.thread.counters.count_limit(limit);
+    }
     exchange.request.head.fields.clear();
     exchange.request.path.clear();
     exchange.reply.prepare_refusal();
     let answered = exchange.reply.respond_error(fault.status).await;
+    client.end_steps();
     client.thread.note(exchange, start, true);
     if answered.is_ok() {
         linger(client).await;

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::limit::Limit;
+use crate::timing::Step;
+
 /// Upper ends of the buckets that durations are counted in, in microseconds.
 pub const BUCKETS: [u64; 14] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000,
@@ -16,11 +19,29 @@ pub const BUCKETS: [u64; 14] = [
 pub struct Counters {
     /// Replies by the first digit of their status; 0 where the client got none.
     classes: [AtomicU64; 6],
-    /// Requests by duration, one more for those past the last bucket.
-    durations: [AtomicU64; BUCKETS.len() + 1],
-    duration_us: AtomicU64,
+    durations: Histogram,
+    /// By [`Step`], where steps are timed.
+    steps: [Histogram; Step::ALL.len()],
+    /// How often each [`Limit`] was run into.
+    limits: [AtomicU64; Limit::ALL.len()],
     body_bytes: AtomicU64,
     accepted: AtomicU64,
+}
+
+/// Durations, counted in [`BUCKETS`] and one more for those past the last.
+#[derive(Debug, Default)]
+struct Histogram {
+    buckets: [AtomicU64; BUCKETS.len() + 1],
+    sum_us: AtomicU64,
+}
+
+impl Histogram {
+    fn count(&self, took: Duration) {
+        let micros = took.as_micros() as u64;
+        let bucket = BUCKETS.partition_point(|&end| end < micros);
+        add(&self.buckets[bucket], 1);
+        add(&self.sum_us, micros);
+    }
 }
 
 impl Counters {
@@ -30,11 +51,20 @@ impl Counters {
         add(&self.classes[class], 1);
         add(&self.body_bytes, body_bytes);
         if let Some(took) = took {
-            let micros = took.as_micros() as u64;
-            let bucket = BUCKETS.partition_point(|&end| end < micros);
-            add(&self.durations[bucket], 1);
-            add(&self.duration_us, micros);
+            self.durations.count(took);
         }
+    }
+
+    /// How long each step of a request took.
+    pub fn count_steps(&self, steps: impl Iterator<Item = (Step, Duration)>) {
+        for (step, took) in steps {
+            self.steps[step as usize].count(took);
+        }
+    }
+
+    /// A limit was run into.
+    pub fn count_limit(&self, limit: Limit) {
+        add(&self.limits[limit as usize], 1);
     }
 
     /// One connection.
@@ -48,15 +78,40 @@ fn add(number: &AtomicU64, more: u64) {
     number.store(number.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
+/// Durations at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Durations {
+    /// How many, in the buckets of [`BUCKETS`] and past them.
+    pub buckets: [u64; BUCKETS.len() + 1],
+    /// The sum of all, in microseconds.
+    pub sum_us: u64,
+}
+
+impl Durations {
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    fn add(&mut self, histogram: &Histogram) {
+        for (sum, number) in self.buckets.iter_mut().zip(&histogram.buckets) {
+            *sum += number.load(Ordering::Relaxed);
+        }
+        self.sum_us += histogram.sum_us.load(Ordering::Relaxed);
+    }
+}
+
 /// The sums over all threads at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Replies by the first digit of their status; 0 where the client got none.
     pub classes: [u64; 6],
-    /// Requests by duration, in the buckets of [`BUCKETS`] and past them.
-    pub durations: [u64; BUCKETS.len() + 1],
-    /// Sum of all durations, in microseconds.
-    pub duration_us: u64,
+    /// How long requests took.
+    pub durations: Durations,
+    /// How long their steps took.
+    pub steps: [Durations; Step::ALL.len()],
+    /// How often each limit was run into.
+    pub limits: [u64; Limit::ALL.len()],
     /// Bytes of reply bodies, without framing.
     pub body_bytes: u64,
     /// Connections taken.
@@ -72,10 +127,13 @@ impl Totals {
             for (sum, number) in totals.classes.iter_mut().zip(&thread.classes) {
                 *sum += read(number);
             }
-            for (sum, number) in totals.durations.iter_mut().zip(&thread.durations) {
+            for (sum, number) in totals.limits.iter_mut().zip(&thread.limits) {
                 *sum += read(number);
             }
-            totals.duration_us += read(&thread.duration_us);
+            totals.durations.add(&thread.durations);
+            for (sum, histogram) in totals.steps.iter_mut().zip(&thread.steps) {
+                sum.add(histogram);
+            }
             totals.body_bytes += read(&thread.body_bytes);
             totals.accepted += read(&thread.accepted);
         }

@@ -60,6 +60,7 @@ impl Deadlines {
         let now = self.now.get() + 1;
         self.now.set(now);
         for (_, socket) in self.sockets.borrow().iter() {
+            socket.wake_at_tick();
             if socket.write_due.get() <= now {
                 socket.expire(Shutdown::Both);
             } else if socket.read_due.get() <= now {

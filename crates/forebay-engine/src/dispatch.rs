@@ -9,6 +9,7 @@ use crate::exchange::{Client, Exchange};
 use crate::fault::Fault;
 use crate::reply::{Reply, Rules};
 use crate::route::{Route, Site};
+use crate::timing::Step;
 
 /// Unread body bytes that are worth reading to keep the connection.
 pub const WORTH_DRAINING: u64 = 64 * 1024;
@@ -75,6 +76,7 @@ async fn by_routes<'s>(
         let Exchange { body, reply, .. } = exchange;
         reply.set_rules(route.rules.clone());
         admit_body(body, reply, route).await?;
+        client.enter(Step::Origin);
         match serve_client(client, route, exchange).await {
             Err(fault) if fault.is_not_mine && route.fallback && !exchange.reply.has_begun() => {
                 passed_on = Some(fault);

@@ -1,9 +1,7 @@
 //! Replies that ask for something else to be sent in their place.
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-
-use forebay_wire::path;
+use forebay_wire::sendfile;
+pub use forebay_wire::sendfile::Place;
 
 /// What is to be sent in place of an origin's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,98 +17,10 @@ pub enum Diversion {
     },
 }
 
-/// A file, as the field that asked for it names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// `X-Accel-Redirect`: a percent-encoded path, always below the directory.
-    Uri(Vec<u8>),
-    /// `X-Sendfile`: a file name, absolute or relative to the directory.
-    File(Vec<u8>),
-}
-
 impl Diversion {
     /// What the field lines of a reply ask for; `None` where they ask for nothing.
     pub fn to_file(lines: &[u8]) -> Option<Self> {
-        let mut place = None;
-        let mut fields = Vec::new();
-        for line in lines.split_inclusive(|&b| b == b'\n') {
-            let Some(colon) = memchr::memchr(b':', line) else { continue };
-            let value = || line[colon + 1..].trim_ascii().to_vec();
-            match &line[..colon].to_ascii_lowercase()[..] {
-                b"x-accel-redirect" => place = Some(Place::Uri(value())),
-                b"x-sendfile" => place = place.or_else(|| Some(Place::File(value()))),
-                name if is_of_the_body(name) => {}
-                _ => fields.extend_from_slice(line),
-            }
-        }
-        place.map(|place| Self::File { place, fields })
-    }
-}
-
-/// Whether a field tells of the body that is dropped, or only speaks to the gateway.
-fn is_of_the_body(name: &[u8]) -> bool {
-    const NAMES: [&[u8]; 6] = [
-        b"accept-ranges",
-        b"content-encoding",
-        b"content-range",
-        b"date",
-        b"etag",
-        b"last-modified",
-    ];
-    NAMES.contains(&name) || name.starts_with(b"x-accel-")
-}
-
-impl Place {
-    /// The path to look up below `root`, with a slash in front; `None` where it leads elsewhere.
-    pub fn below(&self, root: &Path) -> Option<Vec<u8>> {
-        let found = match self {
-            Self::Uri(uri) => {
-                let mut found = Vec::with_capacity(uri.len());
-                path::normalize(uri, &mut found).ok()?;
-                found
-            }
-            Self::File(name) if name.starts_with(b"/") => {
-                let root = root.as_os_str().as_bytes();
-                let rest = name.strip_prefix(root.strip_suffix(b"/").unwrap_or(root))?;
-                rest.starts_with(b"/").then(|| rest.to_vec())?
-            }
-            Self::File(name) => [b"/", &name[..]].concat(),
-        };
-        let leads_up = found.split(|&b| b == b'/').any(|segment| segment == b"..");
-        (!leads_up && !found.contains(&0)).then_some(found)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fields_of_the_dropped_body_do_not_go_with_the_file() {
-        let lines = b"Content-Type: text/x\r\nETag: \"a\"\r\nX-Sendfile: /srv/a\r\n\
-            X-Accel-Buffering: no\r\nSet-Cookie: a=b\r\n";
-        let Some(Diversion::File { place, fields }) = Diversion::to_file(lines) else { panic!() };
-        assert_eq!(place, Place::File(b"/srv/a".to_vec()));
-        assert_eq!(fields, b"Content-Type: text/x\r\nSet-Cookie: a=b\r\n");
-        assert_eq!(Diversion::to_file(b"Content-Type: text/x\r\n"), None);
-    }
-
-    #[test]
-    fn places_stay_below_the_root() {
-        let root = Path::new("/srv/files");
-        let file = |name: &str| Place::File(name.into()).below(root);
-        let uri = |uri: &str| Place::Uri(uri.into()).below(root);
-        assert_eq!(file("/srv/files/a b").as_deref(), Some(&b"/a b"[..]));
-        assert_eq!(file("a/%41").as_deref(), Some(&b"/a/%41"[..]));
-        assert_eq!(uri("/a/%41?b").as_deref(), Some(&b"/a/A"[..]));
-        assert_eq!(uri("/x/../a").as_deref(), Some(&b"/a"[..]));
-        for bad in
-            ["/etc/passwd", "/srv/files-2/a", "/srv/files/../a", "../a", "a/..", "/srv/files"]
-        {
-            assert_eq!(file(bad), None, "{bad}");
-        }
-        for bad in ["/../a", "/%2e%2e/a", "a", "/a%00", "http://h/a"] {
-            assert_eq!(uri(bad), None, "{bad}");
-        }
+        let (place, fields) = sendfile::find(lines)?;
+        Some(Self::File { place, fields })
     }
 }

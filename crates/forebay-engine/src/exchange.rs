@@ -1,6 +1,6 @@
 //! One request and its reply, as an origin sees them.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -16,6 +16,7 @@ use crate::fault::Fault;
 use crate::reply::Reply;
 use crate::socket::Socket;
 use crate::thread::Thread;
+use crate::timing::{Step, Steps};
 use crate::tunnel::Tunnel;
 
 /// What answers the requests of a route. One per route and thread, so it may keep `Rc` and `Cell`.
@@ -69,6 +70,8 @@ pub struct Request {
     pub peer: SocketAddr,
     /// Whether the peer is a proxy whose word is believed.
     pub is_peer_trusted: bool,
+    /// Whether it told in `Forwarded`, so that `X-Forwarded-` fields are the client's own.
+    pub is_told_by_forwarded: bool,
     /// The address that took the connection.
     pub server: SocketAddr,
     /// Whether the client came by TLS.
@@ -149,12 +152,42 @@ pub struct Client {
     pub has_input: Cell<bool>,
     /// Whether the client has closed its side with requests still to be answered.
     pub is_half_closed: Cell<bool>,
+    /// Where the request under way spends its time, if that is measured.
+    pub(crate) steps: RefCell<Option<Box<Steps>>>,
 }
 
 impl Client {
     pub fn new(socket: Socket, thread: Rc<Thread>, peer: SocketAddr, local: SocketAddr) -> Self {
         let (has_input, is_half_closed) = (Cell::new(false), Cell::new(false));
-        Self { socket, thread, peer, local, has_input, is_half_closed }
+        let steps = RefCell::default();
+        Self { socket, thread, peer, local, has_input, is_half_closed, steps }
+    }
+
+    /// The head of a request begins to come in.
+    pub(crate) fn begin_steps(&self) {
+        if self.thread.is_timing() {
+            *self.steps.borrow_mut() = Some(Box::new(Steps::begin()));
+        }
+    }
+
+    /// The request under way comes to another step; the one before.
+    pub(crate) fn enter(&self, step: Step) -> Option<Step> {
+        self.steps.borrow_mut().as_mut().map(|steps| steps.enter(step))
+    }
+
+    /// The request is in the step `to` again, if it is in `from`.
+    pub(crate) fn go_back(&self, from: Step, to: Option<Step>) {
+        if let (Some(steps), Some(to)) = (&mut *self.steps.borrow_mut(), to) {
+            steps.go_back(from, to);
+        }
+    }
+
+    /// The reply has been written: counts how long each step took.
+    pub(crate) fn end_steps(&self) {
+        if let Some(mut steps) = self.steps.take() {
+            steps.enter(Step::Reply);
+            self.thread.counters.count_steps(steps.ended());
+        }
     }
 
     /// Waits until the client has gone away. One that closes its side behind a body that is still
@@ -176,6 +209,11 @@ impl Client {
 }
 
 impl Exchange {
+    /// The request comes to another step, for those who want to know where time is spent.
+    pub fn enter(&self, step: Step) {
+        self.reply.client().enter(step);
+    }
+
     pub(crate) fn new(client: &Rc<Client>) -> Self {
         Self {
             request: Request {
@@ -186,6 +224,7 @@ impl Exchange {
                 client: client.peer,
                 peer: client.peer,
                 is_peer_trusted: false,
+                is_told_by_forwarded: false,
                 server: client.local,
                 https: false,
             },

@@ -5,6 +5,9 @@ use std::fmt;
 use std::io;
 
 use forebay_wire::http1::{HeadError, HttpError};
+use rustix::io::Errno;
+
+use crate::limit::Limit;
 
 /// Who is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub struct Fault {
     pub status: u16,
     /// Whether the request may be sent again.
     pub retry: Retry,
+    /// The limit that was run into.
+    pub limit: Option<Limit>,
     /// What happened, for the log.
     pub message: Cow<'static, str>,
     /// The origin has nothing for this request, and has touched neither body nor reply: a route
@@ -52,10 +57,14 @@ impl Fault {
         Self::new(Side::Client, status, message.into())
     }
 
-    /// The client went away: there is nobody to answer.
-    pub fn client_gone(error: &io::Error) -> Self {
-        let status = if error.kind() == io::ErrorKind::TimedOut { 408 } else { 499 };
-        Self::client(status, format!("client: {error}"))
+    /// The client went away, so that there is nobody to answer, or ran into `limit`.
+    pub fn client_gone(error: &io::Error, limit: Limit) -> Self {
+        match error.kind() {
+            io::ErrorKind::TimedOut => {
+                Self::client(408, format!("client: {error}")).limited_by(limit)
+            }
+            _ => Self::client(499, format!("client: {error}")),
+        }
     }
 
     /// A backend is at fault.
@@ -73,9 +82,30 @@ impl Fault {
         Self::new(Side::Us, status, message.into())
     }
 
+    /// The machine or the process has no more of what it takes to do `what` ("connect to x"): the
+    /// fault of nobody else, and it may pass. `None` where `error` means something else.
+    pub fn exhausted(what: impl fmt::Display, error: &io::Error) -> Option<Self> {
+        let errno = Errno::from_io_error(error)?;
+        let instead = match errno {
+            Errno::MFILE => "raise the limit on open files (ulimit -n, LimitNOFILE of systemd)",
+            Errno::NFILE => "the system's limit on open files (fs.file-max) is reached",
+            Errno::ADDRNOTAVAIL => "no local port is free; a Unix socket needs none",
+            Errno::NOMEM | Errno::NOBUFS => "the machine is out of memory",
+            Errno::AGAIN => "the limit on processes (ulimit -u, TasksMax of systemd) is reached",
+            _ => return None,
+        };
+        Some(Self::us(503, format!("cannot {what}: {error}: {instead}")))
+    }
+
     /// The same fault with other advice on trying again.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
+        self
+    }
+
+    /// The same fault, for which this limit is the reason.
+    pub fn limited_by(mut self, limit: Limit) -> Self {
+        self.limit = Some(limit);
         self
     }
 
@@ -87,7 +117,7 @@ impl Fault {
     }
 
     fn new(side: Side, status: u16, message: Cow<'static, str>) -> Self {
-        Self { side, status, retry: Retry::No, message, is_not_mine: false }
+        Self { side, status, retry: Retry::No, limit: None, message, is_not_mine: false }
     }
 }
 
@@ -101,7 +131,11 @@ impl std::error::Error for Fault {}
 
 impl From<HeadError> for Fault {
     fn from(error: HeadError) -> Self {
-        Self::client(error.status(), error.to_string())
+        let fault = Self::client(error.status(), error.to_string());
+        match error {
+            HeadError::TargetTooLong => fault.limited_by(Limit::Target),
+            _ => fault,
+        }
     }
 }
 

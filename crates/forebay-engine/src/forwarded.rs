@@ -1,41 +1,154 @@
 //! Who the client is, behind proxies that are believed.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use forebay_conf::Network;
+use forebay_conf::{ForwardedFields, Network};
+use forebay_wire::forwarded::{self, Element, Node};
 use forebay_wire::http1::Known;
+use forebay_wire::x_forwarded_for::addresses;
 
 use crate::exchange::Request;
+use crate::fault::Fault;
 
 /// Addresses looked at in one chain; what is further away is not believed.
 const CHAIN: usize = 64;
 
+/// Why what a trusted peer tells about the client cannot be believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotBelieved {
+    /// `Forwarded` is not of the form that RFC 7239 gives.
+    Malformed,
+    /// `Forwarded` and the `X-Forwarded-` fields do not tell the same client and scheme.
+    Contradiction,
+}
+
+impl fmt::Display for NotBelieved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Malformed => "malformed Forwarded from a trusted proxy",
+            Self::Contradiction => {
+                "Forwarded and X-Forwarded-For or -Proto from a trusted proxy contradict each \
+                 other; say in `forwarded` of the site which of them your proxies write"
+            }
+        })
+    }
+}
+
+impl From<NotBelieved> for Fault {
+    fn from(why: NotBelieved) -> Self {
+        Self::client(400, why.to_string())
+    }
+}
+
+/// Whom a site believes about its clients.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// Peers whose word is taken.
+    pub proxies: Vec<Network>,
+    /// Which fields they write.
+    pub fields: ForwardedFields,
+}
+
+impl Trust {
+    fn has(&self, address: IpAddr) -> bool {
+        self.proxies.iter().any(|network| network.contains(address))
+    }
+}
+
 /// Sets the client of `request`, which came from `peer`.
 ///
-/// Only a trusted peer is believed: `X-Forwarded-For` is walked from the right, past the addresses
-/// of trusted proxies, to the first that is not one of them (as nginx does with `real_ip_recursive`
-/// and Apache's mod_remoteip). What cannot be read ends the walk. `Forwarded` (RFC 7239) is not
-/// looked at: most proxies pass on what the client wrote in it.
-pub fn find_client(request: &mut Request, peer: SocketAddr, trusted: &[Network]) {
+/// Only a trusted peer is believed: the addresses it tells are walked from the right, past those of
+/// trusted proxies, to the first that is not one of them (as nginx does with `real_ip_recursive`
+/// and Apache's mod_remoteip). In `X-Forwarded-For` what cannot be read ends the walk, as does a
+/// hidden client in `Forwarded`. Most proxies write one sort of field and pass on what the client
+/// wrote in the other. So where both are there and do not tell the same, nothing tells which of
+/// them is the proxy's, and the request is refused.
+pub fn find_client(
+    request: &mut Request,
+    peer: SocketAddr,
+    trust: &Trust,
+) -> Result<(), NotBelieved> {
     request.peer = peer;
     request.client = peer;
-    let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
-    request.is_peer_trusted = !trusted.is_empty() && is_trusted(peer.ip());
+    request.is_peer_trusted = !trust.proxies.is_empty() && trust.has(peer.ip());
+    request.is_told_by_forwarded = false;
     if !request.is_peer_trusted {
-        return;
+        return Ok(());
     }
-    let mut client = peer.ip();
-    for address in chain(request) {
-        client = address;
-        if !is_trusted(address) {
+    let by_fields = match trust.fields {
+        ForwardedFields::Forwarded => None,
+        _ => by_x_fields(request, peer.ip(), trust),
+    };
+    let by_forwarded = match trust.fields {
+        ForwardedFields::XForwarded => None,
+        _ => by_forwarded(request, peer.ip(), trust)?,
+    };
+    if by_fields.zip(by_forwarded).is_some_and(|(one, other)| one != other) {
+        return Err(NotBelieved::Contradiction);
+    }
+    request.is_told_by_forwarded =
+        trust.fields == ForwardedFields::Forwarded || by_fields.is_none() && by_forwarded.is_some();
+    let told = by_fields.or(by_forwarded).unwrap_or_default();
+    if let Some(client) = told.client.filter(|client| *client != peer.ip()) {
+        request.client = SocketAddr::new(client, 0);
+    }
+    request.https = told.https.unwrap_or(false);
+    Ok(())
+}
+
+/// What one sort of field tells.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Told {
+    /// The client, or the peer where the field names nobody else.
+    client: Option<IpAddr>,
+    https: Option<bool>,
+}
+
+/// What the `X-Forwarded-` fields tell; `None` where there is none.
+fn by_x_fields(request: &Request, peer: IpAddr, trust: &Trust) -> Option<Told> {
+    let has = |known| request.head.fields.iter().any(|field| field.known == known);
+    let client = has(Known::XForwardedFor).then(|| {
+        let mut client = peer;
+        for address in chain(request) {
+            client = address;
+            if !trust.has(address) {
+                break;
+            }
+        }
+        client
+    });
+    let scheme = request.head.value(Known::XForwardedProto, &request.bytes);
+    let https = scheme.map(|scheme| scheme.eq_ignore_ascii_case(b"https"));
+    (client.is_some() || https.is_some()).then_some(Told { client, https })
+}
+
+/// What the `Forwarded` fields tell; `None` where there is none.
+fn by_forwarded(
+    request: &Request,
+    peer: IpAddr,
+    trust: &Trust,
+) -> Result<Option<Told>, NotBelieved> {
+    let mut elements = Vec::new();
+    let fields = request.head.fields.iter().filter(|field| field.known == Known::Forwarded);
+    for field in fields {
+        forwarded::decode(field.value.of(&request.bytes), &mut elements)
+            .map_err(|_| NotBelieved::Malformed)?;
+    }
+    if elements.is_empty() {
+        return Ok(None);
+    }
+    let mut told = Told { client: Some(peer), https: None };
+    for Element { client, https } in elements.into_iter().rev().take(CHAIN) {
+        // Whoever wrote this element is trusted, as those further right have been passed.
+        told.https = https;
+        let Some(Node::Address(address)) = client else { break };
+        told.client = Some(address);
+        if !trust.has(address) {
             break;
         }
     }
-    if client != peer.ip() {
-        request.client = SocketAddr::new(client, 0);
-    }
-    let scheme = request.head.value(Known::XForwardedProto, &request.bytes);
-    request.https = scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https"));
+    Ok(Some(told))
 }
 
 /// The addresses of all `X-Forwarded-For` fields, from the right, up to the first unreadable one.
@@ -43,22 +156,10 @@ fn chain(request: &Request) -> Vec<IpAddr> {
     let fields = request.head.fields.iter().rev();
     fields
         .filter(|field| field.known == Known::XForwardedFor)
-        .flat_map(|field| field.value.of(&request.bytes).rsplit(|&b| b == b','))
+        .flat_map(|field| addresses(field.value.of(&request.bytes)))
         .take(CHAIN)
-        .map_while(parse)
+        .map_while(|address| address)
         .collect()
-}
-
-/// An address, perhaps with a port, an IPv6 one perhaps in brackets.
-fn parse(element: &[u8]) -> Option<IpAddr> {
-    let text = str::from_utf8(element).ok()?.trim();
-    if let Ok(address) = text.parse::<IpAddr>() {
-        return Some(address.to_canonical());
-    }
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return Some(address.ip().to_canonical());
-    }
-    text.strip_prefix('[')?.strip_suffix(']')?.parse().ok()
 }
 
 #[cfg(test)]
@@ -69,6 +170,14 @@ mod tests {
 
     /// A request from `peer` with these header fields, after the client has been looked for.
     fn found(peer: &str, fields: &[(&str, &str)]) -> Request {
+        found_by(ForwardedFields::Either, peer, fields).unwrap()
+    }
+
+    fn found_by(
+        which: ForwardedFields,
+        peer: &str,
+        fields: &[(&str, &str)],
+    ) -> Result<Request, NotBelieved> {
         let fields: String =
             fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let bytes = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n").into_bytes();
@@ -85,13 +194,13 @@ mod tests {
             client: peer,
             peer,
             is_peer_trusted: false,
+            is_told_by_forwarded: false,
             server: peer,
             https: false,
         };
         let network = |addr: &str, prefix_len| Network { addr: addr.parse().unwrap(), prefix_len };
-        let trusted = [network("127.0.0.0", 8), network("10.0.0.0", 8), network("fd00::", 8)];
-        find_client(&mut request, peer, &trusted);
-        request
+        let proxies = vec![network("127.0.0.0", 8), network("10.0.0.0", 8), network("fd00::", 8)];
+        find_client(&mut request, peer, &Trust { proxies, fields: which }).map(|()| request)
     }
 
     fn client(peer: &str, values: &[&str]) -> String {
@@ -138,10 +247,71 @@ mod tests {
             assert!(!found(peer, &[("X-Forwarded-Proto", "https")]).https);
         }
         assert!(found("10.0.0.1", &[("X-Forwarded-Proto", "https")]).https);
-        // A field that many proxies pass on as the client sent it.
-        let forwarded = found("10.0.0.1", &[("Forwarded", "for=192.0.2.1;proto=https")]);
+        let forwarded = found("192.0.2.50", &[("Forwarded", "for=192.0.2.1;proto=https")]);
         assert_eq!(forwarded.client, forwarded.peer);
         assert!(!forwarded.https);
+        assert!(found_by(ForwardedFields::Either, "192.0.2.50", &[("Forwarded", "=")]).is_ok());
+    }
+
+    #[test]
+    fn forwarded_is_walked_from_the_right() {
+        for (values, expected, https) in [
+            (&["for=192.0.2.1"][..], "192.0.2.1", false),
+            (&["for=192.0.2.1;proto=https"], "192.0.2.1", true),
+            (&["for=192.0.2.1, for=10.0.0.1;proto=https"], "192.0.2.1", false),
+            (&["for=203.0.113.9;proto=https, for=192.0.2.1, for=10.0.0.1"], "192.0.2.1", false),
+            (&["for=192.0.2.1;proto=https", "for=10.0.0.1;proto=http"], "192.0.2.1", true),
+            (&["for=\"[2001:db8::1]:80\""], "2001:db8::1", false),
+            (&["for=10.0.0.7;proto=https"], "10.0.0.7", true),
+            // Who is hidden is not known, but how it came is.
+            (&["for=192.0.2.1, for=_hidden;proto=https"], "127.0.0.1", true),
+            (&["for=192.0.2.1, for=unknown, for=10.0.0.1"], "10.0.0.1", false),
+            (&["proto=https"], "127.0.0.1", true),
+            (&[""], "127.0.0.1", false),
+        ] {
+            let fields: Vec<_> = values.iter().map(|value| ("Forwarded", *value)).collect();
+            let request = found("127.0.0.1", &fields);
+            assert_eq!(request.client.ip().to_string(), expected, "{values:?}");
+            assert_eq!(request.https, https, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn fields_that_contradict_each_other_are_not_believed() {
+        let one = ("X-Forwarded-For", "192.0.2.1");
+        let by = |which, fields: &[(&str, &str)]| {
+            let found = found_by(which, "127.0.0.1", fields);
+            found.map(|request| (request.client.ip().to_string(), request.https))
+        };
+        let told = |client: &str, https| Ok((client.to_owned(), https));
+        let either = |fields: &[(&str, &str)]| by(ForwardedFields::Either, fields);
+        let same = ("Forwarded", "for=\"192.0.2.1:99\";proto=https");
+        let other = ("Forwarded", "for=192.0.2.2;proto=https");
+        let scheme = ("X-Forwarded-Proto", "https");
+        assert_eq!(either(&[one, scheme, same]), told("192.0.2.1", true));
+        assert_eq!(either(&[one, ("Forwarded", "for=192.0.2.1")]), told("192.0.2.1", false));
+        // What only one of them tells may be the client's own word.
+        assert_eq!(either(&[one, same]), Err(NotBelieved::Contradiction));
+        assert_eq!(either(&[one, other]), Err(NotBelieved::Contradiction));
+        assert_eq!(either(&[one, ("Forwarded", "for=_x")]), Err(NotBelieved::Contradiction));
+        assert_eq!(either(&[one, ("Forwarded", "=")]), Err(NotBelieved::Malformed));
+        assert_eq!(either(&[("Forwarded", "for")]), Err(NotBelieved::Malformed));
+        let (http, https) = (("X-Forwarded-Proto", "http"), ("X-Forwarded-Proto", "https"));
+        assert_eq!(either(&[http, same]), Err(NotBelieved::Contradiction));
+        assert_eq!(either(&[https, same]), Err(NotBelieved::Contradiction));
+        let only_client = ("Forwarded", "for=192.0.2.2");
+        assert_eq!(either(&[https, only_client]), Err(NotBelieved::Contradiction));
+
+        let x = ForwardedFields::XForwarded;
+        assert_eq!(by(x, &[one, other]), told("192.0.2.1", false));
+        assert_eq!(by(x, &[other]), told("127.0.0.1", false));
+        assert_eq!(by(x, &[one, ("Forwarded", "=")]), told("192.0.2.1", false));
+        let forwarded = ForwardedFields::Forwarded;
+        assert_eq!(
+            by(forwarded, &[one, https, ("Forwarded", "for=192.0.2.2")]),
+            told("192.0.2.2", false)
+        );
+        assert_eq!(by(forwarded, &[one, https]), told("127.0.0.1", false));
     }
 
     #[test]
@@ -150,18 +320,5 @@ mod tests {
         assert_eq!(client("127.0.0.1", &[&format!("192.0.2.1, {long}")]), "10.0.0.1");
         let most = vec!["10.0.0.1"; CHAIN - 1].join(", ");
         assert_eq!(client("127.0.0.1", &[&format!("192.0.2.1, {most}")]), "192.0.2.1");
-    }
-
-    #[test]
-    fn addresses() {
-        let of = |text: &str| parse(text.as_bytes()).map(|address| address.to_string());
-        assert_eq!(of(" 192.0.2.1 ").as_deref(), Some("192.0.2.1"));
-        assert_eq!(of("192.0.2.1:80").as_deref(), Some("192.0.2.1"));
-        assert_eq!(of("[2001:db8::1]:80").as_deref(), Some("2001:db8::1"));
-        assert_eq!(of("[2001:db8::1]").as_deref(), Some("2001:db8::1"));
-        assert_eq!(of("::ffff:192.0.2.1").as_deref(), Some("192.0.2.1"));
-        for bad in ["", "unknown", "192.0.2", "evil.example", "1.2.3.4.5", "[1.2.3.4"] {
-            assert_eq!(of(bad), None, "{bad}");
-        }
     }
 }

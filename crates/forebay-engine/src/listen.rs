@@ -18,6 +18,10 @@ use crate::systemd::Inherited;
 /// Connections that wait to be accepted; the kernel may allow fewer (net.core.somaxconn).
 const BACKLOG: i32 = 1024;
 
+/// Bytes that the kernel holds of what a client does not take yet. Left to itself it takes megabytes
+/// for each, which cost it 3 ms where the client's window is small (measured with slowhttptest -X).
+const UNSENT: u32 = 128 * 1024;
+
 /// Why an address cannot be listened on.
 #[derive(Debug)]
 pub struct ListenError {
@@ -57,24 +61,25 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
-/// Opens `listen`, or uses what the service manager opened there.
+/// An address, and a listener of each thread there.
+pub type Opened = (Listen, Vec<Listener>);
+
+/// Opens `listen`, or uses what the service manager opened there: several sockets may have one name.
 pub fn open_or_claim(
     listen: &Listen,
     threads: usize,
     inherited: &mut Inherited,
-) -> Result<(Listen, Vec<Listener>), ListenError> {
-    match inherited.claim(listen, threads) {
-        Some(Ok(listeners)) => Ok((listen.clone(), listeners)),
-        Some(Err(error)) => Err(ListenError { listen: listen.clone(), error }),
-        None => open(listen, threads),
-    }
+) -> Result<Vec<Opened>, ListenError> {
+    let claimed = inherited.claim(listen, threads);
+    let claimed = claimed.map_err(|error| ListenError { listen: listen.clone(), error })?;
+    if claimed.is_empty() { Ok(vec![open(listen, threads)?]) } else { Ok(claimed) }
 }
 
 /// Opens `listen` once for each of `threads` threads; the address, with the port that was chosen.
 ///
 /// The sockets of one TCP address share it by SO_REUSEPORT and live as long as the process: closing
 /// one would drop the connections waiting in its queue.
-pub fn open(listen: &Listen, threads: usize) -> Result<(Listen, Vec<Listener>), ListenError> {
+pub fn open(listen: &Listen, threads: usize) -> Result<Opened, ListenError> {
     let fail = |error| ListenError { listen: listen.clone(), error };
     match listen {
         Listen::Tcp(address) => {
@@ -88,6 +93,10 @@ pub fn open(listen: &Listen, threads: usize) -> Result<(Listen, Vec<Listener>), 
             listeners.push(Listener::Unix(listener));
             Ok((listen.clone(), listeners))
         }
+        Listen::Named(_) => Err(fail(io::Error::other(
+            "the service manager passed no socket of that name when Forebay was started; \
+             FileDescriptorName= of the socket unit gives it one",
+        ))),
     }
 }
 
@@ -100,6 +109,8 @@ fn open_tcp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<
     let mut listeners = Vec::new();
     for _ in 0..threads {
         let socket = bind(address, true)?;
+        // What is accepted inherits it. Best effort: without it the kernel only buffers more.
+        let _ = socket.set_tcp_notsent_lowat(UNSENT);
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
         listeners.push(Listener::Tcp(socket.into()));

@@ -148,17 +148,10 @@ impl Target {
 }
 
 fn write_all(receiver: &Receiver<Message>, mut target: Target) {
-    let mut failing = false;
+    let mut troubles = Troubles::default();
     while let Ok(message) = receiver.recv() {
         match message {
-            Message::Lines(lines) => match target.write(&lines) {
-                Ok(()) => failing = false,
-                Err(error) if !failing => {
-                    failing = true;
-                    let _ = writeln!(io::stderr(), "forebay: access log: {error}");
-                }
-                Err(_) => {}
-            },
+            Message::Lines(lines) => troubles.write(&mut target, &lines),
             Message::Error(line) => {
                 let now = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S");
                 let _ = writeln!(io::stderr(), "{now} forebay: {line}");
@@ -166,6 +159,42 @@ fn write_all(receiver: &Receiver<Message>, mut target: Target) {
             Message::Reopen => target.reopen(),
             Message::Switch(other) => target = other,
             Message::End => return,
+        }
+    }
+}
+
+/// What a full disk has cost so far.
+#[derive(Default)]
+struct Troubles {
+    lost: usize,
+    /// The file may end in the middle of a line.
+    is_torn: bool,
+}
+
+impl Troubles {
+    fn write(&mut self, target: &mut Target, lines: &[u8]) {
+        // What was cut off stays a line of its own.
+        let outcome = match self.is_torn {
+            true => target.write(b"\n").and_then(|()| target.write(lines)),
+            false => target.write(lines),
+        };
+        match outcome {
+            Ok(()) => {
+                if self.lost > 0 {
+                    let lost = self.lost;
+                    let line = "forebay: the access log is written again; lines lost: up to";
+                    let _ = writeln!(io::stderr(), "{line} {lost}");
+                }
+                *self = Self::default();
+            }
+            Err(error) => {
+                if self.lost == 0 {
+                    let line = "forebay: the access log cannot be written, its lines are lost:";
+                    let _ = writeln!(io::stderr(), "{line} {error}");
+                }
+                self.lost += memchr::memchr_iter(b'\n', lines).count().max(1);
+                self.is_torn = true;
+            }
         }
     }
 }

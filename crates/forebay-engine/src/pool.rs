@@ -12,8 +12,22 @@ pub struct Pool<H> {
     idle: RefCell<Vec<Idle<H>>>,
     keep: usize,
     idle_time: Duration,
-    has_hasty_backend: Cell<bool>,
+    manners: Cell<Manners>,
 }
+
+/// How the backend ends connections, as far as has been seen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manners {
+    /// None was used twice yet.
+    Unknown,
+    /// It leaves them open after a reply.
+    Keeps,
+    /// It closes without having said so. Seen at a tick; `None`: known from the start.
+    Hasty(Option<Ticks>),
+}
+
+/// For how long a close without a word is remembered: a backend may just have been restarted.
+const MEMORY: Duration = Duration::from_secs(600);
 
 /// A connection that closes by itself so soon after a reply was closed because of that reply.
 const HASTE: Duration = Duration::from_secs(1);
@@ -28,8 +42,8 @@ struct Idle<H> {
 impl<H> Pool<H> {
     /// A pool that keeps up to `keep` connections, each unused for at most `idle_time`.
     pub fn new(keep: usize, idle_time: Duration) -> Self {
-        let has_hasty_backend = Cell::new(false);
-        Self { idle: RefCell::default(), keep, idle_time, has_hasty_backend }
+        let manners = Cell::new(Manners::Unknown);
+        Self { idle: RefCell::default(), keep, idle_time, manners }
     }
 
     /// An idle connection that seems to be alive, and whether it has been idle for long enough to
@@ -41,8 +55,24 @@ impl<H> Pool<H> {
             if socket.is_stale() {
                 self.note_close(since, deadlines);
             } else if due > deadlines.now() {
-                let is_settled = deadlines.now() >= since.saturating_add(2);
-                return Some((socket, held, is_settled));
+                return Some((socket, held, is_settled(since, deadlines)));
+            }
+        }
+    }
+
+    /// As [`Pool::take`], of those connections alone that have been idle for long enough.
+    pub fn take_settled(&self, deadlines: &Deadlines) -> Option<(Socket, H)> {
+        loop {
+            let entry = {
+                let mut idle = self.idle.borrow_mut();
+                let is_settled = |entry: &Idle<H>| is_settled(entry.since, deadlines);
+                let at = idle.iter().rposition(is_settled)?;
+                idle.remove(at)
+            };
+            if entry.socket.is_stale() {
+                self.note_close(entry.since, deadlines);
+            } else if entry.due > deadlines.now() {
+                return Some((entry.socket, entry.held));
             }
         }
     }
@@ -63,6 +93,8 @@ impl<H> Pool<H> {
             let is_stale = entry.socket.is_stale();
             if is_stale {
                 self.note_close(entry.since, deadlines);
+            } else if is_past_haste(entry.since, deadlines) {
+                self.note_patience(deadlines);
             }
             is_stale || entry.due <= deadlines.now()
         };
@@ -71,20 +103,50 @@ impl<H> Pool<H> {
         drop(old);
     }
 
-    /// Whether the backend has been seen to close connections that it had not said it would.
-    pub fn has_hasty_backend(&self) -> bool {
-        self.has_hasty_backend.get()
+    /// Whether the backend has been seen to leave connections open after a reply, and not lately to
+    /// close one that it had not said it would.
+    pub fn has_patient_backend(&self) -> bool {
+        self.manners.get() == Manners::Keeps
     }
 
-    /// The backend is one that closes connections without a word.
+    /// The backend is known to be one that closes connections without a word.
     pub fn expect_haste(&self) {
-        self.has_hasty_backend.set(true);
+        self.manners.set(Manners::Hasty(None));
+    }
+
+    /// The backend has closed a connection without a word.
+    pub fn note_haste(&self, deadlines: &Deadlines) {
+        if self.manners.get() != Manners::Hasty(None) {
+            self.manners.set(Manners::Hasty(Some(deadlines.now())));
+        }
+    }
+
+    /// A connection was open still when it was used again, or for a while after a reply.
+    pub fn note_patience(&self, deadlines: &Deadlines) {
+        let memory = (MEMORY.as_millis() / TICK.as_millis()) as Ticks;
+        match self.manners.get() {
+            Manners::Unknown => self.manners.set(Manners::Keeps),
+            Manners::Hasty(Some(at)) if deadlines.now() > at.saturating_add(memory) => {
+                self.manners.set(Manners::Keeps);
+            }
+            Manners::Keeps | Manners::Hasty(_) => {}
+        }
     }
 
     fn note_close(&self, since: Ticks, deadlines: &Deadlines) {
-        let haste = (HASTE.as_millis() / TICK.as_millis()) as Ticks;
-        if deadlines.now() < since.saturating_add(haste) {
-            self.expect_haste();
+        if !is_past_haste(since, deadlines) {
+            self.note_haste(deadlines);
         }
     }
+}
+
+/// Whether a connection has been idle for so long that the backend would have closed it by now if
+/// it closed after each reply.
+fn is_settled(since: Ticks, deadlines: &Deadlines) -> bool {
+    deadlines.now() >= since.saturating_add(2)
+}
+
+fn is_past_haste(since: Ticks, deadlines: &Deadlines) -> bool {
+    let haste = (HASTE.as_millis() / TICK.as_millis()) as Ticks;
+    deadlines.now() >= since.saturating_add(haste)
 }

@@ -10,6 +10,8 @@ use forebay_wire::http1::{RequestHead, Version, encode};
 use crate::diversion::Diversion;
 use crate::exchange::{BUFFER, Client};
 use crate::fault::{Fault, Side};
+use crate::limit::Limit;
+use crate::timing::Step;
 
 /// Body bytes that are gathered before they are written.
 const GATHER: usize = 2 * BUFFER;
@@ -43,6 +45,8 @@ pub struct Reply {
     client: Option<Rc<Client>>,
     out: Vec<u8>,
     phase: Phase,
+    /// Whether any of it has been written to the client.
+    is_written: bool,
     framing: Framing,
     /// Where the field lines start in `out`, while the head is being written.
     fields: usize,
@@ -77,6 +81,7 @@ impl Reply {
             client: Some(client.clone()),
             out: Vec::with_capacity(BUFFER),
             phase: Phase::Waiting,
+            is_written: false,
             framing: Framing::None,
             fields: 0,
             rules: None,
@@ -104,6 +109,7 @@ impl Reply {
     pub(crate) fn prepare(&mut self, head: &RequestHead, method: &[u8]) {
         self.out.clear();
         self.phase = Phase::Waiting;
+        self.is_written = false;
         self.to_head = method == b"HEAD";
         self.to_http10 = head.version == Version::Http10;
         self.keep_alive = head.keep_alive && !self.client().thread.is_stopping();
@@ -130,6 +136,24 @@ impl Reply {
         self.phase = Phase::Head;
         encode::status_line(&mut self.out, status, reason);
         self.fields = self.out.len();
+    }
+
+    /// Writes an interim reply (RFC 9110 section 15.2) with these field lines, each ending in CRLF,
+    /// to a client that knows of such; the reply has yet to begin. A 100 is the engine's own.
+    pub async fn inform(&mut self, status: u16, reason: &[u8], lines: &[u8]) -> Result<(), Fault> {
+        debug_assert!(self.phase == Phase::Waiting, "interim replies come before the reply");
+        if self.to_http10 || status == 100 {
+            return Ok(());
+        }
+        encode::status_line(&mut self.out, status, reason);
+        self.out.extend_from_slice(lines);
+        self.out.extend_from_slice(b"\r\n");
+        self.flush().await
+    }
+
+    /// Whether it answers HEAD.
+    pub fn is_to_head(&self) -> bool {
+        self.to_head
     }
 
     /// Adds a field. The caller vouches for name and value being valid.
@@ -172,6 +196,12 @@ impl Reply {
             }
         }
         let client = self.client.as_ref().expect("a reply is written while its client is attached");
+        if let Some(steps) = &mut *client.steps.borrow_mut() {
+            steps.enter(Step::Reply);
+            let mut value = String::new();
+            steps.append_value(&mut value);
+            encode::field(&mut self.out, "Server-Timing", value.as_bytes());
+        }
         if !has_date {
             client.thread.clock.append_date(&mut self.out);
         }
@@ -272,9 +302,10 @@ impl Reply {
         if self.out.is_empty() {
             return Ok(());
         }
+        self.is_written = true;
         let written = self.client().socket.write_all(&self.out).await;
         self.out.clear();
-        written.map_err(|error| Fault::client_gone(&error))
+        written.map_err(|error| Fault::client_gone(&error, Limit::Write))
     }
 
     /// Sends `length` bytes of `file` from `offset` on as body.
@@ -288,7 +319,7 @@ impl Reply {
         }
         let sent = self.client().socket.send_file(file.as_fd(), offset, length).await;
         self.body_bytes += length;
-        sent.map_err(|error| Fault::client_gone(&error))
+        sent.map_err(|error| Fault::client_gone(&error, Limit::Write))
     }
 
     /// Ends the reply and writes what has gathered.
@@ -324,14 +355,23 @@ impl Reply {
         let page = format!(
             "<!DOCTYPE html>\n<title>{status} {reason}</title>\n<h1>{status} {reason}</h1>\n"
         );
-        self.respond(status, "text/html; charset=utf-8", page.as_bytes()).await
+        self.begin(status, b"");
+        self.field("Content-Type", b"text/html; charset=utf-8");
+        if status == 503 {
+            // What is full or being started is another thing in a second.
+            self.field("Retry-After", b"1");
+        }
+        self.end_head(Length::Known(page.len() as u64), false);
+        self.push(page.as_bytes()).await?;
+        self.finish().await
     }
 
-    /// Gives up a head that was begun and not written.
+    /// Gives up a reply of which nothing has been written yet.
     pub fn restart(&mut self) {
-        if matches!(self.phase, Phase::Head) || self.diversion.take().is_some() {
+        if !self.is_written || self.diversion.take().is_some() {
             self.out.clear();
             self.phase = Phase::Waiting;
+            self.body_bytes = 0;
         }
     }
 
@@ -391,13 +431,14 @@ impl Reply {
             encode::chunk_size(&mut self.out, data.len());
         }
         let end = if chunked { encode::CHUNK_END } else { b"" };
+        self.is_written = true;
         let mut pieces = [IoSlice::new(&self.out), IoSlice::new(data), IoSlice::new(end)];
         let written = self.client().socket.write_pieces(&mut pieces).await;
         self.out.clear();
-        written.map_err(|error| Fault::client_gone(&error))
+        written.map_err(|error| Fault::client_gone(&error, Limit::Write))
     }
 
-    fn client(&self) -> &Client {
+    pub(crate) fn client(&self) -> &Client {
         self.client.as_ref().expect("a reply is written while its client is attached")
     }
 }

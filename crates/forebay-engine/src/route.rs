@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use forebay_conf::{HostPattern, Matcher, Network};
+use forebay_conf::{HostPattern, Matcher};
+use forebay_wire::http1::host_of;
 
 use crate::exchange::{Origin, Request};
+use crate::forwarded::Trust;
 use crate::reply::Rules;
 
 /// The sites behind each listener, as one thread holds them.
@@ -23,8 +25,8 @@ pub struct Table {
 pub struct Site {
     /// Which hosts it is for; none means any.
     pub hosts: Vec<HostPattern>,
-    /// Peers whose word about the client is taken.
-    pub trusted_proxies: Vec<Network>,
+    /// Whose word about the client is taken.
+    pub trust: Trust,
     /// Whether connections begin with a PROXY header.
     pub proxy_protocol: bool,
     /// Held as long as a request may use the site: tells when what is behind it can be stopped.
@@ -74,7 +76,7 @@ impl Table {
     /// trusted proxies.
     pub(crate) fn may_announce(&self, listener: usize, peer: IpAddr) -> bool {
         let mut networks =
-            self.sites(listener).iter().flat_map(|site| &site.trusted_proxies).peekable();
+            self.sites(listener).iter().flat_map(|site| &site.trust.proxies).peekable();
         networks.peek().is_none() || networks.any(|network| network.contains(peer))
     }
 
@@ -151,12 +153,4 @@ fn rank(pattern: &HostPattern, host: &[u8]) -> usize {
         }
         HostPattern::Exact(_) => 0,
     }
-}
-
-fn host_of(authority: &[u8]) -> &[u8] {
-    let without_port = match memchr::memrchr(b':', authority) {
-        Some(at) if authority[at + 1..].iter().all(u8::is_ascii_digit) => &authority[..at],
-        _ => authority,
-    };
-    without_port.strip_suffix(b".").unwrap_or(without_port)
 }

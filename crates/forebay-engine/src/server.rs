@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use crate::admin::{self, Admin, AppsStatus};
+use crate::admin::{self, Admin, AskStatus};
 use crate::counters::Counters;
 use crate::listen::{self, ListenError, Listener, Loads};
 use crate::log::{ErrorLog, Writer};
@@ -108,16 +108,18 @@ impl Server {
     ) -> Result<Self, StartError> {
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
-        for address in &wanted.listen {
-            let (address, sockets) = listen::open_or_claim(address, threads, &mut inherited)
-                .map_err(StartError::Listen)?;
-            listeners.push(sockets);
-            addresses.push(address);
+        let mut slots = Vec::new();
+        for wanted in &wanted.listen {
+            let opened = listen::open_or_claim(wanted, threads, &mut inherited);
+            for (address, sockets) in opened.map_err(StartError::Listen)? {
+                listeners.push(sockets);
+                addresses.push(address);
+                slots.push(Some(wanted.clone()));
+            }
         }
         inherited.finish().map_err(StartError::Inherit)?;
         let admin = admin.map(admin::open).transpose().map_err(StartError::Listen)?;
         let writer = Writer::start(&wanted.log.access).map_err(StartError::Log)?;
-        let slots = wanted.listen.iter().cloned().map(Some).collect();
         let notify = Notify::from_environment();
         Ok(Self { listeners, addresses, slots, threads, wanted, writer, admin, notify })
     }
@@ -139,12 +141,12 @@ impl Server {
 
     /// Serves until SIGINT or SIGTERM, then until the requests under way are answered, `grace` at
     /// the most. A second signal gives them up. SIGUSR1 opens the access log anew; SIGHUP asks
-    /// `reload` for another configuration, whose error leaves everything as it is. `apps` is asked
+    /// `reload` for another configuration, whose error leaves everything as it is. `status` is asked
     /// when the administrator wants to know.
     pub fn run(
         mut self,
         tables: Tables,
-        apps: AppsStatus,
+        status: AskStatus,
         grace: Duration,
         ready: impl FnOnce(),
         mut reload: impl FnMut() -> Result<Reload, String>,
@@ -153,7 +155,7 @@ impl Server {
             Builder::new_current_thread().enable_all().build().map_err(StartError::System)?;
         let mut signals = runtime.block_on(async { Signals::new() }).map_err(StartError::System)?;
         let (stage, _) = watch::channel(Stage::Serving);
-        let threads = self.spawn(&tables, apps, grace, &stage).map_err(StartError::System)?;
+        let threads = self.spawn(&tables, status, grace, &stage).map_err(StartError::System)?;
         drop(tables);
         ready();
         self.notify.ready("serving");
@@ -279,7 +281,7 @@ impl Server {
     fn spawn(
         &mut self,
         tables: &Tables,
-        apps: AppsStatus,
+        status: AskStatus,
         grace: Duration,
         stage: &watch::Sender<Stage>,
     ) -> io::Result<Threads> {
@@ -292,7 +294,7 @@ impl Server {
         let is_timed = self.admin.is_some();
         if let Some(listener) = self.admin.take() {
             let (threads, loads, started) = (counters.clone(), loads.clone(), Instant::now());
-            let admin = Admin { threads, loads, apps, started };
+            let admin = Admin { threads, loads, status, started };
             std::thread::Builder::new()
                 .name("admin".into())
                 .spawn(move || admin.serve(&listener))?;
@@ -348,6 +350,8 @@ struct Signals {
     terminate: tokio::signal::unix::Signal,
     reopen: tokio::signal::unix::Signal,
     reload: tokio::signal::unix::Signal,
+    /// Nothing is done about it, but a process that does not take it is ended by it.
+    _file_too_large: tokio::signal::unix::Signal,
 }
 
 impl Signals {
@@ -357,6 +361,7 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             reopen: signal(SignalKind::user_defined1())?,
             reload: signal(SignalKind::hangup())?,
+            _file_too_large: signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
         })
     }
 

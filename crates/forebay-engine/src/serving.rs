@@ -61,11 +61,17 @@ pub struct Change {
     pub acknowledge: std::sync::mpsc::Sender<()>,
 }
 
+/// Sockets that are heard of at a time. Each has its request read before the first is answered, so
+/// this many buffers are in use; with hundreds they would not stay in the cache.
+const EVENTS: usize = 64;
+
 impl Serving {
     /// Serves until the stage says to stop, then until the requests under way are answered.
     pub fn run(self, thread: Rc<Thread>) {
         let runtime = Builder::new_current_thread()
             .enable_all()
+            .max_io_events_per_tick(EVENTS)
+            .event_interval(2 * EVENTS as u32)
             .max_blocking_threads(2)
             .build_local(LocalOptions::default());
         match runtime {

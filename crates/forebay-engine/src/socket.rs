@@ -1,11 +1,13 @@
 //! A stream socket of this thread: TCP or Unix, with deadlines.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
@@ -41,6 +43,8 @@ pub(crate) struct Watched {
     pub write_due: Cell<Ticks>,
     pub idle: Cell<bool>,
     pub tunnel: Cell<bool>,
+    /// Who is to be woken at the next tick.
+    at_tick: Cell<Option<Waker>>,
     expired: Cell<bool>,
 }
 
@@ -55,6 +59,13 @@ impl Watched {
         self.read_due.set(NEVER);
         self.write_due.set(NEVER);
         self.shut_down(how);
+    }
+
+    /// Wakes who waits for the next tick, which has come.
+    pub fn wake_at_tick(&self) {
+        if let Some(waiting) = self.at_tick.take() {
+            waiting.wake();
+        }
     }
 
     /// Whether a read would give bytes. A system call.
@@ -108,6 +119,7 @@ impl Socket {
             write_due: Cell::new(NEVER),
             idle: Cell::new(false),
             tunnel: Cell::new(false),
+            at_tick: Cell::new(None),
             expired: Cell::new(false),
         });
         let key = deadlines.watch(shared.clone());
@@ -148,6 +160,13 @@ impl Socket {
         self.shared.read_due.set(self.deadlines.due(after));
     }
 
+    /// As [`Socket::limit_read`], for a read that is limited already.
+    pub fn renew_read_limit(&self, after: Duration) {
+        if self.shared.read_due.get() != NEVER {
+            self.limit_read(after);
+        }
+    }
+
     /// Reads may take as long as they do.
     pub fn unlimit_read(&self) {
         self.shared.read_due.set(NEVER);
@@ -180,10 +199,12 @@ impl Socket {
         if self.is_unread.get() {
             return Ok(());
         }
-        match &self.shared.io {
-            Io::Tcp(stream) => stream.readable().await,
-            Io::Unix(stream) => stream.readable().await,
-        }
+        // Cheaper than `readable()`, which is made for any number of tasks that wait at once.
+        poll_fn(|context| match &self.shared.io {
+            Io::Tcp(stream) => stream.poll_read_ready(context),
+            Io::Unix(stream) => stream.poll_read_ready(context),
+        })
+        .await
     }
 
     async fn writable(&self) -> io::Result<()> {
@@ -240,8 +261,10 @@ impl Socket {
     }
 
     /// Waits until the peer has closed its side, however many bytes it sends before. They can be
-    /// read afterwards.
+    /// read afterwards. A close is noticed after the next tick at the earliest: most requests are
+    /// answered by then, and need not be told to the event loop a second time.
     pub async fn wait_for_close(&self) {
+        self.next_tick().await;
         loop {
             let ready = match &self.shared.io {
                 Io::Tcp(stream) => stream.ready(Interest::READABLE).await,
@@ -254,6 +277,29 @@ impl Socket {
             let _ = self.try_io(Interest::READABLE, || {
                 Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
             });
+        }
+    }
+
+    async fn next_tick(&self) {
+        let begun = self.deadlines.now();
+        let _no_more = NoMoreTicks(&self.shared);
+        poll_fn(|context| {
+            if self.deadlines.now() != begun {
+                return Poll::Ready(());
+            }
+            self.shared.at_tick.set(Some(context.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Acknowledges now what has been read, instead of with the next thing sent or after 40 ms. A
+    /// peer that writes a reply in small pieces with Nagle's algorithm on sends no second piece
+    /// before that. A system call, on TCP alone.
+    pub fn acknowledge(&self) {
+        if let Io::Tcp(stream) = &self.shared.io {
+            // The kernel leaves this mode by itself; where it refuses, it is as slow as it was.
+            let _ = rustix::net::sockopt::set_tcp_quickack(stream, true);
         }
     }
 
@@ -274,9 +320,12 @@ impl Socket {
         self.write_pieces(&mut [IoSlice::new(data)]).await
     }
 
-    /// Writes all of several pieces, by as few system calls as there can be.
+    /// Writes all of several pieces, by as few system calls as there can be. Tasks that have
+    /// something to read come first: when writes follow each other closely, fewer of them find their
+    /// peer asleep and have to wake it, which took a tenth of the time of a proxied request.
     pub async fn write_pieces(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
         IoSlice::advance_slices(&mut pieces, 0);
+        give_way().await;
         while !pieces.is_empty() {
             let outcome = match &*pieces {
                 [piece] => rustix::net::send(self.shared.io.as_fd(), piece, SendFlags::NOSIGNAL),
@@ -300,14 +349,21 @@ impl Socket {
         mut offset: u64,
         mut length: u64,
     ) -> io::Result<()> {
-        const AT_ONCE: u64 = 1 << 20;
+        // A socket's buffer may take megabytes. Between slices others have their turn: many clients
+        // that ask for large files at once must not hold up one that asks for little.
+        const AT_ONCE: u64 = 128 << 10;
         while length > 0 {
             let count = length.min(AT_ONCE) as usize;
             let socket = self.shared.io.as_fd();
             match rustix::fs::sendfile(socket, file, Some(&mut offset), count) {
                 // The file has become shorter since its length was told to the client.
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(n) => length -= n as u64,
+                Ok(n) => {
+                    length -= n as u64;
+                    if length > 0 {
+                        tokio::task::yield_now().await;
+                    }
+                }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => self.wait_for_room().await?,
                 Err(error) => return Err(self.write_error(error.into())),
@@ -351,6 +407,28 @@ impl Socket {
             Io::Tcp(stream) => stream.try_io(interest, action),
             Io::Unix(stream) => stream.try_io(interest, action),
         }
+    }
+}
+
+/// Lets every task run that is ready now.
+async fn give_way() {
+    let mut has_given = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_given, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Takes back the wish to be woken at the next tick.
+struct NoMoreTicks<'a>(&'a Watched);
+
+impl Drop for NoMoreTicks<'_> {
+    fn drop(&mut self) {
+        self.0.at_tick.set(None);
     }
 }
 

@@ -14,7 +14,7 @@ use forebay_conf::Listen;
 use rustix::time::{ClockId, clock_gettime};
 use socket2::{Domain, Socket, Type};
 
-use crate::listen::Listener;
+use crate::listen::{Listener, Opened};
 use crate::sys::inherit;
 
 /// The first descriptor that is passed on.
@@ -28,6 +28,19 @@ struct Passed {
     name: String,
     listen: Listen,
     socket: Socket,
+}
+
+impl Passed {
+    fn share(self, threads: usize) -> io::Result<Opened> {
+        let copies = (0..threads).map(|_| {
+            let copy = self.socket.try_clone()?;
+            Ok(match &self.listen {
+                Listen::Unix(_) => Listener::Unix(copy.into()),
+                _ => Listener::Tcp(copy.into()),
+            })
+        });
+        Ok((self.listen.clone(), copies.collect::<io::Result<_>>()?))
+    }
 }
 
 /// Why sockets of the service manager cannot be used.
@@ -95,23 +108,14 @@ impl Inherited {
         passed.collect::<Result<_, _>>().map(Self)
     }
 
-    /// The listeners of `threads` threads, where the manager opened the address. The threads share
-    /// one socket, as it was opened.
-    pub(crate) fn claim(
-        &mut self,
-        listen: &Listen,
-        threads: usize,
-    ) -> Option<io::Result<Vec<Listener>>> {
-        let at = self.0.iter().position(|passed| passed.listen == *listen)?;
-        let socket = self.0.swap_remove(at).socket;
-        let copies = (0..threads).map(|_| {
-            let copy = socket.try_clone()?;
-            Ok(match listen {
-                Listen::Tcp(_) => Listener::Tcp(copy.into()),
-                Listen::Unix(_) => Listener::Unix(copy.into()),
-            })
-        });
-        Some(copies.collect())
+    /// The listeners of `threads` threads on what the manager opened at this address, or under this
+    /// name; none where it did not. The threads share each socket, as it was opened.
+    pub(crate) fn claim(&mut self, listen: &Listen, threads: usize) -> io::Result<Vec<Opened>> {
+        let is_meant = |passed: &mut Passed| match listen {
+            Listen::Named(name) => passed.name == *name,
+            address => passed.listen == *address,
+        };
+        self.0.extract_if(.., is_meant).map(|passed| passed.share(threads)).collect()
     }
 
     /// Fails where a socket was not claimed.

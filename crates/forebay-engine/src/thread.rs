@@ -25,6 +25,8 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// Size and number limits.
     pub limits: Limits,
+    /// Whether the steps of each request are timed.
+    pub timing: bool,
 }
 
 impl Settings {
@@ -50,6 +52,8 @@ pub struct Thread {
     pub(crate) table: RefCell<Rc<Table>>,
     pub(crate) load: Arc<crate::listen::Loads>,
     pub(crate) index: usize,
+    is_timing: Cell<bool>,
+    complained: Cell<u64>,
     stopping: Cell<bool>,
     #[expect(
         clippy::vec_box,
@@ -68,6 +72,7 @@ impl Thread {
         counters: Arc<Counters>,
         is_timed: bool,
     ) -> Self {
+        let is_timing = Cell::new(settings.timing);
         Self {
             settings: RefCell::new(Rc::new(settings)),
             errors,
@@ -79,6 +84,8 @@ impl Thread {
             table: RefCell::default(),
             load,
             index,
+            is_timing,
+            complained: Cell::new(0),
             stopping: Cell::new(false),
             spare: RefCell::default(),
         }
@@ -91,6 +98,7 @@ impl Thread {
 
     /// From now on other limits hold, and lines of the log look otherwise.
     pub(crate) fn adopt_settings(&self, settings: Settings, log: AccessLog) {
+        self.is_timing.set(settings.timing);
         *self.settings.borrow_mut() = Rc::new(settings);
         self.log.borrow_mut().become_another(log);
     }
@@ -111,6 +119,19 @@ impl Thread {
     /// Whether replies should close their connections.
     pub fn is_stopping(&self) -> bool {
         self.stopping.get()
+    }
+
+    /// Whether the steps of each request are timed.
+    pub(crate) fn is_timing(&self) -> bool {
+        self.is_timing.get()
+    }
+
+    /// Tells an error that clients can cause at will, once a second at the most.
+    pub(crate) fn complain(&self, line: &str) {
+        let now = self.second();
+        if self.complained.replace(now) != now {
+            self.errors.say(line);
+        }
     }
 
     /// When a request begins, if anyone wants to know how long it takes.

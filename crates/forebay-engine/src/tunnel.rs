@@ -6,6 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::exchange::{BUFFER, Exchange};
+use crate::limit::Limit;
 use crate::socket::Socket;
 
 /// What follows a 101.
@@ -27,6 +28,14 @@ impl Exchange {
         self.tunnel = Some(Box::new(tunnel));
     }
 
+    /// Keeps `held` until the tunnel ends, if the connection has become one.
+    pub fn hold(&mut self, held: impl Any) {
+        if let Some(tunnel) = &mut self.tunnel {
+            let before = std::mem::replace(&mut tunnel.held, Box::new(()));
+            tunnel.held = Box::new((before, held));
+        }
+    }
+
     /// Passes bytes both ways until both sides have finished, either has failed, or nothing has
     /// come for too long. What came behind the request's head and behind the 101 goes first.
     ///
@@ -44,9 +53,15 @@ impl Exchange {
         let downwards = Direction { from: &backend, to: client, idle, carried: Cell::new(0) };
         let ended = tokio::try_join!(upwards.carry(early), downwards.carry(behind));
         reply.count_body(downwards.carried.get());
-        if ended.is_err_and(|error| error.kind() != io::ErrorKind::TimedOut) {
-            client.reset();
-            backend.reset();
+        match ended {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                reply.client().thread.counters.count_limit(Limit::TunnelIdle);
+            }
+            Err(_) => {
+                client.reset();
+                backend.reset();
+            }
+            Ok(_) => {}
         }
         drop(held);
     }

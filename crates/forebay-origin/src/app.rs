@@ -3,14 +3,17 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use forebay_engine::{Exchange, Fault, Origin, Retry, Serving, Thread};
-use forebay_wire::cgi::{self, Block};
+use forebay_engine::{Exchange, Fault, Limit, Origin, Retry, Serving, Step, Thread};
+use forebay_wire::cgi::{self, Block, Sink};
 use forebay_workers::{App, Body, EndKind, Event, Lease, Unavailable, WorkerFault};
 
 use crate::cgi::no_script;
+use crate::mount::{self, Mount};
+use crate::output::Output;
 use crate::script::{Script, Scripts};
 use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
 use crate::spool::Spooled;
+use crate::takeover;
 
 /// Workers that one request may be offered: a worker may die before it has read anything.
 const OFFERS: usize = 3;
@@ -18,30 +21,60 @@ const OFFERS: usize = 3;
 /// How long a script may go on when its client has gone.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// An application of scripts, as one thread knows it.
-pub struct ScriptApp {
+/// What the workers of an application run.
+pub enum Target {
+    /// The script that the path names.
+    Scripts(Scripts),
+    /// One application for all paths.
+    Mount(Mount),
+}
+
+/// An application that workers run, as one thread knows it.
+pub struct WorkerApp {
     thread: Rc<Thread>,
     app: App,
-    scripts: Scripts,
+    target: Target,
     /// Bytes of one reply at the most.
     max_output: u64,
 }
 
-impl ScriptApp {
-    /// Passes requests for scripts below `scripts` to the workers of `app`; one that prints more than
-    /// `max_output` bytes is cut off.
-    pub fn new(thread: Rc<Thread>, app: App, scripts: Scripts, max_output: u64) -> Self {
-        Self { thread, app, scripts, max_output }
+impl WorkerApp {
+    /// Passes requests for `target` to the workers of `app`; a reply of more than `max_output` bytes
+    /// is cut off.
+    pub fn new(thread: Rc<Thread>, app: App, target: Target, max_output: u64) -> Self {
+        Self { thread, app, target, max_output }
     }
 
     async fn run(&self, exchange: &mut Exchange) -> Result<(), Fault> {
-        let found = self.scripts.find(exchange.request.rest(), self.thread.second());
-        let script = found.map_err(no_script)?;
+        let script = match &self.target {
+            Target::Scripts(scripts) => {
+                let found = scripts.find(exchange.request.rest(), self.thread.second());
+                Some(found.map_err(no_script)?)
+            }
+            Target::Mount(_) => None,
+        };
+        let takes_over = matches!(&self.target, Target::Mount(mount) if mount.takes_over)
+            && takeover::is_possible(exchange);
         let body = Spooled::take(&mut exchange.body).await?;
-        let block = self.variables(exchange, &script, &body);
+        let path = mount::path_of(&exchange.request);
+        let request = match (&self.target, &script) {
+            (Target::Scripts(scripts), Some(script)) => {
+                script.describe(&exchange.request, scripts.dir(), body.len())
+            }
+            (Target::Mount(mount), _) => mount.describe(&exchange.request, &path, body.len()),
+            (Target::Scripts(_), None) => return Err(Fault::us(500, "no script was looked up")),
+        };
+        let mut block = Block(Vec::with_capacity(2048));
+        cgi::variables(&request, &mut block);
+        if takes_over {
+            block.variable(takeover::VARIABLE, b"1");
+        }
+        let block = block.0;
+        drop(path);
         let mut fault = None;
         for _ in 0..OFFERS {
-            match self.offer(exchange, &block, &body).await {
+            let run = Run { script: script.as_deref(), block: &block, body: &body, takes_over };
+            match self.offer(exchange, run).await {
                 Err(error) if error.retry == Retry::Yes && !exchange.reply.has_begun() => {
                     fault = Some(error);
                 }
@@ -51,21 +84,12 @@ impl ScriptApp {
         Err(fault.unwrap_or_else(|| Fault::us(500, "no worker was offered the request")))
     }
 
-    fn variables(&self, exchange: &Exchange, script: &Script, body: &Spooled) -> Vec<u8> {
-        let mut block = Block(Vec::with_capacity(2048));
-        let request = script.describe(&exchange.request, self.scripts.dir(), body.len());
-        cgi::variables(&request, &mut block);
-        block.0
-    }
-
     /// One request on one worker.
-    async fn offer(
-        &self,
-        exchange: &mut Exchange,
-        block: &[u8],
-        body: &Spooled,
-    ) -> Result<(), Fault> {
+    async fn offer(&self, exchange: &mut Exchange, run: Run<'_>) -> Result<(), Fault> {
+        let Run { script, block, body, takes_over: mut may_take_over } = run;
+        exchange.enter(Step::Connect);
         let mut lease = self.app.checkout().await.map_err(unavailable)?;
+        exchange.enter(Step::Origin);
         let body = match body {
             Spooled::Empty => Body::Empty,
             Spooled::Memory(memory) => Body::Bytes(memory),
@@ -73,27 +97,63 @@ impl ScriptApp {
         };
         lease.send(block, body).await.map_err(worker_fault)?;
         let mut running = Running(Some(lease));
-        let lease = running.0.as_mut().expect("it is taken out by drop alone");
-        let mut script = ScriptReply::new(OutputLimit::new(self.max_output, Fault::app));
+        let lease = running.0.as_mut().expect("it was put in");
+        let limit = OutputLimit::new(self.max_output, Fault::app);
+        let mut reading = match script {
+            Some(script) => Output::of(script, &exchange.request, limit),
+            None => Output::Parsed(ScriptReply::new(limit)),
+        };
         let mut output = Vec::with_capacity(16 * 1024);
         loop {
-            output.clear();
-            match next(lease, &mut output, &mut script, exchange).await? {
-                Event::Output(_) => script.feed(&output, &mut exchange.reply).await?,
-                Event::End(EndKind::Ok) => return script.finish(&mut exchange.reply).await,
+            let event = next(lease, &mut output, &mut reading, exchange).await?;
+            if may_take_over {
+                match (takeover::has_begun(&output), &event) {
+                    (Some(true), Event::Output(_)) => {
+                        let lease = running.0.take().expect("only this and drop take it");
+                        return takeover::complete(lease, output, exchange, &self.thread).await;
+                    }
+                    (None, Event::Output(_)) => continue,
+                    _ => may_take_over = false,
+                }
+            }
+            // Also what was too short to tell, at the end.
+            if !output.is_empty() {
+                reading.feed(&output, &mut exchange.reply).await?;
+                output.clear();
+            }
+            match event {
+                Event::Output(_) => {}
+                Event::End(EndKind::Ok) => return reading.finish(&mut exchange.reply).await,
                 // What a script printed before it died counts, as with CGI; the log has the rest.
-                Event::End(EndKind::Status(_)) if script.has_head() => {
-                    return script.finish(&mut exchange.reply).await;
+                Event::End(EndKind::Status(_)) if reading.has_head() => {
+                    return reading.finish(&mut exchange.reply).await;
                 }
                 Event::End(EndKind::Status(status)) => {
                     return Err(Fault::app(status, "the script failed"));
+                }
+                Event::End(EndKind::Aborted) => {
+                    return Err(Fault::app(
+                        500,
+                        "the application failed in the middle of its reply",
+                    ));
                 }
             }
         }
     }
 }
 
-impl Origin for ScriptApp {
+/// What a worker is given.
+struct Run<'a> {
+    /// The script, where there is one for each path.
+    script: Option<&'a Script>,
+    /// The variables.
+    block: &'a [u8],
+    body: &'a Spooled,
+    /// Whether the application may take the connection over.
+    takes_over: bool,
+}
+
+impl Origin for WorkerApp {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
         Box::pin(self.run(exchange))
     }
@@ -119,7 +179,7 @@ impl Drop for Running {
 async fn next(
     lease: &mut Lease,
     output: &mut Vec<u8>,
-    script: &mut ScriptReply,
+    script: &mut Output,
     exchange: &mut Exchange,
 ) -> Result<Event, Fault> {
     tokio::select! {
@@ -131,16 +191,24 @@ async fn next(
     lease.read(output).await.map_err(worker_fault)
 }
 
-fn unavailable(reason: Unavailable) -> Fault {
-    Fault::app(503, reason.to_string())
+/// There is no worker, or no process, for the request.
+pub(crate) fn unavailable(reason: Unavailable) -> Fault {
+    let fault = Fault::app(503, reason.to_string());
+    match reason {
+        Unavailable::QueueFull => fault.limited_by(Limit::Queue),
+        Unavailable::QueueTimeout => fault.limited_by(Limit::QueueTimeout),
+        _ => fault,
+    }
 }
 
-fn worker_fault(fault: WorkerFault) -> Fault {
+pub(crate) fn worker_fault(fault: WorkerFault) -> Fault {
     let retry = if fault.may_retry() { Retry::Yes } else { Retry::No };
     let status = match fault {
         WorkerFault::Timeout { .. } => 504,
         WorkerFault::Body(_) => 500,
         _ => 502,
     };
-    Fault::app(status, fault.to_string()).retry(retry)
+    let is_timeout = matches!(fault, WorkerFault::Timeout { .. });
+    let fault = Fault::app(status, fault.to_string()).retry(retry);
+    if is_timeout { fault.limited_by(Limit::RequestTimeout) } else { fault }
 }

@@ -6,28 +6,30 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_conf::{Action, Address, App as AppPlan, AppKind, Listen, PerlMode, Plan};
+use forebay_conf::{Action, Address, App as AppPlan, AppKind, Listen, PerlMode, Plan, PythonMode};
 use forebay_engine::{
-    AppStatus, ErrorLog, Origin, Route, Rules, Sendfile, Site, Table, Tables, Thread, WorkerRow,
+    BackendRow, ErrorLog, Origin, Route, Rules, Sendfile, Site, Status, Table, Tables, Thread,
+    Trust,
 };
-use forebay_workers::{self as workers, App, AppSpec, Kind, WorkerState, WorkerStatus};
+use forebay_workers::{self as workers, AppSpec, Kind};
 use tokio::sync::Semaphore;
 
-use crate::app::ScriptApp;
+use crate::app::Target;
+use crate::app_server::AppServer;
 use crate::cgi::Cgi;
 use crate::connect::{Backend, Endpoint, Use};
-use crate::fastcgi::Fastcgi;
+use crate::fastcgi::{FASTCGI_IDLE, Fastcgi};
 use crate::files::Files;
+use crate::mount::Mount;
 use crate::proxy::{Check, Checker, Group, Proxy};
 use crate::respond::{FixedReply, Redirection};
+use crate::running::{self, Definition, Running};
 use crate::script::Scripts;
+use crate::script_guard::ScriptGuard;
 use crate::slots::Slots;
 
 /// How long an HTTP backend's connection may be idle. Servers give 5 s and more.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
-/// How long a FastCGI connection may be idle: each holds a process of php-fpm, which closes it when
-/// it has served its number of requests.
-const FASTCGI_IDLE: Duration = Duration::from_secs(2);
 /// Idle FastCGI connections kept by each thread.
 const FASTCGI_KEEP: usize = 32;
 
@@ -60,7 +62,9 @@ impl fmt::Display for BuildError {
             }
             Self::App(error) => error.fmt(f),
             Self::Checks(error) => write!(f, "cannot start health checks: {error}"),
-            Self::Kind(name) => write!(f, "the application {name} is of a kind not available yet"),
+            Self::Kind(name) => {
+                write!(f, "the application {name} is of a kind or mode not available yet")
+            }
         }
     }
 }
@@ -71,11 +75,13 @@ impl std::error::Error for BuildError {}
 pub struct Origins {
     plan: Plan,
     endpoints: BTreeMap<String, Endpoint>,
-    apps: BTreeMap<String, (AppSpec, App)>,
+    apps: BTreeMap<String, Running>,
     /// By backend: routes to the same one share its limit.
     slots: BTreeMap<String, (usize, Arc<Slots>)>,
     /// By site and route.
     shared: Vec<Vec<Shared>>,
+    /// Of all CGI scripts; a reload passes it on.
+    guard: Arc<ScriptGuard>,
     _checker: Option<Checker>,
     /// Cloned into every site, so that its count tells whether requests use one.
     held: Arc<()>,
@@ -102,23 +108,20 @@ impl Origins {
         }
         let mut apps = BTreeMap::new();
         for (name, app) in &plan.apps {
-            let spec = spec(name, app)?;
-            let app = match previous.and_then(|previous| previous.running(name, &spec)) {
+            let definition = definition(name, app)?;
+            let app = match previous.and_then(|previous| previous.running(name, &definition)) {
                 Some(app) => app,
-                None => {
-                    let errors = errors.clone();
-                    App::start(spec.clone(), move |line| errors.say(line))
-                        .map_err(BuildError::App)?
-                }
+                None => Running::start(definition, errors).map_err(BuildError::App)?,
             };
-            apps.insert(name.clone(), (spec, app));
+            apps.insert(name.clone(), app);
         }
         let shared = shared_of_all(&plan, previous);
         let slots = slots(&plan, previous);
         let checks = checks(&plan, &shared, &endpoints);
         let checker = Checker::start(checks, errors).map_err(BuildError::Checks)?;
+        let guard = previous.map_or_else(Arc::default, |previous| previous.guard.clone());
         let held = Arc::default();
-        Ok(Self { plan, endpoints, apps, slots, shared, _checker: checker, held })
+        Ok(Self { plan, endpoints, apps, slots, shared, guard, _checker: checker, held })
     }
 
     /// What makes the table of each thread.
@@ -127,18 +130,49 @@ impl Origins {
         Arc::new(move |thread, listen| origins.table(listen, thread))
     }
 
-    /// How the applications are.
-    pub fn status(&self) -> Vec<AppStatus> {
-        let status = |(name, (_, app)): (&String, &(AppSpec, App))| AppStatus {
-            name: name.clone(),
-            workers: app.status().into_iter().map(worker_row).collect(),
-        };
-        self.apps.iter().map(status).collect()
+    /// How applications and backends are.
+    pub fn status(&self) -> Status {
+        let status = |(name, app): (&String, &Running)| app.status(name);
+        let apps = self.apps.iter().map(status).collect();
+        Status { apps, backends: self.backends() }
+    }
+
+    fn backends(&self) -> Vec<BackendRow> {
+        let mut rows = Vec::new();
+        for (site, (plan, shared)) in self.plan.sites.iter().zip(&self.shared).enumerate() {
+            for (at, (route, shared)) in plan.routes.iter().zip(shared).enumerate() {
+                let (Action::Proxy(proxy), Some(group)) = (&route.action, &shared.group) else {
+                    continue;
+                };
+                rows.extend(proxy.to.iter().enumerate().map(|(index, backend)| {
+                    let counted = group.tallies().of(index);
+                    BackendRow {
+                        site: site + 1,
+                        route: at + 1,
+                        line: route.line,
+                        server: index + 1,
+                        address: backend.address.to_string(),
+                        is_up: group.is_up(index),
+                        is_backup: backend.backup,
+                        active: counted.active,
+                        requests: counted.requests,
+                        failures: counted.failures,
+                    }
+                }));
+            }
+        }
+        rows
     }
 
     /// Stops the applications, giving requests under way `grace` to end.
     pub fn stop(&self, grace: Duration) {
-        stop(self.apps.values().map(|(_, app)| app), grace);
+        stop(self.apps.values(), grace);
+        self.guard.close();
+    }
+
+    /// Tells the applications that the configuration was read again.
+    pub fn reloaded(&self) {
+        self.apps.values().for_each(Running::reloaded);
     }
 
     /// Stops the applications that `successor` does not run, once no request uses a site of these
@@ -147,8 +181,8 @@ impl Origins {
         let left: Vec<_> = self
             .apps
             .iter()
-            .filter(|(name, (spec, _))| successor.running(name, spec).is_none())
-            .map(|(_, (_, app))| app)
+            .filter(|(name, app)| !successor.apps.get(*name).is_some_and(|new| new.is_same(app)))
+            .map(|(_, app)| app)
             .collect();
         if left.is_empty() {
             return;
@@ -161,8 +195,8 @@ impl Origins {
     }
 
     /// The application of this name, if it runs by the same definition.
-    fn running(&self, name: &str, wanted: &AppSpec) -> Option<App> {
-        self.apps.get(name).filter(|(spec, _)| spec == wanted).map(|(_, app)| app.clone())
+    fn running(&self, name: &str, wanted: &Definition) -> Option<Running> {
+        self.apps.get(name).filter(|app| app.is(wanted)).cloned()
     }
 
     fn table(&self, listen: &[Option<Listen>], thread: &Rc<Thread>) -> Table {
@@ -200,7 +234,7 @@ impl Origins {
         });
         Site {
             hosts: site.hosts.clone(),
-            trusted_proxies: site.trusted_proxies.clone(),
+            trust: trust(site),
             proxy_protocol: site.proxy_protocol,
             held: self.held.clone(),
             routes: routes.collect(),
@@ -219,7 +253,7 @@ impl Origins {
             Action::Cgi(cgi) => {
                 let room = room.clone();
                 let room = room.unwrap_or_else(|| Arc::new(Semaphore::new(cgi.max_processes)));
-                Box::new(Cgi::new(thread, cgi.clone(), room))
+                Box::new(Cgi::new(thread, cgi.clone(), room, self.guard.clone()))
             }
             Action::Fastcgi(fastcgi) => {
                 let how = || Use {
@@ -232,9 +266,14 @@ impl Origins {
                 let backends = backends.collect();
                 Box::new(Fastcgi::new(thread, backends, fastcgi.clone()))
             }
+            Action::AppServer(settings) => {
+                let backends = settings.to.iter();
+                let backends = backends.map(|to| self.backend(to, Use::default(), &thread));
+                Box::new(AppServer::new(backends.collect(), settings.clone()))
+            }
             Action::Proxy(proxy) => {
                 let how = || Use {
-                    keep: proxy.keepalive,
+                    keep: if proxy.send_proxy.is_some() { 0 } else { proxy.keepalive },
                     idle_time: HTTP_IDLE,
                     connect_timeout: proxy.connect_timeout,
                     reply_timeout: proxy.reply_timeout,
@@ -247,12 +286,7 @@ impl Origins {
             }
             Action::App(name) => {
                 let app = &self.plan.apps[name];
-                let dir = match &app.kind {
-                    AppKind::PerlCgi { dir, .. } => dir.clone(),
-                    _ => app.dir.clone(),
-                };
-                let (running, scripts) = (self.apps[name].1.clone(), Scripts::new(dir));
-                Box::new(ScriptApp::new(thread, running, scripts, app.max_output))
+                self.apps[name].origin(name, app, target(app), thread)
             }
             Action::Respond(respond) => Box::new(FixedReply(respond.clone())),
             Action::Redirect(redirect) => Box::new(Redirection(redirect.clone())),
@@ -267,7 +301,7 @@ impl Origins {
     }
 }
 
-fn stop<'a>(apps: impl IntoIterator<Item = &'a App>, grace: Duration) {
+fn stop<'a>(apps: impl IntoIterator<Item = &'a Running>, grace: Duration) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else { return };
     runtime.block_on(async {
@@ -321,6 +355,7 @@ fn checks(
                 endpoint: endpoints[&name].clone(),
                 name,
                 authority: backend.authority.clone(),
+                send_proxy: proxy.send_proxy,
                 health: health.clone(),
             });
         }
@@ -333,9 +368,13 @@ fn checks(
 fn slots(plan: &Plan, previous: Option<&Origins>) -> BTreeMap<String, (usize, Arc<Slots>)> {
     let mut most = BTreeMap::new();
     for route in plan.sites.iter().flat_map(|site| &site.routes) {
-        let Action::Fastcgi(fastcgi) = &route.action else { continue };
-        let Some(limit) = fastcgi.max_connections else { continue };
-        for address in &fastcgi.to {
+        let (to, limit) = match &route.action {
+            Action::Fastcgi(fastcgi) => (&fastcgi.to, fastcgi.max_connections),
+            Action::AppServer(server) => (&server.to, server.max_connections),
+            _ => continue,
+        };
+        let Some(limit) = limit else { continue };
+        for address in to {
             let most = most.entry(address.to_string()).or_insert(limit);
             *most = limit.min(*most);
         }
@@ -348,28 +387,18 @@ fn slots(plan: &Plan, previous: Option<&Origins>) -> BTreeMap<String, (usize, Ar
     most.into_iter().map(slots).collect()
 }
 
-fn worker_row(worker: WorkerStatus) -> WorkerRow {
-    WorkerRow {
-        pid: worker.pid,
-        state: match worker.state {
-            WorkerState::Starting => "starting",
-            WorkerState::Idle => "idle",
-            WorkerState::Busy => "busy",
-            WorkerState::Ending => "ending",
-        },
-        requests: worker.requests,
-        age: worker.age,
-        rss: worker.rss,
-        current_request: worker.current_request,
-    }
-}
-
 fn addresses(route: &forebay_conf::Route) -> Vec<Address> {
     match &route.action {
         Action::Fastcgi(fastcgi) => fastcgi.to.clone(),
+        Action::AppServer(server) => server.to.clone(),
         Action::Proxy(proxy) => proxy.to.iter().map(|backend| backend.address.clone()).collect(),
         _ => Vec::new(),
     }
+}
+
+/// Whom a site believes about its clients.
+pub fn trust(site: &forebay_conf::Site) -> Trust {
+    Trust { proxies: site.trusted_proxies.clone(), fields: site.forwarded }
 }
 
 fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {
@@ -391,13 +420,43 @@ fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {
     Some(Rc::new(rules))
 }
 
+/// What requests for `app` are looked up as.
+pub(crate) fn target(app: &AppPlan) -> Target {
+    match &app.kind {
+        AppKind::PerlCgi { dir, .. } | AppKind::PythonCgi { dir, .. } => {
+            Target::Scripts(Scripts::new(dir.clone()))
+        }
+        AppKind::Psgi { file } => {
+            Target::Mount(Mount { dir: app.dir.clone(), file: file.clone(), takes_over: true })
+        }
+        _ => {
+            Target::Mount(Mount { dir: app.dir.clone(), file: app.dir.clone(), takes_over: false })
+        }
+    }
+}
+
+fn definition(name: &str, app: &AppPlan) -> Result<Definition, BuildError> {
+    match running::program(name, app).map_err(BuildError::App)? {
+        Some(spec) => Ok(Definition::Program(spec)),
+        None => Ok(Definition::Workers(running::workers(spec(name, app)?, app))),
+    }
+}
+
 fn spec(name: &str, app: &AppPlan) -> Result<AppSpec, BuildError> {
     let kind = match &app.kind {
-        AppKind::PerlCgi { dir, mode: PerlMode::Registry } => {
-            Kind::PerlCgi { dir: dir.clone(), mode: workers::PerlMode::Registry }
+        AppKind::PerlCgi { dir, mode } => {
+            Kind::PerlCgi { dir: dir.clone(), mode: perl_mode(*mode) }
         }
-        AppKind::PerlCgi { dir, mode: PerlMode::RegistryPrefork } => {
-            Kind::PerlCgi { dir: dir.clone(), mode: workers::PerlMode::RegistryPrefork }
+        AppKind::Psgi { file } => Kind::Psgi { dir: app.dir.clone(), file: file.clone() },
+        AppKind::PythonCgi { dir, mode, python } => {
+            let mode = match mode {
+                PythonMode::Fresh => workers::PythonMode::Fresh,
+                PythonMode::Fork => workers::PythonMode::Fork,
+            };
+            Kind::PythonCgi { dir: dir.clone(), mode, python: python.clone() }
+        }
+        AppKind::Wsgi { module, dir, python } => {
+            Kind::Wsgi { module: module.clone(), dir: dir.clone(), python: python.clone() }
         }
         _ => return Err(BuildError::Kind(name.to_owned())),
     };
@@ -412,4 +471,14 @@ fn spec(name: &str, app: &AppPlan) -> Result<AppSpec, BuildError> {
         idle_timeout: app.idle_timeout,
         ..AppSpec::new(name, kind)
     })
+}
+
+fn perl_mode(mode: PerlMode) -> workers::PerlMode {
+    match mode {
+        PerlMode::Registry => workers::PerlMode::Registry,
+        PerlMode::RegistryPrefork => workers::PerlMode::RegistryPrefork,
+        PerlMode::PerlRun => workers::PerlMode::PerlRun,
+        PerlMode::Fork => workers::PerlMode::Fork,
+        PerlMode::Cgi => workers::PerlMode::Cgi,
+    }
 }

@@ -4,27 +4,37 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_conf as conf;
-use forebay_engine::{ErrorLog, Exchange, Fault, Origin, Reply, Request, Serving, Thread};
+use forebay_engine::{
+    ErrorLog, Exchange, Fault, Limit, Origin, Reply, Request, Serving, Step, Thread,
+};
 use forebay_wire::cgi;
+use forebay_workers::give_back_descriptors;
+use rustix::pipe::fcntl_getpipe_size;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::nph::NphReply;
+use crate::output::Output;
 use crate::script::{NoScript, Script, Scripts};
-use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
+use crate::script_guard::ScriptGuard;
+use crate::script_reply::{OutputLimit, PAUSE};
 use crate::spool::Spooled;
 
 /// What a pipe holds without a reader.
 const PIPE: usize = 64 * 1024;
+/// How long a script may take to end once its output has; after that it is one that goes on with
+/// something else. A process that is killed closes its output a moment before its end is known.
+const ENDING: Duration = Duration::from_millis(50);
 /// Bytes of error output that are logged for one request.
 const LOGGED: usize = 64 * 1024;
 
@@ -38,13 +48,19 @@ pub struct Cgi {
     scripts: Scripts,
     /// Processes that may run at once, over all threads.
     room: Arc<Semaphore>,
+    guard: Arc<ScriptGuard>,
 }
 
 impl Cgi {
-    /// Runs the scripts that `settings` names; `room` is shared by all threads.
-    pub fn new(thread: Rc<Thread>, settings: conf::Cgi, room: Arc<Semaphore>) -> Self {
+    /// Runs the scripts that `settings` names; `room` and `guard` are shared by all threads.
+    pub fn new(
+        thread: Rc<Thread>,
+        settings: conf::Cgi,
+        room: Arc<Semaphore>,
+        guard: Arc<ScriptGuard>,
+    ) -> Self {
         let scripts = Scripts::new(settings.dir.clone());
-        Self { thread, settings, scripts, room }
+        Self { thread, settings, scripts, room, guard }
     }
 
     async fn run(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -52,8 +68,10 @@ impl Cgi {
             self.scripts.find(exchange.request.rest(), self.thread.second()).map_err(no_script)?;
         let body = Spooled::take(&mut exchange.body).await?;
         let deadline = Instant::now() + self.settings.timeout;
+        exchange.enter(Step::Connect);
         let permit = self.enter(deadline).await?;
         let mut process = self.spawn(&exchange.request, &script, &body)?;
+        exchange.enter(Step::Origin);
         let limit = OutputLimit::new(self.settings.max_output, Fault::app);
         let mut output = Output::of(&script, &exchange.request, limit);
         let relayed = relay(&mut process, &mut output, &mut exchange.reply);
@@ -72,21 +90,22 @@ impl Cgi {
                     script.file.display(),
                     self.settings.timeout
                 ),
-            )),
+            )
+            .limited_by(Limit::Timeout)),
         }
     }
 
     async fn enter(&self, deadline: Instant) -> Result<OwnedSemaphorePermit, Fault> {
         match tokio::time::timeout_at(deadline, self.room.clone().acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
-            _ => Err(Fault::app(503, "too many CGI processes are running")),
+            _ => Err(Fault::app(503, "too many CGI processes are running")
+                .limited_by(Limit::MaxProcesses)),
         }
     }
 
     fn spawn(&self, request: &Request, script: &Script, body: &Spooled) -> Result<Process, Fault> {
         let file = &script.file;
-        let stdin = stdin(body)
-            .map_err(|error| Fault::us(500, format!("cannot hand over a body: {error}")))?;
+        let stdin = stdin(body).map_err(|error| cannot_hand_over(&error))?;
         let mut command = Command::new(file);
         command
             .env_clear()
@@ -106,7 +125,12 @@ impl Cgi {
             let name = file.display().to_string();
             tokio::task::spawn_local(log_stderr(stderr, name, self.thread.errors.clone()));
         }
-        Ok(Process { child: Some(child) })
+        let leader = child.id().and_then(|id| Pid::from_raw(id as i32));
+        if let Some(leader) = leader {
+            give_back_descriptors(leader);
+            self.guard.watch(leader);
+        }
+        Ok(Process { child: Some((child, leader)), guard: self.guard.clone() })
     }
 }
 
@@ -127,15 +151,18 @@ impl cgi::Sink for Variables<'_> {
 
 /// A running script. Dropped early, it ends with all the processes it started.
 struct Process {
-    child: Option<Child>,
+    /// With the process that leads its group.
+    child: Option<(Child, Option<Pid>)>,
+    guard: Arc<ScriptGuard>,
 }
 
 impl Process {
     /// Waits for the end, and ends the process at the deadline; `permit` is held until then.
     async fn outlive(mut self, deadline: Instant, permit: OwnedSemaphorePermit) {
-        if let Some(child) = &mut self.child
+        if let Some((child, leader)) = &mut self.child
             && tokio::time::timeout_at(deadline, child.wait()).await.is_ok()
         {
+            leader.inspect(|leader| self.guard.forget(*leader));
             self.child = None;
         }
         drop(permit);
@@ -144,62 +171,22 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let Some(mut child) = self.child.take() else { return };
-        let pid = child.id().and_then(|id| Pid::from_raw(id as i32));
-        if let Some(pid) = pid {
-            // The leader has not been waited for, so its number still is this group's.
-            let _ = kill_process_group(pid, Signal::KILL);
-            tokio::task::spawn_local(async move { child.wait().await });
+        let Some((mut child, Some(leader))) = self.child.take() else { return };
+        if child.id().is_none() {
+            return self.guard.forget(leader);
         }
-    }
-}
-
-/// The output of a script: a CGI reply, or that of a script which speaks HTTP itself (NPH).
-enum Output {
-    Parsed(ScriptReply),
-    Raw(NphReply),
-}
-
-impl Output {
-    fn of(script: &Script, request: &Request, limit: OutputLimit) -> Self {
-        let name = script.file.file_name().unwrap_or_default();
-        if name.as_bytes().starts_with(b"nph-") {
-            return Self::Raw(NphReply::new(request.method() == b"HEAD", limit));
-        }
-        Self::Parsed(ScriptReply::new(limit))
-    }
-
-    fn is_waiting(&self) -> bool {
-        match self {
-            Self::Parsed(script) => script.has_output(),
-            Self::Raw(nph) => nph.has_output(),
-        }
-    }
-
-    async fn feed(&mut self, output: &[u8], reply: &mut Reply) -> Result<(), Fault> {
-        match self {
-            Self::Parsed(script) => script.feed(output, reply).await,
-            Self::Raw(nph) => nph.feed(output, reply).await,
-        }
-    }
-
-    async fn flush(&mut self, reply: &mut Reply) -> Result<(), Fault> {
-        match self {
-            Self::Parsed(script) => script.flush(reply).await,
-            Self::Raw(nph) => nph.flush(reply).await,
-        }
-    }
-
-    async fn finish(&mut self, reply: &mut Reply) -> Result<(), Fault> {
-        match self {
-            Self::Parsed(script) => script.finish(reply).await,
-            Self::Raw(nph) => nph.finish(reply).await,
-        }
+        // The leader has not been waited for, so its number still is this group's.
+        let _ = kill_process_group(leader, Signal::KILL);
+        let guard = self.guard.clone();
+        tokio::task::spawn_local(async move {
+            let _ = child.wait().await;
+            guard.forget(leader);
+        });
     }
 }
 
 async fn relay(process: &mut Process, output: &mut Output, reply: &mut Reply) -> Result<(), Fault> {
-    let stdout = process.child.as_mut().and_then(|child| child.stdout.take());
+    let stdout = process.child.as_mut().and_then(|(child, _)| child.stdout.take());
     let mut stdout = stdout.ok_or_else(|| Fault::us(500, "a script without output"))?;
     let mut buffer = Vec::with_capacity(PIPE / 4);
     loop {
@@ -207,10 +194,13 @@ async fn relay(process: &mut Process, output: &mut Output, reply: &mut Reply) ->
         let read = tokio::select! {
             biased;
             read = stdout.read_buf(&mut buffer) => Some(read),
-            () = tokio::time::sleep(PAUSE), if output.is_waiting() => None,
+            () = tokio::time::sleep(PAUSE), if output.has_output() => None,
         };
         match read {
-            Some(Ok(0)) => return output.finish(reply).await,
+            Some(Ok(0)) => {
+                check_end(process, output, reply).await?;
+                return output.finish(reply).await;
+            }
             Some(Ok(_)) => output.feed(&buffer, reply).await?,
             Some(Err(error)) => {
                 return Err(Fault::us(500, format!("cannot read a script's output: {error}")));
@@ -220,16 +210,45 @@ async fn relay(process: &mut Process, output: &mut Output, reply: &mut Reply) ->
     }
 }
 
+/// The output of a script that was killed ends as that of one that is done: only its exit status
+/// tells that the reply may be cut short.
+async fn check_end(
+    process: &mut Process,
+    output: &mut Output,
+    reply: &mut Reply,
+) -> Result<(), Fault> {
+    let Some((child, _)) = &mut process.child else { return Ok(()) };
+    let ended = match tokio::time::timeout(ENDING / 5, child.wait()).await {
+        Ok(ended) => ended,
+        Err(_) => {
+            if output.has_output() {
+                output.flush(reply).await?;
+            }
+            let rest = ENDING * 4 / 5;
+            let Ok(ended) = tokio::time::timeout(rest, child.wait()).await else { return Ok(()) };
+            ended
+        }
+    };
+    match ended.ok().and_then(|status| status.signal()) {
+        Some(signal) => Err(Fault::app(502, format!("the script was ended by signal {signal}"))),
+        None => Ok(()),
+    }
+}
+
 /// A small body waits in a pipe, a larger one in a file: no task has to feed it.
 fn stdin(body: &Spooled) -> io::Result<Stdio> {
     match body {
         Spooled::Empty => Ok(Stdio::null()),
-        Spooled::Memory(memory) if memory.len() <= PIPE => {
-            let (reader, mut writer) = io::pipe()?;
-            writer.write_all(memory)?;
-            Ok(reader.into())
-        }
         Spooled::Memory(memory) => {
+            if memory.len() <= PIPE {
+                let (reader, mut writer) = io::pipe()?;
+                // A user with many pipes gets smaller ones (pipe-user-pages-soft in pipe(7)), and
+                // what does not fit would wait for a reader for ever.
+                if fcntl_getpipe_size(&writer)? >= memory.len() {
+                    writer.write_all(memory)?;
+                    return Ok(reader.into());
+                }
+            }
             let mut file = tempfile::tempfile()?;
             file.write_all(memory)?;
             rewind(file)
@@ -265,8 +284,14 @@ fn cannot_run(file: &Path, error: &io::Error) -> Fault {
             500,
             format!("cannot run {file}: neither a program nor a script with a #! line"),
         ),
-        _ => Fault::us(500, format!("cannot run {file}: {error}")),
+        _ => Fault::exhausted(format_args!("run {file}"), error)
+            .unwrap_or_else(|| Fault::us(500, format!("cannot run {file}: {error}"))),
     }
+}
+
+fn cannot_hand_over(error: &io::Error) -> Fault {
+    Fault::exhausted("hand over a body", error)
+        .unwrap_or_else(|| Fault::us(500, format!("cannot hand over a body: {error}")))
 }
 
 async fn log_stderr(mut stderr: ChildStderr, name: String, errors: ErrorLog) {

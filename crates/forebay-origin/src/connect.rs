@@ -1,5 +1,6 @@
 //! Connections to a backend: found in the thread's pool or made.
 
+use std::cell::Cell;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf::Address;
-use forebay_engine::{Deadlines, Fault, Pool, Retry, Socket, Thread};
+use forebay_engine::{Deadlines, Fault, Limit, Pool, Retry, Socket, Thread};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::slots::{Grant, Slot, Slots};
@@ -51,6 +52,7 @@ pub struct Backend {
     name: String,
     idle: Rc<IdleConnections>,
     slots: Option<Arc<Slots>>,
+    is_hasty: bool,
     connect_timeout: Duration,
     reply_timeout: Duration,
 }
@@ -111,13 +113,18 @@ impl Backend {
         let timeouts = &thread.settings().timeouts;
         let connect_timeout = how.connect_timeout.unwrap_or(timeouts.connect);
         let reply_timeout = how.reply_timeout.unwrap_or(timeouts.reply_idle);
-        let Use { name, slots, .. } = how;
-        Self { thread, endpoint, name, idle, slots, connect_timeout, reply_timeout }
+        let Use { name, slots, is_hasty, .. } = how;
+        Self { thread, endpoint, name, idle, slots, is_hasty, connect_timeout, reply_timeout }
     }
 
     /// What messages call it.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// How long a reply may pause.
+    pub fn reply_timeout(&self) -> Duration {
+        self.reply_timeout
     }
 
     /// A connection: an idle one unless `fresh`, else a new one.
@@ -143,19 +150,42 @@ impl Backend {
 
     /// As [`Backend::connect`], for a request that must not be sent twice. A backend may close a
     /// kept connection just when that request has gone out over it, so it is looked at once more,
-    /// and of a backend that is known to do so only what has been idle for a while is used.
+    /// and unless the backend has been seen to keep them, only what has been idle for a while is
+    /// used.
     pub async fn connect_for_once(&self) -> Result<Connection, Fault> {
+        let is_patient = self.idle.pool.has_patient_backend();
+        // Where each connection holds a process of the backend, none is left aside.
+        if !is_patient && self.slots.is_none() && !self.is_hasty {
+            return self.connect_settled().await;
+        }
         while let Some((socket, slot, is_settled)) = self.idle.take() {
-            if !is_settled && self.idle.pool.has_hasty_backend() {
+            if !is_settled && !is_patient {
                 drop(socket);
                 return self.open(slot).await;
             }
             if socket.peek().is_none() {
                 return Ok(Connection { socket, is_reused: true, slot });
             }
-            self.idle.pool.expect_haste();
+            self.expect_haste();
         }
-        self.connect(self.idle.pool.has_hasty_backend()).await
+        self.connect(!is_patient).await
+    }
+
+    /// A connection that has been idle for a while, or a new one. Those in between stay: they will
+    /// show whether the backend keeps them.
+    async fn connect_settled(&self) -> Result<Connection, Fault> {
+        while let Some((socket, slot)) = self.idle.pool.take_settled(&self.idle.deadlines) {
+            if socket.peek().is_none() {
+                return Ok(Connection { socket, is_reused: true, slot });
+            }
+            self.expect_haste();
+        }
+        self.open(None).await
+    }
+
+    /// The backend closed a connection without having said that it would.
+    pub fn expect_haste(&self) {
+        self.idle.pool.note_haste(&self.idle.deadlines);
     }
 
     /// A new connection, for which there is room.
@@ -167,12 +197,18 @@ impl Backend {
                 Ok(Connection { socket, is_reused: false, slot })
             }
             Ok(Err(error)) => {
-                let message = format!("cannot connect to {}: {error}", self.name);
-                Err(Fault::backend(502, message).retry(Retry::Yes))
+                let name = &self.name;
+                let refused = || {
+                    let message = format!("cannot connect to {name}: {error}");
+                    Fault::backend(502, message).retry(Retry::Yes)
+                };
+                Err(Fault::exhausted(format_args!("connect to {name}"), &error)
+                    .unwrap_or_else(refused))
             }
             Err(_) => {
                 let message = format!("cannot connect to {} within {limit:?}", self.name);
-                Err(Fault::backend(504, message).retry(Retry::Yes))
+                let fault = Fault::backend(504, message).retry(Retry::Yes);
+                Err(fault.limited_by(Limit::Connect))
             }
         }
     }
@@ -187,7 +223,7 @@ impl Backend {
             Ok(Ok(grant)) => Ok(grant),
             _ => {
                 let message = format!("all connections to {} are busy", self.name);
-                Err(Fault::backend(503, message))
+                Err(Fault::backend(503, message).limited_by(Limit::MaxConnections))
             }
         }
     }
@@ -219,6 +255,9 @@ impl Backend {
 
     /// Keeps a connection whose reply has been read to its end.
     pub fn keep(&self, connection: Connection) {
+        if connection.is_reused {
+            self.idle.pool.note_patience(&self.idle.deadlines);
+        }
         self.idle.put(connection.socket, connection.slot);
     }
 
@@ -226,9 +265,11 @@ impl Backend {
     pub async fn read(&self, socket: &Socket, inbox: &mut Vec<u8>) -> Result<usize, Fault> {
         let limit = self.reply_timeout;
         socket.limit_read(limit);
+        let _waiting = Waiting(socket);
         socket.read(inbox).await.map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => {
                 Fault::backend(504, format!("{} sent nothing for {limit:?}", self.name))
+                    .limited_by(Limit::ReplyIdle)
             }
             _ => self.lost(&error),
         })
@@ -239,6 +280,7 @@ impl Backend {
         match error.kind() {
             io::ErrorKind::TimedOut => {
                 Fault::backend(504, format!("{} takes no more data", self.name))
+                    .limited_by(Limit::Write)
             }
             _ => Fault::backend(502, format!("connection to {}: {error}", self.name))
                 .retry(Retry::IfReused),
@@ -250,6 +292,43 @@ impl Backend {
         let retry = if any_reply { Retry::No } else { Retry::IfReused };
         Fault::backend(502, format!("{} closed the connection before its reply ended", self.name))
             .retry(retry)
+    }
+}
+
+/// The backends of a route that are taken in turn.
+pub struct Backends {
+    all: Vec<Backend>,
+    next: Cell<usize>,
+}
+
+impl Backends {
+    /// Takes `all` in turn.
+    pub fn new(all: Vec<Backend>) -> Self {
+        Self { all, next: Cell::new(0) }
+    }
+
+    /// All of them with their numbers, the one whose turn it is first.
+    pub fn in_turn(&self) -> impl Iterator<Item = (usize, &Backend)> {
+        let at = self.next.get();
+        self.next.set((at + 1) % self.all.len().max(1));
+        (at..self.all.len()).chain(0..at).map(|at| (at, &self.all[at]))
+    }
+
+    /// A connection to the backend whose turn it is, or to the first after it that can be reached.
+    /// For a request that must not be sent twice unless `is_repeatable`.
+    pub async fn connect(&self, is_repeatable: bool) -> Result<(&Backend, Connection), Fault> {
+        let mut fault = None;
+        for (_, backend) in self.in_turn() {
+            let connected = match is_repeatable {
+                true => backend.connect(false).await,
+                false => backend.connect_for_once().await,
+            };
+            match connected {
+                Ok(connection) => return Ok((backend, connection)),
+                Err(error) => fault = Some(error),
+            }
+        }
+        Err(fault.unwrap_or_else(|| Fault::us(500, "a route without backends")))
     }
 }
 
@@ -275,6 +354,15 @@ impl IdleConnections {
         };
         // Where nobody waits any more the connection closes, which is as good.
         let _ = waiter.send(grant);
+    }
+}
+
+/// A read that is limited as long as it waits, and not when the client is waited for after it.
+struct Waiting<'a>(&'a Socket);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.unlimit_read();
     }
 }
 

@@ -2,23 +2,30 @@
 //!
 //! Nothing is started and nobody is connected to; only the file system is looked at.
 
+mod carried;
+
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use forebay_conf::{Action, AppKind, Cgi, Fastcgi, Files, HostPattern, Listen, Matcher};
-use forebay_conf::{PathPattern, Plan, Proxy, Route, Site};
+use forebay_conf::{Action, App, AppServer, Cgi, Fastcgi, Files, HostPattern, Listen, Matcher};
+use forebay_conf::{PathPattern, Plan, Proxy, ProxyHeader, Route, ServerProtocol, Site};
 use forebay_engine::{Fault, Request, best_site, find_client};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::http1::{Known, Limits, Progress, RequestFraming, RequestHead, RequestParser};
-use forebay_wire::path;
+use forebay_wire::{path, scgi, uwsgi};
 
+use crate::app::Target;
+use crate::build::{target, trust};
 use crate::cgi::{PASSED, no_script};
-use crate::fastcgi;
 use crate::files::open::open;
-use crate::proxy::append_head;
-use crate::script::{Script, Scripts};
+use crate::mount::{self, Mount};
+use crate::program::{self, Speaks};
+use crate::proxy::{announce, append_head};
+use crate::running;
+use crate::script::Scripts;
+use crate::{app_server, fastcgi};
 
 /// A request to explain, as typed.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +36,8 @@ pub struct Question<'a> {
     pub method: &'a str,
     /// `name: value`.
     pub fields: &'a [String],
+    /// The body. Fields that tell its length and type are added where there are none.
+    pub body: Option<&'a [u8]>,
 }
 
 /// Why a question has no answer.
@@ -55,7 +64,7 @@ pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionE
     let at = best_site(sites.iter().map(|site| &site.hosts[..]), &authority).unwrap_or(0);
     let site = sites[if sites.len() == 1 { 0 } else { at }];
     let peer = request.peer;
-    find_client(&mut request, peer, &site.trusted_proxies);
+    let believed = find_client(&mut request, peer, &trust(site)).map_err(Fault::from);
     let mut text = Lines(String::new());
     text.item("request", &[question.method.as_bytes(), b" ", request.target()].concat());
     if is_guess {
@@ -66,10 +75,11 @@ pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionE
     }
     let why = why(site, &sites, &authority, &listen);
     text.item("site", format!("line {}: {why}", site.line).as_bytes());
-    match routes(plan, site, &mut request, &mut text) {
+    match believed.and_then(|()| routes(plan, site, &mut request, &mut text)) {
         Ok(()) => {}
         Err(fault) => text.item("answer", format!("{} {fault}", fault.status).as_bytes()),
     }
+    carried::append(&mut text, &request, question.body);
     Ok(text.0)
 }
 
@@ -157,7 +167,7 @@ fn listener(plan: &Plan, url: &Url<'_>) -> (Listen, bool) {
             let of_ip = url.ip().is_none_or(|asked| asked == ip || ip.is_unspecified());
             (address.port() == url.port || address.port() == 0) && (of_ip || !exact)
         }
-        Listen::Unix(_) => false,
+        Listen::Unix(_) | Listen::Named(_) => false,
     };
     let found = url.authority.and_then(|_| {
         all().find(|listen| fits(listen, true)).or_else(|| all().find(|listen| fits(listen, false)))
@@ -181,12 +191,15 @@ fn request(
             let port = if address.port() == 0 { url.port } else { address.port() };
             SocketAddr::new(ip.unwrap_or(Ipv4Addr::LOCALHOST.into()), port)
         }
-        Listen::Unix(_) => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
+        Listen::Unix(_) | Listen::Named(_) => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
     };
     let slash = if url.target.starts_with('/') { "" } else { "/" };
     let mut raw = format!("{} {slash}{} HTTP/1.1\r\n", question.method, url.target);
-    let is_host = |field: &&String| field.to_ascii_lowercase().starts_with("host:");
-    if !question.fields.iter().any(|field| is_host(&field)) {
+    let is_given = |name: &str| {
+        let is_it = |field: &String| field.to_ascii_lowercase().starts_with(name);
+        question.fields.iter().any(is_it)
+    };
+    if !is_given("host:") {
         let name = first.hosts.iter().find_map(|pattern| match pattern {
             HostPattern::Exact(name) => Some(name.clone()),
             _ => None,
@@ -200,6 +213,14 @@ fn request(
         }
         let _ = write!(raw, "{field}\r\n");
     }
+    if let Some(body) = question.body {
+        if !is_given("content-type:") {
+            let _ = write!(raw, "Content-Type: {}\r\n", carried::FORM);
+        }
+        if !is_given("content-length:") && !is_given("transfer-encoding:") {
+            let _ = write!(raw, "Content-Length: {}\r\n", body.len());
+        }
+    }
     raw.push_str("\r\n");
     let mut head = RequestHead::default();
     let limits = Limits { head: 1 << 20, fields: 1000, target: 1 << 19 };
@@ -211,6 +232,12 @@ fn request(
             return Err(QuestionError(message));
         }
     }
+    if let (Some(body), RequestFraming::Length(told)) = (question.body, head.framing)
+        && body.len() as u64 != told
+    {
+        let message = format!("Content-Length says {told} bytes, the body has {}", body.len());
+        return Err(QuestionError(message));
+    }
     let peer = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
     Ok(Request {
         bytes: raw.into_bytes(),
@@ -220,6 +247,7 @@ fn request(
         client: peer,
         peer,
         is_peer_trusted: false,
+        is_told_by_forwarded: false,
         server,
         https: false,
     })
@@ -311,19 +339,22 @@ fn origin(plan: &Plan, route: &Route, request: &Request, text: &mut Lines) -> Re
         Action::Files(settings) => files(settings, route.fallback, request, text),
         Action::Cgi(settings) => script_of_cgi(settings, request, text),
         Action::Fastcgi(settings) => script_of_fastcgi(settings, request, text),
+        Action::AppServer(settings) => variables_of_server(settings, request, text),
         Action::Proxy(settings) => {
             proxy(settings, request, text);
             Ok(())
         }
+        Action::App(name) if running::listens(&plan.apps[name]) => {
+            program(name, &plan.apps[name], request, text)
+        }
         Action::App(name) => {
             let app = &plan.apps[name];
-            let dir = match &app.kind {
-                AppKind::PerlCgi { dir, .. } => dir,
-                _ => &app.dir,
+            let (script, variables) = match target(app) {
+                Target::Scripts(scripts) => find_script(&scripts, request)?,
+                Target::Mount(mount) => mounted(mount, request),
             };
-            let (script, variables) = find_script(dir, request)?;
             text.item("origin", format!("app {name}: a worker of [app.{name}]").as_bytes());
-            text.item("script", script.file.as_os_str().as_bytes());
+            text.item("script", script.as_os_str().as_bytes());
             append(text, "variables", variables);
             Ok(())
         }
@@ -386,11 +417,19 @@ fn files(
 /// Names and values.
 type Variables = Vec<(Vec<u8>, Vec<u8>)>;
 
-fn find_script(dir: &Path, request: &Request) -> Result<(std::rc::Rc<Script>, Variables), Fault> {
-    let script = Scripts::new(dir.to_path_buf()).find(request.rest(), 0).map_err(no_script)?;
+fn find_script(scripts: &Scripts, request: &Request) -> Result<(PathBuf, Variables), Fault> {
+    let script = scripts.find(request.rest(), 0).map_err(no_script)?;
     let mut variables = Variables::new();
-    cgi::variables(&script.describe(request, dir, content_length(request)), &mut variables);
-    Ok((script, variables))
+    let described = script.describe(request, scripts.dir(), content_length(request));
+    cgi::variables(&described, &mut variables);
+    Ok((script.file.clone(), variables))
+}
+
+fn mounted(mount: Mount, request: &Request) -> (PathBuf, Variables) {
+    let mut variables = Variables::new();
+    let path = mount::path_of(request);
+    cgi::variables(&mount.describe(request, &path, content_length(request)), &mut variables);
+    (mount.file, variables)
 }
 
 /// Length of the body that the request tells of. That of a chunked one is known when it is there.
@@ -402,9 +441,10 @@ fn content_length(request: &Request) -> Option<u64> {
 }
 
 fn script_of_cgi(settings: &Cgi, request: &Request, text: &mut Lines) -> Result<(), Fault> {
-    let (script, mut variables) = find_script(&settings.dir, request)?;
+    let scripts = Scripts::new(settings.dir.clone());
+    let (script, mut variables) = find_script(&scripts, request)?;
     text.item("origin", b"cgi: a process for the request");
-    text.item("script", script.file.as_os_str().as_bytes());
+    text.item("script", script.as_os_str().as_bytes());
     for name in PASSED {
         if let Some(value) = std::env::var_os(name) {
             variables.variable(name.as_bytes(), value.as_bytes());
@@ -429,9 +469,73 @@ fn script_of_fastcgi(settings: &Fastcgi, request: &Request, text: &mut Lines) ->
     Ok(())
 }
 
+/// What is sent, read back from the bytes of it.
+fn variables_of_server(
+    settings: &AppServer,
+    request: &Request,
+    text: &mut Lines,
+) -> Result<(), Fault> {
+    let to: Vec<_> = settings.to.iter().map(ToString::to_string).collect();
+    let name = app_server::name(settings.protocol);
+    text.item("origin", format!("{name}: {}", to.join(", in turn with ")).as_bytes());
+    read_back(settings, request, text)
+}
+
+fn read_back(settings: &AppServer, request: &Request, text: &mut Lines) -> Result<(), Fault> {
+    let mut out = Vec::new();
+    app_server::append_head(&mut out, request, settings, content_length(request))?;
+    let ranges = match settings.protocol {
+        ServerProtocol::Scgi => scgi::parse(&out, out.len()).ok().flatten().map(|p| p.variables),
+        ServerProtocol::Uwsgi { .. } => uwsgi::parse(&out).ok().flatten().map(|p| p.variables),
+    };
+    let pairs = ranges.into_iter().flatten();
+    append(
+        text,
+        "variables",
+        pairs.map(|(name, value)| (out[name].to_vec(), out[value].to_vec())).collect(),
+    );
+    Ok(())
+}
+
+/// An application that listens by itself.
+fn program(name: &str, app: &App, request: &Request, text: &mut Lines) -> Result<(), Fault> {
+    let how = running::how(app);
+    let spoken = match &how.speaks {
+        Speaks::Http => "HTTP",
+        Speaks::Fastcgi(_) => "FastCGI",
+        Speaks::AppServer(settings) => app_server::name(settings.protocol),
+    };
+    text.item("origin", format!("app {name}: a process of [app.{name}], by {spoken}").as_bytes());
+    match &how.speaks {
+        Speaks::Http => head(&Proxy::new(Vec::new()), request, text),
+        Speaks::AppServer(settings) => {
+            read_back(&program::mounted(settings, request), request, text)?;
+        }
+        Speaks::Fastcgi(naming) => {
+            let script = naming.find(request, &how)?;
+            text.item("script", &script.file);
+            let mut variables = Variables::new();
+            let settings = naming.settings(&how);
+            script.append_variables(request, &settings, content_length(request), &mut variables);
+            append(text, "variables", variables);
+        }
+    }
+    Ok(())
+}
+
 fn proxy(settings: &Proxy, request: &Request, text: &mut Lines) {
     let to: Vec<_> = settings.to.iter().map(|backend| backend.address.to_string()).collect();
     text.item("origin", format!("proxy: {}", to.join(" or ")).as_bytes());
+    if settings.send_proxy.is_some() {
+        let mut line = Vec::new();
+        announce::append_client(&mut line, ProxyHeader::V1, request);
+        text.item("announced", line.trim_ascii_end());
+    }
+    head(settings, request, text);
+}
+
+/// The head that an HTTP server would be sent.
+fn head(settings: &Proxy, request: &Request, text: &mut Lines) {
     let mut head = Vec::new();
     append_head(&mut head, request, settings, 0);
     let head = head.strip_suffix(b"\r\n\r\n").unwrap_or(&head);

@@ -1,9 +1,7 @@
-//! What a proxy tells a backend about the client.
+//! What a proxy tells a backend about the client, and the client about a backend's reply.
 
-use std::io::Write;
-
-use forebay_engine::Request;
-use forebay_wire::http1::{Field, Known, encode};
+use forebay_engine::{Length, Reply, Request};
+use forebay_wire::http1::{Field, Known, ResponseFraming, ResponseHead, encode};
 
 /// Appends the end-to-end fields of `request` and those that name the client. What the client
 /// itself says about who it is would be a lie for the asking, so it is replaced. `host` is told
@@ -17,7 +15,8 @@ pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, host: Option<
     encode::forward_request_fields(out, &request.head, bytes, is_replaced);
     append_chain(out, request);
     encode::field(out, "X-Forwarded-Proto", if request.https { b"https" } else { b"http" });
-    let told = request.head.value(Known::XForwardedHost, bytes).filter(|_| request.is_peer_trusted);
+    let is_believed = request.is_peer_trusted && !request.is_told_by_forwarded;
+    let told = request.head.value(Known::XForwardedHost, bytes).filter(|_| is_believed);
     if let Some(host) = told.or(authority) {
         encode::field(out, "X-Forwarded-Host", host);
     }
@@ -26,14 +25,20 @@ pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, host: Option<
 /// The addresses that the request has come by: what a trusted proxy told, then the peer.
 fn append_chain(out: &mut Vec<u8>, request: &Request) {
     out.extend_from_slice(b"X-Forwarded-For: ");
-    if request.is_peer_trusted {
+    if request.is_told_by_forwarded {
+        if request.client.ip() != request.peer.ip() {
+            encode::address(out, request.client.ip());
+            out.extend_from_slice(b", ");
+        }
+    } else if request.is_peer_trusted {
         let chain = request.head.fields.iter().filter(|f| f.known == Known::XForwardedFor);
         for field in chain {
             out.extend_from_slice(field.value.of(&request.bytes));
             out.extend_from_slice(b", ");
         }
     }
-    let _ = write!(out, "{}\r\n", request.peer.ip().to_canonical());
+    encode::address(out, request.peer.ip());
+    out.extend_from_slice(b"\r\n");
 }
 
 fn is_replaced(field: &Field) -> bool {
@@ -49,4 +54,19 @@ fn is_replaced(field: &Field) -> bool {
             | Known::XForwardedProto
             | Known::XRealIp
     )
+}
+
+/// Ends the head of a reply whose fields have been passed on, with a length as the backend's `head`
+/// tells it.
+pub fn end_head(reply: &mut Reply, head: &ResponseHead) {
+    let length = match (head.framing, head.content_length) {
+        (ResponseFraming::Length(length), _) => Length::Known(length),
+        (ResponseFraming::Chunked | ResponseFraming::Close, _) => Length::Unknown,
+        (ResponseFraming::None, Some(length)) if !matches!(head.status, 204 | 304) => {
+            Length::Known(length)
+        }
+        (ResponseFraming::None, _) => Length::None,
+    };
+    let has_date = head.fields.iter().any(|field| field.known == Known::Date);
+    reply.end_head(length, has_date);
 }

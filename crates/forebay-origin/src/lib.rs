@@ -1,4 +1,5 @@
-//! What answers a request: files, CGI, FastCGI, HTTP backends and applications.
+//! What answers a request: files, CGI, FastCGI, SCGI, uwsgi, HTTP backends and
+//! applications.
 //!
 //! An origin is given an [`Exchange`](forebay_engine::Exchange) and brings its reply to an end.
 //! [`Origins::new`] turns a plan into what the engine's threads are made of. Processes of
@@ -6,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod app_server;
 mod build;
 mod cgi;
 mod connect;
@@ -13,13 +15,20 @@ mod explain;
 mod fastcgi;
 mod fields;
 mod files;
+mod mount;
 mod nph;
+mod output;
+mod program;
 mod proxy;
 mod respond;
+mod running;
 mod script;
+mod script_guard;
 mod script_reply;
 mod slots;
 mod spool;
+mod takeover;
 
 pub use build::{BuildError, Origins};
 pub use explain::{Question, QuestionError, explain};
+pub use forebay_workers::note_descriptors;

@@ -1,13 +1,16 @@
-//! Scripts that speak HTTP themselves: "non-parsed header" output (RFC 3875 section 5).
+//! Scripts that speak HTTP themselves, "non-parsed header" output (RFC 3875 section 5), and
+//! application servers that answer in HTTP over another protocol.
 //!
 //! Their output is parsed all the same, so that the client gets a reply with sound framing and never
 //! what a script may have printed behind it.
 
 use forebay_engine::{Fault, Length, Reply};
+use forebay_wire::cgi::http_head;
 use forebay_wire::http1::{
     BodyDecoder, Known, Limits, Progress, ResponseFraming, ResponseHead, ResponseParser, encode,
 };
 
+use crate::fields::end_head;
 use crate::script_reply::OutputLimit;
 
 /// Largest head, in bytes.
@@ -16,7 +19,13 @@ const HEAD: usize = 32 * 1024;
 /// The reply being passed on from one script.
 pub struct NphReply {
     to_head: bool,
+    /// What messages call it.
+    source: &'static str,
+    /// Whether the client's connection ends with the reply.
+    closes: bool,
     head: ResponseHead,
+    /// Bytes of interim replies, which together have the room of one head.
+    interim: usize,
     /// Output that was not passed on yet.
     output: Vec<u8>,
     /// Behind the head.
@@ -26,10 +35,39 @@ pub struct NphReply {
 }
 
 impl NphReply {
-    /// Ready for the first byte of output; `to_head` where the method was HEAD.
+    /// Ready for the first byte of a script's output; `to_head` where the method was HEAD.
     pub fn new(to_head: bool, limit: OutputLimit) -> Self {
-        let (head, output) = (ResponseHead::default(), Vec::with_capacity(8 * 1024));
-        Self { to_head, head, output, body: None, is_unflushed: false, limit }
+        Self::of(to_head, limit, "the output of an nph- script", true)
+    }
+
+    /// Ready for the first byte from an application server, which knows nothing of the client's
+    /// connection.
+    pub fn of_server(to_head: bool, limit: OutputLimit) -> Self {
+        Self::of(to_head, limit, "the application's reply", false)
+    }
+
+    fn of(to_head: bool, limit: OutputLimit, source: &'static str, closes: bool) -> Self {
+        Self {
+            to_head,
+            source,
+            closes,
+            head: ResponseHead::default(),
+            interim: 0,
+            output: Vec::with_capacity(8 * 1024),
+            body: None,
+            is_unflushed: false,
+            limit,
+        }
+    }
+
+    /// Whether the reply has told its own end and come to it.
+    pub fn is_complete(&self) -> bool {
+        self.body.as_ref().is_some_and(BodyDecoder::is_done)
+    }
+
+    /// Whether the head is whole.
+    pub fn has_head(&self) -> bool {
+        self.body.is_some()
     }
 
     /// Whether there is output that the client could already have.
@@ -64,23 +102,17 @@ impl NphReply {
         match &self.body {
             None => Err(self.malformed("no end of header in")),
             Some(body) if body.is_done() || body.ends_at_close() => reply.finish().await,
-            Some(_) => Err(Fault::app(502, "the script ended in the middle of its reply")),
+            Some(_) => Err(self.limit.fault(format!("the end of {} is missing", self.source))),
         }
     }
 
     /// Takes a head off the output; `false` where it is not whole. Lines may end in a bare LF, as
     /// scripts print them.
     fn parse_head(&mut self) -> Result<bool, Fault> {
-        let Some(end) = head_end(&self.output) else {
+        let Some((head, end)) = http_head(&self.output) else {
             let too_large = self.output.len() > HEAD;
             return if too_large { Err(self.malformed("no end of header in")) } else { Ok(false) };
         };
-        let mut head = Vec::with_capacity(end + 64);
-        for line in self.output[..end].split_inclusive(|&b| b == b'\n') {
-            let line = line.strip_suffix(b"\n").unwrap_or(line);
-            head.extend_from_slice(line.strip_suffix(b"\r").unwrap_or(line));
-            head.extend_from_slice(b"\r\n");
-        }
         let limits = Limits { head: 2 * HEAD, ..Limits::default() };
         match ResponseParser::new(limits, self.to_head).parse(&head, &mut self.head) {
             Ok(Progress::Complete(len)) if len == head.len() && self.head.status != 101 => {}
@@ -91,6 +123,10 @@ impl NphReply {
         // The spans of the head refer to these bytes until the reply has begun.
         self.output = head;
         if self.head.status < 200 {
+            self.interim += self.output.len();
+            if self.interim > HEAD {
+                return Err(self.malformed("no end of interim replies in"));
+            }
             self.output.clear();
         }
         self.output.extend_from_slice(&body);
@@ -99,20 +135,13 @@ impl NphReply {
 
     fn begin(&mut self, reply: &mut Reply) {
         let head = &self.head;
-        reply.close_after();
+        if self.closes {
+            reply.close_after();
+        }
         reply.begin(head.status, head.reason.of(&self.output));
         let is_length = |field: &forebay_wire::http1::Field| field.known == Known::ContentLength;
         encode::forward_response_fields(reply.field_lines(), head, &self.output, is_length);
-        let length = match (head.framing, head.content_length) {
-            (ResponseFraming::Length(length), _) => Length::Known(length),
-            (ResponseFraming::Chunked | ResponseFraming::Close, _) => Length::Unknown,
-            (ResponseFraming::None, Some(length)) if !matches!(head.status, 204 | 304) => {
-                Length::Known(length)
-            }
-            (ResponseFraming::None, _) => Length::None,
-        };
-        let has_date = head.fields.iter().any(|field| field.known == Known::Date);
-        reply.end_head(length, has_date);
+        end_head(reply, head);
         self.body = Some(BodyDecoder::response(head.framing));
         self.output.drain(..self.head.len);
     }
@@ -123,7 +152,7 @@ impl NphReply {
         loop {
             let step = body
                 .decode(&self.output[start..])
-                .map_err(|error| Fault::app(502, format!("{error} in a script's reply")))?;
+                .map_err(|error| self.limit.fault(format!("{error} in {}", self.source)))?;
             reply.push(&self.output[start + step.data.start..start + step.data.end]).await?;
             start += step.consumed;
             if step.done {
@@ -140,16 +169,6 @@ impl NphReply {
 
     fn malformed(&self, what: &str) -> Fault {
         let start = String::from_utf8_lossy(&self.output[..self.output.len().min(200)]);
-        let message = format!("{what} the output of an nph- script, which starts with {start:?}");
-        Fault::app(502, message)
+        self.limit.fault(format!("{what} {}, which starts with {start:?}", self.source))
     }
-}
-
-/// Where the blank line ends that ends the head.
-fn head_end(output: &[u8]) -> Option<usize> {
-    memchr::memchr_iter(b'\n', output).find_map(|at| match &output[at + 1..] {
-        [b'\n', ..] => Some(at + 2),
-        [b'\r', b'\n', ..] => Some(at + 3),
-        _ => None,
-    })
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use forebay_engine::{Fault, Length, Reply};
+use forebay_engine::{Fault, Length, Limit, Reply};
 use forebay_wire::cgi::{ReplyHead, ReplyParser};
-use forebay_wire::http1::{Known, Limits, Progress};
+use forebay_wire::http1::{Field, Known, Limits, Progress};
 
 /// Output up to this many bytes is held back until the script ends or pauses, so that a short
 /// reply gets a `Content-Length` and is written at once.
@@ -30,6 +30,11 @@ impl OutputLimit {
         Self { most, left: most, blame }
     }
 
+    /// A bad reply, with the blame where it belongs.
+    pub fn fault(&self, message: String) -> Fault {
+        (self.blame)(502, message)
+    }
+
     /// Some bytes of output have come.
     pub fn take(&mut self, output: &[u8]) -> Result<(), Fault> {
         let left = self.left.checked_sub(output.len() as u64);
@@ -38,7 +43,7 @@ impl OutputLimit {
                 "the script printed more than {} bytes, the max_output given for it, and was cut off",
                 self.most
             );
-            (self.blame)(502, message)
+            (self.blame)(502, message).limited_by(Limit::MaxOutput)
         })?;
         Ok(())
     }
@@ -52,6 +57,10 @@ pub struct ScriptReply {
     stage: Stage,
     is_unflushed: bool,
     limit: OutputLimit,
+    /// Bytes of output so far.
+    len: u64,
+    /// Bytes of interim replies, which together have as much room as is held back.
+    interim: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +83,20 @@ impl ScriptReply {
             stage: Stage::Head,
             is_unflushed: false,
             limit,
+            len: 0,
+            interim: 0,
         }
+    }
+
+    /// Whether the script has told how long its reply is, and it has come.
+    pub fn is_complete(&self) -> bool {
+        let body = self.len.saturating_sub(self.head.len as u64);
+        self.has_head() && self.head.content_length.is_some_and(|length| body >= length)
+    }
+
+    /// Whether nothing has come yet.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Whether the head is whole.
@@ -90,13 +112,28 @@ impl ScriptReply {
     /// Takes output.
     pub async fn feed(&mut self, output: &[u8], reply: &mut Reply) -> Result<(), Fault> {
         self.limit.take(output)?;
+        self.len += output.len() as u64;
         self.is_unflushed = true;
         if self.stage == Stage::Streaming {
             return reply.push(output).await;
         }
         self.output.extend_from_slice(output);
-        if self.stage == Stage::Head {
-            self.parse()?;
+        while self.stage == Stage::Head {
+            match self.parse()? {
+                Progress::Partial => return Ok(()),
+                Progress::Complete(end) if is_interim(self.head.status) => {
+                    self.interim += end;
+                    if self.interim > HOLD {
+                        let message = self.describe("no end of interim replies in");
+                        return Err(self.limit.fault(message));
+                    }
+                    self.inform(reply).await?;
+                    self.output.drain(..end);
+                    self.len -= end as u64;
+                    self.parser = ReplyParser::new(Limits::default());
+                }
+                Progress::Complete(_) => self.stage = Stage::Held,
+            }
         }
         if self.stage == Stage::Held && self.output.len() > HOLD {
             self.start(Length::Unknown, reply).await?;
@@ -120,26 +157,33 @@ impl ScriptReply {
     pub async fn finish(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         match self.stage {
             Stage::Head => {
-                return Err((self.limit.blame)(502, self.describe("no end of header in")));
+                return Err(self.limit.fault(self.describe("no end of header in")));
             }
             Stage::Held => {
                 let length = (self.output.len() - self.head.len) as u64;
-                self.start(Length::Known(length), reply).await?;
+                // What answers HEAD without a body says nothing about the body of a GET.
+                let is_told = length > 0 || !reply.is_to_head();
+                let length = if is_told { Length::Known(length) } else { Length::Unknown };
+                self.start(length, reply).await?;
             }
             Stage::Streaming => {}
         }
         reply.finish().await
     }
 
-    fn parse(&mut self) -> Result<(), Fault> {
-        match self.parser.parse(&self.output, &mut self.head) {
-            Ok(Progress::Complete(_)) => self.stage = Stage::Held,
-            Ok(Progress::Partial) => {}
-            Err(error) => {
-                return Err((self.limit.blame)(502, self.describe(&format!("{error} in"))));
-            }
+    fn parse(&mut self) -> Result<Progress, Fault> {
+        let progress = self.parser.parse(&self.output, &mut self.head);
+        progress.map_err(|error| self.limit.fault(self.describe(&format!("{error} in"))))
+    }
+
+    /// Passes an interim reply on.
+    async fn inform(&self, reply: &mut Reply) -> Result<(), Fault> {
+        let (head, bytes) = (&self.head, &self.output);
+        let mut lines = Vec::with_capacity(head.len);
+        for field in head.fields.iter().filter(|field| is_passed(field.known)) {
+            append_line(&mut lines, field, bytes);
         }
-        Ok(())
+        reply.inform(head.status, head.reason.of(bytes), &lines).await
     }
 
     fn describe(&self, what: &str) -> String {
@@ -162,20 +206,13 @@ impl ScriptReply {
         reply.begin(head.status, head.reason.of(bytes));
         let mut has_date = false;
         for field in &head.fields {
-            match field.known {
-                Known::Status | Known::ContentLength => continue,
-                known if known.is_hop_by_hop() => continue,
-                Known::Date => has_date = true,
-                _ => {}
+            if is_passed(field.known) {
+                has_date |= field.known == Known::Date;
+                append_line(reply.field_lines(), field, bytes);
             }
-            let out = reply.field_lines();
-            out.extend_from_slice(field.name.of(bytes));
-            out.extend_from_slice(b": ");
-            out.extend_from_slice(field.value.of(bytes));
-            out.extend_from_slice(b"\r\n");
         }
         let length = match head.content_length {
-            _ if matches!(head.status, 100..=199 | 204 | 304) => Length::None,
+            _ if matches!(head.status, 204 | 304) => Length::None,
             Some(length) => Length::Known(length),
             None => length,
         };
@@ -184,4 +221,20 @@ impl ScriptReply {
         let output = std::mem::take(&mut self.output);
         reply.push(&output[self.head.len..]).await
     }
+}
+
+/// Whether another reply follows. A 101 would be the last, and is no script's to give.
+fn is_interim(status: u16) -> bool {
+    matches!(status, 102..=199)
+}
+
+fn is_passed(known: Known) -> bool {
+    !matches!(known, Known::Status | Known::ContentLength) && !known.is_hop_by_hop()
+}
+
+fn append_line(out: &mut Vec<u8>, field: &Field, bytes: &[u8]) {
+    out.extend_from_slice(field.name.of(bytes));
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(field.value.of(bytes));
+    out.extend_from_slice(b"\r\n");
 }

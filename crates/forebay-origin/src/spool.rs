@@ -7,8 +7,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use forebay_engine::{Body, Fault};
 use forebay_wire::http1::RequestFraming;
 
-/// Bytes that are kept in memory before a file is used.
-const IN_MEMORY: usize = 256 * 1024;
+/// Bytes that are kept in memory before a file is used. A slow upload may hold as much, and there
+/// may be thousands of them.
+const IN_MEMORY: usize = 64 * 1024;
 
 /// A whole request body.
 pub enum Spooled {
@@ -73,5 +74,13 @@ impl Spooled {
 }
 
 fn full(error: io::Error) -> Fault {
-    Fault::us(500, format!("cannot spool a request body in the temporary directory: {error}"))
+    Fault::exhausted("spool a request body", &error).unwrap_or_else(|| {
+        let dir = std::env::temp_dir();
+        let message = format!(
+            "cannot spool a request body in {}: {error}; free some space, or set TMPDIR to another \
+             directory",
+            dir.display()
+        );
+        Fault::us(500, message)
+    })
 }

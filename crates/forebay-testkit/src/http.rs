@@ -2,6 +2,7 @@
 //! message framing of RFC 9112, section 6. It follows nothing, retries nothing and repairs nothing.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
 
 use crate::DEADLINE;
 use crate::stream::{Address, Stream};
@@ -162,6 +163,17 @@ impl Client {
     /// As [`Client::rest`].
     pub fn is_closed(&mut self) -> bool {
         self.rest().is_empty()
+    }
+
+    /// The own address of a TCP connection.
+    ///
+    /// # Panics
+    /// When it is none.
+    pub fn local_addr(&self) -> SocketAddr {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.local_addr().expect("a connected socket has an address"),
+            Stream::Unix(_) => panic!("a connection over a Unix socket has no TCP address"),
+        }
     }
 
     /// The connection below, for what HTTP has no name for.

@@ -7,8 +7,11 @@
 
 mod apache;
 mod fcgiwrap;
+mod mono;
 mod nginx;
 mod php_fpm;
+mod plack;
+mod uwsgi;
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -23,8 +26,11 @@ use crate::stream::{Address, Stream};
 
 pub use apache::apache;
 pub use fcgiwrap::fcgiwrap;
+pub use mono::{mono_fastcgi, mono_fastcgi_tcp};
 pub use nginx::nginx;
 pub use php_fpm::{php_fpm, php_fpm_with};
+pub use plack::{perl_has, plack_fastcgi, plack_scgi, starlet};
+pub use uwsgi::{UwsgiApp, UwsgiSocket, uwsgi, uwsgi_tcp};
 
 /// How often a server is started anew because somebody else took its port.
 const ATTEMPTS: usize = 5;
@@ -91,6 +97,20 @@ fn installed(program: &str, package: &str) -> Option<PathBuf> {
     found
 }
 
+/// Whether a Perl module is there; if not, the test is accounted for as skipped.
+pub fn has_perl(module: &str, package: &str) -> bool {
+    let loads = std::process::Command::new("perl")
+        .arg(format!("-M{module}"))
+        .args(["-e", "1"])
+        .stderr(std::process::Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !loads {
+        skip(&format!("the Perl module {module} is not installed (Debian package {package})"));
+    }
+    loads
+}
+
 /// Says that the running test is skipped, and why.
 ///
 /// # Panics
@@ -131,16 +151,23 @@ const WORKER: &str = "www-data";
 /// Starts a TCP server on a free port, again on another if somebody took it. `start` gets the folder
 /// and the port; the server must write its process id to `pid` in the folder once it listens.
 fn on_free_port(start: impl Fn(&Folder, u16) -> Process) -> Peer {
+    // Its own word that it listens, as another process could answer on its port.
+    on_free_port_when(start, |folder, _| {
+        fs::read_to_string(folder.path().join("pid")).is_ok_and(|id| !id.is_empty())
+    })
+}
+
+/// As [`on_free_port`], for a server that tells in another way that it listens.
+fn on_free_port_when(
+    start: impl Fn(&Folder, u16) -> Process,
+    listens: impl Fn(&Folder, u16) -> bool,
+) -> Peer {
     let mut failure = String::new();
     for _ in 0..ATTEMPTS {
         let folder = Folder::new();
         let port = port::free_port();
         let mut process = start(&folder, port);
-        let pid = folder.path().join("pid");
-        // Its own word that it listens, as another process could answer on its port.
-        match process
-            .wait_until("listened", |_| fs::read_to_string(&pid).is_ok_and(|id| !id.is_empty()))
-        {
+        match process.wait_until("listened", |_| listens(&folder, port)) {
             Ok(()) => {
                 let address = Address::Tcp((std::net::Ipv4Addr::LOCALHOST, port).into());
                 return Peer { process, address, folder };

@@ -100,6 +100,7 @@ async fn run(
                 Event::Output(_) => {}
                 Event::End(EndKind::Ok) => break,
                 Event::End(EndKind::Status(status)) => return Err(format!("{status}").into()),
+                Event::End(EndKind::Aborted) => return Err("aborted".into()),
             }
         }
     }

@@ -1,6 +1,8 @@
 //! An application: its workers, as the gateway sees them.
 
+use crate::cgroup;
 use crate::error::{StartError, Unavailable};
+use crate::health::Health;
 use crate::lease::Lease;
 use crate::link::Noise;
 use crate::pool::{Pool, Taken};
@@ -27,6 +29,8 @@ pub(crate) struct Shared {
     log: Log,
     commands: mpsc::UnboundedSender<Command>,
     supervisor: Mutex<Option<JoinHandle<()>>>,
+    /// What was asked for and cannot be done on this machine.
+    note: Option<String>,
 }
 
 impl App {
@@ -39,9 +43,11 @@ impl App {
     ) -> Result<App, StartError> {
         let log: Log = Arc::new(log);
         let pool = Arc::new(Pool::default());
-        let (commands, supervisor) = supervisor::start(spec.clone(), pool.clone(), log.clone())?;
+        let (cgroup, note) = cgroup::prepare(&spec.name, spec.cgroup, &log);
+        let (commands, supervisor) =
+            supervisor::start(spec.clone(), cgroup, pool.clone(), log.clone())?;
         let supervisor = Mutex::new(Some(supervisor));
-        Ok(App { shared: Arc::new(Shared { spec, pool, log, commands, supervisor }) })
+        Ok(App { shared: Arc::new(Shared { spec, pool, log, commands, supervisor, note }) })
     }
 
     /// A worker for one request; waits for one in turn if all are busy. Must be called within a
@@ -63,6 +69,22 @@ impl App {
     /// Every worker at this moment, by age.
     pub fn status(&self) -> Vec<WorkerStatus> {
         self.shared.pool.all().iter().map(|facts| facts.status()).collect()
+    }
+
+    /// Whether the other one is this very application.
+    pub fn is_same(&self, other: &App) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// How it is.
+    pub fn health(&self) -> Health {
+        Health { note: self.shared.note.clone(), ..self.shared.pool.health() }
+    }
+
+    /// The configuration was read again: workers whose files have changed since they were last
+    /// looked at are replaced.
+    pub fn reloaded(&self) {
+        let _ = self.shared.commands.send(Command::Reloaded);
     }
 
     /// Ends all workers: idle ones at once, busy ones after their request or, after `grace`, by

@@ -1,9 +1,11 @@
 //! One request on one worker.
 
 use crate::app::Shared;
-use crate::control::{self, REPLY, Reply};
+use crate::control::{self, REPLY, Reply, Then};
 use crate::error::{Exit, WorkerFault};
+use crate::link::{Link, Output};
 use crate::sys;
+use crate::tunnel::Tunnelled;
 use crate::worker::{Killed, Worker};
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
@@ -12,9 +14,11 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -23,6 +27,11 @@ const READ_AT_ONCE: usize = 64 * 1024;
 /// Below this much room a buffer counts as full.
 const LEAST_ROOM: usize = 8 * 1024;
 const BODY_CHUNK: usize = 64 * 1024;
+/// Bytes of a message that could not be understood that an error shows.
+const SHOWN: usize = 16;
+/// How long a script may run before its output is listened to: until then its end is what is waited
+/// for, which comes after all output.
+const UNHEARD: Duration = Duration::from_millis(1);
 
 /// The body of a request.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +62,8 @@ pub enum EndKind {
     /// the log. What a script has printed before it died counts, as with CGI and mod_perl: if the
     /// CGI header is complete, send that reply.
     Status(u16),
+    /// It failed in the middle of a reply that must not be taken for whole.
+    Aborted,
 }
 
 /// A worker for one request. Dropped before [`Event::End`] has come, it kills the worker with the
@@ -65,6 +76,10 @@ pub struct Lease {
     any_output: bool,
     /// What the worker said; its output may not be drained yet.
     end: Option<Reply>,
+    /// Bytes of output that still come on the control socket.
+    inline: usize,
+    /// What the worker said when it had cleaned up, if that has come already.
+    cleaned_up: Option<Reply>,
     drained: bool,
 }
 
@@ -76,6 +91,8 @@ impl Lease {
             sent: false,
             any_output: false,
             end: None,
+            inline: 0,
+            cleaned_up: None,
             drained: false,
         }
     }
@@ -112,27 +129,29 @@ impl Lease {
     /// gateway that does not call this holds the script back. May be cancelled and called again.
     pub async fn read(&mut self, buf: &mut Vec<u8>) -> Result<Event, WorkerFault> {
         loop {
-            if let Some(reply) = self.end {
+            if let Some(reply) = self.end.filter(|_| self.inline == 0) {
                 return match self.drain(buf)? {
                     0 => Ok(Event::End(self.finish(reply))),
                     read => Ok(Event::Output(read)),
                 };
             }
-            let Some(worker) = self.worker.as_ref().filter(|_| self.sent) else {
+            let Some(worker) = self.worker.as_mut().filter(|_| self.sent) else {
                 return Err(WorkerFault::Protocol(
                     "a lease that was not sent, or has ended".into(),
                 ));
             };
-            readable(worker).await.map_err(|error| WorkerFault::Protocol(error.to_string()))?;
-            let mut message = [0; REPLY];
-            match worker.control.receive(&mut message[..]) {
+            let wake = readable(worker).await;
+            let wake = wake.map_err(|error| WorkerFault::Protocol(error.to_string()))?;
+            let worker = &*worker;
+            let before = buf.len();
+            match receive(&worker.control, buf) {
                 Ok(Some(0)) => return self.outlive(buf, false).await,
                 Err(_) => return self.outlive(buf, true).await,
-                Ok(Some(REPLY)) => {
-                    self.end = Some(self.understand(message)?);
-                    continue;
-                }
-                Ok(Some(_)) => return Err(self.confused(&message)),
+                Ok(Some(_)) => match self.understand(buf, before)? {
+                    0 => continue,
+                    inline => return Ok(Event::Output(inline)),
+                },
+                Ok(None) if self.end.is_some() => continue,
                 Ok(None) => {}
             }
             if let Some(read) = receive_output(worker, buf).filter(|&read| read > 0) {
@@ -142,18 +161,41 @@ impl Lease {
                 }
                 return Ok(Event::Output(read));
             }
+            if matches!(wake, Wake::Exit) {
+                return Err(self.lost(false).await);
+            }
         }
     }
 
     /// True if the end of the script is known and the next [`read`](Lease::read) returns without
     /// waiting. After [`Event::Output`] it tells a reply that is complete from one that goes on.
     pub fn has_ended(&self) -> bool {
-        self.end.is_some()
+        self.end.is_some() && self.inline == 0
     }
 
     /// The process id of the worker, for the log; `None` after the end.
     pub fn pid(&self) -> Option<u32> {
         Some(self.worker.as_ref()?.facts.pid.as_raw_nonzero().get() as u32)
+    }
+
+    /// Makes the output socket one end of a tunnel: what it carries from now on, both ways, is the
+    /// caller's, and no time is counted any more.
+    pub fn into_tunnel(self) -> io::Result<(UnixStream, Tunnelled)> {
+        let Some(worker) = self.worker.as_ref().filter(|_| self.end.is_none()) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let socket = UnixStream::from(worker.output.as_fd().try_clone_to_owned()?);
+        socket.set_nonblocking(true)?;
+        worker.facts.tunnels.store(true, Ordering::Relaxed);
+        Ok((socket, Tunnelled::new(self)))
+    }
+
+    /// Waits until the worker has said something, or has ended.
+    pub(crate) async fn control_readable(&self) {
+        let Some(worker) = &self.worker else { return };
+        let control = &worker.control;
+        // An error means that the runtime is gone.
+        let _ = std::future::poll_fn(|context| control.poll_readable(context)).await;
     }
 
     /// Reads output that was written before the end; 0 when there is no more.
@@ -169,51 +211,89 @@ impl Lease {
     }
 
     fn finish(&mut self, reply: Reply) -> EndKind {
-        let (kind, last) = match reply {
-            Reply::Failed { status, last } => (EndKind::Status(status), last),
-            Reply::Ended { last } => (EndKind::Ok, last),
-            Reply::Ready => (EndKind::Ok, true),
+        let (kind, then) = match reply {
+            Reply::Failed { status, then } => (EndKind::Status(status), then),
+            Reply::Ended(then) | Reply::Whole { then, .. } => (EndKind::Ok, then),
+            Reply::Aborted(then) => (EndKind::Aborted, then),
+            Reply::Ready => (EndKind::Ok, Then::Ends),
         };
         if let Some(worker) = self.worker.take() {
             worker.control.forget_readiness();
-            worker.output.forget_readiness();
-            if last {
-                worker.facts.retired.store(true, Ordering::Relaxed);
+            let Worker { facts, control, output } = worker;
+            let worker = Worker { facts, control, output: output.silence() };
+            match (then, self.cleaned_up) {
+                (Then::Waits, _) | (Then::CleansUp, Some(Reply::Ready)) => {}
+                (Then::CleansUp, None) => {
+                    tokio::task::spawn_local(await_cleanup(self.app.clone(), worker));
+                    return kind;
+                }
+                (Then::Ends, _) | (Then::CleansUp, Some(_)) => {
+                    worker.facts.retired.store(true, Ordering::Relaxed);
+                }
             }
             self.app.give_back(worker);
         }
         kind
     }
 
-    fn understand(&self, message: [u8; REPLY]) -> Result<Reply, WorkerFault> {
-        match Reply::parse(message) {
-            Some(Reply::Ready) | None => Err(self.confused(&message)),
-            Some(reply) => Ok(reply),
+    /// Takes in what was received from the control socket, `buf` from `start` on: a message, or
+    /// more of the output behind one. Returns how much output there is, which alone stays in `buf`.
+    fn understand(&mut self, buf: &mut Vec<u8>, start: usize) -> Result<usize, WorkerFault> {
+        if self.end.is_none() {
+            let message = buf[start..].first_chunk().copied();
+            match message.and_then(Reply::parse) {
+                Some(Reply::Ready) | None => return Err(self.confused(&buf[start..])),
+                Some(reply) => self.end = Some(reply),
+            }
+            if let Some(Reply::Whole { length, .. }) = self.end {
+                self.inline = length.into();
+                self.drained = true;
+            }
+            buf.drain(start..start + REPLY);
         }
+        let output = self.inline.min(buf.len() - start);
+        self.inline -= output;
+        if buf.len() > start + output {
+            let behind = &buf[start + output..];
+            self.cleaned_up = Reply::parse_after_cleanup(behind);
+            if self.cleaned_up.is_none() || !self.end.is_some_and(Reply::cleans_up) {
+                return Err(self.confused(behind));
+            }
+            buf.truncate(start + output);
+        }
+        self.any_output |= output > 0;
+        Ok(output)
     }
 
     fn confused(&self, message: &[u8]) -> WorkerFault {
         if let Some(worker) = &self.worker {
             worker.facts.kill(Killed::BrokeProtocol);
         }
+        let message = &message[..message.len().min(SHOWN)];
         WorkerFault::Protocol(format!("unexpected bytes {message:?}"))
     }
 
     /// The control socket has closed in the middle of the request. A script that has replaced its
     /// process with exec goes on writing; only the end of the process is the end.
     async fn outlive(&mut self, buf: &mut Vec<u8>, unread: bool) -> Result<Event, WorkerFault> {
-        while let Some(worker) = &self.worker {
+        while let Some(worker) = &mut self.worker {
+            worker.output.listen().map_err(|error| WorkerFault::Protocol(error.to_string()))?;
             match receive_output(worker, buf) {
                 Some(0) => break,
                 Some(read) => {
                     self.any_output = true;
                     return Ok(Event::Output(read));
                 }
+                None if worker.facts.has_exited() => break,
                 None => {
                     let output = &worker.output;
-                    std::future::poll_fn(|context| output.poll_readable(context))
-                        .await
-                        .map_err(|error| WorkerFault::Protocol(error.to_string()))?;
+                    let more = std::future::poll_fn(|context| output.poll_readable(context));
+                    tokio::select! {
+                        more = more => {
+                            more.map_err(|error| WorkerFault::Protocol(error.to_string()))?;
+                        }
+                        _ = worker.facts.exited() => {}
+                    }
                 }
             }
         }
@@ -251,26 +331,77 @@ impl Drop for Lease {
     }
 }
 
-/// Waits until control or output may have something to read.
-async fn readable(worker: &Worker) -> io::Result<()> {
-    std::future::poll_fn(|context| {
+/// Why [`readable`] has come back.
+enum Wake {
+    /// There may be something to read.
+    Input,
+    /// The worker has ended. Children that it has left may hold its sockets open for long.
+    Exit,
+}
+
+/// Waits until control or output may have something to read, or the worker has ended.
+async fn readable(worker: &mut Worker) -> io::Result<Wake> {
+    if let Output::Silent(_) = worker.output {
+        let control = std::future::poll_fn(|context| worker.control.poll_readable(context));
+        if let Ok(outcome) = tokio::time::timeout(UNHEARD, control).await {
+            return outcome.map(|()| Wake::Input);
+        }
+        // What has come before counts as just come.
+        worker.output.listen()?;
+    }
+    let input = std::future::poll_fn(|context| {
         let control = worker.control.poll_readable(context);
         let output = worker.output.poll_readable(context);
         match (control, output) {
             (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => Poll::Ready(Err(error)),
             (Poll::Pending, Poll::Pending) => Poll::Pending,
-            _ => Poll::Ready(Ok(())),
+            _ => Poll::Ready(Ok(Wake::Input)),
         }
-    })
-    .await
+    });
+    tokio::select! {
+        biased;
+        outcome = input => outcome,
+        _ = worker.facts.exited() => Ok(Wake::Exit),
+    }
+}
+
+/// Waits for a worker that cleans up after a request whose reply is done, and takes it back. Its time
+/// counts as that of the request.
+async fn await_cleanup(app: Arc<Shared>, worker: Worker) {
+    let mut message = [0; REPLY];
+    let received = loop {
+        if std::future::poll_fn(|context| worker.control.poll_readable(context)).await.is_err() {
+            return;
+        }
+        if let Some(received) = worker.control.receive(&mut message[..]).unwrap_or(Some(0)) {
+            break received;
+        }
+    };
+    match Reply::parse_after_cleanup(&message[..received]) {
+        Some(Reply::Ready) => worker.control.forget_readiness(),
+        Some(_) => worker.facts.retired.store(true, Ordering::Relaxed),
+        // It has died, which its supervisor sees.
+        None if received == 0 => return,
+        None => return worker.facts.kill(Killed::BrokeProtocol),
+    }
+    app.give_back(worker);
 }
 
 /// Bytes appended to `buf`: 0 at the end of the stream, `None` if there are none for now.
 fn receive_output(worker: &Worker, buf: &mut Vec<u8>) -> Option<usize> {
+    make_room(buf);
+    worker.output.receive(spare_capacity(buf)).unwrap_or(Some(0))
+}
+
+fn receive(link: &Link, buf: &mut Vec<u8>) -> Result<Option<usize>, Errno> {
+    make_room(buf);
+    link.receive(spare_capacity(buf))
+}
+
+fn make_room(buf: &mut Vec<u8>) {
     if buf.capacity() - buf.len() < LEAST_ROOM {
         buf.reserve(READ_AT_ONCE);
     }
-    worker.output.receive(spare_capacity(buf)).unwrap_or(Some(0))
 }
 
 enum SendFault {

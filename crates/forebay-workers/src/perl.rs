@@ -1,28 +1,38 @@
-//! How a Perl worker is started.
+//! How a worker for Perl CGI scripts is started.
 
+use crate::host::Host;
 use crate::spec::PerlMode;
 use std::process::Command;
 
 /// The host, which the worker reads from its control socket before anything else.
 const HOST: &str = include_str!("../../../hosts/perl-cgi.pl");
+/// What comes behind it where each request has a process of its own.
+const PROCESSES: &str = include_str!("../../../hosts/perl-processes.pl");
+/// What such a process of Perl's loads in front of its script.
+const ZYGOTE: &str = include_str!("../../../hosts/perl-zygote.pl");
 
 /// Reads the host (4 bytes length, then text) without a byte too much, and runs it. Standard input
 /// is the control socket. No lexical variables: scripts would see them.
-const BOOTSTRAP: &str = "sysread(STDIN,$_,4)==4 or exit 1;$Forebay::Host::size=unpack'N',$_;$_='';\
+pub(crate) const BOOTSTRAP: &str = "sysread(STDIN,$_,4)==4 or exit 1;$Forebay::Host::size=unpack'N',$_;$_='';\
     while(length()<$Forebay::Host::size){\
     sysread STDIN,$_,$Forebay::Host::size-length(),length() or exit 1}\
     eval;die $@ if $@;undef $_;Forebay::Host::serve(@ARGV)";
 
-/// The command without its descriptors, and what to write to the control socket first.
-pub(crate) fn command(app: &str, mode: PerlMode) -> (Command, Vec<u8>) {
-    let mode = match mode {
-        PerlMode::Registry => "registry",
-        PerlMode::RegistryPrefork => "registry-prefork",
+/// A host that runs scripts in `mode`.
+pub(crate) fn host(app: &str, mode: PerlMode) -> Host {
+    let (mode, host) = match mode {
+        PerlMode::Registry => ("registry", HOST.to_owned()),
+        PerlMode::RegistryPrefork => ("registry-prefork", HOST.to_owned()),
+        PerlMode::PerlRun => ("perlrun", HOST.to_owned()),
+        PerlMode::Fork => ("fork", host_of_processes()),
+        PerlMode::Cgi => ("cgi", host_of_processes()),
     };
     let mut command = Command::new("perl");
     command.args(["-e", BOOTSTRAP, mode, &std::process::id().to_string(), app]);
-    let mut first = Vec::with_capacity(4 + HOST.len());
-    first.extend_from_slice(&(HOST.len() as u32).to_be_bytes());
-    first.extend_from_slice(HOST.as_bytes());
-    (command, first)
+    Host::new(command, &host)
+}
+
+/// The host for the modes with a process for each request.
+fn host_of_processes() -> String {
+    format!("{HOST}\n{PROCESSES}\n$ZYGOTE = <<'END_OF_ZYGOTE';\n{ZYGOTE}\nEND_OF_ZYGOTE\n1;\n")
 }

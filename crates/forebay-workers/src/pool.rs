@@ -1,6 +1,7 @@
 //! The idle workers of one application and the requests that wait for one.
 
 use crate::error::Unavailable;
+use crate::health::Health;
 use crate::worker::{Facts, Worker, WorkerState};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -29,6 +30,10 @@ struct Inner {
     all: Vec<Arc<Facts>>,
     closed: bool,
     crash_loop: Option<String>,
+    /// Requests may not wait for the next start.
+    refuses: bool,
+    starts: u64,
+    crashes: u64,
 }
 
 #[derive(Debug)]
@@ -56,7 +61,7 @@ impl Pool {
         if let Some(worker) = here.map(|at| inner.idle.remove(at)).or_else(|| inner.idle.pop()) {
             return Ok(Taken::Worker(worker));
         }
-        if let Some(lines) = &inner.crash_loop {
+        if let Some(lines) = inner.crash_loop.as_ref().filter(|_| inner.refuses) {
             return Err(Unavailable::CrashLoop(lines.clone()));
         }
         if inner.waiting.len() >= limit {
@@ -107,7 +112,23 @@ impl Pool {
 
     /// Lists a process that has been started.
     pub(crate) fn add(&self, facts: Arc<Facts>) {
-        self.lock().all.push(facts);
+        let mut inner = self.lock();
+        inner.starts += 1;
+        inner.all.push(facts);
+    }
+
+    /// Counts a process that has ended without having been told to.
+    pub(crate) fn count_crash(&self) {
+        self.lock().crashes += 1;
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        let workers = self.all().iter().map(|facts| facts.status()).collect();
+        let waiting = self.waiting();
+        let inner = self.lock();
+        let (starts, crashes) = (inner.starts, inner.crashes);
+        let crash_loop = inner.crash_loop.clone();
+        Health { workers, waiting, starts, crashes, crash_loop, note: None }
     }
 
     /// Forgets a process that has ended.
@@ -125,6 +146,7 @@ impl Pool {
         let mut inner = self.lock();
         let waiting = std::mem::take(&mut inner.waiting);
         inner.crash_loop = Some(last_lines.clone());
+        inner.refuses = true;
         drop(inner);
         for request in waiting {
             let _ = request.sender.send(Err(Unavailable::CrashLoop(last_lines.clone())));
@@ -132,7 +154,14 @@ impl Pool {
     }
 
     pub(crate) fn end_crash_loop(&self) {
-        self.lock().crash_loop = None;
+        let mut inner = self.lock();
+        inner.crash_loop = None;
+        inner.refuses = false;
+    }
+
+    /// Lets requests wait again, for the next attempt.
+    pub(crate) fn let_wait(&self) {
+        self.lock().refuses = false;
     }
 
     /// Refuses all requests from now on and lets idle workers end.

@@ -1,17 +1,23 @@
 //! Starts the process of one worker.
 
-use crate::perl;
-use crate::spec::{AppSpec, Kind};
+use crate::cgroup::Cgroup;
+use crate::descriptors::give_back_descriptors;
+use crate::host::Host;
+use crate::identity::Identity;
+use crate::launch::{Launch, myself};
+use crate::spec::AppSpec;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::fchown;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// What of the gateway's environment the workers inherit.
-const INHERITED: [&str; 4] = ["PATH", "TZ", "PERL5LIB", "LD_LIBRARY_PATH"];
+const INHERITED: [&str; 5] = ["PATH", "TZ", "PERL5LIB", "PYTHONPATH", "LD_LIBRARY_PATH"];
 
 /// A process that has been started, with this side's ends of what connects it.
 pub(crate) struct Process {
@@ -25,15 +31,25 @@ pub(crate) struct Process {
     pub(crate) stderr: OwnedFd,
 }
 
+/// Who workers run as, and where.
+pub(crate) struct Place {
+    pub(crate) identity: Option<Identity>,
+    pub(crate) cgroup: Option<Cgroup>,
+}
+
 /// Starts a worker in a process group of its own. Call it on a thread that outlives the workers:
 /// they are killed when it ends.
-pub(crate) fn start(spec: &AppSpec) -> io::Result<Process> {
-    let Kind::PerlCgi { dir, mode } = &spec.kind;
-    let (mut command, first_message) = perl::command(&spec.name, *mode);
+pub(crate) fn start(spec: &AppSpec, place: &Place) -> io::Result<Process> {
+    let Host { command, first_message } = Host::of(spec);
+    let mut command = launched(command, spec, place);
     let (control, its_control) = stream_pair()?;
     let (output, its_output) = stream_pair()?;
     let (stderr, its_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&stderr, true)?;
+    if let Some(identity) = &place.identity {
+        // So that a script can open /dev/stderr.
+        fchown(&its_stderr, identity.user.as_ref().map(|user| user.0), identity.group)?;
+    }
     // Fits the socket's buffer, so that it does not wait for the process.
     rustix::net::send(&control, &first_message, rustix::net::SendFlags::NOSIGNAL)?;
     rustix::io::ioctl_fionbio(&control, true)?;
@@ -44,10 +60,13 @@ pub(crate) fn start(spec: &AppSpec) -> io::Result<Process> {
         .env_clear()
         .envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
         .envs(spec.env.iter().map(|(name, value)| (name, value)))
-        .current_dir(dir)
+        .current_dir(spec.kind.dir())
         .process_group(0)
         .spawn()?;
     let pid = Pid::from_child(&child);
+    if spec.limits.open_files.is_none() {
+        give_back_descriptors(pid);
+    }
     let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(pidfd) => pidfd,
         Err(error) => {
@@ -57,6 +76,21 @@ pub(crate) fn start(spec: &AppSpec) -> io::Result<Process> {
         }
     };
     Ok(Process { child, pid, pidfd, control, output, stderr })
+}
+
+/// The same command, as another user and within limits where that is asked for.
+fn launched(command: Command, spec: &AppSpec, place: &Place) -> Command {
+    let argv = std::iter::once(command.get_program()).chain(command.get_args());
+    let argv = argv.map(OsStr::to_owned).collect();
+    let mut launch = Launch { limits: spec.limits, argv, ..Launch::default() };
+    launch.as_user(place.identity.as_ref());
+    launch.cgroup = place.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned());
+    if !launch.is_needed() {
+        return command;
+    }
+    let mut launcher = Command::new(myself());
+    launcher.arg("__launch").args(launch.arguments());
+    launcher
 }
 
 fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {

@@ -1,7 +1,10 @@
 //! What an application is and how its workers are kept.
 
+use crate::cgroup::CgroupLimits;
 use crate::error::StartError;
-use std::path::PathBuf;
+use crate::launch::ProcessLimits;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// One application and the rules for its workers.
@@ -22,13 +25,27 @@ pub struct AppSpec {
     pub queue: usize,
     /// How long a request waits for a worker.
     pub queue_timeout: Duration,
-    /// Environment variables of the workers, besides PATH, TZ, PERL5LIB and LD_LIBRARY_PATH, which
-    /// they inherit.
+    /// Environment variables of the workers, besides PATH, TZ, PERL5LIB, PYTHONPATH and
+    /// LD_LIBRARY_PATH, which they inherit.
     pub env: Vec<(String, String)>,
     /// A worker whose resident memory exceeds this many bytes is replaced after its request.
     pub max_memory: Option<u64>,
     /// Workers above `workers.min` end when idle for this long.
     pub idle_timeout: Duration,
+    /// A worker is replaced when it is so old (each one up to a tenth earlier).
+    pub max_age: Option<Duration>,
+    /// Files and directories whose change replaces the workers, one by one.
+    pub watch: Vec<PathBuf>,
+    /// Files whose change does so at [`App::reloaded`](crate::App::reloaded).
+    pub files: Vec<PathBuf>,
+    /// The user that workers run as, by name.
+    pub user: Option<String>,
+    /// The group that workers run as, by name.
+    pub group: Option<String>,
+    /// What each worker may use.
+    pub limits: ProcessLimits,
+    /// What all workers may use together.
+    pub cgroup: CgroupLimits,
 }
 
 impl AppSpec {
@@ -46,15 +63,22 @@ impl AppSpec {
             env: Vec::new(),
             max_memory: None,
             idle_timeout: Duration::from_secs(60),
+            max_age: None,
+            watch: Vec::new(),
+            files: Vec::new(),
+            user: None,
+            group: None,
+            limits: ProcessLimits::default(),
+            cgroup: CgroupLimits::default(),
         }
     }
 
     /// What would fail whatever is started.
     pub(crate) fn check(&self) -> Result<(), StartError> {
-        let Kind::PerlCgi { dir, .. } = &self.kind;
+        let dir = self.kind.dir();
         if !dir.is_dir() {
             return Err(StartError(format!(
-                "app {}: {} is no directory; set dir to the one with the scripts",
+                "app {}: {} is no directory; set dir to the one with the application",
                 self.name,
                 dir.display()
             )));
@@ -79,6 +103,53 @@ pub enum Kind {
         /// How the scripts are run.
         mode: PerlMode,
     },
+    /// A PSGI application, loaded once by each worker.
+    Psgi {
+        /// The workers' directory.
+        dir: PathBuf,
+        /// The file whose last expression is the application; an absolute path.
+        file: PathBuf,
+    },
+    /// CGI scripts written in Python, in warm interpreters.
+    PythonCgi {
+        /// Where the scripts are; the workers' directory.
+        dir: PathBuf,
+        /// How the scripts are run.
+        mode: PythonMode,
+        /// The interpreter. `None`: `python3` from PATH.
+        python: Option<PathBuf>,
+    },
+    /// A WSGI application.
+    Wsgi {
+        /// `module:callable`, both of which may have dots.
+        module: String,
+        /// What the module is looked up in before anything else; the workers' directory.
+        dir: PathBuf,
+        /// The interpreter. `None`: `python3` from PATH.
+        python: Option<PathBuf>,
+    },
+}
+
+impl Kind {
+    /// The directory in which the workers start.
+    pub(crate) fn dir(&self) -> &Path {
+        match self {
+            Kind::PerlCgi { dir, .. }
+            | Kind::Psgi { dir, .. }
+            | Kind::PythonCgi { dir, .. }
+            | Kind::Wsgi { dir, .. } => dir,
+        }
+    }
+
+    /// The program that runs the workers, as it is looked up in PATH.
+    pub(crate) fn interpreter(&self) -> Cow<'_, str> {
+        match self {
+            Kind::PerlCgi { .. } | Kind::Psgi { .. } => "perl".into(),
+            Kind::PythonCgi { python, .. } | Kind::Wsgi { python, .. } => {
+                python.as_ref().map_or("python3".into(), |python| python.to_string_lossy())
+            }
+        }
+    }
 }
 
 /// How Perl scripts are run.
@@ -88,6 +159,21 @@ pub enum PerlMode {
     Registry,
     /// As `ModPerl::RegistryPrefork`: the same, in the directory of the script.
     RegistryPrefork,
+    /// As `ModPerl::PerlRunPrefork`: compiled for each request, in one process, and forgotten.
+    PerlRun,
+    /// Compiled once in a process that forks for each request.
+    Fork,
+    /// A new process for each request, whatever language the script is written in.
+    Cgi,
+}
+
+/// How Python scripts are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PythonMode {
+    /// Compiled once, run in a fresh module in a process that stays.
+    Fresh,
+    /// Compiled once, each request in a fork of the process.
+    Fork,
 }
 
 /// How many workers there are: always `min`, more on demand up to `max`.

@@ -4,15 +4,22 @@
 //! ends. It takes no part in a request: the gateway's threads pass workers among themselves
 //! through the [`Pool`] and tell the supervisor only what needs a process started or ended.
 
+mod renewal;
+
 use crate::backoff::Backoff;
+use crate::cgroup::Cgroup;
+use crate::changes::Changes;
 use crate::error::{Exit, StartError};
+use crate::group_guard::Guard;
+use crate::identity::Identity;
 use crate::pool::Pool;
-use crate::process::{self, Process};
+use crate::process::{self, Place, Process};
 use crate::spec::{AppSpec, Workers};
 use crate::stderr::{Log, Stderr};
+use crate::thread::{self, First};
 use crate::watch::{await_end, await_ready};
 use crate::worker::{Facts, Killed, Worker, WorkerState};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::process::ExitStatus;
 use std::rc::Rc;
@@ -21,7 +28,6 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::LocalSet;
 
 /// A worker that has not said that it is ready by then is killed.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,8 +35,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// A worker that ends sooner than this, without a request, counts as a failed start.
 const EARLY: Duration = Duration::from_secs(1);
-/// How often memory is looked at.
-const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
+/// How often age, memory and files are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the gateway's threads tell the supervisor.
 pub(crate) enum Command {
@@ -38,6 +44,8 @@ pub(crate) enum Command {
     RequestWaits,
     /// This worker has run as many requests as it may.
     Replace(u64),
+    /// Replace the workers if their files have changed.
+    Reloaded,
     /// End everything.
     Shutdown { grace: Duration, done: oneshot::Sender<()> },
 }
@@ -45,39 +53,26 @@ pub(crate) enum Command {
 /// Starts the thread, and returns when the first worker is ready.
 pub(crate) fn start(
     spec: AppSpec,
+    cgroup: Option<Cgroup>,
     pool: Arc<Pool>,
     log: Log,
 ) -> Result<(mpsc::UnboundedSender<Command>, JoinHandle<()>), StartError> {
     spec.check()?;
-    let fault = |error: io::Error| StartError(format!("app {}: {error}", spec.name));
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fault)?;
-    let (commands, inbox) = mpsc::unbounded_channel();
-    let (first, first_ready) = std::sync::mpsc::channel();
+    let identity = Identity::find(&spec.name, spec.user.as_deref(), spec.group.as_deref())?;
+    let place = Place { identity, cgroup };
     let name = spec.name.clone();
-    let thread = std::thread::Builder::new()
-        .name(format!("app {name}"))
-        .spawn(move || {
-            let supervisor = Supervisor::new(spec, pool, log, first);
-            LocalSet::new().block_on(&runtime, supervisor.run(inbox));
-        })
-        .map_err(|error| StartError(format!("app {name}: cannot start a thread: {error}")))?;
-    match first_ready.recv() {
-        Ok(Ok(())) => Ok((commands, thread)),
-        Ok(Err(error)) => {
-            let _ = thread.join();
-            Err(error)
-        }
-        Err(_) => Err(StartError(format!("app {name}: the supervisor thread ended"))),
-    }
+    thread::start(&name, move |inbox, first| {
+        Supervisor::new(spec, place, pool, log, first).run(inbox)
+    })
 }
 
 struct Supervisor {
     spec: Rc<AppSpec>,
+    place: Place,
     pool: Arc<Pool>,
     log: Log,
     /// To be told when the first worker is ready.
-    first: Option<std::sync::mpsc::Sender<Result<(), StartError>>>,
+    first: Option<First>,
     events: mpsc::UnboundedSender<Event>,
     event_inbox: mpsc::UnboundedReceiver<Event>,
     entries: HashMap<u64, Entry>,
@@ -85,7 +80,15 @@ struct Supervisor {
     backoff: Backoff,
     /// No start before this.
     not_before: Option<Instant>,
+    /// Of the files that are watched, and of those that a reload looks at.
+    changes: Changes,
+    at_reload: Changes,
+    looked: Instant,
+    /// Workers that run by old files, to be replaced one after the other.
+    outdated: VecDeque<u64>,
     closing: Option<Closing>,
+    /// `None` where there is no shell.
+    guard: Option<Guard>,
 }
 
 struct Entry {
@@ -93,6 +96,8 @@ struct Entry {
     stderr: Rc<Stderr>,
     /// The worker that ends when this one is ready.
     replaces: Option<u64>,
+    /// When it is replaced for its age.
+    replace_at: Option<Instant>,
 }
 
 struct Closing {
@@ -107,15 +112,15 @@ enum Event {
 }
 
 impl Supervisor {
-    fn new(
-        spec: AppSpec,
-        pool: Arc<Pool>,
-        log: Log,
-        first: std::sync::mpsc::Sender<Result<(), StartError>>,
-    ) -> Supervisor {
+    fn new(spec: AppSpec, place: Place, pool: Arc<Pool>, log: Log, first: First) -> Supervisor {
         let (events, event_inbox) = mpsc::unbounded_channel();
         Supervisor {
+            changes: Changes::of(&spec.watch),
+            at_reload: Changes::of(&spec.files),
+            looked: Instant::now(),
+            outdated: VecDeque::new(),
             spec: Rc::new(spec),
+            place,
             pool,
             log,
             first: Some(first),
@@ -126,6 +131,7 @@ impl Supervisor {
             backoff: Backoff::default(),
             not_before: None,
             closing: None,
+            guard: Guard::start().ok(),
         }
     }
 
@@ -163,6 +169,7 @@ impl Supervisor {
     fn obey(&mut self, command: Command) {
         match command {
             Command::RequestWaits => {}
+            Command::Reloaded => self.note_reload(),
             Command::Replace(id) => {
                 if self.closing.is_none() {
                     self.replace(id);
@@ -188,13 +195,17 @@ impl Supervisor {
     }
 
     fn start_worker(&mut self, replaces: Option<u64>) {
-        let started = process::start(&self.spec).and_then(|process| self.adopt(process, replaces));
+        let started = process::start(&self.spec, &self.place)
+            .and_then(|process| self.adopt(process, replaces));
         if let Err(error) = started {
+            let program = self.spec.kind.interpreter();
             let hint = match error.kind() {
-                io::ErrorKind::NotFound => " (install perl, or add its directory to PATH)",
-                _ => "",
+                io::ErrorKind::NotFound => {
+                    format!(" (install {program}, or add its directory to PATH)")
+                }
+                _ => String::new(),
             };
-            self.start_failed(&format!("cannot start perl: {error}{hint}"), "");
+            self.start_failed(&format!("cannot start {program}: {error}{hint}"), "");
         }
     }
 
@@ -211,13 +222,18 @@ impl Supervisor {
     /// Watches a process that has been started.
     fn adopt(&mut self, process: Process, replaces: Option<u64>) -> io::Result<()> {
         let Process { child, pid, pidfd, control, output, stderr } = process;
+        if let Some(guard) = &mut self.guard {
+            guard.watch(pid);
+        }
         self.last_id += 1;
         let limit = self.spec.max_requests.map_or(u64::MAX, with_jitter);
         let facts = Arc::new(Facts::new(self.last_id, pid, limit));
         let prefix = format!("[{} {}]", self.spec.name, pid.as_raw_nonzero());
         let stderr = Rc::new(Stderr::new(stderr, prefix, self.log.clone())?);
         self.pool.add(facts.clone());
-        let entry = Entry { facts: facts.clone(), stderr: stderr.clone(), replaces };
+        let age = self.spec.max_age.map(|age| age - age.mul_f64(fastrand::f64() / 10.0));
+        let replace_at = age.map(|age| Instant::now() + age);
+        let entry = Entry { facts: facts.clone(), stderr: stderr.clone(), replaces, replace_at };
         self.entries.insert(facts.id, entry);
         let following = stderr.clone();
         tokio::task::spawn_local(async move { following.follow().await });
@@ -257,6 +273,9 @@ impl Supervisor {
         self.pool.remove(id);
         let Some(entry) = self.entries.remove(&id) else { return };
         let facts = &entry.facts;
+        if let Some(guard) = &mut self.guard {
+            guard.forget(facts.pid);
+        }
         if facts.state() == WorkerState::Starting
             && let Some(old) = entry.replaces.and_then(|old| self.entries.get(&old))
         {
@@ -271,6 +290,7 @@ impl Supervisor {
         if expected || self.closing.is_some() {
             return;
         }
+        self.pool.count_crash();
         let why = match facts.killed() {
             Some(Killed::RequestTimeout) => "a request took longer than allowed",
             Some(Killed::WroteWhileIdle) => "it wrote while it had no request",
@@ -297,6 +317,8 @@ impl Supervisor {
             self.close(Duration::ZERO);
             return;
         }
+        // Those that are left run on by the old files, until these change again.
+        self.outdated.clear();
         let delay = self.backoff.failed();
         self.not_before = Some(Instant::now() + delay);
         if self.backoff.is_loop() {
@@ -324,11 +346,14 @@ impl Supervisor {
             self.backoff.succeeded();
         }
         self.end_idle(now);
-        self.replace_fat();
+        self.renew(now);
         if self.not_before.is_some_and(|not_before| not_before > now) {
             return;
         }
-        self.not_before = None;
+        if self.not_before.take().is_some() && self.spec.workers.min == 0 {
+            // Only a request that waits can bring the next start about.
+            self.pool.let_wait();
+        }
         let Workers { min, max } = self.spec.workers;
         while self.not_before.is_none() && self.closing.is_none() {
             let (live, starting) = (self.live(), self.starting());
@@ -343,6 +368,7 @@ impl Supervisor {
     fn deadline(&self, facts: &Facts) -> Option<(Instant, Killed)> {
         let own = match facts.state() {
             WorkerState::Starting => Some((facts.since() + START_TIMEOUT, Killed::DidNotStart)),
+            WorkerState::Busy if facts.tunnels.load(Ordering::Relaxed) => None,
             WorkerState::Busy => {
                 Some((facts.since() + self.spec.request_timeout, Killed::RequestTimeout))
             }
@@ -365,7 +391,7 @@ impl Supervisor {
             .chain(idle_end.filter(|_| dynamic && self.live() > self.spec.workers.min))
             .chain(dynamic.then(|| now + self.spec.idle_timeout))
             .chain(self.not_before.filter(|_| self.closing.is_none()))
-            .chain(self.spec.max_memory.map(|_| now + MEMORY_INTERVAL))
+            .chain(self.needs_looks().then(|| self.looked + LOOK_INTERVAL))
             .chain([now + self.spec.request_timeout, now + END_TIMEOUT])
             .min()
             .map_or(now, |next| next.max(now))
@@ -377,24 +403,6 @@ impl Supervisor {
             && since + self.spec.idle_timeout <= now
         {
             self.pool.retire(&facts);
-        }
-    }
-
-    fn replace_fat(&mut self) {
-        let Some(limit) = self.spec.max_memory else { return };
-        let fat: Vec<Arc<Facts>> = self
-            .entries
-            .values()
-            .map(|entry| entry.facts.clone())
-            .filter(|facts| !facts.replacing.load(Ordering::Relaxed) && facts.rss() > limit)
-            .collect();
-        for facts in fat {
-            if matches!(facts.state(), WorkerState::Idle | WorkerState::Busy)
-                && !facts.replacing.swap(true, Ordering::Relaxed)
-            {
-                self.say(&format!("worker {} uses too much memory", facts.pid.as_raw_nonzero()));
-                self.replace(facts.id);
-            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! A worker as the gateway holds it (two sockets), and the facts about it that everybody may see.
 
-use crate::link::{Link, Noise};
+use crate::link::{Link, Noise, Output};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io;
 use std::process::{Child, ExitStatus};
@@ -19,20 +19,20 @@ const KEPT_OF_REQUEST: usize = 16 * 1024;
 pub(crate) struct Worker {
     pub(crate) facts: Arc<Facts>,
     pub(crate) control: Link,
-    pub(crate) output: Link,
+    pub(crate) output: Output,
 }
 
 impl Worker {
-    /// Registers both sockets with the runtime of the calling thread; and says what has come while
-    /// the worker was idle.
+    /// Registers the control socket with the runtime of the calling thread; and says what has come
+    /// while the worker was idle.
     pub(crate) fn settle(mut self) -> io::Result<(Worker, Option<Noise>)> {
         let moved = !self.control.is_at_home(std::thread::current().id());
         if moved {
             let Worker { facts, control, output } = self;
-            let (control, output) = (control.moved_here()?, output.moved_here()?);
+            let control = control.moved_here()?;
             self = Worker { facts, control, output };
         }
-        let noise = self.control.noise(moved).or_else(|| self.output.noise(moved));
+        let noise = self.control.noise(moved).or_else(|| self.output.noise());
         Ok((self, noise))
     }
 
@@ -99,6 +99,8 @@ pub(crate) struct Facts {
     pub(crate) retired: AtomicBool,
     /// A replacement has been asked for.
     pub(crate) replacing: AtomicBool,
+    /// Its request has become a tunnel, which may last for as long as it carries something.
+    pub(crate) tunnels: AtomicBool,
     state: AtomicU8,
     /// When the state began, in microseconds since `started`.
     since: AtomicU64,
@@ -123,6 +125,7 @@ impl Facts {
             requests: AtomicU64::new(0),
             retired: AtomicBool::new(false),
             replacing: AtomicBool::new(false),
+            tunnels: AtomicBool::new(false),
             state: AtomicU8::new(WorkerState::Starting as u8),
             since: AtomicU64::new(0),
             request: Mutex::new(Vec::new()),
@@ -210,6 +213,11 @@ impl Facts {
         life.reaped = status.is_some();
         self.exit.send_replace(status);
         Ok(status)
+    }
+
+    /// Whether the process has been reaped.
+    pub(crate) fn has_exited(&self) -> bool {
+        self.exit.borrow().is_some()
     }
 
     /// Waits until the process has been reaped.

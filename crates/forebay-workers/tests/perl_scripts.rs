@@ -407,3 +407,38 @@ async fn a_module_in_a_file_is_told_once_and_named_subs_share_the_first_lexicals
     assert_eq!(get(&app, &script).await, "1");
     assert_eq!(get(&app, &script).await, "0", "the trap of ModPerl::Registry, kept");
 }
+
+#[tokio::test]
+async fn an_environment_that_differs_a_little_is_set_exactly() {
+    let scripts = Scripts::new();
+    let app = scripts.start(|_| ());
+    let show = scripts.add(
+        "little.pl",
+        "#!/usr/bin/perl\nprint join ',', map { \"$_=$ENV{$_}\" } grep { /^[A-E]$/ } sort keys %ENV;\n\
+         system 'echo -n \" $A.$B.$C.$D\"' if $ENV{D} eq 'see';\n\
+         $ENV{B} = delete $ENV{A} if $ENV{C} eq 'move';\n",
+    );
+    let requests = [
+        ["40001", "x", "stay", "see"],
+        ["40002", "x", "stay", "see"],
+        ["40003", "x", "stay", "see"],
+        ["40003", "y", "stay", "see"],
+        ["40004", "z", "stay", "see"],
+        ["40005", "z", "stay", "not"],
+        ["4000", "zz", "stay", "not"],
+        ["4001", "zz", "stay", "not"],
+        ["4002", "zz", "move", "not"],
+        ["4002", "zz", "move", "not"],
+        ["4003", "zz", "stay", "not"],
+        ["4004", "zz", "stay", "see"],
+        ["", "", "stay", "see"],
+        ["", "", "move", "see"],
+        ["", "", "stay", "see"],
+    ];
+    for [a, b, c, d] in requests {
+        let more = [("A", a), ("B", b), ("C", c), ("D", d)];
+        let seen = if d == "see" { format!(" {a}.{b}.{c}.{d}") } else { String::new() };
+        let expected = format!("A={a},B={b},C={c},D={d}{seen}");
+        assert_eq!(request(&app, &show, &more, Body::Empty).await.unwrap().1, expected);
+    }
+}

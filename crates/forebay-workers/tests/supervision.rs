@@ -74,6 +74,25 @@ async fn a_worker_killed_in_a_request_costs_that_request() {
 }
 
 #[tokio::test]
+async fn a_child_that_outlives_its_worker_does_not_hold_the_request() {
+    let scripts = Scripts::new();
+    let leaves = "#!/usr/bin/perl\nuse POSIX; $| = 1; print 'begun';\n\
+         if (!fork) { POSIX::setsid(); open STDIN, '<', '/dev/null'; open STDOUT, '>', '/dev/null';\n\
+         open STDERR, '>', '/dev/null'; sleep 30; POSIX::_exit(0) }\n";
+    let dies = scripts.add("dies.pl", &format!("{leaves}kill 9, $$; sleep 30"));
+    let hangs = scripts.add("hangs.pl", &format!("{leaves}sleep 30"));
+    let app = scripts.start(|spec| spec.request_timeout = Duration::from_secs(2));
+    let mut lease = app.checkout().await.unwrap();
+    lease.send(&block(&dies, &[]), Body::Empty).await.unwrap();
+    let outcome = tokio::time::timeout(Duration::from_secs(10), finish(&mut lease)).await;
+    assert!(matches!(outcome, Ok(Err(WorkerFault::Died { .. }))), "{outcome:?}");
+    let mut lease = app.checkout().await.unwrap();
+    lease.send(&block(&hangs, &[]), Body::Empty).await.unwrap();
+    let outcome = tokio::time::timeout(Duration::from_secs(10), finish(&mut lease)).await;
+    assert!(matches!(outcome, Ok(Err(WorkerFault::Timeout { .. }))), "{outcome:?}");
+}
+
+#[tokio::test]
 async fn a_request_that_was_not_taken_in_may_be_retried() {
     let scripts = Scripts::new();
     let hello = scripts.add("hello.pl", HELLO);
@@ -376,7 +395,9 @@ async fn a_start_that_fails_says_why_and_what_to_do() {
     let none = start(|spec| spec.workers = Workers { min: 2, max: 1 });
     assert!(none.contains("maximum"), "{none}");
     let dir = start(|spec| {
-        let forebay_workers::Kind::PerlCgi { dir, .. } = &mut spec.kind;
+        let forebay_workers::Kind::PerlCgi { dir, .. } = &mut spec.kind else {
+            panic!("these tests are about Perl scripts");
+        };
         *dir = "/no/such/dir".into();
     });
     assert!(dir.contains("/no/such/dir is no directory"), "{dir}");
@@ -441,7 +462,7 @@ async fn an_app_that_is_dropped_leaves_no_process() {
     let app = scripts.start(|spec| spec.workers = Workers { min: 2, max: 2 });
     let pids: Vec<u32> = running(&app, 2).await.iter().map(|worker| worker.pid).collect();
     drop(app);
-    until("the workers are gone", || pids.iter().all(|&pid| !exists(pid))).await;
+    until("the workers and the child are gone", || pids.iter().all(|&pid| !exists(pid))).await;
 }
 
 /// Not a test of its own: what `nothing_outlives_a_gateway_that_is_killed` starts and kills.
@@ -451,13 +472,19 @@ async fn gateway_to_be_killed() {
         return;
     }
     let scripts = Scripts::new();
-    let hang = scripts.add("hang.pl", HANG);
+    let hang = scripts.add(
+        "hang.pl",
+        "#!/usr/bin/perl\n$| = 1; my $child = fork; exec 'sleep', '1000' if !$child;\n\
+         print $child; sleep 1 while 1;",
+    );
     let app = scripts.start(|spec| spec.workers = Workers { min: 3, max: 3 });
     running(&app, 3).await;
     let mut lease = app.checkout().await.unwrap();
     lease.send(&block(&hang, &[]), Body::Empty).await.unwrap();
-    lease.read(&mut Vec::new()).await.unwrap();
-    let pids: Vec<String> = app.status().iter().map(|worker| worker.pid.to_string()).collect();
+    let mut child = Vec::new();
+    lease.read(&mut child).await.unwrap();
+    let mut pids: Vec<String> = app.status().iter().map(|worker| worker.pid.to_string()).collect();
+    pids.push(String::from_utf8(child).unwrap());
     println!("pids {}", pids.join(" "));
     tokio::time::sleep(DEADLINE).await;
 }
@@ -475,8 +502,8 @@ async fn nothing_outlives_a_gateway_that_is_killed() {
     let line = lines.map_while(Result::ok).find(|line| line.contains("pids ")).unwrap();
     let pids = line.split("pids ").nth(1).unwrap().split(' ');
     let pids: Vec<u32> = pids.map(|pid| pid.parse().unwrap()).collect();
-    assert!(pids.len() == 3 && pids.iter().all(|&pid| exists(pid)));
+    assert!(pids.len() == 4 && pids.iter().all(|&pid| exists(pid)));
     gateway.kill().unwrap();
     gateway.wait().unwrap();
-    until("the workers are gone", || pids.iter().all(|&pid| !exists(pid))).await;
+    until("the workers and the child are gone", || pids.iter().all(|&pid| !exists(pid))).await;
 }

@@ -12,21 +12,29 @@ Examples:
   forebay explain site.toml http://example.org/cgi-bin/hello.pl
   forebay explain site.toml /shop/ -X POST -H 'Content-Length: 12'
   forebay explain site.toml http://example.org/ -H 'X-Forwarded-For: 192.0.2.1'
+  forebay explain site.toml /sign-in --body 'user=ann&next=%2Forders'
 
 Prints the site and why it is that one, the route with its line in the file, the origin, and the
-variables or header lines that it would be sent. The client is taken to be 127.0.0.1. Files and
-scripts are looked for; nothing is started, and no backend is connected to.")]
+variables or header lines that it would be sent; then the cookies, the query and the form that the
+request carries, decoded. The client is taken to be 127.0.0.1. Files and scripts are looked for;
+nothing is started, and no backend is connected to.")]
 pub struct Args {
     /// The configuration file
     file: PathBuf,
     /// A URL, or a path of the first site
     url: String,
-    /// The method
-    #[arg(short = 'X', long = "method", value_name = "METHOD", default_value = "GET")]
-    method: String,
+    /// The method; GET, or with a body POST, unless given
+    #[arg(short = 'X', long = "method", value_name = "METHOD")]
+    method: Option<String>,
     /// A header field; may be given several times
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     fields: Vec<String>,
+    /// The body: a form such as 'a=b&c=d', unless a Content-Type says otherwise
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    body: Option<String>,
+    /// File with the body
+    #[arg(long, value_name = "FILE", conflicts_with = "body")]
+    body_file: Option<PathBuf>,
 }
 
 pub fn run(args: Args) -> ExitCode {
@@ -37,7 +45,20 @@ pub fn run(args: Args) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let question = Question { url: &args.url, method: &args.method, fields: &args.fields };
+    let body = match (args.body, &args.body_file) {
+        (Some(text), _) => Some(text.into_bytes()),
+        (None, Some(file)) => match std::fs::read(file) {
+            Ok(body) => Some(body),
+            Err(error) => {
+                eprintln!("forebay: --body-file {}: {error}", file.display());
+                return ExitCode::from(2);
+            }
+        },
+        (None, None) => None,
+    };
+    let method = args.method.unwrap_or_else(|| if body.is_some() { "POST" } else { "GET" }.into());
+    let question =
+        Question { url: &args.url, method: &method, fields: &args.fields, body: body.as_deref() };
     match explain(&plan, &question) {
         Ok(text) => {
             print!("{text}");

@@ -31,6 +31,13 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    // Steps on the way to an application's program, which nobody types.
+    let mut arguments = std::env::args_os().skip(1);
+    match arguments.next() {
+        Some(verb) if verb == "__guard" => return forebay_workers::guard(arguments),
+        Some(verb) if verb == "__launch" => return forebay_workers::launch(arguments),
+        _ => {}
+    }
     match Cli::parse().verb {
         Verb::Serve(args) => serve::run(args),
         Verb::Check(args) => check::run(args),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forebay_conf::{Listen, Plan};
 use forebay_engine::{ErrorLog, Inherited, Reload, Server, Settings, Wanted};
-use forebay_origin::Origins;
+use forebay_origin::{Origins, note_descriptors};
 
 /// Exit codes of the README: bad usage or configuration, and what could not be started.
 const BAD_CONFIGURATION: u8 = 2;
@@ -71,6 +71,7 @@ impl Failure {
 fn serve(args: Args) -> Result<(), Failure> {
     // First, as nothing else may be open then.
     let inherited = Inherited::take().map_err(Failure::start)?;
+    note_descriptors();
     let plan = plan(&args)?;
     let threads = threads(&args, &plan);
     let server = Server::open(wanted(&plan), threads, plan.server.admin, inherited)
@@ -145,6 +146,7 @@ impl Live {
     fn replace(&self, new: Arc<Origins>, grace: Duration) {
         let mut current = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *current, new.clone());
+        new.reloaded();
         let retiring = std::thread::spawn(move || old.retire(&new, grace));
         let mut others = self.retiring.lock().unwrap_or_else(PoisonError::into_inner);
         others.retain(|thread| !thread.is_finished());
@@ -167,6 +169,7 @@ fn wanted(plan: &Plan) -> Wanted {
         settings: Settings {
             timeouts: plan.server.timeouts.clone(),
             limits: plan.server.limits.clone(),
+            timing: plan.server.timing,
         },
         log: plan.log.clone(),
     }
@@ -225,7 +228,7 @@ fn addresses(plan: &Plan) -> Vec<Listen> {
 fn url(listen: &Listen) -> String {
     match listen {
         Listen::Tcp(address) => format!("http://{address}"),
-        Listen::Unix(_) => listen.to_string(),
+        Listen::Unix(_) | Listen::Named(_) => listen.to_string(),
     }
 }
 

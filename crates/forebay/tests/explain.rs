@@ -50,6 +50,17 @@ listen = [\"127.0.0.1:8080\", \"0.0.0.0:81\"]
   [[site.route]]
   respond = { status = 404, body = \"any\" }
 
+[[site]]
+listen = \"127.0.0.1:83\"
+
+  [[site.route]]
+  path = \"/scgi/*\"
+  scgi = { to = \"unix:app.sock\", root = \"htdocs\", mount = \"/scgi\", params = { A = \"b\" } }
+
+  [[site.route]]
+  path = \"/uwsgi/*\"
+  uwsgi = { to = [\"127.0.0.1:1\", \"127.0.0.1:2\"] }
+
 [app.scripts]
 kind = \"perl-cgi\"
 dir = \"scripts\"
@@ -199,6 +210,42 @@ fn the_site_and_why() {
 }
 
 #[test]
+fn programs_that_listen_by_themselves_are_told_what_they_are_sent() {
+    let folder = folder();
+    let app = |name: &str, keys: &str| {
+        format!("[[site.route]]\npath = \"/{name}/*\"\napp = \"{name}\"\n[app.{name}]\n{keys}\n")
+    };
+    let sites = [
+        "[[site]]\nlisten = 8080\n".to_owned(),
+        app("own", "kind = \"command\"\nrun = [\"x\", \"{socket}\"]\nspeaks = \"http\""),
+        app("fast", "kind = \"command\"\nrun = [\"x\", \"{port}\"]\nspeaks = \"fastcgi\""),
+        app("php", "kind = \"php\"\nroot = \"htdocs\""),
+    ];
+    // Routes belong to the site above them, applications to the file.
+    let (routes, apps): (Vec<_>, Vec<_>) =
+        sites[1..].iter().map(|text| text.split_at(text.find("[app").unwrap())).unzip();
+    folder.write("site.toml", format!("{}{}{}", sites[0], routes.concat(), apps.concat()));
+    folder.write("htdocs/php/x.php", "");
+    assert_says(
+        &folder,
+        &["/own/a?b"],
+        &["origin    app own: a process of [app.own], by HTTP", "  GET /own/a?b HTTP/1.1"],
+    );
+    let variables = [
+        "origin    app fast: a process of [app.fast], by FastCGI",
+        "  SCRIPT_NAME=/fast",
+        "  PATH_INFO=/a",
+    ];
+    assert_says(&folder, &["/fast/a"], &variables);
+    assert_says(
+        &folder,
+        &["/php/x.php/i"],
+        &["script    {tmp}/htdocs/php/x.php", "  PATH_INFO=/i"],
+    );
+    assert_says(&folder, &["/php/missing.php"], &["answer    404 no such script"]);
+}
+
+#[test]
 fn bad_input_is_2() {
     let folder = folder();
     for (arguments, said) in [
@@ -222,4 +269,90 @@ fn bad_input_is_2() {
     assert_eq!(run(&folder, &["/"]).status.code(), Some(2));
     let output = Command::new(env!("CARGO_BIN_EXE_forebay")).arg("explain").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn scgi_and_uwsgi_applications() {
+    let folder = folder();
+    let url = "http://127.0.0.1:83/scgi/a%20b?q";
+    assert_says(
+        &folder,
+        &[url, "-H", "Content-Length: 3"],
+        &[
+            "origin    scgi: unix:{tmp}/app.sock",
+            "  CONTENT_LENGTH=3",
+            "  SCGI=1",
+            "  SCRIPT_NAME=/scgi",
+            "  PATH_INFO=/a b",
+            "  DOCUMENT_ROOT={tmp}/htdocs",
+            "  A=b",
+        ],
+    );
+    let url = "http://127.0.0.1:83/uwsgi/x";
+    let origin = "origin    uwsgi: 127.0.0.1:1, in turn with 127.0.0.1:2";
+    assert_says(&folder, &[url], &[origin, "  SCRIPT_NAME=", "  PATH_INFO=/uwsgi/x"]);
+    let large = format!("X-A: {}", "v".repeat(65_535));
+    let output = run(&folder, &[url, "-H", &large]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("answer    431 variables of "), "{text}");
+    assert!(text.contains("where uwsgi has room for 65535"), "{text}");
+}
+
+#[test]
+fn cookies_query_and_forms_are_decoded() {
+    let folder = folder();
+    let url = "http://example.org:8080/shop/x?q=a+b&%C3%A9=";
+    assert_says(
+        &folder,
+        &[url, "-H", "Cookie: a=b; c=\"d\"", "--body", "user=ann%40example.org&n=%zz&\u{1}"],
+        &[
+            "request   POST /shop/x?q=a+b&%C3%A9=",
+            "  Content-Length: 30",
+            "  Content-Type: application/x-www-form-urlencoded",
+            "cookies",
+            "  a=b",
+            "  c=\"d\"",
+            "query",
+            "  q=a b",
+            "  \u{e9}=",
+            "form",
+            "  user=ann@example.org",
+            "  n=%zz",
+            "  \\u{1}=",
+        ],
+    );
+    let output = run(&folder, &["/shop/x"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for label in ["cookies", "query", "form", "body"] {
+        assert!(!text.lines().any(|line| line.starts_with(label)), "{label} in:\n{text}");
+    }
+}
+
+#[test]
+fn forms_in_parts_are_taken_apart() {
+    let folder = folder();
+    let form = "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\none\r\n\
+        --B\r\nContent-Disposition: form-data; name=\"f\"; filename=\"x.png\"\r\n\
+        Content-Type: image/png\r\n\r\n\u{1}\u{2}\r\n--B--\r\n";
+    let file = folder.write("form", form);
+    let file = file.to_str().unwrap();
+    let kind = "Content-Type: multipart/form-data; boundary=B";
+    assert_says(
+        &folder,
+        &["/old", "--body-file", file, "-H", kind],
+        &["form", "  a=one", "  f: file x.png, image/png, 2 bytes"],
+    );
+    let broken = ["/old", "--body", "--B\r\n", "-H", kind];
+    let why = "form      none that can be read: the form ended before its last delimiter";
+    assert_says(&folder, &broken, &[why]);
+    let json = ["/old", "--body", "{}", "-H", "Content-Type: application/json"];
+    assert_says(&folder, &json, &["body      2 bytes of application/json"]);
+}
+
+#[test]
+fn a_body_of_another_length_than_told_is_a_mistake() {
+    let output = run(&folder(), &["/old", "--body", "abc", "-H", "Content-Length: 4"]);
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(errors.contains("Content-Length says 4 bytes, the body has 3"), "{errors}");
 }

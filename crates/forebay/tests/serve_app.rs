@@ -4,12 +4,14 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::peer;
-use forebay_testkit::process::eventually;
+use forebay_testkit::process::{Process, eventually};
+use rustix::process::{Pid, Signal, kill_process};
 use support::{Forebay, chunked, is_alive, pattern, serve};
 
 const HELLO: &str =
@@ -277,4 +279,153 @@ fn scripts_answer_as_behind_mod_perl() {
         assert_eq!(answers[0], answers[1], "{request}");
     }
     apache.stop();
+}
+
+/// A script that says what a module of its own says.
+const USES: (&str, &str) = (
+    "uses.pl",
+    "use lib $ENV{WHERE} . '/lib'; require Own;\nprint \"Content-Type: text/plain\\n\\n\", Own::word();\n",
+);
+
+/// Asks for `/s/uses.pl` as long as `during` runs; every reply is one of `words`.
+fn ask_meanwhile(forebay: &Forebay, words: &[&str], during: impl FnOnce()) {
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let stopping = Stop(&stop);
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = forebay.connect();
+                while !stop.load(Ordering::Relaxed) {
+                    let reply = client.get("/s/uses.pl");
+                    assert_eq!(reply.status, 200, "{}", forebay.output());
+                    assert!(words.contains(&reply.text()), "{}", reply.text());
+                }
+            });
+        }
+        during();
+        drop(stopping);
+    });
+}
+
+#[test]
+fn a_change_of_watched_files_replaces_the_workers_without_a_failure() {
+    let folder = Folder::new();
+    let module = |word: &str| format!("package Own; sub word {{ '{word}' }} 1;\n");
+    folder.write("lib/Own.pm", module("old"));
+    folder.script("scripts/uses.pl", USES.1);
+    folder.script("scripts/pid.pl", PID);
+    let mut forebay = serve(
+        folder,
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/s/*\"\napp = \"scripts\"\n\
+         [app.scripts]\nkind = \"perl-cgi\"\ndir = \"scripts\"\nworkers = 3\nwatch = [\"../lib\"]\n\
+         env = { WHERE = \"{tmp}\" }\n",
+    );
+    let old = forebay.get("/s/pid.pl").text().to_owned();
+    ask_meanwhile(&forebay, &["old", "new"], || {
+        fs::write(forebay.folder.path().join("lib/Own.pm"), module("new")).unwrap();
+        assert!(eventually(|| !is_alive(&old)), "{}", forebay.output());
+        let all_are_new = || (0..20).all(|_| forebay.get("/s/uses.pl").text() == "new");
+        assert!(eventually(all_are_new), "{}", forebay.output());
+    });
+    forebay.wait_for_output("files have changed");
+    forebay.stop();
+}
+
+#[test]
+fn workers_are_replaced_when_they_are_old() {
+    let forebay = app(&[USES], "workers = 2\nmax_age = \"300ms\"");
+    forebay.folder.write("lib/Own.pm", "package Own; sub word { 'x' } 1;\n");
+    let old = forebay.get("/s/pid.pl").text().to_owned();
+    ask_meanwhile(&forebay, &["x"], || {
+        assert!(eventually(|| !is_alive(&old)), "{}", forebay.output());
+    });
+    forebay.stop();
+}
+
+#[test]
+fn workers_have_the_user_and_the_limits_that_they_were_given() {
+    if !rustix::process::geteuid().is_root() {
+        return peer::skip("only root can start processes as another user");
+    }
+    let keys = "workers = 1\nuser = \"www-data\"\nlimits = { open_files = 99, processes = 500 }";
+    let forebay = app(&[], keys);
+    let reply = forebay.get("/s/pid.pl");
+    assert_eq!(reply.status, 200, "{}", forebay.output());
+    let proc = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", reply.text())).unwrap();
+    assert!(proc("status").contains("\nUid:\t33\t33\t33\t33\n"));
+    let limits = proc("limits");
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert_eq!(line.split_whitespace().nth(3), Some("99"));
+    let pid = reply.text().to_owned();
+    kill_process(Pid::from_raw(forebay.process.id() as i32).unwrap(), Signal::KILL).unwrap();
+    assert!(eventually(|| !is_alive(&pid)), "it ends with Forebay all the same");
+}
+
+#[test]
+fn workers_of_a_user_need_root() {
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.script("scripts/pid.pl", PID);
+    let text = "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\napp = \"a\"\n[app.a]\n\
+         kind = \"perl-cgi\"\ndir = \"scripts\"\nuser = \"root\"\n";
+    let file = support::write_configuration(&folder, text);
+    let exit = Process::start(support::command(&[file.to_str().unwrap()])).wait();
+    assert!(exit.output.contains("only root can start processes"), "{}", exit.output);
+}
+
+#[test]
+fn a_psgi_file_that_has_changed_is_loaded_at_a_reload_without_a_failure() {
+    let folder = Folder::new();
+    let psgi = |word: &str| {
+        format!("my $w = '{word}'; sub {{ [200, ['Content-Type', 'text/plain'], [$w]] }}\n")
+    };
+    folder.write("app.psgi", psgi("old"));
+    let forebay = serve(
+        folder,
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"a\"\n\
+         [app.a]\nkind = \"psgi\"\nfile = \"app.psgi\"\nworkers = 2\n",
+    );
+    let own = Pid::from_raw(forebay.process.id() as i32).unwrap();
+    let reloads = || forebay.output().matches("configuration as it is now").count();
+    ask_meanwhile(&forebay, &["old", "new"], || {
+        kill_process(own, Signal::HUP).unwrap();
+        assert!(eventually(|| reloads() == 1));
+        assert!(!forebay.output().contains("files have changed"), "{}", forebay.output());
+        fs::write(forebay.folder.path().join("app.psgi"), psgi("new")).unwrap();
+        kill_process(own, Signal::HUP).unwrap();
+        assert!(eventually(|| reloads() == 2));
+        let all_are_new = || (0..20).all(|_| forebay.get("/").text() == "new");
+        assert!(eventually(all_are_new), "{}", forebay.output());
+    });
+    forebay.stop();
+}
+
+#[test]
+fn workers_that_ended_at_once_are_started_again_for_a_request() {
+    let folder = Folder::new();
+    folder.write("lib/Own.pm", "package Own; sub word { 'x' } 1;\n");
+    folder.script("scripts/pid.pl", PID);
+    let mut forebay = serve(
+        folder,
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/s/*\"\napp = \"scripts\"\n\
+         [app.scripts]\nkind = \"perl-cgi\"\ndir = \"scripts\"\nworkers = { min = 0, max = 2 }\n\
+         env = { PERL5OPT = \"-I{tmp}/lib -MOwn\" }\nidle_timeout = \"50ms\"\n",
+    );
+    let first = forebay.get("/s/pid.pl").text().to_owned();
+    assert!(eventually(|| !is_alive(&first)), "it ends when idle");
+    fs::write(forebay.folder.path().join("lib/Own.pm"), "die 'broken for now';\n").unwrap();
+    assert!(eventually(|| forebay.get("/s/pid.pl").status == 503));
+    forebay.wait_for_output("broken for now");
+    forebay.wait_for_output("the next start is in");
+    fs::write(forebay.folder.path().join("lib/Own.pm"), "1;\n").unwrap();
+    assert!(eventually(|| forebay.get("/s/pid.pl").status == 200), "{}", forebay.output());
+    forebay.stop();
 }

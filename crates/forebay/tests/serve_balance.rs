@@ -122,14 +122,17 @@ fn backends_take_turns_by_weight_whatever_thread_a_client_is_on() {
 #[test]
 fn nobody_notices_a_backend_that_is_gone() {
     let echo = Echo::start();
-    let forebay = proxy(&format!("\"{}\", \"{}\"", nobody(), echo.url()), "");
+    let mut forebay = proxy(&format!("\"{}\", \"{}\"", nobody(), echo.url()), "");
     for _ in 0..5 {
         assert_eq!(forebay.get("/").status, 200);
         let post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
         assert_eq!(forebay.ask(post).status, 200);
     }
+    let message = "is left out for 10s: cannot connect";
+    // It may be read later than the replies.
+    forebay.wait_for_output(message);
     let output = forebay.output();
-    assert_eq!(output.matches("is left out for 10s: cannot connect").count(), 1, "{output}");
+    assert_eq!(output.matches(message).count(), 1, "{output}");
     forebay.stop();
 }
 

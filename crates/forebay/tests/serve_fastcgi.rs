@@ -13,6 +13,7 @@ use forebay_testkit::peer::{self, Peer};
 use forebay_testkit::process::eventually;
 use forebay_testkit::scripted::{Backend, Step};
 use forebay_testkit::stream::Address;
+use support::fastcgi::{Application, end as end_of};
 use support::{Forebay, chunked, pattern, serve};
 
 const ECHO: &str = "<?php header('Content-Type: application/octet-stream');
@@ -317,7 +318,7 @@ fn end() -> Vec<u8> {
 fn reply_by(bytes: &[u8]) -> Result<forebay_testkit::http::Reply, std::io::Error> {
     let backend = Backend::unix([vec![Step::Read(24), Step::send(bytes)]]);
     let forebay = scripted(&backend);
-    let reply = forebay.connect().try_get("/x");
+    let reply = forebay.try_get("/x");
     let (exit, _) = forebay.stop();
     assert!(!exit.output.contains("panicked"), "{}", exit.output);
     reply
@@ -366,6 +367,41 @@ fn broken_replies_are_bad_gateways() {
     }
     let overloaded = record(3, &[0, 0, 0, 0, 2, 0, 0, 0]);
     assert_eq!(reply_by(&overloaded).unwrap().status, 503);
+}
+
+#[test]
+fn an_empty_reply_over_a_kept_connection_is_asked_for_once_more_where_that_is_safe() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let tell = std::sync::Mutex::new(tell);
+    // It answers the first request of a connection, and ends all others without a word.
+    let application = Application::start(move |connection| {
+        let mut is_first = true;
+        while let Some(asked) = connection.asked() {
+            let query = asked.query();
+            match is_first && query != "empty" {
+                true => connection.answer(asked.id, &format!("{} {query}", connection.number)),
+                false => connection.send(end_of(asked.id)),
+            }
+            is_first = false;
+            let _ = tell.lock().unwrap().send(query);
+        }
+    });
+    let folder = Folder::new();
+    folder.write("x", "");
+    let configuration = format!(
+        "[server]\nthreads = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
+         fastcgi = {{ to = \"unix:{}\", root = \".\", index = \"index.cgi\" }}\n",
+        application.path().display()
+    );
+    let mut forebay = support::serve_file(folder, &configuration);
+    assert_eq!(forebay.get("/x?first").text(), "0 first");
+    assert_eq!(forebay.get("/x?second").text(), "1 second");
+    let post = "POST /x?empty HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\na";
+    assert_eq!(forebay.ask(post).status, 502);
+    forebay.wait_for_output("sent an empty reply");
+    forebay.stop();
+    let asked: Vec<_> = told.try_iter().collect();
+    assert_eq!(asked, ["first", "second", "second", "empty"]);
 }
 
 #[test]

@@ -36,6 +36,22 @@ fn head(target: &str, fields: &str) -> String {
 }
 
 #[test]
+fn a_directory_without_index_is_listed_where_it_was_named_on_the_command_line() {
+    let folder = Folder::new();
+    folder.write("htdocs/some.txt", "text");
+    folder.write("htdocs/with/index.html", "index");
+    let htdocs = folder.path().join("htdocs").to_str().unwrap().to_owned();
+    let forebay = serve_arguments(folder, &[&htdocs, "--listen", "127.0.0.1:0"]);
+    let reply = forebay.get("/");
+    assert_eq!(reply.status, 200);
+    assert!(reply.text().contains("<a href=\"./some.txt\">"), "{}", reply.text());
+    assert_eq!(forebay.get("/with/").text(), "index");
+    let (_, folder) = forebay.stop();
+    let forebay = site(folder, "[[site.route]]\npath = \"/*\"\nfiles = \"htdocs\"\n");
+    assert_eq!(forebay.get("/").status, 403, "a file has to ask for it");
+}
+
+#[test]
 fn files_have_their_types() {
     let forebay = files();
     for (target, kind) in [

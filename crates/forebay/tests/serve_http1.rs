@@ -324,9 +324,9 @@ fn connections_of_one_address_have_a_limit() {
     let mut first = forebay.connect();
     let second = forebay.connect();
     assert_eq!(first.get("/").status, 200);
-    assert!(forebay.connect().try_get("/").is_err());
+    assert!(forebay.try_get("/").is_err());
     drop(second);
-    let is_served = || forebay.connect().try_get("/").is_ok_and(|reply| reply.status == 200);
+    let is_served = || forebay.try_get("/").is_ok_and(|reply| reply.status == 200);
     assert!(eventually(is_served), "a place is free again");
     assert_eq!(first.get("/").status, 200);
 }
@@ -398,4 +398,20 @@ fn absolute_targets_and_the_server_as_a_whole() {
             .text()
             .starts_with("GET / ")
     );
+}
+
+#[test]
+fn who_speaks_another_protocol_is_told_at_once() {
+    // Longer than the test waits.
+    let forebay = with_server("timeouts = { head = \"1h\" }", OK);
+    let mut client = forebay.connect();
+    // How a TLS client begins; it waits for an answer now.
+    client.send([0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]);
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.header("Connection")), (400, Some("close")));
+    let mut client = forebay.connect();
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.header("Connection")), (505, Some("close")));
+    forebay.stop();
 }

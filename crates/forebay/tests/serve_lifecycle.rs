@@ -66,6 +66,27 @@ fn a_request_under_way_is_finished() {
     }
 }
 
+/// Reads that fill a buffer to the brim left the event loop believing that there was more.
+#[test]
+fn who_sent_a_body_of_any_length_and_waits_for_nothing_is_sent_away() {
+    let echo = support::echo::Echo::start();
+    let forebay = site(Folder::new(), &echo.route());
+    let lengths = (1..=64).map(|length| length * 4096).chain([100_000]);
+    let idle: Vec<_> = lengths
+        .map(|length| {
+            let mut client = forebay.connect();
+            let head = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
+            client.send(head);
+            client.send(vec![b'x'; length]);
+            assert_eq!(client.reply().status, 200);
+            client
+        })
+        .collect();
+    // The grace time is longer than what a test waits for.
+    forebay.stop();
+    drop(idle);
+}
+
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let mut forebay = site(slow_script(), SLOW);
@@ -79,6 +100,60 @@ fn a_second_signal_ends_it_at_once() {
     let exit = process.wait();
     assert!(!exit.output.contains("panicked"), "{}", exit.output);
     assert!(eventually(|| !is_alive(&script)), "the script ends, too");
+}
+
+#[test]
+fn scripts_do_not_outlive_a_forebay_that_is_killed() {
+    let folder = Folder::new();
+    folder.script(
+        "cgi/slow",
+        "#!/bin/sh\nsleep 1000 & echo $! > \"$WHERE/child\"\necho $$ > \"$WHERE/pid\"\nwait\n",
+    );
+    folder.script("cgi/quick", "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nquick'\n");
+    let mut forebay = site(folder, SLOW);
+    for _ in 0..10 {
+        assert_eq!(forebay.get("/cgi/quick").text(), "quick");
+    }
+    let (_client, script) = ask_slow(&forebay);
+    let child = fs::read_to_string(forebay.folder.path().join("child")).unwrap();
+    assert!(is_alive(&script) && is_alive(&child));
+    forebay.signal(Signal::KILL);
+    assert!(eventually(|| !is_alive(&script)), "the script ends");
+    assert!(eventually(|| !is_alive(&child)), "and what it has started");
+}
+
+#[test]
+fn scripts_may_open_as_many_files_as_forebay_was_started_with() {
+    let folder = Folder::new();
+    // The limit is set when the script has been started already.
+    folder.script(
+        "cgi/limit",
+        "#!/bin/sh\nfor i in 1 2 3 4 5 6 7 8 9 10; do\n[ \"$(ulimit -Sn)\" = 123 ] && break\nsleep 0.5\n\
+         done\nprintf 'Content-Type: text/plain\\n\\n'; ulimit -Sn\n",
+    );
+    let file = support::write_configuration(
+        &folder,
+        &format!("[[site]]\nlisten = \"unix:{{tmp}}/s\"\n{SLOW}"),
+    );
+    let mut limited = std::process::Command::new("sh");
+    limited.args([
+        "-c",
+        "ulimit -Sn 123; exec \"$@\"",
+        "sh",
+        env!("CARGO_BIN_EXE_forebay"),
+        "serve",
+    ]);
+    let mut process = Process::start({
+        limited.arg(file);
+        limited
+    });
+    process.wait_for_output("forebay: serving unix:");
+    let socket = folder.path().join("s");
+    assert_eq!(Client::connect(&socket).get("/cgi/limit").text(), "123\n");
+    let limits = fs::read_to_string(format!("/proc/{}/limits", process.id())).unwrap();
+    let own = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert!(!own.contains(" 123 "), "its own limit is raised: {own}");
+    assert_eq!(process.stop().status.code(), Some(0));
 }
 
 #[test]

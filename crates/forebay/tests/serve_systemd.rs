@@ -19,7 +19,7 @@ use support::write_configuration;
 const MANAGER: &str = r#"
     use Socket; use POSIX ();
     $^F = 100;
-    my ($port, $path, $count, @command) = @ARGV;
+    my ($port, $path, $names, $count, @command) = @ARGV;
     socket(my $tcp, PF_INET, SOCK_STREAM, 0) or die;
     setsockopt($tcp, SOL_SOCKET, SO_REUSEADDR, 1) or die;
     bind($tcp, pack_sockaddr_in($port, INADDR_LOOPBACK)) or die "bind: $!";
@@ -29,7 +29,7 @@ const MANAGER: &str = r#"
     listen($unix, 100) or die;
     my @high = map { POSIX::dup2(fileno($_->[0]), $_->[1]) or die; $_->[1] } [$tcp, 50], [$unix, 51];
     POSIX::dup2(50, 3) or die; POSIX::dup2(51, 4) or die;
-    @ENV{qw(LISTEN_FDS LISTEN_FDNAMES LISTEN_PID)} = ($count, "web:control", $$);
+    @ENV{qw(LISTEN_FDS LISTEN_FDNAMES LISTEN_PID)} = ($count, $names, $$);
     exec @command or die;
 "#;
 
@@ -40,6 +40,10 @@ struct Managed {
 }
 
 fn managed(count: &str, listen: impl Fn(u16, &str) -> String) -> Managed {
+    managed_as("web:control", count, listen)
+}
+
+fn managed_as(names: &str, count: &str, listen: impl Fn(u16, &str) -> String) -> Managed {
     let folder = Folder::new();
     let port = free_port();
     let socket = folder.path().join("passed.sock");
@@ -49,7 +53,7 @@ fn managed(count: &str, listen: impl Fn(u16, &str) -> String) -> Managed {
     );
     let file = write_configuration(&folder, &site);
     let mut command = Command::new("perl");
-    command.args(["-e", MANAGER, &port.to_string()]).arg(&socket).arg(count);
+    command.args(["-e", MANAGER, &port.to_string()]).arg(&socket).args([names, count]);
     command.arg(env!("CARGO_BIN_EXE_forebay")).args(["serve", "--threads", "2"]).arg(file);
     Managed { process: Process::start(command), folder, port }
 }
@@ -76,6 +80,48 @@ fn a_socket_that_no_site_listens_on_is_named() {
     let exit = managed("2", |port, _| format!("\"127.0.0.1:{port}\"")).process.wait();
     assert_eq!(exit.status.code(), Some(3), "{}", exit.output);
     assert!(exit.output.contains("passed.sock (control)"), "{}", exit.output);
+}
+
+#[test]
+fn sockets_are_found_by_name() {
+    let mut managed = managed("2", |_, _| "[\"fd:web\", \"fd:control\"]".to_owned());
+    managed.process.wait_for_output("forebay: serving unix:");
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, managed.port));
+    let socket = managed.folder.path().join("passed.sock");
+    managed.process.wait_for_output(&format!("forebay: serving http://{address}"));
+    for _ in 0..10 {
+        assert_eq!(Client::connect(address).get("/").text(), "hello");
+        assert_eq!(Client::connect(&socket).get("/").text(), "hello");
+    }
+    managed.process.signal(Signal::HUP);
+    managed.process.wait_for_output("serving by the configuration as it is now");
+    assert_eq!(Client::connect(address).get("/").text(), "hello");
+    // One that was not passed cannot be had by a reload.
+    let site = "[[site]]\nlisten = [\"fd:web\", \"fd:other\"]\n[[site.route]]\nrespond = \"bye\"\n";
+    write_configuration(&managed.folder, site);
+    managed.process.signal(Signal::HUP);
+    managed.process.wait_for_output("cannot listen on fd:other: the service manager passed no");
+    assert_eq!(Client::connect(address).get("/").text(), "hello");
+    assert_eq!(managed.process.stop().status.code(), Some(0));
+}
+
+#[test]
+fn several_sockets_may_have_one_name() {
+    let mut managed = managed_as("web:web", "2", |_, _| "\"fd:web\"".to_owned());
+    managed.process.wait_for_output("forebay: serving unix:");
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, managed.port));
+    let socket = managed.folder.path().join("passed.sock");
+    assert_eq!(Client::connect(address).get("/").text(), "hello");
+    assert_eq!(Client::connect(&socket).get("/").text(), "hello");
+    assert_eq!(managed.process.stop().status.code(), Some(0));
+}
+
+#[test]
+fn a_name_that_was_not_passed_is_told() {
+    let exit = managed("2", |_, _| "[\"fd:web\", \"fd:other\"]".to_owned()).process.wait();
+    assert_eq!(exit.status.code(), Some(3), "{}", exit.output);
+    assert!(exit.output.contains("cannot listen on fd:other"), "{}", exit.output);
+    assert!(exit.output.contains("FileDescriptorName="), "{}", exit.output);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 
-use super::shape::{At, Size, Time};
+use super::shape::{At, OneOrMany, Size, Table, Time};
 
 /// An application that Forebay starts and looks after.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -24,20 +24,40 @@ pub struct App {
     pub mode: Option<At<Mode>>,
     /// psgi: the file whose last value is the application.
     pub file: Option<At<String>>,
-    /// wsgi: "module:callable".
+    /// wsgi: "module:callable", or "module:factory()" for what a function returns.
     pub module: Option<At<String>>,
-    /// php: the directory of the scripts.
+    /// python-cgi, wsgi: the interpreter, such as that of a virtual environment. Default: python3
+    /// from PATH.
+    pub python: Option<At<String>>,
+    /// php: the directory of the scripts. command that speaks fastcgi, scgi or uwsgi: what
+    /// SCRIPT_FILENAME and DOCUMENT_ROOT begin with; without it the path is PATH_INFO.
     pub root: Option<At<String>>,
-    /// command: program and arguments.
+    /// command: program and arguments, with {dir}, {socket} and {port} filled in. It stays in the
+    /// foreground.
     pub run: Option<At<Vec<At<String>>>>,
     /// command: the protocol it speaks.
     pub speaks: Option<At<Speaks>>,
+    /// command: who opens the socket. Default: the program, at the {socket} or {port} in `run`.
+    pub listen: Option<At<Listening>>,
+    /// command: connections to each process at once. Default: 100 for http, else 1.
+    pub connections: Option<At<usize>>,
+    /// command, php: how long a process may take to listen. Default: "30s".
+    pub start_timeout: Option<Time>,
+    /// command, php: from SIGTERM to SIGKILL. Default: "10s".
+    pub stop_timeout: Option<Time>,
 
-    /// How many processes: a number, or { min, max } to start on demand. Default: 4.
+    /// How many processes: a number, or { min, max } to start on demand. Default: 4; for a command,
+    /// which may have workers of its own, 1. php: how many children php-fpm has.
     pub workers: Option<At<Workers>>,
     /// Requests a worker serves before it is replaced. Default: no limit.
     pub max_requests: Option<At<u64>>,
-    /// From the request's head to the last byte of the reply. Default: "60s".
+    /// How old a worker gets before it is replaced, a tenth less at random. Default: no limit.
+    pub max_age: Option<Time>,
+    /// Files and directories, relative to `dir`: when one changes the workers are replaced one by
+    /// one. Looked at once a second. Default: none.
+    pub watch: Option<At<OneOrMany<String>>>,
+    /// From the request's head to the last byte of the reply; of a command: how long it may be
+    /// silent within a request. Default: "60s".
     pub request_timeout: Option<Time>,
     /// Requests that may wait for a worker. Default: 1024.
     pub queue: Option<At<usize>>,
@@ -45,8 +65,15 @@ pub struct App {
     pub queue_timeout: Option<Time>,
     /// Variables added to the workers' environment.
     pub env: BTreeMap<String, At<String>>,
-    /// The user the workers run as. Default: the one Forebay runs as.
+    /// The user the workers run as, with its groups; needs root. Default: the one Forebay runs as.
     pub user: Option<At<String>>,
+    /// The group the workers run as, and the only one; needs root. Default: the groups of `user`.
+    pub group: Option<At<String>>,
+    /// What each process may use at the most. Default: what Forebay may.
+    pub limits: Table<Limits>,
+    /// What all processes of the application may use together, by a control group of theirs
+    /// (Linux, version 2). Where Forebay may not make one, log and status say so. Default: no limit.
+    pub cgroup: Table<Cgroup>,
     /// How long a worker above `min` may be idle before it is stopped. Default: "60s".
     pub idle_timeout: Option<Time>,
     /// Resident memory above which a worker is replaced. Default: no limit.
@@ -108,6 +135,51 @@ pub enum Speaks {
     Uwsgi,
     /// AJP 1.3.
     Ajp,
+}
+
+/// Who opens the socket of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Listening {
+    /// The program opens the Unix socket {socket}.
+    Socket,
+    /// The program opens the TCP port {port} of 127.0.0.1.
+    Port,
+    /// Forebay opens a Unix socket and passes it on as descriptor 3, told by LISTEN_FDS (systemd)
+    /// and SERVER_STARTER_PORT (Server::Starter).
+    Inherit,
+    /// As inherit, with a TCP port of 127.0.0.1.
+    InheritPort,
+    /// Forebay opens a Unix socket and passes it on as descriptor 0, as FastCGI has it.
+    Stdin,
+}
+
+/// What each process may use at the most.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Open files.
+    pub open_files: Option<At<u64>>,
+    /// Address space; a process that asks for more is refused it.
+    pub memory: Option<Size>,
+    /// CPU time; a process that has used it up is killed.
+    pub cpu_time: Option<Time>,
+    /// Processes and threads of the worker's user, all of them counted. Does not bind root.
+    pub processes: Option<At<u64>>,
+    /// The largest core dump; 0: none.
+    pub core: Option<Size>,
+}
+
+/// What a control group may use at the most.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cgroup {
+    /// memory.max: the kernel kills processes when they use more.
+    pub memory: Option<Size>,
+    /// cpu.max, in percent of one core: 150 is one and a half.
+    pub cpu_percent: Option<At<u64>>,
+    /// pids.max: processes and threads.
+    pub processes: Option<At<u64>>,
 }
 
 /// How many processes.

@@ -30,6 +30,9 @@ pub struct Proxy {
     pub strip_prefix: Option<At<String>>,
     /// Idle connections kept per server and thread. Default: 64.
     pub keepalive: Option<At<usize>>,
+    /// Begins each connection with a PROXY header that names the client. No connection is used for
+    /// a second request then. Default: none.
+    pub send_proxy: Option<At<ProxyHeader>>,
     /// To connect to a server. Default: `connect` of [server.timeouts].
     pub connect_timeout: Option<Time>,
     /// Between two reads of a reply, the wait for its head included. Default: `reply_idle` of
@@ -89,6 +92,16 @@ pub struct Health {
     pub rises: Option<At<u32>>,
     /// Bad answers in a row after which a server is down. Default: 3.
     pub falls: Option<At<u32>>,
+}
+
+/// The version of a PROXY header.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProxyHeader {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
 }
 
 /// The `Host` that servers are told.

@@ -8,13 +8,16 @@ use serde::Deserialize;
 use super::proxy::Proxy;
 use super::shape::{AllOrList, At, OneOrMany, Size, Table, TextOr, Time};
 
-/// Which requests it takes, and exactly one of: files, cgi, fastcgi, proxy, app, respond, redirect.
+/// Which requests it takes, and exactly one of: files, cgi, fastcgi, scgi, uwsgi, proxy, app,
+/// respond, redirect.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("oneOf" = [
     { "required": ["files"] },
     { "required": ["cgi"] },
     { "required": ["fastcgi"] },
+    { "required": ["scgi"] },
+    { "required": ["uwsgi"] },
     { "required": ["proxy"] },
     { "required": ["app"] },
     { "required": ["respond"] },
@@ -36,6 +39,10 @@ pub struct Route {
     pub cgi: Option<At<TextOr<Cgi>>>,
     /// Passes on to a FastCGI application.
     pub fastcgi: Option<At<Table<Fastcgi>>>,
+    /// Passes on to an SCGI application.
+    pub scgi: Option<At<Table<Scgi>>>,
+    /// Passes on to a uwsgi application.
+    pub uwsgi: Option<At<Table<Uwsgi>>>,
     /// Passes on to HTTP servers: a URL, or a table with `to`.
     pub proxy: Option<At<TextOr<Proxy>>>,
     /// Passes on to an application of this file, by name.
@@ -59,7 +66,7 @@ pub struct Route {
     /// with nginx's try_files. For `files`, `cgi`, `fastcgi` and `app`. Default: false.
     pub fallback: Option<At<bool>>,
     /// The directory of files that the origin may have sent by X-Accel-Redirect or X-Sendfile. For
-    /// `cgi`, `fastcgi`, `proxy` and `app`. Default: those headers mean nothing.
+    /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `proxy` and `app`. Default: those headers mean nothing.
     pub sendfile_root: Option<At<String>>,
 }
 
@@ -141,6 +148,72 @@ pub struct Fastcgi {
     pub max_output: Option<Size>,
     /// Connections to each address at once, idle ones included, over all routes to it: no more
     /// than php-fpm has processes. Default: no limit.
+    pub max_connections: Option<At<usize>>,
+    /// Whether requests share connections: "on", "off", or "auto" where the application says that
+    /// it can. Each thread then has a connection of its own. Default: "off".
+    pub multiplex: Option<Multiplex>,
+    /// Requests at once on a connection that they share; more open another one. Default: 64.
+    pub max_streams: Option<At<usize>>,
+    /// Bytes of one reply that wait for a slow client on a connection that requests share; more
+    /// abort it, as FastCGI cannot hold one back alone. Default: "1M".
+    pub max_buffered: Option<Size>,
+}
+
+/// Whether requests share connections.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Multiplex {
+    /// Never.
+    Off,
+    /// Always, but where the application refuses.
+    On,
+    /// Where the application says that it can.
+    Auto,
+}
+
+/// Passes on to an SCGI application that listens by itself.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["to"]))]
+pub struct Scgi {
+    /// Where it listens: "host:port" or "unix:path".
+    pub to: Option<At<OneOrMany<String>>>,
+    /// The directory that the application is told as DOCUMENT_ROOT. Default: none.
+    pub root: Option<At<String>>,
+    /// The beginning of the path that is the application's SCRIPT_NAME, such as "/shop"; what
+    /// follows is its PATH_INFO. Default: none, the whole path is PATH_INFO.
+    pub mount: Option<At<String>>,
+    /// Variables added to those of the request, in place of theirs of the same name.
+    pub params: BTreeMap<String, At<String>>,
+    /// Bytes of one reply, its head included; more end it. Default: no limit.
+    pub max_output: Option<Size>,
+    /// Connections to each address at once, each for one request, over all routes to it. Default:
+    /// no limit.
+    pub max_connections: Option<At<usize>>,
+}
+
+/// Passes on to a uwsgi application that listens by itself.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["to"]))]
+pub struct Uwsgi {
+    /// Where it listens: "host:port" or "unix:path".
+    pub to: Option<At<OneOrMany<String>>>,
+    /// The directory that the application is told as DOCUMENT_ROOT. Default: none.
+    pub root: Option<At<String>>,
+    /// The beginning of the path that is the application's SCRIPT_NAME, such as "/shop"; what
+    /// follows is its PATH_INFO. Default: none, the whole path is PATH_INFO.
+    pub mount: Option<At<String>>,
+    /// Variables added to those of the request, in place of theirs of the same name.
+    pub params: BTreeMap<String, At<String>>,
+    /// The kind of application: 0 WSGI, 5 PSGI, 6 Lua, 7 Rack. Default: 0.
+    pub modifier1: Option<At<usize>>,
+    /// What it means depends on `modifier1`. Default: 0.
+    pub modifier2: Option<At<usize>>,
+    /// Bytes of one reply, its head included; more end it. Default: no limit.
+    pub max_output: Option<Size>,
+    /// Connections to each address at once, each for one request, over all routes to it. Default:
+    /// no limit.
     pub max_connections: Option<At<usize>>,
 }
 

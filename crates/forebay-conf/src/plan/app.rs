@@ -15,7 +15,12 @@ pub struct App {
     pub workers: Workers,
     /// Requests a worker serves before it is replaced. `None`: no limit.
     pub max_requests: Option<u64>,
-    /// From the request's head to the last byte of the reply. Default 60 s.
+    /// How old a worker gets before it is replaced. `None`: no limit.
+    pub max_age: Option<Duration>,
+    /// Files and directories whose change replaces the workers; absolute, perhaps not there.
+    pub watch: Vec<PathBuf>,
+    /// From the request's head to the last byte of the reply; for a command, the longest silence
+    /// within a request. Default 60 s.
     pub request_timeout: Duration,
     /// Requests that may wait for a worker. Default 1024.
     pub queue: usize,
@@ -25,6 +30,16 @@ pub struct App {
     pub env: BTreeMap<String, String>,
     /// The user the workers run as. `None`: the one Forebay runs as.
     pub user: Option<String>,
+    /// The group they run as. `None`: the groups of `user`.
+    pub group: Option<String>,
+    /// What each process may use at the most.
+    pub limits: ProcessLimits,
+    /// What all processes may use together.
+    pub cgroup: CgroupLimits,
+    /// How long a program may take to listen. Default 30 s.
+    pub start_timeout: Duration,
+    /// From SIGTERM to SIGKILL, for a program. Default 10 s.
+    pub stop_timeout: Duration,
     /// How long a worker above the minimum may be idle before it is stopped. Default 60 s.
     pub idle_timeout: Duration,
     /// Resident bytes above which a worker is replaced. `None`: no limit.
@@ -51,6 +66,8 @@ pub enum AppKind {
         dir: PathBuf,
         /// How each is run.
         mode: PythonMode,
+        /// The interpreter. `None`: `python3` from PATH.
+        python: Option<PathBuf>,
     },
     /// A PSGI application.
     Psgi {
@@ -63,6 +80,8 @@ pub enum AppKind {
         module: String,
         /// What the module is looked up in.
         dir: PathBuf,
+        /// The interpreter. `None`: `python3` from PATH.
+        python: Option<PathBuf>,
     },
     /// PHP scripts.
     Php {
@@ -75,7 +94,54 @@ pub enum AppKind {
         run: Vec<String>,
         /// The protocol it speaks.
         speaks: Speaks,
+        /// Who opens its socket.
+        listen: Listening,
+        /// Connections to each process at once, at least 1. Default 100 for HTTP, else 1.
+        connections: usize,
+        /// What SCRIPT_FILENAME begins with. `None`: the path is PATH_INFO.
+        root: Option<PathBuf>,
     },
+}
+
+/// Who opens the socket of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listening {
+    /// The program, the Unix socket `{socket}`.
+    Socket,
+    /// The program, the TCP port `{port}` of 127.0.0.1.
+    Port,
+    /// Forebay, a Unix socket that becomes descriptor 3.
+    Inherit,
+    /// Forebay, a TCP port of 127.0.0.1 that becomes descriptor 3.
+    InheritPort,
+    /// Forebay, a Unix socket that becomes descriptor 0.
+    Stdin,
+}
+
+/// What each process may use at the most. `None`: what Forebay may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessLimits {
+    /// Open files.
+    pub open_files: Option<u64>,
+    /// Address space, in bytes.
+    pub memory: Option<u64>,
+    /// CPU time, in seconds.
+    pub cpu_time: Option<u64>,
+    /// Processes and threads of the user.
+    pub processes: Option<u64>,
+    /// The largest core dump, in bytes.
+    pub core: Option<u64>,
+}
+
+/// What a control group may use at the most. `None`: no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CgroupLimits {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// CPU time in percent of one core.
+    pub cpu_percent: Option<u64>,
+    /// Processes and threads.
+    pub processes: Option<u64>,
 }
 
 /// How a Perl CGI script is run.

@@ -13,6 +13,8 @@ pub enum Listen {
     Tcp(SocketAddr),
     /// A Unix socket, absolute.
     Unix(PathBuf),
+    /// The sockets that a service manager passes on under this name.
+    Named(String),
 }
 
 impl fmt::Display for Listen {
@@ -20,6 +22,7 @@ impl fmt::Display for Listen {
         match self {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Named(name) => write!(f, "fd:{name}"),
         }
     }
 }

@@ -25,6 +25,8 @@ pub struct Proxy {
     pub strip_prefix: Option<String>,
     /// Idle connections kept per backend and thread. Default 64.
     pub keepalive: usize,
+    /// The PROXY header that connections begin with; none is used twice then. Default `None`.
+    pub send_proxy: Option<ProxyHeader>,
     /// To connect to a server. `None`: as the server's [`super::Timeouts::connect`].
     pub connect_timeout: Option<Duration>,
     /// Between two reads of a reply. `None`: as the server's [`super::Timeouts::reply_idle`].
@@ -47,6 +49,7 @@ impl Proxy {
             host: HostField::default(),
             strip_prefix: None,
             keepalive: 64,
+            send_proxy: None,
             connect_timeout: None,
             reply_timeout: None,
         }
@@ -103,6 +106,15 @@ pub struct Health {
     pub rises: u32,
     /// Bad answers in a row after which a server is down, at least 1. Default 3.
     pub falls: u32,
+}
+
+/// The version of a PROXY header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyHeader {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
 }
 
 /// The `Host` that servers are told.

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{Action, Files, HostPattern, Listen, Log, Matcher, PathPattern};
+use super::{Action, Files, ForwardedFields, HostPattern, Listen, Log, Matcher, PathPattern};
 use super::{Plan, Proxy, Respond, Route, Server, Site, Symlinks};
 use crate::error::{ConfError, Problem};
 use crate::file::At;
 use crate::resolve::{self, Context, Outcome};
 
 impl Plan {
-    /// The files of a directory, with `index.html`; scripts in it are sent as they are.
+    /// The files of a directory, with `index.html` or a listing; scripts in it are sent as they are.
     pub fn for_directory(dir: &Path, listen: Listen) -> Result<Self, ConfError> {
         let Some(text) = dir.to_str() else {
             let message = format!("the path {} is not UTF-8", dir.display());
@@ -18,7 +18,8 @@ impl Plan {
             return Err(ConfError::elsewhere(problem));
         };
         let root = typed(text, resolve::directory)?;
-        Ok(Self::of_one_route(Action::Files(Files::new(root)), listen))
+        let files = Files { listing: true, ..Files::new(root) };
+        Ok(Self::of_one_route(Action::Files(files), listen))
     }
 
     /// An HTTP server that takes every request.
@@ -44,6 +45,7 @@ impl Plan {
             listen: vec![listen],
             hosts: vec![HostPattern::Any],
             trusted_proxies: Vec::new(),
+            forwarded: ForwardedFields::default(),
             proxy_protocol: false,
             routes: vec![route],
             line: 0,

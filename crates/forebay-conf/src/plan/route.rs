@@ -43,6 +43,8 @@ pub enum Action {
     Cgi(Cgi),
     /// A FastCGI application that listens by itself.
     Fastcgi(Fastcgi),
+    /// An SCGI or uwsgi application that listens by itself.
+    AppServer(AppServer),
     /// HTTP servers.
     Proxy(Proxy),
     /// An application of [`super::Plan::apps`], by name.
@@ -148,6 +150,60 @@ pub struct Fastcgi {
     /// Connections to each address at once, idle ones included, over all threads and over all
     /// routes to it; at least 1. `None`: no limit.
     pub max_connections: Option<usize>,
+    /// Whether requests share connections.
+    pub multiplex: Multiplex,
+    /// Requests at once on a connection that they share, at least 1. Default 64.
+    pub max_streams: usize,
+    /// Bytes of one reply that may wait on such a connection for its client. Default 1 MiB.
+    pub max_buffered: usize,
+}
+
+/// Whether requests share connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Multiplex {
+    /// Never. The default.
+    #[default]
+    Off,
+    /// Always, but where the application refuses.
+    On,
+    /// Where the application says that it can.
+    Auto,
+}
+
+/// An application that listens by itself and takes one request per connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppServer {
+    /// What it speaks.
+    pub protocol: ServerProtocol,
+    /// Where it listens. Never empty.
+    pub to: Vec<Address>,
+    /// Absolute; what it is told as DOCUMENT_ROOT. It is a directory here, too, unless the
+    /// application is reached over TCP and the path was typed absolute.
+    pub root: Option<PathBuf>,
+    /// The beginning of paths that is SCRIPT_NAME: "/" and more, without a slash at its end.
+    /// Empty, the default: the whole path is PATH_INFO.
+    pub mount: String,
+    /// Variables of its own, in place of those of the request of the same name.
+    pub params: BTreeMap<String, String>,
+    /// Bytes of one reply, its head included. `u64::MAX`, the default: no limit.
+    pub max_output: u64,
+    /// Connections to each address at once, over all threads and over all routes to it; at
+    /// least 1. `None`: no limit.
+    pub max_connections: Option<usize>,
+}
+
+/// What an application of one request per connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerProtocol {
+    /// SCGI.
+    Scgi,
+    /// uwsgi.
+    Uwsgi {
+        /// The kind of application. Default 0, which is WSGI.
+        modifier1: u8,
+        /// What it means depends on the kind. Default 0.
+        modifier2: u8,
+    },
 }
 
 /// A fixed reply.

@@ -1,11 +1,10 @@
 //! What a route answers with: exactly one.
 
 use std::ops::Range;
-use std::path::Path;
 use std::time::Duration;
 
-use super::path::{directory, path};
-use super::peer;
+use super::app_server::{fastcgi, scgi, uwsgi};
+use super::path::directory;
 use super::proxy::proxy;
 use super::value::{
     no_control, required, size_or_unlimited, text, time_above_zero, variables, within,
@@ -13,9 +12,7 @@ use super::value::{
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, AllOrList, At, File, Table, TextOr};
-use crate::plan::{
-    Action, Address, Cgi, Fastcgi, Files, Precompressed, Redirect, Respond, Symlinks,
-};
+use crate::plan::{Action, Cgi, Files, Precompressed, Redirect, Respond, Symlinks};
 use crate::suggest;
 
 pub(super) fn action(
@@ -33,6 +30,12 @@ pub(super) fn action(
     if let Some(typed) = &route.fastcgi {
         return fastcgi(context, typed).map(Action::Fastcgi);
     }
+    if let Some(typed) = &route.scgi {
+        return scgi(context, typed).map(Action::AppServer);
+    }
+    if let Some(typed) = &route.uwsgi {
+        return uwsgi(context, typed).map(Action::AppServer);
+    }
     if let Some(typed) = &route.proxy {
         return proxy(context, typed).map(Action::Proxy);
     }
@@ -48,7 +51,8 @@ pub(super) fn action(
     }
 }
 
-const ACTIONS: [&str; 7] = ["files", "cgi", "fastcgi", "proxy", "app", "respond", "redirect"];
+const ACTIONS: [&str; 9] =
+    ["files", "cgi", "fastcgi", "scgi", "uwsgi", "proxy", "app", "respond", "redirect"];
 
 fn exactly_one(route: &At<Table<file::Route>>) -> Outcome<()> {
     fn span<T>(typed: &Option<At<T>>) -> Option<&Range<usize>> {
@@ -58,6 +62,8 @@ fn exactly_one(route: &At<Table<file::Route>>) -> Outcome<()> {
         span(&route.files),
         span(&route.cgi),
         span(&route.fastcgi),
+        span(&route.scgi),
+        span(&route.uwsgi),
         span(&route.proxy),
         span(&route.app),
         span(&route.respond),
@@ -130,7 +136,7 @@ fn precompressed(typed: &file::Files) -> Outcome<Vec<Precompressed>> {
 }
 
 /// The name of a file in the directory that was asked for.
-fn file_name(typed: &At<&String>) -> Outcome<String> {
+pub(super) fn file_name(typed: &At<&String>) -> Outcome<String> {
     let name = text(typed)?;
     if name.contains('/') || name == "." || name == ".." {
         return Err(Problem::new(&typed.span, format!("\"{name}\" is not the name of a file"))
@@ -158,42 +164,6 @@ fn cgi(context: &Context<'_>, typed: &At<TextOr<file::Cgi>>) -> Outcome<Cgi> {
         max_output: size_or_unlimited(&table.max_output)?.unwrap_or(u64::MAX),
         env: variables(&table.env)?,
     })
-}
-
-fn fastcgi(context: &Context<'_>, typed: &At<Table<file::Fastcgi>>) -> Outcome<Fastcgi> {
-    let to_typed = required(&typed.to, &typed.span, "to", "\"unix:/run/php/php-fpm.sock\"")?;
-    let items = to_typed.items();
-    let to: Vec<Address> =
-        items.iter().map(|at| peer::address(context, at)).collect::<Outcome<_>>()?;
-    some(&to, &to_typed.span)?;
-    let root_typed = required(&typed.root, &typed.span, "root", "\"DIR\"")?;
-    let remote = to.iter().all(|address| matches!(address, Address::Tcp(_)));
-    let root = match remote && Path::new(&root_typed.value).is_absolute() {
-        true => path(context, root_typed)?,
-        false => directory(context, root_typed)?,
-    };
-    Ok(Fastcgi {
-        to,
-        root,
-        index: match &typed.index {
-            Some(at) => file_name(&at.with(&at.value))?,
-            None => "index.php".into(),
-        },
-        params: variables(&typed.params)?,
-        keep_conn: typed.keep_conn.unwrap_or(true),
-        max_output: size_or_unlimited(&typed.max_output)?.unwrap_or(u64::MAX),
-        max_connections: match &typed.max_connections {
-            Some(at) => Some(within(at, 1..=1_000_000)?),
-            None => None,
-        },
-    })
-}
-
-fn some<T>(to: &[T], span: &Range<usize>) -> Outcome<()> {
-    if !to.is_empty() {
-        return Ok(());
-    }
-    Err(Problem::new(span, "this list is empty").help("give at least one address"))
 }
 
 fn app(file: &File, typed: &At<String>) -> Outcome<String> {

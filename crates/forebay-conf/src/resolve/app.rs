@@ -1,13 +1,19 @@
 //! `[app.NAME]`: an application, by its kind.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::path::{directory, file};
-use super::value::{required, size, size_or_unlimited, text, time_above_zero, variables, within};
+use super::process::{cgroup, limits, watch};
+use super::program::program;
+use super::value::{
+    optional_time_above_zero, required, size, size_or_unlimited, text, time_above_zero, variables,
+    within,
+};
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, At, Kind, Mode, Table};
-use crate::plan::{App, AppKind, PerlMode, PythonMode, Speaks, Workers};
+use crate::plan::{App, AppKind, PerlMode, PythonMode, Workers};
 
 pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>>) -> Outcome<App> {
     if name.is_empty() || name.chars().any(char::is_control) {
@@ -23,14 +29,20 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
         (AppKind::Php { root }, None) => root.clone(),
         _ => context.base.to_owned(),
     };
+    let fewest = match kind {
+        AppKind::Command { .. } => Workers { min: 1, max: 1 },
+        _ => Workers::default(),
+    };
     Ok(App {
         kind,
-        dir,
-        workers: typed.workers.as_ref().map_or(Ok(Workers::default()), workers)?,
+        workers: typed.workers.as_ref().map_or(Ok(fewest), workers)?,
         max_requests: match &typed.max_requests {
             Some(at) => Some(within(at, 1..=u64::MAX)?),
             None => None,
         },
+        max_age: optional_time_above_zero(&typed.max_age)?,
+        watch: watch(&dir, typed)?,
+        dir,
         request_timeout: time_above_zero(&typed.request_timeout, Duration::from_secs(60))?,
         queue: match &typed.queue {
             Some(at) => within(at, 0..=1_000_000)?,
@@ -42,8 +54,16 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
             Some(at) => Some(text(at)?.to_owned()),
             None => None,
         },
+        group: match &typed.group {
+            Some(at) => Some(text(at)?.to_owned()),
+            None => None,
+        },
+        limits: limits(&typed.limits)?,
+        cgroup: cgroup(&typed.cgroup)?,
+        start_timeout: time_above_zero(&typed.start_timeout, Duration::from_secs(30))?,
+        stop_timeout: time_above_zero(&typed.stop_timeout, Duration::from_secs(10))?,
         idle_timeout: time_above_zero(&typed.idle_timeout, Duration::from_secs(60))?,
-        max_memory: max_memory(typed)?,
+        max_memory: at_least(&typed.max_memory, LEAST_MEMORY)?,
         max_output: size_or_unlimited(&typed.max_output)?.unwrap_or(u64::MAX),
         line: context.line(typed.span.start),
     })
@@ -52,18 +72,25 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
 /// That no key is given that belongs to another kind.
 fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
     let cgi = matches!(kind, Kind::PerlCgi | Kind::PythonCgi);
+    let command = matches!(kind, Kind::Command);
+    let listens = command || matches!(kind, Kind::Php);
     let rows = [
         ("mode", typed.mode.as_ref().map(|at| &at.span), cgi, "perl-cgi"),
         ("file", typed.file.as_ref().map(|at| &at.span), matches!(kind, Kind::Psgi), "psgi"),
         ("module", typed.module.as_ref().map(|at| &at.span), matches!(kind, Kind::Wsgi), "wsgi"),
-        ("root", typed.root.as_ref().map(|at| &at.span), matches!(kind, Kind::Php), "php"),
-        ("run", typed.run.as_ref().map(|at| &at.span), matches!(kind, Kind::Command), "command"),
         (
-            "speaks",
-            typed.speaks.as_ref().map(|at| &at.span),
-            matches!(kind, Kind::Command),
-            "command",
+            "python",
+            typed.python.as_ref().map(|at| &at.span),
+            matches!(kind, Kind::PythonCgi | Kind::Wsgi),
+            "python-cgi\" and kind = \"wsgi",
         ),
+        ("root", typed.root.as_ref().map(|at| &at.span), listens, "php"),
+        ("run", typed.run.as_ref().map(|at| &at.span), command, "command"),
+        ("speaks", typed.speaks.as_ref().map(|at| &at.span), command, "command"),
+        ("listen", typed.listen.as_ref().map(|at| &at.span), command, "command"),
+        ("connections", typed.connections.as_ref().map(|at| &at.span), command, "command"),
+        ("start_timeout", typed.start_timeout.as_ref().map(|at| &at.span), listens, "command"),
+        ("stop_timeout", typed.stop_timeout.as_ref().map(|at| &at.span), listens, "command"),
     ];
     for (key, span, own, kind) in rows {
         if let (Some(span), false) = (span, own) {
@@ -79,7 +106,11 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outc
     let dir = || directory(context, required(&typed.dir, span, "dir", "\"DIR\"")?);
     Ok(match kind {
         Kind::PerlCgi => AppKind::PerlCgi { dir: dir()?, mode: perl_mode(&typed.mode)? },
-        Kind::PythonCgi => AppKind::PythonCgi { dir: dir()?, mode: python_mode(&typed.mode)? },
+        Kind::PythonCgi => AppKind::PythonCgi {
+            dir: dir()?,
+            mode: python_mode(&typed.mode)?,
+            python: python(context, typed)?,
+        },
         Kind::Psgi => {
             let typed = required(&typed.file, span, "file", "\"app.psgi\"")?;
             AppKind::Psgi { file: file(context, typed)? }
@@ -90,23 +121,19 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outc
                 Some(dir) => directory(context, dir)?,
                 None => context.base.to_owned(),
             },
+            python: python(context, typed)?,
         },
         Kind::Php => {
             let typed = required(&typed.root, span, "root", "\"DIR\"")?;
             AppKind::Php { root: directory(context, typed)? }
         }
-        Kind::Command => AppKind::Command {
-            run: command(required(&typed.run, span, "run", "[\"PROGRAM\", \"ARGUMENT\"]")?)?,
-            speaks: match required(&typed.speaks, span, "speaks", "\"http\"")?.value {
-                file::Speaks::Http => Speaks::Http,
-                file::Speaks::H2c => Speaks::H2c,
-                file::Speaks::Fastcgi => Speaks::Fastcgi,
-                file::Speaks::Scgi => Speaks::Scgi,
-                file::Speaks::Uwsgi => Speaks::Uwsgi,
-                file::Speaks::Ajp => Speaks::Ajp,
-            },
-        },
+        Kind::Command => program(context, typed)?,
     })
+}
+
+/// The interpreter. Links are not followed: a virtual environment is known by where its link is.
+fn python(context: &Context<'_>, typed: &file::App) -> Outcome<Option<PathBuf>> {
+    typed.python.as_ref().map(|python| file(context, python)).transpose()
 }
 
 fn perl_mode(typed: &Option<At<Mode>>) -> Outcome<PerlMode> {
@@ -141,28 +168,17 @@ fn module(typed: &At<String>) -> Outcome<String> {
         })
     };
     match text(typed)?.split_once(':') {
-        Some((module, callable)) if dotted(module) && dotted(callable) => Ok(typed.value.clone()),
+        Some((module, callable))
+            if dotted(module) && dotted(callable.strip_suffix("()").unwrap_or(callable)) =>
+        {
+            Ok(typed.value.clone())
+        }
         _ => {
             let message = format!("\"{}\" is not a module and a callable", typed.value);
             let help = "write both with a colon between: module = \"shop:application\"";
             Err(Problem::new(&typed.span, message).help(help))
         }
     }
-}
-
-fn command(typed: &At<Vec<At<String>>>) -> Outcome<Vec<String>> {
-    let Some(program) = typed.first() else {
-        return Err(Problem::new(&typed.span, "this command is empty")
-            .help("give the program and its arguments: [\"PROGRAM\", \"ARGUMENT\"]"));
-    };
-    text(program)?;
-    for argument in typed.iter() {
-        if argument.contains('\0') {
-            return Err(Problem::new(&argument.span, "an argument holds a zero byte")
-                .help("leave it out: no argument can hold one"));
-        }
-    }
-    Ok(typed.iter().map(|argument| argument.value.clone()).collect())
 }
 
 fn workers(typed: &At<file::Workers>) -> Outcome<Workers> {
@@ -185,11 +201,11 @@ fn workers(typed: &At<file::Workers>) -> Outcome<Workers> {
 }
 
 /// A worker below this is replaced before it has served anything.
-const LEAST_MEMORY: u64 = 1024 * 1024;
+pub(super) const LEAST_MEMORY: u64 = 1024 * 1024;
 
-fn max_memory(typed: &file::App) -> Outcome<Option<u64>> {
-    match (&typed.max_memory, size(&typed.max_memory)?) {
-        (Some(at), Some(bytes)) => within(&at.with(bytes), LEAST_MEMORY..=u64::MAX).map(Some),
+pub(super) fn at_least(typed: &Option<file::Size>, least: u64) -> Outcome<Option<u64>> {
+    match (typed, size(typed)?) {
+        (Some(at), Some(bytes)) => within(&at.with(bytes), least..=u64::MAX).map(Some),
         _ => Ok(None),
     }
 }
@@ -198,6 +214,7 @@ fn max_memory(typed: &file::App) -> Outcome<Option<u64>> {
 mod tests {
     use super::*;
     use crate::file::File;
+    use crate::plan::{Listening, Speaks};
 
     /// The kinds that `available` still refuses are resolved here all the same.
     fn resolved(text: &str) -> Result<App, String> {
@@ -228,18 +245,43 @@ mod tests {
     fn a_wsgi_app_has_a_module_and_a_callable() {
         let app = resolved("kind = 'wsgi'\nmodule = 'my.shop:make'\ndir = 'shop'").unwrap();
         assert!(matches!(app.kind, AppKind::Wsgi { module, .. } if module == "my.shop:make"));
+        assert!(resolved("kind = 'wsgi'\nmodule = 'shop:create.app()'").is_ok());
         for module in ["shop", "shop:", ":x", "a b:c", "a..b:c", "1a:b"] {
             refused(&format!("kind = 'wsgi'\nmodule = '{module}'"), "module");
         }
     }
 
     #[test]
+    fn an_interpreter_is_for_python() {
+        let app = resolved("kind = 'wsgi'\nmodule = 'a:b'\npython = 'shop/app.psgi'").unwrap();
+        let AppKind::Wsgi { python: Some(python), .. } = app.kind else { panic!("{app:?}") };
+        assert!(python.is_absolute() && python.ends_with("shop/app.psgi"));
+        refused("kind = 'wsgi'\nmodule = 'a:b'\npython = 'venv/bin/python'", "venv/bin/python");
+        refused("kind = 'php'\nroot = 'shop'\npython = 'shop'", "`python` is not for this kind");
+    }
+
+    #[test]
     fn a_command_has_a_program_and_a_protocol() {
         let app = resolved("kind = 'command'\nrun = ['x', '{socket}']\nspeaks = 'scgi'").unwrap();
-        let run = vec!["x".to_owned(), "{socket}".to_owned()];
-        assert_eq!(app.kind, AppKind::Command { run, speaks: Speaks::Scgi });
+        let AppKind::Command { run, speaks, listen, connections, root } = app.kind else {
+            panic!()
+        };
+        assert_eq!(run, ["x", "{socket}"]);
+        assert_eq!((speaks, listen), (Speaks::Scgi, Listening::Socket));
+        assert_eq!((connections, root, app.workers.max), (1, None, 1));
         refused("kind = 'command'\nspeaks = 'http'", "`run` is missing");
         refused("kind = 'command'\nrun = ['x']", "`speaks` is missing");
+        refused("kind = 'command'\nrun = ['x']\nspeaks = 'http'", "not told where to listen");
+        refused("kind = 'command'\nrun = ['{port}{socket}']\nspeaks = 'http'", "keep one of them");
+        let text = "kind = 'command'\nrun = ['x']\nspeaks = 'http'\nlisten =";
+        refused(&format!("{text} 'socket'"), "{socket} is missing");
+        refused(&format!("{text} 'stdin'\nroot = 'shop'"), "means nothing");
+        let app = resolved(&format!("{text} 'inherit'")).unwrap();
+        assert!(matches!(app.kind, AppKind::Command { listen: Listening::Inherit, .. }));
+        let text = "kind = 'command'\nrun = ['x']\nspeaks = 'http'\nenv = { PORT = '{port}' }";
+        let app = resolved(text).unwrap();
+        let AppKind::Command { listen, connections, .. } = app.kind else { panic!() };
+        assert_eq!((listen, connections), (Listening::Port, 100));
         refused("kind = 'command'\nrun = []\nspeaks = 'http'", "empty");
         refused("kind = 'command'\nrun = ['']\nspeaks = 'http'", "empty");
     }
@@ -253,6 +295,22 @@ mod tests {
         refused("kind = 'perl-cgi'\ndir = 'shop'\nmode = 'fresh'", "python-cgi");
         refused("kind = 'python-cgi'\ndir = 'shop'\nmode = 'registry'", "perl-cgi");
         refused("kind = 'php'\nroot = 'shop'\nmode = 'fork'", "`mode` is not for this kind");
+    }
+
+    #[test]
+    fn what_a_process_may_use_is_limited() {
+        let text = "kind = 'php'\nroot = 'shop'\nwatch = ['lib', '/x/y']\nmax_age = '1h'\n\
+             limits = { open_files = 100, memory = '1GiB', cpu_time = '10s', core = 0 }\n\
+             cgroup = { cpu_percent = 150 }";
+        let app = resolved(text).unwrap();
+        assert_eq!(app.watch, [app.dir.join("lib"), "/x/y".into()]);
+        assert_eq!(app.max_age, Some(Duration::from_secs(3600)));
+        let limits = app.limits;
+        assert_eq!((limits.open_files, limits.memory), (Some(100), Some(1 << 30)));
+        assert_eq!((limits.cpu_time, limits.processes, limits.core), (Some(10), None, Some(0)));
+        assert_eq!(app.cgroup.cpu_percent, Some(150));
+        refused("kind = 'php'\nroot = 'shop'\nlimits = { memory = '1KiB' }", "too small");
+        refused("kind = 'php'\nroot = 'shop'\nlisten = 'stdin'", "`listen` is not for this kind");
     }
 
     #[test]

@@ -10,9 +10,12 @@ use crate::error::Problem;
 use crate::file::At;
 use crate::plan::{Address, Backend, Listen, Network, Scheme};
 
-/// What to listen on: `address:port`, `:port`, a bare port, or `unix:path`.
+/// What to listen on: `address:port`, `:port`, a bare port, `unix:path`, or `fd:name`.
 pub(crate) fn listen(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<Listen> {
     let text = text(typed)?;
+    if let Some(name) = text.strip_prefix("fd:") {
+        return named(typed, name);
+    }
     match text.strip_prefix("unix:") {
         Some(path) => {
             let path = typed.with(path);
@@ -25,6 +28,17 @@ pub(crate) fn listen(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outc
         }
         None => Ok(Listen::Tcp(socket_address(&typed.with(text))?)),
     }
+}
+
+/// The sockets of a name that systemd allows (sd_pid_notify_with_fds(3)).
+fn named(typed: &At<impl AsRef<str>>, name: &str) -> Outcome<Listen> {
+    let is_allowed = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b':';
+    if name.is_empty() || name.len() > 255 || !name.bytes().all(is_allowed) {
+        let message = format!("\"fd:{name}\" names no socket of a service manager");
+        return Err(Problem::new(&typed.span, message)
+            .help("write the FileDescriptorName= of the socket unit, such as \"fd:web\""));
+    }
+    Ok(Listen::Named(name.to_owned()))
 }
 
 /// An IP address and port, or a port for all addresses.

@@ -6,7 +6,7 @@ use super::value::{optional_time_above_zero, required, text, time_above_zero, wi
 use super::{Context, Outcome, peer};
 use crate::error::Problem;
 use crate::file::{self, At, Table, TextOr};
-use crate::plan::{Backend, Balance, Health, HostField, Proxy, Sticky};
+use crate::plan::{Backend, Balance, Health, HostField, Proxy, ProxyHeader, Sticky};
 
 pub(super) fn proxy(context: &Context<'_>, typed: &At<TextOr<file::Proxy>>) -> Outcome<Proxy> {
     let table = match &typed.value {
@@ -41,10 +41,25 @@ pub(super) fn proxy(context: &Context<'_>, typed: &At<TextOr<file::Proxy>>) -> O
             Some(at) => within(at, 0..=1_000_000)?,
             None => default.keepalive,
         },
+        send_proxy: send_proxy(table)?,
         connect_timeout: optional_time_above_zero(&table.connect_timeout)?,
         reply_timeout: optional_time_above_zero(&table.reply_timeout)?,
         ..default
     })
+}
+
+fn send_proxy(table: &file::Proxy) -> Outcome<Option<ProxyHeader>> {
+    let Some(at) = &table.send_proxy else { return Ok(None) };
+    if let Some(keepalive) = table.keepalive.as_ref().filter(|keepalive| keepalive.value > 0) {
+        return Err(Problem::new(&keepalive.span, "no connection is kept with `send_proxy`")
+            .label("keeps none")
+            .also(&at.span, "each connection is one client's")
+            .help("leave `keepalive` out"));
+    }
+    Ok(Some(match at.value {
+        file::ProxyHeader::V1 => ProxyHeader::V1,
+        file::ProxyHeader::V2 => ProxyHeader::V2,
+    }))
 }
 
 fn backends(

@@ -8,7 +8,7 @@ use super::value::{no_control, optional_time, size_or_unlimited, text};
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, At, File, Table};
-use crate::plan::{Action, Matcher, PathPattern, Route};
+use crate::plan::{Action, Matcher, PathPattern, Route, ServerProtocol};
 
 pub(super) fn route(
     context: &Context<'_>,
@@ -34,6 +34,10 @@ fn fallback(typed: &file::Route, action: &Action) -> Outcome<bool> {
     let Some(at) = &typed.fallback else { return Ok(false) };
     let name = match action {
         Action::Proxy(_) => "proxy",
+        Action::AppServer(server) => match server.protocol {
+            ServerProtocol::Scgi => "scgi",
+            ServerProtocol::Uwsgi { .. } => "uwsgi",
+        },
         Action::Respond(_) => "respond",
         Action::Redirect(_) => "redirect",
         _ => return Ok(at.value),
@@ -58,8 +62,10 @@ fn sendfile_root(
         Action::Redirect(_) => "redirect",
         _ => return directory(context, at).map(Some),
     };
-    Err(Problem::new(&at.span, format!("`sendfile_root` means nothing beside `{name}`"))
-        .help("it is for `cgi`, `fastcgi`, `proxy` and `app`, which can ask for a file to be sent"))
+    Err(Problem::new(&at.span, format!("`sendfile_root` means nothing beside `{name}`")).help(
+        "it is for `cgi`, `fastcgi`, `scgi`, `uwsgi`, `proxy` and `app`, which can ask for a \
+               file to be sent",
+    ))
 }
 
 fn matcher(typed: &file::Route) -> Outcome<Matcher> {

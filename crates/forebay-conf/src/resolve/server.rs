@@ -18,6 +18,7 @@ pub(super) fn server(typed: &file::Server) -> Outcome<Server> {
     Ok(Server {
         threads: typed.threads.as_ref().map(|at| within(at, 1..=1024)).transpose()?,
         admin,
+        timing: typed.timing.as_ref().is_some_and(|at| at.value),
         timeouts: timeouts(&typed.timeouts)?,
         limits: limits(&typed.limits)?,
         user: name(&typed.user)?,
@@ -66,6 +67,7 @@ fn limits(typed: &file::Limits) -> Outcome<Limits> {
         fields: typed.fields.as_ref().map_or(Ok(default.fields), |at| within(at, 1..=10_000))?,
         target,
         max_body: size_or_unlimited(&typed.max_body)?.unwrap_or(default.max_body),
+        body_rate: size(&typed.body_rate)?.unwrap_or(default.body_rate),
         connections: count(&typed.connections, default.connections),
         connections_per_address: count(
             &typed.connections_per_address,

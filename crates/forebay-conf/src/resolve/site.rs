@@ -8,7 +8,7 @@ use super::value::{size_or_unlimited, text};
 use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
 use crate::error::Problem;
 use crate::file::{self, At, File, Table};
-use crate::plan::{HostPattern, Listen, Route, Site};
+use crate::plan::{ForwardedFields, HostPattern, Listen, Route, Site};
 
 /// All sites. Those with a problem are left out.
 pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Problem>) -> Vec<Site> {
@@ -77,6 +77,11 @@ fn site(
     Ok(Site {
         hosts,
         trusted_proxies: proxies.iter().map(peer::network).collect::<Outcome<_>>()?,
+        forwarded: match typed.forwarded {
+            Some(file::ForwardedFields::XForwarded) => ForwardedFields::XForwarded,
+            Some(file::ForwardedFields::Forwarded) => ForwardedFields::Forwarded,
+            Some(file::ForwardedFields::Either) | None => ForwardedFields::Either,
+        },
         proxy_protocol: proxy_protocol(typed, &listen, proxied)?,
         listen,
         routes,

@@ -269,6 +269,7 @@ fn fault(error: &io::Error) -> Fault {
         | io::ErrorKind::InvalidInput => not_found(),
         io::ErrorKind::PermissionDenied => Fault::client(403, "the file may not be read"),
         _ if error.raw_os_error() == Some(40) => Fault::client(403, "too many symbolic links"),
-        _ => Fault::us(500, format!("cannot open a file: {error}")),
+        _ => Fault::exhausted("open a file", error)
+            .unwrap_or_else(|| Fault::us(500, format!("cannot open a file: {error}"))),
     }
 }

@@ -2,24 +2,20 @@
 
 use forebay_conf::Precompressed;
 use forebay_engine::Request;
+use forebay_wire::accept::{Accepted, weighted};
 use forebay_wire::http1::Known;
 
 /// The codings of `offered` that the client takes, the best first: by its own preference, and where
 /// that is equal, by the order of `offered`. Those that it likes less than no coding are left out.
 pub fn codings(request: &Request, offered: &[Precompressed]) -> Vec<Precompressed> {
     let fields = request.head.fields.iter().filter(|f| f.known == Known::AcceptEncoding);
-    let accepted: Vec<_> = fields
-        .flat_map(|field| field.value.of(&request.bytes).split(|&b| b == b','))
-        .filter_map(parse)
-        .collect();
+    let accepted: Vec<_> =
+        fields.flat_map(|field| weighted(field.value.of(&request.bytes))).collect();
     if accepted.is_empty() {
         return Vec::new();
     }
     rank(&accepted, offered)
 }
-
-/// A coding and how much it is liked, in thousandths.
-type Accepted<'a> = (&'a [u8], u16);
 
 fn rank(accepted: &[Accepted<'_>], offered: &[Precompressed]) -> Vec<Precompressed> {
     let weight = |name: &str| {
@@ -45,36 +41,12 @@ fn rank(accepted: &[Accepted<'_>], offered: &[Precompressed]) -> Vec<Precompress
     found.into_iter().map(|(_, coding)| coding).collect()
 }
 
-/// `coding` or `coding;q=0.5`. What is malformed is not accepted.
-fn parse(element: &[u8]) -> Option<Accepted<'_>> {
-    let mut parts = element.split(|&b| b == b';').map(<[u8]>::trim_ascii);
-    let coding = parts.next().filter(|coding| !coding.is_empty())?;
-    let Some(parameter) = parts.next() else { return Some((coding, 1000)) };
-    let value = parameter.strip_prefix(b"q=").or_else(|| parameter.strip_prefix(b"Q="))?;
-    Some((coding, parse_weight(value)?))
-}
-
-/// A weight of RFC 9110 section 12.4.2, in thousandths.
-fn parse_weight(value: &[u8]) -> Option<u16> {
-    let (whole, fraction) = match value {
-        [whole] => (whole, &b""[..]),
-        [whole, b'.', fraction @ ..] if fraction.len() <= 3 => (whole, fraction),
-        _ => return None,
-    };
-    if !matches!(whole, b'0' | b'1') || !fraction.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let digits = fraction.iter().chain(b"000").take(3);
-    let weight = digits.fold(u16::from(whole - b'0'), |sum, b| sum * 10 + u16::from(b - b'0'));
-    (weight <= 1000).then_some(weight)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn of(value: &str) -> String {
-        let accepted: Vec<_> = value.as_bytes().split(|&b| b == b',').filter_map(parse).collect();
+        let accepted: Vec<_> = weighted(value.as_bytes()).collect();
         let found = rank(&accepted, &Precompressed::ALL);
         found.iter().map(|coding| coding.extension()).collect::<Vec<_>>().join(" ")
     }

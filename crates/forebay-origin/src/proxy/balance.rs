@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use forebay_conf as conf;
 
+use super::tally::Tallies;
+
 /// The backends of a route, one bit each: a route has no more than there are bits.
 pub type Set = u64;
 
@@ -26,6 +28,7 @@ pub struct Group {
     marked: AtomicU64,
     turn: AtomicUsize,
     started: Instant,
+    tallies: Arc<Tallies>,
 }
 
 struct Member {
@@ -71,12 +74,23 @@ impl Group {
             marked: AtomicU64::new(0),
             turn: AtomicUsize::new(0),
             started: Instant::now(),
+            tallies: Tallies::new(proxy.to.len()),
         })
     }
 
     /// How many backends there are.
     pub fn len(&self) -> usize {
         self.members.len()
+    }
+
+    /// What is counted about the backends.
+    pub fn tallies(&self) -> &Arc<Tallies> {
+        &self.tallies
+    }
+
+    /// Whether a backend is neither left out for its failures nor down by its health check.
+    pub fn is_up(&self, index: usize) -> bool {
+        self.up() & bit(index) != 0
     }
 
     /// The backend to ask next, none of `tried`: `wanted` if it is up, else one that is up and no

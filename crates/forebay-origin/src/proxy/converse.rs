@@ -2,15 +2,17 @@
 
 use std::pin::pin;
 
-use forebay_engine::{Body, Exchange, Fault, Length, Reply, Request, Retry, Side, Socket, Tunnel};
+use forebay_engine::{
+    Body, Exchange, Fault, Length, Reply, Request, Retry, Side, Socket, Step, Tunnel,
+};
 use forebay_wire::http1::{
     BodyDecoder, Known, Limits, Progress, RequestFraming, ResponseFraming, ResponseHead,
     ResponseParser, encode,
 };
 
-use super::{INBOX, Proxy, Tries, can_resend, upgrade};
+use super::{INBOX, Proxy, Tries, announce, can_resend, upgrade};
 use crate::connect::{Backend, Connection};
-use crate::fields::append_request_fields;
+use crate::fields::{append_request_fields, end_head};
 
 /// Size of a receive buffer for a long body, in bytes.
 const LARGE_INBOX: usize = 128 * 1024;
@@ -54,20 +56,23 @@ impl<'a> Attempt<'a> {
         buffers: &mut Buffers,
         tries: &mut Tries,
     ) -> Result<(), Fault> {
-        let under_way = self.proxy.group.enter(self.index);
+        let under_way = (self.proxy.group.enter(self.index), self.proxy.tally.begin(self.index));
         self.write_head(&mut buffers.out, &exchange.request);
         let is_repeatable =
             exchange.request.is_idempotent() && exchange.body.framing() == RequestFraming::None;
+        exchange.enter(Step::Connect);
         let mut connection = match is_repeatable {
             true => self.backend().connect(false).await?,
             false => self.backend().connect_for_once().await?,
         };
+        exchange.enter(Step::Origin);
         let is_reused = connection.is_reused;
         let mut outcome = self.converse(&connection, exchange, buffers).await;
         if let Err(fault) = &mut outcome
             && fault.retry == Retry::IfReused
             && is_reused
         {
+            self.backend().expect_haste();
             if tries.is_resent || !exchange.request.is_idempotent() || !can_resend(exchange) {
                 tries.was_stale = true;
                 fault.retry = Retry::No;
@@ -99,6 +104,9 @@ impl<'a> Attempt<'a> {
         let proxy = self.proxy;
         let host = proxy.hosts.as_ref().map(|hosts| hosts[self.index].as_str());
         out.clear();
+        if let Some(version) = proxy.send_proxy {
+            announce::append_client(out, version, request);
+        }
         append_head(out, request, proxy.strip_prefix.as_deref(), host, self.is_upgrade);
     }
 
@@ -225,6 +233,9 @@ impl Reading<'_> {
         let backend = self.attempt.backend();
         self.begin(reply);
         let mut decoder = BodyDecoder::response(self.head.framing);
+        // A head that says how much follows waits for the first of it: one write in place of two, and
+        // a backend that dies in between costs the client no cut-off reply.
+        let mut holds_head = matches!(self.head.framing, ResponseFraming::Length(1..));
         let mut start = self.head.len;
         loop {
             let step = decoder
@@ -232,6 +243,7 @@ impl Reading<'_> {
                 .map_err(|error| Fault::backend(502, format!("{}: {error}", backend.name())))?;
             let data = &self.inbox[start + step.data.start..start + step.data.end];
             let emptied = start + step.consumed == self.inbox.len();
+            holds_head &= data.is_empty();
             if step.done {
                 reply.push(data).await?;
                 reply.finish().await?;
@@ -246,7 +258,13 @@ impl Reading<'_> {
             if step.consumed > 0 && !emptied {
                 continue;
             }
-            reply.flush().await?;
+            if holds_head {
+                // With Nagle's algorithm on, the backend sends the body when it knows of the head's
+                // arrival, which it would be told 40 ms later.
+                self.socket.acknowledge();
+            } else {
+                reply.flush().await?;
+            }
             self.make_room(start);
             start = 0;
             if backend.read(self.socket, self.inbox).await? == 0 {
@@ -273,8 +291,10 @@ impl Reading<'_> {
     /// Reads the head of the final reply, or of a 101 that was asked for; interim ones are dropped.
     async fn read_head(&mut self, to_head: bool) -> Result<(), Fault> {
         let backend = self.attempt.backend();
-        let mut parser = ResponseParser::new(Limits::default(), to_head);
+        let limits = Limits::default();
+        let mut parser = ResponseParser::new(limits, to_head);
         let mut any = false;
+        let mut interim = 0;
         loop {
             if self.inbox.len() == self.inbox.capacity() {
                 self.inbox.reserve(INBOX);
@@ -299,8 +319,14 @@ impl Reading<'_> {
                         return Err(Fault::backend(502, message));
                     }
                     Progress::Complete(len) if matches!(self.head.status, 100 | 102..200) => {
+                        // All of them together may be as long as one head.
+                        interim += len;
+                        if interim > limits.head {
+                            let message = format!("{} sends 1xx replies only", backend.name());
+                            return Err(Fault::backend(502, message));
+                        }
                         self.inbox.drain(..len);
-                        parser = ResponseParser::new(Limits::default(), to_head);
+                        parser = ResponseParser::new(limits, to_head);
                     }
                     Progress::Complete(_) => {
                         self.attempt.proxy.group.succeeded(self.attempt.index);
@@ -312,18 +338,8 @@ impl Reading<'_> {
     }
 
     fn begin(&self, reply: &mut Reply) {
-        let head = &*self.head;
         self.begin_fields(reply);
-        let length = match (head.framing, head.content_length) {
-            (ResponseFraming::Length(length), _) => Length::Known(length),
-            (ResponseFraming::Chunked | ResponseFraming::Close, _) => Length::Unknown,
-            (ResponseFraming::None, Some(length)) if !matches!(head.status, 204 | 304) => {
-                Length::Known(length)
-            }
-            (ResponseFraming::None, _) => Length::None,
-        };
-        let has_date = head.fields.iter().any(|field| field.known == Known::Date);
-        reply.end_head(length, has_date);
+        end_head(reply, self.head);
     }
 
     fn begin_fields(&self, reply: &mut Reply) {
@@ -350,11 +366,14 @@ impl Reading<'_> {
     }
 }
 
-/// Passes the request's body on, in the framing it came in.
+/// Passes the request's body on, in the framing it came in. The time for the reply begins when all
+/// of it is sent: as long as the client is waited for, the backend has nothing to answer.
 async fn upload(backend: &Backend, socket: &Socket, body: &mut Body) -> Result<(), Fault> {
     let chunked = body.framing() == RequestFraming::Chunked;
     let mut size = Vec::new();
-    while let Some(piece) = body.next().await? {
+    loop {
+        socket.unlimit_read();
+        let Some(piece) = body.next().await? else { break };
         let sent = if chunked {
             size.clear();
             encode::chunk_size(&mut size, piece.len());
@@ -369,5 +388,6 @@ async fn upload(backend: &Backend, socket: &Socket, body: &mut Body) -> Result<(
         let sent = socket.write_all(encode::LAST_CHUNK).await;
         sent.map_err(|error| backend.lost(&error))?;
     }
+    socket.limit_read(backend.reply_timeout());
     Ok(())
 }

@@ -12,6 +12,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::announce;
 use super::balance::Group;
 use crate::connect::Endpoint;
 
@@ -27,6 +28,8 @@ pub struct Check {
     pub name: String,
     /// What `Host` calls it.
     pub authority: String,
+    /// The PROXY header that it wants.
+    pub send_proxy: Option<conf::ProxyHeader>,
     /// What to ask, and how often.
     pub health: conf::Health,
 }
@@ -115,7 +118,12 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
          Connection: close\r\n\r\n",
         check.health.path, check.authority
     );
-    stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
+    let mut out = Vec::new();
+    if let Some(version) = check.send_proxy {
+        announce::append_local(&mut out, version);
+    }
+    out.extend_from_slice(request.as_bytes());
+    stream.write_all(&out).await.map_err(|error| error.to_string())?;
     let mut parser = ResponseParser::new(Limits::default(), false);
     let mut head = ResponseHead::default();
     let mut bytes = Vec::new();

@@ -1,14 +1,16 @@
 //! HTTP/1.1 backends: requests shared out among them and passed on, replies streamed back.
 //!
-//! `balance` chooses the backend, `sticky` reads and sets the cookie that names one, `health` asks
-//! backends how they are, `converse` is one request over one connection, `upgrade` what becomes a
-//! tunnel.
+//! `announce` names the client in a PROXY header, `balance` chooses the backend, `sticky` reads and sets the cookie that names one, `health` asks
+//! backends how they are, `converse` is one request over one connection, `tally` counts, `upgrade` is
+//! what becomes a tunnel.
 
+pub mod announce;
 mod balance;
 mod converse;
 mod health;
 mod sticky;
-mod upgrade;
+mod tally;
+pub(crate) mod upgrade;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,6 +26,7 @@ use crate::connect::Backend;
 use balance::{Set, Turns, bit};
 use converse::{Attempt, Buffers};
 use sticky::Sticky;
+use tally::ThreadTally;
 
 /// Size of a receive buffer, in bytes; a long body gets the larger one.
 const INBOX: usize = 16 * 1024;
@@ -36,10 +39,12 @@ pub struct Proxy {
     backends: Vec<Backend>,
     group: Arc<Group>,
     turns: Turns,
+    tally: Rc<ThreadTally>,
     sticky: Option<Sticky>,
     /// The `Host` for each backend; `None`: the client's.
     hosts: Option<Vec<String>>,
     strip_prefix: Option<String>,
+    send_proxy: Option<conf::ProxyHeader>,
     #[expect(clippy::vec_box, reason = "buffers move between here and requests by pointer")]
     spare: RefCell<Vec<Box<Buffers>>>,
 }
@@ -66,11 +71,13 @@ impl Proxy {
         Self {
             thread,
             backends,
+            tally: group.tallies().join(),
             group,
             turns: Turns::default(),
             sticky: Sticky::new(plan),
             hosts: (plan.host == conf::HostField::Backend).then(authorities),
             strip_prefix: plan.strip_prefix.clone(),
+            send_proxy: plan.send_proxy,
             spare: RefCell::default(),
         }
     }
@@ -111,6 +118,8 @@ impl Proxy {
             match fault.retry {
                 Retry::Yes => {}
                 Retry::IfReused if may_resend() && can_resend(exchange) => tries.is_resent = true,
+                // Once is enough, for a caller who knows of further backends, too.
+                _ if tries.is_resent => return Err(fault.retry(Retry::No)),
                 _ => return Err(fault),
             }
             last = Some(fault);
@@ -120,7 +129,11 @@ impl Proxy {
 
     /// Failures of a backend count against it; those of the client do not.
     fn count(&self, index: usize, fault: &Fault) {
-        let failed = fault.side == Side::Backend && self.group.failed(index);
+        if fault.side != Side::Backend {
+            return;
+        }
+        self.tally.failed(index);
+        let failed = self.group.failed(index);
         if failed && self.group.len() > 1 {
             let (name, time) = (self.backends[index].name(), self.group.fail_timeout());
             self.thread.errors.say(&format!("{name} is left out for {time:?}: {fault}"));

@@ -2,6 +2,7 @@
 
 use forebay_conf as conf;
 use forebay_engine::Request;
+use forebay_wire::cookies::cookies;
 use forebay_wire::http1::encode;
 
 /// The cookie that names a client's backend.
@@ -28,12 +29,10 @@ impl Sticky {
             .fields
             .iter()
             .filter(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(b"cookie"));
-        let mut cookies =
-            lines.flat_map(|field| field.value.of(&request.bytes).split(|&b| b == b';'));
+        let mut cookies = lines.flat_map(|field| cookies(field.value.of(&request.bytes)));
         let by_cookie = cookies.find_map(|cookie| {
-            let cookie = cookie.trim_ascii_start();
-            let value = cookie.strip_prefix(self.cookie.as_bytes())?.strip_prefix(b"=")?;
-            self.backend(value)
+            let is_ours = cookie.name == self.cookie.as_bytes();
+            is_ours.then(|| self.backend(cookie.unquoted()))?
         });
         by_cookie.or_else(|| self.routes.then(|| self.in_path(request.target()))?)
     }
@@ -50,8 +49,6 @@ impl Sticky {
     }
 
     fn backend(&self, value: &[u8]) -> Option<usize> {
-        let value = value.trim_ascii_end();
-        let value = value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\"")).unwrap_or(value);
         let name = match self.routes {
             true => &value[memchr::memrchr(b'.', value)? + 1..],
             false => value,

@@ -51,6 +51,12 @@ impl Scripts {
             .unwrap()
     }
 
+    /// One worker that runs scripts in this mode.
+    pub fn start_mode(&self, mode: PerlMode) -> App {
+        let dir = self.dir.path().to_path_buf();
+        self.start(|spec| spec.kind = Kind::PerlCgi { dir, mode })
+    }
+
     /// Everything logged so far.
     pub fn log(&self) -> String {
         self.lines.lock().unwrap().join("\n")

@@ -2,8 +2,14 @@
 #![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 
 pub mod echo;
+pub mod fastcgi;
+pub mod hostile;
+pub mod identity;
+pub mod proc;
 
+use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::process::Command;
 
@@ -44,8 +50,13 @@ pub fn write_configuration(folder: &Folder, configuration: &str) -> std::path::P
 
 /// Runs `forebay serve` with these arguments.
 pub fn serve_arguments(folder: Folder, arguments: &[&str]) -> Forebay {
+    serve_command(folder, command(arguments))
+}
+
+/// Runs a command that becomes a `forebay serve`.
+pub fn serve_command(folder: Folder, command: Command) -> Forebay {
     const WORD: &str = "forebay: serving http://";
-    let mut process = Process::start(command(arguments));
+    let mut process = Process::start(command);
     process
         .wait_until("said where it serves", |process| {
             process.output().split_once(WORD).is_some_and(|(_, rest)| rest.contains('\n'))
@@ -57,9 +68,15 @@ pub fn serve_arguments(folder: Folder, arguments: &[&str]) -> Forebay {
     Forebay { process, address, folder }
 }
 
+/// The program under test: another build of it where `FOREBAY_PROGRAM` names one.
+pub fn program() -> OsString {
+    let built = || env!("CARGO_BIN_EXE_forebay").into();
+    std::env::var_os("FOREBAY_PROGRAM").unwrap_or_else(built)
+}
+
 /// The command, not yet started.
 pub fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let mut command = Command::new(program());
     command.arg("serve").args(arguments);
     command
 }
@@ -72,6 +89,12 @@ impl Forebay {
     /// GET over a connection of its own.
     pub fn get(&self, target: &str) -> Reply {
         self.connect().get(target)
+    }
+
+    /// As [`Forebay::get`], where no whole reply is an answer too: the connection may be refused, or
+    /// reset before it is made.
+    pub fn try_get(&self, target: &str) -> io::Result<Reply> {
+        Client::try_connect(&self.address.into())?.try_get(target)
     }
 
     /// Sends these bytes over a connection of its own, and reads one reply.

@@ -1,0 +1,151 @@
+//! Applications that listen by themselves: FastCGI, SCGI and uwsgi.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::action::file_name;
+use super::path::{directory, path};
+use super::peer;
+use super::value::{required, size, size_or_unlimited, text, variables, within};
+use super::{Context, Outcome};
+use crate::error::Problem;
+use crate::file::{self, At, OneOrMany, Size, Table};
+use crate::plan::{Address, AppServer, Fastcgi, Multiplex, ServerProtocol};
+
+pub(super) fn fastcgi(context: &Context<'_>, typed: &At<Table<file::Fastcgi>>) -> Outcome<Fastcgi> {
+    let to = addresses(context, &typed.to, &typed.span, "\"unix:/run/php/php-fpm.sock\"")?;
+    let root_typed = required(&typed.root, &typed.span, "root", "\"DIR\"")?;
+    Ok(Fastcgi {
+        root: root(context, root_typed, &to)?,
+        to,
+        index: match &typed.index {
+            Some(at) => file_name(&at.with(&at.value))?,
+            None => "index.php".into(),
+        },
+        params: variables(&typed.params)?,
+        keep_conn: typed.keep_conn.unwrap_or(true),
+        max_output: size_or_unlimited(&typed.max_output)?.unwrap_or(u64::MAX),
+        max_connections: max_connections(&typed.max_connections)?,
+        multiplex: match typed.multiplex {
+            Some(file::Multiplex::On) => Multiplex::On,
+            Some(file::Multiplex::Auto) => Multiplex::Auto,
+            Some(file::Multiplex::Off) | None => Multiplex::Off,
+        },
+        max_streams: match &typed.max_streams {
+            Some(at) => within(at, 1..=10_000)?,
+            None => 64,
+        },
+        max_buffered: max_buffered(&typed.max_buffered)?,
+    })
+}
+
+pub(super) fn scgi(context: &Context<'_>, typed: &At<Table<file::Scgi>>) -> Outcome<AppServer> {
+    let file::Scgi { to, root, mount, params, max_output, max_connections } = &*typed.value;
+    let keys = Keys { span: &typed.span, to, root, mount, params, max_output, max_connections };
+    keys.resolve(context, ServerProtocol::Scgi)
+}
+
+pub(super) fn uwsgi(context: &Context<'_>, typed: &At<Table<file::Uwsgi>>) -> Outcome<AppServer> {
+    let file::Uwsgi { to, root, mount, params, max_output, max_connections, modifier1, modifier2 } =
+        &*typed.value;
+    let keys = Keys { span: &typed.span, to, root, mount, params, max_output, max_connections };
+    let (modifier1, modifier2) = (modifier(modifier1)?, modifier(modifier2)?);
+    keys.resolve(context, ServerProtocol::Uwsgi { modifier1, modifier2 })
+}
+
+/// The keys that both protocols have.
+struct Keys<'a> {
+    span: &'a Range<usize>,
+    to: &'a Option<At<OneOrMany<String>>>,
+    root: &'a Option<At<String>>,
+    mount: &'a Option<At<String>>,
+    params: &'a BTreeMap<String, At<String>>,
+    max_output: &'a Option<Size>,
+    max_connections: &'a Option<At<usize>>,
+}
+
+impl Keys<'_> {
+    fn resolve(&self, context: &Context<'_>, protocol: ServerProtocol) -> Outcome<AppServer> {
+        let to = addresses(context, self.to, self.span, "\"unix:app.sock\"")?;
+        Ok(AppServer {
+            protocol,
+            root: match self.root {
+                Some(typed) => Some(root(context, typed, &to)?),
+                None => None,
+            },
+            to,
+            mount: match self.mount {
+                Some(typed) => mount(typed)?,
+                None => String::new(),
+            },
+            params: variables(self.params)?,
+            max_output: size_or_unlimited(self.max_output)?.unwrap_or(u64::MAX),
+            max_connections: max_connections(self.max_connections)?,
+        })
+    }
+}
+
+fn addresses(
+    context: &Context<'_>,
+    typed: &Option<At<OneOrMany<String>>>,
+    table: &Range<usize>,
+    example: &str,
+) -> Outcome<Vec<Address>> {
+    let typed = required(typed, table, "to", example)?;
+    let items = typed.items();
+    if items.is_empty() {
+        return Err(
+            Problem::new(&typed.span, "this list is empty").help("give at least one address")
+        );
+    }
+    items.iter().map(|at| peer::address(context, at)).collect()
+}
+
+/// A directory that may be on another machine, where all addresses may be.
+fn root(context: &Context<'_>, typed: &At<String>, to: &[Address]) -> Outcome<PathBuf> {
+    let remote = to.iter().all(|address| matches!(address, Address::Tcp(_)));
+    match remote && Path::new(&typed.value).is_absolute() {
+        true => path(context, typed),
+        false => directory(context, typed),
+    }
+}
+
+/// The path that an application is mounted at, without the slash at its end.
+fn mount(typed: &At<String>) -> Outcome<String> {
+    let text = text(typed)?;
+    let problem = Problem::new(&typed.span, format!("\"{text}\" is not a path to mount at"));
+    if !text.starts_with('/') {
+        return Err(problem.help(format!("a path begins with a slash: \"/{text}\"")));
+    }
+    if text.contains(['*', '?', '#', '%']) {
+        return Err(problem.help("write the path itself, decoded and without `*` or query"));
+    }
+    if text.split('/').any(|part| part == "." || part == "..") || text.contains("//") {
+        return Err(problem.help(
+            "paths are compared without `//`, `.` and `..`: leave them out, nothing has them",
+        ));
+    }
+    Ok(text.trim_end_matches('/').to_owned())
+}
+
+/// Enough for what is read at once, and some.
+fn max_buffered(typed: &Option<Size>) -> Outcome<usize> {
+    const LEAST: u64 = 64 * 1024;
+    match (typed, size(typed)?) {
+        (Some(at), Some(size)) if size < LEAST => {
+            Err(Problem::new(&at.span, format!("{size} bytes are too few"))
+                .help("the least is \"64k\": less comes in one piece to fast clients, too"))
+        }
+        (_, size) => Ok(size.map_or(1 << 20, |size| usize::try_from(size).unwrap_or(usize::MAX))),
+    }
+}
+
+/// A byte, or zero.
+fn modifier(typed: &Option<At<usize>>) -> Outcome<u8> {
+    typed.as_ref().map_or(Ok(0), |at| within(at, 0..=255).map(|value| value as u8))
+}
+
+fn max_connections(typed: &Option<At<usize>>) -> Outcome<Option<usize>> {
+    typed.as_ref().map(|at| within(at, 1..=1_000_000)).transpose()
+}

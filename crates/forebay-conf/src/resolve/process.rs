@@ -1,0 +1,48 @@
+//! What an application's processes may use, and the files that they depend on.
+
+use std::path::{Path, PathBuf};
+
+use super::Outcome;
+use super::app::{LEAST_MEMORY, at_least};
+use super::value::{optional_time_above_zero, size, text, within};
+use crate::file::{self, At};
+use crate::plan::{CgroupLimits, ProcessLimits};
+
+/// In less address space no program starts.
+const LEAST_SPACE: u64 = 16 * 1024 * 1024;
+
+/// Most paths that are watched.
+const MOST_WATCHED: usize = 100;
+
+pub(super) fn watch(dir: &Path, typed: &file::App) -> Outcome<Vec<PathBuf>> {
+    let Some(at) = &typed.watch else { return Ok(Vec::new()) };
+    let items = at.items();
+    within(&at.with(items.len()), 1..=MOST_WATCHED)?;
+    items.iter().map(|item| Ok(dir.join(text(item)?))).collect()
+}
+
+pub(super) fn limits(typed: &file::AppLimits) -> Outcome<ProcessLimits> {
+    let number = |typed: &Option<At<u64>>, least: u64| match typed {
+        Some(at) => within(at, least..=i64::MAX as u64).map(Some),
+        None => Ok(None),
+    };
+    Ok(ProcessLimits {
+        open_files: number(&typed.open_files, 16)?,
+        memory: at_least(&typed.memory, LEAST_SPACE)?,
+        cpu_time: optional_time_above_zero(&typed.cpu_time)?.map(|time| time.as_secs().max(1)),
+        processes: number(&typed.processes, 1)?,
+        core: size(&typed.core)?,
+    })
+}
+
+pub(super) fn cgroup(typed: &file::Cgroup) -> Outcome<CgroupLimits> {
+    let number = |typed: &Option<At<u64>>, range| match typed {
+        Some(at) => within(at, range).map(Some),
+        None => Ok(None),
+    };
+    Ok(CgroupLimits {
+        memory: at_least(&typed.memory, LEAST_MEMORY)?,
+        cpu_percent: number(&typed.cpu_percent, 1..=1_000_000)?,
+        processes: number(&typed.processes, 1..=4_000_000)?,
+    })
+}

@@ -1,0 +1,85 @@
+//! `kind = "command"`: a program that listens by itself.
+
+use std::ops::Range;
+
+use super::path::directory;
+use super::value::{required, text, within};
+use super::{Context, Outcome};
+use crate::error::Problem;
+use crate::file::{self, At, Table};
+use crate::plan::{AppKind, Listening, Speaks};
+
+/// A program that listens by itself.
+pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Outcome<AppKind> {
+    let span = &typed.span;
+    let run_typed = required(&typed.run, span, "run", "[\"PROGRAM\", \"ARGUMENT\"]")?;
+    let run = command(run_typed)?;
+    let speaks = match required(&typed.speaks, span, "speaks", "\"http\"")?.value {
+        file::Speaks::Http => Speaks::Http,
+        file::Speaks::H2c => Speaks::H2c,
+        file::Speaks::Fastcgi => Speaks::Fastcgi,
+        file::Speaks::Scgi => Speaks::Scgi,
+        file::Speaks::Uwsgi => Speaks::Uwsgi,
+        file::Speaks::Ajp => Speaks::Ajp,
+    };
+    let listen = listening(typed, &run, &run_typed.span)?;
+    let connections = match &typed.connections {
+        Some(at) => within(at, 1..=100_000)?,
+        None if speaks == Speaks::Http => 100,
+        None => 1,
+    };
+    let root = match &typed.root {
+        Some(at) if speaks == Speaks::Http => {
+            return Err(Problem::new(
+                &at.span,
+                "`root` means nothing to a program that speaks http",
+            )
+            .help("leave it out, or put the directory into `run`"));
+        }
+        Some(at) => Some(directory(context, at)?),
+        None => None,
+    };
+    Ok(AppKind::Command { run, speaks, listen, connections, root })
+}
+
+/// Who opens the socket, by the key or by what `run` asks for. A program has to be told where.
+fn listening(typed: &file::App, run: &[String], span: &Range<usize>) -> Outcome<Listening> {
+    let env = typed.env.values().map(|at| &at.value);
+    let says = |word: &str| run.iter().chain(env.clone()).any(|text| text.contains(word));
+    let (socket, port) = (says("{socket}"), says("{port}"));
+    let chosen = typed.listen.as_ref().map(|at| at.value);
+    let needs = |word: &str, or: &str| {
+        Problem::new(span, format!("the program is not told where to listen: {word} is missing"))
+            .help(format!("put it where the program takes its socket, in `run` or in `env`{or}"))
+    };
+    match (chosen, socket, port) {
+        (None, true, true) => Err(Problem::new(span, "both {socket} and {port} are asked for")
+            .help("keep one of them, or say which one it listens on: listen = \"socket\"")),
+        (None, true, false) | (Some(file::Listening::Socket), true, _) => Ok(Listening::Socket),
+        (None, false, true) | (Some(file::Listening::Port), _, true) => Ok(Listening::Port),
+        (None, false, false) => Err(needs(
+            "{socket} or {port}",
+            "; or say that it takes a socket that is open: listen = \"inherit\" or \"stdin\"",
+        )),
+        (Some(file::Listening::Socket), false, _) => Err(needs("{socket}", "")),
+        (Some(file::Listening::Port), _, false) => Err(needs("{port}", "")),
+        (Some(file::Listening::Inherit), ..) => Ok(Listening::Inherit),
+        (Some(file::Listening::InheritPort), ..) => Ok(Listening::InheritPort),
+        (Some(file::Listening::Stdin), ..) => Ok(Listening::Stdin),
+    }
+}
+
+fn command(typed: &At<Vec<At<String>>>) -> Outcome<Vec<String>> {
+    let Some(program) = typed.first() else {
+        return Err(Problem::new(&typed.span, "this command is empty")
+            .help("give the program and its arguments: [\"PROGRAM\", \"ARGUMENT\"]"));
+    };
+    text(program)?;
+    for argument in typed.iter() {
+        if argument.contains('\0') {
+            return Err(Problem::new(&argument.span, "an argument holds a zero byte")
+                .help("leave it out: no argument can hold one"));
+        }
+    }
+    Ok(typed.iter().map(|argument| argument.value.clone()).collect())
+}

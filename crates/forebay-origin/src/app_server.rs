@@ -1,0 +1,344 @@
+//! Applications that listen by themselves and take one request per connection: SCGI and uwsgi.
+//!
+//! What they are told are the variables that nginx sends by its `scgi_params` and `uwsgi_params`,
+//! and those of CGI that need no script. An application has no script: the path behind `mount` is
+//! its PATH_INFO.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::os::unix::ffi::OsStrExt;
+use std::pin::pin;
+
+use forebay_conf::{self as conf, ServerProtocol};
+use forebay_engine::{Exchange, Fault, Origin, Reply, Request, Serving, Socket};
+use forebay_wire::cgi::{self, Sink};
+use forebay_wire::{scgi, uwsgi};
+
+use crate::connect::{Backend, Backends};
+use crate::mount::path_of;
+use crate::nph::NphReply;
+use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
+use crate::spool::Spooled;
+
+/// Bytes of a spooled request body that go out at a time.
+const PIECE: usize = 32 * 1024;
+const INBOX: usize = 16 * 1024;
+/// Buffers kept for reuse, none of them larger than `LARGEST` bytes.
+const SPARE: usize = 64;
+const LARGEST: usize = 4 * INBOX;
+
+/// An application, as one thread knows it.
+pub struct AppServer {
+    backends: Backends,
+    settings: conf::AppServer,
+    spare: RefCell<Vec<Buffers>>,
+}
+
+/// What goes out and what comes in.
+type Buffers = (Vec<u8>, Vec<u8>);
+
+impl AppServer {
+    /// Passes requests to `backends` in turn.
+    pub fn new(backends: Vec<Backend>, settings: conf::AppServer) -> Self {
+        Self { backends: Backends::new(backends), settings, spare: RefCell::default() }
+    }
+
+    async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        let body = Spooled::take(&mut exchange.body).await?;
+        self.pass_on(exchange, &self.settings, &body).await
+    }
+
+    /// Passes on a request whose body is at hand. `settings` say what the head is made from.
+    pub async fn pass_on(
+        &self,
+        exchange: &mut Exchange,
+        settings: &conf::AppServer,
+        body: &Spooled,
+    ) -> Result<(), Fault> {
+        let (mut out, mut inbox) = self.spare.borrow_mut().pop().unwrap_or_default();
+        out.clear();
+        inbox.clear();
+        inbox.reserve(INBOX);
+        append_head(&mut out, &exchange.request, settings, body.len())?;
+        let (backend, connection) = self.backends.connect(true).await?;
+        let conversation = Conversation { origin: self, backend, socket: &connection.socket };
+        let outcome = conversation.run(exchange, &out, body, &mut inbox).await;
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < SPARE && out.capacity().max(inbox.capacity()) <= LARGEST {
+            spare.push((out, inbox));
+        }
+        drop(spare);
+        outcome
+    }
+}
+
+impl Origin for AppServer {
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
+        Box::pin(self.forward(exchange))
+    }
+}
+
+/// What messages call the protocol.
+pub fn name(protocol: ServerProtocol) -> &'static str {
+    match protocol {
+        ServerProtocol::Scgi => "scgi",
+        ServerProtocol::Uwsgi { .. } => "uwsgi",
+    }
+}
+
+/// Appends what goes in front of the body.
+pub fn append_head(
+    out: &mut Vec<u8>,
+    request: &Request,
+    settings: &conf::AppServer,
+    content_length: Option<u64>,
+) -> Result<(), Fault> {
+    match settings.protocol {
+        ServerProtocol::Scgi => {
+            let mut head = scgi::Head::new(out, content_length.unwrap_or(0));
+            append_variables(request, settings, content_length, &mut head);
+            head.finish();
+            Ok(())
+        }
+        ServerProtocol::Uwsgi { modifier1, modifier2 } => {
+            let mut packet = uwsgi::Packet::new(out, modifier1, modifier2);
+            append_variables(request, settings, content_length, &mut packet);
+            packet.finish().map_err(|error| Fault::client(431, error.to_string()))
+        }
+    }
+}
+
+fn append_variables(
+    request: &Request,
+    settings: &conf::AppServer,
+    content_length: Option<u64>,
+    sink: &mut impl Sink,
+) {
+    let mount = settings.mount.as_bytes();
+    let (script_name, mut path_info) = split(&request.path, mount);
+    let path = path_of(request);
+    let as_it_came = split(&path, mount);
+    if as_it_came.0 == script_name {
+        path_info = as_it_came.1;
+    }
+    let root = settings.root.as_ref().map(|root| root.as_os_str().as_bytes());
+    let variables = cgi::Request {
+        head: &request.head,
+        bytes: &request.bytes,
+        script_name,
+        script_filename: b"",
+        path_info,
+        document_root: root.unwrap_or_default(),
+        document_uri: &request.path,
+        content_length,
+        client: request.client,
+        server: request.server,
+        https: request.https,
+    };
+    cgi::variables(&variables, &mut Replaced { sink, by: &settings.params });
+    for (name, value) in &settings.params {
+        sink.variable(name.as_bytes(), value.as_bytes());
+    }
+}
+
+/// The part of a path that the application is mounted at, and what follows.
+fn split<'a>(path: &'a [u8], mount: &[u8]) -> (&'a [u8], &'a [u8]) {
+    match path.strip_prefix(mount) {
+        Some(rest) if rest.is_empty() || rest.starts_with(b"/") => path.split_at(mount.len()),
+        _ => (b"", path),
+    }
+}
+
+/// Leaves out what the route's own variables replace: SCGI allows a name once.
+struct Replaced<'a, S> {
+    sink: &'a mut S,
+    by: &'a BTreeMap<String, String>,
+}
+
+impl<S: Sink> Sink for Replaced<'_, S> {
+    fn variable(&mut self, name: &[u8], value: &[u8]) {
+        if !std::str::from_utf8(name).is_ok_and(|name| self.by.contains_key(name)) {
+            self.sink.variable(name, value);
+        }
+    }
+}
+
+/// One request and its reply over a connection of their own.
+struct Conversation<'a> {
+    origin: &'a AppServer,
+    backend: &'a Backend,
+    socket: &'a Socket,
+}
+
+impl Conversation<'_> {
+    /// An application may answer while it still reads, or without reading at all.
+    async fn run(
+        &self,
+        exchange: &mut Exchange,
+        head: &[u8],
+        body: &Spooled,
+        inbox: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
+        let mut upload = pin!(self.send(head, body));
+        let mut download = pin!(self.read_reply(exchange, inbox));
+        tokio::select! {
+            biased;
+            sent = &mut upload => match (sent, download.await) {
+                (_, Ok(())) => Ok(()),
+                (Err(fault), Err(_)) | (Ok(()), Err(fault)) => Err(fault),
+            },
+            outcome = &mut download => outcome,
+        }
+    }
+
+    /// The time limit for the reply starts anew with each piece of a long body: an application that
+    /// reads has not fallen silent.
+    async fn send(&self, head: &[u8], body: &Spooled) -> Result<(), Fault> {
+        let lost = |error| self.backend.lost(&error);
+        let memory = if let Spooled::Memory(memory) = body { &memory[..] } else { b"" };
+        let mut pieces = [IoSlice::new(head), IoSlice::new(memory)];
+        self.socket.write_pieces(&mut pieces).await.map_err(lost)?;
+        if !matches!(body, Spooled::File(..)) {
+            return Ok(());
+        }
+        let mut buffer = vec![0; PIECE];
+        let mut offset = 0;
+        loop {
+            let n = body
+                .read_at(offset, &mut buffer)
+                .map_err(|error| Fault::us(500, format!("cannot read a spooled body: {error}")))?;
+            if n == 0 {
+                return Ok(());
+            }
+            self.socket.write_all(&buffer[..n]).await.map_err(lost)?;
+            self.socket.renew_read_limit(self.backend.reply_timeout());
+            offset += n as u64;
+        }
+    }
+
+    /// Reads the reply and passes it on. It ends where it says, else with the connection.
+    async fn read_reply(&self, exchange: &mut Exchange, inbox: &mut Vec<u8>) -> Result<(), Fault> {
+        let limit = OutputLimit::new(self.origin.settings.max_output, Fault::backend);
+        let to_head = exchange.request.method() == b"HEAD";
+        let reply = &mut exchange.reply;
+        let mut output = Output::Unknown { to_head, limit };
+        loop {
+            let read = self.read(inbox, &mut output, reply).await?;
+            let has_ended = read == 0;
+            if let Output::Unknown { .. } = output {
+                if has_ended && inbox.is_empty() {
+                    return Err(self.backend.cut_off(false));
+                }
+                output = output.decide(inbox, has_ended);
+                if let Output::Unknown { .. } = output {
+                    continue;
+                }
+            }
+            output.feed(inbox, reply).await?;
+            inbox.clear();
+            if has_ended || output.is_complete() {
+                return output.finish(reply).await;
+            }
+        }
+    }
+
+    /// Reads on; when nothing comes for a moment, what has come goes to the client.
+    async fn read(
+        &self,
+        inbox: &mut Vec<u8>,
+        output: &mut Output,
+        reply: &mut Reply,
+    ) -> Result<usize, Fault> {
+        {
+            let read = self.backend.read(self.socket, inbox);
+            tokio::select! {
+                biased;
+                outcome = read => return outcome,
+                () = tokio::time::sleep(PAUSE), if output.has_output() => {}
+            }
+        }
+        output.flush(reply).await?;
+        self.backend.read(self.socket, inbox).await
+    }
+}
+
+/// What an application prints: HTTP or as CGI scripts do. SCGI asks for the latter and uwsgi for
+/// the former, but servers differ, and the first bytes tell.
+enum Output {
+    Unknown { to_head: bool, limit: OutputLimit },
+    Cgi(ScriptReply),
+    Http(NphReply),
+}
+
+impl Output {
+    /// Decides by the beginning of the output; `is_all` where no more will come.
+    fn decide(self, start: &[u8], is_all: bool) -> Self {
+        const HTTP: &[u8] = b"HTTP/";
+        let Self::Unknown { to_head, limit } = self else { return self };
+        if start.starts_with(HTTP) {
+            return Self::Http(NphReply::of_server(to_head, limit));
+        }
+        if HTTP.starts_with(start) && !is_all {
+            return Self::Unknown { to_head, limit };
+        }
+        Self::Cgi(ScriptReply::new(limit))
+    }
+
+    fn has_output(&self) -> bool {
+        match self {
+            Self::Unknown { .. } => false,
+            Self::Cgi(script) => script.has_output(),
+            Self::Http(http) => http.has_output(),
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        match self {
+            Self::Unknown { .. } => false,
+            Self::Cgi(script) => script.is_complete(),
+            Self::Http(http) => http.is_complete(),
+        }
+    }
+
+    async fn feed(&mut self, output: &[u8], reply: &mut Reply) -> Result<(), Fault> {
+        match self {
+            Self::Unknown { .. } => Ok(()),
+            Self::Cgi(script) => script.feed(output, reply).await,
+            Self::Http(http) => http.feed(output, reply).await,
+        }
+    }
+
+    async fn flush(&mut self, reply: &mut Reply) -> Result<(), Fault> {
+        match self {
+            Self::Unknown { .. } => Ok(()),
+            Self::Cgi(script) => script.flush(reply).await,
+            Self::Http(http) => http.flush(reply).await,
+        }
+    }
+
+    async fn finish(&mut self, reply: &mut Reply) -> Result<(), Fault> {
+        match self {
+            Self::Unknown { .. } => Ok(()),
+            Self::Cgi(script) => script.finish(reply).await,
+            Self::Http(http) => http.finish(reply).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_split_at_whole_segments() {
+        let split = |path: &'static str, mount: &str| {
+            let (name, info) = split(path.as_bytes(), mount.as_bytes());
+            (std::str::from_utf8(name).unwrap(), std::str::from_utf8(info).unwrap())
+        };
+        assert_eq!(split("/shop/x", ""), ("", "/shop/x"));
+        assert_eq!(split("/shop/x", "/shop"), ("/shop", "/x"));
+        assert_eq!(split("/shop", "/shop"), ("/shop", ""));
+        assert_eq!(split("/shopping", "/shop"), ("", "/shopping"));
+    }
+}

@@ -1,0 +1,374 @@
+//! Requests that share a connection to an application which can tell them apart.
+//!
+//! A line is such a connection. One task reads and writes it; requests put records into its queue
+//! and take what was read for them out of their flow. FastCGI has no flow control: where a client is
+//! slow its flow fills up, and is aborted at its limit, so that the others go on. A line that
+//! carries one request alone is not read meanwhile, which holds the application back.
+//!
+//! A request that is left is aborted, and its number is not used again: fastcgi-mono-server4 ends a
+//! request twice that is aborted just when it ends. A record for any other number that is not running
+//! breaks the line: nobody could say whose it is.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use forebay_engine::{Fault, Retry, Socket, Thread};
+use forebay_wire::fastcgi::{self, Decoder, Event, ProtocolStatus};
+use tokio::sync::Notify;
+
+use super::stderr::Stderr;
+use super::{FASTCGI_IDLE, INBOX};
+use crate::connect::Connection;
+
+/// How often a line without requests is looked at.
+const PRUNING: Duration = Duration::from_millis(500);
+/// Bytes that wait to be written before requests have to.
+const QUEUED: usize = 256 * 1024;
+/// Requests that may be aborted on a line before it takes no more.
+const ABORTED: usize = 1024;
+
+/// A connection that requests share.
+pub struct Line {
+    thread: Rc<Thread>,
+    name: String,
+    max_streams: Cell<usize>,
+    max_buffered: usize,
+    /// By number: what runs, and what was left and has not ended.
+    flows: RefCell<HashMap<u16, Rc<Flow>>>,
+    /// The numbers of requests that were aborted.
+    aborted: RefCell<HashSet<u16>>,
+    last_id: Cell<u16>,
+    /// Requests that somebody waits for.
+    live: Cell<usize>,
+    idle_since: Cell<Instant>,
+    queue: RefCell<VecDeque<Vec<u8>>>,
+    /// Bytes in the queue.
+    queued: Cell<usize>,
+    /// Something was written.
+    written: Notify,
+    /// There is something to write.
+    wanted: Notify,
+    /// A request has come, gone, or taken what there was.
+    changed: Notify,
+    is_broken: Cell<bool>,
+}
+
+/// What was read for one request.
+#[derive(Default)]
+struct Flow {
+    output: RefCell<Vec<u8>>,
+    end: Cell<Option<End>>,
+    ready: Notify,
+    stderr: Stderr,
+    /// Nobody waits for it any more.
+    is_left: Cell<bool>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Told(ProtocolStatus),
+    Lost,
+    TooMuch,
+}
+
+impl Line {
+    /// A line of at most `max_streams` requests, each of which may have `max_buffered` bytes wait
+    /// for its client. It is one once [`Line::run`] has a connection for it.
+    pub fn new(
+        thread: Rc<Thread>,
+        name: String,
+        max_streams: usize,
+        max_buffered: usize,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            thread,
+            name,
+            max_streams: Cell::new(max_streams),
+            max_buffered,
+            flows: RefCell::default(),
+            aborted: RefCell::default(),
+            last_id: Cell::new(0),
+            live: Cell::new(0),
+            idle_since: Cell::new(Instant::now()),
+            queue: RefCell::default(),
+            queued: Cell::new(0),
+            written: Notify::new(),
+            wanted: Notify::new(),
+            changed: Notify::new(),
+            is_broken: Cell::new(false),
+        })
+    }
+
+    /// Whether it is of no use any more.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken.get()
+    }
+
+    /// A number for one more request, if there is room.
+    pub fn begin(self: &Rc<Self>) -> Option<Stream> {
+        let mut flows = self.flows.borrow_mut();
+        // Numbers are used in turn, so that a late record for one that has ended is known as such.
+        let aborted = self.aborted.borrow();
+        let free = |id: &u16| *id != 0 && !flows.contains_key(id) && !aborted.contains(id);
+        let is_full = flows.len() >= self.max_streams.get() || aborted.len() >= ABORTED;
+        if is_full || self.is_broken.get() {
+            return None;
+        }
+        let last = self.last_id.get();
+        let id = (1..=u16::MAX).map(|n| last.wrapping_add(n)).find(free)?;
+        self.last_id.set(id);
+        let flow = Rc::<Flow>::default();
+        flows.insert(id, flow.clone());
+        self.live.set(self.live.get() + 1);
+        self.changed.notify_one();
+        Some(Stream { line: self.clone(), flow, id, is_begun: Cell::new(false) })
+    }
+
+    /// Reads and writes until the line breaks or nobody needs it.
+    pub async fn run(self: Rc<Self>, connection: Connection) {
+        let socket = &connection.socket;
+        let outcome = tokio::select! {
+            outcome = self.read(socket) => outcome,
+            outcome = self.write(socket) => outcome,
+        };
+        if let Err(reason) = outcome
+            && self.live.get() > 0
+        {
+            self.thread.errors.say(&format!("{}: {reason}", self.name));
+        }
+        self.is_broken.set(true);
+        for flow in self.flows.borrow_mut().drain().map(|(_, flow)| flow) {
+            flow.finish(End::Lost);
+        }
+        self.written.notify_waiters();
+    }
+
+    async fn read(&self, socket: &Socket) -> Result<(), String> {
+        let (mut decoder, mut inbox) = (Decoder::multiplexed(), Vec::with_capacity(INBOX));
+        let mut pruning = tokio::time::interval(PRUNING);
+        loop {
+            while self.is_held_back() {
+                self.changed.notified().await;
+            }
+            if inbox.len() == inbox.capacity() {
+                inbox.reserve(INBOX);
+            }
+            tokio::select! {
+                read = socket.read(&mut inbox) => match read {
+                    Ok(0) => return Err("it closed the connection".into()),
+                    Ok(_) => {}
+                    Err(error) => return Err(error.to_string()),
+                },
+                _ = pruning.tick() => {
+                    if self.live.get() == 0 && self.idle_since.get().elapsed() > FASTCGI_IDLE {
+                        return Ok(());
+                    }
+                    continue;
+                }
+            }
+            let mut start = 0;
+            loop {
+                let step = decoder.decode(&inbox[start..]).map_err(|error| error.to_string())?;
+                let Some(event) = step.event else {
+                    start += step.consumed;
+                    break;
+                };
+                self.take(step.id, event, &inbox[start..])?;
+                start += step.consumed;
+            }
+            inbox.drain(..start);
+            if self.live.get() > 0 {
+                socket.acknowledge();
+            }
+            // Those that wait for what came go first.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Gives one event to the request that it is for.
+    fn take(&self, id: u16, event: Event, input: &[u8]) -> Result<(), String> {
+        if matches!(event, Event::Values(_)) {
+            return Ok(());
+        }
+        let Some(flow) = self.flows.borrow().get(&id).cloned() else {
+            return match self.aborted.borrow().contains(&id) {
+                true => Ok(()),
+                false => Err(format!("record for request {id}, which is not running")),
+            };
+        };
+        match event {
+            Event::Stdout(_) if flow.is_left.get() => {}
+            Event::Stdout(range) => {
+                let mut output = flow.output.borrow_mut();
+                if output.len() + range.len() > self.max_buffered {
+                    flow.finish(End::TooMuch);
+                    self.leave(id, &flow);
+                } else {
+                    output.extend_from_slice(&input[range]);
+                    flow.ready.notify_one();
+                }
+            }
+            Event::Stderr(_) if flow.is_left.get() => {}
+            Event::Stderr(range) => flow.stderr.log(&self.thread, &self.name, &input[range]),
+            Event::End { status, .. } => {
+                self.flows.borrow_mut().remove(&id);
+                if !flow.is_left.replace(true) {
+                    self.count_out();
+                }
+                flow.finish(End::Told(status));
+            }
+            Event::Values(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Whether the only request of the line has enough to go on with.
+    fn is_held_back(&self) -> bool {
+        let has_enough = |flow: &Rc<Flow>| {
+            !flow.is_left.get() && flow.output.borrow().len() > self.max_buffered / 2
+        };
+        self.live.get() == 1 && self.flows.borrow().values().any(has_enough)
+    }
+
+    async fn write(&self, socket: &Socket) -> Result<(), String> {
+        loop {
+            let Some(bytes) = self.queue.borrow_mut().pop_front() else {
+                self.wanted.notified().await;
+                continue;
+            };
+            let written = socket.write_all(&bytes).await;
+            written.map_err(|error| format!("cannot write: {error}"))?;
+            self.queued.set(self.queued.get() - bytes.len());
+            self.written.notify_waiters();
+        }
+    }
+
+    fn put(&self, bytes: Vec<u8>) {
+        self.queued.set(self.queued.get() + bytes.len());
+        self.queue.borrow_mut().push_back(bytes);
+        self.wanted.notify_one();
+    }
+
+    /// Nobody waits for this request any more; the application is told.
+    fn leave(&self, id: u16, flow: &Flow) {
+        if flow.is_left.replace(true) {
+            return;
+        }
+        let mut abort = Vec::with_capacity(fastcgi::HEADER);
+        fastcgi::abort(&mut abort, id);
+        self.aborted.borrow_mut().insert(id);
+        self.put(abort);
+        self.count_out();
+    }
+
+    fn count_out(&self) {
+        self.live.set(self.live.get() - 1);
+        self.idle_since.set(Instant::now());
+        self.changed.notify_one();
+    }
+}
+
+impl Flow {
+    /// Moves the output there is to `buffer`; whether there was any.
+    fn hand_over(&self, buffer: &mut Vec<u8>) -> bool {
+        let mut output = self.output.borrow_mut();
+        buffer.append(&mut output);
+        !buffer.is_empty()
+    }
+
+    /// The first end counts.
+    fn finish(&self, end: End) {
+        if self.end.get().is_none() {
+            self.end.set(Some(end));
+        }
+        self.ready.notify_one();
+    }
+}
+
+/// One request's place on a line; dropping it early aborts the request.
+pub struct Stream {
+    line: Rc<Line>,
+    flow: Rc<Flow>,
+    id: u16,
+    is_begun: Cell<bool>,
+}
+
+/// What came for a request.
+pub enum Came {
+    /// Output was added to the buffer.
+    Output,
+    /// The application has ended the request.
+    End(ProtocolStatus),
+}
+
+impl Stream {
+    /// The number of the request.
+    pub fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// Sends whole records, once there is room in the queue.
+    pub async fn send(&self, records: Vec<u8>) -> Result<(), Fault> {
+        while self.line.queued.get() > QUEUED && !self.line.is_broken.get() {
+            self.line.written.notified().await;
+        }
+        if self.line.is_broken.get() {
+            return Err(self.lost());
+        }
+        self.is_begun.set(true);
+        self.line.put(records);
+        Ok(())
+    }
+
+    /// Waits for output, which is put into the empty `buffer`, or the end.
+    pub async fn next(&self, buffer: &mut Vec<u8>) -> Result<Came, Fault> {
+        loop {
+            let end = self.flow.end.get();
+            if let Some(End::TooMuch) = end {
+                return Err(Fault::us(
+                    503,
+                    format!(
+                        "the client took its reply from {} too slowly for the max_buffered of the route",
+                        self.line.name
+                    ),
+                ));
+            }
+            if self.flow.hand_over(buffer) {
+                self.line.changed.notify_one();
+                return Ok(Came::Output);
+            }
+            match end {
+                Some(End::Told(status)) => return Ok(Came::End(status)),
+                Some(_) => return Err(self.lost()),
+                None => self.flow.ready.notified().await,
+            }
+        }
+    }
+
+    /// The application has too many requests: from now on the line gets fewer.
+    pub fn lower_limit(&self) {
+        self.line.max_streams.set(self.line.flows.borrow().len().max(1));
+    }
+
+    fn lost(&self) -> Fault {
+        let message = format!("the connection to {} broke before its reply ended", self.line.name);
+        Fault::backend(502, message).retry(Retry::IfReused)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.line.is_broken.get() || self.flow.is_left.get() {
+            return;
+        }
+        if self.is_begun.get() {
+            self.line.leave(self.id, &self.flow);
+        } else {
+            self.line.flows.borrow_mut().remove(&self.id);
+            self.flow.is_left.set(true);
+            self.line.count_out();
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Which script a path names, and the parameters that it gets: those that nginx sends.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use forebay_conf as conf;
+use forebay_engine::{Fault, Request};
+use forebay_wire::cgi::{self, Sink};
+use forebay_wire::http1::Known;
+
+use crate::mount;
+
+/// What a path names, as nginx splits it.
+pub struct Script {
+    /// The path of the script.
+    name: Vec<u8>,
+    /// What is left of the path behind it.
+    path_info: Vec<u8>,
+    /// The script's file, as the application sees it.
+    pub file: Vec<u8>,
+}
+
+impl Script {
+    /// Splits the path behind its first `.php`-like segment end: the suffix of the index. A script
+    /// that should be on this machine and is not there is not asked for: PHP would look for others.
+    pub fn find(request: &Request, settings: &conf::Fastcgi) -> Result<Self, Fault> {
+        let path = &request.path;
+        if path.iter().any(|b| b.is_ascii_control()) {
+            return Err(Fault::client(400, "control byte in the path of a script"));
+        }
+        let suffix = settings.index.rfind('.').map_or("", |at| &settings.index[at..]).as_bytes();
+        let mut name = path.clone();
+        let mut path_info = Vec::new();
+        if path.ends_with(b"/") && !has_script(path, suffix) {
+            name.extend_from_slice(settings.index.as_bytes());
+        } else if let Some(end) = script_end(path, suffix) {
+            name.truncate(end);
+            path_info.extend_from_slice(&path[end..]);
+        }
+        if settings.root.is_dir() {
+            let relative = std::ffi::OsStr::from_bytes(name.strip_prefix(b"/").unwrap_or(&name));
+            if !settings.root.join(relative).is_file() {
+                return Err(Fault::client(404, "no such script").not_mine());
+            }
+        }
+        let file = [settings.root.as_os_str().as_bytes(), &name].concat();
+        Ok(Self { name, path_info, file })
+    }
+
+    /// What a path names below `root` for an application that looks for itself: the whole path.
+    pub fn whole(request: &Request, root: &Path) -> Self {
+        let name = request.path.clone();
+        let file = [root.as_os_str().as_bytes(), &name].concat();
+        Self { name, path_info: Vec::new(), file }
+    }
+
+    /// What a path names for an application that takes all paths below its route: what the `*` of
+    /// the route matched is PATH_INFO.
+    pub fn mounted(request: &Request, dir: &Path) -> Self {
+        let (name, path_info) = mount::split(&request.path, request.rest.start);
+        let file = dir.as_os_str().as_bytes().to_vec();
+        Self { name: name.to_vec(), path_info: path_info.to_vec(), file }
+    }
+
+    /// Passes the variables of `request` for this script to `sink`, and those of the route.
+    pub fn append_variables(
+        &self,
+        request: &Request,
+        settings: &conf::Fastcgi,
+        content_length: Option<u64>,
+        sink: &mut impl Sink,
+    ) {
+        let variables = cgi::Request {
+            head: &request.head,
+            bytes: &request.bytes,
+            script_name: &self.name,
+            script_filename: &self.file,
+            path_info: &self.path_info,
+            document_root: settings.root.as_os_str().as_bytes(),
+            document_uri: &request.path,
+            content_length,
+            client: request.client,
+            server: request.server,
+            https: request.https,
+        };
+        cgi::variables(&variables, sink);
+        append_as_nginx(request, self, content_length, sink);
+        for (name, value) in &settings.params {
+            sink.variable(name.as_bytes(), value.as_bytes());
+        }
+    }
+}
+
+fn has_script(path: &[u8], suffix: &[u8]) -> bool {
+    script_end(path, suffix).is_some()
+}
+
+/// Where the first segment that ends in `suffix` ends.
+fn script_end(path: &[u8], suffix: &[u8]) -> Option<usize> {
+    if suffix.is_empty() {
+        return None;
+    }
+    let mut end = 0;
+    for segment in path.split(|&b| b == b'/') {
+        end += segment.len();
+        if segment.ends_with(suffix) {
+            return Some(end);
+        }
+        end += 1;
+    }
+    None
+}
+
+/// What nginx sends beside the variables of CGI, and what scripts may take for granted: the fields
+/// about the body under a second name, and names with nothing in them.
+fn append_as_nginx(
+    request: &Request,
+    script: &Script,
+    content_length: Option<u64>,
+    params: &mut impl Sink,
+) {
+    if script.path_info.is_empty() {
+        params.variable(b"PATH_INFO", b"");
+    }
+    if content_length.is_none() {
+        params.variable(b"CONTENT_LENGTH", b"");
+    }
+    if let Some(length) = request.head.value(Known::ContentLength, &request.bytes) {
+        params.variable(b"HTTP_CONTENT_LENGTH", length);
+    }
+    match request.head.value(Known::ContentType, &request.bytes) {
+        Some(content_type) => params.variable(b"HTTP_CONTENT_TYPE", content_type),
+        None => params.variable(b"CONTENT_TYPE", b""),
+    }
+    // Nobody has checked who the user is. (nginx passes on what the client claims.)
+    params.variable(b"REMOTE_USER", b"");
+}

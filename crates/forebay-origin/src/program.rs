@@ -1,0 +1,315 @@
+//! Programs that Forebay runs and that listen by themselves: a request goes to one of the
+//! program's processes as it would to a backend.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::{Rc, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use forebay_conf as conf;
+use forebay_engine::{Exchange, Fault, Origin, Request, Retry, Serving, Side, Thread};
+use forebay_workers::{Place, Program, Seat};
+
+use crate::app::unavailable;
+use crate::app_server::AppServer;
+use crate::connect::{Backend, Endpoint, Use};
+use crate::fastcgi::{Fastcgi, Script};
+use crate::mount;
+use crate::proxy::{Group, Proxy};
+use crate::slots::Slots;
+use crate::spool::Spooled;
+
+/// Processes that one request may be offered: one may end before it has read anything.
+const OFFERS: usize = 3;
+/// How long a connection may be idle. Servers give 5 s and more; where each has a process of its
+/// own (FastCGI), it should not be held for long.
+const HTTP_IDLE: Duration = Duration::from_secs(60);
+const FASTCGI_IDLE: Duration = Duration::from_secs(2);
+/// Idle connections that each thread keeps to a process, at the most.
+const KEEP: usize = 64;
+
+/// How requests are passed on to a program.
+#[derive(Clone, Debug)]
+pub struct How {
+    /// What is spoken, and what paths name.
+    pub speaks: Speaks,
+    /// The program's directory.
+    pub dir: PathBuf,
+    /// How long a process may be silent within a request.
+    pub silence: Duration,
+    /// Bytes of one reply at the most.
+    pub max_output: u64,
+}
+
+/// What a program speaks.
+#[derive(Clone, Debug)]
+pub enum Speaks {
+    /// HTTP/1.1.
+    Http,
+    /// FastCGI.
+    Fastcgi(Naming),
+    /// SCGI or uwsgi.
+    AppServer(conf::AppServer),
+}
+
+/// What paths name, for a FastCGI program.
+#[derive(Clone, Debug)]
+pub enum Naming {
+    /// PHP scripts below this directory, which have to be there.
+    Scripts(PathBuf),
+    /// Whatever the program finds below this directory.
+    Below(PathBuf),
+    /// The program takes every path.
+    Mount,
+}
+
+/// The limits on connections to each process of a program, over all threads.
+pub struct Connections {
+    most: usize,
+    by_process: Mutex<HashMap<u64, std::sync::Weak<Slots>>>,
+}
+
+impl Connections {
+    /// At most `most` to each.
+    pub fn new(most: usize) -> Self {
+        Self { most, by_process: Mutex::default() }
+    }
+
+    fn to(&self, process: u64) -> Arc<Slots> {
+        let mut known = self.by_process.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slots) = known.get(&process).and_then(std::sync::Weak::upgrade) {
+            return slots;
+        }
+        known.retain(|_, slots| slots.strong_count() > 0);
+        let slots = Slots::new(self.most);
+        known.insert(process, Arc::downgrade(&slots));
+        slots
+    }
+}
+
+/// A program, as one thread knows it.
+pub struct ProgramApp {
+    thread: Rc<Thread>,
+    name: String,
+    program: Program,
+    connections: Arc<Connections>,
+    how: How,
+    known: Rc<Known>,
+}
+
+/// The processes that have been asked, by their numbers.
+type Known = RefCell<HashMap<u64, Rc<Speaker>>>;
+
+/// What speaks to one process.
+enum Speaker {
+    Http(Proxy),
+    Fastcgi(Fastcgi),
+    AppServer(AppServer),
+}
+
+/// A request, ready to be passed on as often as need be.
+enum Prepared {
+    /// Its body is streamed.
+    Streamed,
+    Fastcgi(Script, Spooled),
+    AppServer(conf::AppServer, Spooled),
+}
+
+impl ProgramApp {
+    /// Passes requests to the processes of `program`. Must be called within the thread's event loop.
+    pub fn new(
+        thread: Rc<Thread>,
+        name: String,
+        program: Program,
+        connections: Arc<Connections>,
+        how: How,
+    ) -> Self {
+        let known = Rc::default();
+        tokio::task::spawn_local(forget_ended(program.clone(), Rc::downgrade(&known)));
+        Self { thread, name, program, connections, how, known }
+    }
+
+    async fn run(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        let prepared = self.prepare(exchange).await?;
+        let mut is_resent = false;
+        let mut last = None;
+        for _ in 0..OFFERS {
+            let mut seat = self.program.checkout().await.map_err(unavailable)?;
+            let speaker = self.speaker(&seat);
+            seat.begin(exchange.request.method(), exchange.request.target());
+            let fault = match speaker.pass_on(exchange, &prepared).await {
+                Ok(()) => {
+                    exchange.hold(seat);
+                    return Ok(());
+                }
+                Err(fault) => fault,
+            };
+            tell(&mut seat, &fault);
+            drop(seat);
+            let may_resend = !is_resent
+                && !exchange.reply.has_begun()
+                && exchange.request.is_idempotent()
+                && (!matches!(prepared, Prepared::Streamed) || exchange.body.rewind());
+            match fault.retry {
+                Retry::Yes if !exchange.reply.has_begun() => {}
+                Retry::IfReused if may_resend => is_resent = true,
+                _ => return Err(fault),
+            }
+            last = Some(fault);
+        }
+        Err(last.unwrap_or_else(|| Fault::us(500, "no process was offered the request")))
+    }
+
+    /// A process that takes one request at a time does not wait for a slow upload.
+    async fn prepare(&self, exchange: &mut Exchange) -> Result<Prepared, Fault> {
+        Ok(match &self.how.speaks {
+            Speaks::Http => Prepared::Streamed,
+            Speaks::Fastcgi(naming) => {
+                let script = naming.find(&exchange.request, &self.how)?;
+                Prepared::Fastcgi(script, Spooled::take(&mut exchange.body).await?)
+            }
+            Speaks::AppServer(settings) => {
+                let settings = mounted(settings, &exchange.request);
+                Prepared::AppServer(settings, Spooled::take(&mut exchange.body).await?)
+            }
+        })
+    }
+
+    fn speaker(&self, seat: &Seat) -> Rc<Speaker> {
+        let mut known = self.known.borrow_mut();
+        known.entry(seat.id()).or_insert_with(|| Rc::new(self.new_speaker(seat))).clone()
+    }
+
+    fn new_speaker(&self, seat: &Seat) -> Speaker {
+        let endpoint = match seat.place() {
+            Place::Unix(path) => Endpoint::Unix(path.clone()),
+            Place::Tcp(address) => Endpoint::Tcp(vec![*address]),
+        };
+        let (is_http, idle_time) = match self.how.speaks {
+            Speaks::Http => (true, HTTP_IDLE),
+            Speaks::Fastcgi(_) | Speaks::AppServer(_) => (false, FASTCGI_IDLE),
+        };
+        let how = Use {
+            name: format!("app {}", self.name),
+            keep: KEEP,
+            idle_time,
+            is_hasty: !is_http,
+            slots: Some(self.connections.to(seat.id())),
+            reply_timeout: Some(self.how.silence),
+            ..Use::default()
+        };
+        let backend = Backend::new(self.thread.clone(), endpoint, how);
+        match &self.how.speaks {
+            Speaks::Http => {
+                let plan = proxy_plan(seat.place());
+                let group = Group::new(&plan);
+                Speaker::Http(Proxy::new(self.thread.clone(), vec![backend], group, &plan))
+            }
+            Speaks::Fastcgi(naming) => {
+                let settings = naming.settings(&self.how);
+                Speaker::Fastcgi(Fastcgi::new(self.thread.clone(), vec![backend], settings))
+            }
+            Speaks::AppServer(settings) => {
+                let settings = settings.clone();
+                Speaker::AppServer(AppServer::new(vec![backend], settings))
+            }
+        }
+    }
+}
+
+impl Origin for ProgramApp {
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
+        Box::pin(self.run(exchange))
+    }
+}
+
+impl Speaker {
+    async fn pass_on(&self, exchange: &mut Exchange, prepared: &Prepared) -> Result<(), Fault> {
+        match (self, prepared) {
+            (Self::Http(proxy), Prepared::Streamed) => proxy.serve(exchange).await,
+            (Self::Fastcgi(fastcgi), Prepared::Fastcgi(script, body)) => {
+                fastcgi.pass_on(exchange, script, body).await
+            }
+            (Self::AppServer(server), Prepared::AppServer(settings, body)) => {
+                server.pass_on(exchange, settings, body).await
+            }
+            _ => Err(Fault::us(500, "a request made ready for another protocol")),
+        }
+    }
+}
+
+impl Naming {
+    /// What the path of `request` names.
+    pub fn find(&self, request: &Request, how: &How) -> Result<Script, Fault> {
+        match self {
+            Self::Scripts(_) => Script::find(request, &self.settings(how)),
+            Self::Below(root) => Ok(Script::whole(request, root)),
+            Self::Mount => Ok(Script::mounted(request, &how.dir)),
+        }
+    }
+
+    /// What a route to a FastCGI application of its own would say.
+    pub fn settings(&self, how: &How) -> conf::Fastcgi {
+        let root = match self {
+            Self::Scripts(root) | Self::Below(root) => root,
+            Self::Mount => &how.dir,
+        };
+        conf::Fastcgi {
+            to: Vec::new(),
+            root: root.clone(),
+            index: "index.php".into(),
+            params: Default::default(),
+            keep_conn: true,
+            multiplex: conf::Multiplex::Off,
+            max_streams: 1,
+            max_buffered: 0,
+            max_output: how.max_output,
+            max_connections: None,
+        }
+    }
+}
+
+/// The settings for `request`: what the `*` of its route matched is PATH_INFO.
+pub fn mounted(settings: &conf::AppServer, request: &Request) -> conf::AppServer {
+    let (mount, _) = mount::split(&request.path, request.rest.start);
+    conf::AppServer { mount: String::from_utf8_lossy(mount).into_owned(), ..settings.clone() }
+}
+
+/// Tells the supervisor what a fault says about the process.
+fn tell(seat: &mut Seat, fault: &Fault) {
+    match (fault.side, fault.status, fault.retry) {
+        (Side::Backend, 502, Retry::Yes) => seat.was_refused(),
+        (Side::Backend, 504, _) => seat.was_silent(),
+        _ => {}
+    }
+}
+
+/// The route to one HTTP server at this place.
+fn proxy_plan(place: &Place) -> conf::Proxy {
+    let (address, authority) = match place {
+        Place::Unix(path) => (conf::Address::Unix(path.clone()), "localhost".to_owned()),
+        Place::Tcp(address) => (conf::Address::Tcp(tcp(address)), tcp(address)),
+    };
+    let scheme = conf::Scheme::Http;
+    let backend =
+        conf::Backend { scheme, address, authority, weight: 1, backup: false, route: None };
+    conf::Proxy::new(vec![backend])
+}
+
+fn tcp(address: &SocketAddr) -> String {
+    address.to_string()
+}
+
+/// Closes the idle connections to processes that get no more requests.
+async fn forget_ended(program: Program, known: Weak<Known>) {
+    let mut changes = program.changes();
+    while changes.changed().await.is_ok() {
+        let Some(known) = known.upgrade() else { return };
+        let old: Vec<_> = known.borrow_mut().extract_if(|&id, _| !program.serves(id)).collect();
+        // Outside of the borrow, as what they hold may have something to say.
+        drop(old);
+    }
+}

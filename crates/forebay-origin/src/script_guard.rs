@@ -1,0 +1,48 @@
+//! Ends CGI scripts, and what they have started, when this process is killed.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use forebay_workers::Guard;
+use rustix::process::Pid;
+
+/// One [`Guard`] for the scripts of all routes, started with the first of them.
+#[derive(Debug, Default)]
+pub struct ScriptGuard(Mutex<State>);
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Unused,
+    Watching(Guard),
+    /// It cannot be started, or is not wanted any more.
+    Off,
+}
+
+impl ScriptGuard {
+    /// The process group that `leader` leads is not to outlive us.
+    pub fn watch(&self, leader: Pid) {
+        let mut state = self.state();
+        if matches!(*state, State::Unused) {
+            *state = Guard::start().map_or(State::Off, State::Watching);
+        }
+        if let State::Watching(guard) = &mut *state {
+            guard.watch(leader);
+        }
+    }
+
+    /// It has ended, and its number may be another's soon.
+    pub fn forget(&self, leader: Pid) {
+        if let State::Watching(guard) = &mut *self.state() {
+            guard.forget(leader);
+        }
+    }
+
+    /// Ends what is watched still, for good.
+    pub fn close(&self) {
+        *self.state() = State::Off;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

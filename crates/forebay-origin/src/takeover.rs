@@ -1,0 +1,105 @@
+//! Applications that take the client's connection over (PSGI's `psgix.io`): what they write to their
+//! end of it begins with a 101, and from then on bytes pass both ways, unread.
+
+use forebay_engine::{Exchange, Fault, Socket, Thread, Tunnel};
+use forebay_wire::http1::{
+    Field, Known, Limits, Progress, RequestFraming, ResponseHead, ResponseParser, encode,
+};
+use forebay_workers::{Event, Lease};
+use tokio::net::UnixStream;
+
+use crate::app::worker_fault;
+use crate::proxy::upgrade;
+
+/// The variable that tells a worker that its application may take this request's connection over.
+pub const VARIABLE: &[u8] = b"FOREBAY_TAKEOVER";
+
+/// Whether the connection of this request may be taken over.
+pub fn is_possible(exchange: &Exchange) -> bool {
+    upgrade::is_asked(&exchange.request) && exchange.body.framing() == RequestFraming::None
+}
+
+/// What an application begins with that takes the connection over; one that declines begins with a
+/// header line.
+const START: &[u8] = b"HTTP/1.";
+
+/// Whether this, the first that an application has written, takes the connection over; `None` if it is
+/// too short to tell.
+pub fn has_begun(output: &[u8]) -> Option<bool> {
+    let length = output.len().min(START.len());
+    (length == START.len() || output[..length] != START[..length])
+        .then(|| output.starts_with(START))
+}
+
+/// Passes the 101 on that `output` begins with, and opens the tunnel.
+pub async fn complete(
+    mut lease: Lease,
+    mut output: Vec<u8>,
+    exchange: &mut Exchange,
+    thread: &Thread,
+) -> Result<(), Fault> {
+    let head = read_head(&mut lease, &mut output).await?;
+    let request = &exchange.request;
+    if !upgrade::is_answered(&request.head.fields, &request.bytes, &head.fields, &output) {
+        return Err(Fault::app(502, "the application switched to a protocol nobody asked for"));
+    }
+    let reply = &mut exchange.reply;
+    reply.begin(101, head.reason.of(&output));
+    upgrade::append_fields(reply.field_lines(), &head.fields, &output);
+    let is_length = |field: &Field| field.known == Known::ContentLength;
+    encode::forward_response_fields(reply.field_lines(), &head, &output, is_length);
+    let (socket, worker) = lease.into_tunnel().map_err(lost)?;
+    let socket = UnixStream::from_std(socket).map_err(lost)?;
+    reply.switch().await?;
+    exchange.open_tunnel(Tunnel {
+        backend: Socket::unix(socket, &thread.deadlines),
+        behind: output.split_off(head.len),
+        idle: thread.settings().timeouts.tunnel_idle,
+        held: Box::new(worker),
+    });
+    Ok(())
+}
+
+async fn read_head(lease: &mut Lease, output: &mut Vec<u8>) -> Result<ResponseHead, Fault> {
+    let mut parser = ResponseParser::new(Limits::default(), false);
+    let mut head = ResponseHead::default();
+    loop {
+        let progress = parser.parse(output, &mut head);
+        match progress.map_err(|error| Fault::app(502, format!("{error} in a takeover")))? {
+            Progress::Complete(_) if head.status == 101 => return Ok(head),
+            Progress::Complete(_) => {
+                let message = "the application took the connection over without a 101";
+                return Err(Fault::app(502, message));
+            }
+            Progress::Partial => {}
+        }
+        if let Event::End(_) = lease.read(output).await.map_err(worker_fault)? {
+            return Err(Fault::app(502, "the application ended in the head of its 101"));
+        }
+    }
+}
+
+fn lost(error: std::io::Error) -> Fault {
+    Fault::app(502, format!("cannot use the worker's socket: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_begun;
+
+    #[test]
+    fn a_takeover_is_told_by_the_first_bytes() {
+        for (output, expected) in [
+            ("", None),
+            ("H", None),
+            ("HTTP/1", None),
+            ("HTTP/1.", Some(true)),
+            ("HTTP/1.1 101 S", Some(true)),
+            ("Ho", Some(false)),
+            ("Status: 200", Some(false)),
+            ("HTTP/2.", Some(false)),
+        ] {
+            assert_eq!(has_begun(output.as_bytes()), expected, "{output}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! fastcgi-mono-server4, which runs ASP.NET: <https://github.com/mono/xsp>.
+
+use std::process::Command;
+
+use super::{Peer, installed, on_free_port_when, on_socket};
+use crate::folder::Folder;
+use crate::process::Process;
+use crate::stream::{Address, Stream};
+
+/// Starts it on a Unix socket with the application in `site`, with further `options` such as
+/// "/multiplex=True". Sources of handlers in there are compiled at their first request. `None`, with
+/// a word why, when it or the compiler is not installed.
+pub fn mono_fastcgi(site: &Folder, options: &[&str]) -> Option<Peer> {
+    is_installed().then(|| {
+        on_socket(|folder, socket| {
+            start(folder, site, &format!("unix:{}", socket.display()), options)
+        })
+    })
+}
+
+/// As [`mono_fastcgi`], on TCP.
+pub fn mono_fastcgi_tcp(site: &Folder, options: &[&str]) -> Option<Peer> {
+    is_installed().then(|| {
+        let start = |folder: &Folder, port: u16| {
+            start(folder, site, &format!("tcp:127.0.0.1:{port}"), options)
+        };
+        // It writes no process id of its own, nor a word when it listens.
+        on_free_port_when(start, |_, port| {
+            let address = Address::Tcp((std::net::Ipv4Addr::LOCALHOST, port).into());
+            Stream::connect(&address, crate::DEADLINE).is_ok()
+        })
+    })
+}
+
+fn start(folder: &Folder, site: &Folder, socket: &str, options: &[&str]) -> Process {
+    let mut command = Command::new("fastcgi-mono-server4");
+    command.arg(format!("/applications=/:{}", site.path().display()));
+    command.arg(format!("/socket={socket}")).args(options);
+    // Where it compiles.
+    command.env("TMPDIR", folder.path()).env("HOME", folder.path());
+    Process::start(command)
+}
+
+fn is_installed() -> bool {
+    installed("fastcgi-mono-server4", "mono-fastcgi-server4").is_some()
+        && installed("mcs", "mono-mcs").is_some()
+}

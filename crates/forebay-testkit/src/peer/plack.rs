@@ -1,0 +1,106 @@
+//! Servers for PSGI applications: <https://plackperl.org>.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::{Peer, installed, on_free_port, skip};
+use crate::process::Process;
+
+/// Whether Perl has these modules, each named with its Debian package; with a word why not.
+pub fn perl_has(modules: &[(&str, &str)]) -> bool {
+    let Some(perl) = installed("perl", "perl") else { return false };
+    let is_missing = |(module, _): &&(&str, &str)| {
+        let mut command = Command::new(&perl);
+        command.args([&format!("-M{module}"), "-e1"]).stderr(Stdio::null());
+        !command.status().is_ok_and(|status| status.success())
+    };
+    let missing = modules.iter().find(is_missing);
+    if let Some((module, package)) = missing {
+        skip(&format!("Perl's {module} is not installed (Debian package {package})"));
+    }
+    missing.is_none()
+}
+
+/// Starlet with two processes, behind a proxy as its documentation has it: the client's address, the
+/// host and the port are those that the proxy tells.
+const STARLET: &str = r#"
+    my ($app, $port, $pid) = @ARGV;
+    my $ready = sub { open my $file, '>', $pid or die; print $file $$ };
+    Plack::Handler::Starlet->new(host => '127.0.0.1', port => $port, max_workers => 2,
+        max_keepalive_reqs => 100, server_ready => $ready)
+        ->run(Plack::Middleware::ReverseProxy->wrap(Plack::Util::load_psgi($app)));
+"#;
+
+/// Plack's FastCGI handler in four processes, which share the socket on their standard input.
+const FASTCGI: &str = r#"
+    my ($app, $port, $pid) = @ARGV;
+    my $socket = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 100,
+        ReuseAddr => 1) or die "cannot listen: $@";
+    open STDIN, '<&=' . fileno $socket or die;
+    $app = Plack::Util::load_psgi($app);
+    fork or last for 1 .. 3;
+    open my $file, '>>', $pid or die; print $file $$; close $file;
+    Plack::Handler::FCGI->new(keep_stderr => 1)->run($app);
+"#;
+
+/// A small SCGI server, since Plack has none: a request for each connection, in four processes that
+/// share a socket. The output is that of Plack's handler for CGI.
+const SCGI: &str = r#"
+    my ($app, $port, $pid) = @ARGV;
+    my $socket = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 100,
+        ReuseAddr => 1) or die "cannot listen: $@";
+    $app = Plack::Util::load_psgi($app);
+    fork or last for 1 .. 3;
+    open my $file, '>>', $pid or die; print $file $$; close $file;
+
+    while (my $client = $socket->accept) {
+        my $size = do { local $/ = ':'; <$client> } // '';
+        $size =~ /\A([0-9]+):\z/ or next;
+        read $client, my $block, $1 + 1;
+        $block =~ s/,\z// or next;
+        local %ENV = split /\0/, $block, -1;
+        my $body = '';
+        read $client, $body, $ENV{CONTENT_LENGTH};
+        # Plack::Handler::CGI takes an empty length for one.
+        delete $ENV{CONTENT_LENGTH} if !$ENV{CONTENT_LENGTH};
+        open my $input, '<', \$body or die $!;
+        local *STDOUT = $client;
+        local *STDIN = $input;
+        eval { Plack::Handler::CGI->new->run(sub { Plack::Util::run_app($app, $_[0]) }); 1 } or warn $@;
+        $client->flush;
+        shutdown $client, 2;
+    }
+"#;
+
+/// Starts Starlet with the application in this file. `None`, with a word why, where it is missing.
+pub fn starlet(app: &Path) -> Option<Peer> {
+    let modules = [
+        ("Plack::Handler::Starlet", "starlet"),
+        ("Plack::Middleware::ReverseProxy", "libplack-middleware-reverseproxy-perl"),
+    ];
+    perl_has(&modules).then(|| start(STARLET, &modules, app))
+}
+
+/// Starts Plack's FastCGI handler with the application in this file. `None`, with a word why, where it
+/// is missing.
+pub fn plack_fastcgi(app: &Path) -> Option<Peer> {
+    let modules = [("Plack::Handler::FCGI", "libplack-perl"), ("FCGI", "libfcgi-perl")];
+    perl_has(&modules).then(|| start(FASTCGI, &[modules[0], ("IO::Socket::INET", "perl")], app))
+}
+
+/// Starts a small SCGI server with the application in this file. `None`, with a word why, where Plack is
+/// missing.
+pub fn plack_scgi(app: &Path) -> Option<Peer> {
+    let plack = ("Plack::Handler::CGI", "libplack-perl");
+    perl_has(&[plack]).then(|| start(SCGI, &[plack, ("IO::Socket::INET", "perl")], app))
+}
+
+fn start(program: &str, modules: &[(&str, &str)], app: &Path) -> Peer {
+    on_free_port(|folder, port| {
+        let mut command = Command::new("perl");
+        command.args(modules.iter().map(|(module, _)| format!("-M{module}")));
+        command.args(["-MPlack::Util", "-e", program]).arg(app).arg(port.to_string());
+        command.arg(folder.path().join("pid"));
+        Process::start(command)
+    })
+}

@@ -1,0 +1,76 @@
+//! uWSGI: <https://uwsgi-docs.readthedocs.io/>.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::{Peer, installed, on_free_port, on_socket, skip};
+use crate::folder::Folder;
+use crate::process::Process;
+
+/// What uWSGI is asked over. The names are those of its options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UwsgiSocket {
+    /// uwsgi.
+    Uwsgi,
+    /// SCGI.
+    Scgi,
+    /// FastCGI.
+    Fastcgi,
+}
+
+/// An application for uWSGI, as the text of its file.
+#[derive(Clone, Copy, Debug)]
+pub enum UwsgiApp<'a> {
+    /// A Python file with a WSGI `application`.
+    Wsgi(&'a str),
+    /// A PSGI file.
+    Psgi(&'a str),
+}
+
+/// Starts uWSGI with two processes on a Unix socket. `None`, with a word why, when it or the plugin
+/// for the application's language is not installed.
+pub fn uwsgi(speaks: UwsgiSocket, app: UwsgiApp<'_>) -> Option<Peer> {
+    is_installed(app)
+        .then(|| on_socket(|folder, socket| start(folder, speaks, &socket.to_string_lossy(), app)))
+}
+
+/// As [`uwsgi`], on TCP.
+pub fn uwsgi_tcp(speaks: UwsgiSocket, app: UwsgiApp<'_>) -> Option<Peer> {
+    is_installed(app).then(|| {
+        on_free_port(|folder, port| start(folder, speaks, &format!("127.0.0.1:{port}"), app))
+    })
+}
+
+fn start(folder: &Folder, speaks: UwsgiSocket, address: &str, app: UwsgiApp<'_>) -> Process {
+    let (plugin, option, name, text) = match app {
+        UwsgiApp::Wsgi(text) => ("python3", "--wsgi-file", "app.py", text),
+        UwsgiApp::Psgi(text) => ("psgi", "--psgi", "app.psgi", text),
+    };
+    let option_of_socket = match speaks {
+        UwsgiSocket::Uwsgi => "--uwsgi-socket",
+        UwsgiSocket::Scgi => "--scgi-socket",
+        UwsgiSocket::Fastcgi => "--fastcgi-socket",
+    };
+    let file = folder.write(name, text);
+    let mut command = Command::new("uwsgi");
+    command.arg("--plugin").arg(plugin).arg(option_of_socket).arg(address);
+    command.arg(option).arg(file).arg("--pidfile2").arg(folder.path().join("pid"));
+    command.args(["--processes", "2", "--need-app", "--die-on-term", "--disable-logging"]);
+    command.args(["--buffer-size", "65535"]);
+    Process::start(command)
+}
+
+fn is_installed(app: UwsgiApp<'_>) -> bool {
+    if installed("uwsgi", "uwsgi-core").is_none() {
+        return false;
+    }
+    let (plugin, package) = match app {
+        UwsgiApp::Wsgi(_) => ("python3_plugin.so", "uwsgi-plugin-python3"),
+        UwsgiApp::Psgi(_) => ("psgi_plugin.so", "uwsgi-plugin-psgi"),
+    };
+    let is_there = Path::new("/usr/lib/uwsgi/plugins").join(plugin).exists();
+    if !is_there {
+        skip(&format!("{plugin} is not installed (Debian package {package})"));
+    }
+    is_there
+}

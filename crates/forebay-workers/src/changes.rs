@@ -1,0 +1,118 @@
+//! Whether files have changed since they were last looked at.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs::{self, Metadata};
+use std::hash::{Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Files and directories that are looked at, at the most, and how deep.
+const MOST: usize = 20_000;
+const DEEPEST: usize = 32;
+
+/// Files and directories, and what they were like.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    paths: Vec<PathBuf>,
+    /// As of when it was last said that there was a change.
+    known: u64,
+    /// As of the last look.
+    last: u64,
+}
+
+impl Changes {
+    /// Watches these from now on.
+    pub(crate) fn of(paths: &[PathBuf]) -> Changes {
+        let state = state(paths);
+        Changes { paths: paths.to_vec(), known: state, last: state }
+    }
+
+    /// Whether something has changed, told once.
+    pub(crate) fn look_once(&mut self) -> bool {
+        let state = state(&self.paths);
+        std::mem::replace(&mut self.known, state) != state
+    }
+
+    /// Whether something has changed, and since the last look has not any more: an editor or a
+    /// copy may be in the middle of it. A change is told once.
+    pub(crate) fn look(&mut self) -> bool {
+        if self.paths.is_empty() {
+            return false;
+        }
+        let state = state(&self.paths);
+        let is_settled = state == self.last;
+        self.last = state;
+        let has_changed = is_settled && state != self.known;
+        if has_changed {
+            self.known = state;
+        }
+        has_changed
+    }
+}
+
+/// A number that differs when names, sizes, times or inodes do.
+fn state(paths: &[PathBuf]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let mut left = MOST;
+    for path in paths {
+        add(path, 0, &mut left, &mut hasher);
+    }
+    hasher.finish()
+}
+
+fn add(path: &Path, depth: usize, left: &mut usize, hasher: &mut DefaultHasher) {
+    if *left == 0 || depth > DEEPEST {
+        return;
+    }
+    *left -= 1;
+    path.hash(hasher);
+    // A link is followed where it is named, and not below: it may lead in a circle.
+    let found = if depth == 0 { fs::metadata(path) } else { fs::symlink_metadata(path) };
+    let Ok(found) = found else { return };
+    if !found.is_dir() {
+        return add_file(&found, hasher);
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let mut names: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    names.sort();
+    for name in names {
+        add(&name, depth + 1, left, hasher);
+    }
+}
+
+fn add_file(found: &Metadata, hasher: &mut DefaultHasher) {
+    (found.mtime(), found.mtime_nsec(), found.size(), found.ino()).hash(hasher);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_told_once_and_when_it_has_settled() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("lib/a.pm");
+        fs::create_dir(dir.path().join("lib")).unwrap();
+        fs::write(&file, "1").unwrap();
+        let mut changes = Changes::of(&[dir.path().join("lib"), dir.path().join("absent")]);
+        assert!(!changes.look());
+        fs::write(&file, "22").unwrap();
+        assert!(!changes.look(), "it may go on");
+        assert!(changes.look());
+        assert!(!changes.look());
+        fs::write(dir.path().join("absent"), "").unwrap();
+        assert!(!changes.look());
+        assert!(changes.look(), "what was not there is");
+        fs::remove_file(&file).unwrap();
+        assert!(!changes.look());
+        assert!(changes.look());
+    }
+
+    #[test]
+    fn a_circle_of_links_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(dir.path(), dir.path().join("self")).unwrap();
+        let mut changes = Changes::of(&[dir.path().to_owned()]);
+        assert!(!changes.look());
+    }
+}

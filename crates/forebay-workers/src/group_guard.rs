@@ -1,0 +1,101 @@
+//! Ends what workers have started when this process is killed.
+//!
+//! The kernel ends a worker with the supervisor's thread (`PR_SET_PDEATHSIG`, which each host asks
+//! for), but not the programs that the worker's script runs at that moment. A shell with nothing else
+//! to do reads the numbers of the workers' process groups from a pipe. The pipe closes when this
+//! process ends, however it ends; then the shell kills the groups that are left.
+
+use rustix::process::Pid;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+const SCRIPT: &str = "groups=
+while read -r sign group; do
+    case $sign in
+    +) groups=\"$groups $group\" ;;
+    -) rest=
+       for g in $groups; do [ \"$g\" = \"$group\" ] || rest=\"$rest $g\"; done
+       groups=$rest ;;
+    esac
+done
+for g in $groups; do kill -KILL \"-$g\"; done";
+
+/// The shell, and the way to tell it of groups.
+#[derive(Debug)]
+pub struct Guard {
+    shell: Child,
+    /// `None` from the end on.
+    pipe: Option<ChildStdin>,
+}
+
+impl Guard {
+    /// Starts the shell, in a group of its own so that nothing meant for others ends it.
+    pub fn start() -> io::Result<Guard> {
+        let mut shell = Command::new("/bin/sh")
+            .args(["-c", SCRIPT])
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let pipe = shell.stdin.take();
+        // A shell that does not get to read must not hold up requests.
+        pipe.as_ref().map_or(Ok(()), |pipe| rustix::io::ioctl_fionbio(pipe, true))?;
+        Ok(Guard { shell, pipe })
+    }
+
+    /// From now on the group that `leader` leads ends with this process.
+    pub fn watch(&mut self, leader: Pid) {
+        self.tell('+', leader);
+    }
+
+    /// The leader has ended; what its group has left is not looked after any more, as the number may
+    /// be another's soon.
+    pub fn forget(&mut self, leader: Pid) {
+        self.tell('-', leader);
+    }
+
+    fn tell(&mut self, sign: char, leader: Pid) {
+        let Some(pipe) = &mut self.pipe else { return };
+        // A line is taken whole or not at all. A list that misses one could end another's group.
+        if pipe.write_all(format!("{sign} {}\n", leader.as_raw_nonzero()).as_bytes()).is_err() {
+            let _ = self.shell.kill();
+            self.pipe = None;
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.pipe = None;
+        let _ = self.shell.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("100").process_group(0).spawn().unwrap()
+    }
+
+    #[test]
+    fn watched_groups_end_with_the_guard_and_forgotten_ones_do_not() {
+        let mut guard = Guard::start().unwrap();
+        let (mut watched, mut forgotten) = (sleeper(), sleeper());
+        for child in [&watched, &forgotten] {
+            guard.watch(Pid::from_child(child));
+        }
+        guard.forget(Pid::from_child(&forgotten));
+        drop(guard);
+        // The shell has ended, so the signals are sent.
+        assert!(!watched.wait().unwrap().success());
+        assert!(forgotten.try_wait().unwrap().is_none());
+        forgotten.kill().unwrap();
+        forgotten.wait().unwrap();
+    }
+}

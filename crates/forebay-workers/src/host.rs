@@ -1,0 +1,34 @@
+//! The language hosts: the programs that workers run, by the kind of the application.
+
+use crate::spec::{AppSpec, Kind};
+use crate::{perl, psgi, python};
+use std::process::Command;
+
+/// What starts a worker.
+pub(crate) struct Host {
+    /// The interpreter and its arguments, without descriptors and environment.
+    pub(crate) command: Command,
+    /// What the worker reads from its control socket before anything else: 4 bytes length
+    /// (big-endian), then the source of the host. It must fit a socket's buffer.
+    pub(crate) first_message: Vec<u8>,
+}
+
+impl Host {
+    /// The host that workers of `spec` run.
+    pub(crate) fn of(spec: &AppSpec) -> Host {
+        match &spec.kind {
+            Kind::PerlCgi { mode, .. } => perl::host(&spec.name, *mode),
+            Kind::Psgi { file, .. } => psgi::host(&spec.name, file),
+            Kind::PythonCgi { mode, python, .. } => python::cgi_host(python.as_deref(), *mode),
+            Kind::Wsgi { module, python, .. } => python::wsgi_host(python.as_deref(), module),
+        }
+    }
+
+    /// `command` reads `source` from its standard input, and runs it.
+    pub(crate) fn new(command: Command, source: &str) -> Host {
+        let mut first_message = Vec::with_capacity(4 + source.len());
+        first_message.extend_from_slice(&(source.len() as u32).to_be_bytes());
+        first_message.extend_from_slice(source.as_bytes());
+        Host { command, first_message }
+    }
+}

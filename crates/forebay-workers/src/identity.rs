@@ -1,0 +1,103 @@
+//! Who a process runs as.
+
+use crate::error::StartError;
+use nix::errno::Errno;
+use nix::unistd::{Gid, Group, Uid, User, initgroups, setgid, setgroups, setuid};
+use std::ffi::{CString, OsString};
+
+/// A user and a group, looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// The user, and its name for the groups it is in.
+    pub(crate) user: Option<(u32, String)>,
+    /// The group; beside a user with its own groups, the first of them.
+    pub(crate) group: Option<u32>,
+    /// Whether the group is the only one.
+    pub(crate) alone: bool,
+    /// HOME, USER and the like, as a login would set them.
+    pub(crate) env: Vec<(&'static str, OsString)>,
+}
+
+impl Identity {
+    /// Looks up the names; `None` where neither is given. `app` is for messages.
+    pub(crate) fn find(
+        app: &str,
+        user: Option<&str>,
+        group: Option<&str>,
+    ) -> Result<Option<Identity>, StartError> {
+        if user.is_none() && group.is_none() {
+            return Ok(None);
+        }
+        if !Uid::effective().is_root() {
+            return Err(StartError(format!(
+                "app {app}: only root can start processes as another user; start Forebay as root \
+                 (and without `user` in [server]), or take `user` and `group` out of [app.{app}]"
+            )));
+        }
+        let unknown = |what: &str, name: &str| {
+            StartError(format!("app {app}: there is no {what} {name} on this machine"))
+        };
+        let found = match user {
+            Some(name) => {
+                let user = User::from_name(name).ok().flatten();
+                Some(user.ok_or_else(|| unknown("user", name))?)
+            }
+            None => None,
+        };
+        let only = match group {
+            Some(name) => {
+                let group = Group::from_name(name).ok().flatten();
+                Some(group.ok_or_else(|| unknown("group", name))?.gid.as_raw())
+            }
+            None => None,
+        };
+        let env = found.as_ref().map_or_else(Vec::new, |user| {
+            vec![
+                ("HOME", user.dir.clone().into_os_string()),
+                ("SHELL", user.shell.clone().into_os_string()),
+                ("USER", user.name.clone().into()),
+                ("LOGNAME", user.name.clone().into()),
+            ]
+        });
+        let group = only.or(found.as_ref().map(|user| user.gid.as_raw()));
+        let user = found.map(|user| (user.uid.as_raw(), user.name));
+        Ok(Some(Identity { user, group, alone: only.is_some(), env }))
+    }
+
+    /// Makes this process that user's for good. Call it before there is another thread.
+    pub(crate) fn assume(&self) -> Result<(), Errno> {
+        if let Some(group) = self.group.map(Gid::from_raw) {
+            match &self.user {
+                Some((_, name)) if !self.alone => {
+                    let name = CString::new(name.as_str()).map_err(|_| Errno::EINVAL)?;
+                    initgroups(&name, group)?;
+                }
+                _ => setgroups(&[group])?,
+            }
+            setgid(group)?;
+        }
+        // Last: it takes away the right to do the others.
+        match &self.user {
+            Some((uid, _)) => setuid(Uid::from_raw(*uid)),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_looked_up_where_nobody_is_named() {
+        assert_eq!(Identity::find("a", None, None).unwrap(), None);
+    }
+
+    #[test]
+    fn an_unknown_user_is_an_error_for_root_and_any_user_is_for_others() {
+        let error = Identity::find("a", Some("no-such-user"), None).unwrap_err().to_string();
+        let expected =
+            if Uid::effective().is_root() { "there is no user" } else { "only root can" };
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -1,0 +1,129 @@
+//! PHP: php-fpm with a configuration made for the application, or else php-cgi, as a program that
+//! speaks FastCGI. Their processes are theirs to keep; Forebay looks after the parent.
+//!
+//! <https://www.php.net/manual/en/install.fpm.configuration.php>
+
+use crate::error::StartError;
+use crate::program::{Listening, ProgramSpec};
+use crate::spec::Workers;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What of an application php-fpm is told.
+#[derive(Debug, Clone, Copy)]
+pub struct Php {
+    /// How many processes it keeps.
+    pub children: Workers,
+    /// Requests that each of them serves.
+    pub max_requests: Option<u64>,
+    /// How long a request may take.
+    pub request_timeout: Duration,
+    /// How long one that is not needed stays.
+    pub idle_timeout: Duration,
+}
+
+/// A program that runs PHP scripts. What is not of `php` is set by the caller.
+pub fn php(name: &str, php: Php) -> Result<ProgramSpec, StartError> {
+    let mut spec = if let Some(program) = php_fpm() {
+        let run = ["{0}", "--nodaemonize", "--fpm-config", "{room}/php-fpm.conf"];
+        let run = run.map(|text| text.replace("{0}", &program.to_string_lossy()));
+        let mut spec = ProgramSpec::new(name, run.to_vec(), Listening::Socket);
+        spec.files = vec![("php-fpm.conf".to_owned(), configuration(php))];
+        spec
+    } else if let Some(program) = find("php-cgi") {
+        let run = vec![program.to_string_lossy().into_owned(), "-b".into(), "{socket}".into()];
+        let mut spec = ProgramSpec::new(name, run, Listening::Socket);
+        let most = php.max_requests.unwrap_or(u64::from(u32::MAX >> 1));
+        spec.env = vec![
+            ("PHP_FCGI_CHILDREN".into(), php.children.max.to_string()),
+            ("PHP_FCGI_MAX_REQUESTS".into(), most.to_string()),
+        ];
+        spec
+    } else {
+        return Err(StartError(format!(
+            "app {name}: neither php-fpm nor php-cgi is in PATH or /usr/sbin; install one of them"
+        )));
+    };
+    spec.needs_user = nix::unistd::Uid::effective().is_root();
+    spec.connections = php.children.max;
+    Ok(spec)
+}
+
+/// The pool listens where Forebay says, and runs as whoever php-fpm runs as.
+fn configuration(php: Php) -> String {
+    let Workers { min, max } = php.children;
+    let mut text = format!(
+        "[global]\n\
+         daemonize = no\n\
+         error_log = /proc/self/fd/2\n\
+         log_limit = 8192\n\
+         [app]\n\
+         listen = {{socket}}\n\
+         listen.mode = 0600\n\
+         clear_env = no\n\
+         catch_workers_output = yes\n\
+         decorate_workers_output = no\n\
+         pm.max_children = {max}\n\
+         pm.max_requests = {}\n\
+         request_terminate_timeout = {}s\n",
+        php.max_requests.unwrap_or(0),
+        php.request_timeout.as_secs().max(1),
+    );
+    let idle = php.idle_timeout.as_secs().max(1);
+    let _ = match (min, max) {
+        (min, max) if min == max => writeln!(text, "pm = static"),
+        (0, _) => writeln!(text, "pm = ondemand\npm.process_idle_timeout = {idle}s"),
+        (min, max) => writeln!(
+            text,
+            "pm = dynamic\npm.start_servers = {min}\npm.min_spare_servers = 1\n\
+             pm.max_spare_servers = {}",
+            min.max(max / 2)
+        ),
+    };
+    text
+}
+
+/// Debian has the version in the name of the program: the newest installed.
+fn php_fpm() -> Option<PathBuf> {
+    if let Some(program) = find("php-fpm") {
+        return Some(program);
+    }
+    let files = std::fs::read_dir("/usr/sbin").ok()?.flatten();
+    let versions = files.filter_map(|file| {
+        let name = file.file_name().into_string().ok()?;
+        let (major, minor) = name.strip_prefix("php-fpm")?.split_once('.')?;
+        let version: (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+        Some((version, file.path()))
+    });
+    versions.max().map(|(_, path)| path)
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
+    dirs.map(|dir| dir.join(program)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_workers_chooses_the_process_manager() {
+        let text = |min, max| {
+            configuration(Php {
+                children: Workers { min, max },
+                max_requests: Some(500),
+                request_timeout: Duration::from_secs(60),
+                idle_timeout: Duration::from_millis(10),
+            })
+        };
+        assert!(text(4, 4).contains("pm = static\n"));
+        assert!(text(0, 4).contains("pm = ondemand\npm.process_idle_timeout = 1s\n"));
+        let dynamic = text(3, 4);
+        assert!(dynamic.contains("pm.start_servers = 3\n"), "{dynamic}");
+        assert!(dynamic.contains("pm.max_spare_servers = 3\n"), "{dynamic}");
+        assert!(dynamic.contains("pm.max_requests = 500\n"), "{dynamic}");
+    }
+}

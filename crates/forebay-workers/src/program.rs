@@ -1,0 +1,263 @@
+//! Programs that listen by themselves: started, watched, replaced and stopped as workers are, and
+//! asked over the sockets that they listen on.
+//!
+//! A [`Program`] has one process or several, each with a socket of its own. The gateway takes a
+//! [`Seat`] at one for the time of a request, and connects by itself: this module knows nothing of
+//! what is spoken. `fleet` has the seats and who waits for one, `supervise` the thread that looks
+//! after the processes, `start` how one is started and `ready` when it counts as started.
+
+mod fleet;
+mod instance;
+mod ready;
+mod start;
+mod supervise;
+
+use crate::cgroup::{self, CgroupLimits};
+use crate::error::{StartError, Unavailable};
+use crate::health::Health;
+use crate::identity::Identity;
+use crate::launch::ProcessLimits;
+use crate::spec::Workers;
+use crate::stderr::Log;
+use fleet::{Fleet, Taken};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use supervise::{Command, Supervised};
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub use fleet::Seat;
+
+/// One program and the rules for its processes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramSpec {
+    /// The name in logs and in status.
+    pub name: String,
+    /// Program and arguments. `{dir}`, `{socket}`, `{port}` and `{room}`, a private directory of
+    /// the process, are filled in.
+    pub run: Vec<String>,
+    /// Files that are written into `{room}` first: names and texts, which are filled in, too.
+    pub files: Vec<(String, String)>,
+    /// Where the program starts.
+    pub dir: PathBuf,
+    /// Environment variables, filled in as `run` is, besides some that are inherited.
+    pub env: Vec<(String, String)>,
+    /// Who opens the socket.
+    pub listen: Listening,
+    /// How many processes there are.
+    pub workers: Workers,
+    /// Connections, and requests, that each process has at once.
+    pub connections: usize,
+    /// A process is replaced after this many requests, a tenth less at random.
+    pub max_requests: Option<u64>,
+    /// A process is replaced when it is so old, a tenth less at random.
+    pub max_age: Option<Duration>,
+    /// A process that uses more resident memory, with all that it has started, is replaced.
+    pub max_memory: Option<u64>,
+    /// Processes above `workers.min` end when idle for this long.
+    pub idle_timeout: Duration,
+    /// How many requests may wait for a seat; one more is refused.
+    pub queue: usize,
+    /// How long a request waits for a seat.
+    pub queue_timeout: Duration,
+    /// How long a process may take to listen.
+    pub start_timeout: Duration,
+    /// From SIGTERM to SIGKILL.
+    pub stop_timeout: Duration,
+    /// How long a process that is replaced may go on with the requests that it has.
+    pub drain_timeout: Duration,
+    /// Files and directories whose change replaces the processes.
+    pub watch: Vec<PathBuf>,
+    /// The user that processes run as.
+    pub user: Option<String>,
+    /// The group that processes run as.
+    pub group: Option<String>,
+    /// The program must not run as root.
+    pub needs_user: bool,
+    /// What each process may use.
+    pub limits: ProcessLimits,
+    /// What all processes may use together.
+    pub cgroup: CgroupLimits,
+}
+
+/// Who opens a program's socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listening {
+    /// The program, the Unix socket `{socket}`.
+    Socket,
+    /// The program, the TCP port `{port}` of 127.0.0.1.
+    Port,
+    /// Forebay, a Unix socket that is passed on as descriptor 3.
+    Inherit,
+    /// Forebay, a TCP port of 127.0.0.1 that is passed on as descriptor 3.
+    InheritPort,
+    /// Forebay, a Unix socket that is passed on as descriptor 0.
+    Stdin,
+}
+
+/// Where a process listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// A port of this machine.
+    Tcp(SocketAddr),
+}
+
+/// A running program. Clones are the same; when the last is dropped without
+/// [`shutdown`](Program::shutdown), its processes are ended.
+#[derive(Clone)]
+pub struct Program {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    spec: ProgramSpec,
+    fleet: Arc<Fleet>,
+    commands: mpsc::UnboundedSender<Command>,
+    supervisor: Mutex<Option<JoinHandle<()>>>,
+    /// What was asked for and cannot be done on this machine.
+    note: Option<String>,
+}
+
+impl Program {
+    /// Starts the processes and returns when the first one listens; at once, where none has to run
+    /// before a request asks for it. `log` gets what they write and what the supervisor has to
+    /// say; it may be called from several threads. Blocks: call it before requests are served.
+    ///
+    /// Processes are started through this very program: its `main` must lead `__guard` to
+    /// [`guard`](crate::guard()) and `__launch` to [`launch`](crate::launch()).
+    pub fn start(
+        spec: ProgramSpec,
+        log: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<Program, StartError> {
+        spec.check()?;
+        let identity = Identity::find(&spec.name, spec.user.as_deref(), spec.group.as_deref())?;
+        let log: Log = Arc::new(log);
+        let fleet = Arc::new(Fleet::new(spec.connections));
+        let (cgroup, note) = cgroup::prepare(&spec.name, spec.cgroup, &log);
+        let what = Supervised { spec: spec.clone(), identity, cgroup };
+        let (commands, supervisor) = supervise::start(what, fleet.clone(), log)?;
+        fleet.tell(commands.clone());
+        let supervisor = Mutex::new(Some(supervisor));
+        Ok(Program { shared: Arc::new(Shared { spec, fleet, commands, supervisor, note }) })
+    }
+
+    /// A seat for one request; waits for one in turn if all are taken.
+    pub async fn checkout(&self) -> Result<Seat, Unavailable> {
+        let shared = &self.shared;
+        let mut receiver = match shared.fleet.take(shared.spec.queue)? {
+            Taken::Seat(seat) => return Ok(seat),
+            Taken::Wait(receiver) => receiver,
+        };
+        let _ = shared.commands.send(Command::RequestWaits);
+        match tokio::time::timeout(shared.spec.queue_timeout, &mut receiver).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(Unavailable::ShuttingDown),
+            // A seat that is given in this very moment goes back when the receiver is dropped.
+            Err(_) => Err(Unavailable::QueueTimeout),
+        }
+    }
+
+    /// Changes whenever a process stops taking requests.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.fleet.changes()
+    }
+
+    /// Whether the process with this [id](Seat::id) takes requests.
+    pub fn serves(&self, id: u64) -> bool {
+        self.shared.fleet.serves(id)
+    }
+
+    /// Whether the other one is this very program.
+    pub fn is_same(&self, other: &Program) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// How it is.
+    pub fn health(&self) -> Health {
+        Health { note: self.shared.note.clone(), ..self.shared.fleet.health() }
+    }
+
+    /// Ends all processes: at once those without a request, the others after their requests or
+    /// after `grace`. Requests that wait are refused. When this returns, no process is left.
+    pub async fn shutdown(&self, grace: Duration) {
+        self.shared.fleet.close();
+        let (done, all_ended) = oneshot::channel();
+        if self.shared.commands.send(Command::Shutdown { grace, done }).is_ok() {
+            let _ = all_ended.await;
+        }
+        let mut supervisor = self.shared.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(supervisor) = supervisor.take() {
+            // It has nothing left to do but to return.
+            let _ = supervisor.join();
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The fleet keeps a sender for its seats; the supervisor ends by this word alone.
+        self.fleet.close();
+        let _ = self.commands.send(Command::Abandoned);
+    }
+}
+
+impl ProgramSpec {
+    /// A program with the defaults: one process with 100 connections, no recycling, 1,024 waiting
+    /// requests for up to 10 s, 30 s to start, 10 s to stop, 60 s idle.
+    pub fn new(name: impl Into<String>, run: Vec<String>, listen: Listening) -> ProgramSpec {
+        ProgramSpec {
+            name: name.into(),
+            run,
+            files: Vec::new(),
+            dir: PathBuf::from("/"),
+            env: Vec::new(),
+            listen,
+            workers: Workers { min: 1, max: 1 },
+            connections: 100,
+            max_requests: None,
+            max_age: None,
+            max_memory: None,
+            idle_timeout: Duration::from_secs(60),
+            queue: 1024,
+            queue_timeout: Duration::from_secs(10),
+            start_timeout: Duration::from_secs(30),
+            stop_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(60),
+            watch: Vec::new(),
+            user: None,
+            group: None,
+            needs_user: false,
+            limits: ProcessLimits::default(),
+            cgroup: CgroupLimits::default(),
+        }
+    }
+
+    /// What would fail whatever is started.
+    fn check(&self) -> Result<(), StartError> {
+        let wrong = |what: String| Err(StartError(format!("app {}: {what}", self.name)));
+        if !self.dir.is_dir() {
+            return wrong(format!("{} is no directory; set `dir` to one", self.dir.display()));
+        }
+        let Some(program) = self.run.first().filter(|program| !program.is_empty()) else {
+            return wrong("no program to run".to_owned());
+        };
+        if self.workers.max == 0 || self.workers.min > self.workers.max || self.connections == 0 {
+            return wrong("there must be a process and a connection at least".to_owned());
+        }
+        if self.needs_user && self.user.as_deref().is_none_or(|user| user == "root") {
+            let what = "PHP scripts should not run as root; say who they run as, such as \
+                        user = \"www-data\", here or in [server]";
+            return wrong(what.to_owned());
+        }
+        if !program.contains(['/', '{']) && !start::is_in_path(program) {
+            return wrong(format!(
+                "there is no program {program} in PATH; install it, or say where it is"
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,354 @@
+//! The processes of one program, their seats, and the requests that wait for one.
+
+use super::Place;
+use super::instance::Instance;
+use super::supervise::Command;
+use crate::error::Unavailable;
+use crate::health::Health;
+use crate::worker::WorkerState;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Shared by the gateway's threads and the supervisor.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    /// Seats at each process.
+    seats: usize,
+    inner: Mutex<Inner>,
+    changes: watch::Sender<u64>,
+    commands: OnceLock<mpsc::UnboundedSender<Command>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    rows: Vec<Row>,
+    waiting: VecDeque<oneshot::Sender<Result<Seat, Unavailable>>>,
+    /// Where the search for the process with the most free seats begins.
+    turn: usize,
+    closed: bool,
+    crash_loop: Option<String>,
+    /// Requests may not wait for the next start.
+    refuses: bool,
+    starts: u64,
+    crashes: u64,
+}
+
+#[derive(Debug)]
+struct Row {
+    instance: Arc<Instance>,
+    stage: Stage,
+    under_way: usize,
+    /// When the last request ended, or it began to serve.
+    idle_since: Instant,
+    /// When a request was last answered, whatever with.
+    answered: Instant,
+}
+
+/// How far a process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Starting,
+    Serving,
+    /// It gets no further request.
+    Retired,
+}
+
+/// What a request gets at once.
+pub(super) enum Taken {
+    Seat(Seat),
+    Wait(oneshot::Receiver<Result<Seat, Unavailable>>),
+}
+
+/// What the supervisor looks at, of one process.
+pub(super) struct Look {
+    pub(super) instance: Arc<Instance>,
+    pub(super) stage: Stage,
+    pub(super) under_way: usize,
+    pub(super) idle_since: Instant,
+}
+
+/// A place at one process for one request; dropping it lets the next one have it.
+#[derive(Debug)]
+pub struct Seat {
+    fleet: Arc<Fleet>,
+    instance: Arc<Instance>,
+    began: Instant,
+    /// The process has not answered.
+    silent: bool,
+}
+
+impl Fleet {
+    pub(super) fn new(seats: usize) -> Fleet {
+        Fleet {
+            seats,
+            inner: Mutex::default(),
+            changes: watch::Sender::new(0),
+            commands: OnceLock::new(),
+        }
+    }
+
+    /// Where the supervisor is told what happens.
+    pub(super) fn tell(&self, commands: mpsc::UnboundedSender<Command>) {
+        let _ = self.commands.set(commands);
+    }
+
+    /// A seat at the process with the fewest requests, or a place in the queue of at most `limit`.
+    pub(super) fn take(self: &Arc<Self>, limit: usize) -> Result<Taken, Unavailable> {
+        let mut inner = self.lock();
+        if inner.closed {
+            return Err(Unavailable::ShuttingDown);
+        }
+        if let Some(seat) = self.seat(&mut inner) {
+            return Ok(Taken::Seat(seat));
+        }
+        if let Some(lines) = inner.crash_loop.as_ref().filter(|_| inner.refuses) {
+            return Err(Unavailable::CrashLoop(lines.clone()));
+        }
+        if inner.waiting.len() >= limit {
+            inner.waiting.retain(|request| !request.is_closed());
+        }
+        if inner.waiting.len() >= limit {
+            return Err(Unavailable::QueueFull);
+        }
+        let (sender, receiver) = oneshot::channel();
+        inner.waiting.push_back(sender);
+        Ok(Taken::Wait(receiver))
+    }
+
+    fn seat(self: &Arc<Self>, inner: &mut Inner) -> Option<Seat> {
+        let count = inner.rows.len();
+        let turn = inner.turn;
+        let free = |row: &Row| row.stage == Stage::Serving && row.under_way < self.seats;
+        let best = (0..count)
+            .map(|at| (at + turn) % count)
+            .filter(|&at| free(&inner.rows[at]))
+            .min_by_key(|&at| inner.rows[at].under_way)?;
+        inner.turn = best + 1;
+        let row = &mut inner.rows[best];
+        row.under_way += 1;
+        let instance = row.instance.clone();
+        Some(Seat { fleet: self.clone(), instance, began: Instant::now(), silent: false })
+    }
+
+    /// Gives free seats to those who wait.
+    pub(super) fn seat_those_who_wait(self: &Arc<Self>) {
+        loop {
+            let mut inner = self.lock();
+            while inner.waiting.front().is_some_and(|request| request.is_closed()) {
+                inner.waiting.pop_front();
+            }
+            if inner.waiting.is_empty() || inner.closed {
+                return;
+            }
+            let Some(seat) = self.seat(&mut inner) else { return };
+            let next = inner.waiting.pop_front();
+            drop(inner);
+            // Where nobody waits any more the seat comes back by its drop.
+            if let Some(next) = next {
+                let _ = next.send(Ok(seat));
+            }
+        }
+    }
+
+    pub(super) fn add(&self, instance: Arc<Instance>) {
+        let mut inner = self.lock();
+        inner.starts += 1;
+        let now = Instant::now();
+        inner.rows.push(Row {
+            instance,
+            stage: Stage::Starting,
+            under_way: 0,
+            idle_since: now,
+            answered: now,
+        });
+    }
+
+    /// The process listens.
+    pub(super) fn serve(self: &Arc<Self>, id: u64) {
+        {
+            let mut inner = self.lock();
+            inner.crash_loop = None;
+            inner.refuses = false;
+            let Some(row) = inner.row(id).filter(|row| row.stage == Stage::Starting) else {
+                return;
+            };
+            row.stage = Stage::Serving;
+            row.idle_since = Instant::now();
+        }
+        self.seat_those_who_wait();
+    }
+
+    /// Keeps a process from getting another request.
+    pub(super) fn retire(&self, id: u64) {
+        if let Some(row) = self.lock().row(id) {
+            row.stage = Stage::Retired;
+        }
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Forgets a process that has ended.
+    pub(super) fn remove(&self, id: u64, crashed: bool) {
+        let mut inner = self.lock();
+        inner.rows.retain(|row| row.instance.id != id);
+        inner.crashes += u64::from(crashed);
+        drop(inner);
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Refuses all requests that wait and, while nothing serves, all that come.
+    pub(super) fn begin_crash_loop(&self, last_lines: String) {
+        let mut inner = self.lock();
+        let waiting = std::mem::take(&mut inner.waiting);
+        inner.crash_loop = Some(last_lines.clone());
+        inner.refuses = true;
+        drop(inner);
+        for request in waiting {
+            let _ = request.send(Err(Unavailable::CrashLoop(last_lines.clone())));
+        }
+    }
+
+    /// Lets requests wait again, for the next attempt.
+    pub(super) fn let_wait(&self) {
+        self.lock().refuses = false;
+    }
+
+    /// Refuses all requests from now on.
+    pub(super) fn close(&self) {
+        let mut inner = self.lock();
+        inner.closed = true;
+        let waiting = std::mem::take(&mut inner.waiting);
+        drop(inner);
+        for request in waiting {
+            let _ = request.send(Err(Unavailable::ShuttingDown));
+        }
+    }
+
+    /// How many requests wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.lock().waiting.iter().filter(|request| !request.is_closed()).count()
+    }
+
+    pub(super) fn look(&self) -> Vec<Look> {
+        let look = |row: &Row| Look {
+            instance: row.instance.clone(),
+            stage: row.stage,
+            under_way: row.under_way,
+            idle_since: row.idle_since,
+        };
+        self.lock().rows.iter().map(look).collect()
+    }
+
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    pub(super) fn serves(&self, id: u64) -> bool {
+        self.lock().row(id).is_some_and(|row| row.stage == Stage::Serving)
+    }
+
+    pub(super) fn health(&self) -> Health {
+        let rows = self.look();
+        let workers = rows.iter().map(|row| {
+            let state = match (row.stage, row.under_way) {
+                (Stage::Starting, _) => WorkerState::Starting,
+                (Stage::Serving, 0) => WorkerState::Idle,
+                (Stage::Serving, _) => WorkerState::Busy,
+                (Stage::Retired, _) => WorkerState::Ending,
+            };
+            row.instance.status(state, row.under_way)
+        });
+        let workers = workers.collect();
+        let waiting = self.waiting();
+        let inner = self.lock();
+        Health {
+            workers,
+            waiting,
+            starts: inner.starts,
+            crashes: inner.crashes,
+            crash_loop: inner.crash_loop.clone(),
+            note: None,
+        }
+    }
+
+    fn send(&self, command: Command) {
+        if let Some(commands) = self.commands.get() {
+            let _ = commands.send(command);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn row(&mut self, id: u64) -> Option<&mut Row> {
+        self.rows.iter_mut().find(|row| row.instance.id == id)
+    }
+}
+
+impl Seat {
+    /// Which process it is: a number that does not come again.
+    pub fn id(&self) -> u64 {
+        self.instance.id
+    }
+
+    /// Where the process listens.
+    pub fn place(&self) -> &Place {
+        &self.instance.place
+    }
+
+    /// Counts the request, and shows it in the status.
+    pub fn begin(&self, method: &[u8], target: &[u8]) {
+        self.instance.begin_request(method, target);
+    }
+
+    /// The process refused a connection: it is replaced, if it has not ended anyway.
+    pub fn was_refused(&mut self) {
+        self.silent = true;
+        self.fleet.retire(self.instance.id);
+        self.fleet.send(Command::Refused(self.instance.id));
+    }
+
+    /// The request had no answer in time. A process that has answered none since this one began
+    /// is taken for hung, and replaced.
+    pub fn was_silent(&mut self) {
+        self.silent = true;
+        let mut inner = self.fleet.lock();
+        let began = self.began;
+        let is_hung = inner.row(self.instance.id).is_some_and(|row| row.answered < began);
+        drop(inner);
+        if is_hung {
+            self.fleet.send(Command::Hung(self.instance.id));
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut inner = self.fleet.lock();
+        let now = Instant::now();
+        let waits = !inner.waiting.is_empty();
+        let Some(row) = inner.row(self.instance.id) else { return };
+        row.under_way -= 1;
+        row.idle_since = now;
+        if !self.silent {
+            row.answered = now;
+        }
+        let is_drained = row.stage == Stage::Retired && row.under_way == 0;
+        let is_used_up = row.stage == Stage::Serving
+            && row.instance.requests.load(Ordering::Relaxed) >= row.instance.limit;
+        drop(inner);
+        if is_drained {
+            self.fleet.send(Command::Drained);
+        } else if is_used_up {
+            self.fleet.send(Command::Replace(self.instance.id));
+        }
+        if waits {
+            self.fleet.seat_those_who_wait();
+        }
+    }
+}

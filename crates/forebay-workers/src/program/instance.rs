@@ -1,0 +1,88 @@
+//! One process of a program, as supervisor and seats share it.
+
+use super::Place;
+use crate::descendants::memory_below;
+use crate::worker::{WorkerState, WorkerStatus};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// The longest request line that is kept to be shown.
+const KEPT_OF_REQUEST: usize = 1024;
+
+/// The facts about one process.
+#[derive(Debug)]
+pub(super) struct Instance {
+    /// Counts processes of this program; process ids may come again.
+    pub(super) id: u64,
+    pub(super) place: Place,
+    pub(super) started: Instant,
+    /// Replaced after this many requests.
+    pub(super) limit: u64,
+    /// Replaced then.
+    pub(super) replace_at: Option<Instant>,
+    pub(super) guard: u32,
+    /// The program's process id; 0 until the guard has told it.
+    pub(super) pid: AtomicU32,
+    pub(super) requests: AtomicU64,
+    /// Method and target of the request that began last.
+    line: Mutex<Vec<u8>>,
+}
+
+impl Instance {
+    pub(super) fn new(
+        id: u64,
+        place: Place,
+        guard: u32,
+        limit: u64,
+        replace_at: Option<Instant>,
+    ) -> Instance {
+        Instance {
+            id,
+            place,
+            started: Instant::now(),
+            limit,
+            replace_at,
+            guard,
+            pid: AtomicU32::new(0),
+            requests: AtomicU64::new(0),
+            line: Mutex::default(),
+        }
+    }
+
+    /// Counts a request and keeps what names it.
+    pub(super) fn begin_request(&self, method: &[u8], target: &[u8]) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        line.clear();
+        line.extend_from_slice(method);
+        line.push(b' ');
+        line.extend_from_slice(&target[..target.len().min(KEPT_OF_REQUEST)]);
+    }
+
+    pub(super) fn has_served(&self) -> bool {
+        self.requests.load(Ordering::Relaxed) > 0
+    }
+
+    /// Resident memory of the program and all that it has started, in bytes.
+    pub(super) fn memory(&self) -> u64 {
+        memory_below(self.guard as i32)
+    }
+
+    pub(super) fn status(&self, state: WorkerState, under_way: usize) -> WorkerStatus {
+        let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = String::from_utf8_lossy(&line);
+        WorkerStatus {
+            pid: self.pid.load(Ordering::Relaxed),
+            state,
+            requests: self.requests.load(Ordering::Relaxed),
+            age: self.started.elapsed(),
+            rss: self.memory(),
+            current_request: match under_way {
+                0 => None,
+                1 => Some(line.into_owned()),
+                more => Some(format!("{line} and {} more", more - 1)),
+            },
+        }
+    }
+}

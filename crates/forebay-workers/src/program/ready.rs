@@ -1,0 +1,63 @@
+//! When a process counts as started.
+
+use super::Place;
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+
+/// Between two attempts to connect.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// A process that was given an open socket, and has lived for so long, has started.
+const LIVED: Duration = Duration::from_secs(1);
+
+/// Waits until the process listens. Does not end where it never does.
+pub(super) async fn listens(place: &Place) {
+    let mut pause = FIRST_PAUSE;
+    while connect(place).await.is_err() {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Waits until the process takes connections from the socket that it was given. The socket itself
+/// takes them from the start, so a connection is made that asks for nothing: to close it, the
+/// process has to have taken it.
+pub(super) async fn takes_connections(place: &Place) {
+    let closed = async {
+        match connect(place).await {
+            Ok(mut stream) => stream.wait_for_close().await,
+            Err(_) => std::future::pending().await,
+        }
+    };
+    let _ = tokio::time::timeout(LIVED, closed).await;
+}
+
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+async fn connect(place: &Place) -> io::Result<Stream> {
+    match place {
+        Place::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+        Place::Tcp(address) => TcpStream::connect(address).await.map(Stream::Tcp),
+    }
+}
+
+impl Stream {
+    async fn wait_for_close(&mut self) {
+        let mut byte = [0];
+        let _ = match self {
+            Self::Unix(stream) => {
+                let _ = stream.shutdown().await;
+                stream.read(&mut byte).await
+            }
+            Self::Tcp(stream) => {
+                let _ = stream.shutdown().await;
+                stream.read(&mut byte).await
+            }
+        };
+    }
+}

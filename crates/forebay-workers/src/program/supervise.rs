@@ -1,0 +1,417 @@
+//! The thread that starts the processes of one program, watches them and replaces them.
+
+mod ends;
+mod renewal;
+mod reports;
+
+use super::fleet::{Fleet, Look, Stage};
+use super::instance::Instance;
+use super::start::{self, Started};
+use super::{Listening, ProgramSpec, ready};
+use crate::backoff::Backoff;
+use crate::cgroup::Cgroup;
+use crate::changes::Changes;
+use crate::error::{Exit, StartError};
+use crate::identity::Identity;
+use crate::stderr::{Log, Stderr};
+use crate::thread::{self, First};
+use reports::{await_end, report};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, oneshot};
+
+/// A process that ends sooner than this, without a request, counts as a failed start.
+const EARLY: Duration = Duration::from_secs(1);
+/// How often age, memory and files are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What the gateway's threads tell the supervisor.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// A request waits.
+    RequestWaits,
+    /// This process has had as many requests as it may.
+    Replace(u64),
+    /// This process answers nothing.
+    Hung(u64),
+    /// This process does not listen any more.
+    Refused(u64),
+    /// A process that gets no further request has had its last one.
+    Drained,
+    /// End everything.
+    Shutdown { grace: Duration, done: oneshot::Sender<()> },
+    /// Nobody uses it any more.
+    Abandoned,
+}
+
+/// What the supervisor is to look after.
+pub(super) struct Supervised {
+    pub(super) spec: ProgramSpec,
+    pub(super) identity: Option<Identity>,
+    pub(super) cgroup: Option<Cgroup>,
+}
+
+/// Starts the thread, and returns when the first process listens, if there has to be one.
+pub(super) fn start(
+    what: Supervised,
+    fleet: Arc<Fleet>,
+    log: Log,
+) -> Result<(mpsc::UnboundedSender<Command>, JoinHandle<()>), StartError> {
+    let name = what.spec.name.clone();
+    thread::start(&name, move |inbox, first| Supervisor::new(what, fleet, log, first).run(inbox))
+}
+
+struct Supervisor {
+    spec: Rc<ProgramSpec>,
+    identity: Option<Identity>,
+    cgroup: Option<Cgroup>,
+    fleet: Arc<Fleet>,
+    log: Log,
+    /// To be told when the first process is ready.
+    first: Option<First>,
+    events: mpsc::UnboundedSender<Event>,
+    event_inbox: mpsc::UnboundedReceiver<Event>,
+    entries: HashMap<u64, Entry>,
+    last_id: u64,
+    backoff: Backoff,
+    /// No start before this.
+    not_before: Option<Instant>,
+    changes: Changes,
+    looked: Instant,
+    /// Processes that run by old files, to be replaced one after the other.
+    outdated: VecDeque<u64>,
+    closing: Option<Closing>,
+}
+
+/// One process.
+struct Entry {
+    instance: Arc<Instance>,
+    stderr: Rc<Stderr>,
+    link: Rc<UnixStream>,
+    /// The process that ends when this one is ready.
+    replaces: Option<u64>,
+    /// A replacement has been started.
+    is_being_replaced: bool,
+    was_ready: bool,
+    ending: Ending,
+    /// Why it is ended, where that is its own fault.
+    fault: Option<&'static str>,
+    exit: Option<Exit>,
+    _room: TempDir,
+}
+
+/// How far its end is.
+#[derive(Clone, Copy)]
+enum Ending {
+    No,
+    /// It gets no request any more, and may finish those it has until then.
+    Draining(Instant),
+    /// It has been asked to end, and is forced to then.
+    Asked(Instant),
+    /// It has been forced to end, and its guard is killed then.
+    Forced(Instant),
+}
+
+struct Closing {
+    until: Instant,
+    done: Vec<oneshot::Sender<()>>,
+}
+
+enum Event {
+    Ready(u64),
+    Started(u64, u32),
+    ProgramEnded(u64, Exit),
+    /// The guard has ended, and with it everything.
+    Ended(u64),
+}
+
+impl Supervisor {
+    fn new(
+        Supervised { spec, identity, cgroup }: Supervised,
+        fleet: Arc<Fleet>,
+        log: Log,
+        first: First,
+    ) -> Supervisor {
+        let (events, event_inbox) = mpsc::unbounded_channel();
+        Supervisor {
+            changes: Changes::of(&spec.watch),
+            spec: Rc::new(spec),
+            identity,
+            cgroup,
+            fleet,
+            log,
+            first: Some(first),
+            events,
+            event_inbox,
+            entries: HashMap::new(),
+            last_id: 0,
+            backoff: Backoff::default(),
+            not_before: None,
+            looked: Instant::now(),
+            outdated: VecDeque::new(),
+            closing: None,
+        }
+    }
+
+    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Command>) {
+        if self.spec.workers.min == 0 {
+            self.tell_first(Ok(()));
+        }
+        self.look_after();
+        while !(self.closing.is_some() && self.entries.is_empty()) {
+            let wake = tokio::time::Instant::from_std(self.next_check());
+            tokio::select! {
+                command = inbox.recv() => match command {
+                    Some(command) => self.obey(command),
+                    None => self.close(Duration::ZERO),
+                },
+                event = self.event_inbox.recv() => match event {
+                    Some(event) => self.note(event),
+                    None => break,
+                },
+                () = tokio::time::sleep_until(wake) => {}
+            }
+            self.look_after();
+        }
+        for done in self.closing.into_iter().flat_map(|closing| closing.done) {
+            let _ = done.send(());
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::RequestWaits | Command::Drained => {}
+            Command::Replace(id) => self.replace(id),
+            Command::Hung(id) => self.end_hung(id),
+            Command::Refused(id) => self.end_deaf(id),
+            Command::Abandoned => self.close(Duration::ZERO),
+            Command::Shutdown { grace, done } => {
+                self.close(grace);
+                if let Some(closing) = &mut self.closing {
+                    closing.done.push(done);
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, event: Event) {
+        match event {
+            Event::Ready(id) => self.ready(id),
+            Event::Ended(id) => self.ended(id),
+            Event::Started(id, pid) => {
+                if let Some(entry) = self.entries.get(&id) {
+                    entry.instance.pid.store(pid, Ordering::Relaxed);
+                }
+            }
+            Event::ProgramEnded(id, exit) => {
+                // No request may be sent to a socket that nobody listens on.
+                self.fleet.retire(id);
+                if let Some(entry) = self.entries.get_mut(&id) {
+                    entry.exit = Some(exit);
+                    if matches!(entry.ending, Ending::No) {
+                        entry.ending = Ending::Asked(Instant::now() + self.spec.stop_timeout);
+                        entry.fault.get_or_insert("unasked");
+                    }
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, grace: Duration) {
+        self.fleet.close();
+        let until = Instant::now() + grace;
+        self.closing.get_or_insert(Closing { until, done: Vec::new() });
+        let ids: Vec<u64> = self.entries.keys().copied().collect();
+        for id in ids {
+            self.retire(id, until);
+        }
+    }
+
+    fn start_process(&mut self, replaces: Option<u64>) {
+        let cgroup = self.cgroup.as_ref().map(Cgroup::path);
+        let started = start::start(&self.spec, self.identity.as_ref(), cgroup);
+        match started.and_then(|started| self.adopt(started, replaces)) {
+            Ok(()) => {}
+            Err(error) => {
+                self.start_failed(&format!("cannot start {}: {error}", self.spec.run[0]), "");
+            }
+        }
+    }
+
+    /// Watches a process that has been started.
+    fn adopt(&mut self, started: Started, replaces: Option<u64>) -> std::io::Result<()> {
+        let Started { guard, pidfd, link, log, place, room } = started;
+        self.last_id += 1;
+        let id = self.last_id;
+        let limit = self.spec.max_requests.map_or(u64::MAX, a_little_less);
+        let age = self.spec.max_age.map(|age| Duration::from_millis(a_little_less(millis(age))));
+        let replace_at = age.map(|age| Instant::now() + age);
+        let guard_pid = guard.id();
+        let instance = Arc::new(Instance::new(id, place, guard_pid, limit, replace_at));
+        let prefix = format!("[{} {guard_pid}]", self.spec.name);
+        let stderr = Rc::new(Stderr::new(log, prefix, self.log.clone())?);
+        let link = Rc::new(UnixStream::from_std(link)?);
+        self.fleet.add(instance.clone());
+        tokio::task::spawn_local(report(id, link.clone(), self.events.clone()));
+        let following = stderr.clone();
+        tokio::task::spawn_local(async move { following.follow().await });
+        let (events, place, listen) =
+            (self.events.clone(), instance.place.clone(), self.spec.listen);
+        tokio::task::spawn_local(async move {
+            match listen {
+                Listening::Socket | Listening::Port => ready::listens(&place).await,
+                _ => ready::takes_connections(&place).await,
+            }
+            let _ = events.send(Event::Ready(id));
+        });
+        let (events, last_words) = (self.events.clone(), stderr.clone());
+        tokio::task::spawn_local(async move {
+            await_end(pidfd, guard).await;
+            last_words.catch_up();
+            let _ = events.send(Event::Ended(id));
+        });
+        let entry = Entry {
+            instance,
+            stderr,
+            link,
+            replaces,
+            is_being_replaced: false,
+            was_ready: false,
+            ending: Ending::No,
+            fault: None,
+            exit: None,
+            _room: room,
+        };
+        self.entries.insert(id, entry);
+        Ok(())
+    }
+
+    fn ready(&mut self, id: u64) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if !matches!(entry.ending, Ending::No) {
+            return;
+        }
+        entry.was_ready = true;
+        let replaces = entry.replaces;
+        self.fleet.serve(id);
+        if let Some(old) = replaces {
+            self.retire(old, Instant::now() + self.spec.drain_timeout);
+        }
+        self.tell_first(Ok(()));
+    }
+
+    /// Does what the time of day and the number of processes ask for.
+    fn look_after(&mut self) {
+        let now = Instant::now();
+        let looks = self.fleet.look();
+        for look in &looks {
+            self.advance(look, now);
+        }
+        if self.closing.is_some() {
+            return;
+        }
+        if looks.iter().any(|l| has_proved(&l.instance, l.stage != Stage::Starting)) {
+            self.backoff.succeeded();
+        }
+        self.end_idle(&looks, now);
+        if now >= self.looked + LOOK_INTERVAL {
+            self.looked = now;
+            self.look_closely(&looks, now);
+        }
+        self.replace_outdated();
+        if self.not_before.is_some_and(|not_before| not_before > now) {
+            return;
+        }
+        if self.not_before.take().is_some() && self.spec.workers.min == 0 {
+            // Only a request that waits can bring the next start about.
+            self.fleet.let_wait();
+        }
+        self.start_what_is_missing();
+    }
+
+    fn start_what_is_missing(&mut self) {
+        let (min, max) = (self.spec.workers.min, self.spec.workers.max);
+        while self.not_before.is_none() && self.closing.is_none() {
+            let live = self.live();
+            let starting = self.starting();
+            let is_enough = starting * self.spec.connections >= self.fleet.waiting();
+            if live >= min && (live >= max || is_enough) {
+                break;
+            }
+            self.start_process(None);
+        }
+    }
+
+    /// The next time at which something may have to be done.
+    fn next_check(&self) -> Instant {
+        let now = Instant::now();
+        let ends = self.entries.values().filter_map(|entry| match entry.ending {
+            Ending::No => None,
+            Ending::Draining(at) | Ending::Asked(at) | Ending::Forced(at) => Some(at),
+        });
+        let starting =
+            self.entries.values().map(|entry| entry.instance.started + self.spec.start_timeout);
+        ends.chain(starting.filter(|&at| at > now))
+            .chain(self.not_before.filter(|_| self.closing.is_none()))
+            .chain(self.closing.as_ref().map(|closing| closing.until).filter(|&at| at > now))
+            .chain([now + LOOK_INTERVAL])
+            .min()
+            .map_or(now, |next| next.max(now))
+    }
+
+    /// Processes that serve or are about to. One that is being replaced and its replacement count
+    /// as one.
+    fn live(&self) -> usize {
+        let stays = |entry: &Entry| matches!(entry.ending, Ending::No);
+        let replaces_live = |entry: &Entry| {
+            entry.replaces.is_some_and(|old| self.entries.get(&old).is_some_and(stays))
+        };
+        self.entries.values().filter(|entry| stays(entry) && !replaces_live(entry)).count()
+    }
+
+    fn starting(&self) -> usize {
+        let looks = self.fleet.look();
+        looks.iter().filter(|look| look.stage == Stage::Starting).count()
+    }
+
+    fn look_at(&self, id: u64) -> Option<Look> {
+        self.fleet.look().into_iter().find(|look| look.instance.id == id)
+    }
+
+    fn tell_first(&mut self, outcome: Result<(), StartError>) {
+        if let Some(first) = self.first.take() {
+            let _ = first.send(outcome);
+        }
+    }
+
+    fn say(&self, text: &str) {
+        (self.log)(&format!("[{}] {text}", self.spec.name));
+    }
+}
+
+/// A byte always fits: the guard reads them at once. Not by the runtime, which knows of a socket
+/// that it can be written to only once it has looked.
+fn order(link: &UnixStream, order: u8) {
+    use rustix::net::{SendFlags, send};
+    let _ = send(link, &[order], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+/// The process's start was a success: it has had a request, or has lasted.
+fn has_proved(instance: &Instance, has_started: bool) -> bool {
+    has_started && (instance.has_served() || instance.started.elapsed() >= EARLY)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Up to a tenth less, so that processes that started together do not end together.
+fn a_little_less(most: u64) -> u64 {
+    (most - fastrand::u64(0..=most / 10)).max(1)
+}

@@ -1,0 +1,132 @@
+//! How processes end, asked or unasked, and what follows.
+
+use super::{Ending, Supervisor, has_proved, order};
+use crate::error::{Exit, StartError};
+use crate::program::fleet::{Look, Stage};
+use rustix::process::{Pid, Signal, kill_process};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long a guard may take to end what it guards, once it was told to do so by force.
+const FORCE: Duration = Duration::from_secs(12);
+
+impl Supervisor {
+    /// The process gets no further request, and ends when it has had its last one, or `until` then.
+    pub(super) fn retire(&mut self, id: u64, until: Instant) {
+        if let Some(entry) = self.entries.get_mut(&id)
+            && matches!(entry.ending, Ending::No)
+        {
+            entry.ending = Ending::Draining(until);
+            self.fleet.retire(id);
+        }
+    }
+
+    pub(super) fn end_hung(&mut self, id: u64) {
+        let force_at = Instant::now() + FORCE;
+        if let Some(entry) = self.entries.get_mut(&id)
+            && matches!(entry.ending, Ending::No)
+        {
+            entry.fault = Some("it answered no request within request_timeout");
+            entry.ending = Ending::Forced(force_at);
+            order(&entry.link, b'k');
+            self.fleet.retire(id);
+        }
+    }
+
+    pub(super) fn end_deaf(&mut self, id: u64) {
+        let force_at = Instant::now() + self.spec.stop_timeout;
+        if let Some(entry) = self.entries.get_mut(&id)
+            && matches!(entry.ending, Ending::No)
+        {
+            entry.fault = Some("it refused a connection");
+            entry.ending = Ending::Asked(force_at);
+            order(&entry.link, b't');
+        }
+    }
+
+    pub(super) fn ended(&mut self, id: u64) {
+        let Some(entry) = self.entries.remove(&id) else { return };
+        let was_asked = entry.fault.is_none() && !matches!(entry.ending, Ending::No);
+        let fell = !was_asked && self.closing.is_none();
+        self.fleet.remove(id, fell);
+        if let Some(old) = entry.replaces.and_then(|old| self.entries.get_mut(&old)) {
+            old.is_being_replaced = false;
+        }
+        if !fell {
+            return;
+        }
+        let pid = entry.instance.pid.load(Ordering::Relaxed);
+        let how = entry.exit.map_or_else(|| "its guard ended".to_owned(), |exit| exit.to_string());
+        let why = entry.fault.unwrap_or("unasked");
+        let hint = match entry.exit {
+            Some(Exit::Code(0)) => " (a program has to stay in the foreground)",
+            _ => "",
+        };
+        let text = format!("process {pid} ended, {how}: {why}{hint}");
+        // A process that serves and gets SIGKILL or SIGTERM has an enemy, not a fault.
+        let was_killed = matches!(entry.exit, Some(Exit::Signal(9 | 15)));
+        if has_proved(&entry.instance, entry.was_ready) || entry.was_ready && was_killed {
+            self.say(&text);
+        } else {
+            self.start_failed(&text, &entry.stderr.last_lines());
+        }
+    }
+
+    /// A start came to nothing: waits before the next, or gives up if it was the very first.
+    pub(super) fn start_failed(&mut self, text: &str, last_lines: &str) {
+        let separator = if last_lines.is_empty() { "" } else { "; it wrote: " };
+        let text = format!("{text}{separator}{last_lines}");
+        self.say(&text);
+        if self.first.is_some() {
+            self.tell_first(Err(StartError(format!("app {}: {text}", self.spec.name))));
+            self.close(Duration::ZERO);
+            return;
+        }
+        // What is there runs on by the old files until they change again.
+        self.outdated.clear();
+        let delay = self.backoff.failed();
+        self.not_before = Some(Instant::now() + delay);
+        if self.backoff.is_loop() {
+            self.say(&format!("the next start is in {} ms", delay.as_millis()));
+            if !self.fleet.look().iter().any(|look| look.stage == Stage::Serving) {
+                self.fleet.begin_crash_loop(text);
+            }
+        }
+    }
+
+    /// Takes the end of a process, or its failure to start, one step further.
+    pub(super) fn advance(&mut self, look: &Look, now: Instant) {
+        let (start_timeout, stop_timeout) = (self.spec.start_timeout, self.spec.stop_timeout);
+        let until = self.closing.as_ref().map(|closing| closing.until);
+        let Some(entry) = self.entries.get_mut(&look.instance.id) else { return };
+        match entry.ending {
+            Ending::No => {
+                let is_late =
+                    look.stage == Stage::Starting && look.instance.started + start_timeout <= now;
+                if is_late {
+                    entry.fault = Some("it did not listen within start_timeout");
+                    entry.ending = Ending::Forced(now + FORCE);
+                    order(&entry.link, b'k');
+                }
+            }
+            Ending::Draining(limit) => {
+                let limit = until.map_or(limit, |until| until.min(limit));
+                if look.under_way == 0 || limit <= now {
+                    entry.ending = Ending::Asked(now + stop_timeout);
+                    order(&entry.link, b't');
+                }
+            }
+            Ending::Asked(limit) if limit <= now => {
+                entry.ending = Ending::Forced(now + FORCE);
+                order(&entry.link, b'k');
+            }
+            Ending::Forced(limit) if limit <= now => {
+                // The program goes with its guard; so does the pipe that would tell.
+                let guard = Pid::from_raw(look.instance.guard as i32);
+                let _ = guard.map(|guard| kill_process(guard, Signal::KILL));
+                entry.ending = Ending::Forced(now + FORCE);
+            }
+            Ending::Asked(_) | Ending::Forced(_) => {}
+        }
+    }
+}

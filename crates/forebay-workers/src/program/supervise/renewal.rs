@@ -1,0 +1,73 @@
+//! Which processes are replaced or ended, though nothing is wrong with them.
+
+use super::{Ending, Supervisor};
+use crate::program::fleet::{Look, Stage};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+impl Supervisor {
+    /// Starts the process that takes the place of `id`, unless starts fail at present.
+    pub(super) fn replace(&mut self, id: u64) {
+        let may = self.not_before.is_none() && self.closing.is_none();
+        let Some(entry) = self.entries.get_mut(&id).filter(|_| may) else { return };
+        if matches!(entry.ending, Ending::No) && !entry.is_being_replaced {
+            entry.is_being_replaced = true;
+            self.start_process(Some(id));
+        }
+    }
+
+    pub(super) fn end_idle(&mut self, looks: &[Look], now: Instant) {
+        let mut idle: Vec<&Look> = looks
+            .iter()
+            .filter(|look| look.stage == Stage::Serving && look.under_way == 0)
+            .filter(|look| look.idle_since + self.spec.idle_timeout <= now)
+            .collect();
+        idle.sort_by_key(|look| look.idle_since);
+        for look in idle {
+            if self.live() <= self.spec.workers.min || self.fleet.waiting() > 0 {
+                return;
+            }
+            self.retire(look.instance.id, now + self.spec.drain_timeout);
+        }
+    }
+
+    /// Replaces what is too old, too large or outdated.
+    pub(super) fn look_closely(&mut self, looks: &[Look], now: Instant) {
+        for look in looks.iter().filter(|look| look.stage == Stage::Serving) {
+            let (id, instance) = (look.instance.id, &look.instance);
+            let is_old = instance.replace_at.is_some_and(|at| at <= now);
+            let is_fat = self.spec.max_memory.is_some_and(|most| instance.memory() > most);
+            let is_used_up = instance.requests.load(Ordering::Relaxed) >= instance.limit;
+            let is_news = self.entries.get(&id).is_some_and(|entry| !entry.is_being_replaced);
+            if is_fat && is_news {
+                let pid = instance.pid.load(Ordering::Relaxed);
+                self.say(&format!("process {pid} uses too much memory"));
+            }
+            if is_old || is_fat || is_used_up {
+                self.replace(id);
+            }
+        }
+        if self.changes.look() {
+            self.say("files have changed: its processes are replaced");
+            self.outdated = looks.iter().map(|look| look.instance.id).collect();
+        }
+    }
+
+    /// Replaces the next process that runs by old files, when the one before is done.
+    pub(super) fn replace_outdated(&mut self) {
+        while let Some(&id) = self.outdated.front() {
+            match self.entries.get(&id) {
+                Some(entry) if matches!(entry.ending, Ending::No) => {
+                    let is_starting =
+                        self.look_at(id).is_some_and(|look| look.stage == Stage::Starting);
+                    if entry.is_being_replaced || is_starting || self.not_before.is_some() {
+                        return;
+                    }
+                    self.replace(id);
+                    return;
+                }
+                _ => drop(self.outdated.pop_front()),
+            }
+        }
+    }
+}

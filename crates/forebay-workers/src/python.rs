@@ -1,0 +1,55 @@
+//! How a worker for Python CGI scripts, or for a WSGI application, is started.
+
+use crate::host::Host;
+use crate::spec::PythonMode;
+use std::path::Path;
+use std::process::Command;
+
+/// The host for scripts, which the worker reads from its control socket before anything else.
+const CGI_HOST: &str = concat!(
+    include_str!("../../../hosts/python-cgi.py"),
+    include_str!("../../../hosts/python-cgi/modules.py")
+);
+/// What interpreters from 3.13 on have no module for any more.
+const CGI: &str = include_str!("../../../hosts/python-cgi/cgi.py");
+const CGITB: &str = include_str!("../../../hosts/python-cgi/cgitb.py");
+/// The host for applications.
+const WSGI_HOST: &str = include_str!("../../../hosts/wsgi.py");
+
+/// Reads the host (4 bytes length, then texts with NUL between them) from standard input, which is
+/// the control socket, without a byte too much, and runs it.
+const BOOTSTRAP: &str = "\
+def start():
+    import os, sys
+    left = int.from_bytes(os.read(0, 4), 'big')
+    text = b''
+    while left > len(text):
+        more = os.read(0, left - len(text))
+        if not more:
+            os._exit(1)
+        text += more
+    host, *others = text.decode().split('\\0')
+    scope = {'__name__': 'forebay_host'}
+    exec(compile(host, '<forebay host>', 'exec'), scope)
+    return scope['serve'](*sys.argv[1:], *others)
+raise SystemExit(start())";
+
+/// A host that runs scripts in `mode`.
+pub(crate) fn cgi_host(python: Option<&Path>, mode: PythonMode) -> Host {
+    let mode = match mode {
+        PythonMode::Fresh => "fresh",
+        PythonMode::Fork => "fork",
+    };
+    Host::new(command(python, mode), &[CGI_HOST, CGI, CGITB].join("\0"))
+}
+
+/// A host for the application that `module` (`module:callable`) names.
+pub(crate) fn wsgi_host(python: Option<&Path>, module: &str) -> Host {
+    Host::new(command(python, module), WSGI_HOST)
+}
+
+fn command(python: Option<&Path>, what: &str) -> Command {
+    let mut command = Command::new(python.unwrap_or(Path::new("python3")));
+    command.args(["-c", BOOTSTRAP, what, &std::process::id().to_string()]);
+    command
+}

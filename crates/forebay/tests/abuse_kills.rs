@@ -1,0 +1,159 @@
+//! Backends killed with SIGKILL under load, again and again: each client gets whole replies of its
+//! own, documented errors, or a connection that visibly ends.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::peer::{Peer, fcgiwrap, nginx, php_fpm};
+use forebay_testkit::process::eventually;
+use support::identity::{Asker, Outcome, PERL, PHP};
+use support::{Forebay, proc, site};
+
+const CLIENTS: usize = 4;
+const KILLS: usize = 20;
+/// Replies that clients get between two kills.
+const BETWEEN: usize = 30;
+/// Requests of one client at the most, whatever happens.
+const MOST: usize = 50_000;
+
+type Counts = BTreeMap<Outcome, usize>;
+
+/// Loads `path` while one of `victims` after the other is killed; what clients saw.
+fn kill_under_load(forebay: &Forebay, path: &str, victims: impl Fn() -> Vec<u32>) -> Counts {
+    let (stop, served) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|name| {
+                let (stop, served, address) = (&stop, &served, forebay.address);
+                scope.spawn(move || load(&mut Asker::new(address, name), path, stop, served))
+            })
+            .collect();
+        for kill in 0..KILLS {
+            let before = served.load(Ordering::Relaxed);
+            let is_ended = || clients.iter().any(|client| client.is_finished());
+            let is_time = || served.load(Ordering::Relaxed) >= before + BETWEEN || is_ended();
+            assert!(eventually(is_time), "{path} is no longer served: {}", forebay.output());
+            let victims = victims();
+            if let Some(&victim) = victims.get(kill % victims.len().max(1)) {
+                proc::kill(victim);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        let mut sum = Counts::new();
+        for client in clients {
+            for (outcome, count) in client.join().expect("no reply was mixed") {
+                *sum.entry(outcome).or_default() += count;
+            }
+        }
+        sum
+    })
+}
+
+fn load(asker: &mut Asker, path: &str, stop: &AtomicBool, served: &AtomicUsize) -> Counts {
+    let mut counts = Counts::new();
+    for turn in 0..MOST {
+        let outcomes = asker.ask_pipelined(&[path; 3][..1 + turn % 3]);
+        for outcome in outcomes {
+            let is_whole = outcome == Outcome::Whole;
+            served.fetch_add(usize::from(is_whole), Ordering::Relaxed);
+            *counts.entry(outcome).or_default() += 1;
+        }
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    counts
+}
+
+/// Kills under load; then all is well again, and nothing was left behind.
+fn survives(mut forebay: Forebay, path: &str, victims: impl Fn() -> Vec<u32>) {
+    let open = proc::descriptors(forebay.process.id()).len();
+    let counts = kill_under_load(&forebay, path, victims);
+    let whole = counts.get(&Outcome::Whole).copied().unwrap_or(0);
+    let others: usize = counts.values().sum::<usize>() - whole;
+    assert!(whole >= KILLS * BETWEEN, "{counts:?}");
+    // Each kill costs what was under way at the one victim, what was pipelined behind that, and
+    // what came before another was there.
+    assert!(others < whole / 2, "{counts:?}: {}", forebay.output());
+    let mut asker = Asker::new(forebay.address, CLIENTS);
+    assert!(eventually(|| asker.ask(path) == Outcome::Whole), "{}", forebay.output());
+    drop(asker);
+    assert!(!forebay.process.has_ended(), "{}", forebay.output());
+    let pid = forebay.process.id();
+    // Idle connections to the backend may stay.
+    let is_tidy = || proc::descriptors(pid).len() <= open + 2 * CLIENTS + 8;
+    assert!(eventually(is_tidy), "{open} and now {:?}", proc::descriptors(pid));
+    forebay.stop();
+}
+
+fn folder() -> Folder {
+    let folder = Folder::new();
+    folder.write("htdocs/id.php", PHP);
+    folder.script("htdocs/id.pl", PERL);
+    folder
+}
+
+fn socket(peer: &Peer) -> String {
+    format!("unix:{}", peer.socket().display())
+}
+
+#[test]
+fn processes_of_php_fpm() {
+    let Some(mut php) = php_fpm(4) else { return };
+    let route = format!(
+        "[[site.route]]\nfastcgi = {{ to = \"{}\", root = \"htdocs\", max_connections = 4 }}\n",
+        socket(&php)
+    );
+    let master = php.process().id();
+    survives(site(folder(), &route), "/id.php", || proc::children(master));
+}
+
+#[test]
+fn processes_of_fcgiwrap() {
+    let Some(mut wrapper) = fcgiwrap(4) else { return };
+    let route = format!(
+        "[[site.route]]\nfastcgi = {{ to = \"{}\", root = \"htdocs\", index = \"id.pl\", \
+         keep_conn = false }}\n",
+        socket(&wrapper)
+    );
+    let master = wrapper.process().id();
+    survives(site(folder(), &route), "/id.pl", || proc::children(master));
+}
+
+#[test]
+fn workers_of_nginx() {
+    let http = format!(
+        "server {{ listen 127.0.0.1:{{port}}; location / {{ default_type text/plain; \
+         set $some \"{}\"; return 200 \"{}\"; }} }}",
+        "$arg_id;".repeat(300),
+        "$some".repeat(10)
+    );
+    let Some(mut nginx) = nginx(&http) else { return };
+    let route = format!(
+        "[[site.route]]\nproxy = {{ to = \"http://127.0.0.1:{}\", max_fails = 0 }}\n",
+        nginx.port()
+    );
+    let master = nginx.process().id();
+    survives(site(folder(), &route), "/", || proc::children(master));
+}
+
+#[test]
+fn workers_of_an_application() {
+    let route = "[[site.route]]\npath = \"/*\"\napp = \"scripts\"\n\
+         [app.scripts]\nkind = \"perl-cgi\"\ndir = \"htdocs\"\nworkers = 3\n";
+    let forebay = site(folder(), route);
+    let pid = forebay.process.id();
+    survives(forebay, "/id.pl", || proc::children(pid));
+}
+
+#[test]
+fn processes_of_cgi_scripts() {
+    let route = "[[site.route]]\npath = \"/*\"\ncgi = { dir = \"htdocs\" }\n";
+    let forebay = site(folder(), route);
+    let pid = forebay.process.id();
+    survives(forebay, "/id.pl", || proc::children(pid));
+}

@@ -1,0 +1,2 @@
+#!/usr/bin/perl
+print "this is no header line\n\nbody\n";

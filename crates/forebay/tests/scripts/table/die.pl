@@ -1,0 +1,2 @@
+#!/usr/bin/perl
+die "a reason to die\n";

@@ -1,0 +1,3 @@
+#!/usr/bin/perl
+print "X-Table: yes\nContent-Type: text/plain\n\n";
+print scalar(@ARGV), " arguments: @ARGV\n";

@@ -1,0 +1,2 @@
+sub greeting { 'hello ' . shift }
+1;

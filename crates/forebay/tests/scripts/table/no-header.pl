@@ -1,0 +1,2 @@
+#!/usr/bin/perl
+print "no header at all\n";

@@ -1,0 +1,2 @@
+#!/usr/bin/perl
+my $nothing = 1;

@@ -1,0 +1,2 @@
+#!/usr/bin/perl
+print "Location: /s/environment.pl?from=redirect\n\n";

@@ -1,0 +1,347 @@
+//! What `forebay serve` tells its administrator: status, metrics, steps and limits.
+
+mod support;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::http::Client;
+use forebay_testkit::port::free_port;
+use forebay_testkit::process::eventually;
+use forebay_testkit::scripted::{Backend, Step};
+use rustix::process::Signal;
+use serde_json::Value;
+use support::echo::Echo;
+use support::{Forebay, serve, write_configuration};
+
+/// A server with an administrator's listener.
+struct Watched {
+    forebay: Forebay,
+    admin: SocketAddr,
+    configuration: String,
+}
+
+fn watched(server: &str, site: &str) -> Watched {
+    let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let configuration = format!(
+        "[server]\nadmin = \"{admin}\"\n{server}\n[[site]]\nlisten = \"127.0.0.1:0\"\n{site}"
+    );
+    let folder = Folder::new();
+    folder.write("htdocs/a.txt", "text");
+    folder.script("cgi/x", "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nscript'\n");
+    Watched { forebay: serve(folder, &configuration), admin, configuration }
+}
+
+impl Watched {
+    fn page(&self, target: &str) -> String {
+        Client::connect(self.admin).get(target).text().to_owned()
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.page("/status")).unwrap()
+    }
+
+    /// The value of a line of /metrics.
+    fn metric(&self, name: &str) -> u64 {
+        let metrics = self.page("/metrics");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
+    }
+
+    fn limit(&self, name: &str) -> u64 {
+        self.metric(&format!("forebay_limit_reached_total{{limit=\"{name}\"}}"))
+    }
+}
+
+/// The names in a `Server-Timing` field; each has a duration.
+fn steps(field: &str) -> Vec<&str> {
+    let parts = field.split(", ").map(|part| {
+        let (name, took) = part.split_once(";dur=").expect(field);
+        assert!(took.parse::<f64>().is_ok_and(|took| took >= 0.0), "{field}");
+        name
+    });
+    parts.collect()
+}
+
+#[test]
+fn steps_are_not_timed_unless_asked_for() {
+    let watched = watched("", "[[site.route]]\nrespond = \"hello\"\n");
+    assert_eq!(watched.forebay.get("/").header("Server-Timing"), None);
+    assert!(eventually(|| watched.status()["requests"] == 1));
+    assert_eq!(watched.status()["steps"], serde_json::json!({}));
+    assert_eq!(watched.metric("forebay_step_duration_seconds_count{step=\"head\"}"), 0);
+    watched.forebay.stop();
+}
+
+#[test]
+fn steps_are_told_to_clients_and_counted() {
+    let echo = Echo::start();
+    let site = format!(
+        "[[site.route]]\npath = \"/files/*\"\nfiles = \"htdocs\"\n\
+         [[site.route]]\npath = \"/cgi/*\"\ncgi = \"cgi\"\n{}",
+        echo.route()
+    );
+    let watched = watched("timing = true", &site);
+    let mut client = watched.forebay.connect();
+    let reply = client.get("/files/a.txt");
+    let field = reply.header("Server-Timing").unwrap();
+    assert_eq!(steps(field), ["head", "route", "origin"]);
+    for target in ["/cgi/x", "/echo"] {
+        let reply = client.get(target);
+        let field = reply.header("Server-Timing").unwrap();
+        assert_eq!(steps(field), ["head", "route", "connect", "origin"], "{target}");
+    }
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhe");
+    client.send("llo");
+    let reply = client.reply();
+    let names = steps(reply.header("Server-Timing").unwrap()).join(" ");
+    assert!(names.starts_with("head route") && names.ends_with("origin"), "{names}");
+    assert_eq!(
+        watched.forebay.ask("nonsense\r\n\r\n").header("Server-Timing").map(steps).unwrap(),
+        ["head"]
+    );
+
+    let count = |step: &str| {
+        watched.metric(&format!("forebay_step_duration_seconds_count{{step=\"{step}\"}}"))
+    };
+    assert!(eventually(|| count("reply") == 5), "every reply is counted once");
+    assert_eq!((count("head"), count("route"), count("origin")), (5, 4, 4));
+    assert_eq!(watched.status()["steps"]["connect"]["count"], 3);
+    assert!(watched.status()["steps"]["head"]["mean_us"].as_f64().unwrap() > 0.0);
+    let bucket = "forebay_step_duration_seconds_bucket{step=\"origin\",le=\"+Inf\"}";
+    assert_eq!(watched.metric(bucket), 4);
+    watched.forebay.stop();
+}
+
+#[test]
+fn a_reload_turns_timing_on_and_off() {
+    let mut watched = watched("timing = false", "[[site.route]]\nrespond = \"hello\"\n");
+    let mut client = watched.forebay.connect();
+    assert_eq!(client.get("/").header("Server-Timing"), None);
+    for (timing, is_told) in [("true", true), ("false", false)] {
+        let other = watched.configuration.replace("timing = false", &format!("timing = {timing}"));
+        write_configuration(&watched.forebay.folder, &other);
+        watched.forebay.signal(Signal::HUP);
+        assert!(eventually(|| client.get("/").header("Server-Timing").is_some() == is_told));
+    }
+    watched.forebay.stop();
+}
+
+#[test]
+fn each_limit_on_requests_is_counted() {
+    let watched = watched(
+        "limits = { head_size = \"4KiB\", fields = 10, target = 100, max_body = 5, \
+         keepalive_requests = 3, connections_per_address = 3 }\n\
+         timeouts = { head = \"300ms\", body_idle = \"300ms\", keep_alive = \"300ms\" }",
+        "[[site.route]]\npath = \"/cgi/*\"\ncgi = \"cgi\"\n[[site.route]]\nrespond = \"hello\"\n",
+    );
+    let ask = |bytes: String| watched.forebay.ask(bytes).status;
+    let fields = |count: usize, size: usize| {
+        let field = |at| format!("A{at}: {}\r\n", "b".repeat(size));
+        format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", (0..count).map(field).collect::<String>())
+    };
+    assert_eq!(ask(fields(11, 1)), 431);
+    assert_eq!(watched.limit("fields"), 1);
+    assert_eq!(ask(fields(2, 3000)), 431);
+    assert_eq!((watched.limit("head_size"), watched.limit("fields")), (1, 1));
+    assert_eq!(ask(format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(100))), 414);
+    assert_eq!(watched.limit("target"), 1);
+    let post = "POST /cgi/x HTTP/1.1\r\nHost: h\r\nContent-Length: ";
+    assert_eq!(ask(format!("{post}6\r\n\r\nabcdef")), 413);
+    assert_eq!(watched.limit("max_body"), 1);
+    assert_eq!(ask(format!("{post}5\r\n\r\nabc")), 408);
+    assert_eq!(watched.limit("body_idle"), 1);
+    assert_eq!(ask("GET / HTTP/1.1\r\nHo".to_owned()), 408);
+    assert_eq!(watched.limit("head"), 1);
+    let mut client = watched.forebay.connect();
+    for _ in 0..3 {
+        client.get("/");
+    }
+    assert!(client.is_closed());
+    assert_eq!(watched.limit("keepalive_requests"), 1);
+    let mut client = watched.forebay.connect();
+    client.get("/");
+    assert!(client.is_closed());
+    assert!(eventually(|| watched.limit("keep_alive") == 1));
+    let status = watched.status();
+    assert_eq!(status["limits_reached"]["target"], 1);
+    assert_eq!(status["limits_reached"]["connections"], 0);
+    let mut client = Client::connect(watched.admin);
+    client.send("GET /status HTTP/1.1\r\nHost: h\r\nAccept: text/html\r\n\r\n");
+    assert!(client.reply().text().contains("<td>target</td><td>1</td>"));
+    watched.forebay.stop();
+}
+
+#[test]
+fn each_limit_on_connections_is_counted() {
+    let site = "[[site.route]]\nrespond = \"hello\"\n";
+    let unkept = watched("timeouts = { keep_alive = \"0s\" }", site);
+    assert_eq!(unkept.forebay.get("/").header("Connection"), Some("close"));
+    assert_eq!(unkept.limit("keepalive_requests"), 0, "there is none");
+    unkept.forebay.stop();
+
+    let per_address = watched("limits = { connections_per_address = 1 }", site);
+    let mut first = per_address.forebay.connect();
+    assert_eq!(first.get("/").status, 200);
+    assert!(per_address.forebay.try_get("/").is_err());
+    assert_eq!(per_address.limit("connections_per_address"), 1);
+    per_address.forebay.stop();
+
+    let total = watched("limits = { connections = 1 }", site);
+    let mut first = total.forebay.connect();
+    assert_eq!(first.get("/").status, 200);
+    // Each of the two threads has noticed that there is no room.
+    assert!(eventually(|| total.limit("connections") >= 1));
+    drop(first);
+    assert!(eventually(|| total.forebay.try_get("/").is_ok()));
+    total.forebay.stop();
+}
+
+#[test]
+fn a_body_that_comes_too_slowly_is_given_up() {
+    let echo = Echo::start();
+    let watched = watched(
+        "limits = { body_rate = \"1000B\" }\ntimeouts = { body_idle = \"300ms\" }",
+        &echo.route(),
+    );
+    let post =
+        |length: usize| format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
+    let mut slow = watched.forebay.connect();
+    slow.send(post(100_000));
+    let mut dripped = 0;
+    // A byte every 20 ms is never idle.
+    while slow.try_send(b"x").is_ok() && dripped < 10_000 && watched.limit("body_rate") == 0 {
+        std::thread::sleep(Duration::from_millis(20));
+        dripped += 1;
+    }
+    let reply = slow.reply();
+    assert_eq!((reply.status, reply.header("Connection")), (408, Some("close")));
+    assert!(slow.is_closed());
+    assert_eq!((watched.limit("body_rate"), watched.limit("body_idle")), (1, 0));
+    assert_eq!(echo.whole(), 0);
+
+    // One that takes longer than the idle time, but is fast enough.
+    let mut fast = watched.forebay.connect();
+    fast.send(post(100_000));
+    for _ in 0..40 {
+        fast.send([b'x'; 2500]);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(fast.reply().status, 200);
+    watched.forebay.stop();
+}
+
+#[test]
+fn backends_are_shown_as_they_are() {
+    let echo = Echo::start();
+    let dead = free_port();
+    let (go, wait) = std::sync::mpsc::channel();
+    let slow = vec![Step::ReadHead, Step::Tell(go), Step::ReadToEnd];
+    let slow = Backend::tcp(vec![slow]);
+    let site = format!(
+        "[[site.route]]\npath = \"/slow\"\nproxy = \"http://127.0.0.1:{}\"\n[[site.route]]\n\
+         proxy = {{ to = [\"{}\", {{ url = \"http://127.0.0.1:{dead}\" }}], fail_timeout = \"1h\" }}\n",
+        slow.port(),
+        echo.url(),
+    );
+    let mut watched = watched("", &site);
+    for _ in 0..4 {
+        assert_eq!(watched.forebay.get("/").status, 200);
+    }
+    let mut client = watched.forebay.connect();
+    client.send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
+    wait.recv_timeout(forebay_testkit::DEADLINE).unwrap();
+
+    let check = |watched: &Watched, active: u64| {
+        let status = watched.status();
+        let rows = status["backends"].as_array().unwrap();
+        let row = |at: usize, key: &str| rows[at][key].clone();
+        assert_eq!(rows.len(), 3);
+        assert_eq!(row(0, "address"), format!("127.0.0.1:{}", slow.port()));
+        assert_eq!(
+            (row(0, "route"), row(1, "route"), row(2, "server")),
+            (1.into(), 2.into(), 2.into())
+        );
+        assert_eq!((row(0, "active"), row(0, "requests")), (active.into(), 1.into()));
+        assert_eq!((row(1, "state"), row(1, "requests")), ("up".into(), 4.into()));
+        assert_eq!((row(2, "state"), row(2, "failures")), ("down".into(), 1.into()));
+        let label = |server: u64, port: u16| {
+            format!("{{site=\"1\",route=\"2\",server=\"{server}\",address=\"127.0.0.1:{port}\"}}")
+        };
+        let echo_port = echo.url().rsplit(':').next().unwrap().parse().unwrap();
+        assert_eq!(watched.metric(&format!("forebay_backend_up{}", label(1, echo_port))), 1);
+        assert_eq!(watched.metric(&format!("forebay_backend_up{}", label(2, dead))), 0);
+        let failures = format!("forebay_backend_failures_total{}", label(2, dead));
+        assert_eq!(watched.metric(&failures), 1);
+    };
+    check(&watched, 1);
+    let mut visitor = Client::connect(watched.admin);
+    visitor.send("GET /status HTTP/1.1\r\nHost: h\r\nAccept: text/html\r\n\r\n");
+    let page = visitor.reply().text().to_owned();
+    assert!(page.contains("<td>down</td>") && page.contains("site 1, route 2"), "{page}");
+
+    // What is known of a route that stays as it was outlives a reload.
+    watched.forebay.signal(Signal::HUP);
+    watched.forebay.wait_for_output("serving by the configuration as it is now");
+    check(&watched, 1);
+    drop(client);
+    assert!(eventually(|| watched.status()["backends"][0]["active"] == 0));
+    check(&watched, 0);
+    watched.forebay.stop();
+}
+
+#[test]
+fn each_limit_on_what_answers_is_counted() {
+    let silent = Backend::tcp([vec![Step::ReadHead, Step::ReadToEnd]]);
+    let site = format!(
+        "[[site.route]]\npath = \"/slow/*\"\n\
+         cgi = {{ dir = \"cgi\", timeout = \"1s\", max_processes = 1 }}\n\
+         [[site.route]]\npath = \"/long/*\"\ncgi = {{ dir = \"cgi\", max_output = 100 }}\n\
+         [[site.route]]\nproxy = {{ to = \"http://127.0.0.1:{}\", reply_timeout = \"300ms\" }}\n",
+        silent.port()
+    );
+    let watched = watched("", &site);
+    let folder = &watched.forebay.folder;
+    folder.script("cgi/sleep", "#!/bin/sh\n: > ../running\nsleep 100\n");
+    folder.script("cgi/long", "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%0200d' 1\n");
+    assert_eq!(watched.forebay.get("/").status, 504);
+    assert_eq!(watched.limit("reply_idle"), 1);
+    let reply = watched.forebay.try_get("/long/long");
+    assert!(reply.is_err() || reply.unwrap().status == 502);
+    assert!(eventually(|| watched.limit("max_output") == 1));
+
+    let mut first = watched.forebay.connect();
+    first.send("GET /slow/sleep HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(eventually(|| folder.path().join("running").exists()));
+    let mut second = watched.forebay.connect();
+    second.send("GET /slow/sleep HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(first.reply().status, 504);
+    // The second may have run into it by now, too.
+    assert!(matches!(watched.limit("timeout"), 1 | 2));
+    // It waited for a place as long as it may take in all, or for a part of that.
+    assert!(matches!(second.reply().status, 503 | 504));
+    assert_eq!(watched.limit("timeout") + watched.limit("max_processes"), 2);
+    watched.forebay.stop();
+}
+
+#[test]
+fn each_limit_on_sending_is_counted() {
+    let switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+    let backend = Backend::tcp([vec![Step::ReadHead, Step::send(switching), Step::ReadToEnd]]);
+    let site = format!(
+        "[[site.route]]\npath = \"/files/*\"\nfiles = \"htdocs\"\n\
+         [[site.route]]\nproxy = \"http://127.0.0.1:{}\"\n",
+        backend.port()
+    );
+    let watched = watched("timeouts = { write = \"300ms\", tunnel_idle = \"300ms\" }", &site);
+    watched.forebay.folder.write("htdocs/large", vec![b'x'; 20_000_000]);
+    let mut client = watched.forebay.connect();
+    client.send("GET /files/large HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert!(eventually(|| watched.limit("write") == 1), "the client reads nothing");
+    let mut client = watched.forebay.connect();
+    client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n");
+    assert_eq!(client.reply().status, 101);
+    assert!(eventually(|| watched.limit("tunnel_idle") == 1), "nobody says anything");
+    watched.forebay.stop();
+}

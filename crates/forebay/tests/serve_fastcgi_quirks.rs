@@ -1,0 +1,191 @@
+//! `forebay serve` in front of an application with the habits of HyperFastCgi, and what its users
+//! met behind other servers: it answers neither GET_VALUES nor ABORT_REQUEST, keeps a connection or
+//! closes it by the flag of each request, and takes interleaved requests. It cannot be had any more.
+
+mod support;
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::process::eventually;
+use support::fastcgi::{Application, Connection, end, stdout};
+use support::{Forebay, pattern};
+
+/// Echoes bodies, else says the query. `open` counts its connections.
+fn hyper(connection: &mut Connection, open: &AtomicUsize) {
+    open.fetch_add(1, Ordering::AcqRel);
+    while let Some(asked) = connection.asked() {
+        match asked.body.is_empty() {
+            true => connection.answer(asked.id, &asked.query()),
+            false => {
+                connection.send(stdout(asked.id, "Content-Type: application/octet-stream\r\n\r\n"));
+                for piece in asked.body.chunks(8000) {
+                    connection.send(support::fastcgi::record(6, asked.id, piece));
+                }
+                connection.send(end(asked.id));
+            }
+        }
+        if !asked.keeps {
+            break;
+        }
+    }
+    open.fetch_sub(1, Ordering::AcqRel);
+}
+
+struct Setup {
+    open: Arc<AtomicUsize>,
+    application: Application,
+    forebay: Forebay,
+}
+
+fn setup(keys: &str) -> Setup {
+    let open = Arc::<AtomicUsize>::default();
+    let count = open.clone();
+    let application = Application::start(move |connection| hyper(connection, &count));
+    let folder = Folder::new();
+    folder.write("x", "");
+    let forebay = support::serve_file(
+        folder,
+        &format!(
+            "[server]\nthreads = 2\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
+             fastcgi = {{ to = \"unix:{}\", root = \".\", index = \"none\"{keys} }}\n",
+            application.path().display()
+        ),
+    );
+    Setup { open, application, forebay }
+}
+
+/// Requests of `clients` at once, each over its own connection, or a new one for each request.
+fn run(forebay: &Forebay, clients: usize, requests: usize, keep: bool) {
+    thread::scope(|scope| {
+        for client in 0..clients {
+            scope.spawn(move || {
+                let mut connection = forebay.connect();
+                for n in 0..requests {
+                    if !keep {
+                        connection = forebay.connect();
+                    }
+                    let reply = connection.get(&format!("/x?{client}-{n}"));
+                    assert_eq!(reply.text(), format!("{client}-{n}"), "{}", forebay.output());
+                }
+            });
+        }
+    });
+}
+
+/// HyperFastCgi#23: sockets were never closed. #28: ever fewer requests in later runs.
+#[test]
+fn connections_are_closed_in_time_and_later_runs_go_as_the_first() {
+    for keys in ["", ", keep_conn = false", ", multiplex = \"on\""] {
+        let Setup { open, application, forebay } = setup(keys);
+        for _ in 0..3 {
+            run(&forebay, 20, 50, false);
+            if keys.is_empty() {
+                assert!(application.accepted() < 1000, "connections are used again");
+            }
+        }
+        let files = || fs::read_dir(format!("/proc/{}/fd", forebay.process.id())).unwrap().count();
+        assert!(eventually(|| open.load(Ordering::Acquire) == 0), "{keys}");
+        assert!(eventually(|| files() < 40), "{keys}: {} files", files());
+        forebay.stop();
+    }
+}
+
+/// #35: hangs where front end and application disagree about keeping connections.
+#[test]
+fn an_application_may_close_what_was_to_be_kept_and_keep_what_was_to_be_closed() {
+    let closes = Application::start(|connection| {
+        if let Some(asked) = connection.asked() {
+            connection.answer(asked.id, "closed");
+        }
+    });
+    // What it keeps open ends when the other side closes.
+    let keeps = Application::start(|connection| {
+        while let Some(asked) = connection.asked() {
+            connection.answer(asked.id, "kept");
+        }
+    });
+    for (application, keys, text) in
+        [(&closes, "", "closed"), (&keeps, ", keep_conn = false", "kept")]
+    {
+        let folder = Folder::new();
+        folder.write("x", "");
+        let forebay = support::serve_file(
+            folder,
+            &format!(
+                "[server]\nthreads = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
+                 fastcgi = {{ to = \"unix:{}\", root = \".\", index = \"none\"{keys} }}\n",
+                application.path().display()
+            ),
+        );
+        let mut client = forebay.connect();
+        for n in 0..50 {
+            assert_eq!(client.get("/x").text(), text, "{n}: {}", forebay.output());
+        }
+        assert_eq!(application.accepted(), 50, "{text}");
+        forebay.stop();
+    }
+}
+
+/// #37: drops at a thousand clients over a Unix socket.
+#[test]
+fn hundreds_of_clients_over_a_unix_socket() {
+    let Setup { application: _application, forebay, .. } = setup("");
+    run(&forebay, 300, 5, true);
+    forebay.stop();
+}
+
+/// #55: replies of two requests interleaved within a record.
+#[test]
+fn replies_do_not_run_into_each_other() {
+    for keys in ["", ", multiplex = \"on\"", ", multiplex = \"auto\""] {
+        let Setup { application: _application, forebay, .. } = setup(keys);
+        run(&forebay, 16, 60, true);
+        forebay.stop();
+    }
+}
+
+/// #67: 502 for a body of 46 KB.
+#[test]
+fn bodies_of_any_size_come_back() {
+    let body = pattern(300_000);
+    for keys in ["", ", keep_conn = false", ", multiplex = \"on\""] {
+        let Setup { application: _application, forebay, .. } = setup(keys);
+        let mut client = forebay.connect();
+        for length in [1, 8192, 46_000, 46_080, 65_535, 65_536, 131_071, 300_000] {
+            client.send(format!("POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n"));
+            client.send(&body[..length]);
+            assert!(client.reply().body == body[..length], "{length}: {}", forebay.output());
+        }
+        forebay.stop();
+    }
+}
+
+/// #76: 502 once the front end keeps more connections than the application has threads.
+#[test]
+fn an_application_of_few_threads_is_not_asked_for_more() {
+    let open = Arc::<AtomicUsize>::default();
+    let (count, most) = (open.clone(), Arc::<AtomicUsize>::default());
+    let seen = most.clone();
+    let application = Application::start(move |connection| {
+        seen.fetch_max(count.load(Ordering::Acquire) + 1, Ordering::AcqRel);
+        hyper(connection, &count);
+    });
+    let folder = Folder::new();
+    folder.write("x", "");
+    let forebay = support::serve_file(
+        folder,
+        &format!(
+            "[server]\nthreads = 2\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
+             fastcgi = {{ to = \"unix:{}\", root = \".\", index = \"none\", max_connections = 4 }}\n",
+            application.path().display()
+        ),
+    );
+    run(&forebay, 32, 30, true);
+    // One that was closed may be counted until its thread has seen it.
+    assert!(most.load(Ordering::Acquire) <= 6, "{most:?}");
+    forebay.stop();
+}

@@ -1,0 +1,175 @@
+//! `forebay serve` with PHP scripts (`kind = "php"`), run by a php-fpm of its own.
+
+mod support;
+
+use std::fs;
+use std::thread;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::process::{Process, eventually, find};
+use support::{Forebay, chunked, is_alive, pattern, serve, write_configuration};
+
+const DUMP: &str = "<?php header('Content-Type: text/plain');\n\
+    foreach (['REQUEST_METHOD', 'SCRIPT_NAME', 'PATH_INFO', 'QUERY_STRING', 'OWN'] as $n)\n\
+    echo \"$n=\", $_SERVER[$n] ?? getenv($n), \"\\n\"; echo strlen(file_get_contents('php://input'));\n";
+
+/// Whether PHP is installed; the file that runs it may be hidden from Forebay by PATH.
+fn is_installed() -> bool {
+    let files = fs::read_dir("/usr/sbin").into_iter().flatten().flatten();
+    let mut names = files.filter_map(|file| file.file_name().into_string().ok());
+    let found = find("php-fpm").is_some() || names.any(|name| name.starts_with("php-fpm"));
+    if !found {
+        forebay_testkit::peer::skip("php-fpm is not installed (Debian package php-fpm)");
+    }
+    found
+}
+
+fn user() -> &'static str {
+    if rustix::process::geteuid().is_root() { "user = \"www-data\"" } else { "" }
+}
+
+fn configuration(keys: &str) -> String {
+    format!(
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.route]]\nsuffix = [\".php\", \".inc\"]\napp = \"php\"\n\
+         [[site.route]]\npath = \"/*\"\napp = \"php\"\n\
+         [app.php]\nkind = \"php\"\nroot = \"htdocs\"\n{}\n{keys}\n",
+        user()
+    )
+}
+
+fn php(keys: &str) -> Option<Forebay> {
+    is_installed().then(|| {
+        let folder = Folder::new();
+        folder.write("htdocs/dump.php", DUMP);
+        folder.write("htdocs/index.php", "<?php echo 'index ', getmypid();\n");
+        folder.write(
+            "htdocs/big.php",
+            "<?php for ($i = 0; $i < 1000; $i++) echo str_repeat('x', 3000);\n",
+        );
+        folder.write("htdocs/fatal.php", "<?php no_such_function();\n");
+        folder.write("htdocs/slow.php", "<?php sleep(1000);\n");
+        folder.write("htdocs/upload.jpg", "<?php echo 'never';\n");
+        folder.write("secret.php", "<?php echo 'outside';\n");
+        serve(folder, &configuration(keys))
+    })
+}
+
+#[test]
+fn scripts_run_with_their_variables_and_bodies() {
+    let Some(forebay) = php("workers = 2\nenv = { OWN = \"word\" }") else { return };
+    let mut client = forebay.connect();
+    let reply = client.get("/dump.php/a/b?x=y");
+    let lines =
+        "REQUEST_METHOD=GET\nSCRIPT_NAME=/dump.php\nPATH_INFO=/a/b\nQUERY_STRING=x=y\nOWN=word\n0";
+    assert_eq!(reply.text(), lines, "{}", forebay.output());
+    let body = pattern(1_000_000);
+    client.send("POST /dump.php HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send(chunked(&body.chunks(50_000).collect::<Vec<_>>()));
+    assert!(client.reply().text().ends_with("\n1000000"));
+    assert!(client.get("/").text().starts_with("index "));
+    assert_eq!(client.get("/big.php").body.len(), 3_000_000);
+    forebay.stop();
+}
+
+#[test]
+fn only_scripts_below_the_root_run() {
+    let Some(mut forebay) = php("workers = 1") else { return };
+    for target in ["/upload.jpg/x.php", "/missing.php", "/..%2fsecret.php", "/%2e%2e/secret.php"] {
+        let reply = forebay.get(target);
+        assert!(matches!(reply.status, 400 | 404), "{target}: {}", reply.text());
+        assert!(!reply.text().contains("never") && !reply.text().contains("outside"));
+    }
+    assert_eq!(forebay.get("/fatal.php").status, 500);
+    forebay.wait_for_output("no_such_function");
+    forebay.stop();
+}
+
+#[test]
+fn more_clients_than_children_are_all_served() {
+    let Some(forebay) = php("workers = 2") else { return };
+    let mut pids = Vec::new();
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = forebay.connect();
+                    let mut pids = Vec::new();
+                    for _ in 0..50 {
+                        let reply = client.get("/");
+                        assert_eq!(reply.status, 200, "{}", forebay.output());
+                        pids.push(reply.text().to_owned());
+                    }
+                    pids
+                })
+            })
+            .collect();
+        clients.into_iter().for_each(|client| pids.extend(client.join().unwrap()));
+    });
+    pids.sort();
+    pids.dedup();
+    assert!(pids.len() <= 2, "{pids:?}");
+    forebay.stop();
+}
+
+#[test]
+fn children_are_recycled_and_slow_scripts_ended() {
+    let keys = "workers = { min = 0, max = 2 }\nmax_requests = 5\nrequest_timeout = \"1s\"";
+    let Some(forebay) = php(keys) else { return };
+    let mut pids: Vec<_> = (0..20).map(|_| forebay.get("/").text().to_owned()).collect();
+    assert!(pids.iter().all(|text| text.starts_with("index ")), "{pids:?}");
+    pids.sort();
+    pids.dedup();
+    assert!(pids.len() >= 4, "{pids:?}");
+    assert!(matches!(forebay.get("/slow.php").status, 502 | 504));
+    assert!(eventually(|| forebay.get("/").status == 200));
+    forebay.stop();
+}
+
+#[test]
+fn nothing_of_php_outlives_a_forebay_that_is_killed() {
+    let Some(forebay) = php("workers = 2") else { return };
+    let pid = forebay.get("/").text().trim_start_matches("index ").to_owned();
+    assert!(is_alive(&pid));
+    let own = rustix::process::Pid::from_raw(forebay.process.id() as i32).unwrap();
+    rustix::process::kill_process(own, rustix::process::Signal::KILL).unwrap();
+    assert!(eventually(|| !is_alive(&pid)));
+}
+
+#[test]
+fn root_has_to_say_who_runs_php() {
+    if !is_installed() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write("htdocs/index.php", "");
+    let text = configuration("").replace(user(), "");
+    let file = write_configuration(&folder, &text);
+    let exit = Process::start(support::command(&[file.to_str().unwrap()])).wait();
+    assert_eq!(exit.status.code(), Some(3));
+    assert!(exit.output.contains("user = \"www-data\""), "{}", exit.output);
+}
+
+#[test]
+fn php_cgi_can_be_run_as_a_program() {
+    if find("php-cgi").is_none() {
+        return forebay_testkit::peer::skip("php-cgi is not installed (Debian package php-cgi)");
+    }
+    let folder = Folder::new();
+    folder.write("htdocs/dump.php", DUMP);
+    let forebay = serve(
+        folder,
+        &format!(
+            "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"php\"\n\
+             [app.php]\nkind = \"command\"\nrun = [\"php-cgi\", \"-b\", \"{{socket}}\"]\n\
+             env = {{ PHP_FCGI_CHILDREN = \"2\", OWN = \"word\" }}\nspeaks = \"fastcgi\"\n\
+             root = \"htdocs\"\nconnections = 2\n{}\n",
+            user()
+        ),
+    );
+    let text = "REQUEST_METHOD=GET\nSCRIPT_NAME=/dump.php\nPATH_INFO=\nQUERY_STRING=x\nOWN=word\n0";
+    for _ in 0..10 {
+        assert_eq!(forebay.get("/dump.php?x").text(), text, "{}", forebay.output());
+    }
+    forebay.stop();
+}

@@ -1,0 +1,228 @@
+//! Plack, its test suite, its middleware and frameworks on it: in Forebay's own workers, and in servers
+//! of Plack's behind Forebay.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::peer;
+use forebay_testkit::process::Process;
+use support::{Forebay, serve, site};
+
+const PLACK: (&str, &str) = ("Plack::Test::Suite", "libplack-perl");
+const TEST_TCP: (&str, &str) = ("Test::TCP", "libtest-tcp-perl");
+
+/// The cases that Plack::Test::Suite has; another number means that some did not run.
+const CASES: &str = "1..36";
+
+fn app(source: &str) -> Forebay {
+    let folder = Folder::new();
+    folder.write("app.psgi", source);
+    folder.write("files/a.txt", "a file\n");
+    folder.write("files/s/b.css", "b { }\n");
+    folder.write("files/missing.txt", "a page for 404\n");
+    serve(
+        folder,
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"app\"\n\
+         [app.app]\nkind = \"psgi\"\nfile = \"app.psgi\"\nworkers = 2\nenv = { WHERE = \"{tmp}\" }\n",
+    )
+}
+
+/// Runs Plack::Test::Suite's client side, and asks that every case passes.
+fn pass_suite(forebay: &Forebay) {
+    let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/psgi/suite.pl");
+    let mut command = Command::new("perl");
+    command.arg(driver).arg(forebay.address.port().to_string());
+    let exit = Process::start(command).wait();
+    let output = &exit.output;
+    assert_eq!(exit.status.code(), Some(0), "{output}\n{}", forebay.output());
+    assert!(output.lines().any(|line| line == CASES), "{output}");
+    assert!(!output.lines().any(|line| line.trim_start().starts_with("not ok")), "{output}");
+}
+
+fn suite() -> &'static str {
+    include_str!("psgi/suite.psgi")
+}
+
+#[test]
+fn placks_test_suite_passes() {
+    if !peer::perl_has(&[PLACK, TEST_TCP]) {
+        return;
+    }
+    let forebay = app(suite());
+    pass_suite(&forebay);
+    forebay.stop();
+}
+
+#[test]
+fn placks_test_suite_passes_through_http_to_starlet() {
+    if !peer::perl_has(&[PLACK, TEST_TCP]) {
+        return;
+    }
+    let folder = Folder::new();
+    let Some(starlet) = peer::starlet(&folder.write("app.psgi", suite())) else { return };
+    let forebay = site(
+        folder,
+        &format!(
+            "[[site.route]]\npath = \"/*\"\nproxy = {{ to = [\"http://127.0.0.1:{}\"], host = \"client\" }}\n",
+            starlet.port()
+        ),
+    );
+    pass_suite(&forebay);
+    forebay.stop();
+    starlet.stop();
+}
+
+#[test]
+fn placks_test_suite_passes_through_fastcgi() {
+    if !peer::perl_has(&[PLACK, TEST_TCP]) {
+        return;
+    }
+    let folder = Folder::new();
+    let Some(plack) = peer::plack_fastcgi(&folder.write("app.psgi", suite())) else { return };
+    let forebay = site(
+        folder,
+        &format!(
+            "[[site.route]]\npath = \"/*\"\nfastcgi = {{ to = \"127.0.0.1:{}\", \
+             root = \"/no-directory-here\", params = {{ SCRIPT_NAME = \"\" }} }}\n",
+            plack.port()
+        ),
+    );
+    pass_suite(&forebay);
+    forebay.stop();
+    plack.stop();
+}
+
+#[test]
+fn placks_test_suite_passes_through_scgi() {
+    if !peer::perl_has(&[PLACK, TEST_TCP]) {
+        return;
+    }
+    let folder = Folder::new();
+    let Some(plack) = peer::plack_scgi(&folder.write("app.psgi", suite())) else { return };
+    let forebay = site(
+        folder,
+        &format!(
+            "[[site.route]]\npath = \"/*\"\nscgi = {{ to = \"127.0.0.1:{}\" }}\n",
+            plack.port()
+        ),
+    );
+    pass_suite(&forebay);
+    forebay.stop();
+    plack.stop();
+}
+
+#[test]
+fn middleware_and_applications_of_plack_run() {
+    let modules = [
+        PLACK,
+        ("Plack::Middleware::Session", "libplack-middleware-session-perl"),
+        ("Plack::Middleware::Deflater", "libplack-middleware-deflater-perl"),
+    ];
+    if !peer::perl_has(&modules) {
+        return;
+    }
+    let mut forebay = app(include_str!("psgi/middleware.psgi"));
+    for (target, status, body) in [
+        ("/file/a.txt", 200, "a file\n"),
+        ("/file/none", 404, "not found"),
+        ("/file/../app.psgi", 404, "Not Found"),
+        ("/static/s/b.css", 200, "b { }\n"),
+        ("/static/other", 200, "hello world"),
+        ("/length", 200, "hello world"),
+        ("/md5", 200, "hello world"),
+        ("/chunked", 200, "hello world"),
+        ("/buffered", 200, "123"),
+        ("/head", 200, "hello world"),
+        ("/runtime", 200, "hello world"),
+        ("/conditional", 200, "fresh"),
+        ("/basic", 401, "Authorization required"),
+        ("/error", 404, "a page for 404\n"),
+        ("/exception", 403, "not for you"),
+        ("/jsonp?callback=f", 200, "f({\"a\":1})"),
+        ("/cascade", 200, "hello world"),
+    ] {
+        let reply = forebay.get(target);
+        let got = (reply.status, reply.text().trim_start_matches("/**/"));
+        assert_eq!(got, (status, body), "{target}: {}", forebay.output());
+    }
+    let listing = forebay.get("/directory/");
+    assert!(listing.text().contains("a.txt"), "{}", listing.text());
+    assert!(forebay.get("/trace").text().contains("traced"));
+    let unchanged = "GET /conditional HTTP/1.1\r\nHost: h\r\nIf-None-Match: \"x\"\r\n\r\n";
+    assert_eq!(forebay.ask(unchanged).status, 304);
+    let basic = "GET /basic HTTP/1.1\r\nHost: h\r\nAuthorization: Basic dXNlcjpzZWNyZXQ=\r\n\r\n";
+    assert_eq!(forebay.ask(basic).text(), "user");
+    let mut client = forebay.connect();
+    client.send("HEAD /head HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(client.reply_to_head().status, 200);
+    client.send("GET /deflater HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n");
+    let deflated = client.reply();
+    assert_eq!(deflated.header("Content-Encoding"), Some("gzip"));
+    assert!(deflated.body.starts_with(b"\x1f\x8b") && deflated.body.len() < 200);
+    forebay.wait_for_output("logged GET /file/a.txt HTTP/1.1 200 7");
+    uploads_arrive(&forebay);
+    forebay.stop();
+}
+
+fn uploads_arrive(forebay: &Forebay) {
+    let body = "--b\r\nContent-Disposition: form-data; name=\"name\"\r\n\r\nx y\r\n--b\r\n\
+        Content-Disposition: form-data; name=\"file\"; filename=\"f.txt\"\r\n\
+        Content-Type: text/plain\r\n\r\nuploaded\r\n--b--\r\n";
+    let reply = forebay.ask(format!(
+        "POST /upload HTTP/1.1\r\nHost: h\r\nContent-Type: multipart/form-data; boundary=b\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    assert_eq!(reply.text(), "x y|f.txt|8|uploaded");
+}
+
+#[test]
+fn mojolicious_lite_runs() {
+    if !peer::perl_has(&[("Mojolicious", "libmojolicious-perl")]) {
+        return;
+    }
+    frameworks_answer(
+        include_str!("psgi/mojo.psgi"),
+        &[
+            ("/", 200, "Mojo at /x"),
+            ("/hello/you%20%26%20me", 200, "Hello you &amp; me!\n"),
+            ("/stream", 200, "one two"),
+        ],
+        "{\"got\":\"b c\",\"session\":1}",
+    );
+}
+
+#[test]
+fn dancer_runs() {
+    if !peer::perl_has(&[("Dancer2", "libdancer2-perl")]) {
+        return;
+    }
+    frameworks_answer(
+        include_str!("psgi/dancer.psgi"),
+        &[
+            ("/", 200, "Dancer at http://localhost/x"),
+            ("/hello/you", 200, "Hello you!"),
+            ("/stream", 200, "one two"),
+        ],
+        "got b c",
+    );
+}
+
+fn frameworks_answer(source: &str, pages: &[(&str, u16, &str)], form: &str) {
+    let forebay = app(source);
+    let mut client = forebay.connect();
+    for &(target, status, body) in pages {
+        let reply = client.get(target);
+        assert_eq!((reply.status, reply.text()), (status, body), "{}", forebay.output());
+    }
+    assert_eq!(client.get("/none").status, 404);
+    client.send(
+        "POST /form HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+         Content-Length: 5\r\n\r\na=b+c",
+    );
+    assert_eq!(client.reply().text(), form);
+    forebay.stop();
+}

@@ -1,0 +1,79 @@
+//! What the kernel knows of a running server.
+
+use std::fs;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
+
+/// Bytes of memory that is the process's own.
+pub fn resident(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process lives");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a Linux");
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+    kib * 1024
+}
+
+/// Its open descriptors.
+pub fn descriptors(pid: u32) -> Vec<u32> {
+    let folder = fs::read_dir(format!("/proc/{pid}/fd")).expect("the process lives").flatten();
+    let mut numbers: Vec<u32> =
+        folder.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// Clock ticks of processor time that it used, of all its threads.
+pub fn processor_ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process lives");
+    let (_, fields) = stat.rsplit_once(") ").expect("a name in parentheses");
+    let fields: Vec<&str> = fields.split(' ').collect();
+    fields[11..13].iter().map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
+}
+
+/// Its children.
+pub fn children(pid: u32) -> Vec<u32> {
+    let folder = fs::read_dir("/proc").expect("/proc is mounted").flatten();
+    let ids = folder.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.filter(|&id| parent(id) == Some(pid)).collect()
+}
+
+/// Those of its children that run a program of this name, whatever they call themselves.
+pub fn children_that_run(pid: u32, program: &str) -> Vec<u32> {
+    let runs = |child: &u32| {
+        let file = fs::read_link(format!("/proc/{child}/exe"));
+        file.is_ok_and(|file| file.file_name().is_some_and(|name| name == program))
+    };
+    children(pid).into_iter().filter(runs).collect()
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ');
+    (fields.next()? != "Z").then(|| fields.next()?.parse().ok())?
+}
+
+/// SIGKILL, unless it has ended.
+pub fn kill(pid: u32) {
+    let _has_ended = kill_process(raw(pid), Signal::KILL);
+}
+
+/// From now on it cannot open a descriptor: what it has stays open.
+pub fn starve(pid: u32) {
+    limit_descriptors(pid, 0);
+}
+
+/// From now on no file of it can grow beyond this many bytes.
+pub fn limit_file_size(pid: u32, most: u64) {
+    let limit = Rlimit { current: Some(most), maximum: getrlimit(Resource::Fsize).maximum };
+    prlimit(Some(raw(pid)), Resource::Fsize, limit).expect("the process is ours");
+}
+
+/// From now on it can open descriptors below this number.
+pub fn limit_descriptors(pid: u32, most: u64) {
+    let limit = Rlimit { current: Some(most), maximum: getrlimit(Resource::Nofile).maximum };
+    prlimit(Some(raw(pid)), Resource::Nofile, limit).expect("the process is ours");
+}
+
+fn raw(pid: u32) -> Pid {
+    Pid::from_raw(pid as i32).expect("a process id is not 0")
+}
