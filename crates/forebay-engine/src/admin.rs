@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_conf::Listen;
-use forebay_wire::http1::{Limits, Progress, RequestHead, RequestParser, encode};
+use forebay_wire::http1::encode;
 use serde_json::json;
 
 use crate::counters::{BUCKETS, Counters, Durations, Totals};
@@ -17,10 +17,10 @@ use crate::limit::Limit;
 use crate::listen::{ListenError, Loads};
 use crate::timing::Step;
 
-/// How long one visitor may take to ask, and to take the answer.
-const PATIENCE: Duration = Duration::from_secs(2);
-
+mod asked;
 mod backends;
+
+use asked::{Asked, Method, PATIENCE};
 
 /// How applications and backends are at one moment.
 #[derive(Clone, Debug, Default)]
@@ -123,19 +123,31 @@ impl Admin {
     fn visit(&self, mut stream: TcpStream) -> std::io::Result<()> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let (status, content_type, body) = match read_request(&mut stream) {
-            Some((path, accepts_html)) => self.answer(&path, accepts_html),
+        let asked = asked::read(&mut stream);
+        let (status, content_type, body) = match &asked {
             None => (400, "text/plain", "bad request\n".to_owned()),
+            Some(Asked { method: Method::Other, .. }) => {
+                (405, "text/plain", "GET and HEAD are answered here\n".to_owned())
+            }
+            Some(Asked { path, accepts_html, .. }) => self.answer(path, *accepts_html),
         };
         let mut out = Vec::new();
         encode::status_line(&mut out, status, b"");
+        if status == 405 {
+            encode::field(&mut out, "Allow", b"GET, HEAD");
+        }
         encode::field(&mut out, "Content-Type", content_type.as_bytes());
         encode::field(&mut out, "Cache-Control", b"no-store");
         encode::field(&mut out, "Connection", b"close");
         encode::field_number(&mut out, "Content-Length", body.len() as u64);
         out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(body.as_bytes());
-        stream.write_all(&out)
+        let is_head = asked.as_ref().is_some_and(|asked| asked.method == Method::Head);
+        out.extend_from_slice(if is_head { b"" } else { body.as_bytes() });
+        stream.write_all(&out)?;
+        if status == 405 {
+            asked::read_on(&mut stream)?;
+        }
+        Ok(())
     }
 
     fn answer(&self, path: &str, accepts_html: bool) -> (u16, &'static str, String) {
@@ -403,29 +415,6 @@ fn steps(totals: &Totals) -> BTreeMap<&'static str, serde_json::Value> {
         (step.name(), json!({"count": took.count(), "mean_us": mean}))
     };
     steps.map(show).collect()
-}
-
-/// The path asked for and whether the visitor takes HTML; `None` for what is not a GET request.
-fn read_request(stream: &mut TcpStream) -> Option<(String, bool)> {
-    let deadline = Instant::now() + PATIENCE;
-    let mut bytes = Vec::with_capacity(4096);
-    let mut head = RequestHead::default();
-    let mut parser = RequestParser::new(Limits { head: 16 * 1024, fields: 100, target: 2048 });
-    while Instant::now() < deadline {
-        let mut chunk = [0; 4096];
-        let n = stream.read(&mut chunk).ok().filter(|&n| n > 0)?;
-        bytes.extend_from_slice(&chunk[..n]);
-        if let Progress::Complete(_) = parser.parse(&bytes, &mut head).ok()? {
-            let target = str::from_utf8(head.path_and_query.of(&bytes)).ok()?;
-            let path = target.split('?').next().unwrap_or_default().to_owned();
-            let accept = head.value(forebay_wire::http1::Known::Accept, &bytes);
-            let accepts_html =
-                accept.is_some_and(|value| memchr::memmem::find(value, b"text/html").is_some());
-            let is_get = matches!(head.method.of(&bytes), b"GET" | b"HEAD");
-            return is_get.then_some((path, accepts_html));
-        }
-    }
-    None
 }
 
 fn escape(text: &str) -> String {

@@ -233,6 +233,28 @@ fn a_body_that_comes_too_slowly_is_given_up() {
 }
 
 #[test]
+fn the_administrator_is_told_which_methods_there_are() {
+    let watched = watched("", "[[site.route]]\nrespond = \"hello\"\n");
+    for head in ["POST /status HTTP/1.1\r\nContent-Length: 9", "DELETE /metrics HTTP/1.1"] {
+        let mut visitor = Client::connect(watched.admin);
+        visitor.send(format!("{head}\r\nHost: h\r\n\r\n"));
+        if head.starts_with("POST") {
+            visitor.send("some body");
+        }
+        let reply = visitor.reply();
+        assert_eq!((reply.status, reply.header("Allow")), (405, Some("GET, HEAD")), "{head}");
+    }
+    let mut visitor = Client::connect(watched.admin);
+    visitor.send("HEAD /healthz HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(visitor.reply_to_head().status, 200);
+    assert_eq!(visitor.rest(), b"", "no body");
+    let mut visitor = Client::connect(watched.admin);
+    visitor.send("nonsense\r\n\r\n");
+    assert_eq!(visitor.reply().status, 400);
+    watched.forebay.stop();
+}
+
+#[test]
 fn backends_are_shown_as_they_are() {
     let echo = Echo::start();
     let dead = free_port();
