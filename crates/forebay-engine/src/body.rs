@@ -237,6 +237,6 @@ impl Body {
 }
 
 fn too_large(limit: u64) -> Fault {
-    Fault::client(413, format!("the request body is larger than {limit} bytes"))
+    Fault::client(413, format!("the request body is larger than the max_body of {limit} bytes"))
         .limited_by(Limit::MaxBody)
 }

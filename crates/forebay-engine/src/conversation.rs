@@ -288,17 +288,25 @@ async fn conclude(client: &Client, exchange: &mut Exchange, outcome: Result<(), 
     Next::Close
 }
 
+/// Tells what went wrong. Of the clients' own faults a body over the limit is told, since that may be
+/// a limit to raise.
 fn report(client: &Client, request: &Request, fault: &Fault) {
-    if fault.side == Side::Client && fault.status != 500 {
+    let is_clients = fault.side == Side::Client && fault.status != 500;
+    if is_clients && fault.status != 413 {
         return;
     }
-    client.thread.errors.say(&format!(
+    let line = format!(
         "{} {}: {} {}",
         fault.status,
         fault,
         String::from_utf8_lossy(request.method()),
         String::from_utf8_lossy(request.target()),
-    ));
+    );
+    if is_clients {
+        client.thread.complain(&format!("{line}, from {}", request.client.ip()));
+    } else {
+        client.thread.errors.say(&line);
+    }
 }
 
 /// Answers a request whose head cannot be read.

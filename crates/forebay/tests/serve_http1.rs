@@ -209,6 +209,26 @@ fn continue_is_sent_when_the_body_is_wanted() {
 }
 
 #[test]
+fn a_body_that_is_too_large_is_told_in_the_log() {
+    let routes = "[[site.route]]\nmax_body = 100\nrespond = \"hello\"\n";
+    for request in [
+        "POST /known HTTP/1.1\r\nHost: h\r\nContent-Length: 101\r\n\r\n".to_owned(),
+        format!(
+            "POST /chunked HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n{}",
+            "x".repeat(101)
+        ),
+    ] {
+        let mut forebay = site(Folder::new(), routes);
+        assert_eq!(forebay.ask(&request).status, 413);
+        let target = request.split(' ').nth(1).unwrap();
+        forebay.wait_for_output(&format!(
+            "413 the request body is larger than the max_body of 100 bytes: POST {target}, from 127.0.0.1"
+        ));
+        forebay.stop();
+    }
+}
+
+#[test]
 fn a_body_that_is_too_large_is_refused_without_reading() {
     let echo = Echo::start();
     let routes = format!("[[site.route]]\nmax_body = 100\nproxy = \"{}\"\n", echo.url());
