@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::pin::pin;
 
 use forebay_conf::{self as conf, ServerProtocol};
-use forebay_engine::{Exchange, Fault, Origin, Reply, Request, Serving, Socket};
+use forebay_engine::{Exchange, Fault, Origin, Reply, Request, Serving, Socket, Step};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::{scgi, uwsgi};
 
@@ -61,7 +61,9 @@ impl AppServer {
         inbox.clear();
         inbox.reserve(INBOX);
         append_head(&mut out, &exchange.request, settings, body.len())?;
+        exchange.enter(Step::Connect);
         let (backend, connection) = self.backends.connect(true).await?;
+        exchange.enter(Step::Origin);
         let conversation = Conversation { origin: self, backend, socket: &connection.socket };
         let outcome = conversation.run(exchange, &out, body, &mut inbox).await;
         let mut spare = self.spare.borrow_mut();

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_conf as conf;
-use forebay_engine::{Exchange, Fault, Origin, Request, Retry, Serving, Side, Thread};
+use forebay_engine::{Exchange, Fault, Origin, Request, Retry, Serving, Side, Step, Thread};
 use forebay_workers::{Place, Program, Seat};
 
 use crate::app::unavailable;
@@ -137,6 +137,7 @@ impl ProgramApp {
         let mut is_resent = false;
         let mut last = None;
         for _ in 0..OFFERS {
+            exchange.enter(Step::Connect);
             let mut seat = self.program.checkout().await.map_err(unavailable)?;
             let speaker = self.speaker(&seat);
             seat.begin(exchange.request.method(), exchange.request.target());

@@ -115,6 +115,22 @@ fn steps_are_told_to_clients_and_counted() {
 }
 
 #[test]
+fn connecting_to_an_application_is_a_step() {
+    const REPLY: &str = "Content-Type: text/plain\r\n\r\nhello";
+    for protocol in ["scgi", "uwsgi"] {
+        let answer = [Step::Read(1), Step::send(REPLY), Step::FinishSending, Step::ReadToEnd];
+        let backend = Backend::tcp([answer.to_vec()]);
+        let to = backend.port();
+        let site = format!("[[site.route]]\n{protocol} = {{ to = \"127.0.0.1:{to}\" }}\n");
+        let watched = watched("timing = true", &site);
+        let reply = watched.forebay.get("/");
+        let field = reply.header("Server-Timing").unwrap();
+        assert_eq!(steps(field), ["head", "route", "connect", "origin"], "{protocol}");
+        watched.forebay.stop();
+    }
+}
+
+#[test]
 fn a_reload_turns_timing_on_and_off() {
     let mut watched = watched("timing = false", "[[site.route]]\nrespond = \"hello\"\n");
     let mut client = watched.forebay.connect();
