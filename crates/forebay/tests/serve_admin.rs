@@ -330,6 +330,16 @@ fn backends_are_shown_as_they_are() {
 }
 
 #[test]
+fn an_only_backend_that_fails_is_up_as_requests_are_sent_to_it() {
+    let dead = free_port();
+    let watched = watched("", &format!("[[site.route]]\nproxy = \"http://127.0.0.1:{dead}\"\n"));
+    assert_eq!(watched.forebay.get("/").status, 502);
+    let backend = &watched.status()["backends"][0];
+    assert_eq!((&backend["state"], &backend["failures"]), (&"up".into(), &1.into()));
+    watched.forebay.stop();
+}
+
+#[test]
 fn each_limit_on_what_answers_is_counted() {
     let silent = Backend::tcp([vec![Step::ReadHead, Step::ReadToEnd]]);
     let site = format!(

@@ -16,8 +16,8 @@ pub struct Proxy {
     pub balance: Option<Balance>,
     /// Sends a client to the same server each time, by a cookie. Default: no.
     pub sticky: Option<At<Table<Sticky>>>,
-    /// Failures within `fail_timeout` after which a server is left out; 0: never. No connection,
-    /// no answer in time and answers that are no HTTP count. Default: 1.
+    /// Failures within `fail_timeout` after which a server is left out, unless it is the only one;
+    /// 0: never. No connection, no answer in time and answers that are no HTTP count. Default: 1.
     pub max_fails: Option<At<u32>>,
     /// How long failures are counted, and how long a server is left out; then one request tries
     /// it. Where all are left out, all are tried. Default: "10s".

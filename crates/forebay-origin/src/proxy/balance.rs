@@ -67,7 +67,8 @@ impl Group {
         Arc::new(Self {
             members: proxy.to.iter().map(member).collect(),
             balance: proxy.balance,
-            max_fails: proxy.max_fails,
+            // An only one is never left out, so its failures are not counted against it.
+            max_fails: if proxy.to.len() > 1 { proxy.max_fails } else { 0 },
             fail_timeout: proxy.fail_timeout,
             primaries: set(false),
             backups: set(true),
@@ -78,17 +79,13 @@ impl Group {
         })
     }
 
-    /// How many backends there are.
-    pub fn len(&self) -> usize {
-        self.members.len()
-    }
-
     /// What is counted about the backends.
     pub fn tallies(&self) -> &Arc<Tallies> {
         &self.tallies
     }
 
-    /// Whether a backend is neither left out for its failures nor down by its health check.
+    /// Whether a backend is neither left out for its failures, which an only one never is, nor down by
+    /// its health check.
     pub fn is_up(&self, index: usize) -> bool {
         self.up() & bit(index) != 0
     }
@@ -382,6 +379,17 @@ mod tests {
         let picks = picks(&group, 10);
         assert_eq!(picks.matches('b').count(), 5, "{picks}");
         assert_eq!(picks.matches('c').count(), 5, "{picks}");
+    }
+
+    #[test]
+    fn an_only_backend_is_never_left_out() {
+        let group = group(r#""http://a""#, "");
+        assert!(!group.failed(0));
+        assert!(group.is_up(0));
+        assert_eq!(picks(&group, 2), "aa");
+        group.set_well(0, false);
+        assert!(!group.is_up(0), "by its health check");
+        assert_eq!(picks(&group, 2), "aa", "it is asked nevertheless");
     }
 
     #[test]

@@ -133,8 +133,7 @@ impl Proxy {
             return;
         }
         self.tally.failed(index);
-        let failed = self.group.failed(index);
-        if failed && self.group.len() > 1 {
+        if self.group.failed(index) {
             let (name, time) = (self.backends[index].name(), self.group.fail_timeout());
             self.thread.errors.say(&format!("{name} is left out for {time:?}: {fault}"));
         }
