@@ -27,7 +27,7 @@ use asked::{Asked, Method, PATIENCE};
 pub struct Status {
     /// The applications, by name.
     pub apps: Vec<AppStatus>,
-    /// The backends of routes to HTTP servers.
+    /// The backends of routes, whatever they speak.
     pub backends: Vec<BackendRow>,
 }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::os::unix::ffi::OsStrExt;
 use std::pin::pin;
+use std::sync::Arc;
 
 use forebay_conf::{self as conf, ServerProtocol};
 use forebay_engine::{Exchange, Fault, Origin, Reply, Request, Serving, Socket, Step};
@@ -20,6 +21,7 @@ use crate::mount::path_of;
 use crate::nph::NphReply;
 use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
 use crate::spool::Spooled;
+use crate::tally::Tallies;
 
 /// Bytes of a spooled request body that go out at a time.
 const PIECE: usize = 32 * 1024;
@@ -39,9 +41,9 @@ pub struct AppServer {
 type Buffers = (Vec<u8>, Vec<u8>);
 
 impl AppServer {
-    /// Passes requests to `backends` in turn.
-    pub fn new(backends: Vec<Backend>, settings: conf::AppServer) -> Self {
-        Self { backends: Backends::new(backends), settings, spare: RefCell::default() }
+    /// Passes requests to `backends` in turn; `tallies` are shared by all threads.
+    pub fn new(backends: Vec<Backend>, tallies: &Arc<Tallies>, settings: conf::AppServer) -> Self {
+        Self { backends: Backends::new(backends, tallies), settings, spare: RefCell::default() }
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -62,10 +64,11 @@ impl AppServer {
         inbox.reserve(INBOX);
         append_head(&mut out, &exchange.request, settings, body.len())?;
         exchange.enter(Step::Connect);
-        let (backend, connection) = self.backends.connect(true).await?;
+        let (backend, connection, active) = self.backends.connect().await?;
         exchange.enter(Step::Origin);
         let conversation = Conversation { origin: self, backend, socket: &connection.socket };
         let outcome = conversation.run(exchange, &out, body, &mut inbox).await;
+        let outcome = outcome.inspect_err(|fault| active.note(fault));
         let mut spare = self.spare.borrow_mut();
         if spare.len() < SPARE && out.capacity().max(inbox.capacity()) <= LARGEST {
             spare.push((out, inbox));

@@ -27,6 +27,7 @@ use crate::running::{self, Definition, Running};
 use crate::script::Scripts;
 use crate::script_guard::ScriptGuard;
 use crate::slots::Slots;
+use crate::tally::Tallies;
 
 /// How long an HTTP backend's connection may be idle. Servers give 5 s and more.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
@@ -94,6 +95,8 @@ struct Shared {
     room: Option<Arc<Semaphore>>,
     /// The backends of a proxy.
     group: Option<Arc<Group>>,
+    /// What is counted about backends.
+    tallies: Arc<Tallies>,
 }
 
 impl Origins {
@@ -141,19 +144,21 @@ impl Origins {
         let mut rows = Vec::new();
         for (site, (plan, shared)) in self.plan.sites.iter().zip(&self.shared).enumerate() {
             for (at, (route, shared)) in plan.routes.iter().zip(shared).enumerate() {
-                let (Action::Proxy(proxy), Some(group)) = (&route.action, &shared.group) else {
-                    continue;
+                let group = shared.group.as_ref();
+                let is_backup = |index: usize| match &route.action {
+                    Action::Proxy(proxy) => proxy.to[index].backup,
+                    _ => false,
                 };
-                rows.extend(proxy.to.iter().enumerate().map(|(index, backend)| {
-                    let counted = group.tallies().of(index);
+                rows.extend(addresses(route).iter().enumerate().map(|(index, address)| {
+                    let counted = shared.tallies.of(index);
                     BackendRow {
                         site: site + 1,
                         route: at + 1,
                         line: route.line,
                         server: index + 1,
-                        address: backend.address.to_string(),
-                        is_up: group.is_up(index),
-                        is_backup: backend.backup,
+                        address: address.to_string(),
+                        is_up: group.is_none_or(|group| group.is_up(index)),
+                        is_backup: is_backup(index),
                         active: counted.active,
                         requests: counted.requests,
                         failures: counted.failures,
@@ -244,7 +249,7 @@ impl Origins {
     fn origin(
         &self,
         route: &forebay_conf::Route,
-        Shared { room, group }: &Shared,
+        Shared { room, group, tallies }: &Shared,
         thread: &Rc<Thread>,
     ) -> Box<dyn Origin> {
         let thread = thread.clone();
@@ -264,12 +269,12 @@ impl Origins {
                 };
                 let backends = fastcgi.to.iter().map(|to| self.backend(to, how(), &thread));
                 let backends = backends.collect();
-                Box::new(Fastcgi::new(thread, backends, fastcgi.clone()))
+                Box::new(Fastcgi::new(thread, backends, tallies, fastcgi.clone()))
             }
             Action::AppServer(settings) => {
                 let backends = settings.to.iter();
                 let backends = backends.map(|to| self.backend(to, Use::default(), &thread));
-                Box::new(AppServer::new(backends.collect(), settings.clone()))
+                Box::new(AppServer::new(backends.collect(), tallies, settings.clone()))
             }
             Action::Proxy(proxy) => {
                 let how = || Use {
@@ -282,7 +287,7 @@ impl Origins {
                 let backends = proxy.to.iter().map(|to| self.backend(&to.address, how(), &thread));
                 let backends = backends.collect();
                 let group = group.clone().unwrap_or_else(|| Group::new(proxy));
-                Box::new(Proxy::new(thread, backends, group, proxy))
+                Box::new(Proxy::new(thread, backends, group, tallies, proxy))
             }
             Action::App(name) => {
                 let app = &self.plan.apps[name];
@@ -327,13 +332,13 @@ fn shared_of_all(plan: &Plan, previous: Option<&Origins>) -> Vec<Vec<Shared>> {
 }
 
 fn shared(route: &forebay_conf::Route) -> Shared {
+    let mut shared = Shared { tallies: Tallies::new(addresses(route).len()), ..Shared::default() };
     match &route.action {
-        Action::Cgi(cgi) => {
-            Shared { room: Some(Arc::new(Semaphore::new(cgi.max_processes))), group: None }
-        }
-        Action::Proxy(proxy) => Shared { room: None, group: Some(Group::new(proxy)) },
-        _ => Shared::default(),
+        Action::Cgi(cgi) => shared.room = Some(Arc::new(Semaphore::new(cgi.max_processes))),
+        Action::Proxy(proxy) => shared.group = Some(Group::new(proxy)),
+        _ => {}
     }
+    shared
 }
 
 /// Which backends are to be asked how they are.

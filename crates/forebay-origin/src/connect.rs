@@ -13,6 +13,7 @@ use forebay_engine::{Deadlines, Fault, Limit, Pool, Retry, Socket, Thread};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::slots::{Grant, Slot, Slots};
+use crate::tally::{Active, Tallies, ThreadTally};
 
 /// Where a backend is, looked up.
 #[derive(Clone, Debug)]
@@ -299,12 +300,13 @@ impl Backend {
 pub struct Backends {
     all: Vec<Backend>,
     next: Cell<usize>,
+    tally: Rc<ThreadTally>,
 }
 
 impl Backends {
-    /// Takes `all` in turn.
-    pub fn new(all: Vec<Backend>) -> Self {
-        Self { all, next: Cell::new(0) }
+    /// Takes `all` in turn; `tallies` are shared by all threads.
+    pub fn new(all: Vec<Backend>, tallies: &Arc<Tallies>) -> Self {
+        Self { all, next: Cell::new(0), tally: tallies.join() }
     }
 
     /// All of them with their numbers, the one whose turn it is first.
@@ -314,21 +316,25 @@ impl Backends {
         (at..self.all.len()).chain(0..at).map(|at| (at, &self.all[at]))
     }
 
+    /// Counts a request to the backend of this number.
+    pub fn begin(&self, at: usize) -> Active {
+        self.tally.begin(at)
+    }
+
     /// A connection to the backend whose turn it is, or to the first after it that can be reached.
-    /// For a request that must not be sent twice unless `is_repeatable`.
-    pub async fn connect(&self, is_repeatable: bool) -> Result<(&Backend, Connection), Fault> {
-        let mut fault = None;
-        for (_, backend) in self.in_turn() {
-            let connected = match is_repeatable {
-                true => backend.connect(false).await,
-                false => backend.connect_for_once().await,
-            };
-            match connected {
-                Ok(connection) => return Ok((backend, connection)),
-                Err(error) => fault = Some(error),
+    pub async fn connect(&self) -> Result<(&Backend, Connection, Active), Fault> {
+        let mut last = None;
+        for (at, backend) in self.in_turn() {
+            let active = self.begin(at);
+            match backend.connect(false).await {
+                Ok(connection) => return Ok((backend, connection, active)),
+                Err(fault) => {
+                    active.note(&fault);
+                    last = Some(fault);
+                }
             }
         }
-        Err(fault.unwrap_or_else(|| Fault::us(500, "a route without backends")))
+        Err(last.unwrap_or_else(|| Fault::us(500, "a route without backends")))
     }
 }
 

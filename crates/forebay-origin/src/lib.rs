@@ -28,6 +28,7 @@ mod script_reply;
 mod slots;
 mod spool;
 mod takeover;
+mod tally;
 
 pub use build::{BuildError, Origins};
 pub use explain::{Question, QuestionError, explain};

@@ -21,6 +21,7 @@ use crate::mount;
 use crate::proxy::{Group, Proxy};
 use crate::slots::Slots;
 use crate::spool::Spooled;
+use crate::tally::Tallies;
 
 /// Processes that one request may be offered: one may end before it has read anything.
 const OFFERS: usize = 3;
@@ -203,19 +204,18 @@ impl ProgramApp {
             ..Use::default()
         };
         let backend = Backend::new(self.thread.clone(), endpoint, how);
+        let (thread, backends, tallies) = (self.thread.clone(), vec![backend], Tallies::new(1));
         match &self.how.speaks {
             Speaks::Http => {
                 let plan = proxy_plan(seat.place());
-                let group = Group::new(&plan);
-                Speaker::Http(Proxy::new(self.thread.clone(), vec![backend], group, &plan))
+                Speaker::Http(Proxy::new(thread, backends, Group::new(&plan), &tallies, &plan))
             }
             Speaks::Fastcgi(naming) => {
                 let settings = naming.settings(&self.how);
-                Speaker::Fastcgi(Fastcgi::new(self.thread.clone(), vec![backend], settings))
+                Speaker::Fastcgi(Fastcgi::new(thread, backends, &tallies, settings))
             }
             Speaks::AppServer(settings) => {
-                let settings = settings.clone();
-                Speaker::AppServer(AppServer::new(vec![backend], settings))
+                Speaker::AppServer(AppServer::new(backends, &tallies, settings.clone()))
             }
         }
     }

@@ -330,6 +330,48 @@ fn backends_are_shown_as_they_are() {
 }
 
 #[test]
+fn backends_of_other_protocols_are_shown_too() {
+    for (protocol, more) in [("scgi", ""), ("uwsgi", ""), ("fastcgi", ", root = \"/nowhere\"")] {
+        let (go, wait) = std::sync::mpsc::channel();
+        let slow = Backend::tcp([vec![Step::Read(1), Step::Tell(go), Step::ReadToEnd]]);
+        let (slow_port, dead) = (slow.port(), free_port());
+        let to = |to: u16| format!("{protocol} = {{ to = \"127.0.0.1:{to}\"{more} }}\n");
+        let site = format!(
+            "[[site.route]]\npath = \"/slow\"\n{}[[site.route]]\n{}",
+            to(slow_port),
+            to(dead)
+        );
+        let mut watched = watched("", &site);
+        for _ in 0..3 {
+            assert_eq!(watched.forebay.get("/x").status, 502, "{protocol}");
+        }
+        let mut client = watched.forebay.connect();
+        client.send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
+        wait.recv_timeout(forebay_testkit::DEADLINE).unwrap();
+
+        let check = |watched: &Watched, active: u64| {
+            let rows = watched.status()["backends"].clone();
+            let numbers = |at: usize| {
+                ["active", "requests", "failures"].map(|key| rows[at][key].as_u64().unwrap())
+            };
+            assert_eq!(rows[0]["address"], format!("127.0.0.1:{slow_port}"), "{protocol}");
+            assert_eq!((numbers(0), numbers(1)), ([active, 1, 0], [0, 3, 3]), "{protocol}");
+            assert_eq!(rows[1]["state"], "up", "{protocol}: requests are sent to it");
+            let label = format!("site=\"1\",route=\"2\",server=\"1\",address=\"127.0.0.1:{dead}\"");
+            assert_eq!(watched.metric(&format!("forebay_backend_failures_total{{{label}}}")), 3);
+        };
+        check(&watched, 1);
+        watched.forebay.signal(Signal::HUP);
+        watched.forebay.wait_for_output("serving by the configuration as it is now");
+        check(&watched, 1);
+        drop(client);
+        assert!(eventually(|| watched.status()["backends"][0]["active"] == 0), "{protocol}");
+        check(&watched, 0);
+        watched.forebay.stop();
+    }
+}
+
+#[test]
 fn an_only_backend_that_fails_is_up_as_requests_are_sent_to_it() {
     let dead = free_port();
     let watched = watched("", &format!("[[site.route]]\nproxy = \"http://127.0.0.1:{dead}\"\n"));

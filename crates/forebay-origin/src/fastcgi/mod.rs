@@ -12,6 +12,7 @@ mod stderr;
 use std::cell::RefCell;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf as conf;
@@ -28,6 +29,7 @@ pub use script::Script;
 
 use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
 use crate::spool::Spooled;
+use crate::tally::Tallies;
 
 /// The one request that is under way on a connection.
 const ID: u16 = 1;
@@ -55,8 +57,13 @@ pub struct Fastcgi {
 type Buffers = (Vec<u8>, Vec<u8>);
 
 impl Fastcgi {
-    /// Passes requests to `backends` in turn.
-    pub fn new(thread: Rc<Thread>, backends: Vec<Backend>, settings: conf::Fastcgi) -> Self {
+    /// Passes requests to `backends` in turn; `tallies` are shared by all threads.
+    pub fn new(
+        thread: Rc<Thread>,
+        backends: Vec<Backend>,
+        tallies: &Arc<Tallies>,
+        settings: conf::Fastcgi,
+    ) -> Self {
         let asked = settings.multiplex == conf::Multiplex::Auto;
         let lines =
             |_| Lines::new(thread.clone(), asked, settings.max_streams, settings.max_buffered);
@@ -64,7 +71,7 @@ impl Fastcgi {
             conf::Multiplex::Off => Vec::new(),
             conf::Multiplex::On | conf::Multiplex::Auto => (0..backends.len()).map(lines).collect(),
         };
-        let backends = Backends::new(backends);
+        let backends = Backends::new(backends, tallies);
         Self { thread, backends, lines, settings, spare: RefCell::default() }
     }
 
@@ -94,8 +101,7 @@ impl Fastcgi {
         }
     }
 
-    /// The backend whose turn it is, or the first after it that can be reached. A request that
-    /// cannot have been acted on, or may be sent again, is sent once more over a new connection.
+    /// The backend whose turn it is, or the first after it that can be reached.
     async fn try_backends(
         &self,
         exchange: &mut Exchange,
@@ -107,34 +113,51 @@ impl Fastcgi {
         let mut last = None;
         for (at, backend) in self.backends.in_turn() {
             let ways = Ways { backend, lines: self.lines.get(at), is_repeatable };
+            let active = self.backends.begin(at);
             exchange.enter(Step::Connect);
             let way = match ways.take(false).await {
                 Ok(way) => way,
                 Err(fault) => {
+                    active.note(&fault);
                     last = Some(fault);
                     continue;
                 }
             };
             exchange.enter(Step::Origin);
-            let (is_shared, is_reused) = way.kind();
-            let fault = match self.go(way, &ways, exchange, script, body, buffers).await {
-                Ok(()) => return Ok(()),
-                Err(fault) => fault,
-            };
-            let is_safe = match fault.retry {
-                Retry::Yes => is_shared,
-                Retry::IfReused => is_reused && is_repeatable,
-                Retry::No => false,
-            };
-            if !is_safe || exchange.reply.has_begun() {
-                return Err(fault);
-            }
-            let way = ways.take(true).await?;
-            let again = self.go(way, &ways, exchange, script, body, buffers).await;
-            // Once is enough, for a caller who knows of further backends, too.
-            return again.map_err(|fault| fault.retry(Retry::No));
+            let outcome = self.ask(way, &ways, exchange, script, body, buffers).await;
+            return outcome.inspect_err(|fault| active.note(fault));
         }
         Err(last.unwrap_or_else(|| Fault::us(500, "a FastCGI route without backends")))
+    }
+
+    /// A request that cannot have been acted on, or may be sent again, is sent once more over a new
+    /// connection.
+    async fn ask(
+        &self,
+        way: Way,
+        ways: &Ways<'_>,
+        exchange: &mut Exchange,
+        script: &Script,
+        body: &Spooled,
+        buffers: &mut Buffers,
+    ) -> Result<(), Fault> {
+        let (is_shared, is_reused) = way.kind();
+        let fault = match self.go(way, ways, exchange, script, body, buffers).await {
+            Ok(()) => return Ok(()),
+            Err(fault) => fault,
+        };
+        let is_safe = match fault.retry {
+            Retry::Yes => is_shared,
+            Retry::IfReused => is_reused && ways.is_repeatable,
+            Retry::No => false,
+        };
+        if !is_safe || exchange.reply.has_begun() {
+            return Err(fault);
+        }
+        let way = ways.take(true).await?;
+        let again = self.go(way, ways, exchange, script, body, buffers).await;
+        // Once is enough, for a caller who knows of further backends, too.
+        again.map_err(|fault| fault.retry(Retry::No))
     }
 
     async fn go(

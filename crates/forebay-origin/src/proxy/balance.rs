@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 
 use forebay_conf as conf;
 
-use super::tally::Tallies;
-
 /// The backends of a route, one bit each: a route has no more than there are bits.
 pub type Set = u64;
 
@@ -28,7 +26,6 @@ pub struct Group {
     marked: AtomicU64,
     turn: AtomicUsize,
     started: Instant,
-    tallies: Arc<Tallies>,
 }
 
 struct Member {
@@ -75,13 +72,7 @@ impl Group {
             marked: AtomicU64::new(0),
             turn: AtomicUsize::new(0),
             started: Instant::now(),
-            tallies: Tallies::new(proxy.to.len()),
         })
-    }
-
-    /// What is counted about the backends.
-    pub fn tallies(&self) -> &Arc<Tallies> {
-        &self.tallies
     }
 
     /// Whether a backend is neither left out for its failures, which an only one never is, nor down by

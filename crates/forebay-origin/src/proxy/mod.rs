@@ -1,15 +1,13 @@
 //! HTTP/1.1 backends: requests shared out among them and passed on, replies streamed back.
 //!
 //! `announce` names the client in a PROXY header, `balance` chooses the backend, `sticky` reads and sets the cookie that names one, `health` asks
-//! backends how they are, `converse` is one request over one connection, `tally` counts, `upgrade` is
-//! what becomes a tunnel.
+//! backends how they are, `converse` is one request over one connection, `upgrade` is what becomes a tunnel.
 
 pub mod announce;
 mod balance;
 mod converse;
 mod health;
 mod sticky;
-mod tally;
 pub(crate) mod upgrade;
 
 use std::cell::RefCell;
@@ -23,10 +21,10 @@ pub use balance::Group;
 pub use health::{Check, Checker};
 
 use crate::connect::Backend;
+use crate::tally::{Tallies, ThreadTally};
 use balance::{Set, Turns, bit};
 use converse::{Attempt, Buffers};
 use sticky::Sticky;
-use tally::ThreadTally;
 
 /// Size of a receive buffer, in bytes; a long body gets the larger one.
 const INBOX: usize = 16 * 1024;
@@ -60,18 +58,19 @@ struct Tries {
 }
 
 impl Proxy {
-    /// Passes requests to `backends`, those of `plan`; `group` is shared by all threads.
+    /// Passes requests to `backends`, those of `plan`; `group` and `tallies` are shared by all threads.
     pub fn new(
         thread: Rc<Thread>,
         backends: Vec<Backend>,
         group: Arc<Group>,
+        tallies: &Arc<Tallies>,
         plan: &conf::Proxy,
     ) -> Self {
         let authorities = || plan.to.iter().map(|backend| backend.authority.clone()).collect();
         Self {
             thread,
             backends,
-            tally: group.tallies().join(),
+            tally: tallies.join(),
             group,
             turns: Turns::default(),
             sticky: Sticky::new(plan),
