@@ -47,7 +47,7 @@ pub use pool::Pool;
 pub use privileges::PrivilegeError;
 pub use reply::{Length, Reply, Rules};
 pub use route::{Route, Sendfile, Site, Table, best_site};
-pub use server::{Reload, Server, StartError, Tables, Wanted};
+pub use server::{Prepare, Reload, Server, StartError, Tables, Wanted};
 pub use socket::{Detached, Socket};
 pub use systemd::{InheritError, Inherited};
 pub use thread::{Settings, Thread};

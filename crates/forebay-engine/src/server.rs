@@ -6,7 +6,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use forebay_conf::{self as conf, Listen};
@@ -24,8 +23,9 @@ use crate::serving::{Change, Serving, Stage};
 use crate::systemd::{InheritError, Inherited, Notify};
 use crate::thread::{Settings, Thread};
 
-/// How long a reload waits for the threads before it leaves them to it.
-const PATIENCE: Duration = Duration::from_secs(10);
+mod reload;
+
+pub use reload::{Prepare, Reload};
 
 /// Makes the table of one thread for these listeners, of which those that were closed are `None`;
 /// called on that thread, inside its event loop.
@@ -72,16 +72,6 @@ pub struct Wanted {
     pub settings: Settings,
     /// Where requests are logged.
     pub log: conf::Log,
-}
-
-/// Another configuration to serve by.
-pub struct Reload {
-    /// What it asks of the server.
-    pub wanted: Wanted,
-    /// Makes its tables.
-    pub tables: Tables,
-    /// Called when every thread serves by it. Requests under way may still use the old tables.
-    pub done: Box<dyn FnOnce()>,
 }
 
 /// A server whose sockets are open and which takes no connection yet.
@@ -140,16 +130,16 @@ impl Server {
     }
 
     /// Serves until SIGINT or SIGTERM, then until the requests under way are answered, `grace` at
-    /// the most. A second signal gives them up. SIGUSR1 opens the access log anew; SIGHUP asks
-    /// `reload` for another configuration, whose error leaves everything as it is. `status` is asked
-    /// when the administrator wants to know.
+    /// the most. A second signal gives them up. SIGUSR1 opens the access log anew; SIGHUP has
+    /// `prepare` make another configuration, whose error leaves everything as it is. `status` is
+    /// asked when the administrator wants to know.
     pub fn run(
         mut self,
         tables: Tables,
         status: AskStatus,
         grace: Duration,
         ready: impl FnOnce(),
-        mut reload: impl FnMut() -> Result<Reload, String>,
+        prepare: Prepare,
     ) -> Result<(), StartError> {
         let runtime =
             Builder::new_current_thread().enable_all().build().map_err(StartError::System)?;
@@ -159,11 +149,12 @@ impl Server {
         drop(tables);
         ready();
         self.notify.ready("serving");
+        let mut left = None;
         loop {
-            match runtime.block_on(signals.next()) {
+            match left.take().unwrap_or_else(|| runtime.block_on(signals.next())) {
                 Asked::Stop => break,
                 Asked::Reopen => self.writer.reopen(),
-                Asked::Reload => self.reload(&threads, &mut reload),
+                Asked::Reload => left = self.reload(&runtime, &mut signals, &threads, &prepare),
             }
         }
         self.notify.stopping();
@@ -203,79 +194,6 @@ impl Server {
             stage.send_replace(Stage::Ending);
             let _ = tokio::time::timeout(ENDING, stage.closed()).await;
         });
-    }
-
-    /// Serves by another configuration, or says why not.
-    fn reload(&mut self, threads: &Threads, reload: impl FnOnce() -> Result<Reload, String>) {
-        self.notify.reloading();
-        let outcome = reload().and_then(|reload| self.adopt(threads, reload));
-        match outcome {
-            Ok(()) => {
-                self.errors().say("serving by the configuration as it is now");
-                self.notify.ready("serving by the configuration as it is now");
-            }
-            Err(why) => {
-                let why = why.trim_end();
-                self.errors().say(&format!("not reloaded, everything stays as it was: {why}"));
-                self.notify.ready("serving; the last reload failed");
-            }
-        }
-    }
-
-    fn adopt(&mut self, threads: &Threads, reload: Reload) -> Result<(), String> {
-        let Reload { wanted, tables, done } = reload;
-        // All that may fail comes first.
-        let new: Vec<_> =
-            wanted.listen.iter().filter(|&l| !self.slots.contains(&Some(l.clone()))).collect();
-        let mut opened: Vec<Vec<(usize, Listener)>> =
-            (0..self.threads).map(|_| Vec::new()).collect();
-        for (at, listen) in new.iter().enumerate() {
-            let (_, sockets) =
-                listen::open(listen, self.threads).map_err(|error| error.to_string())?;
-            let slot = self.slots.len() + at;
-            opened.iter_mut().zip(sockets).for_each(|(own, socket)| own.push((slot, socket)));
-        }
-        let other_log = match wanted.log.access == self.wanted.log.access {
-            true => None,
-            false => Some(
-                Writer::open(&wanted.log.access)
-                    .map_err(|error| format!("cannot open the access log: {error}"))?,
-            ),
-        };
-        self.slots.extend(new.into_iter().cloned().map(Some));
-        let mut closed = Vec::new();
-        for (at, slot) in self.slots.iter_mut().enumerate() {
-            if slot.as_ref().is_some_and(|listen| !wanted.listen.contains(listen)) {
-                *slot = None;
-                closed.push(at);
-            }
-        }
-        let limits = &wanted.settings.limits;
-        threads.loads.limit(most_connections(limits), limits.connections_per_address);
-        let (acknowledge, acknowledged) = std::sync::mpsc::channel();
-        for (changes, opened) in threads.changes.iter().zip(opened) {
-            // A thread that has ended has nothing to change.
-            let _ = changes.send(Change {
-                settings: wanted.settings.clone(),
-                log: self.writer.access(&wanted.log),
-                tables: tables.clone(),
-                slots: self.slots.clone(),
-                opened,
-                closed: closed.clone(),
-                acknowledge: acknowledge.clone(),
-            });
-        }
-        drop((tables, acknowledge));
-        // Nothing is ever sent: the wait ends when every thread has dropped its end.
-        if acknowledged.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            self.errors().say("a thread is too busy to take the new configuration; it will");
-        }
-        if let Some(target) = other_log {
-            self.writer.switch(target);
-        }
-        self.wanted = wanted;
-        done();
-        Ok(())
     }
 
     fn spawn(

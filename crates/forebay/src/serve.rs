@@ -85,7 +85,7 @@ fn serve(args: Args) -> Result<(), Failure> {
     let tables = origins.tables();
     let live = Arc::new(Live { origins: Mutex::new(origins), retiring: Mutex::default(), fixed });
     let opened: Vec<_> = server.addresses().iter().map(url).collect();
-    let status = live.clone();
+    let (status, reloaded) = (live.clone(), live.clone());
     let outcome = server.run(
         tables,
         Arc::new(move || status.origins().status()),
@@ -95,7 +95,7 @@ fn serve(args: Args) -> Result<(), Failure> {
                 let _ = writeln!(io::stderr(), "forebay: serving {address}");
             }
         },
-        || live.reload(&args, &errors),
+        Arc::new(move || reloaded.reload(&args, &errors)),
     );
     live.stop(grace);
     outcome.map_err(Failure::start)

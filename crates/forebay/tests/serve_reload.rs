@@ -270,6 +270,45 @@ fn what_is_known_of_backends_outlives_a_reload() {
     forebay.stop();
 }
 
+/// Has a reload start an application that does not listen before there is a file `go`, and ends
+/// then; its process id.
+fn begin_slow_reload(forebay: &mut Forebay) -> String {
+    let wait =
+        "echo $$ > started.new; mv started.new started; while [ ! -e go ]; do sleep 0.05; done";
+    let slow = format!(
+        "{}[app.slow]\nkind = \"command\"\nspeaks = \"http\"\ndir = \".\"\nstart_timeout = \"1h\"\n\
+         run = [\"sh\", \"-c\", \"{wait}\", \"{{socket}}\"]\n",
+        respond("\"127.0.0.1:0\"", "slow")
+    );
+    write_configuration(&forebay.folder, &slow);
+    forebay.signal(Signal::HUP);
+    let started = forebay.folder.path().join("started");
+    assert!(eventually(|| started.exists()), "{}", forebay.output());
+    fs::read_to_string(started).unwrap().trim().to_owned()
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_reload() {
+    let mut forebay = serve(Folder::new(), &respond("\"127.0.0.1:0\"", "first"));
+    let slow = begin_slow_reload(&mut forebay);
+    assert_eq!(forebay.get("/").text(), "first");
+    assert!(is_alive(&slow));
+    let (exit, _folder) = forebay.stop();
+    assert!(exit.status.success(), "{exit:?}");
+    assert!(eventually(|| !is_alive(&slow)), "what the reload has started ends, too");
+}
+
+#[test]
+fn a_reload_that_is_asked_for_during_another_comes_after_it() {
+    let mut forebay = serve(Folder::new(), &respond("\"127.0.0.1:0\"", "first"));
+    begin_slow_reload(&mut forebay);
+    write_configuration(&forebay.folder, &respond("\"127.0.0.1:0\"", "last"));
+    forebay.signal(Signal::HUP);
+    forebay.folder.write("go", "");
+    assert!(eventually(|| forebay.get("/").text() == "last"), "{}", forebay.output());
+    forebay.stop();
+}
+
 #[test]
 fn what_a_reload_cannot_change_is_said() {
     let site = respond("\"127.0.0.1:0\"", "x");

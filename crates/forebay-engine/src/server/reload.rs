@@ -1,0 +1,145 @@
+//! SIGHUP: another configuration takes the place of the one that is served by.
+
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+use super::{Asked, Server, Signals, Tables, Threads, Wanted, most_connections};
+use crate::listen::{self, Listener};
+use crate::log::Writer;
+use crate::serving::Change;
+
+/// How long a reload waits for the threads before it leaves them to it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Another configuration to serve by.
+pub struct Reload {
+    /// What it asks of the server.
+    pub wanted: Wanted,
+    /// Makes its tables.
+    pub tables: Tables,
+    /// Called when every thread serves by it. Requests under way may still use the old tables.
+    pub done: Box<dyn FnOnce() + Send>,
+}
+
+/// Reads another configuration and starts what is new in it, or says why not.
+pub type Prepare = Arc<dyn Fn() -> Result<Reload, String> + Send + Sync>;
+
+impl Server {
+    /// Serves by another configuration, or says why not. What was asked meanwhile and is left to do.
+    pub(super) fn reload(
+        &mut self,
+        runtime: &Runtime,
+        signals: &mut Signals,
+        threads: &Threads,
+        prepare: &Prepare,
+    ) -> Option<Asked> {
+        self.notify.reloading();
+        let Some((prepared, is_asked_again)) = runtime.block_on(self.prepared(signals, prepare))
+        else {
+            return Some(Asked::Stop);
+        };
+        match prepared.and_then(|reload| self.adopt(threads, reload)) {
+            Ok(()) => {
+                self.errors().say("serving by the configuration as it is now");
+                self.notify.ready("serving by the configuration as it is now");
+            }
+            Err(why) => {
+                let why = why.trim_end();
+                self.errors().say(&format!("not reloaded, everything stays as it was: {why}"));
+                self.notify.ready("serving; the last reload failed");
+            }
+        }
+        is_asked_again.then_some(Asked::Reload)
+    }
+
+    /// Has another configuration prepared, on a thread of its own: an application may take its time
+    /// to start, and whoever wants to stop is not to wait for it. With it, whether another reload was
+    /// asked for. `None` where the stop was: then it ends with the process, if not before.
+    async fn prepared(
+        &self,
+        signals: &mut Signals,
+        prepare: &Prepare,
+    ) -> Option<(Result<Reload, String>, bool)> {
+        let (sender, mut outcome) = oneshot::channel();
+        let prepare = prepare.clone();
+        let thread = std::thread::Builder::new().name("reload".into());
+        if let Err(error) = thread.spawn(move || sender.send(prepare()).is_ok()) {
+            return Some((Err(format!("cannot start a thread: {error}")), false));
+        }
+        let mut is_asked_again = false;
+        loop {
+            tokio::select! {
+                outcome = &mut outcome => {
+                    let failed = |_| Err("reading the configuration failed".to_owned());
+                    return Some((outcome.unwrap_or_else(failed), is_asked_again));
+                }
+                asked = signals.next() => match asked {
+                    Asked::Stop => return None,
+                    Asked::Reopen => self.writer.reopen(),
+                    // It may have been read before it was changed once more.
+                    Asked::Reload => is_asked_again = true,
+                },
+            }
+        }
+    }
+
+    fn adopt(&mut self, threads: &Threads, reload: Reload) -> Result<(), String> {
+        let Reload { wanted, tables, done } = reload;
+        // All that may fail comes first.
+        let new: Vec<_> =
+            wanted.listen.iter().filter(|&l| !self.slots.contains(&Some(l.clone()))).collect();
+        let mut opened: Vec<Vec<(usize, Listener)>> =
+            (0..self.threads).map(|_| Vec::new()).collect();
+        for (at, listen) in new.iter().enumerate() {
+            let (_, sockets) =
+                listen::open(listen, self.threads).map_err(|error| error.to_string())?;
+            let slot = self.slots.len() + at;
+            opened.iter_mut().zip(sockets).for_each(|(own, socket)| own.push((slot, socket)));
+        }
+        let other_log = match wanted.log.access == self.wanted.log.access {
+            true => None,
+            false => Some(
+                Writer::open(&wanted.log.access)
+                    .map_err(|error| format!("cannot open the access log: {error}"))?,
+            ),
+        };
+        self.slots.extend(new.into_iter().cloned().map(Some));
+        let mut closed = Vec::new();
+        for (at, slot) in self.slots.iter_mut().enumerate() {
+            if slot.as_ref().is_some_and(|listen| !wanted.listen.contains(listen)) {
+                *slot = None;
+                closed.push(at);
+            }
+        }
+        let limits = &wanted.settings.limits;
+        threads.loads.limit(most_connections(limits), limits.connections_per_address);
+        let (acknowledge, acknowledged) = std::sync::mpsc::channel();
+        for (changes, opened) in threads.changes.iter().zip(opened) {
+            // A thread that has ended has nothing to change.
+            let _ = changes.send(Change {
+                settings: wanted.settings.clone(),
+                log: self.writer.access(&wanted.log),
+                tables: tables.clone(),
+                slots: self.slots.clone(),
+                opened,
+                closed: closed.clone(),
+                acknowledge: acknowledge.clone(),
+            });
+        }
+        drop((tables, acknowledge));
+        // Nothing is ever sent: the wait ends when every thread has dropped its end.
+        if acknowledged.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            self.errors().say("a thread is too busy to take the new configuration; it will");
+        }
+        if let Some(target) = other_log {
+            self.writer.switch(target);
+        }
+        self.wanted = wanted;
+        done();
+        Ok(())
+    }
+}
