@@ -9,6 +9,7 @@ mod peer;
 mod proxy;
 mod ready;
 mod route;
+mod sharing;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

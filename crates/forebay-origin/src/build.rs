@@ -368,28 +368,14 @@ fn checks(
     checks
 }
 
-/// The limits on connections; where routes differ about a backend, the smallest one. One that did
-/// not change counts the connections of `previous`, too.
+/// The limits on connections. One that did not change counts the connections of `previous`, too.
 fn slots(plan: &Plan, previous: Option<&Origins>) -> BTreeMap<String, (usize, Arc<Slots>)> {
-    let mut most = BTreeMap::new();
-    for route in plan.sites.iter().flat_map(|site| &site.routes) {
-        let (to, limit) = match &route.action {
-            Action::Fastcgi(fastcgi) => (&fastcgi.to, fastcgi.max_connections),
-            Action::AppServer(server) => (&server.to, server.max_connections),
-            _ => continue,
-        };
-        let Some(limit) = limit else { continue };
-        for address in to {
-            let most = most.entry(address.to_string()).or_insert(limit);
-            *most = limit.min(*most);
-        }
-    }
     let slots = |(name, most)| {
         let kept = previous.and_then(|previous| previous.slots.get(&name));
         let kept = kept.filter(|(limit, _)| *limit == most).cloned();
         (name, kept.unwrap_or_else(|| (most, Slots::new(most))))
     };
-    most.into_iter().map(slots).collect()
+    plan.max_connections().into_iter().map(slots).collect()
 }
 
 fn addresses(route: &forebay_conf::Route) -> Vec<Address> {

@@ -222,11 +222,14 @@ impl Backend {
         };
         match tokio::time::timeout(self.connect_timeout, waiting).await {
             Ok(Ok(grant)) => Ok(grant),
-            _ => {
-                let message = format!("all connections to {} are busy", self.name);
-                Err(Fault::backend(503, message).limited_by(Limit::MaxConnections))
-            }
+            _ => Err(self.busy()),
         }
+    }
+
+    /// No connection became free in time.
+    pub fn busy(&self) -> Fault {
+        Fault::backend(503, format!("all connections to {} are busy", self.name))
+            .limited_by(Limit::MaxConnections)
     }
 
     async fn open_socket(&self) -> io::Result<Socket> {

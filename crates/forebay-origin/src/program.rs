@@ -266,6 +266,7 @@ impl Naming {
             keep_conn: true,
             multiplex: conf::Multiplex::Off,
             max_streams: 1,
+            max_shared: usize::MAX,
             max_buffered: 0,
             max_output: how.max_output,
             max_connections: None,

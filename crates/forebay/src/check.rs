@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use forebay_conf::Plan;
 
+use crate::serve::cores;
+
 /// Check a configuration file without starting anything
 #[derive(clap::Args)]
 pub struct Args {
@@ -22,7 +24,13 @@ pub fn run(args: Args) -> ExitCode {
     let Some(file) = args.file else {
         return tell(&forebay_conf::schema());
     };
-    match forebay_conf::load(&file) {
+    let loaded = forebay_conf::load(&file).map_err(|error| error.to_string());
+    let settled = loaded.and_then(|mut plan| {
+        let threads = plan.server.threads.unwrap_or_else(cores);
+        let shared = plan.share_connections(threads);
+        shared.map(|_| plan).map_err(|why| format!("{}: {why}\n", file.display()))
+    });
+    match settled {
         Ok(plan) => tell(&format!("{}: ok, {}", file.display(), summary(&plan))),
         Err(error) => {
             let _ = write!(std::io::stderr(), "{error}");

@@ -72,8 +72,9 @@ fn serve(args: Args) -> Result<(), Failure> {
     // First, as nothing else may be open then.
     let inherited = Inherited::take().map_err(Failure::start)?;
     note_descriptors();
-    let plan = plan(&args)?;
+    let mut plan = plan(&args)?;
     let threads = threads(&args, &plan);
+    let notes = plan.share_connections(threads).map_err(unshared)?;
     let server = Server::open(wanted(&plan), threads, plan.server.admin, inherited)
         .map_err(Failure::start)?;
     let (user, group) = (plan.server.user.as_deref(), plan.server.group.as_deref());
@@ -81,9 +82,11 @@ fn serve(args: Args) -> Result<(), Failure> {
     let fixed = Fixed::of(&plan);
     let grace = plan.server.grace;
     let errors = server.errors();
+    notes.iter().for_each(|note| errors.say(note));
     let origins = Arc::new(Origins::new(plan, &errors, None).map_err(Failure::start)?);
     let tables = origins.tables();
-    let live = Arc::new(Live { origins: Mutex::new(origins), retiring: Mutex::default(), fixed });
+    let (origins, retiring) = (Mutex::new(origins), Mutex::default());
+    let live = Arc::new(Live { origins, retiring, fixed, threads });
     let opened: Vec<_> = server.addresses().iter().map(url).collect();
     let (status, reloaded) = (live.clone(), live.clone());
     let outcome = server.run(
@@ -106,6 +109,8 @@ struct Live {
     origins: Mutex<Arc<Origins>>,
     retiring: Mutex<Vec<JoinHandle<()>>>,
     fixed: Fixed,
+    /// How many there are, whatever the configuration says by now.
+    threads: usize,
 }
 
 /// What of `[server]` a reload cannot change.
@@ -132,7 +137,9 @@ impl Live {
 
     /// Reads the configuration again, and starts what is new in it.
     fn reload(self: &Arc<Self>, args: &Args, errors: &ErrorLog) -> Result<Reload, String> {
-        let plan = plan(args).map_err(|failure| failure.message)?;
+        let mut plan = plan(args).map_err(|failure| failure.message)?;
+        let notes = plan.share_connections(self.threads)?;
+        notes.iter().for_each(|note| errors.say(note));
         if Fixed::of(&plan) != self.fixed {
             errors.say("`threads`, `admin`, `user` and `group` change with a restart only");
         }
@@ -177,6 +184,11 @@ fn wanted(plan: &Plan) -> Wanted {
 
 fn threads(args: &Args, plan: &Plan) -> usize {
     args.threads.map(usize::from).or(plan.server.threads).unwrap_or_else(cores)
+}
+
+/// Why requests cannot share connections as the configuration has it.
+fn unshared(why: String) -> Failure {
+    Failure::configuration(format!("forebay: {why}\n"))
 }
 
 fn plan(args: &Args) -> Result<Plan, Failure> {
@@ -232,6 +244,7 @@ fn url(listen: &Listen) -> String {
     }
 }
 
-fn cores() -> usize {
+/// As many threads as serve where nobody says.
+pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -39,6 +39,25 @@ fn an_error_goes_to_standard_error_without_colour() {
 }
 
 #[test]
+fn fewer_connections_than_threads_that_share_them_are_refused() {
+    let text = |multiplex| {
+        format!(
+            "[server]\nthreads = 3\n[[site]]\nlisten = 8080\n[[site.route]]\nfastcgi = {{ \
+             to = \"127.0.0.1:9000\", root = \"/nowhere\", multiplex = \"{multiplex}\", max_connections = 2 }}\n"
+        )
+    };
+    let file = typed("shared.toml", &text("on"));
+    let output = check(&[&file]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("route on line 5") && error.contains("each of 3 threads"), "{error}");
+    let served = Command::new(env!("CARGO_BIN_EXE_forebay")).args(["serve", &file]).output();
+    assert_eq!(served.unwrap().status.code(), Some(2), "nor is it served");
+    let file = typed("unshared.toml", &text("auto"));
+    assert_eq!(check(&[&file]).status.code(), Some(0));
+}
+
+#[test]
 fn the_schema_needs_no_file() {
     let output = check(&["--schema"]);
     assert_eq!(output.status.code(), Some(0));

@@ -22,6 +22,10 @@ use support::fastcgi::{
 
 /// A gateway of one thread, so that what it shares is one connection.
 fn front_of_socket(socket: &str, root: &str, keys: &str) -> Forebay {
+    serve_by("threads = 1\ntimeouts = { reply_idle = \"30s\" }", socket, root, keys)
+}
+
+fn serve_by(server: &str, socket: &str, root: &str, keys: &str) -> Forebay {
     let folder = Folder::new();
     folder.write("x", "");
     let root =
@@ -29,8 +33,7 @@ fn front_of_socket(socket: &str, root: &str, keys: &str) -> Forebay {
     support::serve_file(
         folder,
         &format!(
-            "[server]\nthreads = 1\ntimeouts = {{ reply_idle = \"30s\" }}\n\
-             [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
+            "[server]\n{server}\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
              fastcgi = {{ to = \"unix:{socket}\", root = \"{root}\", index = \"none\"{keys} }}\n"
         ),
     )
@@ -265,6 +268,56 @@ fn it_is_asked_whether_it_multiplexes() {
         }
         forebay.stop();
     }
+}
+
+/// A gateway of two threads.
+fn front_of_two_threads(application: &Application, keys: &str) -> Forebay {
+    let server = "threads = 2\ntimeouts = { connect = \"3s\" }";
+    serve_by(server, application.path().to_str().unwrap(), "", keys)
+}
+
+#[test]
+fn no_thread_takes_the_connections_of_another() {
+    let application = Application::start(|connection| {
+        while let Some(asked) = connection.asked() {
+            thread::sleep(Duration::from_millis(20));
+            connection.answer(asked.id, "done");
+        }
+    });
+    // One at once on each of two connections, for which twelve clients are always waiting.
+    let keys = ", multiplex = \"on\", max_streams = 1, max_connections = 2";
+    let forebay = front_of_two_threads(&application, keys);
+    thread::scope(|scope| {
+        for _ in 0..12 {
+            scope.spawn(|| {
+                let mut client = forebay.connect();
+                for _ in 0..30 {
+                    let reply = client.get("/x");
+                    assert_eq!((reply.status, reply.text()), (200, "done"), "{}", forebay.output());
+                }
+            });
+        }
+    });
+    forebay.stop();
+}
+
+#[test]
+fn threads_without_a_connection_each_share_none() {
+    let (tell, told) = channel();
+    let tell = Mutex::new(tell);
+    let yes = values(&[("FCGI_MPXS_CONNS", "1")]);
+    let application =
+        Application::start(move |connection| asked_first(Some(yes.clone()), &tell, connection));
+    let mut forebay =
+        front_of_two_threads(&application, ", multiplex = \"auto\", max_connections = 1");
+    forebay.wait_for_output("requests cannot share connections to unix:");
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| assert_eq!(forebay.get("/x").status, 200));
+        }
+    });
+    assert!(told.try_recv().is_err(), "there is nothing to ask");
+    forebay.stop();
 }
 
 #[test]

@@ -150,7 +150,8 @@ pub struct Fastcgi {
     /// than php-fpm has processes. Default: no limit.
     pub max_connections: Option<At<usize>>,
     /// Whether requests share connections: "on", "off", or "auto" where the application says that
-    /// it can. Each thread then has a connection of its own. Default: "off".
+    /// it can. Each thread then has connections of its own, an equal share of `max_connections`
+    /// for each route; where that is none, "auto" is "off" and "on" is refused. Default: "off".
     pub multiplex: Option<Multiplex>,
     /// Requests at once on a connection that they share; more open another one. Default: 64.
     pub max_streams: Option<At<usize>>,

@@ -154,6 +154,10 @@ pub struct Fastcgi {
     pub multiplex: Multiplex,
     /// Requests at once on a connection that they share, at least 1. Default 64.
     pub max_streams: usize,
+    /// Connections to each address that the requests of one thread share.
+    /// [`Plan::share_connections`](super::Plan::share_connections) sets it; until then there is no
+    /// limit.
+    pub max_shared: usize,
     /// Bytes of one reply that may wait on such a connection for its client. Default 1 MiB.
     pub max_buffered: usize,
 }

@@ -36,6 +36,7 @@ pub(super) fn fastcgi(context: &Context<'_>, typed: &At<Table<file::Fastcgi>>) -
             Some(at) => within(at, 1..=10_000)?,
             None => 64,
         },
+        max_shared: usize::MAX,
         max_buffered: max_buffered(&typed.max_buffered)?,
     })
 }

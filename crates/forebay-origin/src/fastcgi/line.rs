@@ -52,6 +52,8 @@ pub struct Line {
     wanted: Notify,
     /// A request has come, gone, or taken what there was.
     changed: Notify,
+    /// Whoever waits for room on one of the thread's lines.
+    room: Rc<Notify>,
     is_broken: Cell<bool>,
 }
 
@@ -75,12 +77,13 @@ enum End {
 
 impl Line {
     /// A line of at most `max_streams` requests, each of which may have `max_buffered` bytes wait
-    /// for its client. It is one once [`Line::run`] has a connection for it.
+    /// for its client. It is one once [`Line::run`] has a connection for it. `room` is told when it
+    /// may have room again.
     pub fn new(
         thread: Rc<Thread>,
         name: String,
-        max_streams: usize,
-        max_buffered: usize,
+        (max_streams, max_buffered): (usize, usize),
+        room: Rc<Notify>,
     ) -> Rc<Self> {
         Rc::new(Self {
             thread,
@@ -97,6 +100,7 @@ impl Line {
             written: Notify::new(),
             wanted: Notify::new(),
             changed: Notify::new(),
+            room,
             is_broken: Cell::new(false),
         })
     }
@@ -143,6 +147,7 @@ impl Line {
             flow.finish(End::Lost);
         }
         self.written.notify_waiters();
+        self.room.notify_one();
     }
 
     async fn read(&self, socket: &Socket) -> Result<(), String> {
@@ -214,6 +219,7 @@ impl Line {
             Event::Stderr(range) => flow.stderr.log(&self.thread, &self.name, &input[range]),
             Event::End { status, .. } => {
                 self.flows.borrow_mut().remove(&id);
+                self.room.notify_one();
                 if !flow.is_left.replace(true) {
                     self.count_out();
                 }
@@ -367,6 +373,7 @@ impl Drop for Stream {
             self.line.leave(self.id, &self.flow);
         } else {
             self.line.flows.borrow_mut().remove(&self.id);
+            self.line.room.notify_one();
             self.flow.is_left.set(true);
             self.line.count_out();
         }

@@ -5,8 +5,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use forebay_engine::{Fault, Thread};
+use forebay_conf as conf;
+use forebay_engine::{Fault, Limit, Thread};
 use forebay_wire::fastcgi::{self, Decoder, Event};
+use tokio::sync::Notify;
 
 use super::INBOX;
 use super::line::{Line, Stream};
@@ -21,23 +23,30 @@ pub struct Lines {
     open: RefCell<Vec<Rc<Line>>>,
     /// Whoever opens a line or asks, since many requests may find none at the same time.
     opening: tokio::sync::Mutex<()>,
+    /// A line has room again, or is no more.
+    room: Rc<Notify>,
     /// Whether the application multiplexes; `None` where it is to be asked.
     can: Cell<Option<bool>>,
+    /// Lines at once: other threads need connections, too.
+    most: usize,
     max_streams: Cell<usize>,
     max_buffered: usize,
 }
 
 impl Lines {
-    /// Lines of at most `max_streams` requests each, to be opened only where the application says
-    /// so if it is to be `asked`.
-    pub fn new(thread: Rc<Thread>, asked: bool, max_streams: usize, max_buffered: usize) -> Self {
+    /// Lines as `settings` have them, to be opened only where the application says that it can, if
+    /// they have it asked.
+    pub fn new(thread: Rc<Thread>, settings: &conf::Fastcgi) -> Self {
+        let is_asked = settings.multiplex == conf::Multiplex::Auto;
         Self {
             thread,
             open: RefCell::default(),
             opening: tokio::sync::Mutex::default(),
-            can: Cell::new(if asked { None } else { Some(true) }),
-            max_streams: Cell::new(max_streams),
-            max_buffered,
+            room: Rc::default(),
+            can: Cell::new(if is_asked { None } else { Some(true) }),
+            most: settings.max_shared,
+            max_streams: Cell::new(settings.max_streams),
+            max_buffered: settings.max_buffered,
         }
     }
 
@@ -47,14 +56,33 @@ impl Lines {
             return Ok(found);
         }
         let limit = self.thread.settings().timeouts.connect;
-        let Ok(_opening) = tokio::time::timeout(limit, self.opening.lock()).await else {
-            let message = format!("cannot connect to {} within {limit:?}", backend.name());
-            return Err(Fault::backend(504, message));
-        };
-        // Another request may have opened one meanwhile, or learned that none is to be had.
-        if let Some(found) = self.find() {
-            return Ok(found);
+        match tokio::time::timeout(limit, self.wait_for_stream(backend)).await {
+            Ok(outcome) => outcome,
+            Err(_) if self.is_full() => Err(backend.busy()),
+            Err(_) => {
+                let message = format!("cannot connect to {} within {limit:?}", backend.name());
+                Err(Fault::backend(504, message).limited_by(Limit::Connect))
+            }
         }
+    }
+
+    /// A place on a line that gets room, or on a new one.
+    async fn wait_for_stream(&self, backend: &Backend) -> Result<Option<Stream>, Fault> {
+        let _opening = self.opening.lock().await;
+        loop {
+            // Another request may have opened one meanwhile, or learned that none is to be had.
+            if let Some(found) = self.find() {
+                return Ok(found);
+            }
+            if !self.is_full() {
+                return self.open(backend).await;
+            }
+            self.room.notified().await;
+        }
+    }
+
+    /// A place on a new line.
+    async fn open(&self, backend: &Backend) -> Result<Option<Stream>, Fault> {
         if self.can.get().is_none() {
             let answer = ask(backend.connect(true).await?).await;
             self.can.set(Some(answer.is_some()));
@@ -66,7 +94,8 @@ impl Lines {
             self.max_streams.set(self.max_streams.get().min(most));
         }
         let (thread, name) = (self.thread.clone(), backend.name().to_owned());
-        let line = Line::new(thread, name, self.max_streams.get(), self.max_buffered);
+        let limits = (self.max_streams.get(), self.max_buffered);
+        let line = Line::new(thread, name, limits, self.room.clone());
         let connection = backend.connect(true).await?;
         tokio::task::spawn_local(line.clone().run(connection));
         let stream = line.begin();
@@ -74,9 +103,15 @@ impl Lines {
         Ok(stream)
     }
 
+    /// Whether no further line may be opened.
+    fn is_full(&self) -> bool {
+        self.open.borrow().iter().filter(|line| !line.is_broken()).count() >= self.most
+    }
+
     /// The application has refused to multiplex, whatever was said: it is not tried again.
     pub fn give_up(&self) {
         self.can.set(Some(false));
+        self.room.notify_one();
     }
 
     /// What is known without waiting.

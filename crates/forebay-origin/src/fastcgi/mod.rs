@@ -64,9 +64,7 @@ impl Fastcgi {
         tallies: &Arc<Tallies>,
         settings: conf::Fastcgi,
     ) -> Self {
-        let asked = settings.multiplex == conf::Multiplex::Auto;
-        let lines =
-            |_| Lines::new(thread.clone(), asked, settings.max_streams, settings.max_buffered);
+        let lines = |_| Lines::new(thread.clone(), &settings);
         let lines = match settings.multiplex {
             conf::Multiplex::Off => Vec::new(),
             conf::Multiplex::On | conf::Multiplex::Auto => (0..backends.len()).map(lines).collect(),

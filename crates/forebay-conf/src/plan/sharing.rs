@@ -1,0 +1,125 @@
+//! Connections to FastCGI applications that requests share, divided among the threads. A thread
+//! shares only connections of its own, so one without any would wait for the others in vain.
+
+use std::collections::BTreeMap;
+
+use super::{Action, Fastcgi, Multiplex, Plan, Route};
+
+impl Plan {
+    /// The limits on connections, by address; where routes differ about one, the smallest.
+    pub fn max_connections(&self) -> BTreeMap<String, usize> {
+        let mut all = BTreeMap::new();
+        for route in self.sites.iter().flat_map(|site| &site.routes) {
+            let (to, limit) = match &route.action {
+                Action::Fastcgi(fastcgi) => (&fastcgi.to, fastcgi.max_connections),
+                Action::AppServer(server) => (&server.to, server.max_connections),
+                _ => continue,
+            };
+            let Some(limit) = limit else { continue };
+            for address in to {
+                let most = all.entry(address.to_string()).or_insert(limit);
+                *most = limit.min(*most);
+            }
+        }
+        all
+    }
+
+    /// Divides the connections that requests may share among so many threads. Where there are fewer
+    /// than threads, `auto` becomes `off`, as the lines returned tell, and `on` is an error.
+    pub fn share_connections(&mut self, threads: usize) -> Result<Vec<String>, String> {
+        let limits = self.max_connections();
+        let mut sharing: BTreeMap<String, usize> = BTreeMap::new();
+        for (_, fastcgi) in sharing_routes(self) {
+            for address in &fastcgi.to {
+                *sharing.entry(address.to_string()).or_default() += threads;
+            }
+        }
+        let mut notes = Vec::new();
+        for (line, fastcgi) in sharing_routes(self) {
+            for address in fastcgi.to.iter().map(ToString::to_string) {
+                let (Some(&most), wanted) = (limits.get(&address), sharing[&address]) else {
+                    continue;
+                };
+                fastcgi.max_shared = fastcgi.max_shared.min(most / wanted);
+                if fastcgi.max_shared > 0 {
+                    continue;
+                }
+                let what = format!(
+                    "requests cannot share connections to {address} (route on line {line}): each of \
+                     {threads} threads needs one for each route to it, {wanted} in all, and \
+                     `max_connections` allows {most}"
+                );
+                if fastcgi.multiplex == Multiplex::On {
+                    return Err(format!(
+                        "{what}; raise it, or lower `threads` in [server], or leave `multiplex` out"
+                    ));
+                }
+                notes.push(what);
+                fastcgi.multiplex = Multiplex::Off;
+                break;
+            }
+        }
+        Ok(notes)
+    }
+}
+
+/// The routes whose requests may share connections, with their lines.
+fn sharing_routes(plan: &mut Plan) -> impl Iterator<Item = (usize, &mut Fastcgi)> {
+    let routes = plan.sites.iter_mut().flat_map(|site| &mut site.routes);
+    routes.filter_map(|Route { action, line, .. }| match action {
+        Action::Fastcgi(fastcgi) if fastcgi.multiplex != Multiplex::Off => Some((*line, fastcgi)),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(routes: &[&str]) -> Plan {
+        let route = |(at, keys): (usize, &&str)| {
+            format!(
+                "[[site.route]]\npath = \"/{at}/*\"\nfastcgi = {{ to = \"127.0.0.1:9000\", \
+                 root = \"/nowhere\", {keys} }}\n"
+            )
+        };
+        let routes: String = routes.iter().enumerate().map(route).collect();
+        let text = format!("[[site]]\nlisten = 8080\n{routes}");
+        crate::parse(&text, "test", std::path::Path::new("/")).unwrap()
+    }
+
+    /// What becomes of each route: whether requests may share, and how many connections.
+    fn shared(plan: &mut Plan) -> Vec<(Multiplex, usize)> {
+        let routes = plan.sites[0].routes.iter();
+        let fastcgi = routes.map(|route| match &route.action {
+            Action::Fastcgi(fastcgi) => (fastcgi.multiplex, fastcgi.max_shared),
+            _ => unreachable!("all are FastCGI"),
+        });
+        fastcgi.collect()
+    }
+
+    #[test]
+    fn each_thread_gets_as_many_for_each_route() {
+        let mut one = plan(&["multiplex = \"on\", max_connections = 9"]);
+        assert_eq!(one.share_connections(4), Ok(vec![]));
+        assert_eq!(shared(&mut one), [(Multiplex::On, 2)]);
+        let keys = "multiplex = \"auto\"";
+        let mut two = plan(&[keys, &format!("{keys}, max_connections = 9")]);
+        assert_eq!(two.share_connections(4), Ok(vec![]));
+        assert_eq!(shared(&mut two), [(Multiplex::Auto, 1); 2], "the limit holds for both");
+        let mut unlimited = plan(&["multiplex = \"on\""]);
+        assert_eq!(unlimited.share_connections(4), Ok(vec![]));
+        assert_eq!(shared(&mut unlimited), [(Multiplex::On, usize::MAX)]);
+    }
+
+    #[test]
+    fn too_few_for_all_threads_are_not_shared() {
+        let mut auto = plan(&["multiplex = \"auto\", max_connections = 3"]);
+        assert_eq!(auto.share_connections(4).unwrap().len(), 1);
+        assert_eq!(shared(&mut auto)[0].0, Multiplex::Off);
+        let mut on = plan(&["multiplex = \"on\", max_connections = 3"]);
+        let error = on.share_connections(4).unwrap_err();
+        assert!(error.contains("line 3") && error.contains("allows 3"), "{error}");
+        assert_eq!(plan(&["max_connections = 3"]).share_connections(4), Ok(vec![]), "nor wanted");
+    }
+}
