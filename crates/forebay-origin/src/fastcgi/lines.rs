@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_conf as conf;
 use forebay_engine::{Fault, Limit, Thread};
@@ -16,6 +16,8 @@ use crate::connect::{Backend, Connection};
 
 /// How long an application may take to say what it can do.
 const ASKING: Duration = Duration::from_millis(250);
+/// When one that has said nothing is asked again: it may have been busy or still starting.
+const ASK_AGAIN: Duration = Duration::from_secs(300);
 
 /// The lines of one thread to one backend.
 pub struct Lines {
@@ -25,12 +27,34 @@ pub struct Lines {
     opening: tokio::sync::Mutex<()>,
     /// A line has room again, or is no more.
     room: Rc<Notify>,
-    /// Whether the application multiplexes; `None` where it is to be asked.
-    can: Cell<Option<bool>>,
+    /// Whether the application multiplexes.
+    can: Cell<Can>,
     /// Lines at once: other threads need connections, too.
     most: usize,
     max_streams: Cell<usize>,
     max_buffered: usize,
+}
+
+/// What is known about whether an application multiplexes.
+#[derive(Clone, Copy, Debug)]
+enum Can {
+    Yes,
+    No,
+    /// It has not been asked.
+    Unknown,
+    /// It was asked then, and has not said.
+    Silent(Instant),
+}
+
+impl Can {
+    /// Whether it is taken not to, for now at least.
+    fn is_no(self, now: Instant) -> bool {
+        match self {
+            Self::Yes | Self::Unknown => false,
+            Self::No => true,
+            Self::Silent(since) => now < since + ASK_AGAIN,
+        }
+    }
 }
 
 impl Lines {
@@ -43,7 +67,7 @@ impl Lines {
             open: RefCell::default(),
             opening: tokio::sync::Mutex::default(),
             room: Rc::default(),
-            can: Cell::new(if is_asked { None } else { Some(true) }),
+            can: Cell::new(if is_asked { Can::Unknown } else { Can::Yes }),
             most: settings.max_shared,
             max_streams: Cell::new(settings.max_streams),
             max_buffered: settings.max_buffered,
@@ -83,15 +107,8 @@ impl Lines {
 
     /// A place on a new line.
     async fn open(&self, backend: &Backend) -> Result<Option<Stream>, Fault> {
-        if self.can.get().is_none() {
-            let answer = ask(backend.connect(true).await?).await;
-            self.can.set(Some(answer.is_some()));
-            let Some(most) = answer else {
-                let name = backend.name();
-                self.thread.errors.say(&format!("{name} does not multiplex requests"));
-                return Ok(None);
-            };
-            self.max_streams.set(self.max_streams.get().min(most));
+        if !matches!(self.can.get(), Can::Yes) && !self.ask(backend).await? {
+            return Ok(None);
         }
         let (thread, name) = (self.thread.clone(), backend.name().to_owned());
         let limits = (self.max_streams.get(), self.max_buffered);
@@ -103,6 +120,29 @@ impl Lines {
         Ok(stream)
     }
 
+    /// Asks whether the application multiplexes.
+    async fn ask(&self, backend: &Backend) -> Result<bool, Fault> {
+        if let Can::Silent(_) = self.can.get() {
+            // Other requests do not wait for what it says this time.
+            self.can.set(Can::Silent(Instant::now()));
+        }
+        let answer = ask(backend.connect(true).await?).await;
+        let (can, what) = match answer {
+            Answer::Yes(most) => {
+                self.max_streams.set(self.max_streams.get().min(most));
+                self.can.set(Can::Yes);
+                return Ok(true);
+            }
+            Answer::No => (Can::No, "does not multiplex requests"),
+            Answer::Silence => {
+                (Can::Silent(Instant::now()), "does not say whether it can multiplex requests")
+            }
+        };
+        self.can.set(can);
+        self.thread.errors.say(&format!("{} {what}", backend.name()));
+        Ok(false)
+    }
+
     /// Whether no further line may be opened.
     fn is_full(&self) -> bool {
         self.open.borrow().iter().filter(|line| !line.is_broken()).count() >= self.most
@@ -110,13 +150,13 @@ impl Lines {
 
     /// The application has refused to multiplex, whatever was said: it is not tried again.
     pub fn give_up(&self) {
-        self.can.set(Some(false));
+        self.can.set(Can::No);
         self.room.notify_one();
     }
 
     /// What is known without waiting.
     fn find(&self) -> Option<Option<Stream>> {
-        if self.can.get() == Some(false) {
+        if self.can.get().is_no(Instant::now()) {
             return Some(None);
         }
         let mut open = self.open.borrow_mut();
@@ -125,9 +165,20 @@ impl Lines {
     }
 }
 
-/// Asks, over a connection that is then closed (as php-fpm does itself), how many requests the
-/// application takes at once on one. `None`: no more than one, or it does not say.
-async fn ask(connection: Connection) -> Option<usize> {
+/// What an application says of itself.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    /// It takes so many requests at once on a connection.
+    Yes(usize),
+    /// One at a time, or it does not know the question.
+    No,
+    /// Nothing in time, or it closed the connection without a word.
+    Silence,
+}
+
+/// Asks, over a connection that is then closed (as php-fpm does itself).
+async fn ask(connection: Connection) -> Answer {
+    let has_spoken = Cell::new(false);
     let conversation = async {
         let socket = &connection.socket;
         let mut out = Vec::new();
@@ -141,15 +192,19 @@ async fn ask(connection: Connection) -> Option<usize> {
             if socket.read(&mut inbox).await.ok()? == 0 {
                 return None;
             }
-            let step = decoder.decode(&inbox).ok()?;
+            has_spoken.set(true);
+            let Ok(step) = decoder.decode(&inbox) else { return Some(Answer::No) };
             match step.event {
-                Some(Event::Values(range)) => return streams_of(&inbox[range]),
-                Some(_) => return None,
+                Some(Event::Values(range)) => {
+                    return Some(streams_of(&inbox[range]).map_or(Answer::No, Answer::Yes));
+                }
+                Some(_) => return Some(Answer::No),
                 None => drop(inbox.drain(..step.consumed)),
             }
         }
     };
-    tokio::time::timeout(ASKING, conversation).await.ok()?
+    let answer = tokio::time::timeout(ASKING, conversation).await.ok().flatten();
+    answer.unwrap_or(if has_spoken.get() { Answer::No } else { Answer::Silence })
 }
 
 /// How many requests at once an application says to take; `None` where it does not multiplex.
@@ -170,6 +225,15 @@ fn streams_of(values: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_that_was_silent_is_asked_again_later() {
+        let now = Instant::now();
+        assert!(Can::Silent(now).is_no(now + ASK_AGAIN / 2));
+        assert!(!Can::Silent(now).is_no(now + ASK_AGAIN));
+        assert!(Can::No.is_no(now + ASK_AGAIN), "it has said so");
+        assert!(!Can::Unknown.is_no(now) && !Can::Yes.is_no(now));
+    }
 
     #[test]
     fn what_an_application_says_of_itself() {
