@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use forebay_conf::Address;
 use forebay_engine::{Deadlines, Fault, Limit, Pool, Retry, Socket, Thread};
+use forebay_workers::Life;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::slots::{Grant, Slot, Slots};
@@ -56,6 +57,7 @@ pub struct Backend {
     is_hasty: bool,
     connect_timeout: Duration,
     reply_timeout: Duration,
+    life: Option<Arc<Life>>,
 }
 
 /// How a backend is to be used.
@@ -75,6 +77,8 @@ pub struct Use {
     pub connect_timeout: Option<Duration>,
     /// Between two reads of a reply; `None`: as the server's settings say.
     pub reply_timeout: Option<Duration>,
+    /// Who is told when it says something.
+    pub life: Option<Arc<Life>>,
 }
 
 /// A connection to a backend.
@@ -114,8 +118,8 @@ impl Backend {
         let timeouts = &thread.settings().timeouts;
         let connect_timeout = how.connect_timeout.unwrap_or(timeouts.connect);
         let reply_timeout = how.reply_timeout.unwrap_or(timeouts.reply_idle);
-        let Use { name, slots, is_hasty, .. } = how;
-        Self { thread, endpoint, name, idle, slots, is_hasty, connect_timeout, reply_timeout }
+        let Use { name, slots, is_hasty, life, .. } = how;
+        Self { thread, endpoint, name, idle, slots, is_hasty, connect_timeout, reply_timeout, life }
     }
 
     /// What messages call it.
@@ -270,7 +274,11 @@ impl Backend {
         let limit = self.reply_timeout;
         socket.limit_read(limit);
         let _waiting = Waiting(socket);
-        socket.read(inbox).await.map_err(|error| match error.kind() {
+        let read = socket.read(inbox).await;
+        if let (Ok(_), Some(life)) = (&read, &self.life) {
+            life.note();
+        }
+        read.map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => {
                 Fault::backend(504, format!("{} sent nothing for {limit:?}", self.name))
                     .limited_by(Limit::ReplyIdle)

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_conf as conf;
-use forebay_engine::{Exchange, Fault, Origin, Request, Retry, Serving, Side, Step, Thread};
+use forebay_engine::{Exchange, Fault, Limit, Origin, Request, Retry, Serving, Side, Step, Thread};
 use forebay_workers::{Place, Program, Seat};
 
 use crate::app::unavailable;
@@ -139,7 +139,7 @@ impl ProgramApp {
         let mut last = None;
         for _ in 0..OFFERS {
             exchange.enter(Step::Connect);
-            let mut seat = self.program.checkout().await.map_err(unavailable)?;
+            let seat = self.program.checkout().await.map_err(unavailable)?;
             let speaker = self.speaker(&seat);
             seat.begin(exchange.request.method(), exchange.request.target());
             let fault = match speaker.pass_on(exchange, &prepared).await {
@@ -149,7 +149,7 @@ impl ProgramApp {
                 }
                 Err(fault) => fault,
             };
-            tell(&mut seat, &fault);
+            let fault = self.tell(&seat, fault);
             drop(seat);
             let may_resend = !is_resent
                 && !exchange.reply.has_begun()
@@ -180,6 +180,19 @@ impl ProgramApp {
         })
     }
 
+    /// Tells the supervisor what a fault says about the process. The fault as it is counted.
+    fn tell(&self, seat: &Seat, fault: Fault) -> Fault {
+        match (fault.side, fault.status, fault.retry) {
+            (Side::Backend, 502, Retry::Yes) => seat.was_refused(),
+            (Side::Backend, 504, _) => seat.was_silent(self.how.silence),
+            _ => {}
+        }
+        match fault.limit {
+            Some(Limit::ReplyIdle) => fault.limited_by(Limit::RequestTimeout),
+            _ => fault,
+        }
+    }
+
     fn speaker(&self, seat: &Seat) -> Rc<Speaker> {
         let mut known = self.known.borrow_mut();
         known.entry(seat.id()).or_insert_with(|| Rc::new(self.new_speaker(seat))).clone()
@@ -201,6 +214,7 @@ impl ProgramApp {
             is_hasty: !is_http,
             slots: Some(self.connections.to(seat.id())),
             reply_timeout: Some(self.how.silence),
+            life: Some(seat.life()),
             ..Use::default()
         };
         let backend = Backend::new(self.thread.clone(), endpoint, how);
@@ -278,15 +292,6 @@ impl Naming {
 pub fn mounted(settings: &conf::AppServer, request: &Request) -> conf::AppServer {
     let (mount, _) = mount::split(&request.path, request.rest.start);
     conf::AppServer { mount: String::from_utf8_lossy(mount).into_owned(), ..settings.clone() }
-}
-
-/// Tells the supervisor what a fault says about the process.
-fn tell(seat: &mut Seat, fault: &Fault) {
-    match (fault.side, fault.status, fault.retry) {
-        (Side::Backend, 502, Retry::Yes) => seat.was_refused(),
-        (Side::Backend, 504, _) => seat.was_silent(),
-        _ => {}
-    }
 }
 
 /// The route to one HTTP server at this place.

@@ -51,7 +51,7 @@ pub use health::Health;
 pub use launch::{ProcessLimits, launch};
 pub use lease::{Body, EndKind, Event, Lease};
 pub use php::{Php, php};
-pub use program::{Listening, Place, Program, ProgramSpec, Seat};
+pub use program::{Life, Listening, Place, Program, ProgramSpec, Seat};
 pub use spec::{AppSpec, Kind, PerlMode, PythonMode, Workers};
 pub use tunnel::Tunnelled;
 pub use worker::{WorkerState, WorkerStatus};

@@ -29,6 +29,7 @@ use supervise::{Command, Supervised};
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use fleet::Seat;
+pub use instance::Life;
 
 /// One program and the rules for its processes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -39,6 +39,17 @@ while (1) {
         read $client, my $body, $length if $length;
         if ($target eq '/exit') { kill 9, $parent; exit }
         if ($target =~ m{^/hang}) { print "hanging\n"; sleep 1000 }
+        if ($target eq '/echo') {
+            print $client "HTTP/1.1 101 S\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
+            while (<$client>) { print $client "<$_" }
+            exit;
+        }
+        if ($target eq '/stream') {
+            print $client "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            while (!-e 'go') { print $client "1\r\nx\r\n"; select undef, undef, undef, 0.05 }
+            print $client "0\r\n\r\n";
+            next;
+        }
         if ($target eq '/fork') { if (!fork) { sleep 1000; exit } }
         my $text = $target eq '/env' ? join('', map { "$_=$ENV{$_}\n" } sort keys %ENV)
             : $target eq '/pid' ? $parent : $target eq '/how' ? "@how" : "$method $target " . ($body // '');
@@ -399,6 +410,46 @@ fn a_program_that_hangs_is_replaced() {
     let second = forebay.get("/pid");
     assert_eq!(second.status, 200, "{}", forebay.output());
     assert_ne!(second.text(), first);
+    assert!(eventually(|| !is_alive(&first)));
+    forebay.stop();
+}
+
+#[test]
+fn a_slow_request_is_the_only_one_to_fail_while_others_are_answered() {
+    let admin = std::net::SocketAddr::from(([127, 0, 0, 1], forebay_testkit::port::free_port()));
+    let forebay =
+        command(&format!("{SOCKET}\nrequest_timeout = \"2s\"\n[server]\nadmin = \"{admin}\""));
+    let process = forebay.get("/pid").text().to_owned();
+    let mut stream = forebay.connect();
+    stream.send("GET /stream HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(stream.bytes(12), b"HTTP/1.1 200");
+    assert_eq!(forebay.get("/hang").status, 504);
+    let metrics = Client::connect(admin).get("/metrics").text().to_owned();
+    assert!(metrics.contains("forebay_limit_reached_total{limit=\"request_timeout\"} 1\n"));
+    assert_eq!(forebay.get("/pid").text(), process, "{}", forebay.output());
+    forebay.folder.write("go", "");
+    let mut read = Vec::new();
+    while !read.ends_with(b"\r\n0\r\n\r\n") {
+        read.extend(stream.bytes(1));
+    }
+    forebay.stop();
+}
+
+#[test]
+fn a_program_that_says_nothing_is_replaced_and_may_finish_what_it_has() {
+    let mut forebay = command(&format!("{SOCKET}\nrequest_timeout = \"3s\""));
+    let first = forebay.get("/pid").text().to_owned();
+    let mut tunnel = forebay.connect();
+    tunnel.send("GET /echo HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
+    assert_eq!(tunnel.reply_to_head().status, 101);
+    assert_eq!(forebay.get("/hang").status, 504);
+    forebay.wait_for_output("may finish its other requests");
+    tunnel.send("hello\n");
+    assert_eq!(tunnel.bytes(7), b"<hello\n");
+    let second = forebay.get("/pid");
+    assert_eq!(second.status, 200, "{}", forebay.output());
+    assert_ne!(second.text(), first);
+    drop(tunnel);
     assert!(eventually(|| !is_alive(&first)));
     forebay.stop();
 }

@@ -1,7 +1,7 @@
 //! The processes of one program, their seats, and the requests that wait for one.
 
 use super::Place;
-use super::instance::Instance;
+use super::instance::{Instance, Life};
 use super::supervise::Command;
 use crate::error::Unavailable;
 use crate::health::Health;
@@ -9,7 +9,7 @@ use crate::worker::WorkerState;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Shared by the gateway's threads and the supervisor.
@@ -43,8 +43,6 @@ struct Row {
     under_way: usize,
     /// When the last request ended, or it began to serve.
     idle_since: Instant,
-    /// When a request was last answered, whatever with.
-    answered: Instant,
 }
 
 /// How far a process is.
@@ -76,8 +74,6 @@ pub struct Seat {
     fleet: Arc<Fleet>,
     instance: Arc<Instance>,
     began: Instant,
-    /// The process has not answered.
-    silent: bool,
 }
 
 impl Fleet {
@@ -130,7 +126,7 @@ impl Fleet {
         let row = &mut inner.rows[best];
         row.under_way += 1;
         let instance = row.instance.clone();
-        Some(Seat { fleet: self.clone(), instance, began: Instant::now(), silent: false })
+        Some(Seat { fleet: self.clone(), instance, began: Instant::now() })
     }
 
     /// Gives free seats to those who wait.
@@ -157,13 +153,7 @@ impl Fleet {
         let mut inner = self.lock();
         inner.starts += 1;
         let now = Instant::now();
-        inner.rows.push(Row {
-            instance,
-            stage: Stage::Starting,
-            under_way: 0,
-            idle_since: now,
-            answered: now,
-        });
+        inner.rows.push(Row { instance, stage: Stage::Starting, under_way: 0, idle_since: now });
     }
 
     /// The process listens.
@@ -307,23 +297,27 @@ impl Seat {
     }
 
     /// The process refused a connection: it is replaced, if it has not ended anyway.
-    pub fn was_refused(&mut self) {
-        self.silent = true;
+    pub fn was_refused(&self) {
         self.fleet.retire(self.instance.id);
         self.fleet.send(Command::Refused(self.instance.id));
     }
 
-    /// The request had no answer in time. A process that has answered none since this one began
-    /// is taken for hung, and replaced.
-    pub fn was_silent(&mut self) {
-        self.silent = true;
-        let mut inner = self.fleet.lock();
-        let began = self.began;
-        let is_hung = inner.row(self.instance.id).is_some_and(|row| row.answered < began);
-        drop(inner);
-        if is_hung {
-            self.fleet.send(Command::Hung(self.instance.id));
+    /// What is to be told when the process says something.
+    pub fn life(&self) -> Arc<Life> {
+        self.instance.life.clone()
+    }
+
+    /// The request had no answer within `limit`. A process of which nothing was heard for so long, on
+    /// no connection, or not since this request began, is taken for hung, and replaced.
+    pub fn was_silent(&self, limit: Duration) {
+        let then = Instant::now().checked_sub(limit);
+        let since = then.map_or(self.began, |then| then.max(self.began));
+        if self.instance.life.last() >= since {
+            return;
         }
+        let id = self.instance.id;
+        let has_others = self.fleet.lock().row(id).is_some_and(|row| row.under_way > 1);
+        self.fleet.send(Command::Hung { id, has_others });
     }
 }
 
@@ -335,9 +329,6 @@ impl Drop for Seat {
         let Some(row) = inner.row(self.instance.id) else { return };
         row.under_way -= 1;
         row.idle_since = now;
-        if !self.silent {
-            row.answered = now;
-        }
         let is_drained = row.stage == Stage::Retired && row.under_way == 0;
         let is_used_up = row.stage == Stage::Serving
             && row.instance.requests.load(Ordering::Relaxed) >= row.instance.limit;

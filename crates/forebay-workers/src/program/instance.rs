@@ -4,11 +4,35 @@ use super::Place;
 use crate::descendants::memory_below;
 use crate::worker::{WorkerState, WorkerStatus};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The longest request line that is kept to be shown.
 const KEPT_OF_REQUEST: usize = 1024;
+
+/// When a process was last heard of, on whatever connection.
+#[derive(Debug)]
+pub struct Life {
+    started: Instant,
+    /// In ms since the start.
+    heard: AtomicU64,
+}
+
+impl Life {
+    fn new() -> Arc<Life> {
+        Arc::new(Life { started: Instant::now(), heard: AtomicU64::new(0) })
+    }
+
+    /// The process has said something.
+    pub fn note(&self) {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.heard.store(now, Ordering::Relaxed);
+    }
+
+    pub(super) fn last(&self) -> Instant {
+        self.started + Duration::from_millis(self.heard.load(Ordering::Relaxed))
+    }
+}
 
 /// The facts about one process.
 #[derive(Debug)]
@@ -25,6 +49,7 @@ pub(super) struct Instance {
     /// The program's process id; 0 until the guard has told it.
     pub(super) pid: AtomicU32,
     pub(super) requests: AtomicU64,
+    pub(super) life: Arc<Life>,
     /// Method and target of the request that began last.
     line: Mutex<Vec<u8>>,
 }
@@ -46,6 +71,7 @@ impl Instance {
             guard,
             pid: AtomicU32::new(0),
             requests: AtomicU64::new(0),
+            life: Life::new(),
             line: Mutex::default(),
         }
     }

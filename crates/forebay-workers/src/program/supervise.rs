@@ -38,8 +38,8 @@ pub(super) enum Command {
     RequestWaits,
     /// This process has had as many requests as it may.
     Replace(u64),
-    /// This process answers nothing.
-    Hung(u64),
+    /// This process answers nothing; whether it has more than the one request that told so.
+    Hung { id: u64, has_others: bool },
     /// This process does not listen any more.
     Refused(u64),
     /// A process that gets no further request has had its last one.
@@ -188,7 +188,7 @@ impl Supervisor {
         match command {
             Command::RequestWaits | Command::Drained => {}
             Command::Replace(id) => self.replace(id),
-            Command::Hung(id) => self.end_hung(id),
+            Command::Hung { id, has_others } => self.end_hung(id, has_others),
             Command::Refused(id) => self.end_deaf(id),
             Command::Abandoned => self.close(Duration::ZERO),
             Command::Shutdown { grace, done } => {

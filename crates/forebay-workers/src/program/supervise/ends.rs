@@ -21,16 +21,27 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn end_hung(&mut self, id: u64) {
-        let force_at = Instant::now() + FORCE;
-        if let Some(entry) = self.entries.get_mut(&id)
-            && matches!(entry.ending, Ending::No)
-        {
-            entry.fault = Some("it answered no request within request_timeout");
-            entry.ending = Ending::Forced(force_at);
-            order(&entry.link, b'k');
-            self.fleet.retire(id);
+    /// Another process takes its place. Where it has further requests these are given their time,
+    /// since it may have been slow with one alone.
+    pub(super) fn end_hung(&mut self, id: u64, has_others: bool) {
+        let (now, drain_timeout) = (Instant::now(), self.spec.drain_timeout);
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if !matches!(entry.ending, Ending::No) {
+            return;
         }
+        entry.fault = Some("nothing was heard of it within request_timeout");
+        self.fleet.retire(id);
+        if !has_others {
+            entry.ending = Ending::Forced(now + FORCE);
+            order(&entry.link, b'k');
+            return;
+        }
+        entry.ending = Ending::Draining(now + drain_timeout);
+        let pid = entry.instance.pid.load(Ordering::Relaxed);
+        self.say(&format!(
+            "nothing was heard of process {pid} within request_timeout; it is replaced, and may \
+             finish its other requests"
+        ));
     }
 
     pub(super) fn end_deaf(&mut self, id: u64) {
