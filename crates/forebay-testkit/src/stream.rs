@@ -93,10 +93,16 @@ impl Stream {
 }
 
 impl Read for Stream {
+    /// A read with a time limit is not restarted by the system when a signal comes in between.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(buffer),
-            Self::Unix(stream) => stream.read(buffer),
+        loop {
+            let read = match self {
+                Self::Tcp(stream) => stream.read(buffer),
+                Self::Unix(stream) => stream.read(buffer),
+            };
+            if !matches!(&read, Err(error) if error.kind() == io::ErrorKind::Interrupted) {
+                return read;
+            }
         }
     }
 }

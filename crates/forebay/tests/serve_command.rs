@@ -403,7 +403,7 @@ fn requests_wait_in_a_queue_with_limits() {
 
 #[test]
 fn a_program_that_hangs_is_replaced() {
-    let keys = format!("{SOCKET}\nconnections = 1\nrequest_timeout = \"500ms\"");
+    let keys = format!("{SOCKET}\nconnections = 1\nrequest_timeout = \"2s\"");
     let forebay = command(&keys);
     let first = forebay.get("/pid").text().to_owned();
     assert_eq!(forebay.get("/hang").status, 504);

@@ -259,7 +259,7 @@ fn it_is_asked_whether_it_multiplexes() {
         for _ in 0..3 {
             assert_eq!(forebay.get("/x").status, 200, "{answer:?}");
         }
-        assert!(told.try_recv().is_ok(), "it was asked");
+        assert!(told.recv_timeout(DEADLINE).is_ok(), "it was asked");
         assert!(told.try_recv().is_err(), "once");
         // One that was asked and closed, and one for the requests.
         assert_eq!(application.accepted(), 2, "{answer:?}");

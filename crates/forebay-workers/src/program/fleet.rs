@@ -317,6 +317,8 @@ impl Seat {
         }
         let id = self.instance.id;
         let has_others = self.fleet.lock().row(id).is_some_and(|row| row.under_way > 1);
+        // At once: the next request may come before the supervisor hears of it.
+        self.fleet.retire(id);
         self.fleet.send(Command::Hung { id, has_others });
     }
 }

@@ -30,7 +30,6 @@ impl Supervisor {
             return;
         }
         entry.fault = Some("nothing was heard of it within request_timeout");
-        self.fleet.retire(id);
         if !has_others {
             entry.ending = Ending::Forced(now + FORCE);
             order(&entry.link, b'k');
