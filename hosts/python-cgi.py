@@ -21,6 +21,7 @@ import builtins
 import gc
 import io
 import os
+import select
 from _frozen_importlib_external import SourceFileLoader
 from os import _exit as exit_now, getpid, write    # whatever scripts do to os
 
@@ -464,11 +465,15 @@ def can_write(process, output, copy):
 class Control:
     def __init__(self):
         self.socket = os.dup(0)
+        self.input = select.poll()
+        self.input.register(self.socket, select.POLLIN)
         self.part = b''    # of the body, that came with the head
 
     def receive(self):
         """The next request: environment block, length of the body. None at the end."""
         message, want = b'', 12
+        # A read that waits would be woken twice: also when Forebay takes in the last reply.
+        self.input.poll()
         while len(message) < want:
             more = os.read(self.socket, CHUNK)
             if not more:

@@ -25,6 +25,7 @@ mod identity;
 mod launch;
 mod lease;
 mod link;
+mod pace;
 mod perl;
 mod php;
 mod pool;
