@@ -20,6 +20,7 @@ use std::path::Path;
 
 use crate::error::Problem;
 use crate::file::File;
+use crate::finding::SourceFile;
 use crate::plan::{Listen, Plan};
 
 pub(crate) use path::directory;
@@ -76,7 +77,9 @@ pub(crate) fn resolve(file: &File, text: &str, base: &Path) -> Result<Plan, Vec<
         }
     }
     match (server, log) {
-        (Some(server), Some(log)) if problems.is_empty() => Ok(Plan { server, log, sites, apps }),
+        (Some(server), Some(log)) if problems.is_empty() => {
+            Ok(Plan { server, log, sites, apps, file: SourceFile::default() })
+        }
         _ => Err(problems),
     }
 }

@@ -6,24 +6,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_conf::{Action, Address, App as AppPlan, AppKind, Listen, PerlMode, Plan, PythonMode};
+use forebay_conf::{Action, Address, App as AppPlan, AppKind, Listen, Plan};
 use forebay_engine::{
     BackendRow, ErrorLog, Origin, Route, Rules, Sendfile, Site, Status, Table, Tables, Thread,
     Trust,
 };
-use forebay_workers::{self as workers, AppSpec, Kind};
+use forebay_workers::StartError;
 use tokio::sync::Semaphore;
 
 use crate::app::Target;
 use crate::app_server::AppServer;
 use crate::cgi::Cgi;
 use crate::connect::{Backend, Endpoint, Use};
+use crate::definition::{Definition, definition};
 use crate::fastcgi::{FASTCGI_IDLE, Fastcgi};
 use crate::files::Files;
 use crate::mount::Mount;
 use crate::proxy::{Check, Checker, Group, Proxy};
 use crate::respond::{FixedReply, Redirection};
-use crate::running::{self, Definition, Running};
+use crate::running::Running;
 use crate::script::Scripts;
 use crate::script_guard::ScriptGuard;
 use crate::slots::Slots;
@@ -47,9 +48,7 @@ pub enum BuildError {
         error: std::io::Error,
     },
     /// An application does not start.
-    App(workers::StartError),
-    /// The application is of a kind that this version does not run.
-    Kind(String),
+    App(StartError),
     /// The system refused the thread that asks backends how they are.
     Checks(std::io::Error),
 }
@@ -62,9 +61,6 @@ impl fmt::Display for BuildError {
             }
             Self::App(error) => error.fmt(f),
             Self::Checks(error) => write!(f, "cannot start health checks: {error}"),
-            Self::Kind(name) => {
-                write!(f, "the application {name} is of a kind or mode not available yet")
-            }
         }
     }
 }
@@ -108,7 +104,7 @@ impl Origins {
         }
         let mut apps = BTreeMap::new();
         for (name, app) in &plan.apps {
-            let definition = definition(name, app)?;
+            let definition = definition(name, app).map_err(BuildError::App)?;
             let app = match previous.and_then(|previous| previous.running(name, &definition)) {
                 Some(app) => app,
                 None => Running::start(definition, errors).map_err(BuildError::App)?,
@@ -432,53 +428,5 @@ pub(crate) fn target(app: &AppPlan) -> Target {
         _ => {
             Target::Mount(Mount { dir: app.dir.clone(), file: app.dir.clone(), takes_over: false })
         }
-    }
-}
-
-fn definition(name: &str, app: &AppPlan) -> Result<Definition, BuildError> {
-    match running::program(name, app).map_err(BuildError::App)? {
-        Some(spec) => Ok(Definition::Program(spec)),
-        None => Ok(Definition::Workers(running::workers(spec(name, app)?, app))),
-    }
-}
-
-fn spec(name: &str, app: &AppPlan) -> Result<AppSpec, BuildError> {
-    let kind = match &app.kind {
-        AppKind::PerlCgi { dir, mode } => {
-            Kind::PerlCgi { dir: dir.clone(), mode: perl_mode(*mode) }
-        }
-        AppKind::Psgi { file } => Kind::Psgi { dir: app.dir.clone(), file: file.clone() },
-        AppKind::PythonCgi { dir, mode, python } => {
-            let mode = match mode {
-                PythonMode::Fresh => workers::PythonMode::Fresh,
-                PythonMode::Fork => workers::PythonMode::Fork,
-            };
-            Kind::PythonCgi { dir: dir.clone(), mode, python: python.clone() }
-        }
-        AppKind::Wsgi { module, dir, python } => {
-            Kind::Wsgi { module: module.clone(), dir: dir.clone(), python: python.clone() }
-        }
-        _ => return Err(BuildError::Kind(name.to_owned())),
-    };
-    Ok(AppSpec {
-        workers: workers::Workers { min: app.workers.min, max: app.workers.max },
-        max_requests: app.max_requests,
-        request_timeout: app.request_timeout,
-        queue: app.queue,
-        queue_timeout: app.queue_timeout,
-        env: app.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
-        max_memory: app.max_memory,
-        idle_timeout: app.idle_timeout,
-        ..AppSpec::new(name, kind)
-    })
-}
-
-fn perl_mode(mode: PerlMode) -> workers::PerlMode {
-    match mode {
-        PerlMode::Registry => workers::PerlMode::Registry,
-        PerlMode::RegistryPrefork => workers::PerlMode::RegistryPrefork,
-        PerlMode::PerlRun => workers::PerlMode::PerlRun,
-        PerlMode::Fork => workers::PerlMode::Fork,
-        PerlMode::Cgi => workers::PerlMode::Cgi,
     }
 }

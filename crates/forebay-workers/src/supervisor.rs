@@ -313,7 +313,7 @@ impl Supervisor {
         let text = format!("{text}{separator}{last_lines}");
         self.say(&text);
         if let Some(first) = self.first.take() {
-            let _ = first.send(Err(StartError(format!("app {}: {text}", self.spec.name))));
+            let _ = first.send(Err(StartError::new(&self.spec.name, text)));
             self.close(Duration::ZERO);
             return;
         }

@@ -78,7 +78,7 @@ impl Supervisor {
         let text = format!("{text}{separator}{last_lines}");
         self.say(&text);
         if self.first.is_some() {
-            self.tell_first(Err(StartError(format!("app {}: {text}", self.spec.name))));
+            self.tell_first(Err(StartError::new(&self.spec.name, text)));
             self.close(Duration::ZERO);
             return;
         }
