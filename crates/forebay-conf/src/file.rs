@@ -18,7 +18,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 use serde_json::Value;
 
-pub use app::{App, Cgroup, Kind, Limits as AppLimits, Listening, Mode, Speaks, Workers};
+pub use app::{App, Cgroup, Kind, Limits as AppLimits, Listening, Speaks, Workers};
 pub(crate) use places::places;
 pub use proxy::{Balance, Health, HostField, Proxy, ProxyHeader, Sticky, Upstream};
 pub use route::{

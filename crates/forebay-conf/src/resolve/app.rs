@@ -12,8 +12,9 @@ use super::value::{
 };
 use super::{Context, Outcome};
 use crate::error::Problem;
-use crate::file::{self, At, Kind, Mode, Table};
+use crate::file::{self, At, Kind, Table};
 use crate::plan::{App, AppKind, PerlMode, PythonMode, Workers};
+use crate::suggest;
 
 pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>>) -> Outcome<App> {
     if name.is_empty() || name.chars().any(char::is_control) {
@@ -105,10 +106,12 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outc
     let span = &typed.span;
     let dir = || directory(context, required(&typed.dir, span, "dir", "\"DIR\"")?);
     Ok(match kind {
-        Kind::PerlCgi => AppKind::PerlCgi { dir: dir()?, mode: perl_mode(&typed.mode)? },
+        Kind::PerlCgi => {
+            AppKind::PerlCgi { dir: dir()?, mode: mode(&typed.mode, "perl-cgi", &PERL_MODES)? }
+        }
         Kind::PythonCgi => AppKind::PythonCgi {
             dir: dir()?,
-            mode: python_mode(&typed.mode)?,
+            mode: mode(&typed.mode, "python-cgi", &PYTHON_MODES)?,
             python: python(context, typed)?,
         },
         Kind::Psgi => {
@@ -136,27 +139,35 @@ fn python(context: &Context<'_>, typed: &file::App) -> Outcome<Option<PathBuf>> 
     typed.python.as_ref().map(|python| file(context, python)).transpose()
 }
 
-fn perl_mode(typed: &Option<At<Mode>>) -> Outcome<PerlMode> {
-    let Some(at) = typed else { return Ok(PerlMode::default()) };
-    match at.value {
-        Mode::Registry => Ok(PerlMode::Registry),
-        Mode::RegistryPrefork => Ok(PerlMode::RegistryPrefork),
-        Mode::PerlRun => Ok(PerlMode::PerlRun),
-        Mode::Fork => Ok(PerlMode::Fork),
-        Mode::Cgi => Ok(PerlMode::Cgi),
-        Mode::Fresh => Err(Problem::new(&at.span, "mode \"fresh\" is for kind = \"python-cgi\"")
-            .help("write registry, registry-prefork, perlrun, fork or cgi")),
-    }
-}
+const PERL_MODES: [(&str, PerlMode); 5] = [
+    ("registry", PerlMode::Registry),
+    ("registry-prefork", PerlMode::RegistryPrefork),
+    ("perlrun", PerlMode::PerlRun),
+    ("fork", PerlMode::Fork),
+    ("cgi", PerlMode::Cgi),
+];
 
-fn python_mode(typed: &Option<At<Mode>>) -> Outcome<PythonMode> {
-    let Some(at) = typed else { return Ok(PythonMode::default()) };
-    match at.value {
-        Mode::Fresh => Ok(PythonMode::Fresh),
-        Mode::Fork => Ok(PythonMode::Fork),
-        _ => Err(Problem::new(&at.span, "this mode is for kind = \"perl-cgi\"")
-            .help("write fresh or fork")),
+const PYTHON_MODES: [(&str, PythonMode); 2] =
+    [("fresh", PythonMode::Fresh), ("fork", PythonMode::Fork)];
+
+/// One of the modes of an application's own kind, of which there are `modes`.
+fn mode<M: Copy + Default>(
+    typed: &Option<At<String>>,
+    kind: &str,
+    modes: &[(&str, M)],
+) -> Outcome<M> {
+    let Some(at) = typed else { return Ok(M::default()) };
+    if let Some((_, mode)) = modes.iter().find(|(name, _)| *name == at.value) {
+        return Ok(*mode);
     }
+    let names = || modes.iter().map(|(name, _)| *name);
+    let problem = Problem::new(&at.span, format!("kind \"{kind}\" has no mode \"{}\"", at.value));
+    let problem =
+        problem.help(format!("write {}", suggest::list(names(), "or").replace('`', "\"")));
+    Err(match suggest::nearest(&at.value, names()) {
+        Some(meant) => problem.label(format!("did you mean \"{meant}\"?")),
+        None => problem.label("not one of its modes"),
+    })
 }
 
 fn module(typed: &At<String>) -> Outcome<String> {
@@ -292,8 +303,10 @@ mod tests {
         assert!(matches!(app.kind, AppKind::PythonCgi { mode: PythonMode::Fork, .. }));
         let app = resolved("kind = 'perl-cgi'\ndir = 'shop'\nmode = 'perlrun'").unwrap();
         assert!(matches!(app.kind, AppKind::PerlCgi { mode: PerlMode::PerlRun, .. }));
-        refused("kind = 'perl-cgi'\ndir = 'shop'\nmode = 'fresh'", "python-cgi");
-        refused("kind = 'python-cgi'\ndir = 'shop'\nmode = 'registry'", "perl-cgi");
+        let perl = "write \"registry\", \"registry-prefork\", \"perlrun\", \"fork\" or \"cgi\"";
+        refused("kind = 'perl-cgi'\ndir = 'shop'\nmode = 'fresh'", perl);
+        let python = "write \"fresh\" or \"fork\"";
+        refused("kind = 'python-cgi'\ndir = 'shop'\nmode = 'registry'", python);
         refused("kind = 'php'\nroot = 'shop'\nmode = 'fork'", "`mode` is not for this kind");
     }
 
