@@ -5,6 +5,7 @@
 mod action;
 mod app;
 mod app_server;
+mod effect;
 mod path;
 mod peer;
 mod process;

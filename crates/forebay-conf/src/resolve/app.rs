@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::effect::{all_have_effect, only_its_own};
 use super::path::{directory, file};
 use super::process::{cgroup, limits, watch};
 use super::program::program;
@@ -23,6 +24,7 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
     }
     let kind_typed = required(&typed.kind, &typed.span, "kind", "\"perl-cgi\"")?;
     only_its_own(typed, kind_typed.value)?;
+    all_have_effect(typed, kind_typed.value)?;
     let kind = kind(context, typed, kind_typed.value)?;
     let dir = match (&kind, &typed.dir) {
         (_, Some(dir)) => directory(context, dir)?,
@@ -68,38 +70,6 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
         max_output: size_or_unlimited(&typed.max_output)?.unwrap_or(u64::MAX),
         line: context.line(typed.span.start),
     })
-}
-
-/// That no key is given that belongs to another kind.
-fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
-    let cgi = matches!(kind, Kind::PerlCgi | Kind::PythonCgi);
-    let command = matches!(kind, Kind::Command);
-    let listens = command || matches!(kind, Kind::Php);
-    let rows = [
-        ("mode", typed.mode.as_ref().map(|at| &at.span), cgi, "perl-cgi"),
-        ("file", typed.file.as_ref().map(|at| &at.span), matches!(kind, Kind::Psgi), "psgi"),
-        ("module", typed.module.as_ref().map(|at| &at.span), matches!(kind, Kind::Wsgi), "wsgi"),
-        (
-            "python",
-            typed.python.as_ref().map(|at| &at.span),
-            matches!(kind, Kind::PythonCgi | Kind::Wsgi),
-            "python-cgi\" and kind = \"wsgi",
-        ),
-        ("root", typed.root.as_ref().map(|at| &at.span), listens, "php"),
-        ("run", typed.run.as_ref().map(|at| &at.span), command, "command"),
-        ("speaks", typed.speaks.as_ref().map(|at| &at.span), command, "command"),
-        ("listen", typed.listen.as_ref().map(|at| &at.span), command, "command"),
-        ("connections", typed.connections.as_ref().map(|at| &at.span), command, "command"),
-        ("start_timeout", typed.start_timeout.as_ref().map(|at| &at.span), listens, "command"),
-        ("stop_timeout", typed.stop_timeout.as_ref().map(|at| &at.span), listens, "command"),
-    ];
-    for (key, span, own, kind) in rows {
-        if let (Some(span), false) = (span, own) {
-            let problem = Problem::new(span, format!("`{key}` is not for this kind of app"));
-            return Err(problem.help(format!("leave it out: it is for kind = \"{kind}\"")));
-        }
-    }
-    Ok(())
 }
 
 fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outcome<AppKind> {
