@@ -346,6 +346,18 @@ fn a_program_that_ends_is_started_anew_and_no_request_waits_in_vain() {
 }
 
 #[test]
+fn a_guard_that_is_killed_is_told_of_and_another_comes() {
+    let mut forebay = command(SOCKET);
+    let first = forebay.get("/pid").text().to_owned();
+    let stat = fs::read_to_string(format!("/proc/{first}/stat")).unwrap();
+    let guard = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap();
+    kill(guard);
+    forebay.wait_for_output(&format!("process {first} ended with its guard, signal 9: unasked"));
+    assert!(eventually(|| forebay.get("/pid").status == 200), "{}", forebay.output());
+    forebay.stop();
+}
+
+#[test]
 fn a_crash_loop_is_shown_and_ends() {
     let folder = Folder::new();
     folder.write("server.pl", SERVER);
@@ -454,7 +466,11 @@ fn processes_killed_under_load_cost_nothing_that_may_be_sent_again() {
             assert!(eventually(|| !is_alive(reply.text())));
         }
     });
-    assert!(counts.keys().all(|status| matches!(status, 200 | 502)), "{counts:?}");
+    assert!(
+        counts.keys().all(|status| matches!(status, 200 | 502)),
+        "{counts:?}: {}",
+        forebay.output()
+    );
     // Only a request whose second process was killed, too, may fail: fewer than there are kills.
     let lost = counts.get(&502).copied().unwrap_or(0);
     assert!(lost < 10, "{counts:?}: {}", forebay.output());

@@ -127,8 +127,8 @@ enum Event {
     Ready(u64),
     Started(u64, u32),
     ProgramEnded(u64, Exit),
-    /// The guard has ended, and with it everything.
-    Ended(u64),
+    /// The guard has ended like this, and with it everything.
+    Ended(u64, Exit),
 }
 
 impl Supervisor {
@@ -203,7 +203,7 @@ impl Supervisor {
     fn note(&mut self, event: Event) {
         match event {
             Event::Ready(id) => self.ready(id),
-            Event::Ended(id) => self.ended(id),
+            Event::Ended(id, guard) => self.ended(id, guard),
             Event::Started(id, pid) => {
                 if let Some(entry) = self.entries.get(&id) {
                     entry.instance.pid.store(pid, Ordering::Relaxed);
@@ -258,7 +258,7 @@ impl Supervisor {
         let stderr = Rc::new(Stderr::new(log, prefix, self.log.clone())?);
         let link = Rc::new(UnixStream::from_std(link)?);
         self.fleet.add(instance.clone());
-        tokio::task::spawn_local(report(id, link.clone(), self.events.clone()));
+        let reports = tokio::task::spawn_local(report(id, link.clone(), self.events.clone()));
         let following = stderr.clone();
         tokio::task::spawn_local(async move { following.follow().await });
         let (events, place, listen) =
@@ -272,9 +272,9 @@ impl Supervisor {
         });
         let (events, last_words) = (self.events.clone(), stderr.clone());
         tokio::task::spawn_local(async move {
-            await_end(pidfd, guard).await;
+            let guard = await_end(pidfd, guard, reports).await;
             last_words.catch_up();
-            let _ = events.send(Event::Ended(id));
+            let _ = events.send(Event::Ended(id, guard));
         });
         let entry = Entry {
             instance,

@@ -44,7 +44,7 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn ended(&mut self, id: u64) {
+    pub(super) fn ended(&mut self, id: u64, guard: Exit) {
         let Some(entry) = self.entries.remove(&id) else { return };
         let was_asked = entry.fault.is_none() && !matches!(entry.ending, Ending::No);
         let fell = !was_asked && self.closing.is_none();
@@ -55,14 +55,12 @@ impl Supervisor {
         if !fell {
             return;
         }
-        let pid = entry.instance.pid.load(Ordering::Relaxed);
-        let how = entry.exit.map_or_else(|| "its guard ended".to_owned(), |exit| exit.to_string());
         let why = entry.fault.unwrap_or("unasked");
-        let hint = match entry.exit {
-            Some(Exit::Code(0)) => " (a program has to stay in the foreground)",
-            _ => "",
+        let text = match (entry.instance.pid.load(Ordering::Relaxed), entry.exit) {
+            (0, _) => format!("cannot start {}: its guard ended, {guard}", self.spec.run[0]),
+            (pid, Some(exit)) => format!("process {pid} ended, {exit}: {why}{}", hint(exit)),
+            (pid, None) => format!("process {pid} ended with its guard, {guard}: {why}"),
         };
-        let text = format!("process {pid} ended, {how}: {why}{hint}");
         // A process that serves and gets SIGKILL or SIGTERM has an enemy, not a fault.
         let was_killed = matches!(entry.exit, Some(Exit::Signal(9 | 15)));
         if has_proved(&entry.instance, entry.was_ready) || entry.was_ready && was_killed {
@@ -128,5 +126,13 @@ impl Supervisor {
             }
             Ending::Asked(_) | Ending::Forced(_) => {}
         }
+    }
+}
+
+/// What an exit code says of itself.
+fn hint(exit: Exit) -> &'static str {
+    match exit {
+        Exit::Code(0) => " (a program has to stay in the foreground)",
+        _ => "",
     }
 }
