@@ -144,6 +144,9 @@ pub struct Limits {
     pub connections: Option<At<usize>>,
     /// Client connections at once from one address; 0: no limit. Default: 0.
     pub connections_per_address: Option<At<usize>>,
+    /// Whether GET and HEAD may have a body, as clients of search engines send it; otherwise 400. A
+    /// backend that does not expect it takes it for another request. Default: false.
+    pub get_body: Option<At<bool>>,
     /// Requests on one client connection before it is closed; 0: no limit. Default: 0.
     pub keepalive_requests: Option<At<u64>>,
 }

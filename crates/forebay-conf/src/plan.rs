@@ -129,6 +129,8 @@ pub struct Limits {
     pub connections: usize,
     /// Client connections at once from one address. Default 0: no limit.
     pub connections_per_address: usize,
+    /// Whether GET and HEAD may have a body. Default false.
+    pub get_body: bool,
     /// Requests on one client connection before it is closed. Default 0: no limit.
     pub keepalive_requests: u64,
 }
@@ -143,6 +145,7 @@ impl Default for Limits {
             body_rate: 0,
             connections: 0,
             connections_per_address: 0,
+            get_body: false,
             keepalive_requests: 0,
         }
     }

@@ -410,7 +410,8 @@ fn read_request(stream: &mut TcpStream) -> Option<(String, bool)> {
     let deadline = Instant::now() + PATIENCE;
     let mut bytes = Vec::with_capacity(4096);
     let mut head = RequestHead::default();
-    let mut parser = RequestParser::new(Limits { head: 16 * 1024, fields: 100, target: 2048 });
+    let mut parser =
+        RequestParser::new(Limits { head: 16 * 1024, fields: 100, target: 2048, get_body: false });
     while Instant::now() < deadline {
         let mut chunk = [0; 4096];
         let n = stream.read(&mut chunk).ok().filter(|&n| n > 0)?;

@@ -164,7 +164,7 @@ async fn read_head(client: &Client, request: &mut Request) -> Result<bool, Fault
     }
 }
 
-/// The fault of a head that is not whole: which of the two limits on its size it is beyond.
+/// The fault of a head that is refused, with the limit that can be changed where there is one.
 fn head_fault(error: HeadError, request: &Request, limits: &Limits) -> Fault {
     let fault = Fault::from(error);
     match error {
@@ -172,6 +172,7 @@ fn head_fault(error: HeadError, request: &Request, limits: &Limits) -> Fault {
             fault.limited_by(Limit::Fields)
         }
         HeadError::TooLarge => fault.limited_by(Limit::HeadSize),
+        HeadError::GetBody => fault.limited_by(Limit::GetBody),
         _ => fault,
     }
 }
@@ -309,7 +310,7 @@ async fn refuse(client: &Client, exchange: &mut Exchange, fault: &Fault) {
     }
     exchange.request.head.fields.clear();
     exchange.request.path.clear();
-    exchange.reply.prepare_refusal();
+    exchange.reply.prepare_refusal(exchange.request.method());
     let answered = exchange.reply.respond_error(fault.status).await;
     client.end_steps();
     client.thread.note(exchange, start, true);

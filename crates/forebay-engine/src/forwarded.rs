@@ -182,7 +182,7 @@ mod tests {
             fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let bytes = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n").into_bytes();
         let mut head = RequestHead::default();
-        let limits = Limits { head: 1 << 16, fields: 200, target: 100 };
+        let limits = Limits { head: 1 << 16, fields: 200, target: 100, get_body: false };
         let progress = RequestParser::new(limits).parse(&bytes, &mut head).unwrap();
         assert!(matches!(progress, Progress::Complete(_)));
         let peer = SocketAddr::new(peer.parse().unwrap(), 4711);

@@ -27,6 +27,7 @@ limits! {
     Fields "fields" "A request had more header fields.",
     Target "target" "A request target was longer.",
     MaxBody "max_body" "A request body was larger.",
+    GetBody "get_body" "A GET or HEAD had a body.",
     BodyRate "body_rate" "A request body came in slower.",
     Connections "connections" "New connections had to wait.",
     ConnectionsPerAddress "connections_per_address" "A connection was closed at once.",

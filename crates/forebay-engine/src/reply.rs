@@ -119,9 +119,10 @@ impl Reply {
         self.body_bytes = 0;
     }
 
-    /// Makes ready to refuse a request whose head could not be read.
-    pub(crate) fn prepare_refusal(&mut self) {
-        self.prepare(&RequestHead::default(), b"");
+    /// Makes ready to refuse a request whose head could not be read; `method` is empty where not even
+    /// that could.
+    pub(crate) fn prepare_refusal(&mut self, method: &[u8]) {
+        self.prepare(&RequestHead::default(), method);
         self.keep_alive = false;
     }
 

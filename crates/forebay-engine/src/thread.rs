@@ -32,8 +32,8 @@ pub struct Settings {
 impl Settings {
     /// Limits on the head of a message.
     pub fn head_limits(&self) -> http1::Limits {
-        let Limits { head_size, fields, target, .. } = self.limits;
-        http1::Limits { head: head_size, fields, target }
+        let Limits { head_size, fields, target, get_body, .. } = self.limits;
+        http1::Limits { head: head_size, fields, target, get_body }
     }
 }
 

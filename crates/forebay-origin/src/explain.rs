@@ -56,7 +56,7 @@ impl std::error::Error for QuestionError {}
 pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionError> {
     let url = Url::parse(question.url)?;
     let (listen, is_guess) = listener(plan, &url);
-    let mut request = request(question, &url, &listen, &plan.sites[0])?;
+    let mut request = request(question, &url, &listen, plan)?;
     let sites: Vec<&Site> =
         plan.sites.iter().filter(|site| site.listen.contains(&listen)).collect();
     let authority = request.head.authority.map(|span| span.of(&request.bytes).to_vec());
@@ -178,12 +178,12 @@ fn listener(plan: &Plan, url: &Url<'_>) -> (Listen, bool) {
     }
 }
 
-/// Reads the request as a listener would. A path without a host is one of `first`.
+/// Reads the request as a listener would. A path without a host is one of the first site.
 fn request(
     question: &Question<'_>,
     url: &Url<'_>,
     listen: &Listen,
-    first: &Site,
+    plan: &Plan,
 ) -> Result<Request, QuestionError> {
     let server = match listen {
         Listen::Tcp(address) => {
@@ -200,7 +200,7 @@ fn request(
         question.fields.iter().any(is_it)
     };
     if !is_given("host:") {
-        let name = first.hosts.iter().find_map(|pattern| match pattern {
+        let name = plan.sites[0].hosts.iter().find_map(|pattern| match pattern {
             HostPattern::Exact(name) => Some(name.clone()),
             _ => None,
         });
@@ -223,7 +223,8 @@ fn request(
     }
     raw.push_str("\r\n");
     let mut head = RequestHead::default();
-    let limits = Limits { head: 1 << 20, fields: 1000, target: 1 << 19 };
+    let get_body = plan.server.limits.get_body;
+    let limits = Limits { head: 1 << 20, fields: 1000, target: 1 << 19, get_body };
     match RequestParser::new(limits).parse(raw.as_bytes(), &mut head) {
         Ok(Progress::Complete(len)) if len == raw.len() => {}
         Ok(_) => return Err(QuestionError("this is not one request".into())),

@@ -4,10 +4,10 @@
 //! Their output is parsed all the same, so that the client gets a reply with sound framing and never
 //! what a script may have printed behind it.
 
-use forebay_engine::{Fault, Length, Reply};
+use forebay_engine::{Fault, Reply};
 use forebay_wire::cgi::http_head;
 use forebay_wire::http1::{
-    BodyDecoder, Known, Limits, Progress, ResponseFraming, ResponseHead, ResponseParser, encode,
+    BodyDecoder, Known, Limits, Progress, ResponseHead, ResponseParser, encode,
 };
 
 use crate::fields::end_head;

@@ -277,7 +277,7 @@ fn scgi_and_uwsgi_applications() {
     let url = "http://127.0.0.1:83/scgi/a%20b?q";
     assert_says(
         &folder,
-        &[url, "-H", "Content-Length: 3"],
+        &[url, "-X", "POST", "-H", "Content-Length: 3"],
         &[
             "origin    scgi: unix:{tmp}/app.sock",
             "  CONTENT_LENGTH=3",

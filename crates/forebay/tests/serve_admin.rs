@@ -147,6 +147,9 @@ fn each_limit_on_requests_is_counted() {
     assert_eq!((watched.limit("head_size"), watched.limit("fields")), (1, 1));
     assert_eq!(ask(format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(100))), 414);
     assert_eq!(watched.limit("target"), 1);
+    let get_body = "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\na";
+    assert_eq!(ask(get_body.to_owned()), 400);
+    assert_eq!(watched.limit("get_body"), 1);
     let post = "POST /cgi/x HTTP/1.1\r\nHost: h\r\nContent-Length: ";
     assert_eq!(ask(format!("{post}6\r\n\r\nabcdef")), 413);
     assert_eq!(watched.limit("max_body"), 1);

@@ -209,6 +209,31 @@ fn continue_is_sent_when_the_body_is_wanted() {
 }
 
 #[test]
+fn a_body_of_get_is_refused_unless_allowed() {
+    let echo = Echo::start();
+    let get = "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
+    let head =
+        "HEAD / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+    let refusing = site(Folder::new(), &echo.route());
+    for (request, is_head) in [(get, false), (head, true)] {
+        let mut client = refusing.connect();
+        client.send(request);
+        let reply = if is_head { client.reply_to_head() } else { client.reply() };
+        assert_eq!((reply.status, reply.header("Connection")), (400, Some("close")));
+        assert!(client.is_closed());
+    }
+    assert_eq!(echo.whole(), 0);
+
+    let allowing = with_server("limits = { get_body = true }", &echo.route());
+    let mut client = allowing.connect();
+    client.send(head);
+    assert_eq!(client.reply_to_head().status, 200);
+    client.send(get);
+    assert_eq!(client.reply().status, 200);
+    assert_eq!(echo.whole(), 2);
+}
+
+#[test]
 fn a_body_that_is_too_large_is_refused_without_reading() {
     let echo = Echo::start();
     let routes = format!("[[site.route]]\nmax_body = 100\nproxy = \"{}\"\n", echo.url());

@@ -74,6 +74,7 @@ fn limits(typed: &file::Limits) -> Outcome<Limits> {
             &typed.connections_per_address,
             default.connections_per_address,
         ),
+        get_body: typed.get_body.as_ref().is_some_and(|at| at.value),
         keepalive_requests: typed
             .keepalive_requests
             .as_ref()

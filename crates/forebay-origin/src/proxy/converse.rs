@@ -2,9 +2,7 @@
 
 use std::pin::pin;
 
-use forebay_engine::{
-    Body, Exchange, Fault, Length, Reply, Request, Retry, Side, Socket, Step, Tunnel,
-};
+use forebay_engine::{Body, Exchange, Fault, Reply, Request, Retry, Side, Socket, Step, Tunnel};
 use forebay_wire::http1::{
     BodyDecoder, Known, Limits, Progress, RequestFraming, ResponseFraming, ResponseHead,
     ResponseParser, encode,

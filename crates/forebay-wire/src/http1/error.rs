@@ -30,6 +30,8 @@ pub enum HeadError {
     TransferEncoding,
     /// Both `Content-Length` and `Transfer-Encoding`.
     AmbiguousLength,
+    /// A body of GET or HEAD, where the limits do not allow it.
+    GetBody,
     /// `Expect` other than `100-continue`.
     Expect,
     /// The request target is longer than the limit.
@@ -66,6 +68,7 @@ impl fmt::Display for HeadError {
             Self::ContentLength => "malformed or repeated Content-Length",
             Self::TransferEncoding => "unsupported Transfer-Encoding",
             Self::AmbiguousLength => "both Content-Length and Transfer-Encoding",
+            Self::GetBody => "GET or HEAD with a body",
             Self::Expect => "unsupported Expect",
             Self::TargetTooLong => "request target too long",
             Self::TooLarge => "head too large",

@@ -7,7 +7,7 @@ use crate::Span;
 use super::chars::{is_field_value, is_tchar};
 use super::{HeadError, Progress};
 
-/// Limits on a message head.
+/// What a message head may be like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Largest head, in bytes, blank line included.
@@ -16,11 +16,14 @@ pub struct Limits {
     pub fields: usize,
     /// Longest request target, in bytes.
     pub target: usize,
+    /// Whether GET and HEAD may announce a body. It has no meaning (RFC 9110 section 9.3.1), and a
+    /// server behind that does not expect it takes it for the next request.
+    pub get_body: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { head: 32 * 1024, fields: 100, target: 8 * 1024 }
+        Self { head: 32 * 1024, fields: 100, target: 8 * 1024, get_body: false }
     }
 }
 

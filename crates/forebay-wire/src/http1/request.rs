@@ -99,6 +99,10 @@ impl RequestParser {
         if let Progress::Complete(len) = progress {
             head.len = len;
             finish(bytes, head)?;
+            let is_get = matches!(head.method.of(bytes), b"GET" | b"HEAD");
+            if is_get && head.framing != RequestFraming::None && !self.limits.get_body {
+                return Err(HeadError::GetBody);
+            }
         }
         Ok(progress)
     }
