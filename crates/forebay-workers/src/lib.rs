@@ -35,6 +35,7 @@ mod program;
 mod psgi;
 mod python;
 mod spec;
+mod starts;
 mod stderr;
 mod supervisor;
 mod sys;

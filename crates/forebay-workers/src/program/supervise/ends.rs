@@ -1,8 +1,9 @@
 //! How processes end, asked or unasked, and what follows.
 
 use super::{Ending, Supervisor, has_proved, order};
-use crate::error::{Exit, StartError};
+use crate::error::Exit;
 use crate::program::fleet::{Look, Stage};
+use crate::starts::Failed;
 use rustix::process::{Pid, Signal, kill_process};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -64,7 +65,7 @@ impl Supervisor {
         // A process that serves and gets SIGKILL or SIGTERM has an enemy, not a fault.
         let was_killed = matches!(entry.exit, Some(Exit::Signal(9 | 15)));
         if has_proved(&entry.instance, entry.was_ready) || entry.was_ready && was_killed {
-            self.say(&text);
+            self.starts.say(&text);
         } else {
             self.start_failed(&text, &entry.stderr.last_lines());
         }
@@ -72,24 +73,17 @@ impl Supervisor {
 
     /// A start came to nothing: waits before the next, or gives up if it was the very first.
     pub(super) fn start_failed(&mut self, text: &str, last_lines: &str) {
-        let separator = if last_lines.is_empty() { "" } else { "; it wrote: " };
-        let text = format!("{text}{separator}{last_lines}");
-        self.say(&text);
-        if self.first.is_some() {
-            self.tell_first(Err(StartError::new(&self.spec.name, text)));
-            self.close(Duration::ZERO);
-            return;
+        match self.starts.failed(text, last_lines) {
+            Failed::First => return self.close(Duration::ZERO),
+            Failed::Loop(why) if !self.serves() => self.fleet.begin_crash_loop(why),
+            Failed::Loop(_) | Failed::Paused => {}
         }
         // What is there runs on by the old files until they change again.
         self.outdated.clear();
-        let delay = self.backoff.failed();
-        self.not_before = Some(Instant::now() + delay);
-        if self.backoff.is_loop() {
-            self.say(&format!("the next start is in {} ms", delay.as_millis()));
-            if !self.fleet.look().iter().any(|look| look.stage == Stage::Serving) {
-                self.fleet.begin_crash_loop(text);
-            }
-        }
+    }
+
+    fn serves(&self) -> bool {
+        self.fleet.look().iter().any(|look| look.stage == Stage::Serving)
     }
 
     /// Takes the end of a process, or its failure to start, one step further.
