@@ -30,6 +30,7 @@ while (1) {
     next if fork;
     close $listen;
     $client->autoflush(1);
+    my $served = 0;
     while (defined(my $line = <$client>)) {
         my ($method, $target) = split / /, $line;
         my $length = 0;
@@ -37,6 +38,8 @@ while (1) {
             $length = $1 if $line =~ /^content-length:\s*(\d+)/i;
         }
         read $client, my $body, $length if $length;
+        if ($target eq '/first') { exit if $served }
+        $served = 1;
         if ($target eq '/exit') { kill 9, $parent; exit }
         if ($target =~ m{^/hang}) { print "hanging\n"; sleep 1000 }
         if ($target eq '/fork') { if (!fork) { sleep 1000; exit } }
@@ -384,6 +387,16 @@ fn a_crash_loop_is_shown_and_ends() {
     fs::write(forebay.folder.path().join("good"), "").unwrap();
     assert!(eventually(|| forebay.get("/a").status == 200), "{}", forebay.output());
     assert!(status("/metrics").contains("forebay_app_crash_loop{app=\"own\"} 0\n"));
+    forebay.stop();
+}
+
+#[test]
+fn a_request_on_a_connection_that_closes_does_not_wait_for_itself() {
+    let mut forebay = command(&format!("{SOCKET}\nconnections = 1"));
+    let mut client = forebay.connect();
+    assert_eq!(client.get("/a").status, 200);
+    // The program closes a connection that has served before, and it may have one.
+    assert_eq!(client.get("/first").text(), "GET /first ", "{}", forebay.output());
     forebay.stop();
 }
 
