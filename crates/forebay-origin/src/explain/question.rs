@@ -111,14 +111,43 @@ pub(super) fn request(
     listen: &Listen,
     plan: &Plan,
 ) -> Result<Request, QuestionError> {
-    let server = match listen {
+    let server = server(url, listen);
+    let raw = written(question, url, server, plan)?;
+    let head = parsed(&raw, question, plan)?;
+    let peer = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    Ok(Request {
+        bytes: raw.into_bytes(),
+        head,
+        path: Vec::new(),
+        rest: 0..0,
+        client: peer,
+        peer,
+        is_peer_trusted: false,
+        is_told_by_forwarded: false,
+        server,
+        https: false,
+    })
+}
+
+/// The address that the listener says it has.
+fn server(url: &Url<'_>, listen: &Listen) -> SocketAddr {
+    match listen {
         Listen::Tcp(address) => {
             let ip = if address.ip().is_unspecified() { url.ip() } else { Some(address.ip()) };
             let port = if address.port() == 0 { url.port } else { address.port() };
             SocketAddr::new(ip.unwrap_or(Ipv4Addr::LOCALHOST.into()), port)
         }
         Listen::Unix(_) | Listen::Named(_) => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
-    };
+    }
+}
+
+/// The head as a client would write it.
+fn written(
+    question: &Question<'_>,
+    url: &Url<'_>,
+    server: SocketAddr,
+    plan: &Plan,
+) -> Result<String, QuestionError> {
     let slash = if url.target.starts_with('/') { "" } else { "/" };
     let mut raw = format!("{} {slash}{} HTTP/1.1\r\n", question.method, url.target);
     let is_given = |name: &str| {
@@ -148,6 +177,11 @@ pub(super) fn request(
         }
     }
     raw.push_str("\r\n");
+    Ok(raw)
+}
+
+/// The head as a listener reads it.
+fn parsed(raw: &str, question: &Question<'_>, plan: &Plan) -> Result<RequestHead, QuestionError> {
     let mut head = RequestHead::default();
     let get_body = plan.server.limits.get_body;
     let limits = Limits { head: 1 << 20, fields: 1000, target: 1 << 19, get_body };
@@ -165,17 +199,5 @@ pub(super) fn request(
         let message = format!("Content-Length says {told} bytes, the body has {}", body.len());
         return Err(QuestionError(message));
     }
-    let peer = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
-    Ok(Request {
-        bytes: raw.into_bytes(),
-        head,
-        path: Vec::new(),
-        rest: 0..0,
-        client: peer,
-        peer,
-        is_peer_trusted: false,
-        is_told_by_forwarded: false,
-        server,
-        https: false,
-    })
+    Ok(head)
 }
