@@ -157,7 +157,8 @@ pub struct Limits {
 pub struct Log {
     /// A path, "stdout" or "off". Default: "off".
     pub access: Option<At<String>>,
-    /// "common", "combined", "json", or a pattern of Apache's % directives. Default: "combined".
+    /// "common", "combined", "json", or a pattern of Apache's % directives; beside `access`.
+    /// Default: "combined".
     pub format: Option<At<String>>,
 }
 

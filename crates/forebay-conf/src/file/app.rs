@@ -76,11 +76,13 @@ pub struct App {
     /// What all processes of the application may use together, by a control group of theirs
     /// (Linux, version 2). Where Forebay may not make one, log and status say so. Default: no limit.
     pub cgroup: Table<Cgroup>,
-    /// How long a worker above `min` may be idle before it is stopped. Default: "60s".
+    /// How long a worker above `min` may be idle before it is stopped; php: only with `min` 0.
+    /// Default: "60s".
     pub idle_timeout: Option<Time>,
     /// Resident memory above which a worker is replaced. Default: no limit.
     pub max_memory: Option<Size>,
-    /// Bytes of one reply, its head included; more end it, and the worker. Default: no limit.
+    /// Bytes of one reply, its head included; more end it, and the worker. Not for a command that
+    /// speaks http. Default: no limit.
     pub max_output: Option<Size>,
 }
 

@@ -153,7 +153,8 @@ pub struct Fastcgi {
     /// Whether requests share connections: "on", "off", or "auto" where the application says that
     /// it can. Each thread then has a connection of its own. Default: "off".
     pub multiplex: Option<Multiplex>,
-    /// Requests at once on a connection that they share; more open another one. Default: 64.
+    /// Requests at once on a connection that they share (`multiplex`); more open another one.
+    /// Default: 64.
     pub max_streams: Option<At<usize>>,
     /// Bytes of one reply that wait for a slow client on a connection that requests share; more
     /// abort it, as FastCGI cannot hold one back alone. Default: "1M".
