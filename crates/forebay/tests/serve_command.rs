@@ -392,7 +392,7 @@ fn a_crash_loop_is_shown_and_ends() {
 
 #[test]
 fn a_request_on_a_connection_that_closes_does_not_wait_for_itself() {
-    let mut forebay = command(&format!("{SOCKET}\nconnections = 1"));
+    let forebay = command(&format!("{SOCKET}\nconnections = 1"));
     let mut client = forebay.connect();
     assert_eq!(client.get("/a").status, 200);
     // The program closes a connection that has served before, and it may have one.
