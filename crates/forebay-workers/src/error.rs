@@ -1,5 +1,6 @@
 //! Why there is no application, no worker, or no reply.
 
+use nix::sys::signal::Signal;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -144,7 +145,22 @@ impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Exit::Code(code) => write!(f, "exit code {code}"),
-            Exit::Signal(signal) => write!(f, "signal {signal}"),
+            Exit::Signal(signal) => match Signal::try_from(*signal) {
+                Ok(name) => write!(f, "signal {signal} ({name})"),
+                Err(_) => write!(f, "signal {signal}"),
+            },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_are_told_by_their_names() {
+        assert_eq!(Exit::Signal(11).to_string(), "signal 11 (SIGSEGV)");
+        assert_eq!(Exit::Signal(60).to_string(), "signal 60", "one of real time has none");
+        assert_eq!(Exit::Code(3).to_string(), "exit code 3");
     }
 }
