@@ -23,7 +23,9 @@ import io
 import os
 import select
 from _frozen_importlib_external import SourceFileLoader
-from os import _exit as exit_now, getpid, write    # whatever scripts do to os
+from os import (    # whatever scripts do to os
+    _exit as exit_now, getgroups, getpid, getresgid, getresuid, write,
+)
 
 MODULES = sys.modules
 CHUNK = LARGEST_IN_PIPE = 65536
@@ -58,6 +60,7 @@ def end_with(parent, mode=None):
 class Host:
     def __init__(self, replacements):
         self.pid = os.getpid()
+        self.identity = identity()
         self.serving = self.forks = False
         self.main = None
         self.between = type(sys)('__main__')    # while no script runs
@@ -124,6 +127,9 @@ class Host:
         """Tells Forebay. True if this process has to end."""
         ends = has_background_child(self.descriptors.output, self.forks) or ends
         ends = not self.descriptors.restore() or ends or not self.is_whole()
+        # To put that back would not be enough: the kernel has forgotten then that this process ends
+        # with Forebay.
+        ends = ends or identity() != self.identity
         self.control.reply(b'S' if status else b'E', ends, status)
         return ends
 
@@ -410,6 +416,11 @@ def wait_for_threads():
         if not thread.daemon and thread is not threading.current_thread():
             thread.join()
     return _thread._count() > 0
+
+
+def identity():
+    """The users and groups that this process acts as, which a script may have changed."""
+    return getresuid(), getresgid(), getgroups()
 
 
 def has_background_child(output, is_of_script):

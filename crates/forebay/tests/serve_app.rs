@@ -359,6 +359,17 @@ fn a_change_of_watched_files_replaces_the_workers_without_a_failure() {
 }
 
 #[test]
+fn what_is_watched_and_not_there_is_told_and_noticed_when_it_appears() {
+    let mut forebay = app(&[], "workers = 1\nwatch = [\"restart.txt\"]");
+    forebay.wait_for_output("nothing to watch: ");
+    let old = forebay.get("/s/pid.pl").text().to_owned();
+    fs::write(forebay.folder.path().join("scripts/restart.txt"), "").unwrap();
+    assert!(eventually(|| !is_alive(&old)), "{}", forebay.output());
+    assert!(eventually(|| forebay.get("/s/pid.pl").status == 200), "{}", forebay.output());
+    forebay.stop();
+}
+
+#[test]
 fn workers_are_replaced_when_they_are_old() {
     let forebay = app(&[USES], "workers = 2\nmax_age = \"300ms\"");
     forebay.folder.write("lib/Own.pm", "package Own; sub word { 'x' } 1;\n");
