@@ -10,7 +10,9 @@ mod app;
 mod app_server;
 mod build;
 mod cgi;
+mod check;
 mod connect;
+mod definition;
 mod explain;
 mod fastcgi;
 mod fields;
@@ -31,5 +33,6 @@ mod takeover;
 mod tally;
 
 pub use build::{BuildError, Origins};
+pub use check::{ask_interpreters, check};
 pub use explain::{Question, QuestionError, explain};
 pub use forebay_workers::note_descriptors;

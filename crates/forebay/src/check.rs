@@ -1,15 +1,20 @@
 //! The `forebay check` subcommand.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use forebay_conf::Plan;
+use forebay_conf::{ConfError, Plan};
 
 use crate::serve::cores;
 
 /// Check a configuration file without starting anything
 #[derive(clap::Args)]
+#[command(after_help = "\
+The file is read, and its paths, programs, users and groups are looked for on this machine, as
+`forebay serve` does before it starts. Python is asked whether it is new enough and has the module
+of a WSGI application; nothing of the application is run. Not looked at is whether ports are free,
+names of backends have addresses, and whoever starts Forebay may become another user (root may).")]
 pub struct Args {
     /// The configuration file
     #[arg(required_unless_present = "schema")]
@@ -24,19 +29,34 @@ pub fn run(args: Args) -> ExitCode {
     let Some(file) = args.file else {
         return tell(&forebay_conf::schema());
     };
-    let loaded = forebay_conf::load(&file).map_err(|error| error.to_string());
-    let settled = loaded.and_then(|mut plan| {
-        let threads = plan.server.threads.unwrap_or_else(cores);
-        let shared = plan.share_connections(threads);
-        shared.map(|_| plan).map_err(|why| format!("{}: {why}\n", file.display()))
-    });
-    match settled {
-        Ok(plan) => tell(&format!("{}: ok, {}", file.display(), summary(&plan))),
+    match checked(&file) {
+        Ok((plan, warnings)) => {
+            if let Some(warnings) = warnings {
+                let _ = write!(std::io::stderr(), "{warnings}");
+            }
+            tell(&format!("{}: ok, {}", file.display(), summary(&plan)))
+        }
         Err(error) => {
             let _ = write!(std::io::stderr(), "{error}");
             ExitCode::from(2)
         }
     }
+}
+
+/// The plan, and what is doubtful about it; else why it cannot be served by.
+fn checked(file: &Path) -> Result<(Plan, Option<ConfError>), String> {
+    let (mut plan, warnings) = looked_up(file).map_err(|error| error.to_string())?;
+    let threads = plan.server.threads.unwrap_or_else(cores);
+    let shared = plan.share_connections(threads);
+    shared.map_err(|why| format!("{}: {why}\n", file.display()))?;
+    Ok((plan, warnings))
+}
+
+fn looked_up(file: &Path) -> Result<(Plan, Option<ConfError>), ConfError> {
+    let plan = forebay_conf::load(file)?;
+    let warnings = forebay_origin::check(&plan)?;
+    forebay_origin::ask_interpreters(&plan)?;
+    Ok((plan, warnings))
 }
 
 /// Prints a line; a reader that has gone is not missed, a full disk is told.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forebay_conf::{Listen, Plan};
 use forebay_engine::{ErrorLog, Inherited, Reload, Server, Settings, Wanted};
-use forebay_origin::{Origins, note_descriptors};
+use forebay_origin::{Origins, check, note_descriptors};
 
 /// Exit codes of the README: bad usage or configuration, and what could not be started.
 const BAD_CONFIGURATION: u8 = 2;
@@ -72,7 +72,7 @@ fn serve(args: Args) -> Result<(), Failure> {
     // First, as nothing else may be open then.
     let inherited = Inherited::take().map_err(Failure::start)?;
     note_descriptors();
-    let mut plan = plan(&args)?;
+    let mut plan = plan(&args, |warning| drop(write!(io::stderr(), "{warning}")))?;
     let threads = threads(&args, &plan);
     let notes = plan.share_connections(threads).map_err(unshared)?;
     let server = Server::open(wanted(&plan), threads, plan.server.admin, inherited)
@@ -137,7 +137,8 @@ impl Live {
 
     /// Reads the configuration again, and starts what is new in it.
     fn reload(self: &Arc<Self>, args: &Args, errors: &ErrorLog) -> Result<Reload, String> {
-        let mut plan = plan(args).map_err(|failure| failure.message)?;
+        let warn = |warning: &str| errors.say(warning);
+        let mut plan = plan(args, warn).map_err(|failure| failure.message)?;
         let notes = plan.share_connections(self.threads)?;
         notes.iter().for_each(|note| errors.say(note));
         if Fixed::of(&plan) != self.fixed {
@@ -191,7 +192,16 @@ fn unshared(why: String) -> Failure {
     Failure::configuration(format!("forebay: {why}\n"))
 }
 
-fn plan(args: &Args) -> Result<Plan, Failure> {
+/// The plan, of which this machine has what it needs; what is doubtful about it goes to `warn`.
+fn plan(args: &Args, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
+    let plan = read_plan(args)?;
+    if let Some(warnings) = check(&plan).map_err(Failure::configuration)? {
+        warn(&warnings.to_string());
+    }
+    Ok(plan)
+}
+
+fn read_plan(args: &Args) -> Result<Plan, Failure> {
     let listen = args
         .listen
         .as_deref()

@@ -76,6 +76,8 @@ impl<'a> Attempt<'a> {
                 fault.retry = Retry::No;
             } else {
                 tries.is_resent = true;
+                // Its place is the one that the new connection may need.
+                drop(connection);
                 connection = self.backend().connect(true).await?;
                 outcome = self.converse(&connection, exchange, buffers).await;
             }
