@@ -11,10 +11,12 @@ use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::process::{Process, eventually};
 use rustix::process::Signal;
+use support::proc::descendants;
 use support::{Forebay, chunked, is_alive, pattern, serve, write_configuration};
 
 /// An HTTP server in core Perl: where to listen is its first argument. It answers with what it was
-/// asked and its process id, in a child for each connection, kept alive.
+/// asked and its process id, in a child for each connection, kept alive until `/first` is asked for
+/// again.
 const SERVER: &str = r#"
 use strict; use warnings; use IO::Socket::INET; use IO::Socket::UNIX; use Socket;
 $| = 1; $SIG{PIPE} = $SIG{CHLD} = 'IGNORE';
@@ -30,6 +32,7 @@ while (1) {
     next if fork;
     close $listen;
     $client->autoflush(1);
+    my $served = 0;
     while (defined(my $line = <$client>)) {
         my ($method, $target) = split / /, $line;
         my $length = 0;
@@ -37,6 +40,7 @@ while (1) {
             $length = $1 if $line =~ /^content-length:\s*(\d+)/i;
         }
         read $client, my $body, $length if $length;
+        if ($target eq '/first' && $served++) { exit }
         if ($target eq '/exit') { kill 9, $parent; exit }
         if ($target =~ m{^/hang}) { print "hanging\n"; sleep 1000 }
         if ($target eq '/fork') { if (!fork) { sleep 1000; exit } }
@@ -77,36 +81,9 @@ fn a_program_on_its_own_socket_is_asked() {
     assert!(!is_alive(&pid));
 }
 
-/// All that lives below a process, by /proc.
-fn below(root: u32) -> Vec<u32> {
-    let mut parents = Vec::new();
-    for folder in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = folder.file_name().to_str().and_then(|name| name.parse::<u32>().ok())
-        else {
-            continue;
-        };
-        let stat = fs::read_to_string(folder.path().join("stat")).unwrap_or_default();
-        let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' '));
-        let Some(mut fields) = fields else { continue };
-        let (state, parent) = (fields.next(), fields.next());
-        if state != Some("Z") {
-            parents.push((pid, parent.and_then(|parent| parent.parse::<u32>().ok()).unwrap_or(0)));
-        }
-    }
-    let mut all = vec![root];
-    let mut at = 0;
-    while at < all.len() {
-        let next: Vec<u32> =
-            parents.iter().filter(|(_, parent)| *parent == all[at]).map(|(pid, _)| *pid).collect();
-        all.extend(next);
-        at += 1;
-    }
-    all.split_off(1)
-}
-
 /// The guards below a process, and with them its programs.
 fn guards(root: u32) -> usize {
-    rooms_of(&below(root)).len()
+    rooms_of(&descendants(root)).len()
 }
 
 fn kill(pid: &str) {
@@ -184,7 +161,7 @@ fn starlet_runs_as_under_start_server() {
                 });
             }
         });
-        let left = below(forebay.process.id());
+        let left = descendants(forebay.process.id());
         forebay.stop();
         assert!(left.len() >= 3, "guard, parent and workers: {left:?}");
         assert!(left.iter().all(|pid| !is_alive(&pid.to_string())));
@@ -279,9 +256,9 @@ fn scripts_are_found_by_fcgiwrap() {
 fn a_program_starts_with_the_first_request_and_stops_when_idle() {
     let keys = format!("{SOCKET}\nworkers = {{ min = 0, max = 2 }}\nidle_timeout = \"200ms\"");
     let forebay = command(&keys);
-    assert!(below(forebay.process.id()).is_empty(), "nothing runs before the first request");
+    assert!(descendants(forebay.process.id()).is_empty(), "nothing runs before the first request");
     let first = forebay.get("/pid").text().to_owned();
-    assert!(eventually(|| below(forebay.process.id()).is_empty()), "it stops when idle");
+    assert!(eventually(|| descendants(forebay.process.id()).is_empty()), "it stops when idle");
     assert!(!is_alive(&first));
     let second = forebay.get("/pid").text().to_owned();
     assert_ne!(first, second);
@@ -440,6 +417,18 @@ fn load(forebay: &Forebay, clients: usize, during: impl FnOnce()) -> BTreeMap<u1
 }
 
 #[test]
+fn a_request_whose_connection_is_lost_does_not_wait_for_it() {
+    // Neither can a second one be opened as long as the first one counts.
+    let forebay = command(&format!("{SOCKET}\nconnections = 1"));
+    let mut client = forebay.connect();
+    for _ in 0..3 {
+        let reply = client.get("/first");
+        assert_eq!((reply.status, reply.text()), (200, "GET /first "), "{}", forebay.output());
+    }
+    forebay.stop();
+}
+
+#[test]
 fn processes_killed_under_load_cost_nothing_that_may_be_sent_again() {
     let forebay = command(&format!("{SOCKET}\nworkers = 3\nconnections = 4"));
     let counts = load(&forebay, 4, || {
@@ -548,7 +537,7 @@ fn nothing_outlives_forebay_even_killed() {
     for _ in 0..4 {
         forebay.get("/fork");
     }
-    let all = below(forebay.process.id());
+    let all = descendants(forebay.process.id());
     assert!(all.len() > 4, "{all:?}");
     let rooms: Vec<_> = rooms_of(&all);
     assert_eq!(rooms.len(), 2, "{rooms:?}");
@@ -561,7 +550,7 @@ fn nothing_outlives_forebay_even_killed() {
 fn nothing_is_left_when_a_guard_is_killed() {
     let forebay = command(SOCKET);
     let first = forebay.get("/pid").text().to_owned();
-    let guard = below(forebay.process.id())[0];
+    let guard = descendants(forebay.process.id())[0];
     assert_ne!(guard.to_string(), first);
     kill(&guard.to_string());
     assert!(eventually(|| !is_alive(&first)));
@@ -758,7 +747,7 @@ fn uwsgi_speaks_two_protocols_of_its_own() {
             client.send("POST /shop/ HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n12345");
             assert_eq!(client.reply().text(), "/shop|/|5");
         }
-        let left = below(forebay.process.id());
+        let left = descendants(forebay.process.id());
         forebay.stop();
         assert!(left.iter().all(|pid| !is_alive(&pid.to_string())));
     }
