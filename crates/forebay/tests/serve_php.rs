@@ -2,27 +2,16 @@
 
 mod support;
 
-use std::fs;
 use std::thread;
 
 use forebay_testkit::folder::Folder;
+use forebay_testkit::peer::has_php_fpm;
 use forebay_testkit::process::{Process, eventually, find};
 use support::{Forebay, chunked, is_alive, pattern, serve, write_configuration};
 
 const DUMP: &str = "<?php header('Content-Type: text/plain');\n\
     foreach (['REQUEST_METHOD', 'SCRIPT_NAME', 'PATH_INFO', 'QUERY_STRING', 'OWN'] as $n)\n\
     echo \"$n=\", $_SERVER[$n] ?? getenv($n), \"\\n\"; echo strlen(file_get_contents('php://input'));\n";
-
-/// Whether PHP is installed; the file that runs it may be hidden from Forebay by PATH.
-fn is_installed() -> bool {
-    let files = fs::read_dir("/usr/sbin").into_iter().flatten().flatten();
-    let mut names = files.filter_map(|file| file.file_name().into_string().ok());
-    let found = find("php-fpm").is_some() || names.any(|name| name.starts_with("php-fpm"));
-    if !found {
-        forebay_testkit::peer::skip("php-fpm is not installed (Debian package php-fpm)");
-    }
-    found
-}
 
 fn user() -> &'static str {
     if rustix::process::geteuid().is_root() { "user = \"www-data\"" } else { "" }
@@ -39,7 +28,7 @@ fn configuration(keys: &str) -> String {
 }
 
 fn php(keys: &str) -> Option<Forebay> {
-    is_installed().then(|| {
+    has_php_fpm().then(|| {
         let folder = Folder::new();
         folder.write("htdocs/dump.php", DUMP);
         folder.write("htdocs/index.php", "<?php echo 'index ', getmypid();\n");
@@ -138,7 +127,7 @@ fn nothing_of_php_outlives_a_forebay_that_is_killed() {
 
 #[test]
 fn root_has_to_say_who_runs_php() {
-    if !is_installed() || !rustix::process::geteuid().is_root() {
+    if !has_php_fpm() || !rustix::process::geteuid().is_root() {
         return;
     }
     let folder = Folder::new();
