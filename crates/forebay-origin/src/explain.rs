@@ -9,8 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use forebay_conf::{Action, App, AppServer, Cgi, Fastcgi, Files, HostPattern, Listen, Matcher};
-use forebay_conf::{PathPattern, Plan, Proxy, ProxyHeader, Route, ServerProtocol, Site};
+use forebay_conf::{Action, Address, App, AppKind, AppServer, Cgi, Fastcgi, Files, HostPattern};
+use forebay_conf::{Listen, Listening, Matcher, PathPattern, Plan, Proxy, ProxyHeader, Route};
+use forebay_conf::{ServerProtocol, Site};
 use forebay_engine::{Fault, Request, best_site, find_client};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::http1::{Known, Limits, Progress, RequestFraming, RequestHead, RequestParser};
@@ -502,13 +503,16 @@ fn read_back(settings: &AppServer, request: &Request, text: &mut Lines) -> Resul
 fn program(name: &str, app: &App, request: &Request, text: &mut Lines) -> Result<(), Fault> {
     let how = running::how(app);
     let spoken = match &how.speaks {
-        Speaks::Http => "HTTP",
+        Speaks::Http(_) => "HTTP",
         Speaks::Fastcgi(_) => "FastCGI",
         Speaks::AppServer(settings) => app_server::name(settings.protocol),
     };
     text.item("origin", format!("app {name}: a process of [app.{name}], by {spoken}").as_bytes());
     match &how.speaks {
-        Speaks::Http => head(&Proxy::new(Vec::new()), request, text),
+        Speaks::Http(host) => {
+            let name = authority(app);
+            head(&program::route_to(Address::Tcp(name.into()), name, *host), request, text);
+        }
         Speaks::AppServer(settings) => {
             read_back(&program::mounted(settings, request), request, text)?;
         }
@@ -522,6 +526,16 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Lines) -> Result
         }
     }
     Ok(())
+}
+
+/// What an application that speaks HTTP is called. Its port is found when it is started.
+fn authority(app: &App) -> &'static str {
+    match app.kind {
+        AppKind::Command { listen: Listening::Port | Listening::InheritPort, .. } => {
+            "127.0.0.1:{port}"
+        }
+        _ => program::UNIX_AUTHORITY,
+    }
 }
 
 fn proxy(settings: &Proxy, request: &Request, text: &mut Lines) {

@@ -35,8 +35,9 @@ while (1) {
     my $served = 0;
     while (defined(my $line = <$client>)) {
         my ($method, $target) = split / /, $line;
-        my $length = 0;
+        my ($length, $host) = (0);
         while (defined($line = <$client>) && $line =~ /\S/) {
+            $host = $1 if $line =~ /^host: *(.*?)\r/i;
             $length = $1 if $line =~ /^content-length:\s*(\d+)/i;
         }
         read $client, my $body, $length if $length;
@@ -45,7 +46,8 @@ while (1) {
         if ($target =~ m{^/hang}) { print "hanging\n"; sleep 1000 }
         if ($target eq '/fork') { if (!fork) { sleep 1000; exit } }
         my $text = $target eq '/env' ? join('', map { "$_=$ENV{$_}\n" } sort keys %ENV)
-            : $target eq '/pid' ? $parent : $target eq '/how' ? "@how" : "$method $target " . ($body // '');
+            : $target eq '/pid' ? $parent : $target eq '/how' ? "@how" : $target eq '/host' ? $host
+            : "$method $target " . ($body // '');
         print $client "HTTP/1.1 200 OK\r\nContent-Length: ", length $text, "\r\n\r\n$text";
     }
     exit;
@@ -102,6 +104,21 @@ fn a_port_is_found_for_a_program() {
     }
     assert_eq!(forebay.get("/missing").status, 404);
     forebay.stop();
+}
+
+#[test]
+fn a_program_is_told_its_own_name_where_it_asks_for_that() {
+    let port = "run = [\"perl\", \"{dir}/server.pl\", \"{port}\"]\nspeaks = \"http\"";
+    let ask = "GET /host HTTP/1.1\r\nHost: www.example.org\r\n\r\n";
+    for (keys, own) in [(SOCKET, "localhost"), (port, "127.0.0.1:")] {
+        for (host, told) in [("", "www.example.org"), ("host = \"backend\"", own)] {
+            let forebay = command(&format!("{keys}\n{host}"));
+            let reply = forebay.ask(ask);
+            let host = reply.text().trim_end_matches(|c: char| c.is_ascii_digit());
+            assert_eq!(host, told, "{}", forebay.output());
+            forebay.stop();
+        }
+    }
 }
 
 #[test]
