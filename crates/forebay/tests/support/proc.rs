@@ -79,7 +79,12 @@ fn parent(pid: u32) -> Option<u32> {
 
 /// SIGKILL, unless it has ended.
 pub fn kill(pid: u32) {
-    let _has_ended = kill_process(raw(pid), Signal::KILL);
+    signal(pid, Signal::KILL);
+}
+
+/// Sends a signal, unless it has ended.
+pub fn signal(pid: u32, signal: Signal) {
+    let _has_ended = kill_process(raw(pid), signal);
 }
 
 /// From now on it cannot open a descriptor: what it has stays open.
