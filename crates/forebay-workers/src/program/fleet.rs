@@ -322,6 +322,8 @@ impl Seat {
         let is_hung = inner.row(self.instance.id).is_some_and(|row| row.answered < began);
         drop(inner);
         if is_hung {
+            // At once: this very seat is about to be free.
+            self.fleet.retire(self.instance.id);
             self.fleet.send(Command::Hung(self.instance.id));
         }
     }
@@ -350,5 +352,22 @@ impl Drop for Seat {
         if waits {
             self.fleet.seat_those_who_wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_taken_for_hung_gets_no_further_request() {
+        let fleet = Arc::new(Fleet::new(1));
+        let place = Place::Unix("/nowhere".into());
+        fleet.add(Arc::new(Instance::new(1, place, 0, u64::MAX, None)));
+        fleet.serve(1);
+        let Ok(Taken::Seat(mut seat)) = fleet.take(1) else { panic!("the seat is free") };
+        seat.was_silent();
+        drop(seat);
+        assert!(matches!(fleet.take(1), Ok(Taken::Wait(_))));
     }
 }
