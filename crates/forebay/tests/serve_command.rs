@@ -2,15 +2,14 @@
 
 mod support;
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::process::{Process, eventually};
 use rustix::process::Signal;
+use support::load::{self, Counts};
 use support::proc::descendants;
 use support::{Forebay, chunked, is_alive, pattern, serve, write_configuration};
 
@@ -397,40 +396,9 @@ fn a_program_that_hangs_is_replaced() {
     forebay.stop();
 }
 
-/// Clients that ask as long as `during` runs; how often each status came.
-fn load(forebay: &Forebay, clients: usize, during: impl FnOnce()) -> BTreeMap<u16, usize> {
-    struct Stop<'a>(&'a AtomicBool);
-    impl Drop for Stop<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        // However `during` ends.
-        let stopping = Stop(&stop);
-        let clients: Vec<_> = (0..clients)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut counts = BTreeMap::new();
-                    let mut client = forebay.connect();
-                    while !stop.load(Ordering::Relaxed) {
-                        *counts.entry(client.get("/how").status).or_insert(0) += 1;
-                    }
-                    counts
-                })
-            })
-            .collect();
-        during();
-        drop(stopping);
-        let mut sum = BTreeMap::new();
-        for client in clients {
-            for (status, count) in client.join().unwrap() {
-                *sum.entry(status).or_insert(0) += count;
-            }
-        }
-        sum
-    })
+/// Four clients that ask as long as `during` runs.
+fn load(forebay: &Forebay, during: impl FnOnce()) -> Counts {
+    load::load(forebay, 4, |client| client.try_get("/how"), |_| during())
 }
 
 #[test]
@@ -448,7 +416,7 @@ fn a_request_whose_connection_is_lost_does_not_wait_for_it() {
 #[test]
 fn processes_killed_under_load_cost_nothing_that_may_be_sent_again() {
     let forebay = command(&format!("{SOCKET}\nworkers = 3\nconnections = 4"));
-    let counts = load(&forebay, 4, || {
+    let counts = load(&forebay, || {
         for _ in 0..10 {
             let reply = forebay.get("/pid");
             // It may be one of those that are lost, see below.
@@ -473,7 +441,7 @@ fn a_change_of_files_replaces_the_processes_without_a_failure() {
     let keys = format!("{SOCKET}\nworkers = 2\nconnections = 4\nwatch = \"server.pl\"");
     let mut forebay = command(&keys);
     let old = forebay.get("/pid").text().to_owned();
-    let counts = load(&forebay, 4, || {
+    let counts = load(&forebay, || {
         fs::write(forebay.folder.path().join("server.pl"), format!("{SERVER}\n# changed\n"))
             .unwrap();
         assert!(eventually(|| !is_alive(&old)), "{}", forebay.output());
@@ -502,7 +470,7 @@ fn processes_are_recycled_by_requests_and_by_age() {
     for limit in ["max_requests = 50", "max_age = \"500ms\""] {
         let forebay = command(&format!("{SOCKET}\n{keys}\n{limit}"));
         let old = forebay.get("/pid").text().to_owned();
-        let counts = load(&forebay, 4, || {
+        let counts = load(&forebay, || {
             assert!(eventually(|| !is_alive(&old)), "{}", forebay.output());
         });
         assert_eq!(counts.keys().collect::<Vec<_>>(), [&200], "{counts:?}: {}", forebay.output());
@@ -522,7 +490,7 @@ fn another_definition_takes_over_without_a_failure() {
     folder.write("server.pl", SERVER);
     let forebay = serve(folder, &with("0"));
     let pid = rustix::process::Pid::from_raw(forebay.process.id() as i32).unwrap();
-    let counts = load(&forebay, 4, || {
+    let counts = load(&forebay, || {
         for round in 1..=3 {
             write_configuration(&forebay.folder, &with(&round.to_string()));
             rustix::process::kill_process(pid, Signal::HUP).unwrap();

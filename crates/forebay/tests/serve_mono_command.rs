@@ -3,16 +3,15 @@
 
 mod support;
 
-use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
+use std::sync::atomic::Ordering;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::{Client, Reply};
 use forebay_testkit::peer;
 use forebay_testkit::process::eventually;
 use rustix::process::Signal;
+use support::load::load;
 use support::{Forebay, is_alive, pattern, proc, serve, write_configuration};
 
 /// What both programs answer to `?do=`, with the form that was posted.
@@ -194,60 +193,30 @@ fn the_fastcgi_server_answers_on_descriptor_0() {
     answers(PIPE);
 }
 
-/// Clients that ask for `what` as long as `during` runs, which is told how many replies there were
-/// so far; how often each status came, 0 for a reply that was cut off.
-fn load(forebay: &Forebay, what: &str, during: impl FnOnce(&AtomicUsize)) -> BTreeMap<u16, usize> {
-    struct Stop<'a>(&'a AtomicBool);
-    impl Drop for Stop<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-    let (stop, replies) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let ask_on = || {
-        let mut counts = BTreeMap::new();
-        let mut client = forebay.connect();
-        while !stop.load(Ordering::Relaxed) {
-            let status = try_get(&mut client, what).map_or(0, |reply| reply.status);
-            if status == 0 {
-                client = forebay.connect();
-            }
-            *counts.entry(status).or_insert(0) += 1;
-            replies.fetch_add(1, Ordering::Relaxed);
-        }
-        counts
-    };
-    thread::scope(|scope| {
-        // However `during` ends.
-        let stopping = Stop(&stop);
-        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(ask_on)).collect();
-        during(&replies);
-        drop(stopping);
-        let mut sum = BTreeMap::new();
-        for client in clients {
-            for (status, count) in client.join().expect("clients go on") {
-                *sum.entry(status).or_insert(0) += count;
-            }
-        }
-        sum
-    })
-}
-
 fn heals(keys: &str) {
     const KILLS: usize = 4;
     let Some(forebay) = mono(keys) else { return };
     assert_eq!(get(&forebay, "how").text(), "0", "{}", forebay.output());
-    let counts = load(&forebay, "pid", |replies| {
-        for _ in 0..KILLS {
-            assert!(eventually(|| processes(&forebay).len() == PROCESSES), "{}", forebay.output());
-            let victim = processes(&forebay)[0];
-            proc::kill(victim);
-            assert!(eventually(|| !is_alive(&victim.to_string())));
-            let before = replies.load(Ordering::Relaxed);
-            let go_on = || replies.load(Ordering::Relaxed) > before + 20;
-            assert!(eventually(go_on), "{}", forebay.output());
-        }
-    });
+    let counts = load(
+        &forebay,
+        CLIENTS,
+        |client| try_get(client, "pid"),
+        |replies| {
+            for _ in 0..KILLS {
+                assert!(
+                    eventually(|| processes(&forebay).len() == PROCESSES),
+                    "{}",
+                    forebay.output()
+                );
+                let victim = processes(&forebay)[0];
+                proc::kill(victim);
+                assert!(eventually(|| !is_alive(&victim.to_string())));
+                let before = replies.load(Ordering::Relaxed);
+                let go_on = || replies.load(Ordering::Relaxed) > before + 20;
+                assert!(eventually(go_on), "{}", forebay.output());
+            }
+        },
+    );
     // What the victim had begun to answer, and what was killed with its second process, too: one
     // of each client at the most.
     assert!(counts.keys().all(|status| matches!(status, 0 | 200 | 502)), "{counts:?}");
@@ -278,14 +247,19 @@ fn reloads(keys: &str) {
     let Some(forebay) = mono(keys) else { return };
     assert_eq!(get(&forebay, "how").text(), "0", "{}", forebay.output());
     let old = processes(&forebay);
-    let counts = load(&forebay, "how", |_| {
-        for round in ["1", "2"] {
-            write_configuration(&forebay.folder, &configuration(keys, round));
-            proc::signal(forebay.process.id(), Signal::HUP);
-            let is_new = || get(&forebay, "how").text() == round;
-            assert!(eventually(is_new), "{}", forebay.output());
-        }
-    });
+    let counts = load(
+        &forebay,
+        CLIENTS,
+        |client| try_get(client, "how"),
+        |_| {
+            for round in ["1", "2"] {
+                write_configuration(&forebay.folder, &configuration(keys, round));
+                proc::signal(forebay.process.id(), Signal::HUP);
+                let is_new = || get(&forebay, "how").text() == round;
+                assert!(eventually(is_new), "{}", forebay.output());
+            }
+        },
+    );
     assert_eq!(counts.keys().collect::<Vec<_>>(), [&200], "{counts:?}: {}", forebay.output());
     let is_gone = |pid: &u32| !is_alive(&pid.to_string());
     assert!(eventually(|| old.iter().all(is_gone)), "{}", forebay.output());

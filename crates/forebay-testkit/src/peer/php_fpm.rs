@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{Peer, WORKER, is_root, on_socket, skip};
+use super::{Peer, WORKER, installed, is_root, on_socket, skip};
 use crate::process::{self, Process};
 
 /// Starts php-fpm with this many processes on a Unix socket. PHP files must be readable by Debian's
@@ -46,6 +46,11 @@ pub fn php_fpm_with(children: usize, lines: &str) -> Option<Peer> {
 /// Whether php-fpm is there; if not, the test is accounted for as skipped.
 pub fn has_php_fpm() -> bool {
     installed_program().is_some()
+}
+
+/// Whether php-cgi is there; if not, the test is accounted for as skipped.
+pub fn has_php_cgi() -> bool {
+    installed("php-cgi", "php-cgi").is_some()
 }
 
 fn installed_program() -> Option<PathBuf> {
