@@ -23,6 +23,7 @@ my ($control, $output, $log, $null, $home);    # $output, $log, $null: spare cop
 my ($output_inode, $log_inode, $null_device);
 my ($pid, $mask, $enters_directory, $locale);
 my @identity;                                  # real and effective user, real and effective groups
+my $control_bit = '';                          # for select
 my $message = '';                              # receive buffer of the control socket
 my (%base, $block, @fields, $distinct);        # the environment: inherited, and as last received
 my %places;                                    # offset in $block => index in @fields, of values
@@ -85,6 +86,7 @@ sub end_with {
 
 sub adopt_descriptors {
     open $control, '+<&', \*STDIN or die "cannot keep the control socket: $!\n";
+    vec($control_bit, fileno $control, 1) = 1;
     open STDIN, '<', '/dev/null' or die "cannot open /dev/null: $!\n";
     open $null, '<&', \*STDIN or die "cannot copy descriptor 0: $!\n";
     open $output, '>&', \*STDOUT or die "cannot copy descriptor 1: $!\n";
@@ -110,6 +112,8 @@ sub receive {
 # Reads into $message until the environment is whole. How much has come, and where the body starts.
 sub receive_head {
     my ($have, $want) = (0, 12);
+    # A read that waits would be woken twice: also when Forebay takes in the last reply.
+    select my $ready = $control_bit, undef, undef, undef;
     while ($have < $want) {
         my $got = sysread $control, $message, $CHUNK, $have or return;
         $have += $got;

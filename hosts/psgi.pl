@@ -20,6 +20,7 @@ use strict;
 use warnings;
 
 my ($control, $output, $pid);
+my $control_bit = '';                     # for select
 my $message = '';                         # receive buffer of the control socket
 my ($app, @names, @values, $no_input);     # @names, @values: of the environment, in every request
 my ($begun, $has_spoken, $closed);        # of the reply: head written; anything written; end told
@@ -65,6 +66,7 @@ sub end_with {
 sub adopt_descriptors {
     open $control, '+<&', \*STDIN or die "cannot keep the control socket: $!\n";
     open $output, '+<&', \*STDOUT or die "cannot keep the output socket: $!\n";
+    vec($control_bit, fileno $control, 1) = 1;
     open STDIN, '<', '/dev/null' or die "cannot open /dev/null: $!\n";
     open STDOUT, '>&', \*STDERR or die "cannot send descriptor 1 to the log: $!\n";
 }
@@ -109,6 +111,8 @@ sub prepare_base {
 # The environment of the next request; undef when Forebay has closed the socket.
 sub receive {
     $message = '';
+    # A read that waits would be woken twice: also when Forebay takes in the last reply.
+    select my $ready = $control_bit, undef, undef, undef;
     receive_up_to(12) or return undef;
     my ($size, $high, $length) = unpack 'NNN', $message;
     receive_up_to(12 + $size) or return undef;

@@ -21,8 +21,11 @@ import builtins
 import gc
 import io
 import os
+import select
 from _frozen_importlib_external import SourceFileLoader
-from os import _exit as exit_now, getpid, write    # whatever scripts do to os
+from os import (    # whatever scripts do to os
+    _exit as exit_now, getgroups, getpid, getresgid, getresuid, write,
+)
 
 MODULES = sys.modules
 CHUNK = LARGEST_IN_PIPE = 65536
@@ -57,6 +60,7 @@ def end_with(parent, mode=None):
 class Host:
     def __init__(self, replacements):
         self.pid = os.getpid()
+        self.identity = identity()
         self.serving = self.forks = False
         self.main = None
         self.between = type(sys)('__main__')    # while no script runs
@@ -123,6 +127,9 @@ class Host:
         """Tells Forebay. True if this process has to end."""
         ends = has_background_child(self.descriptors.output, self.forks) or ends
         ends = not self.descriptors.restore() or ends or not self.is_whole()
+        # To put that back would not be enough: the kernel has forgotten then that this process ends
+        # with Forebay.
+        ends = ends or identity() != self.identity
         self.control.reply(b'S' if status else b'E', ends, status)
         return ends
 
@@ -411,6 +418,11 @@ def wait_for_threads():
     return _thread._count() > 0
 
 
+def identity():
+    """The users and groups that this process acts as, which a script may have changed."""
+    return getresuid(), getresgid(), getgroups()
+
+
 def has_background_child(output, is_of_script):
     """Reaps children. True if one that runs on, or what it has started, could still write to this
     client, which by then is another. `output`: this process's copy of the socket, which forks have,
@@ -464,11 +476,15 @@ def can_write(process, output, copy):
 class Control:
     def __init__(self):
         self.socket = os.dup(0)
+        self.input = select.poll()
+        self.input.register(self.socket, select.POLLIN)
         self.part = b''    # of the body, that came with the head
 
     def receive(self):
         """The next request: environment block, length of the body. None at the end."""
         message, want = b'', 12
+        # A read that waits would be woken twice: also when Forebay takes in the last reply.
+        self.input.poll()
         while len(message) < want:
             more = os.read(self.socket, CHUNK)
             if not more:

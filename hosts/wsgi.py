@@ -11,6 +11,7 @@ import gc
 import importlib
 import io
 import os
+import select
 import sys
 
 CHUNK = 65536
@@ -99,6 +100,8 @@ def complain(text):
 class Worker:
     def __init__(self, application, control, output):
         self.application, self.control, self.output = application, control, output
+        self.input = select.poll()
+        self.input.register(control, select.POLLIN)
         self.pid = os.getpid()
         self.base = {
             'wsgi.version': (1, 0), 'wsgi.multithread': False, 'wsgi.multiprocess': True,
@@ -156,6 +159,8 @@ class Worker:
     def receive(self):
         """The next request: environment block and body. None at the end."""
         message, want = b'', 12
+        # A read that waits would be woken twice: also when Forebay takes in the last reply.
+        self.input.poll()
         while len(message) < want:
             more = os.read(self.control, CHUNK)
             if not more:

@@ -7,11 +7,11 @@ use std::io::IsTerminal;
 use std::ops::Range;
 use std::sync::Arc;
 
-use miette::{GraphicalReportHandler, GraphicalTheme};
+use miette::{GraphicalReportHandler, GraphicalTheme, Severity};
 
 use show::{Shown, Source, fill, on_one_line, visible};
 
-/// Why a configuration was refused: one problem or more.
+/// Why a configuration was refused, or what is doubtful about it: one problem or more.
 ///
 /// `Display` is the whole diagnostic, with file, line, caret and help, and ends in a line break;
 /// in colour only where standard error is a terminal and `NO_COLOR` is not set.
@@ -19,6 +19,7 @@ use show::{Shown, Source, fill, on_one_line, visible};
 pub struct ConfError {
     source: Option<Arc<Source>>,
     problems: Vec<Problem>,
+    severity: Severity,
 }
 
 impl ConfError {
@@ -31,12 +32,18 @@ impl ConfError {
                 *span = on_one_line(text, span);
             }
         }
-        Self { source: Some(Arc::new(Source::new(text, name))), problems }
+        let source = Some(Arc::new(Source::new(text, name)));
+        Self { source, problems, severity: Severity::Error }
     }
 
     /// A problem that is not in a text.
     pub(crate) fn elsewhere(problem: Problem) -> Self {
-        Self { source: None, problems: vec![problem] }
+        Self { source: None, problems: vec![problem], severity: Severity::Error }
+    }
+
+    /// The same, to be taken note of only.
+    pub(crate) fn warning(self) -> Self {
+        Self { severity: Severity::Warning, ..self }
     }
 
     /// The diagnostic in ASCII, without colour, whatever standard error is.
@@ -57,7 +64,8 @@ impl ConfError {
             .without_syntax_highlighting();
         let mut reports = Vec::new();
         for Problem(details) in self.problems.iter().take(MOST_SHOWN) {
-            let shown = Shown { details, source: self.source.as_deref() };
+            let source = self.source.as_deref();
+            let shown = Shown { details, source, severity: self.severity };
             let mut report = String::new();
             if handler.render_report(&mut report, &shown).is_err() {
                 report = format!("{}\n", details.message);

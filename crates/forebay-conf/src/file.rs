@@ -18,7 +18,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 use serde_json::Value;
 
-pub use app::{App, Cgroup, Kind, Limits as AppLimits, Listening, Mode, Speaks, Workers};
+pub use app::{App, Cgroup, Kind, Limits as AppLimits, Listening, Range, Speaks, Workers};
 pub(crate) use places::places;
 pub use proxy::{Balance, Health, HostField, Proxy, ProxyHeader, Sticky, Upstream};
 pub use route::{
@@ -157,7 +157,8 @@ pub struct Limits {
 pub struct Log {
     /// A path, "stdout" or "off". Default: "off".
     pub access: Option<At<String>>,
-    /// "common", "combined", "json", or a pattern of Apache's % directives. Default: "combined".
+    /// "common", "combined", "json", or a pattern of Apache's % directives; beside `access`.
+    /// Default: "combined".
     pub format: Option<At<String>>,
 }
 
@@ -189,7 +190,7 @@ pub struct Site {
     pub trusted_proxies: Option<At<OneOrMany<String>>>,
     /// Which fields trusted proxies write; others that clients send are not looked at then.
     /// Default: "either"; a request whose fields contradict each other is refused.
-    pub forwarded: Option<ForwardedFields>,
+    pub forwarded: Option<At<ForwardedFields>>,
     /// Whether connections begin with a PROXY header (version 1 or 2), from a peer in
     /// `trusted_proxies` if that is given; others are closed. Default: false.
     pub proxy_protocol: Option<At<bool>>,

@@ -11,6 +11,7 @@ mod duration;
 mod error;
 mod explain;
 mod file;
+mod finding;
 mod plan;
 mod resolve;
 mod size;
@@ -22,6 +23,7 @@ use std::path::Path;
 pub use duration::{LONGEST, parse_duration};
 pub use error::ConfError;
 pub use file::schema;
+pub use finding::{Finding, SourceFile};
 pub use plan::*;
 pub use size::parse_size;
 
@@ -61,7 +63,9 @@ pub fn parse(text: &str, name: &str, base: &Path) -> Result<Plan, ConfError> {
     }
     let file = serde::Deserialize::deserialize(toml::Deserializer::from(table))
         .map_err(|e| fail(vec![explain::explain(&e, text)]))?;
-    resolve::resolve(&file, text, base).map_err(fail)
+    let mut plan = resolve::resolve(&file, text, base).map_err(fail)?;
+    plan.file = SourceFile::new(name, text);
+    Ok(plan)
 }
 
 /// Larger files are refused before they are parsed.

@@ -15,6 +15,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::finding::SourceFile;
+
 pub use app::{
     App, AppKind, CgroupLimits, Listening, PerlMode, ProcessLimits, PythonMode, Speaks, Workers,
 };
@@ -37,6 +39,8 @@ pub struct Plan {
     pub sites: Vec<Site>,
     /// The applications by name. Every [`Action::App`] names one of these.
     pub apps: BTreeMap<String, App>,
+    /// The file it was made of.
+    pub file: SourceFile,
 }
 
 /// What holds for the whole process.

@@ -5,6 +5,7 @@
 mod action;
 mod app;
 mod app_server;
+mod effect;
 mod path;
 mod peer;
 mod process;
@@ -20,6 +21,7 @@ use std::path::Path;
 
 use crate::error::Problem;
 use crate::file::File;
+use crate::finding::SourceFile;
 use crate::plan::{Listen, Plan};
 
 pub(crate) use path::directory;
@@ -76,7 +78,9 @@ pub(crate) fn resolve(file: &File, text: &str, base: &Path) -> Result<Plan, Vec<
         }
     }
     match (server, log) {
-        (Some(server), Some(log)) if problems.is_empty() => Ok(Plan { server, log, sites, apps }),
+        (Some(server), Some(log)) if problems.is_empty() => {
+            Ok(Plan { server, log, sites, apps, file: SourceFile::default() })
+        }
         _ => Err(problems),
     }
 }

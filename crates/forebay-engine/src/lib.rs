@@ -44,7 +44,7 @@ pub use limit::Limit;
 pub use listen::ListenError;
 pub use log::ErrorLog;
 pub use pool::Pool;
-pub use privileges::PrivilegeError;
+pub use privileges::{PrivilegeError, look_up};
 pub use reply::{Length, Reply, Rules};
 pub use route::{Route, Sendfile, Site, Table, best_site};
 pub use server::{Reload, Server, StartError, Tables, Wanted};

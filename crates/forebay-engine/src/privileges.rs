@@ -63,6 +63,12 @@ pub fn drop_privileges(user: Option<&str>, group: Option<&str>) -> Result<(), Pr
     become_it().map_err(PrivilegeError::System)
 }
 
+/// Whether this machine knows the user and the group.
+pub fn look_up(user: Option<&str>, group: Option<&str>) -> Result<(), PrivilegeError> {
+    user.map(find_user).transpose()?;
+    group.map(find_group).transpose().map(drop)
+}
+
 fn find_user(name: &str) -> Result<User, PrivilegeError> {
     let found = User::from_name(name).map_err(PrivilegeError::System)?;
     found.ok_or_else(|| PrivilegeError::Unknown(format!("user {name}")))

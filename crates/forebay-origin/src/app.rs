@@ -56,21 +56,7 @@ impl WorkerApp {
         let takes_over = matches!(&self.target, Target::Mount(mount) if mount.takes_over)
             && takeover::is_possible(exchange);
         let body = Spooled::take(&mut exchange.body).await?;
-        let path = mount::path_of(&exchange.request);
-        let request = match (&self.target, &script) {
-            (Target::Scripts(scripts), Some(script)) => {
-                script.describe(&exchange.request, scripts.dir(), body.len())
-            }
-            (Target::Mount(mount), _) => mount.describe(&exchange.request, &path, body.len()),
-            (Target::Scripts(_), None) => return Err(Fault::us(500, "no script was looked up")),
-        };
-        let mut block = Block(Vec::with_capacity(2048));
-        cgi::variables(&request, &mut block);
-        if takes_over {
-            block.variable(takeover::VARIABLE, b"1");
-        }
-        let block = block.0;
-        drop(path);
+        let block = self.block(exchange, script.as_deref(), body.len(), takes_over)?;
         let mut fault = None;
         for _ in 0..OFFERS {
             let run = Run { script: script.as_deref(), block: &block, body: &body, takes_over };
@@ -84,25 +70,58 @@ impl WorkerApp {
         Err(fault.unwrap_or_else(|| Fault::us(500, "no worker was offered the request")))
     }
 
+    /// The variables that a worker is given.
+    fn block(
+        &self,
+        exchange: &Exchange,
+        script: Option<&Script>,
+        length: Option<u64>,
+        takes_over: bool,
+    ) -> Result<Vec<u8>, Fault> {
+        let path = mount::path_of(&exchange.request);
+        let request = match (&self.target, script) {
+            (Target::Scripts(scripts), Some(script)) => {
+                script.describe(&exchange.request, scripts.dir(), length)
+            }
+            (Target::Mount(mount), _) => mount.describe(&exchange.request, &path, length),
+            (Target::Scripts(_), None) => return Err(Fault::us(500, "no script was looked up")),
+        };
+        let mut block = Block(Vec::with_capacity(2048));
+        cgi::variables(&request, &mut block);
+        if takes_over {
+            block.variable(takeover::VARIABLE, b"1");
+        }
+        Ok(block.0)
+    }
+
     /// One request on one worker.
     async fn offer(&self, exchange: &mut Exchange, run: Run<'_>) -> Result<(), Fault> {
-        let Run { script, block, body, takes_over: mut may_take_over } = run;
         exchange.enter(Step::Connect);
         let mut lease = self.app.checkout().await.map_err(unavailable)?;
         exchange.enter(Step::Origin);
-        let body = match body {
+        let body = match run.body {
             Spooled::Empty => Body::Empty,
             Spooled::Memory(memory) => Body::Bytes(memory),
             Spooled::File(file, length) => Body::File(file, *length),
         };
-        lease.send(block, body).await.map_err(worker_fault)?;
-        let mut running = Running(Some(lease));
-        let lease = running.0.as_mut().expect("it was put in");
+        lease.send(run.block, body).await.map_err(worker_fault)?;
         let limit = OutputLimit::new(self.max_output, Fault::app);
-        let mut reading = match script {
+        let reading = match run.script {
             Some(script) => Output::of(script, &exchange.request, limit),
             None => Output::Parsed(ScriptReply::new(limit)),
         };
+        self.pass_on(exchange, Running(Some(lease)), reading, run.takes_over).await
+    }
+
+    /// Passes on what the worker answers, or the connection if the application takes that over.
+    async fn pass_on(
+        &self,
+        exchange: &mut Exchange,
+        mut running: Running,
+        mut reading: Output,
+        mut may_take_over: bool,
+    ) -> Result<(), Fault> {
+        let lease = running.0.as_mut().expect("it was put in");
         let mut output = Vec::with_capacity(16 * 1024);
         loop {
             let event = next(lease, &mut output, &mut reading, exchange).await?;
@@ -121,23 +140,22 @@ impl WorkerApp {
                 reading.feed(&output, &mut exchange.reply).await?;
                 output.clear();
             }
-            match event {
-                Event::Output(_) => {}
-                Event::End(EndKind::Ok) => return reading.finish(&mut exchange.reply).await,
-                // What a script printed before it died counts, as with CGI; the log has the rest.
-                Event::End(EndKind::Status(_)) if reading.has_head() => {
-                    return reading.finish(&mut exchange.reply).await;
-                }
-                Event::End(EndKind::Status(status)) => {
-                    return Err(Fault::app(status, "the script failed"));
-                }
-                Event::End(EndKind::Aborted) => {
-                    return Err(Fault::app(
-                        500,
-                        "the application failed in the middle of its reply",
-                    ));
-                }
+            if let Event::End(kind) = event {
+                return finish(kind, reading, exchange).await;
             }
+        }
+    }
+}
+
+/// The reply of a script that has ended. What it printed before it died counts, as with CGI; the log
+/// has the rest.
+async fn finish(kind: EndKind, mut reading: Output, exchange: &mut Exchange) -> Result<(), Fault> {
+    match kind {
+        EndKind::Ok => reading.finish(&mut exchange.reply).await,
+        EndKind::Status(_) if reading.has_head() => reading.finish(&mut exchange.reply).await,
+        EndKind::Status(status) => Err(Fault::app(status, "the script failed")),
+        EndKind::Aborted => {
+            Err(Fault::app(500, "the application failed in the middle of its reply"))
         }
     }
 }

@@ -1,32 +1,36 @@
 //! From a plan to the tables that the engine's threads serve by.
 
+mod shared;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_conf::{Action, Address, App as AppPlan, AppKind, Listen, PerlMode, Plan, PythonMode};
+use forebay_conf::{Action, Address, App as AppPlan, AppKind, Listen, Plan};
 use forebay_engine::{
     BackendRow, ErrorLog, Origin, Route, Rules, Sendfile, Site, Status, Table, Tables, Thread,
     Trust,
 };
-use forebay_workers::{self as workers, AppSpec, Kind};
+use forebay_workers::StartError;
 use tokio::sync::Semaphore;
 
 use crate::app::Target;
 use crate::app_server::AppServer;
 use crate::cgi::Cgi;
 use crate::connect::{Backend, Endpoint, Use};
+use crate::definition::{Definition, definition};
 use crate::fastcgi::{FASTCGI_IDLE, Fastcgi};
 use crate::files::Files;
 use crate::mount::Mount;
-use crate::proxy::{Check, Checker, Group, Proxy};
+use crate::proxy::{Checker, Group, Proxy};
 use crate::respond::{FixedReply, Redirection};
-use crate::running::{self, Definition, Running};
+use crate::running::Running;
 use crate::script::Scripts;
 use crate::script_guard::ScriptGuard;
 use crate::slots::Slots;
+use shared::{Shared, checks, shared_of_all, slots};
 
 /// How long an HTTP backend's connection may be idle. Servers give 5 s and more.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
@@ -47,9 +51,7 @@ pub enum BuildError {
         error: std::io::Error,
     },
     /// An application does not start.
-    App(workers::StartError),
-    /// The application is of a kind that this version does not run.
-    Kind(String),
+    App(StartError),
     /// The system refused the thread that asks backends how they are.
     Checks(std::io::Error),
 }
@@ -62,9 +64,6 @@ impl fmt::Display for BuildError {
             }
             Self::App(error) => error.fmt(f),
             Self::Checks(error) => write!(f, "cannot start health checks: {error}"),
-            Self::Kind(name) => {
-                write!(f, "the application {name} is of a kind or mode not available yet")
-            }
         }
     }
 }
@@ -87,15 +86,6 @@ pub struct Origins {
     held: Arc<()>,
 }
 
-/// What all threads share of one route.
-#[derive(Clone, Default)]
-struct Shared {
-    /// The processes that there may be at once.
-    room: Option<Arc<Semaphore>>,
-    /// The backends of a proxy.
-    group: Option<Arc<Group>>,
-}
-
 impl Origins {
     /// Looks up backends and starts applications, but for those that `previous` runs already.
     pub fn new(plan: Plan, errors: &ErrorLog, previous: Option<&Self>) -> Result<Self, BuildError> {
@@ -108,7 +98,7 @@ impl Origins {
         }
         let mut apps = BTreeMap::new();
         for (name, app) in &plan.apps {
-            let definition = definition(name, app)?;
+            let definition = definition(name, app).map_err(BuildError::App)?;
             let app = match previous.and_then(|previous| previous.running(name, &definition)) {
                 Some(app) => app,
                 None => Running::start(definition, errors).map_err(BuildError::App)?,
@@ -311,82 +301,6 @@ fn stop<'a>(apps: impl IntoIterator<Item = &'a Running>, grace: Duration) {
     });
 }
 
-/// By site and route. A route that does the same as that in its place before keeps what it had: its
-/// processes count on, and what is known of its backends holds.
-fn shared_of_all(plan: &Plan, previous: Option<&Origins>) -> Vec<Vec<Shared>> {
-    let kept = |site: usize, at: usize, route: &forebay_conf::Route| {
-        let previous = previous?;
-        let before = previous.plan.sites.get(site)?.routes.get(at)?;
-        (before.action == route.action).then(|| previous.shared[site][at].clone())
-    };
-    let of_site = |(site, routes): (usize, &forebay_conf::Site)| {
-        let routes = routes.routes.iter().enumerate();
-        routes.map(|(at, route)| kept(site, at, route).unwrap_or_else(|| shared(route))).collect()
-    };
-    plan.sites.iter().enumerate().map(of_site).collect()
-}
-
-fn shared(route: &forebay_conf::Route) -> Shared {
-    match &route.action {
-        Action::Cgi(cgi) => {
-            Shared { room: Some(Arc::new(Semaphore::new(cgi.max_processes))), group: None }
-        }
-        Action::Proxy(proxy) => Shared { room: None, group: Some(Group::new(proxy)) },
-        _ => Shared::default(),
-    }
-}
-
-/// Which backends are to be asked how they are.
-fn checks(
-    plan: &Plan,
-    shared: &[Vec<Shared>],
-    endpoints: &BTreeMap<String, Endpoint>,
-) -> Vec<Check> {
-    let routes = plan.sites.iter().flat_map(|site| &site.routes).zip(shared.iter().flatten());
-    let mut checks = Vec::new();
-    for (route, shared) in routes {
-        let (Action::Proxy(proxy), Some(group)) = (&route.action, &shared.group) else { continue };
-        let Some(health) = &proxy.health else { continue };
-        for (index, backend) in proxy.to.iter().enumerate() {
-            let name = backend.address.to_string();
-            checks.push(Check {
-                group: group.clone(),
-                index,
-                endpoint: endpoints[&name].clone(),
-                name,
-                authority: backend.authority.clone(),
-                send_proxy: proxy.send_proxy,
-                health: health.clone(),
-            });
-        }
-    }
-    checks
-}
-
-/// The limits on connections; where routes differ about a backend, the smallest one. One that did
-/// not change counts the connections of `previous`, too.
-fn slots(plan: &Plan, previous: Option<&Origins>) -> BTreeMap<String, (usize, Arc<Slots>)> {
-    let mut most = BTreeMap::new();
-    for route in plan.sites.iter().flat_map(|site| &site.routes) {
-        let (to, limit) = match &route.action {
-            Action::Fastcgi(fastcgi) => (&fastcgi.to, fastcgi.max_connections),
-            Action::AppServer(server) => (&server.to, server.max_connections),
-            _ => continue,
-        };
-        let Some(limit) = limit else { continue };
-        for address in to {
-            let most = most.entry(address.to_string()).or_insert(limit);
-            *most = limit.min(*most);
-        }
-    }
-    let slots = |(name, most)| {
-        let kept = previous.and_then(|previous| previous.slots.get(&name));
-        let kept = kept.filter(|(limit, _)| *limit == most).cloned();
-        (name, kept.unwrap_or_else(|| (most, Slots::new(most))))
-    };
-    most.into_iter().map(slots).collect()
-}
-
 fn addresses(route: &forebay_conf::Route) -> Vec<Address> {
     match &route.action {
         Action::Fastcgi(fastcgi) => fastcgi.to.clone(),
@@ -432,53 +346,5 @@ pub(crate) fn target(app: &AppPlan) -> Target {
         _ => {
             Target::Mount(Mount { dir: app.dir.clone(), file: app.dir.clone(), takes_over: false })
         }
-    }
-}
-
-fn definition(name: &str, app: &AppPlan) -> Result<Definition, BuildError> {
-    match running::program(name, app).map_err(BuildError::App)? {
-        Some(spec) => Ok(Definition::Program(spec)),
-        None => Ok(Definition::Workers(running::workers(spec(name, app)?, app))),
-    }
-}
-
-fn spec(name: &str, app: &AppPlan) -> Result<AppSpec, BuildError> {
-    let kind = match &app.kind {
-        AppKind::PerlCgi { dir, mode } => {
-            Kind::PerlCgi { dir: dir.clone(), mode: perl_mode(*mode) }
-        }
-        AppKind::Psgi { file } => Kind::Psgi { dir: app.dir.clone(), file: file.clone() },
-        AppKind::PythonCgi { dir, mode, python } => {
-            let mode = match mode {
-                PythonMode::Fresh => workers::PythonMode::Fresh,
-                PythonMode::Fork => workers::PythonMode::Fork,
-            };
-            Kind::PythonCgi { dir: dir.clone(), mode, python: python.clone() }
-        }
-        AppKind::Wsgi { module, dir, python } => {
-            Kind::Wsgi { module: module.clone(), dir: dir.clone(), python: python.clone() }
-        }
-        _ => return Err(BuildError::Kind(name.to_owned())),
-    };
-    Ok(AppSpec {
-        workers: workers::Workers { min: app.workers.min, max: app.workers.max },
-        max_requests: app.max_requests,
-        request_timeout: app.request_timeout,
-        queue: app.queue,
-        queue_timeout: app.queue_timeout,
-        env: app.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
-        max_memory: app.max_memory,
-        idle_timeout: app.idle_timeout,
-        ..AppSpec::new(name, kind)
-    })
-}
-
-fn perl_mode(mode: PerlMode) -> workers::PerlMode {
-    match mode {
-        PerlMode::Registry => workers::PerlMode::Registry,
-        PerlMode::RegistryPrefork => workers::PerlMode::RegistryPrefork,
-        PerlMode::PerlRun => workers::PerlMode::PerlRun,
-        PerlMode::Fork => workers::PerlMode::Fork,
-        PerlMode::Cgi => workers::PerlMode::Cgi,
     }
 }

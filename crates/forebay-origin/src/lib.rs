@@ -10,7 +10,9 @@ mod app;
 mod app_server;
 mod build;
 mod cgi;
+mod check;
 mod connect;
+mod definition;
 mod explain;
 mod fastcgi;
 mod fields;
@@ -30,5 +32,6 @@ mod spool;
 mod takeover;
 
 pub use build::{BuildError, Origins};
+pub use check::{ask_interpreters, check};
 pub use explain::{Question, QuestionError, explain};
 pub use forebay_workers::note_descriptors;

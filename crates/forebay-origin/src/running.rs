@@ -1,28 +1,17 @@
 //! Applications that run, whatever their kind.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf as conf;
 use forebay_engine::{AppStatus, ErrorLog, Origin, Thread, WorkerRow};
-use forebay_workers::{
-    App, AppSpec, CgroupLimits, Health, Listening, Php, ProcessLimits, Program, ProgramSpec,
-    StartError, WorkerState, WorkerStatus, Workers, php,
-};
+use forebay_workers::{App, Health, Program, StartError, WorkerState, WorkerStatus};
 
 use crate::app::{Target, WorkerApp};
+use crate::definition::Definition;
 use crate::program::{Connections, How, Naming, ProgramApp, Speaks};
-
-/// What an application is. Where it is the same after a reload, the application runs on.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Definition {
-    /// Workers that run a language host.
-    Workers(AppSpec),
-    /// A program that listens by itself.
-    Program(ProgramSpec),
-}
 
 /// An application that runs.
 #[derive(Clone)]
@@ -164,91 +153,6 @@ fn server(
         params: Default::default(),
         max_output: plan.max_output,
         max_connections: None,
-    }
-}
-
-/// The program of an application that listens by itself; none for other kinds.
-pub fn program(name: &str, plan: &conf::App) -> Result<Option<ProgramSpec>, StartError> {
-    let children = Workers { min: plan.workers.min, max: plan.workers.max };
-    let mut spec = match &plan.kind {
-        conf::AppKind::Command { run, listen, connections, .. } => {
-            let mut spec = ProgramSpec::new(name, run.clone(), listening(*listen));
-            spec.workers = children;
-            spec.max_requests = plan.max_requests;
-            spec.connections = *connections;
-            spec
-        }
-        conf::AppKind::Php { .. } => {
-            let max_requests = plan.max_requests;
-            let (request_timeout, idle_timeout) = (plan.request_timeout, plan.idle_timeout);
-            php(name, Php { children, max_requests, request_timeout, idle_timeout })?
-        }
-        _ => return Ok(None),
-    };
-    let env = plan.env.iter().map(|(name, value)| (name.clone(), value.clone()));
-    spec.env.extend(env);
-    Ok(Some(ProgramSpec {
-        dir: plan.dir.clone(),
-        max_age: plan.max_age,
-        max_memory: plan.max_memory,
-        idle_timeout: plan.idle_timeout,
-        queue: plan.queue,
-        queue_timeout: plan.queue_timeout,
-        start_timeout: plan.start_timeout,
-        stop_timeout: plan.stop_timeout,
-        drain_timeout: plan.request_timeout,
-        watch: plan.watch.clone(),
-        user: plan.user.clone(),
-        group: plan.group.clone(),
-        limits: limits(plan.limits),
-        cgroup: cgroup(plan.cgroup),
-        ..spec
-    }))
-}
-
-/// What every kind of worker is told alike. `spec` says what the kind is.
-pub fn workers(spec: AppSpec, plan: &conf::App) -> AppSpec {
-    let files = match &plan.kind {
-        conf::AppKind::Psgi { file } => vec![file.clone()],
-        conf::AppKind::Wsgi { module, dir, .. } => module_files(module, dir),
-        _ => Vec::new(),
-    };
-    AppSpec {
-        max_age: plan.max_age,
-        watch: plan.watch.clone(),
-        files,
-        user: plan.user.clone(),
-        group: plan.group.clone(),
-        limits: limits(plan.limits),
-        cgroup: cgroup(plan.cgroup),
-        ..spec
-    }
-}
-
-/// Where Python looks for the module of `module:callable` first.
-fn module_files(module: &str, dir: &Path) -> Vec<PathBuf> {
-    let name = module.split(':').next().unwrap_or_default().replace('.', "/");
-    vec![dir.join(format!("{name}.py")), dir.join(name).join("__init__.py")]
-}
-
-/// What each process may use.
-fn limits(plan: conf::ProcessLimits) -> ProcessLimits {
-    let conf::ProcessLimits { open_files, memory, cpu_time, processes, core } = plan;
-    ProcessLimits { open_files, memory, cpu_time, processes, core }
-}
-
-fn cgroup(plan: conf::CgroupLimits) -> CgroupLimits {
-    let conf::CgroupLimits { memory, cpu_percent, processes } = plan;
-    CgroupLimits { memory, cpu_percent, processes }
-}
-
-fn listening(plan: conf::Listening) -> Listening {
-    match plan {
-        conf::Listening::Socket => Listening::Socket,
-        conf::Listening::Port => Listening::Port,
-        conf::Listening::Inherit => Listening::Inherit,
-        conf::Listening::InheritPort => Listening::InheritPort,
-        conf::Listening::Stdin => Listening::Stdin,
     }
 }
 

@@ -5,14 +5,15 @@ use crate::error::{StartError, Unavailable};
 use crate::health::Health;
 use crate::lease::Lease;
 use crate::link::Noise;
-use crate::pool::{Pool, Taken};
+use crate::pace::MOMENT;
+use crate::pool::{Pool, Taken, Turn};
 use crate::spec::AppSpec;
 use crate::stderr::Log;
 use crate::supervisor::{self, Command};
 use crate::worker::{Killed, Worker, WorkerStatus};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
@@ -58,7 +59,10 @@ impl App {
             let thread = std::thread::current().id();
             let worker = match shared.pool.take(thread, shared.spec.queue)? {
                 Taken::Worker(worker) => worker,
-                Taken::Wait(receiver) => shared.wait(receiver).await?,
+                Taken::Wait(turn) => shared.wait(shared.place(turn)).await?,
+                Taken::WaitAMoment(turn) => {
+                    shared.wait_a_moment(shared.place(turn), thread).await?
+                }
             };
             if let Some(worker) = shared.settled(worker) {
                 return Ok(Lease::new(shared.clone(), worker));
@@ -104,17 +108,31 @@ impl App {
 }
 
 impl Shared {
-    async fn wait(
+    fn place(&self, turn: Turn) -> Place<'_> {
+        Place { turn, pool: &self.pool }
+    }
+
+    /// Waits for a worker that should be done soon; if it is not, for any.
+    async fn wait_a_moment(
         &self,
-        receiver: oneshot::Receiver<Result<Worker, Unavailable>>,
+        mut place: Place<'_>,
+        thread: ThreadId,
     ) -> Result<Worker, Unavailable> {
+        match tokio::time::timeout(MOMENT, &mut place.turn).await {
+            Ok(outcome) => outcome.unwrap_or(Err(Unavailable::ShuttingDown)),
+            Err(_) => match self.pool.take_idle(thread) {
+                Some(worker) => Ok(worker),
+                None => self.wait(place).await,
+            },
+        }
+    }
+
+    async fn wait(&self, mut place: Place<'_>) -> Result<Worker, Unavailable> {
         if self.spec.workers.min < self.spec.workers.max {
             let _ = self.commands.send(Command::RequestWaits);
         }
-        let mut place = Place { receiver, pool: &self.pool };
-        match tokio::time::timeout(self.spec.queue_timeout, &mut place.receiver).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(Unavailable::ShuttingDown),
+        match tokio::time::timeout(self.spec.queue_timeout, &mut place.turn).await {
+            Ok(outcome) => outcome.unwrap_or(Err(Unavailable::ShuttingDown)),
             Err(_) => Err(Unavailable::QueueTimeout),
         }
     }
@@ -161,14 +179,14 @@ impl Shared {
 
 /// A place in the queue. A worker that arrives when nobody waits any more goes to the next.
 struct Place<'a> {
-    receiver: oneshot::Receiver<Result<Worker, Unavailable>>,
+    turn: Turn,
     pool: &'a Pool,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.receiver.close();
-        if let Ok(Ok(worker)) = self.receiver.try_recv() {
+        self.turn.close();
+        if let Ok(Ok(worker)) = self.turn.try_recv() {
             self.pool.give(worker);
         }
     }

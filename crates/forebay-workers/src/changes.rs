@@ -1,6 +1,7 @@
 //! Whether files have changed since they were last looked at.
 
 use std::collections::hash_map::DefaultHasher;
+use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::hash::{Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
@@ -73,11 +74,28 @@ fn add(path: &Path, depth: usize, left: &mut usize, hasher: &mut DefaultHasher) 
         return add_file(&found, hasher);
     }
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    let mut names: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    let mut names: Vec<PathBuf> =
+        entries.filter(|entry| !is_by_the_way(&entry.file_name())).map(|e| e.path()).collect();
     names.sort();
     for name in names {
         add(&name, depth + 1, left, hasher);
     }
+}
+
+/// Whether an entry of a directory is none of the application's: what Python compiles while it runs,
+/// what version control keeps, and what editors (vim, Emacs, nano, those of JetBrains) have beside
+/// the file that is being edited.
+fn is_by_the_way(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    let is_swap = name.starts_with(b".")
+        && matches!(name, [.., b'.', b's', b'w', last] if last.is_ascii_lowercase());
+    matches!(name, b"__pycache__" | b".git" | b".hg" | b".svn" | b"4913")
+        || is_swap
+        || name.starts_with(b".#")
+        || name.starts_with(b"#") && name.ends_with(b"#")
+        || name.ends_with(b"~")
+        || name.ends_with(b"___jb_tmp___")
+        || name.ends_with(b"___jb_old___")
 }
 
 fn add_file(found: &Metadata, hasher: &mut DefaultHasher) {
@@ -106,6 +124,52 @@ mod tests {
         fs::remove_file(&file).unwrap();
         assert!(!changes.look());
         assert!(changes.look());
+    }
+
+    #[test]
+    fn what_python_git_and_editors_leave_in_a_directory_is_no_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str| {
+            let file = dir.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "x").unwrap();
+        };
+        write("a.py");
+        let mut changes = Changes::of(&[dir.path().to_owned()]);
+        for name in [
+            "__pycache__/a.cpython-311.pyc",
+            "lib/__pycache__/b.pyc",
+            ".git/index",
+            ".a.py.swp",
+            ".a.py.swx",
+            "4913",
+            "a.py~",
+            ".#a.py",
+            "#a.py#",
+            "a.py___jb_tmp___",
+        ] {
+            // A new directory is a change of its own.
+            let parent = Path::new(name).parent().unwrap();
+            if parent == Path::new("lib/__pycache__") {
+                fs::create_dir(dir.path().join("lib")).unwrap();
+                changes.look_once();
+            }
+            write(name);
+            assert!(!changes.look_once(), "{name}");
+        }
+        for name in ["b.py", ".htaccess", "lib/swp", "a.swp"] {
+            write(name);
+            assert!(changes.look_once(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_named_is_watched_whatever_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a~");
+        let mut changes = Changes::of(std::slice::from_ref(&file));
+        fs::write(&file, "").unwrap();
+        assert!(changes.look_once());
     }
 
     #[test]

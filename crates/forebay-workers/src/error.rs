@@ -1,16 +1,52 @@
 //! Why there is no application, no worker, or no reply.
 
+use nix::sys::signal::Signal;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 /// The application could not be started. The message says what was seen and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StartError(pub(crate) String);
+pub struct StartError {
+    app: String,
+    key: &'static [&'static str],
+    what: String,
+    help: String,
+}
+
+impl StartError {
+    pub(crate) fn new(app: &str, what: impl Into<String>) -> StartError {
+        StartError { app: app.to_owned(), key: &[], what: what.into(), help: String::new() }
+    }
+
+    pub(crate) fn at(self, key: &'static [&'static str]) -> StartError {
+        StartError { key, ..self }
+    }
+
+    pub(crate) fn help(self, help: impl Into<String>) -> StartError {
+        StartError { help: help.into(), ..self }
+    }
+
+    /// The key of the application's table that is to blame, as a path; empty: the table.
+    pub fn key(&self) -> &'static [&'static str] {
+        self.key
+    }
+
+    /// What was seen, without the name of the application.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// What to do about it; empty where nobody knows.
+    pub fn advice(&self) -> &str {
+        &self.help
+    }
+}
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        write!(f, "app {}: {}", self.app, self.what)?;
+        if self.help.is_empty() { Ok(()) } else { write!(f, "; {}", self.help) }
     }
 }
 
@@ -109,7 +145,22 @@ impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Exit::Code(code) => write!(f, "exit code {code}"),
-            Exit::Signal(signal) => write!(f, "signal {signal}"),
+            Exit::Signal(signal) => match Signal::try_from(*signal) {
+                Ok(name) => write!(f, "signal {signal} ({name})"),
+                Err(_) => write!(f, "signal {signal}"),
+            },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_are_told_by_their_names() {
+        assert_eq!(Exit::Signal(11).to_string(), "signal 11 (SIGSEGV)");
+        assert_eq!(Exit::Signal(60).to_string(), "signal 60", "one of real time has none");
+        assert_eq!(Exit::Code(3).to_string(), "exit code 3");
     }
 }

@@ -29,25 +29,37 @@ impl Identity {
             return Ok(None);
         }
         if !Uid::effective().is_root() {
-            return Err(StartError(format!(
-                "app {app}: only root can start processes as another user; start Forebay as root \
-                 (and without `user` in [server]), or take `user` and `group` out of [app.{app}]"
+            let error = StartError::new(app, "only root can start processes as another user");
+            return Err(error.help(format!(
+                "start Forebay as root (and without `user` in [server]), or take `user` and \
+                 `group` out of [app.{app}]"
             )));
         }
-        let unknown = |what: &str, name: &str| {
-            StartError(format!("app {app}: there is no {what} {name} on this machine"))
-        };
+        Identity::look_up(app, user, group)
+    }
+
+    /// The same, whoever asks.
+    pub(crate) fn look_up(
+        app: &str,
+        user: Option<&str>,
+        group: Option<&str>,
+    ) -> Result<Option<Identity>, StartError> {
+        if user.is_none() && group.is_none() {
+            return Ok(None);
+        }
         let found = match user {
             Some(name) => {
                 let user = User::from_name(name).ok().flatten();
-                Some(user.ok_or_else(|| unknown("user", name))?)
+                let error = || unknown(app, "user", name).at(&["user"]);
+                Some(user.ok_or_else(error)?)
             }
             None => None,
         };
         let only = match group {
             Some(name) => {
                 let group = Group::from_name(name).ok().flatten();
-                Some(group.ok_or_else(|| unknown("group", name))?.gid.as_raw())
+                let error = || unknown(app, "group", name).at(&["group"]);
+                Some(group.ok_or_else(error)?.gid.as_raw())
             }
             None => None,
         };
@@ -82,6 +94,11 @@ impl Identity {
             None => Ok(()),
         }
     }
+}
+
+fn unknown(app: &str, what: &str, name: &str) -> StartError {
+    let error = StartError::new(app, format!("there is no {what} {name} on this machine"));
+    error.help(format!("add the {what}, or name another one"))
 }
 
 #[cfg(test)]

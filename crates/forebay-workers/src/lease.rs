@@ -1,37 +1,24 @@
 //! One request on one worker.
 
+mod receive;
+mod send;
+
 use crate::app::Shared;
 use crate::control::{self, REPLY, Reply, Then};
 use crate::error::{Exit, WorkerFault};
-use crate::link::{Link, Output};
-use crate::sys;
 use crate::tunnel::Tunnelled;
 use crate::worker::{Killed, Worker};
-use rustix::buffer::spare_capacity;
-use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use receive::{Wake, readable, receive, receive_output};
+use send::{SendFault, send_all, send_file};
 use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
-use std::time::Duration;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
-/// Bytes by which a buffer grows when it is full.
-const READ_AT_ONCE: usize = 64 * 1024;
-/// Below this much room a buffer counts as full.
-const LEAST_ROOM: usize = 8 * 1024;
-const BODY_CHUNK: usize = 64 * 1024;
 /// Bytes of a message that could not be understood that an error shows.
 const SHOWN: usize = 16;
-/// How long a script may run before its output is listened to: until then its end is what is waited
-/// for, which comes after all output.
-const UNHEARD: Duration = Duration::from_millis(1);
 
 /// The body of a request.
 #[derive(Debug, Clone, Copy)]
@@ -331,40 +318,6 @@ impl Drop for Lease {
     }
 }
 
-/// Why [`readable`] has come back.
-enum Wake {
-    /// There may be something to read.
-    Input,
-    /// The worker has ended. Children that it has left may hold its sockets open for long.
-    Exit,
-}
-
-/// Waits until control or output may have something to read, or the worker has ended.
-async fn readable(worker: &mut Worker) -> io::Result<Wake> {
-    if let Output::Silent(_) = worker.output {
-        let control = std::future::poll_fn(|context| worker.control.poll_readable(context));
-        if let Ok(outcome) = tokio::time::timeout(UNHEARD, control).await {
-            return outcome.map(|()| Wake::Input);
-        }
-        // What has come before counts as just come.
-        worker.output.listen()?;
-    }
-    let input = std::future::poll_fn(|context| {
-        let control = worker.control.poll_readable(context);
-        let output = worker.output.poll_readable(context);
-        match (control, output) {
-            (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => Poll::Ready(Err(error)),
-            (Poll::Pending, Poll::Pending) => Poll::Pending,
-            _ => Poll::Ready(Ok(Wake::Input)),
-        }
-    });
-    tokio::select! {
-        biased;
-        outcome = input => outcome,
-        _ = worker.facts.exited() => Ok(Wake::Exit),
-    }
-}
-
 /// Waits for a worker that cleans up after a request whose reply is done, and takes it back. Its time
 /// counts as that of the request.
 async fn await_cleanup(app: Arc<Shared>, worker: Worker) {
@@ -385,80 +338,4 @@ async fn await_cleanup(app: Arc<Shared>, worker: Worker) {
         None => return worker.facts.kill(Killed::BrokeProtocol),
     }
     app.give_back(worker);
-}
-
-/// Bytes appended to `buf`: 0 at the end of the stream, `None` if there are none for now.
-fn receive_output(worker: &Worker, buf: &mut Vec<u8>) -> Option<usize> {
-    make_room(buf);
-    worker.output.receive(spare_capacity(buf)).unwrap_or(Some(0))
-}
-
-fn receive(link: &Link, buf: &mut Vec<u8>) -> Result<Option<usize>, Errno> {
-    make_room(buf);
-    link.receive(spare_capacity(buf))
-}
-
-fn make_room(buf: &mut Vec<u8>) {
-    if buf.capacity() - buf.len() < LEAST_ROOM {
-        buf.reserve(READ_AT_ONCE);
-    }
-}
-
-enum SendFault {
-    Body(io::Error),
-    Socket,
-}
-
-async fn send_file(worker: &Worker, file: &File, length: u64) -> Result<(), SendFault> {
-    let mut chunk = vec![0; BODY_CHUNK.min(usize::try_from(length).unwrap_or(BODY_CHUNK))];
-    let mut at = 0;
-    while at < length {
-        let want = chunk.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
-        match file.read_at(&mut chunk[..want], at) {
-            Ok(0) => return Err(SendFault::Body(io::ErrorKind::UnexpectedEof.into())),
-            Ok(read) => {
-                send_all(worker, &[&chunk[..read]]).await?;
-                at += read as u64;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(SendFault::Body(error)),
-        }
-    }
-    Ok(())
-}
-
-/// Sends all parts, waiting for the worker to take them in where they exceed the socket's buffer.
-async fn send_all<const N: usize>(worker: &Worker, parts: &[&[u8]; N]) -> Result<(), SendFault> {
-    let mut slices = parts.map(IoSlice::new);
-    let mut left = &mut slices[..];
-    let mut waiter = None;
-    loop {
-        while left.first().is_some_and(|slice| slice.is_empty()) {
-            left = &mut left[1..];
-        }
-        if left.is_empty() {
-            return Ok(());
-        }
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        match sendmsg(&worker.control, left, &mut SendAncillaryBuffer::default(), flags) {
-            Ok(sent) => IoSlice::advance_slices(&mut left, sent),
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => wait_writable(worker, &mut waiter).await?,
-            Err(_) => return Err(SendFault::Socket),
-        }
-    }
-}
-
-/// Waits on a copy of the descriptor, so that the socket itself stays registered for reading only.
-async fn wait_writable(
-    worker: &Worker,
-    waiter: &mut Option<AsyncFd<std::os::fd::OwnedFd>>,
-) -> Result<(), SendFault> {
-    if waiter.is_none() {
-        let copy = worker.control.as_fd().try_clone_to_owned().map_err(SendFault::Body)?;
-        *waiter = Some(sys::register(copy, Interest::WRITABLE).map_err(SendFault::Body)?);
-    }
-    let Some(waiter) = waiter else { return Ok(()) };
-    waiter.writable().await.map_err(SendFault::Body)?.clear_ready();
-    Ok(())
 }

@@ -41,11 +41,10 @@ pub fn php(name: &str, php: Php) -> Result<ProgramSpec, StartError> {
         ];
         spec
     } else {
-        return Err(StartError(format!(
-            "app {name}: neither php-fpm nor php-cgi is in PATH or /usr/sbin; install one of them"
-        )));
+        let error = StartError::new(name, "neither php-fpm nor php-cgi is in PATH or /usr/sbin");
+        return Err(error.at(&["kind"]).help("install one of them"));
     };
-    spec.needs_user = nix::unistd::Uid::effective().is_root();
+    spec.needs_user = true;
     spec.connections = php.children.max;
     Ok(spec)
 }

@@ -2,6 +2,7 @@
 
 use crate::error::Unavailable;
 use crate::health::Health;
+use crate::pace::{self, Pace};
 use crate::worker::{Facts, Worker, WorkerState};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -26,6 +27,7 @@ struct Inner {
     /// The one that became idle last is last.
     idle: Vec<Worker>,
     waiting: VecDeque<Waiting>,
+    pace: Pace,
     /// Every worker that is not reaped.
     all: Vec<Arc<Facts>>,
     closed: bool,
@@ -43,10 +45,15 @@ struct Waiting {
     since: Instant,
 }
 
+/// Brings a request its worker when its turn comes.
+pub(crate) type Turn = oneshot::Receiver<Result<Worker, Unavailable>>;
+
 /// What a request gets at once.
 pub(crate) enum Taken {
     Worker(Worker),
-    Wait(oneshot::Receiver<Result<Worker, Unavailable>>),
+    Wait(Turn),
+    /// As [`Taken::Wait`], but after a moment [`Pool::take_idle`] may have one.
+    WaitAMoment(Turn),
 }
 
 impl Pool {
@@ -57,8 +64,10 @@ impl Pool {
         if inner.closed {
             return Err(Unavailable::ShuttingDown);
         }
-        let here = inner.idle.iter().rposition(|worker| worker.is_at_home(thread));
-        if let Some(worker) = here.map(|at| inner.idle.remove(at)).or_else(|| inner.idle.pop()) {
+        if inner.holds(limit) {
+            return Ok(Taken::WaitAMoment(inner.queue(thread)));
+        }
+        if let Some(worker) = inner.take_idle(thread) {
             return Ok(Taken::Worker(worker));
         }
         if let Some(lines) = inner.crash_loop.as_ref().filter(|_| inner.refuses) {
@@ -70,15 +79,22 @@ impl Pool {
         if inner.waiting.len() >= limit {
             return Err(Unavailable::QueueFull);
         }
-        let (sender, receiver) = oneshot::channel();
-        inner.waiting.push_back(Waiting { sender, thread, since: Instant::now() });
-        Ok(Taken::Wait(receiver))
+        Ok(Taken::Wait(inner.queue(thread)))
+    }
+
+    /// A worker for a request that has waited for a moment in vain.
+    pub(crate) fn take_idle(&self, thread: ThreadId) -> Option<Worker> {
+        self.lock().take_idle(thread)
     }
 
     /// Hands a worker to the request that waits longest, else makes it idle, else lets it end.
     pub(crate) fn give(&self, mut worker: Worker) {
+        let mut sleeps = pace::sleeps(&worker.facts);
         loop {
             let mut inner = self.lock();
+            if let Some(sleeps) = sleeps.take() {
+                inner.pace.learn(sleeps);
+            }
             if inner.closed || worker.facts.retired.load(Ordering::Relaxed) {
                 worker.facts.enter(WorkerState::Ending);
                 drop(inner);
@@ -205,6 +221,24 @@ impl Pool {
 }
 
 impl Inner {
+    /// Whether a request should wait for a worker that is busy although one is idle.
+    fn holds(&self, limit: usize) -> bool {
+        let may_wait = !self.idle.is_empty() && self.waiting.len() < limit;
+        may_wait && self.pace.holds(&self.all, Instant::now())
+    }
+
+    fn queue(&mut self, thread: ThreadId) -> Turn {
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.push_back(Waiting { sender, thread, since: Instant::now() });
+        receiver
+    }
+
+    /// The worker used last, among those registered with `thread`'s runtime if there are any.
+    fn take_idle(&mut self, thread: ThreadId) -> Option<Worker> {
+        let here = self.idle.iter().rposition(|worker| worker.is_at_home(thread));
+        here.map(|at| self.idle.remove(at)).or_else(|| self.idle.pop())
+    }
+
     /// Who gets this worker: the first in the queue, but rather one on the worker's own thread if
     /// nobody waits long, because to move a worker to another thread costs four system calls.
     fn next_for(&mut self, worker: &Worker) -> Option<Waiting> {

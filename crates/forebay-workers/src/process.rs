@@ -57,10 +57,6 @@ pub(crate) fn start(spec: &AppSpec, place: &Place) -> io::Result<Process> {
         .stdin(Stdio::from(its_control))
         .stdout(Stdio::from(its_output))
         .stderr(Stdio::from(its_stderr))
-        .env_clear()
-        .envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
-        .envs(spec.env.iter().map(|(name, value)| (name, value)))
-        .current_dir(spec.kind.dir())
         .process_group(0)
         .spawn()?;
     let pid = Pid::from_child(&child);
@@ -78,8 +74,19 @@ pub(crate) fn start(spec: &AppSpec, place: &Place) -> io::Result<Process> {
     Ok(Process { child, pid, pidfd, control, output, stderr })
 }
 
-/// The same command, as another user and within limits where that is asked for.
-fn launched(command: Command, spec: &AppSpec, place: &Place) -> Command {
+/// The same command with the environment and in the directory of workers, as another user and
+/// within limits where that is asked for.
+pub(crate) fn launched(command: Command, spec: &AppSpec, place: &Place) -> Command {
+    let mut command = with_launcher(command, spec, place);
+    command
+        .env_clear()
+        .envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+        .envs(spec.env.iter().map(|(name, value)| (name, value)))
+        .current_dir(spec.kind.dir());
+    command
+}
+
+fn with_launcher(command: Command, spec: &AppSpec, place: &Place) -> Command {
     let argv = std::iter::once(command.get_program()).chain(command.get_args());
     let argv = argv.map(OsStr::to_owned).collect();
     let mut launch = Launch { limits: spec.limits, argv, ..Launch::default() };

@@ -14,12 +14,14 @@ mod supervise;
 
 use crate::cgroup::{self, CgroupLimits};
 use crate::error::{StartError, Unavailable};
+use crate::executable;
 use crate::health::Health;
 use crate::identity::Identity;
 use crate::launch::ProcessLimits;
 use crate::spec::Workers;
 use crate::stderr::Log;
 use fleet::{Fleet, Taken};
+use nix::unistd::Uid;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -74,7 +76,7 @@ pub struct ProgramSpec {
     pub user: Option<String>,
     /// The group that processes run as.
     pub group: Option<String>,
-    /// The program must not run as root.
+    /// The program must not run as root: where Forebay is root there has to be a `user`.
     pub needs_user: bool,
     /// What each process may use.
     pub limits: ProcessLimits,
@@ -133,7 +135,7 @@ impl Program {
         spec: ProgramSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Program, StartError> {
-        spec.check()?;
+        spec.check(Uid::effective().is_root())?;
         let identity = Identity::find(&spec.name, spec.user.as_deref(), spec.group.as_deref())?;
         let log: Log = Arc::new(log);
         let fleet = Arc::new(Fleet::new(spec.connections));
@@ -236,28 +238,34 @@ impl ProgramSpec {
         }
     }
 
-    /// What would fail whatever is started.
-    fn check(&self) -> Result<(), StartError> {
-        let wrong = |what: String| Err(StartError(format!("app {}: {what}", self.name)));
+    /// What would fail: the directory, the program, the user. `as_root`: Forebay is root when it
+    /// starts the program.
+    pub fn check(&self, as_root: bool) -> Result<(), StartError> {
+        let wrong = |what: String| StartError::new(&self.name, what);
         if !self.dir.is_dir() {
-            return wrong(format!("{} is no directory; set `dir` to one", self.dir.display()));
+            let error = wrong(format!("{} is no directory", self.dir.display())).at(&["dir"]);
+            return Err(error.help("set `dir` to one"));
         }
         let Some(program) = self.run.first().filter(|program| !program.is_empty()) else {
-            return wrong("no program to run".to_owned());
+            return Err(wrong("no program to run".to_owned()).at(&["run"]));
         };
         if self.workers.max == 0 || self.workers.min > self.workers.max || self.connections == 0 {
-            return wrong("there must be a process and a connection at least".to_owned());
+            return Err(wrong("there must be a process and a connection at least".to_owned()));
         }
-        if self.needs_user && self.user.as_deref().is_none_or(|user| user == "root") {
-            let what = "PHP scripts should not run as root; say who they run as, such as \
-                        user = \"www-data\", here or in [server]";
-            return wrong(what.to_owned());
+        if self.needs_user && as_root && self.user.as_deref().is_none_or(|user| user == "root") {
+            let error = wrong("PHP scripts should not run as root".to_owned()).at(&["user"]);
+            let help = "say who they run as, such as user = \"www-data\", here or in [server]";
+            return Err(error.help(help));
         }
-        if !program.contains(['/', '{']) && !start::is_in_path(program) {
-            return wrong(format!(
-                "there is no program {program} in PATH; install it, or say where it is"
-            ));
+        let in_dir = |text: &str| text.replace("{dir}", &self.dir.to_string_lossy());
+        let program = in_dir(program);
+        let env: Vec<_> = self.env.iter().map(|(n, value)| (n.clone(), in_dir(value))).collect();
+        // What a process is given of its own is not known yet.
+        if !program.contains('{')
+            && let Err(absent) = executable::find(&program, &env, &self.dir)
+        {
+            return Err(wrong(absent.what).at(&["run", "0"]).help(absent.help));
         }
-        Ok(())
+        Identity::look_up(&self.name, self.user.as_deref(), self.group.as_deref()).map(drop)
     }
 }

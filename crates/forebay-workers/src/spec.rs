@@ -2,7 +2,10 @@
 
 use crate::cgroup::CgroupLimits;
 use crate::error::StartError;
+use crate::executable;
+use crate::identity::Identity;
 use crate::launch::ProcessLimits;
+use crate::modules;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -73,23 +76,41 @@ impl AppSpec {
         }
     }
 
-    /// What would fail whatever is started.
-    pub(crate) fn check(&self) -> Result<(), StartError> {
+    /// What would fail whoever starts it: the directory, the interpreter, the user.
+    pub fn check(&self) -> Result<(), StartError> {
+        let wrong = |what: String| StartError::new(&self.name, what);
         let dir = self.kind.dir();
         if !dir.is_dir() {
-            return Err(StartError(format!(
-                "app {}: {} is no directory; set dir to the one with the application",
-                self.name,
-                dir.display()
-            )));
+            let error = wrong(format!("{} is no directory", dir.display())).at(&["dir"]);
+            return Err(error.help("set `dir` to the one with the application"));
         }
-        if self.workers.max == 0 || self.workers.min > self.workers.max {
-            return Err(StartError(format!(
-                "app {}: workers {} to {}: the maximum must be at least 1 and not below the minimum",
-                self.name, self.workers.min, self.workers.max
-            )));
+        let Workers { min, max } = self.workers;
+        if max == 0 || min > max {
+            let error = wrong(format!("workers {min} to {max}")).at(&["workers"]);
+            return Err(error.help("the maximum must be at least 1 and not below the minimum"));
         }
-        Ok(())
+        let interpreter = self.kind.interpreter();
+        if let Err(absent) = executable::find(&interpreter, &self.env, dir) {
+            let key = self.kind.interpreter_key();
+            return Err(wrong(absent.what).at(key).help(absent.help));
+        }
+        Identity::look_up(&self.name, self.user.as_deref(), self.group.as_deref()).map(drop)
+    }
+
+    /// What only the interpreter knows: whether it is new enough, and has the module. Runs it for a
+    /// moment, as the application's user where this process may become it; no code of the
+    /// application is run.
+    pub fn ask_interpreter(&self) -> Result<(), StartError> {
+        let Some((code, answer)) = modules::ask(self) else { return Ok(()) };
+        let error = StartError::new(&self.name, answer);
+        Err(match code {
+            modules::NO_MODULE => error.at(&["module"]).help(format!(
+                "it is looked for in {}, and where {} has its packages",
+                self.kind.dir().display(),
+                self.kind.interpreter()
+            )),
+            _ => error.at(self.kind.interpreter_key()).help("name another one: python = \"PATH\""),
+        })
     }
 }
 
@@ -138,6 +159,16 @@ impl Kind {
             | Kind::Psgi { dir, .. }
             | Kind::PythonCgi { dir, .. }
             | Kind::Wsgi { dir, .. } => dir,
+        }
+    }
+
+    /// The key that says which interpreter it is.
+    fn interpreter_key(&self) -> &'static [&'static str] {
+        match self {
+            Kind::PythonCgi { python: Some(_), .. } | Kind::Wsgi { python: Some(_), .. } => {
+                &["python"]
+            }
+            _ => &["kind"],
         }
     }
 

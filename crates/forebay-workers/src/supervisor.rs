@@ -4,21 +4,23 @@
 //! ends. It takes no part in a request: the gateway's threads pass workers among themselves
 //! through the [`Pool`] and tell the supervisor only what needs a process started or ended.
 
+mod ends;
 mod renewal;
 
-use crate::backoff::Backoff;
 use crate::cgroup::Cgroup;
 use crate::changes::Changes;
-use crate::error::{Exit, StartError};
+use crate::error::StartError;
 use crate::group_guard::Guard;
 use crate::identity::Identity;
 use crate::pool::Pool;
 use crate::process::{self, Place, Process};
 use crate::spec::{AppSpec, Workers};
+use crate::starts::{Pause, Starts, a_little_less, end_of};
 use crate::stderr::{Log, Stderr};
 use crate::thread::{self, First};
 use crate::watch::{await_end, await_ready};
 use crate::worker::{Facts, Killed, Worker, WorkerState};
+use ends::{END_TIMEOUT, has_proved};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::process::ExitStatus;
@@ -29,12 +31,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// A worker that has not said that it is ready by then is killed.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// A worker that was told to end and has not by then is killed.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// A worker that ends sooner than this, without a request, counts as a failed start.
-const EARLY: Duration = Duration::from_secs(1);
 /// How often age, memory and files are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -71,15 +67,11 @@ struct Supervisor {
     place: Place,
     pool: Arc<Pool>,
     log: Log,
-    /// To be told when the first worker is ready.
-    first: Option<First>,
+    starts: Starts,
     events: mpsc::UnboundedSender<Event>,
     event_inbox: mpsc::UnboundedReceiver<Event>,
     entries: HashMap<u64, Entry>,
     last_id: u64,
-    backoff: Backoff,
-    /// No start before this.
-    not_before: Option<Instant>,
     /// Of the files that are watched, and of those that a reload looks at.
     changes: Changes,
     at_reload: Changes,
@@ -119,17 +111,15 @@ impl Supervisor {
             at_reload: Changes::of(&spec.files),
             looked: Instant::now(),
             outdated: VecDeque::new(),
+            starts: Starts::new(&spec.name, log.clone(), first),
             spec: Rc::new(spec),
             place,
             pool,
             log,
-            first: Some(first),
             events,
             event_inbox,
             entries: HashMap::new(),
             last_id: 0,
-            backoff: Backoff::default(),
-            not_before: None,
             closing: None,
             guard: Guard::start().ok(),
         }
@@ -212,7 +202,7 @@ impl Supervisor {
     /// Starts the worker that takes the place of `id`, unless starts fail at present.
     fn replace(&mut self, id: u64) {
         let Some(entry) = self.entries.get(&id) else { return };
-        if self.not_before.is_some() {
+        if self.starts.are_paused() {
             entry.facts.replacing.store(false, Ordering::Relaxed);
         } else {
             self.start_worker(Some(id));
@@ -226,13 +216,12 @@ impl Supervisor {
             guard.watch(pid);
         }
         self.last_id += 1;
-        let limit = self.spec.max_requests.map_or(u64::MAX, with_jitter);
+        let limit = self.spec.max_requests.map_or(u64::MAX, a_little_less);
         let facts = Arc::new(Facts::new(self.last_id, pid, limit));
         let prefix = format!("[{} {}]", self.spec.name, pid.as_raw_nonzero());
         let stderr = Rc::new(Stderr::new(stderr, prefix, self.log.clone())?);
         self.pool.add(facts.clone());
-        let age = self.spec.max_age.map(|age| age - age.mul_f64(fastrand::f64() / 10.0));
-        let replace_at = age.map(|age| Instant::now() + age);
+        let replace_at = end_of(self.spec.max_age);
         let entry = Entry { facts: facts.clone(), stderr: stderr.clone(), replaces, replace_at };
         self.entries.insert(facts.id, entry);
         let following = stderr.clone();
@@ -264,69 +253,7 @@ impl Supervisor {
         }
         self.pool.end_crash_loop();
         self.pool.give(worker);
-        if let Some(first) = self.first.take() {
-            let _ = first.send(Ok(()));
-        }
-    }
-
-    fn ended(&mut self, id: u64, status: ExitStatus) {
-        self.pool.remove(id);
-        let Some(entry) = self.entries.remove(&id) else { return };
-        let facts = &entry.facts;
-        if let Some(guard) = &mut self.guard {
-            guard.forget(facts.pid);
-        }
-        if facts.state() == WorkerState::Starting
-            && let Some(old) = entry.replaces.and_then(|old| self.entries.get(&old))
-        {
-            old.facts.replacing.store(false, Ordering::Relaxed);
-        }
-        let expected = facts.state() == WorkerState::Ending
-            || matches!(facts.killed(), Some(Killed::Shutdown | Killed::LeaseDropped));
-        let how = Exit::from(status);
-        // A ready worker that gets SIGKILL or SIGTERM has an enemy, not a fault.
-        let was_fit = has_proved(facts)
-            || facts.state() != WorkerState::Starting && matches!(how, Exit::Signal(9 | 15));
-        if expected || self.closing.is_some() {
-            return;
-        }
-        self.pool.count_crash();
-        let why = match facts.killed() {
-            Some(Killed::RequestTimeout) => "a request took longer than allowed",
-            Some(Killed::WroteWhileIdle) => "it wrote while it had no request",
-            Some(Killed::BrokeProtocol) => "it broke the rules of its control socket",
-            Some(Killed::DidNotStart) => "it did not become ready",
-            Some(Killed::DidNotEnd) => "it did not end when told to",
-            _ => "unasked",
-        };
-        let text = format!("worker {} ended, {how}: {why}", facts.pid.as_raw_nonzero());
-        if was_fit {
-            self.say(&text);
-        } else {
-            self.start_failed(&text, &entry.stderr.last_lines());
-        }
-    }
-
-    /// A start came to nothing: waits before the next, or gives up if it was the very first.
-    fn start_failed(&mut self, text: &str, last_lines: &str) {
-        let separator = if last_lines.is_empty() { "" } else { "; it wrote: " };
-        let text = format!("{text}{separator}{last_lines}");
-        self.say(&text);
-        if let Some(first) = self.first.take() {
-            let _ = first.send(Err(StartError(format!("app {}: {text}", self.spec.name))));
-            self.close(Duration::ZERO);
-            return;
-        }
-        // Those that are left run on by the old files, until these change again.
-        self.outdated.clear();
-        let delay = self.backoff.failed();
-        self.not_before = Some(Instant::now() + delay);
-        if self.backoff.is_loop() {
-            self.say(&format!("the next start is in {} ms", delay.as_millis()));
-            if self.serving() == 0 {
-                self.pool.begin_crash_loop(text);
-            }
-        }
+        self.starts.ready();
     }
 
     /// Does what the time of day and the number of workers ask for.
@@ -343,40 +270,24 @@ impl Supervisor {
             return;
         }
         if self.entries.values().any(|entry| has_proved(&entry.facts)) {
-            self.backoff.succeeded();
+            self.starts.proved();
         }
         self.end_idle(now);
         self.renew(now);
-        if self.not_before.is_some_and(|not_before| not_before > now) {
-            return;
-        }
-        if self.not_before.take().is_some() && self.spec.workers.min == 0 {
+        match self.starts.resume(now) {
+            Pause::Lasts => return,
             // Only a request that waits can bring the next start about.
-            self.pool.let_wait();
+            Pause::Over if self.spec.workers.min == 0 => self.pool.let_wait(),
+            Pause::Over | Pause::None => {}
         }
         let Workers { min, max } = self.spec.workers;
-        while self.not_before.is_none() && self.closing.is_none() {
+        while !self.starts.are_paused() && self.closing.is_none() {
             let (live, starting) = (self.live(), self.starting());
             if live >= min && (live >= max || starting >= self.pool.waiting()) {
                 break;
             }
             self.start_worker(None);
         }
-    }
-
-    /// When this worker is killed, if nothing happens before, and why.
-    fn deadline(&self, facts: &Facts) -> Option<(Instant, Killed)> {
-        let own = match facts.state() {
-            WorkerState::Starting => Some((facts.since() + START_TIMEOUT, Killed::DidNotStart)),
-            WorkerState::Busy if facts.tunnels.load(Ordering::Relaxed) => None,
-            WorkerState::Busy => {
-                Some((facts.since() + self.spec.request_timeout, Killed::RequestTimeout))
-            }
-            WorkerState::Ending => Some((facts.since() + END_TIMEOUT, Killed::DidNotEnd)),
-            WorkerState::Idle => None,
-        };
-        let closing = self.closing.as_ref().map(|closing| (closing.until, Killed::Shutdown));
-        own.into_iter().chain(closing).filter(|_| facts.killed().is_none()).min_by_key(|own| own.0)
     }
 
     /// The next time at which something may have to be done. A request that begins later than now
@@ -390,7 +301,7 @@ impl Supervisor {
             .map(|deadline| deadline.0)
             .chain(idle_end.filter(|_| dynamic && self.live() > self.spec.workers.min))
             .chain(dynamic.then(|| now + self.spec.idle_timeout))
-            .chain(self.not_before.filter(|_| self.closing.is_none()))
+            .chain(self.starts.next().filter(|_| self.closing.is_none()))
             .chain(self.needs_looks().then(|| self.looked + LOOK_INTERVAL))
             .chain([now + self.spec.request_timeout, now + END_TIMEOUT])
             .min()
@@ -426,19 +337,4 @@ impl Supervisor {
             |entry: &&Entry| matches!(entry.facts.state(), WorkerState::Idle | WorkerState::Busy);
         self.entries.values().filter(serves).count()
     }
-
-    fn say(&self, text: &str) {
-        (self.log)(&format!("[{}] {text}", self.spec.name));
-    }
-}
-
-/// The worker's start was a success: it has had a request, or has lasted.
-fn has_proved(facts: &Facts) -> bool {
-    facts.state() != WorkerState::Starting
-        && (facts.requests.load(Ordering::Relaxed) > 0 || facts.started.elapsed() >= EARLY)
-}
-
-/// Up to a tenth less, so that workers that started together do not end together.
-fn with_jitter(max_requests: u64) -> u64 {
-    (max_requests - fastrand::u64(0..=max_requests / 10)).max(1)
 }

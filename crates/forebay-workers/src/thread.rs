@@ -21,7 +21,7 @@ where
     S: FnOnce(UnboundedReceiver<C>, First) -> F + Send + 'static,
     F: Future<Output = ()>,
 {
-    let fault = |what: String| StartError(format!("app {name}: {what}"));
+    let fault = |what: String| StartError::new(name, what);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fault(error.to_string()))?;
     let (commands, inbox) = unbounded_channel();

@@ -104,6 +104,8 @@ pub(crate) struct Facts {
     state: AtomicU8,
     /// When the state began, in microseconds since `started`.
     since: AtomicU64,
+    /// How often it had gone to sleep when that was last looked at.
+    sleeps: AtomicU64,
     request: Mutex<Vec<u8>>,
     life: Mutex<Life>,
     exit: watch::Sender<Option<ExitStatus>>,
@@ -128,6 +130,7 @@ impl Facts {
             tunnels: AtomicBool::new(false),
             state: AtomicU8::new(WorkerState::Starting as u8),
             since: AtomicU64::new(0),
+            sleeps: AtomicU64::new(0),
             request: Mutex::new(Vec::new()),
             life: Mutex::new(Life::default()),
             exit: watch::Sender::new(None),
@@ -147,6 +150,11 @@ impl Facts {
         drop(request);
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.enter(WorkerState::Busy);
+    }
+
+    /// Takes in how often it has slept in its life; how often it was since the last time.
+    pub(crate) fn slept(&self, sleeps: u64) -> u64 {
+        sleeps.saturating_sub(self.sleeps.swap(sleeps, Ordering::Relaxed))
     }
 
     pub(crate) fn state(&self) -> WorkerState {

@@ -70,7 +70,7 @@ async fn a_worker_killed_in_a_request_costs_that_request() {
         other => panic!("{other:?}"),
     }
     assert!(get(&app, &hello).await.starts_with("hello"));
-    scripts.logged("signal 9: unasked").await;
+    scripts.logged("signal 9 (SIGKILL): unasked").await;
 }
 
 #[tokio::test]

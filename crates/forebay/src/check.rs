@@ -1,13 +1,18 @@
 //! The `forebay check` subcommand.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use forebay_conf::Plan;
+use forebay_conf::{ConfError, Plan};
 
 /// Check a configuration file without starting anything
 #[derive(clap::Args)]
+#[command(after_help = "\
+The file is read, and its paths, programs, users and groups are looked for on this machine, as
+`forebay serve` does before it starts. Python is asked whether it is new enough and has the module
+of a WSGI application; nothing of the application is run. Not looked at is whether ports are free,
+names of backends have addresses, and whoever starts Forebay may become another user (root may).")]
 pub struct Args {
     /// The configuration file
     #[arg(required_unless_present = "schema")]
@@ -22,13 +27,26 @@ pub fn run(args: Args) -> ExitCode {
     let Some(file) = args.file else {
         return tell(&forebay_conf::schema());
     };
-    match forebay_conf::load(&file) {
-        Ok(plan) => tell(&format!("{}: ok, {}", file.display(), summary(&plan))),
+    match checked(&file) {
+        Ok((plan, warnings)) => {
+            if let Some(warnings) = warnings {
+                let _ = write!(std::io::stderr(), "{warnings}");
+            }
+            tell(&format!("{}: ok, {}", file.display(), summary(&plan)))
+        }
         Err(error) => {
             let _ = write!(std::io::stderr(), "{error}");
             ExitCode::from(2)
         }
     }
+}
+
+/// The plan, and what is doubtful about it.
+fn checked(file: &Path) -> Result<(Plan, Option<ConfError>), ConfError> {
+    let plan = forebay_conf::load(file)?;
+    let warnings = forebay_origin::check(&plan)?;
+    forebay_origin::ask_interpreters(&plan)?;
+    Ok((plan, warnings))
 }
 
 /// Prints a line; a reader that has gone is not missed, a full disk is told.

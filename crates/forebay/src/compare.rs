@@ -20,6 +20,9 @@ pub struct Args {
     /// Concurrent connections, instead of the file's
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     connections: Option<u32>,
+    /// Close each connection after one reply, whatever the file says
+    #[arg(long)]
+    no_keepalive: bool,
     /// Run only this configuration and the baseline; may be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "aa")]
     only: Vec<String>,
@@ -97,6 +100,7 @@ fn plan(args: &Args) -> Result<Plan, String> {
         plan.load.connections = connections;
         plan.load.threads = plan.load.threads.min(connections);
     }
+    plan.load.keepalive &= !args.no_keepalive;
     if args.aa {
         plan.against_itself();
     }

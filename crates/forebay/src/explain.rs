@@ -1,6 +1,8 @@
 //! The `forebay explain` subcommand.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use forebay_origin::{Question, explain};
@@ -32,7 +34,7 @@ pub struct Args {
     /// The body: a form such as 'a=b&c=d', unless a Content-Type says otherwise
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     body: Option<String>,
-    /// File with the body
+    /// File with the body, of 64 MiB at the most
     #[arg(long, value_name = "FILE", conflicts_with = "body")]
     body_file: Option<PathBuf>,
 }
@@ -47,7 +49,7 @@ pub fn run(args: Args) -> ExitCode {
     };
     let body = match (args.body, &args.body_file) {
         (Some(text), _) => Some(text.into_bytes()),
-        (None, Some(file)) => match std::fs::read(file) {
+        (None, Some(file)) => match read(file) {
             Ok(body) => Some(body),
             Err(error) => {
                 eprintln!("forebay: --body-file {}: {error}", file.display());
@@ -69,4 +71,16 @@ pub fn run(args: Args) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// A larger body is not read: it may have no end.
+const LARGEST_BODY: u64 = 64 * 1024 * 1024;
+
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    File::open(file)?.take(LARGEST_BODY + 1).read_to_end(&mut body)?;
+    if body.len() as u64 > LARGEST_BODY {
+        return Err(io::Error::other("it has more than 64 MiB; give a shorter one"));
+    }
+    Ok(body)
 }

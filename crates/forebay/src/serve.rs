@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forebay_conf::{Listen, Plan};
 use forebay_engine::{ErrorLog, Inherited, Reload, Server, Settings, Wanted};
-use forebay_origin::{Origins, note_descriptors};
+use forebay_origin::{Origins, check, note_descriptors};
 
 /// Exit codes of the README: bad usage or configuration, and what could not be started.
 const BAD_CONFIGURATION: u8 = 2;
@@ -72,7 +72,7 @@ fn serve(args: Args) -> Result<(), Failure> {
     // First, as nothing else may be open then.
     let inherited = Inherited::take().map_err(Failure::start)?;
     note_descriptors();
-    let plan = plan(&args)?;
+    let plan = plan(&args, |warning| drop(write!(io::stderr(), "{warning}")))?;
     let threads = threads(&args, &plan);
     let server = Server::open(wanted(&plan), threads, plan.server.admin, inherited)
         .map_err(Failure::start)?;
@@ -132,7 +132,7 @@ impl Live {
 
     /// Reads the configuration again, and starts what is new in it.
     fn reload(self: &Arc<Self>, args: &Args, errors: &ErrorLog) -> Result<Reload, String> {
-        let plan = plan(args).map_err(|failure| failure.message)?;
+        let plan = plan(args, |warning| errors.say(warning)).map_err(|failure| failure.message)?;
         if Fixed::of(&plan) != self.fixed {
             errors.say("`threads`, `admin`, `user` and `group` change with a restart only");
         }
@@ -179,7 +179,16 @@ fn threads(args: &Args, plan: &Plan) -> usize {
     args.threads.map(usize::from).or(plan.server.threads).unwrap_or_else(cores)
 }
 
-fn plan(args: &Args) -> Result<Plan, Failure> {
+/// The plan, of which this machine has what it needs; what is doubtful about it goes to `warn`.
+fn plan(args: &Args, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
+    let plan = read_plan(args)?;
+    if let Some(warnings) = check(&plan).map_err(Failure::configuration)? {
+        warn(&warnings.to_string());
+    }
+    Ok(plan)
+}
+
+fn read_plan(args: &Args) -> Result<Plan, Failure> {
     let listen = args
         .listen
         .as_deref()

@@ -156,6 +156,14 @@ fn json_to_standard_output_is_all_there_is_on_it() {
 }
 
 #[test]
+fn connections_are_closed_where_the_command_says_so() {
+    let experiment = Experiment::new(SHORT).server("one", "");
+    let run = experiment.run(&["--rounds", "1", "--no-keepalive"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert_eq!(experiment.json()["load"]["keepalive"], false);
+}
+
+#[test]
 fn only_runs_what_is_named_and_the_baseline() {
     let experiment =
         Experiment::new(SHORT).server("one", "").server("two", "exit=1").server("three", "");

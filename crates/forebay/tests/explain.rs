@@ -355,6 +355,14 @@ fn forms_in_parts_are_taken_apart() {
 }
 
 #[test]
+fn a_body_without_an_end_is_not_read() {
+    let output = run(&folder(), &["/old", "--body-file", "/dev/zero"]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("--body-file /dev/zero: it has more than 64 MiB"), "{error}");
+}
+
+#[test]
 fn a_body_of_another_length_than_told_is_a_mistake() {
     let output = run(&folder(), &["/old", "--body", "abc", "-H", "Content-Length: 4"]);
     assert_eq!(output.status.code(), Some(2));

@@ -68,6 +68,27 @@ fn clients_of_both_threads_are_served() {
 }
 
 #[test]
+fn requests_that_wait_for_each_other_all_get_a_worker() {
+    let meeting = "#!/usr/bin/perl\nopen my $seat, '>', \"$ENV{WHERE}/seat.$ENV{QUERY_STRING}\";\n\
+        for (1 .. 2000) { last if 4 <= (() = glob \"$ENV{WHERE}/seat.*\");\n\
+        select undef, undef, undef, 0.01 }\n\
+        print \"Content-Type: text/plain\\n\\n\", scalar(() = glob \"$ENV{WHERE}/seat.*\");\n";
+    let forebay = app(&[("meeting.pl", meeting)], "workers = 4");
+    // So many that only compute that a worker which has just begun is waited for.
+    let each = |ask: &(dyn Fn(&mut Client, usize) + Sync)| {
+        thread::scope(|scope| {
+            for number in 0..4 {
+                let forebay = &forebay;
+                scope.spawn(move || ask(&mut forebay.connect(), number));
+            }
+        });
+    };
+    each(&|client, _| (0..200).for_each(|_| assert_eq!(client.get("/s/hello.pl").status, 200)));
+    each(&|client, number| assert_eq!(client.get(&format!("/s/meeting.pl?{number}")).text(), "4"));
+    forebay.stop();
+}
+
+#[test]
 fn bodies_arrive_exactly() {
     let forebay = app(&[], "workers = 1");
     let body = pattern(1_000_000);
@@ -334,6 +355,17 @@ fn a_change_of_watched_files_replaces_the_workers_without_a_failure() {
         assert!(eventually(all_are_new), "{}", forebay.output());
     });
     forebay.wait_for_output("files have changed");
+    forebay.stop();
+}
+
+#[test]
+fn what_is_watched_and_not_there_is_told_and_noticed_when_it_appears() {
+    let mut forebay = app(&[], "workers = 1\nwatch = [\"restart.txt\"]");
+    forebay.wait_for_output("nothing to watch: ");
+    let old = forebay.get("/s/pid.pl").text().to_owned();
+    fs::write(forebay.folder.path().join("scripts/restart.txt"), "").unwrap();
+    assert!(eventually(|| !is_alive(&old)), "{}", forebay.output());
+    assert!(eventually(|| forebay.get("/s/pid.pl").status == 200), "{}", forebay.output());
     forebay.stop();
 }
 

@@ -183,7 +183,7 @@ fn root_has_to_say_who_runs_php() {
     let text = configuration("").replace(user(), "");
     let file = write_configuration(&folder, &text);
     let exit = Process::start(support::command(&[file.to_str().unwrap()])).wait();
-    assert_eq!(exit.status.code(), Some(3));
+    assert_eq!(exit.status.code(), Some(2));
     assert!(exit.output.contains("user = \"www-data\""), "{}", exit.output);
 }
 

@@ -530,3 +530,34 @@ fn no_process_outlives_a_killed_forebay() {
         assert!(eventually(|| !is_alive(pid)), "{pid}");
     }
 }
+
+#[test]
+fn a_script_that_becomes_another_user_does_so_for_itself() {
+    if !has_python() {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return peer::skip("only root can become another user");
+    }
+    let show = "import os\nprint('Content-Type: text/plain\\n')\n\
+                print(os.getresuid(), os.getresgid(), os.getgroups())";
+    let changes = ["seteuid(65534)", "setegid(65534)", "setgroups([65534])", "setuid(65534)"];
+    let scripts_of = changes.map(|change| {
+        let text = format!(
+            "import os\nprint('Content-Type: text/plain\\n')\nos.{change}\nprint('changed')"
+        );
+        (format!("{}.py", change.split('(').next().unwrap()), text)
+    });
+    let mut files = vec![("show.py", show)];
+    files.extend(scripts_of.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    let forebay = three_ways(scripts(&files), "");
+    for mode in ["fresh", "fork"] {
+        let normal = forebay.get(&format!("/{mode}/show.py")).text().to_owned();
+        for (name, _) in &scripts_of {
+            let reply = forebay.get(&format!("/{mode}/{name}"));
+            assert_eq!(reply.text(), "changed\n", "{mode}: {name}: {}", forebay.output());
+            assert_eq!(forebay.get(&format!("/{mode}/show.py")).text(), normal, "{mode}: {name}");
+        }
+    }
+    forebay.stop();
+}

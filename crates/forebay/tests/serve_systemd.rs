@@ -214,7 +214,7 @@ fn privileges_are_dropped_before_anything_runs() {
         let text = configuration.replace("user = \"www-data\"", wrong);
         let file = write_configuration(&folder, &text);
         let exit = Process::start(support::command(&[file.to_str().unwrap()])).wait();
-        assert_eq!(exit.status.code(), Some(3), "{}", exit.output);
+        assert_eq!(exit.status.code(), Some(2), "{}", exit.output);
         assert!(exit.output.contains(words), "{}", exit.output);
     }
 }

@@ -4,7 +4,8 @@ use std::fmt;
 use std::ops::Range;
 
 use miette::{
-    Diagnostic, LabeledSpan, MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents,
+    Diagnostic, LabeledSpan, MietteError, MietteSpanContents, Severity, SourceCode, SourceSpan,
+    SpanContents,
 };
 
 use super::Details;
@@ -14,6 +15,7 @@ use super::Details;
 pub(super) struct Shown<'a> {
     pub details: &'a Details,
     pub source: Option<&'a Source>,
+    pub severity: Severity,
 }
 
 impl fmt::Display for Shown<'_> {
@@ -25,6 +27,10 @@ impl fmt::Display for Shown<'_> {
 impl std::error::Error for Shown<'_> {}
 
 impl Diagnostic for Shown<'_> {
+    fn severity(&self) -> Option<Severity> {
+        Some(self.severity)
+    }
+
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
         self.details.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }

@@ -1,9 +1,10 @@
 //! An application as typed.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 
@@ -22,7 +23,8 @@ pub struct App {
     pub dir: Option<At<String>>,
     /// How each script is run. perl-cgi: registry (default), registry-prefork, perlrun, fork or
     /// cgi. python-cgi: fresh (default) or fork.
-    pub mode: Option<At<Mode>>,
+    #[schemars(with = "Option<ModeOfAnyKind>")]
+    pub mode: Option<At<String>>,
     /// psgi: the file whose last value is the application.
     pub file: Option<At<String>>,
     /// wsgi: "module:callable", or "module:factory()" for what a function returns.
@@ -78,11 +80,13 @@ pub struct App {
     /// What all processes of the application may use together, by a control group of theirs
     /// (Linux, version 2). Where Forebay may not make one, log and status say so. Default: no limit.
     pub cgroup: Table<Cgroup>,
-    /// How long a worker above `min` may be idle before it is stopped. Default: "60s".
+    /// How long a worker above `min` may be idle before it is stopped; php: only with `min` 0.
+    /// Default: "60s".
     pub idle_timeout: Option<Time>,
     /// Resident memory above which a worker is replaced. Default: no limit.
     pub max_memory: Option<Size>,
-    /// Bytes of one reply, its head included; more end it, and the worker. Default: no limit.
+    /// Bytes of one reply, its head included; more end it, and the worker. Not for a command that
+    /// speaks http. Default: no limit.
     pub max_output: Option<Size>,
 }
 
@@ -104,23 +108,28 @@ pub enum Kind {
     Command,
 }
 
-/// How each script is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// perl-cgi: compiled once, run many times in one process.
-    Registry,
-    /// perl-cgi: as registry, compiled before the workers are forked.
-    RegistryPrefork,
-    /// perl-cgi: compiled for each request in a process that stays.
-    #[serde(rename = "perlrun")]
-    PerlRun,
-    /// Each request in a fork of its own.
-    Fork,
-    /// perl-cgi: a process for each request.
-    Cgi,
-    /// python-cgi: a fresh module for each request in a process that stays.
-    Fresh,
+/// How each script is run: the schema alone has the modes of all kinds.
+struct ModeOfAnyKind;
+
+impl JsonSchema for ModeOfAnyKind {
+    fn schema_name() -> Cow<'static, str> {
+        "Mode".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let mode = |name: &str, what: &str| json_schema!({ "const": name, "description": what });
+        json_schema!({
+            "description": "How each script is run.",
+            "oneOf": [
+                mode("registry", "perl-cgi: compiled once, run many times in one process."),
+                mode("registry-prefork", "perl-cgi: as registry, in the directory of the script."),
+                mode("perlrun", "perl-cgi: compiled for each request in a process that stays."),
+                mode("fork", "Each request in a fork of its own."),
+                mode("cgi", "perl-cgi: a process for each request."),
+                mode("fresh", "python-cgi: a fresh module for each request in a process that stays."),
+            ],
+        })
+    }
 }
 
 /// The protocol a program speaks.

@@ -63,7 +63,8 @@ pub struct Route {
     /// The largest request body, or "unlimited". Default: that of the site.
     pub max_body: Option<Size>,
     /// Whether a request for a file or script that is not there goes on to the routes below, as
-    /// with nginx's try_files. For `files`, `cgi`, `fastcgi` and `app`. Default: false.
+    /// with nginx's try_files. For `files`, `cgi`, `fastcgi`, and `app` of kind perl-cgi, python-cgi
+    /// or php. Default: false.
     pub fallback: Option<At<bool>>,
     /// The directory of files that the origin may have sent by X-Accel-Redirect or X-Sendfile. For
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `proxy` and `app`. Default: those headers mean nothing.
@@ -152,7 +153,8 @@ pub struct Fastcgi {
     /// Whether requests share connections: "on", "off", or "auto" where the application says that
     /// it can. Each thread then has a connection of its own. Default: "off".
     pub multiplex: Option<Multiplex>,
-    /// Requests at once on a connection that they share; more open another one. Default: 64.
+    /// Requests at once on a connection that they share (`multiplex`); more open another one.
+    /// Default: 64.
     pub max_streams: Option<At<usize>>,
     /// Bytes of one reply that wait for a slow client on a connection that requests share; more
     /// abort it, as FastCGI cannot hold one back alone. Default: "1M".

@@ -154,7 +154,7 @@ pub enum PerlMode {
     /// Compiled once, run many times in one process. The default.
     #[default]
     Registry,
-    /// As `Registry`, compiled before the workers are forked.
+    /// As `Registry`, in the directory of the script.
     RegistryPrefork,
     /// Compiled for each request in a process that stays.
     PerlRun,

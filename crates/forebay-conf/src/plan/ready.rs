@@ -7,6 +7,7 @@ use super::{Action, Files, ForwardedFields, HostPattern, Listen, Log, Matcher, P
 use super::{Plan, Proxy, Respond, Route, Server, Site, Symlinks};
 use crate::error::{ConfError, Problem};
 use crate::file::At;
+use crate::finding::SourceFile;
 use crate::resolve::{self, Context, Outcome};
 
 impl Plan {
@@ -55,6 +56,7 @@ impl Plan {
             log: Log::default(),
             sites: vec![site],
             apps: BTreeMap::new(),
+            file: SourceFile::default(),
         }
     }
 }

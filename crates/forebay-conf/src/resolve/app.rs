@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::effect::{all_have_effect, only_its_own};
 use super::path::{directory, file};
 use super::process::{cgroup, limits, watch};
 use super::program::program;
@@ -12,8 +13,9 @@ use super::value::{
 };
 use super::{Context, Outcome};
 use crate::error::Problem;
-use crate::file::{self, At, Kind, Mode, Table};
+use crate::file::{self, At, Kind, Table};
 use crate::plan::{App, AppKind, PerlMode, PythonMode, Workers};
+use crate::suggest;
 
 pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>>) -> Outcome<App> {
     if name.is_empty() || name.chars().any(char::is_control) {
@@ -22,6 +24,7 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
     }
     let kind_typed = required(&typed.kind, &typed.span, "kind", "\"perl-cgi\"")?;
     only_its_own(typed, kind_typed.value)?;
+    all_have_effect(typed, kind_typed.value)?;
     let kind = kind(context, typed, kind_typed.value)?;
     let dir = match (&kind, &typed.dir) {
         (_, Some(dir)) => directory(context, dir)?,
@@ -69,47 +72,16 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
     })
 }
 
-/// That no key is given that belongs to another kind.
-fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
-    let cgi = matches!(kind, Kind::PerlCgi | Kind::PythonCgi);
-    let command = matches!(kind, Kind::Command);
-    let listens = command || matches!(kind, Kind::Php);
-    let rows = [
-        ("mode", typed.mode.as_ref().map(|at| &at.span), cgi, "perl-cgi"),
-        ("file", typed.file.as_ref().map(|at| &at.span), matches!(kind, Kind::Psgi), "psgi"),
-        ("module", typed.module.as_ref().map(|at| &at.span), matches!(kind, Kind::Wsgi), "wsgi"),
-        (
-            "python",
-            typed.python.as_ref().map(|at| &at.span),
-            matches!(kind, Kind::PythonCgi | Kind::Wsgi),
-            "python-cgi\" and kind = \"wsgi",
-        ),
-        ("root", typed.root.as_ref().map(|at| &at.span), listens, "php"),
-        ("run", typed.run.as_ref().map(|at| &at.span), command, "command"),
-        ("speaks", typed.speaks.as_ref().map(|at| &at.span), command, "command"),
-        ("listen", typed.listen.as_ref().map(|at| &at.span), command, "command"),
-        ("host", typed.host.as_ref().map(|at| &at.span), command, "command"),
-        ("connections", typed.connections.as_ref().map(|at| &at.span), command, "command"),
-        ("start_timeout", typed.start_timeout.as_ref().map(|at| &at.span), listens, "command"),
-        ("stop_timeout", typed.stop_timeout.as_ref().map(|at| &at.span), listens, "command"),
-    ];
-    for (key, span, own, kind) in rows {
-        if let (Some(span), false) = (span, own) {
-            let problem = Problem::new(span, format!("`{key}` is not for this kind of app"));
-            return Err(problem.help(format!("leave it out: it is for kind = \"{kind}\"")));
-        }
-    }
-    Ok(())
-}
-
 fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outcome<AppKind> {
     let span = &typed.span;
     let dir = || directory(context, required(&typed.dir, span, "dir", "\"DIR\"")?);
     Ok(match kind {
-        Kind::PerlCgi => AppKind::PerlCgi { dir: dir()?, mode: perl_mode(&typed.mode)? },
+        Kind::PerlCgi => {
+            AppKind::PerlCgi { dir: dir()?, mode: mode(&typed.mode, "perl-cgi", &PERL_MODES)? }
+        }
         Kind::PythonCgi => AppKind::PythonCgi {
             dir: dir()?,
-            mode: python_mode(&typed.mode)?,
+            mode: mode(&typed.mode, "python-cgi", &PYTHON_MODES)?,
             python: python(context, typed)?,
         },
         Kind::Psgi => {
@@ -137,27 +109,35 @@ fn python(context: &Context<'_>, typed: &file::App) -> Outcome<Option<PathBuf>> 
     typed.python.as_ref().map(|python| file(context, python)).transpose()
 }
 
-fn perl_mode(typed: &Option<At<Mode>>) -> Outcome<PerlMode> {
-    let Some(at) = typed else { return Ok(PerlMode::default()) };
-    match at.value {
-        Mode::Registry => Ok(PerlMode::Registry),
-        Mode::RegistryPrefork => Ok(PerlMode::RegistryPrefork),
-        Mode::PerlRun => Ok(PerlMode::PerlRun),
-        Mode::Fork => Ok(PerlMode::Fork),
-        Mode::Cgi => Ok(PerlMode::Cgi),
-        Mode::Fresh => Err(Problem::new(&at.span, "mode \"fresh\" is for kind = \"python-cgi\"")
-            .help("write registry, registry-prefork, perlrun, fork or cgi")),
-    }
-}
+const PERL_MODES: [(&str, PerlMode); 5] = [
+    ("registry", PerlMode::Registry),
+    ("registry-prefork", PerlMode::RegistryPrefork),
+    ("perlrun", PerlMode::PerlRun),
+    ("fork", PerlMode::Fork),
+    ("cgi", PerlMode::Cgi),
+];
 
-fn python_mode(typed: &Option<At<Mode>>) -> Outcome<PythonMode> {
-    let Some(at) = typed else { return Ok(PythonMode::default()) };
-    match at.value {
-        Mode::Fresh => Ok(PythonMode::Fresh),
-        Mode::Fork => Ok(PythonMode::Fork),
-        _ => Err(Problem::new(&at.span, "this mode is for kind = \"perl-cgi\"")
-            .help("write fresh or fork")),
+const PYTHON_MODES: [(&str, PythonMode); 2] =
+    [("fresh", PythonMode::Fresh), ("fork", PythonMode::Fork)];
+
+/// One of the modes of an application's own kind, of which there are `modes`.
+fn mode<M: Copy + Default>(
+    typed: &Option<At<String>>,
+    kind: &str,
+    modes: &[(&str, M)],
+) -> Outcome<M> {
+    let Some(at) = typed else { return Ok(M::default()) };
+    if let Some((_, mode)) = modes.iter().find(|(name, _)| *name == at.value) {
+        return Ok(*mode);
     }
+    let names = || modes.iter().map(|(name, _)| *name);
+    let problem = Problem::new(&at.span, format!("kind \"{kind}\" has no mode \"{}\"", at.value));
+    let problem =
+        problem.help(format!("write {}", suggest::list(names(), "or").replace('`', "\"")));
+    Err(match suggest::nearest(&at.value, names()) {
+        Some(meant) => problem.label(format!("did you mean \"{meant}\"?")),
+        None => problem.label("not one of its modes"),
+    })
 }
 
 fn module(typed: &At<String>) -> Outcome<String> {
@@ -299,8 +279,10 @@ mod tests {
         assert!(matches!(app.kind, AppKind::PythonCgi { mode: PythonMode::Fork, .. }));
         let app = resolved("kind = 'perl-cgi'\ndir = 'shop'\nmode = 'perlrun'").unwrap();
         assert!(matches!(app.kind, AppKind::PerlCgi { mode: PerlMode::PerlRun, .. }));
-        refused("kind = 'perl-cgi'\ndir = 'shop'\nmode = 'fresh'", "python-cgi");
-        refused("kind = 'python-cgi'\ndir = 'shop'\nmode = 'registry'", "perl-cgi");
+        let perl = "write \"registry\", \"registry-prefork\", \"perlrun\", \"fork\" or \"cgi\"";
+        refused("kind = 'perl-cgi'\ndir = 'shop'\nmode = 'fresh'", perl);
+        let python = "write \"fresh\" or \"fork\"";
+        refused("kind = 'python-cgi'\ndir = 'shop'\nmode = 'registry'", python);
         refused("kind = 'php'\nroot = 'shop'\nmode = 'fork'", "`mode` is not for this kind");
     }
 

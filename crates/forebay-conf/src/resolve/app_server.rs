@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::action::file_name;
+use super::effect::no_effect;
 use super::path::{directory, path};
 use super::peer;
 use super::value::{required, size, size_or_unlimited, text, variables, within};
@@ -16,6 +17,7 @@ use crate::plan::{Address, AppServer, Fastcgi, Multiplex, ServerProtocol};
 pub(super) fn fastcgi(context: &Context<'_>, typed: &At<Table<file::Fastcgi>>) -> Outcome<Fastcgi> {
     let to = addresses(context, &typed.to, &typed.span, "\"unix:/run/php/php-fpm.sock\"")?;
     let root_typed = required(&typed.root, &typed.span, "root", "\"DIR\"")?;
+    multiplexes(typed)?;
     Ok(Fastcgi {
         root: root(context, root_typed, &to)?,
         to,
@@ -38,6 +40,22 @@ pub(super) fn fastcgi(context: &Context<'_>, typed: &At<Table<file::Fastcgi>>) -
         },
         max_buffered: max_buffered(&typed.max_buffered)?,
     })
+}
+
+/// That keys of multiplexing are given only where there is some.
+fn multiplexes(typed: &file::Fastcgi) -> Outcome<()> {
+    let multiplexes = matches!(typed.multiplex, Some(file::Multiplex::On | file::Multiplex::Auto));
+    let spans = [
+        ("max_streams", typed.max_streams.as_ref().map(|at| &at.span)),
+        ("max_buffered", typed.max_buffered.as_ref().map(|at| &at.span)),
+    ];
+    match spans.into_iter().find_map(|(key, span)| Some((key, span?))) {
+        Some((key, span)) if !multiplexes => {
+            let help = "leave it out, or let requests share connections: multiplex = \"auto\"";
+            Err(no_effect(span, key, "while each request has a connection of its own", help))
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn scgi(context: &Context<'_>, typed: &At<Table<file::Scgi>>) -> Outcome<AppServer> {

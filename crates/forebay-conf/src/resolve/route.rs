@@ -7,7 +7,7 @@ use super::path::directory;
 use super::value::{no_control, optional_time, size_or_unlimited, text};
 use super::{Context, Outcome};
 use crate::error::Problem;
-use crate::file::{self, At, File, Table};
+use crate::file::{self, At, File, Kind, Table};
 use crate::plan::{Action, Matcher, PathPattern, Route, ServerProtocol};
 
 pub(super) fn route(
@@ -18,7 +18,7 @@ pub(super) fn route(
     let action = action(context, file, typed)?;
     Ok(Route {
         matcher: matcher(typed)?,
-        fallback: fallback(typed, &action)?,
+        fallback: fallback(file, typed, &action)?,
         sendfile_root: sendfile_root(context, typed, &action)?,
         action,
         log: typed.log.unwrap_or(true),
@@ -30,7 +30,7 @@ pub(super) fn route(
     })
 }
 
-fn fallback(typed: &file::Route, action: &Action) -> Outcome<bool> {
+fn fallback(file: &File, typed: &file::Route, action: &Action) -> Outcome<bool> {
     let Some(at) = &typed.fallback else { return Ok(false) };
     let name = match action {
         Action::Proxy(_) => "proxy",
@@ -40,14 +40,21 @@ fn fallback(typed: &file::Route, action: &Action) -> Outcome<bool> {
         },
         Action::Respond(_) => "respond",
         Action::Redirect(_) => "redirect",
+        Action::App(name) if takes_every_path(file, name) => "app",
         _ => return Ok(at.value),
     };
     Err(Problem::new(&at.span, format!("a route with `{name}` cannot fall back"))
         .label("there is always an answer")
         .help(
-            "`fallback` is for `files`, `cgi`, `fastcgi` and `app`: what is not there is left \
-               to the routes below",
+            "`fallback` is for `files`, `cgi`, `fastcgi` and applications with a script for \
+               each path (perl-cgi, python-cgi, php): what is not there is left to the routes below",
         ))
+}
+
+/// Whether the application is one program that answers for all paths.
+fn takes_every_path(file: &File, app: &str) -> bool {
+    let kind = file.app.get(app).and_then(|app| app.kind.as_ref());
+    kind.is_some_and(|at| matches!(at.value, Kind::Psgi | Kind::Wsgi | Kind::Command))
 }
 
 fn sendfile_root(

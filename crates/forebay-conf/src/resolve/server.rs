@@ -1,5 +1,6 @@
 //! `[server]` and `[log]`.
 
+use super::effect::no_effect;
 use super::path::in_directory;
 use super::peer::socket_address;
 use super::value::{no_control, size, size_or_unlimited, text, time, time_above_zero, within};
@@ -89,6 +90,10 @@ pub(super) fn log(context: &Context<'_>, typed: &file::Log) -> Outcome<Log> {
         Some(at) => AccessLog::Path(in_directory(context, at)?),
     };
     let format = typed.format.as_ref().map_or(Ok(Format::default()), format)?;
+    if let (Some(at), None) = (&typed.format, &typed.access) {
+        let help = "say where the log goes: access = \"stdout\", or the path of a file";
+        return Err(no_effect(&at.span, "format", "without `access`", help));
+    }
     Ok(Log { access, format })
 }
 

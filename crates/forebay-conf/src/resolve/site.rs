@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::effect::no_effect;
 use super::route::route;
 use super::value::{size_or_unlimited, text};
 use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
@@ -74,10 +75,15 @@ fn site(
         hosts.push(HostPattern::Any);
     }
     let proxies = typed.trusted_proxies.as_ref().map(At::items).unwrap_or_default();
+    if let Some(at) = typed.forwarded.as_ref().filter(|_| proxies.is_empty()) {
+        let help =
+            "leave it out, or say whose fields are believed: trusted_proxies = [\"10.0.0.0/8\"]";
+        return Err(no_effect(&at.span, "forwarded", "without `trusted_proxies`", help));
+    }
     Ok(Site {
         hosts,
         trusted_proxies: proxies.iter().map(peer::network).collect::<Outcome<_>>()?,
-        forwarded: match typed.forwarded {
+        forwarded: match typed.forwarded.as_ref().map(|at| at.value) {
             Some(file::ForwardedFields::XForwarded) => ForwardedFields::XForwarded,
             Some(file::ForwardedFields::Forwarded) => ForwardedFields::Forwarded,
             Some(file::ForwardedFields::Either) | None => ForwardedFields::Either,

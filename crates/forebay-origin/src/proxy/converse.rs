@@ -76,7 +76,7 @@ impl<'a> Attempt<'a> {
                 fault.retry = Retry::No;
             } else {
                 tries.is_resent = true;
-                // It counts as open: those that wait for another could all hold a dead one.
+                // Its place is the one that the new connection may need.
                 drop(connection);
                 connection = self.backend().connect(true).await?;
                 outcome = self.converse(&connection, exchange, buffers).await;

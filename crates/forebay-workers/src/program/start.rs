@@ -111,12 +111,6 @@ pub(super) fn start(
     Ok(Started { guard, pidfd, link, log, place, room })
 }
 
-/// Whether a program of this name is in PATH.
-pub(super) fn is_in_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
-}
-
 /// A directory that nobody else can enter, where sockets may be: its path has to be short.
 fn make_room(identity: Option<&Identity>) -> io::Result<TempDir> {
     // That of a user cannot be entered by another one.

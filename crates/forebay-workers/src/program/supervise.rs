@@ -8,11 +8,11 @@ use super::fleet::{Fleet, Look, Stage};
 use super::instance::Instance;
 use super::start::{self, Started};
 use super::{Listening, ProgramSpec, ready};
-use crate::backoff::Backoff;
 use crate::cgroup::Cgroup;
 use crate::changes::Changes;
 use crate::error::{Exit, StartError};
 use crate::identity::Identity;
+use crate::starts::{Pause, Starts, a_little_less, end_of};
 use crate::stderr::{Log, Stderr};
 use crate::thread::{self, First};
 use reports::{await_end, report};
@@ -73,15 +73,11 @@ struct Supervisor {
     cgroup: Option<Cgroup>,
     fleet: Arc<Fleet>,
     log: Log,
-    /// To be told when the first process is ready.
-    first: Option<First>,
+    starts: Starts,
     events: mpsc::UnboundedSender<Event>,
     event_inbox: mpsc::UnboundedReceiver<Event>,
     entries: HashMap<u64, Entry>,
     last_id: u64,
-    backoff: Backoff,
-    /// No start before this.
-    not_before: Option<Instant>,
     changes: Changes,
     looked: Instant,
     /// Processes that run by old files, to be replaced one after the other.
@@ -127,8 +123,8 @@ enum Event {
     Ready(u64),
     Started(u64, u32),
     ProgramEnded(u64, Exit),
-    /// The guard has ended, and with it everything.
-    Ended(u64),
+    /// The guard has ended like this, and with it everything.
+    Ended(u64, Exit),
 }
 
 impl Supervisor {
@@ -141,18 +137,16 @@ impl Supervisor {
         let (events, event_inbox) = mpsc::unbounded_channel();
         Supervisor {
             changes: Changes::of(&spec.watch),
+            starts: Starts::new(&spec.name, log.clone(), first),
             spec: Rc::new(spec),
             identity,
             cgroup,
             fleet,
             log,
-            first: Some(first),
             events,
             event_inbox,
             entries: HashMap::new(),
             last_id: 0,
-            backoff: Backoff::default(),
-            not_before: None,
             looked: Instant::now(),
             outdated: VecDeque::new(),
             closing: None,
@@ -161,7 +155,7 @@ impl Supervisor {
 
     async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Command>) {
         if self.spec.workers.min == 0 {
-            self.tell_first(Ok(()));
+            self.starts.ready();
         }
         self.look_after();
         while !(self.closing.is_some() && self.entries.is_empty()) {
@@ -203,7 +197,7 @@ impl Supervisor {
     fn note(&mut self, event: Event) {
         match event {
             Event::Ready(id) => self.ready(id),
-            Event::Ended(id) => self.ended(id),
+            Event::Ended(id, guard) => self.ended(id, guard),
             Event::Started(id, pid) => {
                 if let Some(entry) = self.entries.get(&id) {
                     entry.instance.pid.store(pid, Ordering::Relaxed);
@@ -250,15 +244,14 @@ impl Supervisor {
         self.last_id += 1;
         let id = self.last_id;
         let limit = self.spec.max_requests.map_or(u64::MAX, a_little_less);
-        let age = self.spec.max_age.map(|age| Duration::from_millis(a_little_less(millis(age))));
-        let replace_at = age.map(|age| Instant::now() + age);
+        let replace_at = end_of(self.spec.max_age);
         let guard_pid = guard.id();
         let instance = Arc::new(Instance::new(id, place, guard_pid, limit, replace_at));
         let prefix = format!("[{} {guard_pid}]", self.spec.name);
         let stderr = Rc::new(Stderr::new(log, prefix, self.log.clone())?);
         let link = Rc::new(UnixStream::from_std(link)?);
         self.fleet.add(instance.clone());
-        tokio::task::spawn_local(report(id, link.clone(), self.events.clone()));
+        let reports = tokio::task::spawn_local(report(id, link.clone(), self.events.clone()));
         let following = stderr.clone();
         tokio::task::spawn_local(async move { following.follow().await });
         let (events, place, listen) =
@@ -272,9 +265,9 @@ impl Supervisor {
         });
         let (events, last_words) = (self.events.clone(), stderr.clone());
         tokio::task::spawn_local(async move {
-            await_end(pidfd, guard).await;
+            let guard = await_end(pidfd, guard, reports).await;
             last_words.catch_up();
-            let _ = events.send(Event::Ended(id));
+            let _ = events.send(Event::Ended(id, guard));
         });
         let entry = Entry {
             instance,
@@ -303,7 +296,7 @@ impl Supervisor {
         if let Some(old) = replaces {
             self.retire(old, Instant::now() + self.spec.drain_timeout);
         }
-        self.tell_first(Ok(()));
+        self.starts.ready();
     }
 
     /// Does what the time of day and the number of processes ask for.
@@ -317,7 +310,7 @@ impl Supervisor {
             return;
         }
         if looks.iter().any(|l| has_proved(&l.instance, l.stage != Stage::Starting)) {
-            self.backoff.succeeded();
+            self.starts.proved();
         }
         self.end_idle(&looks, now);
         if now >= self.looked + LOOK_INTERVAL {
@@ -325,19 +318,18 @@ impl Supervisor {
             self.look_closely(&looks, now);
         }
         self.replace_outdated();
-        if self.not_before.is_some_and(|not_before| not_before > now) {
-            return;
-        }
-        if self.not_before.take().is_some() && self.spec.workers.min == 0 {
+        match self.starts.resume(now) {
+            Pause::Lasts => return,
             // Only a request that waits can bring the next start about.
-            self.fleet.let_wait();
+            Pause::Over if self.spec.workers.min == 0 => self.fleet.let_wait(),
+            Pause::Over | Pause::None => {}
         }
         self.start_what_is_missing();
     }
 
     fn start_what_is_missing(&mut self) {
         let (min, max) = (self.spec.workers.min, self.spec.workers.max);
-        while self.not_before.is_none() && self.closing.is_none() {
+        while !self.starts.are_paused() && self.closing.is_none() {
             let live = self.live();
             let starting = self.starting();
             let is_enough = starting * self.spec.connections >= self.fleet.waiting();
@@ -358,7 +350,7 @@ impl Supervisor {
         let starting =
             self.entries.values().map(|entry| entry.instance.started + self.spec.start_timeout);
         ends.chain(starting.filter(|&at| at > now))
-            .chain(self.not_before.filter(|_| self.closing.is_none()))
+            .chain(self.starts.next().filter(|_| self.closing.is_none()))
             .chain(self.closing.as_ref().map(|closing| closing.until).filter(|&at| at > now))
             .chain([now + LOOK_INTERVAL])
             .min()
@@ -383,16 +375,6 @@ impl Supervisor {
     fn look_at(&self, id: u64) -> Option<Look> {
         self.fleet.look().into_iter().find(|look| look.instance.id == id)
     }
-
-    fn tell_first(&mut self, outcome: Result<(), StartError>) {
-        if let Some(first) = self.first.take() {
-            let _ = first.send(outcome);
-        }
-    }
-
-    fn say(&self, text: &str) {
-        (self.log)(&format!("[{}] {text}", self.spec.name));
-    }
 }
 
 /// A byte always fits: the guard reads them at once. Not by the runtime, which knows of a socket
@@ -405,13 +387,4 @@ fn order(link: &UnixStream, order: u8) {
 /// The process's start was a success: it has had a request, or has lasted.
 fn has_proved(instance: &Instance, has_started: bool) -> bool {
     has_started && (instance.has_served() || instance.started.elapsed() >= EARLY)
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Up to a tenth less, so that processes that started together do not end together.
-fn a_little_less(most: u64) -> u64 {
-    (most - fastrand::u64(0..=most / 10)).max(1)
 }

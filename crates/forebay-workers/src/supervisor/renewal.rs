@@ -35,7 +35,7 @@ impl Supervisor {
     }
 
     fn outdate(&mut self) {
-        self.say("files have changed: its workers are replaced");
+        self.starts.say("files have changed: its workers are replaced");
         self.outdated = self.entries.keys().copied().collect();
     }
 
@@ -44,7 +44,7 @@ impl Supervisor {
             .entries
             .values()
             .any(|entry| entry.replaces.is_some() && entry.facts.state() == WorkerState::Starting);
-        if is_under_way || self.not_before.is_some() {
+        if is_under_way || self.starts.are_paused() {
             return;
         }
         while let Some(&id) = self.outdated.front() {
@@ -87,7 +87,7 @@ impl Supervisor {
                 && !facts.replacing.swap(true, Ordering::Relaxed)
             {
                 if !why.is_empty() {
-                    self.say(&format!("worker {} {why}", facts.pid.as_raw_nonzero()));
+                    self.starts.say(&format!("worker {} {why}", facts.pid.as_raw_nonzero()));
                 }
                 self.replace(facts.id);
             }

@@ -1,8 +1,9 @@
 //! How processes end, asked or unasked, and what follows.
 
 use super::{Ending, Supervisor, has_proved, order};
-use crate::error::{Exit, StartError};
+use crate::error::Exit;
 use crate::program::fleet::{Look, Stage};
+use crate::starts::Failed;
 use rustix::process::{Pid, Signal, kill_process};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -44,7 +45,7 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn ended(&mut self, id: u64) {
+    pub(super) fn ended(&mut self, id: u64, guard: Exit) {
         let Some(entry) = self.entries.remove(&id) else { return };
         let was_asked = entry.fault.is_none() && !matches!(entry.ending, Ending::No);
         let fell = !was_asked && self.closing.is_none();
@@ -55,18 +56,16 @@ impl Supervisor {
         if !fell {
             return;
         }
-        let pid = entry.instance.pid.load(Ordering::Relaxed);
-        let how = entry.exit.map_or_else(|| "its guard ended".to_owned(), |exit| exit.to_string());
         let why = entry.fault.unwrap_or("unasked");
-        let hint = match entry.exit {
-            Some(Exit::Code(0)) => " (a program has to stay in the foreground)",
-            _ => "",
+        let text = match (entry.instance.pid.load(Ordering::Relaxed), entry.exit) {
+            (0, _) => format!("cannot start {}: its guard ended, {guard}", self.spec.run[0]),
+            (pid, Some(exit)) => format!("process {pid} ended, {exit}: {why}{}", hint(exit)),
+            (pid, None) => format!("process {pid} ended with its guard, {guard}: {why}"),
         };
-        let text = format!("process {pid} ended, {how}: {why}{hint}");
         // A process that serves and gets SIGKILL or SIGTERM has an enemy, not a fault.
         let was_killed = matches!(entry.exit, Some(Exit::Signal(9 | 15)));
         if has_proved(&entry.instance, entry.was_ready) || entry.was_ready && was_killed {
-            self.say(&text);
+            self.starts.say(&text);
         } else {
             self.start_failed(&text, &entry.stderr.last_lines());
         }
@@ -74,24 +73,17 @@ impl Supervisor {
 
     /// A start came to nothing: waits before the next, or gives up if it was the very first.
     pub(super) fn start_failed(&mut self, text: &str, last_lines: &str) {
-        let separator = if last_lines.is_empty() { "" } else { "; it wrote: " };
-        let text = format!("{text}{separator}{last_lines}");
-        self.say(&text);
-        if self.first.is_some() {
-            self.tell_first(Err(StartError(format!("app {}: {text}", self.spec.name))));
-            self.close(Duration::ZERO);
-            return;
+        match self.starts.failed(text, last_lines) {
+            Failed::First => return self.close(Duration::ZERO),
+            Failed::Loop(why) if !self.serves() => self.fleet.begin_crash_loop(why),
+            Failed::Loop(_) | Failed::Paused => {}
         }
         // What is there runs on by the old files until they change again.
         self.outdated.clear();
-        let delay = self.backoff.failed();
-        self.not_before = Some(Instant::now() + delay);
-        if self.backoff.is_loop() {
-            self.say(&format!("the next start is in {} ms", delay.as_millis()));
-            if !self.fleet.look().iter().any(|look| look.stage == Stage::Serving) {
-                self.fleet.begin_crash_loop(text);
-            }
-        }
+    }
+
+    fn serves(&self) -> bool {
+        self.fleet.look().iter().any(|look| look.stage == Stage::Serving)
     }
 
     /// Takes the end of a process, or its failure to start, one step further.
@@ -128,5 +120,13 @@ impl Supervisor {
             }
             Ending::Asked(_) | Ending::Forced(_) => {}
         }
+    }
+}
+
+/// What an exit code says of itself.
+fn hint(exit: Exit) -> &'static str {
+    match exit {
+        Exit::Code(0) => " (a program has to stay in the foreground)",
+        _ => "",
     }
 }

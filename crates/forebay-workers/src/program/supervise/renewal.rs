@@ -8,7 +8,7 @@ use std::time::Instant;
 impl Supervisor {
     /// Starts the process that takes the place of `id`, unless starts fail at present.
     pub(super) fn replace(&mut self, id: u64) {
-        let may = self.not_before.is_none() && self.closing.is_none();
+        let may = !self.starts.are_paused() && self.closing.is_none();
         let Some(entry) = self.entries.get_mut(&id).filter(|_| may) else { return };
         if matches!(entry.ending, Ending::No) && !entry.is_being_replaced {
             entry.is_being_replaced = true;
@@ -41,14 +41,14 @@ impl Supervisor {
             let is_news = self.entries.get(&id).is_some_and(|entry| !entry.is_being_replaced);
             if is_fat && is_news {
                 let pid = instance.pid.load(Ordering::Relaxed);
-                self.say(&format!("process {pid} uses too much memory"));
+                self.starts.say(&format!("process {pid} uses too much memory"));
             }
             if is_old || is_fat || is_used_up {
                 self.replace(id);
             }
         }
         if self.changes.look() {
-            self.say("files have changed: its processes are replaced");
+            self.starts.say("files have changed: its processes are replaced");
             self.outdated = looks.iter().map(|look| look.instance.id).collect();
         }
     }
@@ -60,7 +60,7 @@ impl Supervisor {
                 Some(entry) if matches!(entry.ending, Ending::No) => {
                     let is_starting =
                         self.look_at(id).is_some_and(|look| look.stage == Stage::Starting);
-                    if entry.is_being_replaced || is_starting || self.not_before.is_some() {
+                    if entry.is_being_replaced || is_starting || self.starts.are_paused() {
                         return;
                     }
                     self.replace(id);

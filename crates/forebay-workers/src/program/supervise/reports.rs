@@ -10,6 +10,10 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// How long what a guard has said before its end may take to be read.
+const LAST_REPORTS: Duration = Duration::from_secs(1);
 
 /// Passes on what the guard says, as long as it lives.
 pub(super) async fn report(id: u64, link: Rc<UnixStream>, events: mpsc::UnboundedSender<Event>) {
@@ -41,16 +45,50 @@ pub(super) fn understand(id: u64, line: &str) -> Option<Event> {
     })
 }
 
-/// Waits until the guard has ended, and reaps it.
-pub(super) async fn await_end(pidfd: OwnedFd, mut guard: Child) {
+/// Waits until the guard has ended and all that it said was passed on, and reaps it.
+pub(super) async fn await_end(pidfd: OwnedFd, mut guard: Child, reports: JoinHandle<()>) -> Exit {
     let readable = sys::register(pidfd, Interest::READABLE);
-    loop {
+    let status = loop {
         if let Ok(pidfd) = &readable {
             let _ = pidfd.readable().await;
         }
         match guard.try_wait() {
-            Ok(Some(_)) => return,
+            Ok(Some(status)) => break status,
             _ => tokio::time::sleep(Duration::from_millis(10)).await,
         }
+    };
+    // Its end of the socket is closed, unless somebody else has got hold of it.
+    let _ = tokio::time::timeout(LAST_REPORTS, reports).await;
+    status.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn how_the_program_ended_is_known_before_its_guard_has_ended() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (link, its_link) = std::os::unix::net::UnixStream::pair().unwrap();
+        link.set_nonblocking(true).unwrap();
+        let guard = Command::new("sh")
+            .args(["-c", "echo pid 5 >&0; echo exit 7 >&0; exit 3"])
+            .stdin(Stdio::from(OwnedFd::from(its_link)))
+            .spawn()
+            .unwrap();
+        let pidfd = pidfd_open(Pid::from_child(&guard), PidfdFlags::empty()).unwrap();
+        // Both are known at once: what was said, and the end.
+        poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).unwrap();
+        let (events, mut told) = mpsc::unbounded_channel();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let link = Rc::new(UnixStream::from_std(link).unwrap());
+            let ended = await_end(pidfd, guard, tokio::task::spawn_local(report(1, link, events)));
+            assert_eq!(ended.await, Exit::Code(3));
+            assert!(matches!(told.try_recv(), Ok(Event::Started(1, 5))));
+            assert!(matches!(told.try_recv(), Ok(Event::ProgramEnded(1, Exit::Code(7)))));
+        });
     }
 }

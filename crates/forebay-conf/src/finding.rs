@@ -1,0 +1,120 @@
+//! What is found out about a plan once it is made: shown at the key that it is about, as the
+//! mistakes are that are seen when the file is read.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use toml::de::{DeTable, DeValue};
+
+use crate::error::{ConfError, Problem};
+use crate::plan::Plan;
+
+/// Something about a key of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The tables from the top, the key, and perhaps the index in its list. Where the file does not
+    /// have all of them, it is about the last one that it has.
+    pub key: Vec<String>,
+    /// What is wrong.
+    pub message: String,
+    /// What to do next.
+    pub help: String,
+}
+
+/// The file that a plan was made of; empty where there was none.
+#[derive(Clone, Default)]
+pub struct SourceFile {
+    name: Arc<str>,
+    text: Arc<str>,
+}
+
+impl SourceFile {
+    pub(crate) fn new(name: &str, text: &str) -> Self {
+        Self { name: name.into(), text: text.into() }
+    }
+}
+
+impl fmt::Debug for SourceFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.name)
+    }
+}
+
+impl Plan {
+    /// Why the plan cannot be carried out. `findings` must not be empty.
+    pub fn refuse(&self, findings: &[Finding]) -> ConfError {
+        let SourceFile { name, text } = &self.file;
+        let table = DeTable::parse(text).ok();
+        let problem = |finding: &Finding| {
+            let span = table.as_ref().map_or(0..0, |table| find(table.get_ref(), &finding.key));
+            Problem::new(&span, &finding.message).help(&finding.help)
+        };
+        let mut problems: Vec<_> = findings.iter().map(problem).collect();
+        match name.is_empty() {
+            true => ConfError::elsewhere(problems.swap_remove(0)),
+            false => ConfError::in_text(text, name, problems),
+        }
+    }
+
+    /// What is doubtful about the plan. `findings` must not be empty.
+    pub fn warn(&self, findings: &[Finding]) -> ConfError {
+        self.refuse(findings).warning()
+    }
+}
+
+/// The place of what the path leads to, as far as it leads.
+fn find(table: &DeTable<'_>, key: &[String]) -> Range<usize> {
+    let Some((first, rest)) = key.split_first() else { return 0..0 };
+    let Some(mut value) = table.get(first.as_str()) else { return 0..0 };
+    for part in rest {
+        let next = match value.get_ref() {
+            DeValue::Table(table) => table.get(part.as_str()),
+            DeValue::Array(items) => part.parse().ok().and_then(|at: usize| items.get(at)),
+            _ => None,
+        };
+        match next {
+            Some(next) => value = next,
+            None => break,
+        }
+    }
+    value.span()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "[[site]]\nlisten = 80\n[[site.route]]\napp = \"x\"\n\n[app.x]\n\
+                        kind = \"command\"\nrun = [\"nosuch\", \"{socket}\"]\nspeaks = \"http\"\n";
+
+    fn finding(key: &[&str]) -> Finding {
+        let key = key.iter().map(|part| part.to_string()).collect();
+        Finding { key, message: "what".into(), help: "advice".into() }
+    }
+
+    #[test]
+    fn a_finding_is_shown_where_its_key_is() {
+        let plan = crate::parse(TEXT, "a.toml", std::path::Path::new("/")).unwrap();
+        for (key, place) in [
+            (&["app", "x", "run", "0"][..], "a.toml:8:8"),
+            (&["app", "x", "run", "7"], "a.toml:8:7"),
+            (&["app", "x", "user"], "a.toml:6:1"),
+            (&["app", "x"], "a.toml:6:1"),
+        ] {
+            let shown = plan.refuse(&[finding(key)]).plain();
+            assert!(shown.contains(place), "{key:?}\n{shown}");
+            assert!(shown.starts_with("  x what") && shown.contains("help: advice"), "{shown}");
+        }
+        let shown = plan.warn(&[finding(&["app"])]).plain();
+        assert!(shown.starts_with("  ! what"), "{shown}");
+    }
+
+    #[test]
+    fn a_plan_without_a_file_has_no_places() {
+        let listen = crate::Listen::parse("127.0.0.1:0").unwrap();
+        let plan = Plan::for_directory(std::path::Path::new("/"), listen).unwrap();
+        let shown = plan.refuse(&[finding(&["app", "x"])]).plain();
+        assert!(shown.contains("what") && !shown.contains(":1:1"), "{shown}");
+    }
+}

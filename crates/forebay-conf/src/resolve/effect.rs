@@ -1,0 +1,92 @@
+//! Keys that would mean nothing: those of another kind, and those that another key leaves without
+//! effect. Silence would have them taken for granted.
+
+use std::ops::Range;
+
+use super::Outcome;
+use crate::error::Problem;
+use crate::file::{self, Kind, Range as Processes, Speaks, Workers};
+
+/// A key that does nothing beside what else is said.
+pub(super) fn no_effect(span: &Range<usize>, key: &str, why: &str, help: &str) -> Problem {
+    Problem::new(span, format!("`{key}` has no effect {why}")).help(help)
+}
+
+/// That no key is given that belongs to another kind.
+pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
+    let cgi = matches!(kind, Kind::PerlCgi | Kind::PythonCgi);
+    let command = matches!(kind, Kind::Command);
+    let listens = command || matches!(kind, Kind::Php);
+    let rows = [
+        ("mode", typed.mode.as_ref().map(|at| &at.span), cgi, "perl-cgi\" and kind = \"python-cgi"),
+        ("file", typed.file.as_ref().map(|at| &at.span), matches!(kind, Kind::Psgi), "psgi"),
+        ("module", typed.module.as_ref().map(|at| &at.span), matches!(kind, Kind::Wsgi), "wsgi"),
+        (
+            "python",
+            typed.python.as_ref().map(|at| &at.span),
+            matches!(kind, Kind::PythonCgi | Kind::Wsgi),
+            "python-cgi\" and kind = \"wsgi",
+        ),
+        ("root", typed.root.as_ref().map(|at| &at.span), listens, "php\" and kind = \"command"),
+        ("run", typed.run.as_ref().map(|at| &at.span), command, "command"),
+        ("speaks", typed.speaks.as_ref().map(|at| &at.span), command, "command"),
+        ("listen", typed.listen.as_ref().map(|at| &at.span), command, "command"),
+        ("host", typed.host.as_ref().map(|at| &at.span), command, "command"),
+        ("connections", typed.connections.as_ref().map(|at| &at.span), command, "command"),
+        (
+            "start_timeout",
+            typed.start_timeout.as_ref().map(|at| &at.span),
+            listens,
+            "command\" and kind = \"php",
+        ),
+        (
+            "stop_timeout",
+            typed.stop_timeout.as_ref().map(|at| &at.span),
+            listens,
+            "command\" and kind = \"php",
+        ),
+    ];
+    for (key, span, own, kind) in rows {
+        if let (Some(span), false) = (span, own) {
+            let problem = Problem::new(span, format!("`{key}` is not for this kind of app"));
+            return Err(problem.help(format!("leave it out: it is for kind = \"{kind}\"")));
+        }
+    }
+    Ok(())
+}
+
+/// That no key of an application is left without effect by another one.
+pub(super) fn all_have_effect(typed: &file::App, kind: Kind) -> Outcome<()> {
+    let speaks_http = typed.speaks.as_ref().is_some_and(|at| matches!(at.value, Speaks::Http));
+    if let Some(at) = typed.max_output.as_ref().filter(|_| speaks_http) {
+        let why = "on a program that speaks http";
+        return Err(no_effect(&at.span, "max_output", why, "leave it out"));
+    }
+    if let Some(at) = &typed.idle_timeout {
+        let workers = typed.workers.as_ref().map_or(Workers::Count(1), |at| at.value);
+        match (workers, kind) {
+            (Workers::Range(Processes { min, max }), _) if max == Some(min.unwrap_or(0)) => {
+                return Err(never_idle(&at.span));
+            }
+            (Workers::Count(_), _) => return Err(never_idle(&at.span)),
+            (Workers::Range(Processes { min: Some(1..), .. }), Kind::Php) => {
+                let why = "on PHP unless `min` is 0";
+                let help = "leave it out, or say workers = { min = 0, max = 8 }";
+                return Err(no_effect(&at.span, "idle_timeout", why, help));
+            }
+            _ => {}
+        }
+    }
+    match (&typed.queue, &typed.queue_timeout) {
+        (Some(queue), Some(at)) if queue.value == 0 => {
+            let why = "where no request may wait";
+            Err(no_effect(&at.span, "queue_timeout", why, "leave it out, or give `queue` room"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn never_idle(span: &Range<usize>) -> Problem {
+    let help = "leave it out, or let the number change: workers = { min = 0, max = 8 }";
+    no_effect(span, "idle_timeout", "while there are always as many workers", help)
+}

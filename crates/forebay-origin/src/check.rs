@@ -1,0 +1,92 @@
+//! What a plan needs of this machine: programs, users, groups and what is watched. The functions that
+//! look are those by which applications start.
+
+use forebay_conf::{App, ConfError, Finding, Plan, Server};
+use forebay_engine::{PrivilegeError, look_up};
+use forebay_workers::StartError;
+
+use crate::definition::{Definition, definition};
+
+/// Why `plan` cannot be carried out on this machine; else what is doubtful about it. Nothing is
+/// started or looked up on the network, and whether Forebay may become its users is not looked at.
+pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
+    let users = of_server(&plan.server);
+    let apps = plan.apps.iter().filter_map(|(name, app)| of_app(name, app, &plan.server));
+    let wrong: Vec<_> = users.into_iter().chain(apps).collect();
+    if !wrong.is_empty() {
+        return Err(plan.refuse(&wrong));
+    }
+    let doubtful: Vec<_> = plan.apps.iter().flat_map(|(name, app)| unwatched(name, app)).collect();
+    Ok((!doubtful.is_empty()).then(|| plan.warn(&doubtful)))
+}
+
+/// What interpreters say about the modules of applications, whose workers ask for them when they
+/// start. Runs each of them for a moment.
+pub fn ask_interpreters(plan: &Plan) -> Result<(), ConfError> {
+    let wrong = plan.apps.iter().filter_map(|(name, app)| match definition(name, app) {
+        Ok(Definition::Workers(spec)) => {
+            spec.ask_interpreter().err().map(|error| finding(name, &error))
+        }
+        _ => None,
+    });
+    let wrong: Vec<_> = wrong.collect();
+    if wrong.is_empty() { Ok(()) } else { Err(plan.refuse(&wrong)) }
+}
+
+fn of_server(server: &Server) -> Vec<Finding> {
+    let (user, group) = (server.user.as_deref(), server.group.as_deref());
+    let outcomes = [("user", look_up(user, None)), ("group", look_up(None, group))];
+    let unknown = outcomes.into_iter().filter_map(|(key, outcome)| match outcome {
+        Err(PrivilegeError::Unknown(who)) => Some(Finding {
+            key: vec!["server".into(), key.into()],
+            message: format!("there is no {who} on this machine"),
+            help: format!("add the {key}, or name another one"),
+        }),
+        _ => None,
+    });
+    unknown.collect()
+}
+
+fn of_app(name: &str, app: &App, server: &Server) -> Option<Finding> {
+    let gives_up_root = server.user.as_deref().is_some_and(|user| user != "root");
+    if gives_up_root && (app.user.is_some() || app.group.is_some()) {
+        let key = if app.user.is_some() { "user" } else { "group" };
+        return Some(Finding {
+            key: vec!["app".into(), name.into(), key.into()],
+            message: "only root can start processes as another user, and `user` in [server] gives \
+                      root up"
+                .into(),
+            help: "take one of the two out".into(),
+        });
+    }
+    let as_root = rustix::process::geteuid().is_root() && !gives_up_root;
+    let outcome = definition(name, app).and_then(|definition| match definition {
+        Definition::Workers(spec) => spec.check(),
+        Definition::Program(spec) => spec.check(as_root),
+    });
+    outcome.err().map(|error| finding(name, &error))
+}
+
+fn finding(name: &str, error: &StartError) -> Finding {
+    Finding {
+        key: ["app", name].iter().chain(error.key()).map(|part| part.to_string()).collect(),
+        message: error.what().to_owned(),
+        help: error.advice().to_owned(),
+    }
+}
+
+/// What is watched and is not there.
+fn unwatched(name: &str, app: &App) -> Vec<Finding> {
+    let absent = app.watch.iter().enumerate().filter(|(_, path)| !path.exists());
+    absent
+        .map(|(at, path)| Finding {
+            key: vec!["app".into(), name.into(), "watch".into(), at.to_string()],
+            message: format!("nothing to watch: {} does not exist", path.display()),
+            help: format!(
+                "workers are replaced once it appears; if that is not meant, mind that paths are \
+                 relative to {}",
+                app.dir.display()
+            ),
+        })
+        .collect()
+}

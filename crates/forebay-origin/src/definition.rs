@@ -1,0 +1,148 @@
+//! What an application is, from its plan: what its supervisor is told.
+
+use std::path::{Path, PathBuf};
+
+use forebay_conf::{self as conf, AppKind};
+use forebay_workers::{
+    AppSpec, CgroupLimits, Kind, Listening, PerlMode, Php, ProcessLimits, ProgramSpec, PythonMode,
+    StartError, Workers, php,
+};
+
+/// What an application is. Where it is the same after a reload, the application runs on.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Definition {
+    /// Workers that run a language host.
+    Workers(AppSpec),
+    /// A program that listens by itself.
+    Program(ProgramSpec),
+}
+
+/// What the application of this plan is.
+pub fn definition(name: &str, plan: &conf::App) -> Result<Definition, StartError> {
+    let worker = |kind, files| Ok(Definition::Workers(workers(name, plan, kind, files)));
+    match &plan.kind {
+        AppKind::PerlCgi { dir, mode } => {
+            worker(Kind::PerlCgi { dir: dir.clone(), mode: perl_mode(*mode) }, Vec::new())
+        }
+        AppKind::PythonCgi { dir, mode, python } => {
+            let mode = match mode {
+                conf::PythonMode::Fresh => PythonMode::Fresh,
+                conf::PythonMode::Fork => PythonMode::Fork,
+            };
+            let (dir, python) = (dir.clone(), python.clone());
+            worker(Kind::PythonCgi { dir, mode, python }, Vec::new())
+        }
+        AppKind::Psgi { file } => {
+            let kind = Kind::Psgi { dir: plan.dir.clone(), file: file.clone() };
+            worker(kind, vec![file.clone()])
+        }
+        AppKind::Wsgi { module, dir, python } => {
+            let files = module_files(module, dir);
+            let (module, dir, python) = (module.clone(), dir.clone(), python.clone());
+            worker(Kind::Wsgi { module, dir, python }, files)
+        }
+        AppKind::Command { run, listen, connections, .. } => {
+            let mut spec = ProgramSpec::new(name, run.clone(), listening(*listen));
+            spec.workers = processes(plan);
+            spec.max_requests = plan.max_requests;
+            spec.connections = *connections;
+            Ok(Definition::Program(program(spec, plan)))
+        }
+        AppKind::Php { .. } => {
+            let max_requests = plan.max_requests;
+            let (request_timeout, idle_timeout) = (plan.request_timeout, plan.idle_timeout);
+            let children = processes(plan);
+            let spec = php(name, Php { children, max_requests, request_timeout, idle_timeout })?;
+            Ok(Definition::Program(program(spec, plan)))
+        }
+    }
+}
+
+/// What every program is told alike. `spec` says what the kind is.
+fn program(mut spec: ProgramSpec, plan: &conf::App) -> ProgramSpec {
+    spec.env.extend(env(plan));
+    ProgramSpec {
+        dir: plan.dir.clone(),
+        max_age: plan.max_age,
+        max_memory: plan.max_memory,
+        idle_timeout: plan.idle_timeout,
+        queue: plan.queue,
+        queue_timeout: plan.queue_timeout,
+        start_timeout: plan.start_timeout,
+        stop_timeout: plan.stop_timeout,
+        drain_timeout: plan.request_timeout,
+        watch: plan.watch.clone(),
+        user: plan.user.clone(),
+        group: plan.group.clone(),
+        limits: limits(plan.limits),
+        cgroup: cgroup(plan.cgroup),
+        ..spec
+    }
+}
+
+/// What every kind of worker is told alike. A reload looks at `files`.
+fn workers(name: &str, plan: &conf::App, kind: Kind, files: Vec<PathBuf>) -> AppSpec {
+    AppSpec {
+        workers: processes(plan),
+        max_requests: plan.max_requests,
+        request_timeout: plan.request_timeout,
+        queue: plan.queue,
+        queue_timeout: plan.queue_timeout,
+        env: env(plan).collect(),
+        max_memory: plan.max_memory,
+        idle_timeout: plan.idle_timeout,
+        max_age: plan.max_age,
+        watch: plan.watch.clone(),
+        files,
+        user: plan.user.clone(),
+        group: plan.group.clone(),
+        limits: limits(plan.limits),
+        cgroup: cgroup(plan.cgroup),
+        ..AppSpec::new(name, kind)
+    }
+}
+
+fn processes(plan: &conf::App) -> Workers {
+    Workers { min: plan.workers.min, max: plan.workers.max }
+}
+
+fn env(plan: &conf::App) -> impl Iterator<Item = (String, String)> {
+    plan.env.iter().map(|(name, value)| (name.clone(), value.clone()))
+}
+
+/// Where Python looks for the module of `module:callable` first.
+fn module_files(module: &str, dir: &Path) -> Vec<PathBuf> {
+    let name = module.split(':').next().unwrap_or_default().replace('.', "/");
+    vec![dir.join(format!("{name}.py")), dir.join(name).join("__init__.py")]
+}
+
+/// What each process may use.
+fn limits(plan: conf::ProcessLimits) -> ProcessLimits {
+    let conf::ProcessLimits { open_files, memory, cpu_time, processes, core } = plan;
+    ProcessLimits { open_files, memory, cpu_time, processes, core }
+}
+
+fn cgroup(plan: conf::CgroupLimits) -> CgroupLimits {
+    let conf::CgroupLimits { memory, cpu_percent, processes } = plan;
+    CgroupLimits { memory, cpu_percent, processes }
+}
+
+fn listening(plan: conf::Listening) -> Listening {
+    match plan {
+        conf::Listening::Socket => Listening::Socket,
+        conf::Listening::Port => Listening::Port,
+        conf::Listening::Inherit => Listening::Inherit,
+        conf::Listening::InheritPort => Listening::InheritPort,
+        conf::Listening::Stdin => Listening::Stdin,
+    }
+}
+
+fn perl_mode(mode: conf::PerlMode) -> PerlMode {
+    match mode {
+        conf::PerlMode::Registry => PerlMode::Registry,
+        conf::PerlMode::RegistryPrefork => PerlMode::RegistryPrefork,
+        conf::PerlMode::PerlRun => PerlMode::PerlRun,
+        conf::PerlMode::Fork => PerlMode::Fork,
+        conf::PerlMode::Cgi => PerlMode::Cgi,
+    }
+}

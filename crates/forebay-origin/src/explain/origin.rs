@@ -1,0 +1,263 @@
+//! What answers, and what it would be sent.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use forebay_conf::{
+    Action, Address, App, AppKind, AppServer, Cgi, Fastcgi, Files, Listening, Plan, Proxy,
+    ProxyHeader, Route, ServerProtocol,
+};
+use forebay_engine::{Fault, Request};
+use forebay_wire::cgi::{self, Sink};
+use forebay_wire::http1::{Known, RequestFraming};
+use forebay_wire::{scgi, uwsgi};
+
+use super::Lines;
+use crate::app::Target;
+use crate::build::target;
+use crate::cgi::{PASSED, no_script};
+use crate::files::open::open;
+use crate::mount::{self, Mount};
+use crate::program::{self, Speaks};
+use crate::proxy::{announce, append_head};
+use crate::running;
+use crate::script::Scripts;
+use crate::{app_server, fastcgi};
+
+/// Appends what answers, and what it would be sent.
+pub(super) fn origin(
+    plan: &Plan,
+    route: &Route,
+    request: &Request,
+    text: &mut Lines,
+) -> Result<(), Fault> {
+    match &route.action {
+        Action::Files(settings) => files(settings, route.fallback, request, text),
+        Action::Cgi(settings) => script_of_cgi(settings, request, text),
+        Action::Fastcgi(settings) => script_of_fastcgi(settings, request, text),
+        Action::AppServer(settings) => variables_of_server(settings, request, text),
+        Action::Proxy(settings) => {
+            proxy(settings, request, text);
+            Ok(())
+        }
+        Action::App(name) if running::listens(&plan.apps[name]) => {
+            program(name, &plan.apps[name], request, text)
+        }
+        Action::App(name) => {
+            let app = &plan.apps[name];
+            let (script, variables) = match target(app) {
+                Target::Scripts(scripts) => find_script(&scripts, request)?,
+                Target::Mount(mount) => mounted(mount, request),
+            };
+            text.item("origin", format!("app {name}: a worker of [app.{name}]").as_bytes());
+            text.item("script", script.as_os_str().as_bytes());
+            append(text, "variables", variables);
+            Ok(())
+        }
+        Action::Respond(respond) => {
+            let said = format!("a fixed reply: {} ({})", respond.status, respond.content_type);
+            text.item("origin", said.as_bytes());
+            Ok(())
+        }
+        Action::Redirect(redirect) => {
+            let said = format!("a redirection: {} to {}", redirect.status, redirect.to);
+            text.item("origin", said.as_bytes());
+            Ok(())
+        }
+    }
+}
+
+fn files(
+    settings: &Files,
+    fallback: bool,
+    request: &Request,
+    text: &mut Lines,
+) -> Result<(), Fault> {
+    text.item("origin", format!("files below {}", settings.root.display()).as_bytes());
+    if !matches!(request.method(), b"GET" | b"HEAD") {
+        let status = if fallback { 404 } else { 405 };
+        return Err(Fault::client(status, "files take GET and HEAD").not_mine());
+    }
+    let name = String::from_utf8_lossy(request.rest());
+    let missing = || Fault::client(404, format!("no file {name:?}")).not_mine();
+    let opened = open(&settings.root, request.rest(), settings.follow_symlinks);
+    let metadata = opened.and_then(|file| file.metadata()).map_err(|error| match error.kind() {
+        std::io::ErrorKind::PermissionDenied => Fault::client(403, "the file may not be read"),
+        _ => missing(),
+    })?;
+    let found = settings.root.join(Path::new(std::ffi::OsStr::from_bytes(request.rest())));
+    let wants_directory = request.path.ends_with(b"/");
+    if metadata.is_file() && !wants_directory {
+        text.item("file", found.as_os_str().as_bytes());
+        return Ok(());
+    }
+    if !metadata.is_dir() {
+        return Err(missing());
+    }
+    let index = settings.index.iter().map(|name| found.join(name)).find(|file| file.is_file());
+    let is_empty = index.is_none() && !settings.listing;
+    match index {
+        _ if is_empty && fallback => {
+            return Err(Fault::client(404, "a directory without an index file").not_mine());
+        }
+        _ if !wants_directory => {
+            text.item("answer", b"301 to the same path with a slash: it is a directory");
+        }
+        _ if is_empty => return Err(Fault::client(403, "a directory without an index file")),
+        Some(file) => text.item("file", file.as_os_str().as_bytes()),
+        None => text.item("answer", b"200 a listing of the directory"),
+    }
+    Ok(())
+}
+
+/// Names and values.
+type Variables = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn find_script(scripts: &Scripts, request: &Request) -> Result<(PathBuf, Variables), Fault> {
+    let script = scripts.find(request.rest(), 0).map_err(no_script)?;
+    let mut variables = Variables::new();
+    let described = script.describe(request, scripts.dir(), content_length(request));
+    cgi::variables(&described, &mut variables);
+    Ok((script.file.clone(), variables))
+}
+
+fn mounted(mount: Mount, request: &Request) -> (PathBuf, Variables) {
+    let mut variables = Variables::new();
+    let path = mount::path_of(request);
+    cgi::variables(&mount.describe(request, &path, content_length(request)), &mut variables);
+    (mount.file, variables)
+}
+
+/// Length of the body that the request tells of. That of a chunked one is known when it is there.
+fn content_length(request: &Request) -> Option<u64> {
+    match request.head.framing {
+        RequestFraming::Length(length) => Some(length),
+        RequestFraming::None | RequestFraming::Chunked => None,
+    }
+}
+
+fn script_of_cgi(settings: &Cgi, request: &Request, text: &mut Lines) -> Result<(), Fault> {
+    let scripts = Scripts::new(settings.dir.clone());
+    let (script, mut variables) = find_script(&scripts, request)?;
+    text.item("origin", b"cgi: a process for the request");
+    text.item("script", script.as_os_str().as_bytes());
+    for name in PASSED {
+        if let Some(value) = std::env::var_os(name) {
+            variables.variable(name.as_bytes(), value.as_bytes());
+        }
+    }
+    for (name, value) in &settings.env {
+        variables.retain(|(other, _)| other != name.as_bytes());
+        variables.variable(name.as_bytes(), value.as_bytes());
+    }
+    append(text, "variables", variables);
+    Ok(())
+}
+
+fn script_of_fastcgi(settings: &Fastcgi, request: &Request, text: &mut Lines) -> Result<(), Fault> {
+    let script = fastcgi::Script::find(request, settings)?;
+    let to: Vec<_> = settings.to.iter().map(ToString::to_string).collect();
+    text.item("origin", format!("fastcgi: {}", to.join(", in turn with ")).as_bytes());
+    text.item("script", &script.file);
+    let mut variables = Variables::new();
+    script.append_variables(request, settings, content_length(request), &mut variables);
+    append(text, "variables", variables);
+    Ok(())
+}
+
+/// What is sent, read back from the bytes of it.
+fn variables_of_server(
+    settings: &AppServer,
+    request: &Request,
+    text: &mut Lines,
+) -> Result<(), Fault> {
+    let to: Vec<_> = settings.to.iter().map(ToString::to_string).collect();
+    let name = app_server::name(settings.protocol);
+    text.item("origin", format!("{name}: {}", to.join(", in turn with ")).as_bytes());
+    read_back(settings, request, text)
+}
+
+fn read_back(settings: &AppServer, request: &Request, text: &mut Lines) -> Result<(), Fault> {
+    let mut out = Vec::new();
+    app_server::append_head(&mut out, request, settings, content_length(request))?;
+    let ranges = match settings.protocol {
+        ServerProtocol::Scgi => scgi::parse(&out, out.len()).ok().flatten().map(|p| p.variables),
+        ServerProtocol::Uwsgi { .. } => uwsgi::parse(&out).ok().flatten().map(|p| p.variables),
+    };
+    let pairs = ranges.into_iter().flatten();
+    append(
+        text,
+        "variables",
+        pairs.map(|(name, value)| (out[name].to_vec(), out[value].to_vec())).collect(),
+    );
+    Ok(())
+}
+
+/// An application that listens by itself.
+fn program(name: &str, app: &App, request: &Request, text: &mut Lines) -> Result<(), Fault> {
+    let how = running::how(app);
+    let spoken = match &how.speaks {
+        Speaks::Http(_) => "HTTP",
+        Speaks::Fastcgi(_) => "FastCGI",
+        Speaks::AppServer(settings) => app_server::name(settings.protocol),
+    };
+    text.item("origin", format!("app {name}: a process of [app.{name}], by {spoken}").as_bytes());
+    match &how.speaks {
+        Speaks::Http(host) => {
+            let name = authority(app);
+            head(&program::route_to(Address::Tcp(name.into()), name, *host), request, text);
+        }
+        Speaks::AppServer(settings) => {
+            read_back(&program::mounted(settings, request), request, text)?;
+        }
+        Speaks::Fastcgi(naming) => {
+            let script = naming.find(request, &how)?;
+            text.item("script", &script.file);
+            let mut variables = Variables::new();
+            let settings = naming.settings(&how);
+            script.append_variables(request, &settings, content_length(request), &mut variables);
+            append(text, "variables", variables);
+        }
+    }
+    Ok(())
+}
+
+/// What an application that speaks HTTP is called. Its port is found when it is started.
+fn authority(app: &App) -> &'static str {
+    match app.kind {
+        AppKind::Command { listen: Listening::Port | Listening::InheritPort, .. } => {
+            "127.0.0.1:{port}"
+        }
+        _ => program::UNIX_AUTHORITY,
+    }
+}
+
+fn proxy(settings: &Proxy, request: &Request, text: &mut Lines) {
+    let to: Vec<_> = settings.to.iter().map(|backend| backend.address.to_string()).collect();
+    text.item("origin", format!("proxy: {}", to.join(" or ")).as_bytes());
+    if settings.send_proxy.is_some() {
+        let mut line = Vec::new();
+        announce::append_client(&mut line, ProxyHeader::V1, request);
+        text.item("announced", line.trim_ascii_end());
+    }
+    head(settings, request, text);
+}
+
+/// The head that an HTTP server would be sent.
+fn head(settings: &Proxy, request: &Request, text: &mut Lines) {
+    let mut head = Vec::new();
+    append_head(&mut head, request, settings, 0);
+    let head = head.strip_suffix(b"\r\n\r\n").unwrap_or(&head);
+    let lines = head.split(|&b| b == b'\n');
+    text.list("head", lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line).to_vec()));
+    if request.head.value(Known::Expect, &request.bytes).is_some() {
+        text.item("", b"Expect is answered here, when the body is read");
+    }
+}
+
+fn append(text: &mut Lines, label: &str, variables: Variables) {
+    text.list(
+        label,
+        variables.into_iter().map(|(name, value)| [&name, &b"="[..], &value].concat()),
+    );
+}

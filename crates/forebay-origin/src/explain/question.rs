@@ -1,0 +1,203 @@
+//! The question: a request as typed, and as a listener would read it.
+
+use std::fmt::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use forebay_conf::{HostPattern, Listen, Plan};
+use forebay_engine::Request;
+use forebay_wire::http1::{Limits, Progress, RequestFraming, RequestHead, RequestParser};
+
+use super::{carried, printable};
+
+/// A request to explain, as typed.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// `http://host[:port]/path?query`, or the path and query alone.
+    pub url: &'a str,
+    /// The method.
+    pub method: &'a str,
+    /// `name: value`.
+    pub fields: &'a [String],
+    /// The body. Fields that tell its length and type are added where there are none.
+    pub body: Option<&'a [u8]>,
+}
+
+/// Why a question has no answer.
+#[derive(Debug)]
+pub struct QuestionError(String);
+
+impl fmt::Display for QuestionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for QuestionError {}
+
+/// What a question asks for.
+pub(super) struct Url<'a> {
+    /// `host[:port]`; `None` where only a path was given.
+    pub(super) authority: Option<&'a str>,
+    pub(super) port: u16,
+    pub(super) target: &'a str,
+}
+
+impl<'a> Url<'a> {
+    pub(super) fn parse(text: &'a str) -> Result<Self, QuestionError> {
+        let wrong = |what: &str| {
+            let example = "give a URL such as http://example.org/path or a path such as /path";
+            QuestionError(format!("\"{}\" {what}; {example}", printable(text.as_bytes())))
+        };
+        if !text.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(wrong("has a character that has to be percent-encoded"));
+        }
+        let text = text.split('#').next().unwrap_or_default();
+        if text.starts_with('/') {
+            return Ok(Self { authority: None, port: 80, target: text });
+        }
+        let Some(rest) = text.strip_prefix("http://") else {
+            return Err(wrong(match text.starts_with("https://") {
+                true => "is of TLS, which this version leaves to what stands in front of it",
+                false => "is no URL",
+            }));
+        };
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, target) = rest.split_at(end);
+        let port = match authority.rsplit_once(':') {
+            Some((_, port)) if !port.ends_with(']') => {
+                port.parse().map_err(|_| wrong("has no valid port"))?
+            }
+            _ => 80,
+        };
+        if authority.is_empty() {
+            return Err(wrong("names no host"));
+        }
+        Ok(Self { authority: Some(authority), port, target })
+    }
+
+    /// The host, where that is an address.
+    fn ip(&self) -> Option<IpAddr> {
+        let authority = self.authority?;
+        let host = authority.parse::<SocketAddr>().map(|address| address.ip());
+        host.ok().or_else(|| authority.trim_matches(['[', ']']).parse().ok())
+    }
+}
+
+/// The listener that would take the connection, and whether that is a guess. A port of 0 stands for
+/// one that the system will choose.
+pub(super) fn listener(plan: &Plan, url: &Url<'_>) -> (Listen, bool) {
+    let all = || plan.sites.iter().flat_map(|site| &site.listen);
+    let fits = |listen: &&Listen, exact: bool| match listen {
+        Listen::Tcp(address) => {
+            let ip = address.ip();
+            let of_ip = url.ip().is_none_or(|asked| asked == ip || ip.is_unspecified());
+            (address.port() == url.port || address.port() == 0) && (of_ip || !exact)
+        }
+        Listen::Unix(_) | Listen::Named(_) => false,
+    };
+    let found = url.authority.and_then(|_| {
+        all().find(|listen| fits(listen, true)).or_else(|| all().find(|listen| fits(listen, false)))
+    });
+    match found {
+        Some(listen) => (listen.clone(), false),
+        None => (plan.sites[0].listen[0].clone(), url.authority.is_some()),
+    }
+}
+
+/// Reads the request as a listener would. A path without a host is one of the first site.
+pub(super) fn request(
+    question: &Question<'_>,
+    url: &Url<'_>,
+    listen: &Listen,
+    plan: &Plan,
+) -> Result<Request, QuestionError> {
+    let server = server(url, listen);
+    let raw = written(question, url, server, plan)?;
+    let head = parsed(&raw, question, plan)?;
+    let peer = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    Ok(Request {
+        bytes: raw.into_bytes(),
+        head,
+        path: Vec::new(),
+        rest: 0..0,
+        client: peer,
+        peer,
+        is_peer_trusted: false,
+        is_told_by_forwarded: false,
+        server,
+        https: false,
+    })
+}
+
+/// The address that the listener says it has.
+fn server(url: &Url<'_>, listen: &Listen) -> SocketAddr {
+    match listen {
+        Listen::Tcp(address) => {
+            let ip = if address.ip().is_unspecified() { url.ip() } else { Some(address.ip()) };
+            let port = if address.port() == 0 { url.port } else { address.port() };
+            SocketAddr::new(ip.unwrap_or(Ipv4Addr::LOCALHOST.into()), port)
+        }
+        Listen::Unix(_) | Listen::Named(_) => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
+    }
+}
+
+/// The head as a client would write it.
+fn written(
+    question: &Question<'_>,
+    url: &Url<'_>,
+    server: SocketAddr,
+    plan: &Plan,
+) -> Result<String, QuestionError> {
+    let slash = if url.target.starts_with('/') { "" } else { "/" };
+    let mut raw = format!("{} {slash}{} HTTP/1.1\r\n", question.method, url.target);
+    let is_given = |name: &str| {
+        let is_it = |field: &String| field.to_ascii_lowercase().starts_with(name);
+        question.fields.iter().any(is_it)
+    };
+    if !is_given("host:") {
+        let name = plan.sites[0].hosts.iter().find_map(|pattern| match pattern {
+            HostPattern::Exact(name) => Some(name.clone()),
+            _ => None,
+        });
+        let host = url.authority.map(str::to_owned).or(name).unwrap_or_else(|| server.to_string());
+        let _ = write!(raw, "Host: {host}\r\n");
+    }
+    for field in question.fields {
+        if field.contains(['\r', '\n']) {
+            return Err(QuestionError("a header field is one line: \"name: value\"".into()));
+        }
+        let _ = write!(raw, "{field}\r\n");
+    }
+    if let Some(body) = question.body {
+        if !is_given("content-type:") {
+            let _ = write!(raw, "Content-Type: {}\r\n", carried::FORM);
+        }
+        if !is_given("content-length:") && !is_given("transfer-encoding:") {
+            let _ = write!(raw, "Content-Length: {}\r\n", body.len());
+        }
+    }
+    raw.push_str("\r\n");
+    Ok(raw)
+}
+
+/// The head as a listener reads it.
+fn parsed(raw: &str, question: &Question<'_>, plan: &Plan) -> Result<RequestHead, QuestionError> {
+    let mut head = RequestHead::default();
+    let get_body = plan.server.limits.get_body;
+    let limits = Limits { head: 1 << 20, fields: 1000, target: 1 << 19, get_body };
+    match RequestParser::new(limits).parse(raw.as_bytes(), &mut head) {
+        Ok(Progress::Complete(len)) if len == raw.len() => {}
+        Ok(_) => return Err(QuestionError("this is not one request".into())),
+        Err(error) => {
+            let message = format!("such a request is refused with {}: {error}", error.status());
+            return Err(QuestionError(message));
+        }
+    }
+    if let (Some(body), RequestFraming::Length(told)) = (question.body, head.framing)
+        && body.len() as u64 != told
+    {
+        let message = format!("Content-Length says {told} bytes, the body has {}", body.len());
+        return Err(QuestionError(message));
+    }
+    Ok(head)
+}

@@ -1,0 +1,74 @@
+//! Programs, found as the system finds them when it runs one.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Why a program cannot be run, and what to do.
+#[derive(Debug)]
+pub(crate) struct Absent {
+    pub(crate) what: String,
+    pub(crate) help: String,
+}
+
+/// Where the program is that a process in `dir` runs, with `env` over what it inherits.
+pub(crate) fn find(program: &str, env: &[(String, String)], dir: &Path) -> Result<PathBuf, Absent> {
+    let places: Vec<PathBuf> = if program.contains('/') {
+        vec![dir.join(program)]
+    } else {
+        let own = env.iter().rfind(|(name, _)| name == "PATH").map(|(_, path)| path.into());
+        let path =
+            own.or_else(|| std::env::var_os("PATH")).unwrap_or_else(|| "/bin:/usr/bin".into());
+        std::env::split_paths(&path).map(|place| dir.join(place).join(program)).collect()
+    };
+    let is_program = |mode: u32| mode & 0o111 != 0;
+    let files = || places.iter().filter(|file| file.is_file());
+    let mode = |file: &Path| file.metadata().map_or(0, |found| found.permissions().mode());
+    if let Some(file) = files().find(|file| is_program(mode(file))) {
+        return Ok(file.clone());
+    }
+    Err(match files().next() {
+        Some(file) => Absent {
+            what: format!("{} may not be run: it has no run bit", file.display()),
+            help: format!("chmod +x {}, or name another program", file.display()),
+        },
+        None if program.contains('/') => Absent {
+            what: format!("there is no program {}", places[0].display()),
+            help: "install it, or say where it is".to_owned(),
+        },
+        None => Absent {
+            what: format!("there is no program {program} in PATH"),
+            help: format!("install {program}, or add its directory to PATH"),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+
+    fn write(file: &Path, mode: u32) {
+        fs::write(file, "").unwrap();
+        fs::set_permissions(file, Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_program_is_found_as_exec_finds_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (here, bin) = (dir.path(), dir.path().join("bin"));
+        fs::create_dir(&bin).unwrap();
+        write(&here.join("tool"), 0o644);
+        write(&bin.join("tool"), 0o755);
+        let path = |path: String| vec![("PATH".to_owned(), path)];
+        let both = path(format!("{}:bin", here.display()));
+        assert_eq!(find("tool", &both, here).unwrap(), bin.join("tool"), "the one that runs");
+        assert_eq!(find("bin/tool", &[], here).unwrap(), bin.join("tool"));
+        assert!(find("sh", &[], here).is_ok(), "by PATH of this process");
+        let error = |program, env: &[_]| find(program, env, here).unwrap_err().what;
+        assert!(error("tool", &path(here.display().to_string())).contains("no run bit"));
+        assert!(error("./tool", &[]).contains("no run bit"));
+        assert!(error("sh", &both).contains("no program sh in PATH"));
+        assert!(error("bin", &both).contains("in PATH"), "a directory is none");
+        assert!(error("./none", &[]).contains("none"));
+    }
+}

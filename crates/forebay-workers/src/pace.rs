@@ -1,0 +1,115 @@
+//! How many workers run at once where requests only compute.
+//!
+//! Such requests gain nothing from more workers than there are processors: the processes drive each
+//! other out of the caches, and a script that prints the time takes twice as many cycles with ten at
+//! work as with two. So a request waits for a worker that will be done soon rather than wake another.
+//! Where requests sleep (for a database, say) each gets an idle worker at once. Which of the two it
+//! is the kernel tells, which counts how often a process went to sleep: a worker does between any
+//! two requests, and one that only computes no more than that, however busy the machine is.
+
+use crate::worker::{Facts, WorkerState};
+use std::fs::File;
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long a request waits for a worker that is busy while another is idle; and how long ago a
+/// worker may have begun and still count as one that will be done soon.
+pub(crate) const MOMENT: Duration = Duration::from_millis(5);
+/// A worker's sleeps are looked at after each so many of its requests.
+const WINDOW: u64 = 32;
+/// More sleeps than this in a window are too many for requests that only compute.
+const FEW: u64 = WINDOW * 5 / 4;
+
+#[derive(Debug)]
+pub(crate) struct Pace {
+    processors: usize,
+    /// Whether the requests of the last window only computed.
+    only_computes: bool,
+}
+
+impl Pace {
+    /// Whether a request should wait for one of these workers although another is idle.
+    pub(crate) fn holds(&self, workers: &[Arc<Facts>], now: Instant) -> bool {
+        let soon_done = |facts: &&Arc<Facts>| {
+            facts.state() == WorkerState::Busy && now.duration_since(facts.since()) < MOMENT
+        };
+        let at_work = || workers.iter().filter(soon_done).take(self.processors).count();
+        self.only_computes && at_work() == self.processors
+    }
+
+    /// Learns from what [`sleeps`] has seen.
+    pub(crate) fn learn(&mut self, sleeps: u64) {
+        self.only_computes = sleeps <= FEW;
+    }
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { processors, only_computes: false }
+    }
+}
+
+/// How often this worker has slept in the window that its last request ends; `None` within one, and
+/// where the kernel does not tell.
+pub(crate) fn sleeps(facts: &Facts) -> Option<u64> {
+    if !facts.requests.load(Ordering::Relaxed).is_multiple_of(WINDOW) {
+        return None;
+    }
+    let mut file = File::open(format!("/proc/{}/status", facts.pid.as_raw_nonzero())).ok()?;
+    let mut status = [0; 4096];
+    let len = file.read(&mut status).ok()?;
+    let status = str::from_utf8(&status[..len]).ok()?;
+    let (_, sleeps) = status.rsplit_once("\nvoluntary_ctxt_switches:")?;
+    let sleeps = sleeps.lines().next()?.trim().parse().ok()?;
+    Some(facts.slept(sleeps))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::getpid;
+
+    fn begun() -> Arc<Facts> {
+        let facts = Facts::new(1, getpid(), u64::MAX);
+        facts.enter(WorkerState::Busy);
+        Arc::new(facts)
+    }
+
+    #[test]
+    fn requests_that_only_compute_are_held_once_each_processor_has_one() {
+        let mut pace = Pace { processors: 2, only_computes: false };
+        let workers = [begun(), begun()];
+        let now = workers[1].since();
+        assert!(!pace.holds(&workers, now), "nothing is known yet");
+        pace.learn(WINDOW);
+        assert!(!pace.holds(&workers[..1], now));
+        assert!(pace.holds(&workers, now));
+        assert!(!pace.holds(&workers, now + MOMENT), "these take longer");
+        workers[0].enter(WorkerState::Idle);
+        assert!(!pace.holds(&workers, workers[1].since()));
+    }
+
+    #[test]
+    fn requests_that_sleep_are_not_held() {
+        let mut pace = Pace { processors: 1, only_computes: true };
+        let workers = [begun()];
+        pace.learn(2 * WINDOW);
+        assert!(!pace.holds(&workers, workers[0].since()));
+    }
+
+    #[test]
+    fn sleeps_are_counted_by_windows() {
+        let facts = begun();
+        let mut seen = Vec::new();
+        for _ in 0..2 * WINDOW {
+            facts.begin_request(b"");
+            seen.extend(sleeps(&facts));
+        }
+        assert_eq!(seen.len(), 2, "{seen:?}");
+        std::thread::sleep(MOMENT);
+        assert!(facts.slept(seen[0] + seen[1] + 3) >= 3);
+    }
+}

@@ -1,0 +1,141 @@
+//! The starts of an application's processes: who waits for the first, what follows when one comes to
+//! nothing, and when the next may be.
+
+use crate::backoff::Backoff;
+use crate::error::StartError;
+use crate::stderr::Log;
+use crate::thread::First;
+use std::time::{Duration, Instant};
+
+pub(crate) struct Starts {
+    app: String,
+    log: Log,
+    /// To be told when the first process is ready.
+    first: Option<First>,
+    backoff: Backoff,
+    /// No start before this.
+    not_before: Option<Instant>,
+}
+
+/// What follows from a start that came to nothing.
+pub(crate) enum Failed {
+    /// It was the very first: the application is given up.
+    First,
+    /// There is a pause before the next.
+    Paused,
+    /// There have been so many in a row that requests should not wait; why.
+    Loop(String),
+}
+
+/// Whether there may be a start now.
+#[derive(PartialEq, Eq)]
+pub(crate) enum Pause {
+    None,
+    /// There was one, until now.
+    Over,
+    Lasts,
+}
+
+impl Starts {
+    pub(crate) fn new(app: &str, log: Log, first: First) -> Starts {
+        let backoff = Backoff::default();
+        Starts { app: app.to_owned(), log, first: Some(first), backoff, not_before: None }
+    }
+
+    pub(crate) fn say(&self, text: &str) {
+        (self.log)(&format!("[{}] {text}", self.app));
+    }
+
+    /// A process is ready, or none has to be for now.
+    pub(crate) fn ready(&mut self) {
+        self.tell_first(Ok(()));
+    }
+
+    /// A process has done work, or has stayed.
+    pub(crate) fn proved(&mut self) {
+        self.backoff.succeeded();
+    }
+
+    /// A start came to nothing. `last_lines` is what the process wrote.
+    pub(crate) fn failed(&mut self, text: &str, last_lines: &str) -> Failed {
+        let separator = if last_lines.is_empty() { "" } else { "; it wrote: " };
+        let text = format!("{text}{separator}{last_lines}");
+        self.say(&text);
+        if self.first.is_some() {
+            self.tell_first(Err(StartError::new(&self.app, text)));
+            return Failed::First;
+        }
+        let delay = self.backoff.failed();
+        self.not_before = Some(Instant::now() + delay);
+        if !self.backoff.is_loop() {
+            return Failed::Paused;
+        }
+        self.say(&format!("the next start is in {} ms", delay.as_millis()));
+        Failed::Loop(text)
+    }
+
+    /// Whether starts fail at present.
+    pub(crate) fn are_paused(&self) -> bool {
+        self.not_before.is_some()
+    }
+
+    /// When the pause ends.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.not_before
+    }
+
+    /// Ends the pause if its time is over.
+    pub(crate) fn resume(&mut self, now: Instant) -> Pause {
+        match self.not_before {
+            None => Pause::None,
+            Some(at) if at > now => Pause::Lasts,
+            Some(_) => {
+                self.not_before = None;
+                Pause::Over
+            }
+        }
+    }
+
+    fn tell_first(&mut self, outcome: Result<(), StartError>) {
+        if let Some(first) = self.first.take() {
+            let _ = first.send(outcome);
+        }
+    }
+}
+
+/// Up to a tenth less, so that what has started together does not end together.
+pub(crate) fn a_little_less(most: u64) -> u64 {
+    (most - fastrand::u64(0..=most / 10)).max(1)
+}
+
+/// When a process that starts now is too old, up to a tenth earlier.
+pub(crate) fn end_of(max_age: Option<Duration>) -> Option<Instant> {
+    max_age.map(|age| Instant::now() + age.mul_f64(1.0 - fastrand::f64() / 10.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, mpsc};
+
+    #[test]
+    fn the_first_failure_gives_up_and_later_ones_pause() {
+        let (first, told) = mpsc::channel();
+        let mut starts = Starts::new("a", Arc::new(|_: &str| {}), first);
+        assert!(matches!(starts.failed("it ended", "why"), Failed::First));
+        let error = told.recv().unwrap().unwrap_err().to_string();
+        assert_eq!(error, "app a: it ended; it wrote: why");
+        let (first, told) = mpsc::channel();
+        let mut starts = Starts::new("a", Arc::new(|_: &str| {}), first);
+        starts.ready();
+        assert_eq!(told.recv(), Ok(Ok(())));
+        for _ in 0..2 {
+            assert!(matches!(starts.failed("it ended", ""), Failed::Paused));
+        }
+        assert!(matches!(starts.failed("it ended", ""), Failed::Loop(why) if why == "it ended"));
+        let end = starts.next().unwrap();
+        assert!(starts.resume(end - Duration::from_millis(1)) == Pause::Lasts);
+        assert!(starts.resume(end) == Pause::Over && !starts.are_paused());
+        assert!(starts.resume(end) == Pause::None);
+    }
+}
