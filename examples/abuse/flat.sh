@@ -1,37 +1,65 @@
 #!/bin/sh
-# 100,000 requests, and the memory after each tenth. flat.sh [REQUESTS]; the program is
-# target/release/forebay or $FOREBAY.
+# 100,000 requests, and the memory after each tenth. flat.sh [REQUESTS] [KIND]: KIND is perl-cgi,
+# psgi, python-cgi, wsgi or php; the program is target/release/forebay or $FOREBAY.
 set -eu
 requests=${1:-100000}
+kind=${2:-perl-cgi}
 here=$(cd "$(dirname "$0")" && pwd)
 forebay=${FOREBAY:-$here/../../target/release/forebay}
-url=http://127.0.0.1:8193/time.pl
+# shellcheck source=common.sh
+. "$here/common.sh"
 
-tmp=$(mktemp -d)
-cp -r "$here/scripts" "$tmp"
-sed "s/MODE/registry/" "$here/site.toml" >"$tmp/site.toml"
-"$forebay" serve "$tmp/site.toml" >"$tmp/log" 2>&1 &
-server=$!
-trap 'kill $server 2>/dev/null || true; wait $server 2>/dev/null || true; rm -rf "$tmp"' EXIT
-trap 'exit 1' HUP INT TERM
-tries=0
-until "$forebay" bench "$url" -n 100 --quiet >/dev/null 2>&1; do
-    tries=$((tries + 1))
-    [ $tries -lt 50 ] || { cat "$tmp/log"; exit 1; }
-    sleep 0.1
-done
+examples=$(dirname "$here")
+cp -r "$here/scripts" "$examples/python" "$examples/plack" "$tmp"
+echo '<?php header("Content-Type: text/plain"); echo date("c");' >"$tmp/scripts/time.php"
+target=/
+case $kind in
+perl-cgi) keys='dir = "scripts"' target=/time.pl ;;
+psgi) keys='file = "plack/app.psgi"' ;;
+python-cgi) keys='dir = "python"' target=/time.py ;;
+wsgi) keys='module = "app:application"
+dir = "python"' ;;
+php) keys='root = "scripts"' target=/time.php ;;
+*) echo "flat.sh: no kind $kind" >&2; exit 2 ;;
+esac
+case $kind in python-cgi | wsgi) keys="$keys
+python = \"/usr/bin/python3\"" ;; esac
+# PHP does not run as root.
+[ "$kind" != php ] || [ "$(id -u)" != 0 ] || keys="$keys
+user = \"www-data\""
+
+start_forebay flat "[log]
+access = \"off\"
+[[site]]
+listen = \"127.0.0.1:0\"
+[[site.route]]
+path = \"/*\"
+app = \"flat\"
+[app.flat]
+kind = \"$kind\"
+$keys
+workers = 4"
+
+# PID: its own id, then those of all that it has started.
+all_of() {
+    echo "$1"
+    for child in $(cat "/proc/$1/task"/*/children); do
+        all_of "$child"
+    done
+}
 
 memory() {
-    for pid in $server $(cat /proc/$server/task/*/children); do
-        awk '/^VmRSS/ { printf "%6d", $2 }' "/proc/$pid/status"
+    # shellcheck disable=SC2154 # common.sh sets it
+    for process in $(all_of "$pid"); do
+        printf '%7d' "$(resident "$process")"
     done
     echo
 }
 
-echo "resident KiB of forebay, then of each child (the first is a shell that guards the others):"
+echo "$kind: KiB of its own, of forebay and then of each process that it has started:"
 for tenth in 1 2 3 4 5 6 7 8 9 10; do
     # Its exit code is 1 if a single request fails.
-    "$forebay" bench "$url" -c 16 -n $((requests / 10)) --quiet >/dev/null
+    "$forebay" bench "http://$address$target" -c 16 -n $((requests / 10)) --quiet >/dev/null
     printf '%3d%%' $((tenth * 10))
     memory
 done

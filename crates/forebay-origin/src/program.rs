@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,6 +31,9 @@ const FASTCGI_IDLE: Duration = Duration::from_secs(2);
 /// Idle connections that each thread keeps to a process, at the most.
 const KEEP: usize = 64;
 
+/// What a program on a Unix socket is called.
+pub const UNIX_AUTHORITY: &str = "localhost";
+
 /// How requests are passed on to a program.
 #[derive(Clone, Debug)]
 pub struct How {
@@ -48,8 +50,8 @@ pub struct How {
 /// What a program speaks.
 #[derive(Clone, Debug)]
 pub enum Speaks {
-    /// HTTP/1.1.
-    Http,
+    /// HTTP/1.1, with this `Host`.
+    Http(conf::HostField),
     /// FastCGI.
     Fastcgi(Naming),
     /// SCGI or uwsgi.
@@ -168,7 +170,7 @@ impl ProgramApp {
     /// A process that takes one request at a time does not wait for a slow upload.
     async fn prepare(&self, exchange: &mut Exchange) -> Result<Prepared, Fault> {
         Ok(match &self.how.speaks {
-            Speaks::Http => Prepared::Streamed,
+            Speaks::Http(_) => Prepared::Streamed,
             Speaks::Fastcgi(naming) => {
                 let script = naming.find(&exchange.request, &self.how)?;
                 Prepared::Fastcgi(script, Spooled::take(&mut exchange.body).await?)
@@ -204,7 +206,7 @@ impl ProgramApp {
             Place::Tcp(address) => Endpoint::Tcp(vec![*address]),
         };
         let (is_http, idle_time) = match self.how.speaks {
-            Speaks::Http => (true, HTTP_IDLE),
+            Speaks::Http(_) => (true, HTTP_IDLE),
             Speaks::Fastcgi(_) | Speaks::AppServer(_) => (false, FASTCGI_IDLE),
         };
         let how = Use {
@@ -220,8 +222,8 @@ impl ProgramApp {
         let backend = Backend::new(self.thread.clone(), endpoint, how);
         let (thread, backends, tallies) = (self.thread.clone(), vec![backend], Tallies::new(1));
         match &self.how.speaks {
-            Speaks::Http => {
-                let plan = proxy_plan(seat.place());
+            Speaks::Http(host) => {
+                let plan = proxy_plan(seat.place(), *host);
                 Speaker::Http(Proxy::new(thread, backends, Group::new(&plan), &tallies, &plan))
             }
             Speaks::Fastcgi(naming) => {
@@ -295,19 +297,22 @@ pub fn mounted(settings: &conf::AppServer, request: &Request) -> conf::AppServer
 }
 
 /// The route to one HTTP server at this place.
-fn proxy_plan(place: &Place) -> conf::Proxy {
-    let (address, authority) = match place {
-        Place::Unix(path) => (conf::Address::Unix(path.clone()), "localhost".to_owned()),
-        Place::Tcp(address) => (conf::Address::Tcp(tcp(address)), tcp(address)),
-    };
-    let scheme = conf::Scheme::Http;
-    let backend =
-        conf::Backend { scheme, address, authority, weight: 1, backup: false, route: None };
-    conf::Proxy::new(vec![backend])
+fn proxy_plan(place: &Place, host: conf::HostField) -> conf::Proxy {
+    match place {
+        Place::Unix(path) => route_to(conf::Address::Unix(path.clone()), UNIX_AUTHORITY, host),
+        Place::Tcp(address) => {
+            let address = address.to_string();
+            route_to(conf::Address::Tcp(address.clone()), &address, host)
+        }
+    }
 }
 
-fn tcp(address: &SocketAddr) -> String {
-    address.to_string()
+/// The route to one HTTP server, which calls itself `authority`.
+pub fn route_to(address: conf::Address, authority: &str, host: conf::HostField) -> conf::Proxy {
+    let (scheme, authority) = (conf::Scheme::Http, authority.to_owned());
+    let backend =
+        conf::Backend { scheme, address, authority, weight: 1, backup: false, route: None };
+    conf::Proxy { host, ..conf::Proxy::new(vec![backend]) }
 }
 
 /// Closes the idle connections to processes that get no more requests.

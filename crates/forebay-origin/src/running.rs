@@ -127,8 +127,9 @@ pub fn how(plan: &conf::App) -> How {
             let protocol = conf::ServerProtocol::Uwsgi { modifier1: 0, modifier2: 0 };
             Speaks::AppServer(server(plan, protocol, root.clone()))
         }
-        // The configuration refuses what is not spoken yet.
-        _ => Speaks::Http,
+        conf::AppKind::Command { host, .. } => Speaks::Http(*host),
+        // No other kind listens.
+        _ => Speaks::Http(conf::HostField::Client),
     };
     How {
         speaks,

@@ -26,9 +26,9 @@ use crate::stream::{Address, Stream};
 
 pub use apache::apache;
 pub use fcgiwrap::fcgiwrap;
-pub use mono::{mono_fastcgi, mono_fastcgi_tcp};
+pub use mono::{compile_cs, has_mono, mono_fastcgi, mono_fastcgi_tcp};
 pub use nginx::nginx;
-pub use php_fpm::{php_fpm, php_fpm_with};
+pub use php_fpm::{has_php_cgi, has_php_fpm, php_fpm, php_fpm_with};
 pub use plack::{perl_has, plack_fastcgi, plack_scgi, starlet};
 pub use uwsgi::{UwsgiApp, UwsgiSocket, uwsgi, uwsgi_tcp};
 

@@ -1,16 +1,17 @@
-//! Many requests over each origin: none fails, and memory stays as it was after a warm-up. A few
-//! thousand by default; `examples/abuse/endurance` has 100,000 of each made, of the release build.
+//! Many requests over each origin: none fails, and memory, that of workers included, stays as it was
+//! after a warm-up. A few thousand by default; `examples/abuse/endurance` has 100,000 of each made, of the release build.
 
 mod support;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
-use forebay_testkit::peer::php_fpm;
+use forebay_testkit::peer::{self, has_php_fpm, php_fpm};
 use serde_json::Value;
 use support::{Forebay, proc, program, serve, site};
 
@@ -19,7 +20,9 @@ const REQUESTS: usize = 3000;
 /// Requests before memory is looked at first, at the least.
 const WARM_UP: usize = 2000;
 const CONNECTIONS: usize = 8;
+/// Of Forebay, and of each worker.
 const GROWTH: u64 = 1 << 20;
+const WORKERS: usize = 2;
 
 fn requests() -> usize {
     let wanted = std::env::var("FOREBAY_ENDURANCE").ok();
@@ -30,12 +33,20 @@ fn requests() -> usize {
 fn endure(forebay: Forebay, name: &str, requests: usize, run: impl Fn(&Forebay, usize)) {
     let pid = forebay.process.id();
     run(&forebay, WARM_UP.max(requests / 10));
-    let (before, open) = (proc::resident(pid), proc::descriptors(pid).len());
+    let workers = || proc::resident_of_all(&proc::descendants(pid));
+    let (before, theirs) = (proc::resident(pid), workers());
+    let open = proc::descriptors(pid).len();
     run(&forebay, requests);
-    let (after, left) = (proc::resident(pid), proc::descriptors(pid).len());
-    let kib = |bytes: u64| bytes / 1024;
-    println!("| {name} | {requests} | 0 | {} | {} | {open} | {left} |", kib(before), kib(after));
+    let (after, theirs_after) = (proc::resident(pid), workers());
+    let left = proc::descriptors(pid).len();
+    let kib = [before, after, theirs, theirs_after].map(|bytes| (bytes / 1024).to_string());
+    println!("| {name} | {requests} | 0 | {} | {open} | {left} |", kib.join(" | "));
     assert!(after < before + GROWTH, "{name}: from {before} to {after} bytes of memory");
+    let grown = theirs_after.saturating_sub(theirs);
+    assert!(
+        grown < GROWTH * WORKERS as u64,
+        "{name}: workers from {theirs} to {theirs_after} bytes of memory"
+    );
     assert!(left <= open + 2 * CONNECTIONS, "{name}: from {open} to {left} descriptors");
     forebay.stop();
 }
@@ -66,8 +77,19 @@ fn folder() -> Folder {
     folder.script("scripts/hello.pl", &script);
     let shell = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nhello\\n'\n";
     folder.script("scripts/hello.sh", shell);
+    folder.write("app/app.py", WSGI);
+    folder.write("app/app.psgi", "sub { [200, ['Content-Type', 'text/plain'], ['hello']] }\n");
+    let script = "#!/usr/bin/python3\nprint('Content-Type: text/plain\\n\\nhello')\n";
+    folder.script("scripts/hello.py", script);
     folder
 }
+
+/// It keeps nothing from one request to the next, and reads its body.
+const WSGI: &str = "def application(environ, start_response):
+    body = environ['wsgi.input'].read()
+    start_response('200 OK', [('Content-Type', 'text/plain')])
+    return [b'hello, ', b'%d' % len(body)]
+";
 
 const FILES: &str = "[[site.route]]\nfiles = \"htdocs\"\n";
 
@@ -121,23 +143,91 @@ fn cgi_scripts() {
 
 #[test]
 fn persistent_perl_scripts() {
-    let route = "[[site.route]]\npath = \"/*\"\napp = \"scripts\"\n\
-        [app.scripts]\nkind = \"perl-cgi\"\ndir = \"scripts\"\nworkers = 2\n";
-    endure(site(folder(), route), "persistent Perl script", requests(), |forebay, n| {
+    let forebay = app("kind = \"perl-cgi\"\ndir = \"scripts\"");
+    endure(forebay, "persistent Perl script", requests(), |forebay, n| {
         bench(forebay.address, "/hello.pl", "200", &[], n);
     });
 }
 
 #[test]
 fn persistent_perl_scripts_with_bodies() {
-    let route = "[[site.route]]\npath = \"/*\"\napp = \"scripts\"\n\
-        [app.scripts]\nkind = \"perl-cgi\"\ndir = \"scripts\"\nworkers = 2\n";
-    let forebay = site(folder(), route);
+    let forebay = app("kind = \"perl-cgi\"\ndir = \"scripts\"");
     let body = forebay.folder.write("body", vec![b'b'; 300_000]);
     let post = ["-X", "POST", "--body-file", body.to_str().expect("a plain name")];
     // Each of them through a temporary file.
     endure(forebay, "persistent Perl script, body of 300 kB", requests() / 5, |forebay, n| {
         bench(forebay.address, "/hello.pl", "200", &post, n);
+    });
+}
+
+/// A site with one application that has every path.
+fn app(keys: &str) -> Forebay {
+    let route = "[[site.route]]\npath = \"/*\"\napp = \"own\"\n[app.own]\n";
+    site(folder(), &format!("{route}workers = {WORKERS}\n{keys}\n"))
+}
+
+const PYTHON: &str = "/usr/bin/python3";
+
+/// As [`app`], with Debian's Python where it is installed.
+fn python_app(keys: &str) -> Option<Forebay> {
+    if !Path::new(PYTHON).exists() {
+        peer::skip("/usr/bin/python3 is not installed (Debian package python3)");
+        return None;
+    }
+    Some(app(&format!("{keys}\npython = \"{PYTHON}\"")))
+}
+
+#[test]
+fn psgi_applications() {
+    let forebay = app("kind = \"psgi\"\nfile = \"app/app.psgi\"");
+    endure(forebay, "PSGI", requests(), |forebay, n| {
+        bench(forebay.address, "/", "200", &[], n);
+    });
+}
+
+#[test]
+fn wsgi_applications() {
+    let keys = "kind = \"wsgi\"\ndir = \"app\"\nmodule = \"app:application\"";
+    let Some(forebay) = python_app(keys) else { return };
+    endure(forebay, "WSGI", requests(), |forebay, n| {
+        bench(forebay.address, "/", "200", &[], n);
+    });
+}
+
+#[test]
+fn wsgi_applications_with_bodies() {
+    let keys = "kind = \"wsgi\"\ndir = \"app\"\nmodule = \"app:application\"";
+    let Some(forebay) = python_app(keys) else { return };
+    let body = forebay.folder.write("body", vec![b'b'; 300_000]);
+    let post = ["-X", "POST", "--body-file", body.to_str().expect("a plain name")];
+    endure(forebay, "WSGI, body of 300 kB", requests() / 5, |forebay, n| {
+        bench(forebay.address, "/", "200", &post, n);
+    });
+}
+
+#[test]
+fn persistent_python_scripts() {
+    for mode in ["fresh", "fork"] {
+        let keys = format!("kind = \"python-cgi\"\ndir = \"scripts\"\nmode = \"{mode}\"");
+        let Some(forebay) = python_app(&keys) else { return };
+        endure(forebay, &format!("Python CGI, mode {mode}"), requests(), |forebay, n| {
+            bench(forebay.address, "/hello.py", "200", &[], n);
+        });
+    }
+}
+
+#[test]
+fn php() {
+    let user = match rustix::process::geteuid().is_root() {
+        true => "\nuser = \"www-data\"",
+        false => "",
+    };
+    if !has_php_fpm() {
+        return;
+    }
+    let forebay = app(&format!("kind = \"php\"\nroot = \"htdocs\"{user}"));
+    endure(forebay, "PHP", requests(), |forebay, n| {
+        bench(forebay.address, "/hello.php", "200", &[], n);
     });
 }
 

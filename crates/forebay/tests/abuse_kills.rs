@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use forebay_testkit::folder::Folder;
-use forebay_testkit::peer::{Peer, fcgiwrap, nginx, php_fpm};
+use forebay_testkit::peer::{Peer, fcgiwrap, has_php_cgi, has_php_fpm, nginx, php_fpm};
 use forebay_testkit::process::eventually;
 use support::identity::{Asker, Outcome, PERL, PHP};
 use support::{Forebay, proc, site};
@@ -69,10 +69,11 @@ fn load(asker: &mut Asker, path: &str, stop: &AtomicBool, served: &AtomicUsize) 
     counts
 }
 
-/// Kills under load; then all is well again, and nothing was left behind.
-fn survives(mut forebay: Forebay, path: &str, victims: impl Fn() -> Vec<u32>) {
+/// Kills under load; then all is well again, with `count` possible victims as before, and nothing
+/// was left behind.
+fn survives(mut forebay: Forebay, path: &str, count: usize, victims: impl Fn() -> Vec<u32>) {
     let open = proc::descriptors(forebay.process.id()).len();
-    let counts = kill_under_load(&forebay, path, victims);
+    let counts = kill_under_load(&forebay, path, &victims);
     let whole = counts.get(&Outcome::Whole).copied().unwrap_or(0);
     let others: usize = counts.values().sum::<usize>() - whole;
     assert!(whole >= KILLS * BETWEEN, "{counts:?}");
@@ -83,6 +84,8 @@ fn survives(mut forebay: Forebay, path: &str, victims: impl Fn() -> Vec<u32>) {
     assert!(eventually(|| asker.ask(path) == Outcome::Whole), "{}", forebay.output());
     drop(asker);
     assert!(!forebay.process.has_ended(), "{}", forebay.output());
+    let are_all = || victims().len() == count;
+    assert!(eventually(are_all), "{:?} are not {count}: {}", victims(), forebay.output());
     let pid = forebay.process.id();
     // Idle connections to the backend may stay.
     let is_tidy = || proc::descriptors(pid).len() <= open + 2 * CLIENTS + 8;
@@ -109,7 +112,7 @@ fn processes_of_php_fpm() {
         socket(&php)
     );
     let master = php.process().id();
-    survives(site(folder(), &route), "/id.php", || proc::children(master));
+    survives(site(folder(), &route), "/id.php", 4, || proc::children(master));
 }
 
 #[test]
@@ -121,7 +124,7 @@ fn processes_of_fcgiwrap() {
         socket(&wrapper)
     );
     let master = wrapper.process().id();
-    survives(site(folder(), &route), "/id.pl", || proc::children(master));
+    survives(site(folder(), &route), "/id.pl", 4, || proc::children(master));
 }
 
 #[test]
@@ -138,7 +141,7 @@ fn workers_of_nginx() {
         nginx.port()
     );
     let master = nginx.process().id();
-    survives(site(folder(), &route), "/", || proc::children(master));
+    survives(site(folder(), &route), "/", 1, || proc::children(master));
 }
 
 #[test]
@@ -147,7 +150,7 @@ fn workers_of_an_application() {
          [app.scripts]\nkind = \"perl-cgi\"\ndir = \"htdocs\"\nworkers = 3\n";
     let forebay = site(folder(), route);
     let pid = forebay.process.id();
-    survives(forebay, "/id.pl", || proc::children(pid));
+    survives(forebay, "/id.pl", 3, || proc::children_that_run(pid, "perl"));
 }
 
 #[test]
@@ -155,5 +158,59 @@ fn processes_of_cgi_scripts() {
     let route = "[[site.route]]\npath = \"/*\"\ncgi = { dir = \"htdocs\" }\n";
     let forebay = site(folder(), route);
     let pid = forebay.process.id();
-    survives(forebay, "/id.pl", || proc::children(pid));
+    survives(forebay, "/id.pl", 0, || proc::children(pid));
+}
+
+/// A site with scripts that a program of its own runs, and the ids of the program's processes: the
+/// parents, each below a guard, or their children.
+fn of_a_program(keys: &str) -> (Forebay, impl Fn() -> Vec<u32>, impl Fn() -> Vec<u32>) {
+    let user = match rustix::process::geteuid().is_root() {
+        true => "user = \"www-data\"\n",
+        false => "",
+    };
+    let forebay = site(
+        folder(),
+        &format!("[[site.route]]\npath = \"/*\"\napp = \"php\"\n[app.php]\n{user}{keys}"),
+    );
+    let pid = forebay.process.id();
+    let below = |all: Vec<u32>| all.into_iter().flat_map(proc::children).collect::<Vec<_>>();
+    let parents = move || below(proc::children(pid));
+    (forebay, parents, move || below(parents()))
+}
+
+const PHP_APP: &str = "kind = \"php\"\nroot = \"htdocs\"\nworkers = 4\n";
+const PHP_CGI: &str = "kind = \"command\"\nrun = [\"php-cgi\", \"-b\", \"{socket}\"]\n\
+    root = \"htdocs\"\nspeaks = \"fastcgi\"\nconnections = 4\n\
+    env = { PHP_FCGI_CHILDREN = \"4\" }\n";
+
+#[test]
+fn parents_of_a_php_application() {
+    if has_php_fpm() {
+        let (forebay, parents, _) = of_a_program(PHP_APP);
+        survives(forebay, "/id.php", 1, parents);
+    }
+}
+
+#[test]
+fn children_of_a_php_application() {
+    if has_php_fpm() {
+        let (forebay, _, children) = of_a_program(PHP_APP);
+        survives(forebay, "/id.php", 4, children);
+    }
+}
+
+#[test]
+fn parents_of_php_cgi() {
+    if has_php_cgi() {
+        let (forebay, parents, _) = of_a_program(PHP_CGI);
+        survives(forebay, "/id.php", 1, parents);
+    }
+}
+
+#[test]
+fn children_of_php_cgi() {
+    if has_php_cgi() {
+        let (forebay, _, children) = of_a_program(PHP_CGI);
+        survives(forebay, "/id.php", 4, children);
+    }
 }

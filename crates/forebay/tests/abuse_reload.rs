@@ -19,12 +19,19 @@ const RELOADS: usize = 10;
 /// Requests of one client at the most, whatever happens.
 const MOST: usize = 20_000;
 const DONE: &str = "serving by the configuration as it is now";
-const PATHS: [&str; 5] = ["/id.php", "/app/id.pl", "/cgi/id.pl", "/fastcgi", "/proxied"];
+const PATHS: [&str; 6] =
+    ["/id.php", "/app/id.pl", "/cgi/id.pl", "/fastcgi", "/proxied", "/own/id.php"];
 
 /// Every other round the application changes, so that the old one has to be drained.
 fn configuration(round: usize, php: &str, fastcgi: &Hostile, http: &Hostile) -> String {
+    let changed = round / 2;
+    let user = match rustix::process::geteuid().is_root() {
+        true => "user = \"www-data\"",
+        false => "",
+    };
     format!(
         "[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.route]]\npath = \"/own/*\"\napp = \"php\"\n\
          [[site.route]]\nsuffix = \".php\"\n\
          fastcgi = {{ to = \"unix:{php}\", root = \"htdocs\", max_connections = 4 }}\n\
          [[site.route]]\npath = \"/app/*\"\napp = \"scripts\"\n\
@@ -33,10 +40,11 @@ fn configuration(round: usize, php: &str, fastcgi: &Hostile, http: &Hostile) -> 
          fastcgi = {{ to = \"{}\", root = \"/nowhere\", index = \"index.cgi\" }}\n\
          [[site.route]]\nproxy = \"http://{}\"\n\
          [app.scripts]\nkind = \"perl-cgi\"\ndir = \"htdocs\"\nworkers = 2\n\
-         env = {{ ROUND = \"{}\" }}\n",
+         env = {{ ROUND = \"{changed}\" }}\n\
+         [app.php]\nkind = \"php\"\nroot = \"htdocs\"\nworkers = 4\n{user}\n\
+         env = {{ ROUND = \"{changed}\" }}\n",
         fastcgi.authority(),
         http.authority(),
-        round / 2
     )
 }
 
@@ -49,6 +57,7 @@ fn ten_reloads_lose_no_request_of_any_origin() {
     let http = Hostile::start(Protocol::Http, &nothing);
     let folder = Folder::new();
     folder.write("htdocs/id.php", PHP);
+    folder.write("htdocs/own/id.php", PHP);
     folder.script("htdocs/id.pl", PERL);
     let mut forebay = serve(folder, &configuration(0, socket, &fastcgi, &http));
     let (stop, served) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -79,10 +88,12 @@ fn ten_reloads_lose_no_request_of_any_origin() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    // The workers of the last application, and no others.
+    // The workers of the last applications, and no others.
     let pid = forebay.process.id();
     let workers = || proc::children_that_run(pid, "perl");
     assert!(eventually(|| workers().len() == 2), "{:?}", workers());
+    let php = || proc::children(pid).into_iter().flat_map(proc::children);
+    assert!(eventually(|| php().count() == 1), "{:?}", php().collect::<Vec<_>>());
     forebay.stop();
 }
 

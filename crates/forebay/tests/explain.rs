@@ -218,6 +218,10 @@ fn programs_that_listen_by_themselves_are_told_what_they_are_sent() {
     let sites = [
         "[[site]]\nlisten = 8080\n".to_owned(),
         app("own", "kind = \"command\"\nrun = [\"x\", \"{socket}\"]\nspeaks = \"http\""),
+        app(
+            "named",
+            "kind = \"command\"\nrun = [\"x\", \"{port}\"]\nspeaks = \"http\"\nhost = \"backend\"",
+        ),
         app("fast", "kind = \"command\"\nrun = [\"x\", \"{port}\"]\nspeaks = \"fastcgi\""),
         app("php", "kind = \"php\"\nroot = \"htdocs\""),
     ];
@@ -231,6 +235,7 @@ fn programs_that_listen_by_themselves_are_told_what_they_are_sent() {
         &["/own/a?b"],
         &["origin    app own: a process of [app.own], by HTTP", "  GET /own/a?b HTTP/1.1"],
     );
+    assert_says(&folder, &["/named/a"], &["  Host: 127.0.0.1:{port}"]);
     let variables = [
         "origin    app fast: a process of [app.fast], by FastCGI",
         "  SCRIPT_NAME=/fast",

@@ -2,15 +2,16 @@
 
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::process::{Process, eventually};
 use rustix::process::Signal;
+use support::load::{self, Counts};
+use support::proc::descendants;
 use support::{Forebay, chunked, is_alive, pattern, serve, write_configuration};
 
 /// An HTTP server in core Perl: where to listen is its first argument. It answers with what it was
@@ -33,8 +34,9 @@ while (1) {
     my $served = 0;
     while (defined(my $line = <$client>)) {
         my ($method, $target) = split / /, $line;
-        my $length = 0;
+        my ($length, $host) = (0);
         while (defined($line = <$client>) && $line =~ /\S/) {
+            $host = $1 if $line =~ /^host: *(.*?)\r/i;
             $length = $1 if $line =~ /^content-length:\s*(\d+)/i;
         }
         read $client, my $body, $length if $length;
@@ -55,7 +57,8 @@ while (1) {
         }
         if ($target eq '/fork') { if (!fork) { sleep 1000; exit } }
         my $text = $target eq '/env' ? join('', map { "$_=$ENV{$_}\n" } sort keys %ENV)
-            : $target eq '/pid' ? $parent : $target eq '/how' ? "@how" : "$method $target " . ($body // '');
+            : $target eq '/pid' ? $parent : $target eq '/how' ? "@how" : $target eq '/host' ? $host
+            : "$method $target " . ($body // '');
         print $client "HTTP/1.1 200 OK\r\nContent-Length: ", length $text, "\r\n\r\n$text";
     }
     exit;
@@ -91,36 +94,9 @@ fn a_program_on_its_own_socket_is_asked() {
     assert!(!is_alive(&pid));
 }
 
-/// All that lives below a process, by /proc.
-fn below(root: u32) -> Vec<u32> {
-    let mut parents = Vec::new();
-    for folder in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = folder.file_name().to_str().and_then(|name| name.parse::<u32>().ok())
-        else {
-            continue;
-        };
-        let stat = fs::read_to_string(folder.path().join("stat")).unwrap_or_default();
-        let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' '));
-        let Some(mut fields) = fields else { continue };
-        let (state, parent) = (fields.next(), fields.next());
-        if state != Some("Z") {
-            parents.push((pid, parent.and_then(|parent| parent.parse::<u32>().ok()).unwrap_or(0)));
-        }
-    }
-    let mut all = vec![root];
-    let mut at = 0;
-    while at < all.len() {
-        let next: Vec<u32> =
-            parents.iter().filter(|(_, parent)| *parent == all[at]).map(|(pid, _)| *pid).collect();
-        all.extend(next);
-        at += 1;
-    }
-    all.split_off(1)
-}
-
 /// The guards below a process, and with them its programs.
 fn guards(root: u32) -> usize {
-    rooms_of(&below(root)).len()
+    rooms_of(&descendants(root)).len()
 }
 
 fn kill(pid: &str) {
@@ -139,6 +115,21 @@ fn a_port_is_found_for_a_program() {
     }
     assert_eq!(forebay.get("/missing").status, 404);
     forebay.stop();
+}
+
+#[test]
+fn a_program_is_told_its_own_name_where_it_asks_for_that() {
+    let port = "run = [\"perl\", \"{dir}/server.pl\", \"{port}\"]\nspeaks = \"http\"";
+    let ask = "GET /host HTTP/1.1\r\nHost: www.example.org\r\n\r\n";
+    for (keys, own) in [(SOCKET, "localhost"), (port, "127.0.0.1:")] {
+        for (host, told) in [("", "www.example.org"), ("host = \"backend\"", own)] {
+            let forebay = command(&format!("{keys}\n{host}"));
+            let reply = forebay.ask(ask);
+            let host = reply.text().trim_end_matches(|c: char| c.is_ascii_digit());
+            assert_eq!(host, told, "{}", forebay.output());
+            forebay.stop();
+        }
+    }
 }
 
 #[test]
@@ -198,7 +189,7 @@ fn starlet_runs_as_under_start_server() {
                 });
             }
         });
-        let left = below(forebay.process.id());
+        let left = descendants(forebay.process.id());
         forebay.stop();
         assert!(left.len() >= 3, "guard, parent and workers: {left:?}");
         assert!(left.iter().all(|pid| !is_alive(&pid.to_string())));
@@ -293,9 +284,9 @@ fn scripts_are_found_by_fcgiwrap() {
 fn a_program_starts_with_the_first_request_and_stops_when_idle() {
     let keys = format!("{SOCKET}\nworkers = {{ min = 0, max = 2 }}\nidle_timeout = \"200ms\"");
     let forebay = command(&keys);
-    assert!(below(forebay.process.id()).is_empty(), "nothing runs before the first request");
+    assert!(descendants(forebay.process.id()).is_empty(), "nothing runs before the first request");
     let first = forebay.get("/pid").text().to_owned();
-    assert!(eventually(|| below(forebay.process.id()).is_empty()), "it stops when idle");
+    assert!(eventually(|| descendants(forebay.process.id()).is_empty()), "it stops when idle");
     assert!(!is_alive(&first));
     let second = forebay.get("/pid").text().to_owned();
     assert_ne!(first, second);
@@ -467,46 +458,15 @@ fn a_program_that_says_nothing_is_replaced_and_may_finish_what_it_has() {
     forebay.stop();
 }
 
-/// Clients that ask as long as `during` runs; how often each status came.
-fn load(forebay: &Forebay, clients: usize, during: impl FnOnce()) -> BTreeMap<u16, usize> {
-    struct Stop<'a>(&'a AtomicBool);
-    impl Drop for Stop<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        // However `during` ends.
-        let stopping = Stop(&stop);
-        let clients: Vec<_> = (0..clients)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut counts = BTreeMap::new();
-                    let mut client = forebay.connect();
-                    while !stop.load(Ordering::Relaxed) {
-                        *counts.entry(client.get("/how").status).or_insert(0) += 1;
-                    }
-                    counts
-                })
-            })
-            .collect();
-        during();
-        drop(stopping);
-        let mut sum = BTreeMap::new();
-        for client in clients {
-            for (status, count) in client.join().unwrap() {
-                *sum.entry(status).or_insert(0) += count;
-            }
-        }
-        sum
-    })
+/// Four clients that ask as long as `during` runs.
+fn load(forebay: &Forebay, during: impl FnOnce()) -> Counts {
+    load::load(forebay, 4, |client| client.try_get("/how"), |_| during())
 }
 
 #[test]
 fn processes_killed_under_load_cost_nothing_that_may_be_sent_again() {
     let forebay = command(&format!("{SOCKET}\nworkers = 3\nconnections = 4"));
-    let counts = load(&forebay, 4, || {
+    let counts = load(&forebay, || {
         for _ in 0..10 {
             let reply = forebay.get("/pid");
             // It may be one of those that are lost, see below.
@@ -535,7 +495,7 @@ fn a_change_of_files_replaces_the_processes_without_a_failure() {
     let keys = format!("{SOCKET}\nworkers = 2\nconnections = 4\nwatch = \"server.pl\"");
     let mut forebay = command(&keys);
     let old = forebay.get("/pid").text().to_owned();
-    let counts = load(&forebay, 4, || {
+    let counts = load(&forebay, || {
         fs::write(forebay.folder.path().join("server.pl"), format!("{SERVER}\n# changed\n"))
             .unwrap();
         assert!(eventually(|| !is_alive(&old)), "{}", forebay.output());
@@ -564,7 +524,7 @@ fn processes_are_recycled_by_requests_and_by_age() {
     for limit in ["max_requests = 50", "max_age = \"500ms\""] {
         let forebay = command(&format!("{SOCKET}\n{keys}\n{limit}"));
         let old = forebay.get("/pid").text().to_owned();
-        let counts = load(&forebay, 4, || {
+        let counts = load(&forebay, || {
             assert!(eventually(|| !is_alive(&old)), "{}", forebay.output());
         });
         assert_eq!(counts.keys().collect::<Vec<_>>(), [&200], "{counts:?}: {}", forebay.output());
@@ -584,7 +544,7 @@ fn another_definition_takes_over_without_a_failure() {
     folder.write("server.pl", SERVER);
     let forebay = serve(folder, &with("0"));
     let pid = rustix::process::Pid::from_raw(forebay.process.id() as i32).unwrap();
-    let counts = load(&forebay, 4, || {
+    let counts = load(&forebay, || {
         for round in 1..=3 {
             write_configuration(&forebay.folder, &with(&round.to_string()));
             rustix::process::kill_process(pid, Signal::HUP).unwrap();
@@ -619,7 +579,7 @@ fn nothing_outlives_forebay_even_killed() {
     let mut all = Vec::new();
     // Both are there: the second one may just be starting.
     let are_two = || {
-        all = below(forebay.process.id());
+        all = descendants(forebay.process.id());
         all.len() > 4 && rooms_of(&all).len() == 2
     };
     assert!(eventually(are_two), "{all:?}");
@@ -633,7 +593,7 @@ fn nothing_outlives_forebay_even_killed() {
 fn nothing_is_left_when_a_guard_is_killed() {
     let mut forebay = command(SOCKET);
     let first = forebay.get("/pid").text().to_owned();
-    let guard = below(forebay.process.id())[0];
+    let guard = descendants(forebay.process.id())[0];
     assert_ne!(guard.to_string(), first);
     kill(&guard.to_string());
     assert!(eventually(|| !is_alive(&first)));
@@ -834,7 +794,7 @@ fn uwsgi_speaks_two_protocols_of_its_own() {
             client.send("POST /shop/ HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n12345");
             assert_eq!(client.reply().text(), "/shop|/|5");
         }
-        let left = below(forebay.process.id());
+        let left = descendants(forebay.process.id());
         forebay.stop();
         assert!(left.iter().all(|pid| !is_alive(&pid.to_string())));
     }

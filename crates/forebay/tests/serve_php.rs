@@ -3,26 +3,19 @@
 mod support;
 
 use std::fs;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use forebay_testkit::folder::Folder;
-use forebay_testkit::process::{Process, eventually, find};
-use support::{Forebay, chunked, is_alive, pattern, serve, write_configuration};
+use forebay_testkit::http::Reply;
+use forebay_testkit::peer::{has_php_cgi, has_php_fpm};
+use forebay_testkit::process::{Process, eventually};
+use support::load::load;
+use support::{Forebay, chunked, is_alive, pattern, proc, serve, write_configuration};
 
 const DUMP: &str = "<?php header('Content-Type: text/plain');\n\
     foreach (['REQUEST_METHOD', 'SCRIPT_NAME', 'PATH_INFO', 'QUERY_STRING', 'OWN'] as $n)\n\
     echo \"$n=\", $_SERVER[$n] ?? getenv($n), \"\\n\"; echo strlen(file_get_contents('php://input'));\n";
-
-/// Whether PHP is installed; the file that runs it may be hidden from Forebay by PATH.
-fn is_installed() -> bool {
-    let files = fs::read_dir("/usr/sbin").into_iter().flatten().flatten();
-    let mut names = files.filter_map(|file| file.file_name().into_string().ok());
-    let found = find("php-fpm").is_some() || names.any(|name| name.starts_with("php-fpm"));
-    if !found {
-        forebay_testkit::peer::skip("php-fpm is not installed (Debian package php-fpm)");
-    }
-    found
-}
 
 fn user() -> &'static str {
     if rustix::process::geteuid().is_root() { "user = \"www-data\"" } else { "" }
@@ -39,7 +32,7 @@ fn configuration(keys: &str) -> String {
 }
 
 fn php(keys: &str) -> Option<Forebay> {
-    is_installed().then(|| {
+    has_php_fpm().then(|| {
         let folder = Folder::new();
         folder.write("htdocs/dump.php", DUMP);
         folder.write("htdocs/index.php", "<?php echo 'index ', getmypid();\n");
@@ -126,6 +119,50 @@ fn children_are_recycled_and_slow_scripts_ended() {
     forebay.stop();
 }
 
+/// Whether the reply begins so.
+fn begins(reply: &Reply, text: &str) -> bool {
+    reply.body.starts_with(text.as_bytes())
+}
+
+/// The script changes, in one step, while clients ask for it; none of them fails.
+fn change_under_load(forebay: &Forebay) {
+    let counts = load(
+        forebay,
+        4,
+        |client| client.try_get("/"),
+        |replies| {
+            let new = forebay.folder.write("htdocs/new", "<?php echo 'changed ', getmypid();\n");
+            fs::rename(new, forebay.folder.path().join("htdocs/index.php")).unwrap();
+            assert!(eventually(|| begins(&forebay.get("/"), "changed ")), "{}", forebay.output());
+            let before = replies.load(Ordering::Relaxed);
+            assert!(eventually(|| replies.load(Ordering::Relaxed) > before + 100));
+        },
+    );
+    assert_eq!(counts.keys().collect::<Vec<_>>(), [&200], "{counts:?}: {}", forebay.output());
+}
+
+#[test]
+fn a_changed_script_is_run_without_a_failure() {
+    let Some(forebay) = php("workers = 2") else { return };
+    change_under_load(&forebay);
+    forebay.stop();
+}
+
+#[test]
+fn watched_scripts_replace_the_processes_without_a_failure() {
+    let Some(mut forebay) = php("workers = 2\nwatch = \"index.php\"") else { return };
+    let old = proc::descendants(forebay.process.id());
+    change_under_load(&forebay);
+    forebay.wait_for_output("files have changed");
+    let is_gone = |pid: &u32| !is_alive(&pid.to_string());
+    assert!(eventually(|| old.iter().all(is_gone)), "{old:?}: {}", forebay.output());
+    // The guard, the parent and two children.
+    let new = || proc::descendants(forebay.process.id());
+    assert!(eventually(|| new().len() == 4), "{:?}: {}", new(), forebay.output());
+    assert!(begins(&forebay.get("/"), "changed "));
+    forebay.stop();
+}
+
 #[test]
 fn nothing_of_php_outlives_a_forebay_that_is_killed() {
     let Some(forebay) = php("workers = 2") else { return };
@@ -138,7 +175,7 @@ fn nothing_of_php_outlives_a_forebay_that_is_killed() {
 
 #[test]
 fn root_has_to_say_who_runs_php() {
-    if !is_installed() || !rustix::process::geteuid().is_root() {
+    if !has_php_fpm() || !rustix::process::geteuid().is_root() {
         return;
     }
     let folder = Folder::new();
@@ -152,8 +189,8 @@ fn root_has_to_say_who_runs_php() {
 
 #[test]
 fn php_cgi_can_be_run_as_a_program() {
-    if find("php-cgi").is_none() {
-        return forebay_testkit::peer::skip("php-cgi is not installed (Debian package php-cgi)");
+    if !has_php_cgi() {
+        return;
     }
     let folder = Folder::new();
     folder.write("htdocs/dump.php", DUMP);

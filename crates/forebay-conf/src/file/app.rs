@@ -8,6 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 
+use super::proxy::HostField;
 use super::shape::{At, OneOrMany, Size, Table, Time};
 
 /// An application that Forebay starts and looks after.
@@ -41,6 +42,9 @@ pub struct App {
     pub speaks: Option<At<Speaks>>,
     /// command: who opens the socket. Default: the program, at the {socket} or {port} in `run`.
     pub listen: Option<At<Listening>>,
+    /// command that speaks http: the Host that it is told, the client's or 127.0.0.1 with its port
+    /// (localhost, where it listens on a Unix socket). Default: "client".
+    pub host: Option<At<HostField>>,
     /// command: connections to each process at once. Default: 100 for http, else 1.
     pub connections: Option<At<usize>>,
     /// command, php: how long a process may take to listen. Default: "30s".

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::HostField;
+
 /// An application that Forebay starts and looks after.
 #[derive(Clone, Debug)]
 pub struct App {
@@ -96,6 +98,8 @@ pub enum AppKind {
         speaks: Speaks,
         /// Who opens its socket.
         listen: Listening,
+        /// The `Host` that it is told, where it speaks HTTP.
+        host: HostField,
         /// Connections to each process at once, at least 1. Default 100 for HTTP, else 1.
         connections: usize,
         /// What SCRIPT_FILENAME begins with. `None`: the path is PATH_INFO.

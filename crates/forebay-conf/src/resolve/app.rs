@@ -195,7 +195,7 @@ pub(super) fn at_least(typed: &Option<file::Size>, least: u64) -> Outcome<Option
 mod tests {
     use super::*;
     use crate::file::File;
-    use crate::plan::{Listening, Speaks};
+    use crate::plan::{HostField, Listening, Speaks};
 
     /// The kinds that `available` still refuses are resolved here all the same.
     fn resolved(text: &str) -> Result<App, String> {
@@ -244,12 +244,13 @@ mod tests {
     #[test]
     fn a_command_has_a_program_and_a_protocol() {
         let app = resolved("kind = 'command'\nrun = ['x', '{socket}']\nspeaks = 'scgi'").unwrap();
-        let AppKind::Command { run, speaks, listen, connections, root } = app.kind else {
+        let AppKind::Command { run, speaks, listen, host, connections, root } = app.kind else {
             panic!()
         };
         assert_eq!(run, ["x", "{socket}"]);
         assert_eq!((speaks, listen), (Speaks::Scgi, Listening::Socket));
-        assert_eq!((connections, root, app.workers.max), (1, None, 1));
+        assert_eq!((host, connections, root), (HostField::Client, 1, None));
+        assert_eq!(app.workers.max, 1);
         refused("kind = 'command'\nspeaks = 'http'", "`run` is missing");
         refused("kind = 'command'\nrun = ['x']", "`speaks` is missing");
         refused("kind = 'command'\nrun = ['x']\nspeaks = 'http'", "not told where to listen");
@@ -263,6 +264,11 @@ mod tests {
         let app = resolved(text).unwrap();
         let AppKind::Command { listen, connections, .. } = app.kind else { panic!() };
         assert_eq!((listen, connections), (Listening::Port, 100));
+        let app = resolved(&format!("{text}\nhost = 'backend'")).unwrap();
+        assert!(matches!(app.kind, AppKind::Command { host: HostField::Backend, .. }));
+        let text = text.replace("'http'", "'scgi'");
+        refused(&format!("{text}\nhost = 'client'"), "`host` means nothing");
+        refused("kind = 'php'\nroot = 'shop'\nhost = 'client'", "`host` is not for this kind");
         refused("kind = 'command'\nrun = []\nspeaks = 'http'", "empty");
         refused("kind = 'command'\nrun = ['']\nspeaks = 'http'", "empty");
     }

@@ -31,6 +31,7 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
         ("run", typed.run.as_ref().map(|at| &at.span), command, "command"),
         ("speaks", typed.speaks.as_ref().map(|at| &at.span), command, "command"),
         ("listen", typed.listen.as_ref().map(|at| &at.span), command, "command"),
+        ("host", typed.host.as_ref().map(|at| &at.span), command, "command"),
         ("connections", typed.connections.as_ref().map(|at| &at.span), command, "command"),
         (
             "start_timeout",

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::path::directory;
+use super::proxy::host_field;
 use super::value::{required, text, within};
 use super::{Context, Outcome};
 use crate::error::Problem;
@@ -23,6 +24,16 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
         file::Speaks::Ajp => Speaks::Ajp,
     };
     let listen = listening(typed, &run, &run_typed.span)?;
+    let host = match &typed.host {
+        Some(at) if speaks != Speaks::Http => {
+            return Err(Problem::new(
+                &at.span,
+                "`host` means nothing to a program that does not speak http",
+            )
+            .help("leave it out: it finds the client's in HTTP_HOST"));
+        }
+        host => host_field(host.as_ref().map(|at| at.value)),
+    };
     let connections = match &typed.connections {
         Some(at) => within(at, 1..=100_000)?,
         None if speaks == Speaks::Http => 100,
@@ -39,7 +50,7 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
         Some(at) => Some(directory(context, at)?),
         None => None,
     };
-    Ok(AppKind::Command { run, speaks, listen, connections, root })
+    Ok(AppKind::Command { run, speaks, listen, host, connections, root })
 }
 
 /// Who opens the socket, by the key or by what `run` asks for. A program has to be told where.

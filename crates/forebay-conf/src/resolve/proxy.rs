@@ -32,10 +32,7 @@ pub(super) fn proxy(context: &Context<'_>, typed: &At<TextOr<file::Proxy>>) -> O
         },
         fail_timeout: time_above_zero(&table.fail_timeout, default.fail_timeout)?,
         health: table.health.as_ref().map(health).transpose()?,
-        host: match table.host {
-            Some(file::HostField::Backend) => HostField::Backend,
-            Some(file::HostField::Client) | None => HostField::Client,
-        },
+        host: host_field(table.host),
         strip_prefix: strip_prefix(&table.strip_prefix)?,
         keepalive: match &table.keepalive {
             Some(at) => within(at, 0..=1_000_000)?,
@@ -46,6 +43,13 @@ pub(super) fn proxy(context: &Context<'_>, typed: &At<TextOr<file::Proxy>>) -> O
         reply_timeout: optional_time_above_zero(&table.reply_timeout)?,
         ..default
     })
+}
+
+pub(super) fn host_field(typed: Option<file::HostField>) -> HostField {
+    match typed {
+        Some(file::HostField::Backend) => HostField::Backend,
+        Some(file::HostField::Client) | None => HostField::Client,
+    }
 }
 
 fn send_proxy(table: &file::Proxy) -> Outcome<Option<ProxyHeader>> {

@@ -4,7 +4,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use forebay_conf::{
-    Action, App, AppServer, Cgi, Fastcgi, Files, Plan, Proxy, ProxyHeader, Route, ServerProtocol,
+    Action, Address, App, AppKind, AppServer, Cgi, Fastcgi, Files, Listening, Plan, Proxy,
+    ProxyHeader, Route, ServerProtocol,
 };
 use forebay_engine::{Fault, Request};
 use forebay_wire::cgi::{self, Sink};
@@ -196,13 +197,16 @@ fn read_back(settings: &AppServer, request: &Request, text: &mut Lines) -> Resul
 fn program(name: &str, app: &App, request: &Request, text: &mut Lines) -> Result<(), Fault> {
     let how = running::how(app);
     let spoken = match &how.speaks {
-        Speaks::Http => "HTTP",
+        Speaks::Http(_) => "HTTP",
         Speaks::Fastcgi(_) => "FastCGI",
         Speaks::AppServer(settings) => app_server::name(settings.protocol),
     };
     text.item("origin", format!("app {name}: a process of [app.{name}], by {spoken}").as_bytes());
     match &how.speaks {
-        Speaks::Http => head(&Proxy::new(Vec::new()), request, text),
+        Speaks::Http(host) => {
+            let name = authority(app);
+            head(&program::route_to(Address::Tcp(name.into()), name, *host), request, text);
+        }
         Speaks::AppServer(settings) => {
             read_back(&program::mounted(settings, request), request, text)?;
         }
@@ -216,6 +220,16 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Lines) -> Result
         }
     }
     Ok(())
+}
+
+/// What an application that speaks HTTP is called. Its port is found when it is started.
+fn authority(app: &App) -> &'static str {
+    match app.kind {
+        AppKind::Command { listen: Listening::Port | Listening::InheritPort, .. } => {
+            "127.0.0.1:{port}"
+        }
+        _ => program::UNIX_AUTHORITY,
+    }
 }
 
 fn proxy(settings: &Proxy, request: &Request, text: &mut Lines) {

@@ -32,6 +32,23 @@ pub fn mono_fastcgi_tcp(site: &Folder, options: &[&str]) -> Option<Peer> {
     })
 }
 
+/// Whether the server, the compiler and the runtime are there; if not, the test is accounted for as
+/// skipped.
+pub fn has_mono() -> bool {
+    is_installed() && installed("mono", "mono-runtime").is_some()
+}
+
+/// Compiles the C# `source` in the folder to `program`, beside it.
+///
+/// # Panics
+/// When it does not compile.
+pub fn compile_cs(folder: &Folder, source: &str, program: &str) {
+    let mut command = Command::new("mcs");
+    command.args(["-reference:System.Web", source, &format!("-out:{program}")]);
+    let output = command.current_dir(folder.path()).output().expect("mcs is installed");
+    assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stdout));
+}
+
 fn start(folder: &Folder, site: &Folder, socket: &str, options: &[&str]) -> Process {
     let mut command = Command::new("fastcgi-mono-server4");
     command.arg(format!("/applications=/:{}", site.path().display()));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{Peer, WORKER, is_root, on_socket, skip};
+use super::{Peer, WORKER, installed, is_root, on_socket, skip};
 use crate::process::{self, Process};
 
 /// Starts php-fpm with this many processes on a Unix socket. PHP files must be readable by Debian's
@@ -16,10 +16,7 @@ pub fn php_fpm(children: usize) -> Option<Peer> {
 
 /// As [`php_fpm`], with further lines for the pool ("pm.max_requests = 10").
 pub fn php_fpm_with(children: usize, lines: &str) -> Option<Peer> {
-    let Some(program) = program() else {
-        skip("php-fpm is not installed (Debian package php-fpm)");
-        return None;
-    };
+    let program = installed_program()?;
     Some(on_socket(|folder, socket| {
         let user = match is_root() {
             true => format!("user = {WORKER}\ngroup = {WORKER}\n"),
@@ -44,6 +41,24 @@ pub fn php_fpm_with(children: usize, lines: &str) -> Option<Peer> {
         command.arg("--nodaemonize").arg("--fpm-config").arg(file);
         Process::start(command)
     }))
+}
+
+/// Whether php-fpm is there; if not, the test is accounted for as skipped.
+pub fn has_php_fpm() -> bool {
+    installed_program().is_some()
+}
+
+/// Whether php-cgi is there; if not, the test is accounted for as skipped.
+pub fn has_php_cgi() -> bool {
+    installed("php-cgi", "php-cgi").is_some()
+}
+
+fn installed_program() -> Option<PathBuf> {
+    let found = program();
+    if found.is_none() {
+        skip("php-fpm is not installed (Debian package php-fpm)");
+    }
+    found
 }
 
 /// Debian has the version in the name of the program: the newest installed.

@@ -345,3 +345,20 @@ impl Drop for Seat {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_taken_for_hung_gets_no_further_request() {
+        let fleet = Arc::new(Fleet::new(1));
+        let place = Place::Unix("/nowhere".into());
+        fleet.add(Arc::new(Instance::new(1, place, 0, u64::MAX, None)));
+        fleet.serve(1);
+        let Ok(Taken::Seat(seat)) = fleet.take(1) else { panic!("the seat is free") };
+        seat.was_silent(Duration::ZERO);
+        drop(seat);
+        assert!(matches!(fleet.take(1), Ok(Taken::Wait(_))));
+    }
+}

@@ -5,6 +5,7 @@ pub mod echo;
 pub mod fastcgi;
 pub mod hostile;
 pub mod identity;
+pub mod load;
 pub mod proc;
 
 use std::ffi::OsString;

@@ -6,10 +6,19 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, pr
 
 /// Bytes of memory that is the process's own.
 pub fn resident(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process lives");
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a Linux");
+    try_resident(pid).expect("the process lives")
+}
+
+/// Bytes of memory that is the own of processes, but for those that have ended.
+pub fn resident_of_all(pids: &[u32]) -> u64 {
+    pids.iter().filter_map(|&pid| try_resident(pid)).sum()
+}
+
+fn try_resident(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
     let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
-    kib * 1024
+    Some(kib * 1024)
 }
 
 /// Its open descriptors.
@@ -36,6 +45,22 @@ pub fn children(pid: u32) -> Vec<u32> {
     ids.filter(|&id| parent(id) == Some(pid)).collect()
 }
 
+/// All that lives below it.
+pub fn descendants(root: u32) -> Vec<u32> {
+    let folder = fs::read_dir("/proc").expect("/proc is mounted").flatten();
+    let ids = folder.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let parents: Vec<(u32, u32)> = ids.filter_map(|id| Some((id, parent(id)?))).collect();
+    let mut all = vec![root];
+    let mut at = 0;
+    while at < all.len() {
+        let of_this = parents.iter().filter(|(_, parent)| *parent == all[at]);
+        let next: Vec<u32> = of_this.map(|(id, _)| *id).collect();
+        all.extend(next);
+        at += 1;
+    }
+    all.split_off(1)
+}
+
 /// Those of its children that run a program of this name, whatever they call themselves.
 pub fn children_that_run(pid: u32, program: &str) -> Vec<u32> {
     let runs = |child: &u32| {
@@ -54,7 +79,12 @@ fn parent(pid: u32) -> Option<u32> {
 
 /// SIGKILL, unless it has ended.
 pub fn kill(pid: u32) {
-    let _has_ended = kill_process(raw(pid), Signal::KILL);
+    signal(pid, Signal::KILL);
+}
+
+/// Sends a signal, unless it has ended.
+pub fn signal(pid: u32, signal: Signal) {
+    let _has_ended = kill_process(raw(pid), signal);
 }
 
 /// From now on it cannot open a descriptor: what it has stays open.

@@ -1,0 +1,278 @@
+//! `forebay serve` with .NET programs on Mono that it runs (`kind = "command"`): an HttpListener, and
+//! fastcgi-mono-server4 by each of the ways in which it takes a socket.
+
+mod support;
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::http::{Client, Reply};
+use forebay_testkit::peer;
+use forebay_testkit::process::eventually;
+use rustix::process::Signal;
+use support::load::load;
+use support::{Forebay, is_alive, pattern, proc, serve, write_configuration};
+
+/// What both programs answer to `?do=`, with the form that was posted.
+const ANSWERS: &str = r#"
+public static class Answers {
+    public static byte[] To(string what, System.Collections.Specialized.NameValueCollection form) {
+        switch (what) {
+        case "pid": return Text(System.Diagnostics.Process.GetCurrentProcess().Id.ToString());
+        case "how": return Text(System.Environment.GetEnvironmentVariable("HOW"));
+        case "form": return Text(form["name"] + "|" + form["note"]);
+        default:
+            var large = new byte[3000000];
+            for (int at = 0; at < large.Length; at++) large[at] = (byte)(at * 7 + at / 251);
+            return large;
+        }
+    }
+
+    static byte[] Text(string text) { return System.Text.Encoding.UTF8.GetBytes(text); }
+}
+"#;
+
+const LISTENER: &str = r#"
+using System.IO; using System.Net; using System.Threading; using System.Web;
+static class Listener {
+    static void Main(string[] arguments) {
+        var listener = new HttpListener();
+        listener.Prefixes.Add("http://127.0.0.1:" + arguments[0] + "/");
+        listener.IgnoreWriteExceptions = true;
+        listener.Start();
+        while (true) {
+            var context = listener.GetContext();
+            ThreadPool.QueueUserWorkItem(_ => Answer(context));
+        }
+    }
+
+    static void Answer(HttpListenerContext context) {
+        var form = HttpUtility.ParseQueryString(new StreamReader(context.Request.InputStream).ReadToEnd());
+        var bytes = Answers.To(context.Request.QueryString["do"], form);
+        context.Response.ContentLength64 = bytes.Length;
+        context.Response.OutputStream.Write(bytes, 0, bytes.Length);
+        context.Response.Close();
+    }
+}
+"#;
+
+const HANDLER: &str = r#"<%@ WebHandler Language="C#" Class="Handler" %>
+public class Handler : System.Web.IHttpHandler {
+    public bool IsReusable { get { return true; } }
+    public void ProcessRequest(System.Web.HttpContext context) {
+        context.Response.ContentType = "application/octet-stream";
+        context.Response.BinaryWrite(Answers.To(context.Request.QueryString["do"], context.Request.Form));
+    }
+}
+"#;
+
+/// The keys that name one way to run Mono.
+const HTTP: &str = r#"run = ["mono", "Listener.exe", "{port}"]
+speaks = "http"
+host = "backend""#;
+const UNIX: &str = r#"run = ["fastcgi-mono-server4", "/applications=/:{dir}", "/socket=unix:{socket}"]
+root = "."
+speaks = "fastcgi""#;
+const PORT: &str = r#"run = ["fastcgi-mono-server4", "/applications=/:{dir}", "/socket=tcp:127.0.0.1:{port}"]
+root = "."
+speaks = "fastcgi""#;
+const PIPE: &str = r#"run = ["fastcgi-mono-server4", "/applications=/:{dir}", "/socket=pipe"]
+root = "."
+listen = "stdin"
+speaks = "fastcgi""#;
+
+const PROCESSES: usize = 2;
+const CLIENTS: usize = 3;
+
+/// `how` is what the programs find in their environment.
+fn configuration(keys: &str, how: &str) -> String {
+    // Mono takes its time to start, and with it what waits for a start.
+    format!(
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"net\"\n\
+         [app.net]\nkind = \"command\"\n{keys}\nworkers = {PROCESSES}\nconnections = 4\n\
+         start_timeout = \"60s\"\nqueue_timeout = \"60s\"\n\
+         env = {{ HOW = \"{how}\", TMPDIR = \"{{dir}}/tmp\", HOME = \"{{dir}}/tmp\" }}\n"
+    )
+}
+
+/// Both programs in a folder, run by `keys`; `None` where Mono is not installed.
+fn mono(keys: &str) -> Option<Forebay> {
+    peer::has_mono().then(|| {
+        let folder = Folder::new();
+        folder.write("tmp/README", "Where Mono compiles.\n");
+        folder.write("a.ashx", format!("{HANDLER}{ANSWERS}"));
+        folder.write("Listener.cs", format!("{LISTENER}{ANSWERS}"));
+        peer::compile_cs(&folder, "Listener.cs", "Listener.exe");
+        serve(folder, &configuration(keys, "0"))
+    })
+}
+
+/// Mono looks encodings up in a table that its threads fill without a lock, and now and then fails to
+/// find UTF-8. Such a reply is whole.
+fn is_of_mono(reply: &Reply) -> bool {
+    let text = String::from_utf8_lossy(&reply.body);
+    reply.status == 500 && text.contains("No data is available for encoding")
+}
+
+/// The reply to a request that may be asked again when Mono stumbles over itself.
+fn ask(client: &mut Client, request: &str) -> io::Result<Reply> {
+    for _ in 0..5 {
+        client.try_send(request.as_bytes())?;
+        let reply = client.try_reply()?;
+        if !is_of_mono(&reply) {
+            return Ok(reply);
+        }
+    }
+    panic!("Mono finds no encoding at all");
+}
+
+fn try_get(client: &mut Client, what: &str) -> io::Result<Reply> {
+    ask(client, &format!("GET /a.ashx?do={what} HTTP/1.1\r\nHost: www.example.org\r\n\r\n"))
+}
+
+fn get(forebay: &Forebay, what: &str) -> Reply {
+    try_get(&mut forebay.connect(), what).expect("a whole reply")
+}
+
+fn post(client: &mut Client, form: &str) -> Reply {
+    let length = form.len();
+    ask(
+        client,
+        &format!(
+            "POST /a.ashx?do=form HTTP/1.1\r\nHost: www.example.org\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {length}\r\n\r\n\
+             {form}"
+        ),
+    )
+    .expect("a whole reply")
+}
+
+/// The processes of Mono that Forebay has: below each guard one.
+fn processes(forebay: &Forebay) -> Vec<u32> {
+    let guards = proc::children(forebay.process.id());
+    guards.into_iter().flat_map(proc::children).collect()
+}
+
+fn answers(keys: &str) {
+    let Some(forebay) = mono(keys) else { return };
+    let mut client = forebay.connect();
+    for turn in 0..6 {
+        let reply = post(&mut client, &format!("name=J%C3%BCrgen+{turn}&note=a%26b"));
+        assert_eq!(reply.text(), format!("Jürgen {turn}|a&b"), "{}", forebay.output());
+        let note = "x".repeat(200_000);
+        let reply = post(&mut client, &format!("name=a&note={note}"));
+        assert!(reply.text() == format!("a|{note}"), "{}", forebay.output());
+        let reply = try_get(&mut client, "large").expect("a whole reply");
+        assert_eq!(reply.status, 200, "{}", forebay.output());
+        assert!(reply.body == pattern(3_000_000), "{} bytes", reply.body.len());
+    }
+    let all = proc::descendants(forebay.process.id());
+    assert!(all.len() >= 2 * PROCESSES, "guards and their programs: {all:?}");
+    forebay.stop();
+    assert!(all.iter().all(|pid| !is_alive(&pid.to_string())), "{all:?}");
+}
+
+#[test]
+fn an_http_listener_answers_on_its_port() {
+    answers(HTTP);
+}
+
+#[test]
+fn the_fastcgi_server_answers_on_a_unix_socket() {
+    answers(UNIX);
+}
+
+#[test]
+fn the_fastcgi_server_answers_on_a_port() {
+    answers(PORT);
+}
+
+#[test]
+fn the_fastcgi_server_answers_on_descriptor_0() {
+    answers(PIPE);
+}
+
+fn heals(keys: &str) {
+    const KILLS: usize = 4;
+    let Some(forebay) = mono(keys) else { return };
+    assert_eq!(get(&forebay, "how").text(), "0", "{}", forebay.output());
+    let counts = load(
+        &forebay,
+        CLIENTS,
+        |client| try_get(client, "pid"),
+        |replies| {
+            for _ in 0..KILLS {
+                assert!(
+                    eventually(|| processes(&forebay).len() == PROCESSES),
+                    "{}",
+                    forebay.output()
+                );
+                let victim = processes(&forebay)[0];
+                proc::kill(victim);
+                assert!(eventually(|| !is_alive(&victim.to_string())));
+                let before = replies.load(Ordering::Relaxed);
+                let go_on = || replies.load(Ordering::Relaxed) > before + 20;
+                assert!(eventually(go_on), "{}", forebay.output());
+            }
+        },
+    );
+    // What the victim had begun to answer, and what was killed with its second process, too: one
+    // of each client at the most.
+    assert!(counts.keys().all(|status| matches!(status, 0 | 200 | 502)), "{counts:?}");
+    let lost = counts.values().sum::<usize>() - counts[&200];
+    assert!(lost <= CLIENTS * KILLS, "{counts:?}: {}", forebay.output());
+    let is_whole = || {
+        let all = processes(&forebay);
+        all.len() == PROCESSES && proc::children(forebay.process.id()).len() == PROCESSES
+    };
+    assert!(eventually(is_whole), "{}", forebay.output());
+    let all = processes(&forebay);
+    let is_asked = |pid: &u32| eventually(|| get(&forebay, "pid").text() == pid.to_string());
+    assert!(all.iter().all(is_asked), "each of {all:?} answers: {}", forebay.output());
+    forebay.stop();
+}
+
+#[test]
+fn a_killed_http_listener_is_replaced() {
+    heals(HTTP);
+}
+
+#[test]
+fn a_killed_fastcgi_server_is_replaced() {
+    heals(UNIX);
+}
+
+fn reloads(keys: &str) {
+    let Some(forebay) = mono(keys) else { return };
+    assert_eq!(get(&forebay, "how").text(), "0", "{}", forebay.output());
+    let old = processes(&forebay);
+    let counts = load(
+        &forebay,
+        CLIENTS,
+        |client| try_get(client, "how"),
+        |_| {
+            for round in ["1", "2"] {
+                write_configuration(&forebay.folder, &configuration(keys, round));
+                proc::signal(forebay.process.id(), Signal::HUP);
+                let is_new = || get(&forebay, "how").text() == round;
+                assert!(eventually(is_new), "{}", forebay.output());
+            }
+        },
+    );
+    assert_eq!(counts.keys().collect::<Vec<_>>(), [&200], "{counts:?}: {}", forebay.output());
+    let is_gone = |pid: &u32| !is_alive(&pid.to_string());
+    assert!(eventually(|| old.iter().all(is_gone)), "{}", forebay.output());
+    assert!(eventually(|| processes(&forebay).len() == PROCESSES), "{}", forebay.output());
+    forebay.stop();
+}
+
+#[test]
+fn another_http_listener_takes_over_without_a_failure() {
+    reloads(HTTP);
+}
+
+#[test]
+fn another_fastcgi_server_takes_over_without_a_failure() {
+    reloads(UNIX);
+}

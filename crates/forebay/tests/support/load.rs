@@ -1,0 +1,59 @@
+//! Clients that ask without a pause while something happens.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use forebay_testkit::http::{Client, Reply};
+
+use super::Forebay;
+
+/// How often each status came, 0 for a reply that was cut off.
+pub type Counts = BTreeMap<u16, usize>;
+
+/// So many clients that `ask` as long as `during` runs, which is told how many replies there were so
+/// far. A client whose reply was cut off goes on over another connection.
+pub fn load(
+    forebay: &Forebay,
+    clients: usize,
+    ask: impl Fn(&mut Client) -> io::Result<Reply> + Sync,
+    during: impl FnOnce(&AtomicUsize),
+) -> Counts {
+    let (stop, replies) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let ask_on = || {
+        let mut counts = Counts::new();
+        let mut client = forebay.connect();
+        while !stop.load(Ordering::Relaxed) {
+            let status = ask(&mut client).map_or(0, |reply| reply.status);
+            if status == 0 {
+                client = forebay.connect();
+            }
+            *counts.entry(status).or_default() += 1;
+            replies.fetch_add(1, Ordering::Relaxed);
+        }
+        counts
+    };
+    thread::scope(|scope| {
+        // However `during` ends.
+        let stopping = Stop(&stop);
+        let clients: Vec<_> = (0..clients).map(|_| scope.spawn(ask_on)).collect();
+        during(&replies);
+        drop(stopping);
+        let mut sum = Counts::new();
+        for client in clients {
+            for (status, count) in client.join().expect("clients go on") {
+                *sum.entry(status).or_default() += count;
+            }
+        }
+        sum
+    })
+}
+
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
