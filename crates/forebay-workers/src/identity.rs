@@ -25,10 +25,7 @@ impl Identity {
         user: Option<&str>,
         group: Option<&str>,
     ) -> Result<Option<Identity>, StartError> {
-        if user.is_none() && group.is_none() {
-            return Ok(None);
-        }
-        if !Uid::effective().is_root() {
+        if (user.is_some() || group.is_some()) && !Uid::effective().is_root() {
             let error = StartError::new(app, "only root can start processes as another user");
             return Err(error.help(format!(
                 "start Forebay as root (and without `user` in [server]), or take `user` and \

@@ -1,10 +1,11 @@
-//! What an interpreter of Python says about itself and the module of an application, before anything
-//! of the application is run.
+//! What an interpreter of Python says about itself and the module of an application, before
+//! anything of the application is run.
 
 use crate::identity::Identity;
 use crate::process::{Place, launched};
 use crate::spec::{AppSpec, Kind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::{self, Read, Seek};
 use std::path::Path;
@@ -15,14 +16,16 @@ pub(crate) const NO_MODULE: i32 = 4;
 /// The exit code for an interpreter that is too old.
 const TOO_OLD: i32 = 5;
 
-/// Looks for the first part of the module's name alone: for the rest packages would be run.
+/// Looks where `hosts/wsgi.py` does, whatever PYTHONSAFEPATH says, and for the first part of the
+/// module's name alone: for the rest packages would be run.
 const QUESTION: &str = "\
-import sys
+import os, sys
 if sys.version_info < (3, 8):
     sys.stderr.write('this is Python %d.%d, and 3.8 or newer is needed' % sys.version_info[:2])
     sys.exit(5)
 if sys.argv[1:]:
     from importlib.util import find_spec
+    sys.path.insert(0, os.getcwd())
     if find_spec(sys.argv[1]) is None:
         sys.stderr.write('there is no module ' + sys.argv[1])
         sys.exit(4)
@@ -33,8 +36,8 @@ const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// Bytes of an answer.
 const LONGEST: u64 = 1024;
 
-/// What is wrong, as an exit code and a sentence. `None`: nothing, or the interpreter does not say;
-/// then its workers will.
+/// What is wrong, as an exit code and a sentence. `None`: nothing, or the interpreter does not say,
+/// or this process may not become the application's user; then its workers will.
 pub(crate) fn ask(spec: &AppSpec) -> Option<(i32, String)> {
     let (python, module) = match &spec.kind {
         Kind::PythonCgi { python, .. } => (python, None),
@@ -44,8 +47,7 @@ pub(crate) fn ask(spec: &AppSpec) -> Option<(i32, String)> {
     let mut command = Command::new(python.as_deref().unwrap_or(Path::new("python3")));
     command.args(["-c", QUESTION]).args(module);
     let (user, group) = (spec.user.as_deref(), spec.group.as_deref());
-    // Where it cannot be found, or become, the question is asked as whoever this process is.
-    let identity = Identity::find(&spec.name, user, group).ok().flatten();
+    let identity = Identity::find(&spec.name, user, group).ok()?;
     let command = launched(command, spec, &Place { identity, cgroup: None });
     run(command).ok().filter(|(code, _)| [NO_MODULE, TOO_OLD].contains(code))
 }
@@ -56,9 +58,9 @@ fn run(mut command: Command) -> io::Result<(i32, String)> {
     let stderr = Stdio::from(answer.try_clone()?);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn()?;
     if let Ok(pidfd) = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
-        let ended = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&PATIENCE));
-        if ended != Ok(1) {
-            child.kill()?;
+        let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
+        if retry_on_intr(|| poll(&mut ended, Some(&PATIENCE))) != Ok(1) {
+            let _ = child.kill();
         }
     }
     let code = child.wait()?.code().unwrap_or(-1);

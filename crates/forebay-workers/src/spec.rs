@@ -98,8 +98,8 @@ impl AppSpec {
     }
 
     /// What only the interpreter knows: whether it is new enough, and has the module. Runs it for a
-    /// moment, as the application's user where this process may become it; no code of the
-    /// application is run.
+    /// moment, as the application's user where this process may become it, else not at all; no
+    /// code of the application is run.
     pub fn ask_interpreter(&self) -> Result<(), StartError> {
         let Some((code, answer)) = modules::ask(self) else { return Ok(()) };
         let error = StartError::new(&self.name, answer);

@@ -1,5 +1,8 @@
 //! `forebay check`: exit code, and what goes where.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -181,10 +184,51 @@ fn python_is_asked_for_the_module() {
     let output = of("shop:application");
     assert!(output.status.success(), "{output:?}");
     assert!(of("json:loads").status.success(), "a module of Python's");
+    assert!(
+        of("shop:application\"\nenv.PYTHONSAFEPATH = \"1").status.success(),
+        "as the host does"
+    );
     let output = of("shoop.web:application");
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("there is no module shoop") && error.contains(":7:10]"), "{error}");
+}
+
+#[test]
+fn python_is_not_asked_for_a_module_that_only_its_user_may_see() {
+    if !Path::new("/usr/bin/python3").exists() {
+        return forebay_testkit::peer::skip("/usr/bin/python3 is not installed (package python3)");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode));
+    mode(folder, 0o755).unwrap();
+    let forebay = folder.join("forebay");
+    // By another process: a program cannot be run while a child of another test may still write it.
+    let copy = Command::new("cp").arg(env!("CARGO_BIN_EXE_forebay")).arg(&forebay).status();
+    assert!(copy.unwrap().success());
+    let app = folder.join("app");
+    std::fs::create_dir(&app).unwrap();
+    std::fs::write(app.join("shop.py"), "").unwrap();
+    let of = |user: &str| {
+        let text = format!(
+            "[[site]]\nlisten = 0\n[[site.route]]\napp = \"x\"\n[app.x]\nkind = \"wsgi\"\n\
+             module = \"shop:application\"\ndir = \"app\"\n{user}"
+        );
+        let file = folder.join("site.toml");
+        std::fs::write(&file, text).unwrap();
+        let mut command = Command::new(&forebay);
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        command.arg("check").arg(file).output().unwrap()
+    };
+    // Nobody but root may list it.
+    mode(&app, 0o311).unwrap();
+    let (own, of_root) = (of(""), of("user = \"root\""));
+    mode(&app, 0o755).unwrap();
+    assert_eq!(own.status.code(), Some(2), "{own:?}");
+    assert!(of_root.status.success(), "{of_root:?}");
 }
 
 #[test]
