@@ -25,7 +25,7 @@ pub struct Finding {
 /// The file that a plan was made of; empty where there was none.
 #[derive(Clone, Default)]
 pub struct SourceFile {
-    name: Arc<str>,
+    pub(crate) name: Arc<str>,
     text: Arc<str>,
 }
 

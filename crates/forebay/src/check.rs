@@ -14,7 +14,9 @@ use crate::serve::cores;
 The file is read, and its paths, programs, users and groups are looked for on this machine, as
 `forebay serve` does before it starts. Python is asked whether it is new enough and has the module
 of a WSGI application; nothing of the application is run. Not looked at is whether ports are free,
-names of backends have addresses, and whoever starts Forebay may become another user (root may).")]
+names of backends have addresses, and whoever starts Forebay may become another user (root may).
+Whether Forebay is root is judged by who runs `check`: to a normal user it does not say that `serve`
+as root refuses PHP without a `user`, and Python is not asked about an application with one.")]
 pub struct Args {
     /// The configuration file
     #[arg(required_unless_present = "schema")]
@@ -31,9 +33,7 @@ pub fn run(args: Args) -> ExitCode {
     };
     match checked(&file) {
         Ok((plan, warnings)) => {
-            if let Some(warnings) = warnings {
-                let _ = write!(std::io::stderr(), "{warnings}");
-            }
+            let _ = write!(std::io::stderr(), "{warnings}");
             tell(&format!("{}: ok, {}", file.display(), summary(&plan)))
         }
         Err(error) => {
@@ -43,13 +43,14 @@ pub fn run(args: Args) -> ExitCode {
     }
 }
 
-/// The plan, and what is doubtful about it; else why it cannot be served by.
-fn checked(file: &Path) -> Result<(Plan, Option<ConfError>), String> {
+/// The plan, and lines about what is doubtful in it; else why it cannot be served by.
+fn checked(file: &Path) -> Result<(Plan, String), String> {
     let (mut plan, warnings) = looked_up(file).map_err(|error| error.to_string())?;
     let threads = plan.server.threads.unwrap_or_else(cores);
-    let shared = plan.share_connections(threads);
-    shared.map_err(|why| format!("{}: {why}\n", file.display()))?;
-    Ok((plan, warnings))
+    let notes = plan.share_connections(threads).map_err(|why| format!("forebay: {why}\n"))?;
+    let warnings = warnings.iter().map(ConfError::to_string);
+    let lines = warnings.chain(notes.iter().map(|note| format!("forebay: {note}\n"))).collect();
+    Ok((plan, lines))
 }
 
 fn looked_up(file: &Path) -> Result<(Plan, Option<ConfError>), ConfError> {

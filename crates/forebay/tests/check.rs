@@ -46,18 +46,25 @@ fn fewer_connections_than_threads_that_share_them_are_refused() {
     let text = |multiplex| {
         format!(
             "[server]\nthreads = 3\n[[site]]\nlisten = 8080\n[[site.route]]\nfastcgi = {{ \
-             to = \"127.0.0.1:9000\", root = \"/nowhere\", multiplex = \"{multiplex}\", max_connections = 2 }}\n"
+             to = \"127.0.0.1:9000\", root = \"/nowhere\", multiplex = \"{multiplex}\", \
+             max_connections = 2 }}\n"
         )
     };
     let file = typed("shared.toml", &text("on"));
     let output = check(&[&file]);
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("route on line 5") && error.contains("each of 3 threads"), "{error}");
+    let place = |file: &str| format!("(route on line 5 of {file}): each of 3 threads");
+    assert!(error.contains(&place(&file)), "{error}");
     let served = Command::new(env!("CARGO_BIN_EXE_forebay")).args(["serve", &file]).output();
-    assert_eq!(served.unwrap().status.code(), Some(2), "nor is it served");
+    let served = served.unwrap();
+    assert_eq!(served.status.code(), Some(2), "nor is it served");
+    assert_eq!(String::from_utf8(served.stderr).unwrap(), error);
     let file = typed("unshared.toml", &text("auto"));
-    assert_eq!(check(&[&file]).status.code(), Some(0));
+    let output = check(&[&file]);
+    assert_eq!(output.status.code(), Some(0), "not shared then");
+    let note = String::from_utf8(output.stderr).unwrap();
+    assert!(note.contains("cannot share") && note.contains(&place(&file)), "{note}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ impl Plan {
     /// Divides the connections that requests may share among so many threads. Where there are fewer
     /// than threads, `auto` becomes `off`, as the lines returned tell, and `on` is an error.
     pub fn share_connections(&mut self, threads: usize) -> Result<Vec<String>, String> {
-        let limits = self.max_connections();
+        let (limits, file) = (self.max_connections(), self.file.name.clone());
         let mut sharing: BTreeMap<String, usize> = BTreeMap::new();
         for (_, fastcgi) in sharing_routes(self) {
             for address in &fastcgi.to {
@@ -45,9 +45,9 @@ impl Plan {
                     continue;
                 }
                 let what = format!(
-                    "requests cannot share connections to {address} (route on line {line}): each of \
-                     {threads} threads needs one for each route to it, {wanted} in all, and \
-                     `max_connections` allows {most}"
+                    "requests cannot share connections to {address} (route on line {line} of {file}): \
+                     each of {threads} threads needs one for each route to it, {wanted} in all, \
+                     and `max_connections` allows {most}"
                 );
                 if fastcgi.multiplex == Multiplex::On {
                     return Err(format!(
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(shared(&mut auto)[0].0, Multiplex::Off);
         let mut on = plan(&["multiplex = \"on\", max_connections = 3"]);
         let error = on.share_connections(4).unwrap_err();
-        assert!(error.contains("line 3") && error.contains("allows 3"), "{error}");
+        assert!(error.contains("line 3 of test)") && error.contains("allows 3"), "{error}");
         assert_eq!(plan(&["max_connections = 3"]).share_connections(4), Ok(vec![]), "nor wanted");
     }
 }
