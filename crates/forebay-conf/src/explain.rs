@@ -20,7 +20,7 @@ fn unknown_key(message: &str, span: &Range<usize>) -> Option<Problem> {
     let (typed, expected) = unknown(message, "unknown field `")?;
     let problem = Problem::new(span, format!("unknown key `{typed}`"));
     let names = || expected.iter().copied();
-    let keys = format!("the keys of this table are {}", suggest::list(names(), "and"));
+    let keys = format!("the keys of this table are {}", suggest::list(names(), "and", '`'));
     if let Some(meant) = suggest::nearest(typed, names()) {
         return Some(problem.label(format!("did you mean `{meant}`?")).help(keys));
     }
@@ -36,8 +36,7 @@ fn unknown_value(message: &str, span: &Range<usize>) -> Option<Problem> {
     let (typed, expected) = unknown(message, "unknown variant `")?;
     let names = || expected.iter().copied();
     let problem = Problem::new(span, format!("unknown value \"{typed}\""));
-    let problem =
-        problem.help(format!("write {}", suggest::list(names(), "or").replace('`', "\"")));
+    let problem = problem.help(format!("write {}", suggest::list(names(), "or", '"')));
     Some(match suggest::nearest(typed, names()) {
         Some(meant) => problem.label(format!("did you mean \"{meant}\"?")),
         None => problem.label("not one of the values of this key"),

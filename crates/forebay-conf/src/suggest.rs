@@ -20,9 +20,14 @@ pub(crate) fn nearest<'a>(
         .map(|(_, candidate)| candidate)
 }
 
-/// "`a`, `b` or `c`", with the given word between the last two.
-pub(crate) fn list<'a>(names: impl IntoIterator<Item = &'a str>, word: &str) -> String {
-    let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+/// "`a`, `b` or `c`", with the given word between the last two, and `quote` around each.
+pub(crate) fn list<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+    word: &str,
+    quote: char,
+) -> String {
+    let names: Vec<String> =
+        names.into_iter().map(|name| format!("{quote}{name}{quote}")).collect();
     match names.split_last() {
         None => "nothing".into(),
         Some((only, [])) => only.clone(),
@@ -83,8 +88,8 @@ mod tests {
 
     #[test]
     fn lists_read_as_english() {
-        assert_eq!(list(["a"], "or"), "`a`");
-        assert_eq!(list(["a", "b", "c"], "and"), "`a`, `b` and `c`");
-        assert_eq!(list([], "or"), "nothing");
+        assert_eq!(list(["a"], "or", '`'), "`a`");
+        assert_eq!(list(["a", "b", "c"], "and", '"'), r#""a", "b" and "c""#);
+        assert_eq!(list([], "or", '`'), "nothing");
     }
 }

@@ -45,9 +45,9 @@ impl Plan {
                     continue;
                 }
                 let what = format!(
-                    "requests cannot share connections to {address} (route on line {line} of {file}): \
-                     each of {threads} threads needs one for each route to it, {wanted} in all, \
-                     and `max_connections` allows {most}"
+                    "requests cannot share connections to {address} (route on line {line} of \
+                     {file}): each of {threads} threads needs one for each route to it, {wanted} \
+                     in all, and `max_connections` allows {most}"
                 );
                 if fastcgi.multiplex == Multiplex::On {
                     return Err(format!(

@@ -88,7 +88,7 @@ fn exactly_one(route: &At<Table<file::Route>>) -> Outcome<()> {
 fn nothing(span: &Range<usize>) -> Problem {
     Problem::new(span, "this route does not say what answers")
         .label("needs an answer")
-        .help(format!("give it one of {}", suggest::list(ACTIONS, "or")))
+        .help(format!("give it one of {}", suggest::list(ACTIONS, "or", '`')))
 }
 
 fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Outcome<Files> {

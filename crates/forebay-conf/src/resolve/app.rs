@@ -132,8 +132,7 @@ fn mode<M: Copy + Default>(
     }
     let names = || modes.iter().map(|(name, _)| *name);
     let problem = Problem::new(&at.span, format!("kind \"{kind}\" has no mode \"{}\"", at.value));
-    let problem =
-        problem.help(format!("write {}", suggest::list(names(), "or").replace('`', "\"")));
+    let problem = problem.help(format!("write {}", suggest::list(names(), "or", '"')));
     Err(match suggest::nearest(&at.value, names()) {
         Some(meant) => problem.label(format!("did you mean \"{meant}\"?")),
         None => problem.label("not one of its modes"),

@@ -8,7 +8,7 @@ use super::value::{required, text, within};
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, At, Table};
-use crate::plan::{AppKind, Listening, Speaks};
+use crate::plan::{AppKind, HostField, Listening, Speaks};
 
 /// A program that listens by itself.
 pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Outcome<AppKind> {
@@ -24,16 +24,7 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
         file::Speaks::Ajp => Speaks::Ajp,
     };
     let listen = listening(typed, &run, &run_typed.span)?;
-    let host = match &typed.host {
-        Some(at) if speaks != Speaks::Http => {
-            return Err(Problem::new(
-                &at.span,
-                "`host` means nothing to a program that does not speak http",
-            )
-            .help("leave it out: it finds the client's in HTTP_HOST"));
-        }
-        host => host_field(host.as_ref().map(|at| at.value)),
-    };
+    let host = host(typed, speaks)?;
     let connections = match &typed.connections {
         Some(at) => within(at, 1..=100_000)?,
         None if speaks == Speaks::Http => 100,
@@ -51,6 +42,17 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
         None => None,
     };
     Ok(AppKind::Command { run, speaks, listen, host, connections, root })
+}
+
+fn host(typed: &file::App, speaks: Speaks) -> Outcome<HostField> {
+    match &typed.host {
+        Some(at) if speaks != Speaks::Http => {
+            let message = "`host` means nothing to a program that does not speak http";
+            Err(Problem::new(&at.span, message)
+                .help("leave it out: it finds the client's in HTTP_HOST"))
+        }
+        host => Ok(host_field(host.as_ref().map(|at| at.value))),
+    }
 }
 
 /// Who opens the socket, by the key or by what `run` asks for. A program has to be told where.
