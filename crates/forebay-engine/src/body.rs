@@ -191,8 +191,8 @@ impl Body {
     }
 
     /// How much longer the client may be waited for, where bodies have to come in at some rate: the
-    /// idle time, and a second for each second's worth of bytes. Only waiting for the client counts,
-    /// as a backend may be slow to take what has come.
+    /// idle time, and a second for each second's worth of bytes. Only waiting for the client
+    /// counts, as a backend may be slow to take what has come.
     fn left_by_rate(&self, settings: &Settings) -> Option<Duration> {
         let rate = settings.limits.body_rate;
         let earned = Duration::from_millis(self.read.saturating_mul(1000).checked_div(rate)?);
@@ -200,7 +200,8 @@ impl Body {
         Some(allowed.saturating_sub(TICK.saturating_mul(self.waited)))
     }
 
-    /// Reads and drops the rest, if that is at most `limit` bytes; whether the connection can go on.
+    /// Reads and drops the rest, if that is at most `limit` bytes; whether the connection can go
+    /// on.
     pub(crate) async fn discard(&mut self, limit: u64) -> Result<bool, Fault> {
         if self.is_done() {
             return Ok(true);

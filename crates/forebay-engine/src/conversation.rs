@@ -51,8 +51,8 @@ pub async fn converse(client: Rc<Client>, listener: usize, early: Vec<u8>) {
             Some(early) => exchange.request.bytes.extend(early),
             None => match client.socket.read_now(&mut exchange.request.bytes) {
                 Ok(1..) => {}
-                // The event loop takes new connections for readable. Many have said nothing yet, and
-                // hold no exchange until they do.
+                // The event loop takes new connections for readable. Many have said nothing yet,
+                // and hold no exchange until they do.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     client.thread.keep_exchange(exchange);
                     continue;
@@ -63,7 +63,8 @@ pub async fn converse(client: Rc<Client>, listener: usize, early: Vec<u8>) {
                 }
             },
         }
-        // In a box of its own, so that an idle connection does not hold room for a busy one's state.
+        // In a box of its own, so that an idle connection does not hold room for a busy one's
+        // state.
         let next = Box::pin(serve_waiting(&client, listener, &mut exchange, &mut left)).await;
         client.thread.keep_exchange(exchange);
         if next == Next::Close || client.thread.is_stopping() {
@@ -289,8 +290,8 @@ async fn conclude(client: &Client, exchange: &mut Exchange, outcome: Result<(), 
     Next::Close
 }
 
-/// Tells what went wrong. Of the clients' own faults a body over the limit is told, since that may be
-/// a limit to raise.
+/// Tells what went wrong. Of the clients' own faults a body over the limit is told, since that may
+/// be a limit to raise.
 fn report(client: &Client, request: &Request, fault: &Fault) {
     let is_clients = fault.side == Side::Client && fault.status != 500;
     if is_clients && fault.status != 413 {

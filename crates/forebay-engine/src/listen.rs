@@ -18,8 +18,9 @@ use crate::systemd::Inherited;
 /// Connections that wait to be accepted; the kernel may allow fewer (net.core.somaxconn).
 const BACKLOG: i32 = 1024;
 
-/// Bytes that the kernel holds of what a client does not take yet. Left to itself it takes megabytes
-/// for each, which cost it 3 ms where the client's window is small (measured with slowhttptest -X).
+/// Bytes that the kernel holds of what a client does not take yet. Left to itself it takes
+/// megabytes for each, which cost it 3 ms where the client's window is small (measured with
+/// slowhttptest -X).
 const UNSENT: u32 = 128 * 1024;
 
 /// Why an address cannot be listened on.
@@ -64,7 +65,8 @@ pub enum Listener {
 /// An address, and a listener of each thread there.
 pub type Opened = (Listen, Vec<Listener>);
 
-/// Opens `listen`, or uses what the service manager opened there: several sockets may have one name.
+/// Opens `listen`, or uses what the service manager opened there: several sockets may have one
+/// name.
 pub fn open_or_claim(
     listen: &Listen,
     threads: usize,

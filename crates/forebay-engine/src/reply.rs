@@ -119,8 +119,8 @@ impl Reply {
         self.body_bytes = 0;
     }
 
-    /// Makes ready to refuse a request whose head could not be read; `method` is empty where not even
-    /// that could.
+    /// Makes ready to refuse a request whose head could not be read; `method` is empty where not
+    /// even that could.
     pub(crate) fn prepare_refusal(&mut self, method: &[u8]) {
         self.prepare(&RequestHead::default(), method);
         self.keep_alive = false;

@@ -321,8 +321,8 @@ impl Socket {
     }
 
     /// Writes all of several pieces, by as few system calls as there can be. Tasks that have
-    /// something to read come first: when writes follow each other closely, fewer of them find their
-    /// peer asleep and have to wake it, which took a tenth of the time of a proxied request.
+    /// something to read come first: when writes follow each other closely, fewer of them find
+    /// their peer asleep and have to wake it, which took a tenth of the time of a proxied request.
     pub async fn write_pieces(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
         IoSlice::advance_slices(&mut pieces, 0);
         give_way().await;

@@ -39,8 +39,8 @@ pub struct WorkerApp {
 }
 
 impl WorkerApp {
-    /// Passes requests for `target` to the workers of `app`; a reply of more than `max_output` bytes
-    /// is cut off.
+    /// Passes requests for `target` to the workers of `app`; a reply of more than `max_output`
+    /// bytes is cut off.
     pub fn new(thread: Rc<Thread>, app: App, target: Target, max_output: u64) -> Self {
         Self { thread, app, target, max_output }
     }
@@ -147,8 +147,8 @@ impl WorkerApp {
     }
 }
 
-/// The reply of a script that has ended. What it printed before it died counts, as with CGI; the log
-/// has the rest.
+/// The reply of a script that has ended. What it printed before it died counts, as with CGI; the
+/// log has the rest.
 async fn finish(kind: EndKind, mut reading: Output, exchange: &mut Exchange) -> Result<(), Fault> {
     match kind {
         EndKind::Ok => reading.finish(&mut exchange.reply).await,

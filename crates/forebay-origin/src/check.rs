@@ -1,5 +1,5 @@
-//! What a plan needs of this machine: programs, users, groups and what is watched. The functions that
-//! look are those by which applications start.
+//! What a plan needs of this machine: programs, users, groups and what is watched. The functions
+//! that look are those by which applications start.
 
 use forebay_conf::{App, ConfError, Finding, Plan, Server};
 use forebay_engine::{PrivilegeError, look_up};

@@ -22,8 +22,8 @@ pub struct Mount {
 
 impl Mount {
     /// What the variables of `request` are made from. What the `*` at the end of the route's path
-    /// matched is PATH_INFO, with the slash before it; what comes before is SCRIPT_NAME. Without such
-    /// a `*` the whole path is PATH_INFO. `path` is what [`path_of`] gave for the request.
+    /// matched is PATH_INFO, with the slash before it; what comes before is SCRIPT_NAME. Without
+    /// such a `*` the whole path is PATH_INFO. `path` is what [`path_of`] gave for the request.
     pub fn describe<'a>(
         &'a self,
         request: &'a Request,
@@ -48,7 +48,8 @@ impl Mount {
 }
 
 /// The path of `request` as the application gets it: the one that the route was found by, but with
-/// repeated slashes kept where they come behind what the route's path takes and nothing else was cleaned.
+/// repeated slashes kept where they come behind what the route's path takes and nothing else was
+/// cleaned.
 pub fn path_of(request: &Request) -> Cow<'_, [u8]> {
     let (clean, target) = (&request.path, request.head.path_and_query.of(&request.bytes));
     let path = &target[..memchr::memchr(b'?', target).unwrap_or(target.len())];

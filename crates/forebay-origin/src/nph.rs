@@ -1,8 +1,8 @@
 //! Scripts that speak HTTP themselves, "non-parsed header" output (RFC 3875 section 5), and
 //! application servers that answer in HTTP over another protocol.
 //!
-//! Their output is parsed all the same, so that the client gets a reply with sound framing and never
-//! what a script may have printed behind it.
+//! Their output is parsed all the same, so that the client gets a reply with sound framing and
+//! never what a script may have printed behind it.
 
 use forebay_engine::{Fault, Reply};
 use forebay_wire::cgi::http_head;

@@ -122,7 +122,8 @@ enum Prepared {
 }
 
 impl ProgramApp {
-    /// Passes requests to the processes of `program`. Must be called within the thread's event loop.
+    /// Passes requests to the processes of `program`. Must be called within the thread's event
+    /// loop.
     pub fn new(
         thread: Rc<Thread>,
         name: String,

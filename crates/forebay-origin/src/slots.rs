@@ -2,8 +2,9 @@
 //! process of php-fpm belongs to its connection for as long as that is open.
 //!
 //! A thread that may not open another connection waits in one queue with those of all threads. It
-//! gets what comes first: the right to open one, or an open connection that another request, perhaps
-//! of another thread, has done with. Who waits makes the other threads give up an idle connection.
+//! gets what comes first: the right to open one, or an open connection that another request,
+//! perhaps of another thread, has done with. Who waits makes the other threads give up an idle
+//! connection.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! Applications that take the client's connection over (PSGI's `psgix.io`): what they write to their
-//! end of it begins with a 101, and from then on bytes pass both ways, unread.
+//! Applications that take the client's connection over (PSGI's `psgix.io`): what they write to
+//! their end of it begins with a 101, and from then on bytes pass both ways, unread.
 
 use forebay_engine::{Exchange, Fault, Socket, Thread, Tunnel};
 use forebay_wire::http1::{
@@ -23,8 +23,8 @@ pub fn is_possible(exchange: &Exchange) -> bool {
 /// header line.
 const START: &[u8] = b"HTTP/1.";
 
-/// Whether this, the first that an application has written, takes the connection over; `None` if it is
-/// too short to tell.
+/// Whether this, the first that an application has written, takes the connection over; `None` if it
+/// is too short to tell.
 pub fn has_begun(output: &[u8]) -> Option<bool> {
     let length = output.len().min(START.len());
     (length == START.len() || output[..length] != START[..length])

@@ -1,5 +1,5 @@
-//! What is counted about the backends of a route. Each thread has numbers of its own, which it alone
-//! writes; whoever asks adds them up.
+//! What is counted about the backends of a route. Each thread has numbers of its own, which it
+//! alone writes; whoever asks adds them up.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};

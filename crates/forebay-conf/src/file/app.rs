@@ -78,7 +78,8 @@ pub struct App {
     /// What each process may use at the most. Default: what Forebay may.
     pub limits: Table<Limits>,
     /// What all processes of the application may use together, by a control group of theirs
-    /// (Linux, version 2). Where Forebay may not make one, log and status say so. Default: no limit.
+    /// (Linux, version 2). Where Forebay may not make one, log and status say so. Default: no
+    /// limit.
     pub cgroup: Table<Cgroup>,
     /// How long a worker above `min` may be idle before it is stopped; php: only with `min` 0.
     /// Default: "60s".

@@ -63,8 +63,8 @@ pub struct Route {
     /// The largest request body, or "unlimited". Default: that of the site.
     pub max_body: Option<Size>,
     /// Whether a request for a file or script that is not there goes on to the routes below, as
-    /// with nginx's try_files. For `files`, `cgi`, `fastcgi`, and `app` of kind perl-cgi, python-cgi
-    /// or php. Default: false.
+    /// with nginx's try_files. For `files`, `cgi`, `fastcgi`, and `app` of kind perl-cgi,
+    /// python-cgi or php. Default: false.
     pub fallback: Option<At<bool>>,
     /// The directory of files that the origin may have sent by X-Accel-Redirect or X-Sendfile. For
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `proxy` and `app`. Default: those headers mean nothing.

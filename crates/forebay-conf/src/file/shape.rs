@@ -43,7 +43,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
     }
 }
 
-/// A table and nothing else. (A derived `Deserialize` takes a list of the values of its fields, too.)
+/// A table and nothing else. (A derived `Deserialize` takes a list of the values of its fields,
+/// too.)
 #[derive(Clone, Debug, Default)]
 pub struct Table<T>(pub T);
 

@@ -11,7 +11,8 @@ use crate::finding::SourceFile;
 use crate::resolve::{self, Context, Outcome};
 
 impl Plan {
-    /// The files of a directory, with `index.html` or a listing; scripts in it are sent as they are.
+    /// The files of a directory, with `index.html` or a listing; scripts in it are sent as they
+    /// are.
     pub fn for_directory(dir: &Path, listen: Listen) -> Result<Self, ConfError> {
         let Some(text) = dir.to_str() else {
             let message = format!("the path {} is not UTF-8", dir.display());

@@ -29,7 +29,8 @@ pub struct Reload {
 pub type Prepare = Arc<dyn Fn() -> Result<Reload, String> + Send + Sync>;
 
 impl Server {
-    /// Serves by another configuration, or says why not. What was asked meanwhile and is left to do.
+    /// Serves by another configuration, or says why not. What was asked meanwhile and is left to
+    /// do.
     pub(super) fn reload(
         &mut self,
         runtime: &Runtime,
@@ -57,8 +58,8 @@ impl Server {
     }
 
     /// Has another configuration prepared, on a thread of its own: an application may take its time
-    /// to start, and whoever wants to stop is not to wait for it. With it, whether another reload was
-    /// asked for. `None` where the stop was: then it ends with the process, if not before.
+    /// to start, and whoever wants to stop is not to wait for it. With it, whether another reload
+    /// was asked for. `None` where the stop was: then it ends with the process, if not before.
     async fn prepared(
         &self,
         signals: &mut Signals,

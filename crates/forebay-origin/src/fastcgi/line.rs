@@ -1,13 +1,13 @@
 //! Requests that share a connection to an application which can tell them apart.
 //!
 //! A line is such a connection. One task reads and writes it; requests put records into its queue
-//! and take what was read for them out of their flow. FastCGI has no flow control: where a client is
-//! slow its flow fills up, and is aborted at its limit, so that the others go on. A line that
+//! and take what was read for them out of their flow. FastCGI has no flow control: where a client
+//! is slow its flow fills up, and is aborted at its limit, so that the others go on. A line that
 //! carries one request alone is not read meanwhile, which holds the application back.
 //!
 //! A request that is left is aborted, and its number is not used again: fastcgi-mono-server4 ends a
-//! request twice that is aborted just when it ends. A record for any other number that is not running
-//! breaks the line: nobody could say whose it is.
+//! request twice that is aborted just when it ends. A record for any other number that is not
+//! running breaks the line: nobody could say whose it is.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};

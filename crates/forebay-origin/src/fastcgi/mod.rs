@@ -241,8 +241,8 @@ impl Fastcgi {
         Ok(())
     }
 
-    /// Sends what is in `out`, then a body that is not in there. The time limit for the reply starts
-    /// anew with each piece: an application that reads has not fallen silent.
+    /// Sends what is in `out`, then a body that is not in there. The time limit for the reply
+    /// starts anew with each piece: an application that reads has not fallen silent.
     async fn send(
         &self,
         backend: &Backend,

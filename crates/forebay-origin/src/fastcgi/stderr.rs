@@ -1,4 +1,5 @@
-//! What an application writes to the error stream of one request: it goes to the log, up to a bound.
+//! What an application writes to the error stream of one request: it goes to the log, up to a
+//! bound.
 
 use std::cell::Cell;
 

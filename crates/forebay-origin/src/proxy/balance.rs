@@ -75,8 +75,8 @@ impl Group {
         })
     }
 
-    /// Whether a backend is neither left out for its failures, which an only one never is, nor down by
-    /// its health check.
+    /// Whether a backend is neither left out for its failures, which an only one never is, nor down
+    /// by its health check.
     pub fn is_up(&self, index: usize) -> bool {
         self.up() & bit(index) != 0
     }

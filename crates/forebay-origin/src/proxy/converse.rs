@@ -233,8 +233,8 @@ impl Reading<'_> {
         let backend = self.attempt.backend();
         self.begin(reply);
         let mut decoder = BodyDecoder::response(self.head.framing);
-        // A head that says how much follows waits for the first of it: one write in place of two, and
-        // a backend that dies in between costs the client no cut-off reply.
+        // A head that says how much follows waits for the first of it: one write in place of two,
+        // and a backend that dies in between costs the client no cut-off reply.
         let mut holds_head = matches!(self.head.framing, ResponseFraming::Length(1..));
         let mut start = self.head.len;
         loop {

@@ -1,7 +1,8 @@
 //! HTTP/1.1 backends: requests shared out among them and passed on, replies streamed back.
 //!
-//! `announce` names the client in a PROXY header, `balance` chooses the backend, `sticky` reads and sets the cookie that names one, `health` asks
-//! backends how they are, `converse` is one request over one connection, `upgrade` is what becomes a tunnel.
+//! `announce` names the client in a PROXY header, `balance` chooses the backend, `sticky` reads and
+//! sets the cookie that names one, `health` asks backends how they are, `converse` is one request
+//! over one connection, `upgrade` is what becomes a tunnel.
 
 pub mod announce;
 mod balance;
@@ -58,7 +59,8 @@ struct Tries {
 }
 
 impl Proxy {
-    /// Passes requests to `backends`, those of `plan`; `group` and `tallies` are shared by all threads.
+    /// Passes requests to `backends`, those of `plan`; `group` and `tallies` are shared by all
+    /// threads.
     pub fn new(
         thread: Rc<Thread>,
         backends: Vec<Backend>,
