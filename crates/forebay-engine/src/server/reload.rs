@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
+use forebay_conf::Listen;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -27,6 +28,9 @@ pub struct Reload {
 
 /// Reads another configuration and starts what is new in it, or says why not.
 pub type Prepare = Arc<dyn Fn() -> Result<Reload, String> + Send + Sync>;
+
+/// Listeners that one thread opens, and their slots.
+type Opened = Vec<(usize, Listener)>;
 
 impl Server {
     /// Serves by another configuration, or says why not. What was asked meanwhile and is left to
@@ -88,19 +92,11 @@ impl Server {
         }
     }
 
+    /// Takes the configuration over; an error leaves everything as it was.
     fn adopt(&mut self, threads: &Threads, reload: Reload) -> Result<(), String> {
         let Reload { wanted, tables, done } = reload;
         // All that may fail comes first.
-        let new: Vec<_> =
-            wanted.listen.iter().filter(|&l| !self.slots.contains(&Some(l.clone()))).collect();
-        let mut opened: Vec<Vec<(usize, Listener)>> =
-            (0..self.threads).map(|_| Vec::new()).collect();
-        for (at, listen) in new.iter().enumerate() {
-            let (_, sockets) =
-                listen::open(listen, self.threads).map_err(|error| error.to_string())?;
-            let slot = self.slots.len() + at;
-            opened.iter_mut().zip(sockets).for_each(|(own, socket)| own.push((slot, socket)));
-        }
+        let (new, opened) = self.open_new(&wanted)?;
         let other_log = match wanted.log.access == self.wanted.log.access {
             true => None,
             false => Some(
@@ -108,7 +104,7 @@ impl Server {
                     .map_err(|error| format!("cannot open the access log: {error}"))?,
             ),
         };
-        self.slots.extend(new.into_iter().cloned().map(Some));
+        self.slots.extend(new.into_iter().map(Some));
         let mut closed = Vec::new();
         for (at, slot) in self.slots.iter_mut().enumerate() {
             if slot.as_ref().is_some_and(|listen| !wanted.listen.contains(listen)) {
@@ -116,6 +112,39 @@ impl Server {
                 closed.push(at);
             }
         }
+        self.tell(threads, &wanted, tables, opened, closed);
+        if let Some(target) = other_log {
+            self.writer.switch(target);
+        }
+        self.wanted = wanted;
+        done();
+        Ok(())
+    }
+
+    /// What is to be listened on and was not, for slots behind those there are, and the listeners
+    /// there of each thread.
+    fn open_new(&self, wanted: &Wanted) -> Result<(Vec<Listen>, Vec<Opened>), String> {
+        let listens = wanted.listen.iter().cloned();
+        let new: Vec<_> =
+            listens.filter(|listen| !self.slots.contains(&Some(listen.clone()))).collect();
+        let mut opened: Vec<Opened> = (0..self.threads).map(|_| Vec::new()).collect();
+        for (slot, listen) in (self.slots.len()..).zip(&new) {
+            let (_, sockets) =
+                listen::open(listen, self.threads).map_err(|error| error.to_string())?;
+            opened.iter_mut().zip(sockets).for_each(|(own, socket)| own.push((slot, socket)));
+        }
+        Ok((new, opened))
+    }
+
+    /// Has the threads serve by what is `wanted`, and waits for them.
+    fn tell(
+        &self,
+        threads: &Threads,
+        wanted: &Wanted,
+        tables: Tables,
+        opened: Vec<Opened>,
+        closed: Vec<usize>,
+    ) {
         let limits = &wanted.settings.limits;
         threads.loads.limit(most_connections(limits), limits.connections_per_address);
         let (acknowledge, acknowledged) = std::sync::mpsc::channel();
@@ -136,11 +165,5 @@ impl Server {
         if acknowledged.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             self.errors().say("a thread is too busy to take the new configuration; it will");
         }
-        if let Some(target) = other_log {
-            self.writer.switch(target);
-        }
-        self.wanted = wanted;
-        done();
-        Ok(())
     }
 }
