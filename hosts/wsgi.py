@@ -33,7 +33,7 @@ def serve(name, parent):
     os.close(null)
     sys.stdout.reconfigure(line_buffering=True)
     sys.argv = [name]
-    sys.path[:1] = [os.getcwd()]
+    sys.path[:] = [os.getcwd()] + [entry for entry in sys.path if entry]
     try:
         application = find(name)
     except BaseException as error:

@@ -253,6 +253,24 @@ fn head(forebay: &Forebay, path: &str) -> Reply {
 }
 
 #[test]
+fn the_application_is_found_and_so_is_pythonpath_with_pythonsafepath() {
+    if !Path::new(PYTHON).exists() {
+        return peer::skip("/usr/bin/python3 is not installed (package python3)");
+    }
+    let folder = Folder::new();
+    folder.write("lib/extra.py", "WORD = b'extra'\n");
+    folder.write(
+        "app/shop.py",
+        "import extra\ndef application(environ, start_response):\n    \
+         start_response('200 OK', [('Content-Type', 'text/plain')])\n    return [extra.WORD]\n",
+    );
+    let env = "env = { PYTHONSAFEPATH = \"1\", PYTHONPATH = \"../lib\" }";
+    let forebay = start(folder, &format!("{SHOP}\n{env}"));
+    assert_eq!(forebay.get("/").text(), "extra", "{}", forebay.output());
+    forebay.stop();
+}
+
+#[test]
 fn the_environment_is_what_the_standard_says() {
     let Some(forebay) = app(SHOP) else { return };
     let reply =
