@@ -255,20 +255,33 @@ fn it_is_asked_whether_it_multiplexes() {
         (Some(b"not FastCGI at all".to_vec()), false),
         (None, false),
     ] {
-        let (application, mut forebay, told) = auto(answer.clone());
-        for _ in 0..3 {
-            assert_eq!(forebay.get("/x").status, 200, "{answer:?}");
-        }
-        assert!(told.recv_timeout(DEADLINE).is_ok(), "it was asked");
-        assert!(told.try_recv().is_err(), "once");
-        // One that was asked and closed, and one for the requests.
-        assert_eq!(application.accepted(), 2, "{answer:?}");
-        if !multiplexes {
-            let what = if answer.is_some() { "does not multiplex" } else { "does not say whether" };
-            forebay.wait_for_output(what);
-        }
-        forebay.stop();
+        let what = match &answer {
+            Some(_) if multiplexes => "",
+            Some(_) => "does not multiplex",
+            None => "does not say whether",
+        };
+        // An answer counts within 250 ms, which a machine with much else to do may not keep.
+        assert!((0..5).any(|_| says(&what_was_found_out(&answer), what)), "{answer:?}");
     }
+}
+
+/// Whether the log says `what`, or nothing of multiplexing where that is empty.
+fn says(log: &str, what: &str) -> bool {
+    if what.is_empty() { !log.contains("multiplex") } else { log.contains(what) }
+}
+
+/// Asks an application that answers so whether it multiplexes; the log.
+fn what_was_found_out(answer: &Option<Vec<u8>>) -> String {
+    let (application, forebay, told) = auto(answer.clone());
+    for _ in 0..3 {
+        assert_eq!(forebay.get("/x").status, 200, "{answer:?}");
+    }
+    assert!(told.recv_timeout(DEADLINE).is_ok(), "it was asked");
+    assert!(told.try_recv().is_err(), "once");
+    // One that was asked and closed, and one for the requests.
+    assert_eq!(application.accepted(), 2, "{answer:?}");
+    let (exit, _) = forebay.stop();
+    exit.output
 }
 
 /// A gateway of two threads.
@@ -403,6 +416,47 @@ fn a_request_that_nobody_waits_for_is_aborted() {
 }
 
 #[test]
+fn a_connection_of_which_all_numbers_were_aborted_makes_room_for_another() {
+    const AT_ONCE: usize = 64;
+    let (tell, told) = channel();
+    let tell = Mutex::new(tell);
+    let application = Application::start(move |connection| {
+        if connection.number > 0 {
+            return backwards(connection, 1);
+        }
+        while let Some(record) = connection.record() {
+            let is_end = record.kind == STDIN && record.content.is_empty();
+            if is_end || record.kind == ABORT {
+                let _ = tell.lock().unwrap().send(record.kind);
+            }
+            if record.kind == ABORT {
+                connection.send(end(record.id));
+            }
+        }
+    });
+    // Shorter than a connection stays without requests.
+    let server = "threads = 1\ntimeouts = { connect = \"1500ms\" }";
+    let keys = ", multiplex = \"on\", max_connections = 1, max_streams = 64";
+    let forebay = serve_by(server, application.path().to_str().unwrap(), "", keys);
+    let wait_for = |kind: u8| {
+        let all = (0..AT_ONCE).all(|_| told.recv_timeout(DEADLINE).is_ok_and(|told| told == kind));
+        assert!(all, "{}", forebay.output());
+    };
+    for _ in 0..1024 / AT_ONCE {
+        let mut clients: Vec<Client> = (0..AT_ONCE).map(|_| forebay.connect()).collect();
+        for client in &mut clients {
+            client.send("GET /x?leaves HTTP/1.1\r\nHost: h\r\n\r\n");
+        }
+        wait_for(STDIN);
+        drop(clients);
+        wait_for(ABORT);
+    }
+    assert_eq!(forebay.get("/x?stays").text(), "<stays>", "{}", forebay.output());
+    assert_eq!(application.accepted(), 2);
+    forebay.stop();
+}
+
+#[test]
 fn a_slow_client_holds_up_nobody_else() {
     const PIECES: usize = 2000;
     let application = Application::start(|connection| {
@@ -489,7 +543,7 @@ fn silence_is_a_timeout_and_no_more() {
     let forebay = support::serve_file(
         folder,
         &format!(
-            "[server]\nthreads = 1\ntimeouts = {{ reply_idle = \"200ms\" }}\n\
+            "[server]\nthreads = 1\ntimeouts = {{ reply_idle = \"2s\" }}\n\
              [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nfastcgi = {{ to = \"unix:{}\", \
              root = \".\", index = \"none\"{ON} }}\n",
             application.path().display()
@@ -629,11 +683,16 @@ fn mono_that_multiplexes_is_found_out() {
 
 #[test]
 fn mono_that_does_not_multiplex_is_found_out() {
-    let Some((_application, mono, mut forebay)) = mono(&[], ", multiplex = \"auto\"") else {
-        return;
-    };
-    forebay.wait_for_output("does not multiplex");
-    let most = fifty_slow_requests(&mono, &forebay);
-    assert!(most.is_some_and(|most| most > 1), "{}", forebay.output());
-    forebay.stop();
+    for _ in 0..5 {
+        let Some((_application, mono, mut forebay)) = mono(&[], AUTO) else { return };
+        forebay.wait_for_output("multiplex requests");
+        // It may have said so too late.
+        if forebay.output().contains("does not multiplex") {
+            let Some(most) = fifty_slow_requests(&mono, &forebay) else { continue };
+            assert!(most > 1, "{}", forebay.output());
+            forebay.stop();
+            return;
+        }
+    }
+    panic!("it never answers in time");
 }
