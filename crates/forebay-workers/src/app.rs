@@ -169,6 +169,7 @@ impl Shared {
         if used_up && !facts.replacing.swap(true, Ordering::Relaxed) {
             let _ = self.commands.send(Command::Replace(facts.id));
         }
+        self.pool.learn(facts);
         self.pool.give(worker);
     }
 

@@ -57,8 +57,9 @@ pub(crate) enum Taken {
 }
 
 impl Pool {
-    /// An idle worker, or a place in the queue of at most `limit`. The worker used last is
-    /// preferred, among those that are registered with `thread`'s runtime if there are any.
+    /// An idle worker, or a place in the queue of at most `limit`; also where one is idle, if enough
+    /// are at work (see [`Pace`]). The worker used last is preferred, among those that are registered
+    /// with `thread`'s runtime if there are any.
     pub(crate) fn take(&self, thread: ThreadId, limit: usize) -> Result<Taken, Unavailable> {
         let mut inner = self.lock();
         if inner.closed {
@@ -89,12 +90,8 @@ impl Pool {
 
     /// Hands a worker to the request that waits longest, else makes it idle, else lets it end.
     pub(crate) fn give(&self, mut worker: Worker) {
-        let mut sleeps = pace::sleeps(&worker.facts);
         loop {
             let mut inner = self.lock();
-            if let Some(sleeps) = sleeps.take() {
-                inner.pace.learn(sleeps);
-            }
             if inner.closed || worker.facts.retired.load(Ordering::Relaxed) {
                 worker.facts.enter(WorkerState::Ending);
                 drop(inner);
@@ -110,6 +107,13 @@ impl Pool {
                 Ok(()) => return,
                 Err(returned) => worker = returned.expect("only workers are sent here"),
             }
+        }
+    }
+
+    /// Learns from a request that a worker has ended.
+    pub(crate) fn learn(&self, facts: &Facts) {
+        if let Some(sleeps) = pace::sleeps(facts) {
+            self.lock().pace.learn(sleeps);
         }
     }
 
@@ -202,6 +206,12 @@ impl Pool {
     /// How many requests wait.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().waiting.iter().filter(|request| !request.sender.is_closed()).count()
+    }
+
+    /// How many requests wait for which no worker is idle.
+    pub(crate) fn missing(&self) -> usize {
+        let waiting = self.waiting();
+        waiting.saturating_sub(self.lock().idle.len())
     }
 
     /// The worker that has been idle longest, and since when.

@@ -283,7 +283,7 @@ impl Supervisor {
         let Workers { min, max } = self.spec.workers;
         while !self.starts.are_paused() && self.closing.is_none() {
             let (live, starting) = (self.live(), self.starting());
-            if live >= min && (live >= max || starting >= self.pool.waiting()) {
+            if live >= min && (live >= max || starting >= self.pool.missing()) {
                 break;
             }
             self.start_worker(None);

@@ -69,22 +69,29 @@ fn clients_of_both_threads_are_served() {
 
 #[test]
 fn requests_that_wait_for_each_other_all_get_a_worker() {
-    let meeting = "#!/usr/bin/perl\nopen my $seat, '>', \"$ENV{WHERE}/seat.$ENV{QUERY_STRING}\";\n\
-        for (1 .. 2000) { last if 4 <= (() = glob \"$ENV{WHERE}/seat.*\");\n\
-        select undef, undef, undef, 0.01 }\n\
-        print \"Content-Type: text/plain\\n\\n\", scalar(() = glob \"$ENV{WHERE}/seat.*\");\n";
-    let forebay = app(&[("meeting.pl", meeting)], "workers = 4");
-    // So many that only compute that a worker which has just begun is waited for.
+    // Enough that some find as many workers busy as there are processors, and others idle.
+    let seats = thread::available_parallelism().map_or(1, usize::from) + 2;
+    let meeting = format!(
+        "#!/usr/bin/perl\nopen my $seat, '>', \"$ENV{{WHERE}}/seat.$ENV{{QUERY_STRING}}\";\n\
+         for (1 .. 2000) {{ last if {seats} <= (() = glob \"$ENV{{WHERE}}/seat.*\");\n\
+         select undef, undef, undef, 0.01 }}\n\
+         print \"Content-Type: text/plain\\n\\n\", scalar(() = glob \"$ENV{{WHERE}}/seat.*\");\n"
+    );
+    let forebay = app(&[("meeting.pl", &meeting)], &format!("workers = {seats}"));
     let each = |ask: &(dyn Fn(&mut Client, usize) + Sync)| {
         thread::scope(|scope| {
-            for number in 0..4 {
+            for number in 0..seats {
                 let forebay = &forebay;
                 scope.spawn(move || ask(&mut forebay.connect(), number));
             }
         });
     };
+    // Many that only compute: from then on a worker that has just begun is waited for.
     each(&|client, _| (0..200).for_each(|_| assert_eq!(client.get("/s/hello.pl").status, 200)));
-    each(&|client, number| assert_eq!(client.get(&format!("/s/meeting.pl?{number}")).text(), "4"));
+    let meet = |client: &mut Client, number| {
+        assert_eq!(client.get(&format!("/s/meeting.pl?{number}")).text(), seats.to_string());
+    };
+    each(&meet);
     forebay.stop();
 }
 
