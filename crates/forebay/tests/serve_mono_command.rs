@@ -205,8 +205,8 @@ fn without_first_answers(keys: &str, mut counts: Counts) -> Counts {
     counts
 }
 
-/// As [`try_get`], with a pause before it: fastcgi-mono-server4 gives a bad reply now and then, so
-/// that there are as few as 200 requests a second.
+/// As [`try_get`], after a pause: one of 100,000 replies of fastcgi-mono-server4 is bad, so there
+/// are not to be too many.
 fn get_calmly(client: &mut Client, what: &str) -> io::Result<Reply> {
     thread::sleep(Duration::from_millis(5));
     try_get(client, what)
