@@ -416,47 +416,6 @@ fn a_request_that_nobody_waits_for_is_aborted() {
 }
 
 #[test]
-fn a_connection_of_which_all_numbers_were_aborted_makes_room_for_another() {
-    const AT_ONCE: usize = 64;
-    let (tell, told) = channel();
-    let tell = Mutex::new(tell);
-    let application = Application::start(move |connection| {
-        if connection.number > 0 {
-            return backwards(connection, 1);
-        }
-        while let Some(record) = connection.record() {
-            let is_end = record.kind == STDIN && record.content.is_empty();
-            if is_end || record.kind == ABORT {
-                let _ = tell.lock().unwrap().send(record.kind);
-            }
-            if record.kind == ABORT {
-                connection.send(end(record.id));
-            }
-        }
-    });
-    // Shorter than a connection stays without requests.
-    let server = "threads = 1\ntimeouts = { connect = \"1500ms\" }";
-    let keys = ", multiplex = \"on\", max_connections = 1, max_streams = 64";
-    let forebay = serve_by(server, application.path().to_str().unwrap(), "", keys);
-    let wait_for = |kind: u8| {
-        let all = (0..AT_ONCE).all(|_| told.recv_timeout(DEADLINE).is_ok_and(|told| told == kind));
-        assert!(all, "{}", forebay.output());
-    };
-    for _ in 0..1024 / AT_ONCE {
-        let mut clients: Vec<Client> = (0..AT_ONCE).map(|_| forebay.connect()).collect();
-        for client in &mut clients {
-            client.send("GET /x?leaves HTTP/1.1\r\nHost: h\r\n\r\n");
-        }
-        wait_for(STDIN);
-        drop(clients);
-        wait_for(ABORT);
-    }
-    assert_eq!(forebay.get("/x?stays").text(), "<stays>", "{}", forebay.output());
-    assert_eq!(application.accepted(), 2);
-    forebay.stop();
-}
-
-#[test]
 fn a_slow_client_holds_up_nobody_else() {
     const PIECES: usize = 2000;
     let application = Application::start(|connection| {
