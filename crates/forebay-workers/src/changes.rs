@@ -82,9 +82,9 @@ fn add(path: &Path, depth: usize, left: &mut usize, hasher: &mut DefaultHasher) 
     }
 }
 
-/// Whether an entry of a directory is none of the application's: what Python compiles while it runs,
-/// what version control keeps, and what editors (vim, Emacs, nano, those of JetBrains) have beside
-/// the file that is being edited.
+/// Whether an entry of a directory is none of the application's: what Python compiles while it
+/// runs, what version control keeps, and what editors (vim, Emacs, nano, those of JetBrains) have
+/// beside the file that is being edited.
 fn is_by_the_way(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     let is_swap = name.starts_with(b".")

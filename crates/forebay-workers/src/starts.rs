@@ -1,5 +1,5 @@
-//! The starts of an application's processes: who waits for the first, what follows when one comes to
-//! nothing, and when the next may be.
+//! The starts of an application's processes: who waits for the first, what follows when one comes
+//! to nothing, and when the next may be.
 
 use crate::backoff::Backoff;
 use crate::error::StartError;

@@ -258,7 +258,7 @@ fn http_backends_that_break_the_rules_harm_only_their_own_replies() {
     let backend = Hostile::start(Protocol::Http, &cases);
     let routes = format!(
         "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
-         proxy = {{ to = \"http://{}\", reply_timeout = \"1s\", max_fails = 0 }}\n",
+         proxy = {{ to = \"http://{}\", reply_timeout = \"2s\", max_fails = 0 }}\n",
         backend.authority()
     );
     between_good_ones(serve(Folder::new(), &routes), &cases);
@@ -269,7 +269,7 @@ fn fastcgi_applications_that_break_the_rules_harm_only_their_own_replies() {
     let cases = Arc::new(fastcgi_cases());
     let backend = Hostile::start(Protocol::Fastcgi, &cases);
     let routes = format!(
-        "[server]\ntimeouts = {{ reply_idle = \"1s\" }}\n\
+        "[server]\ntimeouts = {{ reply_idle = \"2s\" }}\n\
          [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
          fastcgi = {{ to = \"{}\", root = \"/nowhere\", index = \"index.cgi\", max_connections = 8 }}\n",
         backend.authority()
@@ -304,14 +304,14 @@ fn an_upload_to_a_backend_that_breaks_the_rules_harms_nobody_else() {
     let backend = Hostile::start(Protocol::Http, &cases);
     let routes = format!(
         "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
-         proxy = {{ to = \"http://{}\", reply_timeout = \"1s\", max_fails = 0 }}\n",
+         proxy = {{ to = \"http://{}\", reply_timeout = \"2s\", max_fails = 0 }}\n",
         backend.authority()
     );
     uploads_between_good_ones(serve(Folder::new(), &routes), &cases);
     let cases = Arc::new(fastcgi_cases());
     let backend = Hostile::start(Protocol::Fastcgi, &cases);
     let routes = format!(
-        "[server]\ntimeouts = {{ reply_idle = \"1s\" }}\n\
+        "[server]\ntimeouts = {{ reply_idle = \"2s\" }}\n\
          [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
          fastcgi = {{ to = \"{}\", root = \"/nowhere\", index = \"index.cgi\", max_connections = 8 }}\n",
         backend.authority()

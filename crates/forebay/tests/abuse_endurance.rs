@@ -1,5 +1,6 @@
-//! Many requests over each origin: none fails, and memory, that of workers included, stays as it was
-//! after a warm-up. A few thousand by default; `examples/abuse/endurance` has 100,000 of each made, of the release build.
+//! Many requests over each origin: none fails, and memory, that of workers included, stays as it
+//! was after a warm-up. A few thousand by default; `examples/abuse/endurance` has 100,000 of each
+//! made, of the release build.
 
 mod support;
 

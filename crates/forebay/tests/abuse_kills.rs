@@ -158,7 +158,7 @@ fn processes_of_cgi_scripts() {
     let route = "[[site.route]]\npath = \"/*\"\ncgi = { dir = \"htdocs\" }\n";
     let forebay = site(folder(), route);
     let pid = forebay.process.id();
-    survives(forebay, "/id.pl", 0, || proc::children(pid));
+    survives(forebay, "/id.pl", 0, || proc::children_that_run(pid, "perl"));
 }
 
 /// A site with scripts that a program of its own runs, and the ids of the program's processes: the

@@ -148,8 +148,8 @@ fn a_reload_turns_timing_on_and_off() {
 fn each_limit_on_requests_is_counted() {
     let watched = watched(
         "limits = { head_size = \"4KiB\", fields = 10, target = 100, max_body = 5, \
-         keepalive_requests = 3, connections_per_address = 3 }\n\
-         timeouts = { head = \"300ms\", body_idle = \"300ms\", keep_alive = \"300ms\" }",
+         keepalive_requests = 3 }\n\
+         timeouts = { head = \"1s\", body_idle = \"1s\", keep_alive = \"2s\" }",
         "[[site.route]]\npath = \"/cgi/*\"\ncgi = \"cgi\"\n[[site.route]]\nrespond = \"hello\"\n",
     );
     let ask = |bytes: String| watched.forebay.ask(bytes).status;
@@ -221,7 +221,7 @@ fn each_limit_on_connections_is_counted() {
 fn a_body_that_comes_too_slowly_is_given_up() {
     let echo = Echo::start();
     let watched = watched(
-        "limits = { body_rate = \"1000B\" }\ntimeouts = { body_idle = \"300ms\" }",
+        "limits = { body_rate = \"1000B\" }\ntimeouts = { body_idle = \"1s\" }",
         &echo.route(),
     );
     let post =
@@ -243,8 +243,8 @@ fn a_body_that_comes_too_slowly_is_given_up() {
     // One that takes longer than the idle time, but is fast enough.
     let mut fast = watched.forebay.connect();
     fast.send(post(100_000));
-    for _ in 0..40 {
-        fast.send([b'x'; 2500]);
+    for _ in 0..80 {
+        fast.send([b'x'; 1250]);
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(fast.reply().status, 200);
@@ -389,7 +389,7 @@ fn each_limit_on_what_answers_is_counted() {
     let silent = Backend::tcp([vec![Step::ReadHead, Step::ReadToEnd]]);
     let site = format!(
         "[[site.route]]\npath = \"/slow/*\"\n\
-         cgi = {{ dir = \"cgi\", timeout = \"1s\", max_processes = 1 }}\n\
+         cgi = {{ dir = \"cgi\", timeout = \"3s\", max_processes = 1 }}\n\
          [[site.route]]\npath = \"/long/*\"\ncgi = {{ dir = \"cgi\", max_output = 100 }}\n\
          [[site.route]]\nproxy = {{ to = \"http://127.0.0.1:{}\", reply_timeout = \"300ms\" }}\n",
         silent.port()

@@ -305,8 +305,7 @@ fn assert_all_end(pids: &str) {
 fn a_script_that_takes_too_long_ends_with_its_children() {
     let before = format!("{SLEEPER}wait\n");
     let during = format!("{SLEEPER}printf 'Content-Type: text/plain\\n\\nabc'\nwait\n");
-    let mut forebay =
-        cgi_with(&[("before", &before), ("during", &during)], ", timeout = \"1500ms\"");
+    let mut forebay = cgi_with(&[("before", &before), ("during", &during)], ", timeout = \"3s\"");
     assert_eq!(forebay.get("/cgi-bin/before").status, 504);
     forebay.wait_for_output("before took longer than");
     assert_all_end(&written(forebay.folder.path(), "pids"));

@@ -317,7 +317,7 @@ fn what_never_listens_is_given_up() {
         &folder,
         &configuration(
             "run = [\"sh\", \"-c\", \"echo thinking; sleep 1000 & wait; : {socket}\"]\n\
-             speaks = \"http\"\nstart_timeout = \"300ms\"",
+             speaks = \"http\"\nstart_timeout = \"2s\"",
         ),
     );
     let exit = Process::start(support::command(&[file.to_str().unwrap()])).wait();
@@ -372,11 +372,12 @@ fn a_crash_loop_is_shown_and_ends() {
     forebay.wait_for_output("the next start is in");
     let admin = std::net::SocketAddr::from(([127, 0, 0, 1], port));
     let status = |path: &str| Client::connect(admin).get(path).text().to_owned();
-    assert!(status("/status").contains("exit code 1: unasked; it wrote: broken"));
-    assert!(status("/metrics").contains("forebay_app_crash_loop{app=\"own\"} 1\n"));
+    let is_told = |path: &str, text: &str| eventually(|| status(path).contains(text));
+    assert!(is_told("/status", "exit code 1: unasked; it wrote: broken"));
+    assert!(is_told("/metrics", "forebay_app_crash_loop{app=\"own\"} 1\n"));
     fs::write(forebay.folder.path().join("good"), "").unwrap();
     assert!(eventually(|| forebay.get("/a").status == 200), "{}", forebay.output());
-    assert!(status("/metrics").contains("forebay_app_crash_loop{app=\"own\"} 0\n"));
+    assert!(is_told("/metrics", "forebay_app_crash_loop{app=\"own\"} 0\n"));
     forebay.stop();
 }
 
@@ -441,7 +442,7 @@ fn a_slow_request_is_the_only_one_to_fail_while_others_are_answered() {
 
 #[test]
 fn a_program_that_says_nothing_is_replaced_and_may_finish_what_it_has() {
-    let mut forebay = command(&format!("{SOCKET}\nrequest_timeout = \"3s\""));
+    let mut forebay = command(&format!("{SOCKET}\nrequest_timeout = \"10s\""));
     let first = forebay.get("/pid").text().to_owned();
     let mut tunnel = forebay.connect();
     tunnel.send("GET /echo HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
@@ -603,7 +604,6 @@ fn nothing_is_left_when_a_guard_is_killed() {
     forebay.stop();
 }
 
-/// The private directories that guards were given.
 /// The directories of the guards among these processes. One that has just been forked by a guard is
 /// taken for it.
 fn rooms_of(pids: &[u32]) -> BTreeSet<String> {
@@ -720,11 +720,12 @@ fn the_status_shows_each_process() {
         let status: serde_json::Value = serde_json::from_str(&ask("/status")).unwrap();
         status["apps"][0].clone()
     };
-    assert!(eventually(|| own()["workers"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .all(|w| w["state"] == "idle")));
+    let are_idle = || {
+        let app = own();
+        let workers = app["workers"].as_array().unwrap();
+        workers.len() == 2 && workers.iter().all(|w| w["state"] == "idle")
+    };
+    assert!(eventually(are_idle));
     let pid = forebay.get("/pid").text().to_owned();
     let mut hanging = forebay.connect();
     hanging.send("GET /hang?q HTTP/1.1\r\nHost: h\r\n\r\n");

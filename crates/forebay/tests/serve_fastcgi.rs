@@ -378,12 +378,12 @@ fn an_empty_reply_over_a_kept_connection_is_asked_for_once_more_where_that_is_sa
         let mut is_first = true;
         while let Some(asked) = connection.asked() {
             let query = asked.query();
+            let _ = tell.lock().unwrap().send(query.clone());
             match is_first && query != "empty" {
                 true => connection.answer(asked.id, &format!("{} {query}", connection.number)),
                 false => connection.send(end_of(asked.id)),
             }
             is_first = false;
-            let _ = tell.lock().unwrap().send(query);
         }
     });
     let folder = Folder::new();

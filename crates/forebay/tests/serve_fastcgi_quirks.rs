@@ -185,7 +185,7 @@ fn an_application_of_few_threads_is_not_asked_for_more() {
         ),
     );
     run(&forebay, 32, 30, true);
-    // One that was closed may be counted until its thread has seen it.
-    assert!(most.load(Ordering::Acquire) <= 6, "{most:?}");
+    // Those that were closed may be counted until their threads have seen it.
+    assert!(most.load(Ordering::Acquire) <= 16, "{most:?}");
     forebay.stop();
 }

@@ -134,11 +134,15 @@ fn a_kept_connection_does_not_wait_for_late_acknowledgements() {
     let Some(mono) = peer::mono_fastcgi_tcp(&application, &[]) else { return };
     let forebay = front_of(&mono, &application, ", max_connections = 1");
     let mut client = forebay.connect();
-    let start = Instant::now();
-    for n in 0..300 {
-        assert_eq!(client.get(&format!("/hello.ashx?n={n}")).text(), format!("hello {n}"));
-    }
     // It writes a reply in pieces, each of which waits until the one before is acknowledged. That
     // takes 40 ms unless it is asked for: 12 s and more for so many requests, where 1 s is usual.
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    let mut is_fast = || {
+        let start = Instant::now();
+        for n in 0..300 {
+            assert_eq!(client.get(&format!("/hello.ashx?n={n}")).text(), format!("hello {n}"));
+        }
+        start.elapsed() < Duration::from_secs(10)
+    };
+    // The machine may have much else to do.
+    assert!((0..3).any(|_| is_fast()));
 }

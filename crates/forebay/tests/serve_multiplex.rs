@@ -255,20 +255,33 @@ fn it_is_asked_whether_it_multiplexes() {
         (Some(b"not FastCGI at all".to_vec()), false),
         (None, false),
     ] {
-        let (application, mut forebay, told) = auto(answer.clone());
-        for _ in 0..3 {
-            assert_eq!(forebay.get("/x").status, 200, "{answer:?}");
-        }
-        assert!(told.recv_timeout(DEADLINE).is_ok(), "it was asked");
-        assert!(told.try_recv().is_err(), "once");
-        // One that was asked and closed, and one for the requests.
-        assert_eq!(application.accepted(), 2, "{answer:?}");
-        if !multiplexes {
-            let what = if answer.is_some() { "does not multiplex" } else { "does not say whether" };
-            forebay.wait_for_output(what);
-        }
-        forebay.stop();
+        let what = match &answer {
+            Some(_) if multiplexes => "",
+            Some(_) => "does not multiplex",
+            None => "does not say whether",
+        };
+        // An answer counts within 250 ms, which a machine with much else to do may not keep.
+        assert!((0..5).any(|_| says(&what_was_found_out(&answer), what)), "{answer:?}");
     }
+}
+
+/// Whether the log says `what`, or nothing of multiplexing where that is empty.
+fn says(log: &str, what: &str) -> bool {
+    if what.is_empty() { !log.contains("multiplex") } else { log.contains(what) }
+}
+
+/// Asks an application that answers so whether it multiplexes; the log.
+fn what_was_found_out(answer: &Option<Vec<u8>>) -> String {
+    let (application, forebay, told) = auto(answer.clone());
+    for _ in 0..3 {
+        assert_eq!(forebay.get("/x").status, 200, "{answer:?}");
+    }
+    assert!(told.recv_timeout(DEADLINE).is_ok(), "it was asked");
+    assert!(told.try_recv().is_err(), "once");
+    // One that was asked and closed, and one for the requests.
+    assert_eq!(application.accepted(), 2, "{answer:?}");
+    let (exit, _) = forebay.stop();
+    exit.output
 }
 
 /// A gateway of two threads.
@@ -489,7 +502,7 @@ fn silence_is_a_timeout_and_no_more() {
     let forebay = support::serve_file(
         folder,
         &format!(
-            "[server]\nthreads = 1\ntimeouts = {{ reply_idle = \"200ms\" }}\n\
+            "[server]\nthreads = 1\ntimeouts = {{ reply_idle = \"2s\" }}\n\
              [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nfastcgi = {{ to = \"unix:{}\", \
              root = \".\", index = \"none\"{ON} }}\n",
             application.path().display()
@@ -629,11 +642,16 @@ fn mono_that_multiplexes_is_found_out() {
 
 #[test]
 fn mono_that_does_not_multiplex_is_found_out() {
-    let Some((_application, mono, mut forebay)) = mono(&[], ", multiplex = \"auto\"") else {
-        return;
-    };
-    forebay.wait_for_output("does not multiplex");
-    let most = fifty_slow_requests(&mono, &forebay);
-    assert!(most.is_some_and(|most| most > 1), "{}", forebay.output());
-    forebay.stop();
+    for _ in 0..5 {
+        let Some((_application, mono, mut forebay)) = mono(&[], AUTO) else { return };
+        forebay.wait_for_output("multiplex requests");
+        // It may have said so too late.
+        if forebay.output().contains("does not multiplex") {
+            let Some(most) = fifty_slow_requests(&mono, &forebay) else { continue };
+            assert!(most > 1, "{}", forebay.output());
+            forebay.stop();
+            return;
+        }
+    }
+    panic!("it never answers in time");
 }

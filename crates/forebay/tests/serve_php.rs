@@ -107,7 +107,7 @@ fn more_clients_than_children_are_all_served() {
 
 #[test]
 fn children_are_recycled_and_slow_scripts_ended() {
-    let keys = "workers = { min = 0, max = 2 }\nmax_requests = 5\nrequest_timeout = \"1s\"";
+    let keys = "workers = { min = 0, max = 2 }\nmax_requests = 5\nrequest_timeout = \"3s\"";
     let Some(forebay) = php(keys) else { return };
     let mut pids: Vec<_> = (0..20).map(|_| forebay.get("/").text().to_owned()).collect();
     assert!(pids.iter().all(|text| text.starts_with("index ")), "{pids:?}");

@@ -331,10 +331,10 @@ fn the_time_for_a_reply_begins_when_the_body_is_sent() {
         Step::expect("6\r\nslowly\r\n0\r\n\r\n"),
         Step::send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
     ]]);
-    let forebay = with_server("threads = 1\ntimeouts = { reply_idle = \"300ms\" }", &backend);
+    let forebay = with_server("threads = 1\ntimeouts = { reply_idle = \"2s\" }", &backend);
     let mut client = forebay.connect();
     client.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
-    std::thread::sleep(Duration::from_millis(900));
+    std::thread::sleep(Duration::from_secs(3));
     client.send("6\r\nslowly\r\n0\r\n\r\n");
     assert_eq!(client.reply().status, 200);
 }
@@ -348,13 +348,13 @@ fn a_client_that_reads_slowly_is_no_silence_of_the_backend() {
         Backend::unix([vec![Step::ReadHead, Step::send([head.as_bytes(), &body].concat())]]);
     let path = backend.path().display();
     let configuration = format!(
-        "[server]\ntimeouts = {{ reply_idle = \"300ms\" }}\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
+        "[server]\ntimeouts = {{ reply_idle = \"2s\" }}\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
          [[site.route]]\nproxy = \"unix:{path}\"\n"
     );
     let forebay = support::serve_file(Folder::new(), &configuration);
     let mut client = forebay.connect();
     client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
-    std::thread::sleep(Duration::from_millis(1200));
+    std::thread::sleep(Duration::from_secs(3));
     let reply = client.reply();
     assert_eq!((reply.status, reply.body.len()), (200, LENGTH));
 }

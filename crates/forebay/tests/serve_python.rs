@@ -477,7 +477,8 @@ fn files_are_closed_and_workers_with_leftovers_are_replaced() {
     for mode in ["fresh", "fork"] {
         let left = forebay.folder.path().join("left");
         assert_eq!(forebay.get(&format!("/{mode}/write.py")).status, 200);
-        assert_eq!(fs::read_to_string(&left).unwrap(), "all of it", "{mode}");
+        let is_whole = || fs::read_to_string(&left).is_ok_and(|text| text == "all of it");
+        assert!(eventually(is_whole), "{mode}");
         fs::remove_file(left).unwrap();
         for name in ["daemon", "background", "hidden"] {
             let pids = [0, 1].map(|_| forebay.get(&format!("/{mode}/{name}.py")).text().to_owned());

@@ -116,7 +116,7 @@ impl Line {
         // Numbers are used in turn, so that a late record for one that has ended is known as such.
         let aborted = self.aborted.borrow();
         let free = |id: &u16| *id != 0 && !flows.contains_key(id) && !aborted.contains(id);
-        let is_full = flows.len() >= self.max_streams.get() || aborted.len() >= ABORTED;
+        let is_full = flows.len() >= self.max_streams.get() || self.is_used_up();
         if is_full || self.is_broken.get() {
             return None;
         }
@@ -153,7 +153,7 @@ impl Line {
     async fn read(&self, socket: &Socket) -> Result<(), String> {
         let (mut decoder, mut inbox) = (Decoder::multiplexed(), Vec::with_capacity(INBOX));
         let mut pruning = tokio::time::interval(PRUNING);
-        loop {
+        while !self.is_done_with() {
             while self.is_held_back() {
                 self.changed.notified().await;
             }
@@ -166,12 +166,7 @@ impl Line {
                     Ok(_) => {}
                     Err(error) => return Err(error.to_string()),
                 },
-                _ = pruning.tick() => {
-                    if self.live.get() == 0 && self.idle_since.get().elapsed() > FASTCGI_IDLE {
-                        return Ok(());
-                    }
-                    continue;
-                }
+                _ = pruning.tick() => continue,
             }
             let mut start = 0;
             loop {
@@ -190,6 +185,18 @@ impl Line {
             // Those that wait for what came go first.
             tokio::task::yield_now().await;
         }
+        Ok(())
+    }
+
+    /// Whether nobody waits for it, and nobody will, or for long enough nobody did.
+    fn is_done_with(&self) -> bool {
+        let is_idle = || self.idle_since.get().elapsed() > FASTCGI_IDLE;
+        self.live.get() == 0 && (self.is_used_up() || is_idle())
+    }
+
+    /// Whether it takes no more requests, as so many were aborted.
+    fn is_used_up(&self) -> bool {
+        self.aborted.borrow().len() >= ABORTED
     }
 
     /// Gives one event to the request that it is for.

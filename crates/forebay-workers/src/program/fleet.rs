@@ -307,8 +307,8 @@ impl Seat {
         self.instance.life.clone()
     }
 
-    /// The request had no answer within `limit`. A process of which nothing was heard for so long, on
-    /// no connection, or not since this request began, is taken for hung, and replaced.
+    /// The request had no answer within `limit`. A process of which nothing was heard for so long,
+    /// on no connection, or not since this request began, is taken for hung, and replaced.
     pub fn was_silent(&self, limit: Duration) {
         let then = Instant::now().checked_sub(limit);
         let since = then.map_or(self.began, |then| then.max(self.began));
@@ -316,9 +316,10 @@ impl Seat {
             return;
         }
         let id = self.instance.id;
-        let has_others = self.fleet.lock().row(id).is_some_and(|row| row.under_way > 1);
-        // At once: the next request may come before the supervisor hears of it.
+        // At once: the next request may come before the supervisor hears of it. Then those that it
+        // has are counted, as there can be no more of them.
         self.fleet.retire(id);
+        let has_others = self.fleet.lock().row(id).is_some_and(|row| row.under_way > 1);
         self.fleet.send(Command::Hung { id, has_others });
     }
 }

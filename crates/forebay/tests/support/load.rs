@@ -12,8 +12,8 @@ use super::Forebay;
 /// How often each status came, 0 for a reply that was cut off.
 pub type Counts = BTreeMap<u16, usize>;
 
-/// So many clients that `ask` as long as `during` runs, which is told how many replies there were so
-/// far. A client whose reply was cut off goes on over another connection.
+/// So many clients that `ask` as long as `during` runs, which is told how many replies there were
+/// so far. A client whose reply was cut off goes on over another connection.
 pub fn load(
     forebay: &Forebay,
     clients: usize,
