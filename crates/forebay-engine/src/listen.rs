@@ -39,7 +39,8 @@ impl fmt::Display for ListenError {
         match error.kind() {
             io::ErrorKind::AddrInUse => write!(
                 f,
-                "another program does already; stop it, or choose another address with `listen`"
+                "another program does already; stop it, or choose another address (`listen` of a \
+                 site, `admin` of [server])"
             ),
             io::ErrorKind::PermissionDenied if matches!(listen, Listen::Tcp(_)) => write!(
                 f,

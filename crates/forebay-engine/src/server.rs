@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use forebay_conf::{self as conf, Listen};
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::admin::{self, Admin, AskStatus};
@@ -86,6 +86,9 @@ pub struct Server {
     writer: Writer,
     admin: Option<std::net::TcpListener>,
     notify: Notify,
+    runtime: Rc<Runtime>,
+    /// Taken when serving begins.
+    asked_early: Option<AskedEarly>,
 }
 
 impl Server {
@@ -111,7 +114,22 @@ impl Server {
         let admin = admin.map(admin::open).transpose().map_err(StartError::Listen)?;
         let writer = Writer::start(&wanted.log.access).map_err(StartError::Log)?;
         let notify = Notify::from_environment();
-        Ok(Self { listeners, addresses, slots, threads, wanted, writer, admin, notify })
+        let runtime =
+            Builder::new_current_thread().enable_all().build().map_err(StartError::System)?;
+        let asked_early =
+            runtime.block_on(async { AskedEarly::new() }).map_err(StartError::System)?;
+        Ok(Self {
+            listeners,
+            addresses,
+            slots,
+            threads,
+            wanted,
+            writer,
+            admin,
+            notify,
+            runtime: Rc::new(runtime),
+            asked_early: Some(asked_early),
+        })
     }
 
     /// For good becomes another user, with its groups or those of `group` alone.
@@ -141,9 +159,9 @@ impl Server {
         ready: impl FnOnce(),
         prepare: Prepare,
     ) -> Result<(), StartError> {
-        let runtime =
-            Builder::new_current_thread().enable_all().build().map_err(StartError::System)?;
-        let mut signals = runtime.block_on(async { Signals::new() }).map_err(StartError::System)?;
+        let (runtime, early) = (self.runtime.clone(), self.asked_early.take());
+        let signals = runtime.block_on(async { Signals::new(early) });
+        let mut signals = signals.map_err(StartError::System)?;
         let (stage, _) = watch::channel(Stage::Serving);
         let threads = self.spawn(&tables, status, grace, &stage).map_err(StartError::System)?;
         drop(tables);
@@ -263,23 +281,38 @@ enum Asked {
     Reload,
 }
 
-struct Signals {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-    reopen: tokio::signal::unix::Signal,
-    reload: tokio::signal::unix::Signal,
-    /// Nothing is done about it, but a process that does not take it is ended by it.
-    _file_too_large: tokio::signal::unix::Signal,
+/// Signals that are kept from the moment the sockets are open, though applications start then for a
+/// while: nobody who asks for a reload wants the process to end, which a signal that is not taken
+/// does.
+struct AskedEarly {
+    reopen: Signal,
+    reload: Signal,
+    /// Nothing is done about it.
+    _file_too_large: Signal,
 }
 
-impl Signals {
+impl AskedEarly {
     fn new() -> io::Result<Self> {
         Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
             reopen: signal(SignalKind::user_defined1())?,
             reload: signal(SignalKind::hangup())?,
             _file_too_large: signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
+        })
+    }
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    early: AskedEarly,
+}
+
+impl Signals {
+    fn new(early: Option<AskedEarly>) -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            early: early.map_or_else(AskedEarly::new, Ok)?,
         })
     }
 
@@ -287,8 +320,8 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => Asked::Stop,
             _ = self.terminate.recv() => Asked::Stop,
-            _ = self.reopen.recv() => Asked::Reopen,
-            _ = self.reload.recv() => Asked::Reload,
+            _ = self.early.reopen.recv() => Asked::Reopen,
+            _ = self.early.reload.recv() => Asked::Reload,
         }
     }
 }

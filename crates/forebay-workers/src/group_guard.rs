@@ -21,10 +21,16 @@ while read -r sign group; do
 done
 for g in $groups; do kill -KILL \"-$g\"; done";
 
-/// The shell, and the way to tell it of groups.
+/// The shell, and what it knows.
 #[derive(Debug)]
 pub struct Guard {
-    shell: Child,
+    shell: Shell,
+    groups: Vec<Pid>,
+}
+
+#[derive(Debug)]
+struct Shell {
+    process: Child,
     /// `None` from the end on.
     pipe: Option<ChildStdin>,
 }
@@ -32,7 +38,39 @@ pub struct Guard {
 impl Guard {
     /// Starts the shell, in a group of its own so that nothing meant for others ends it.
     pub fn start() -> io::Result<Guard> {
-        let mut shell = Command::new("/bin/sh")
+        Ok(Guard { shell: Shell::start()?, groups: Vec::new() })
+    }
+
+    /// From now on the group that `leader` leads ends with this process.
+    pub fn watch(&mut self, leader: Pid) {
+        self.groups.push(leader);
+        self.tell('+', leader);
+    }
+
+    /// The leader has ended; what its group has left is not looked after any more, as the number may
+    /// be another's soon.
+    pub fn forget(&mut self, leader: Pid) {
+        self.groups.retain(|group| *group != leader);
+        self.tell('-', leader);
+    }
+
+    /// A shell that somebody has ended, or that does not read, is replaced.
+    fn tell(&mut self, sign: char, leader: Pid) {
+        if self.shell.tell(sign, leader).is_ok() {
+            return;
+        }
+        let _ = self.shell.process.kill();
+        // Without another one, which this may be the wrong moment for, the next word starts it.
+        let Ok(mut shell) = Shell::start() else { return };
+        if self.groups.iter().all(|group| shell.tell('+', *group).is_ok()) {
+            self.shell = shell;
+        }
+    }
+}
+
+impl Shell {
+    fn start() -> io::Result<Shell> {
+        let mut process = Command::new("/bin/sh")
             .args(["-c", SCRIPT])
             .env_clear()
             .current_dir("/")
@@ -41,37 +79,23 @@ impl Guard {
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()?;
-        let pipe = shell.stdin.take();
+        let pipe = process.stdin.take();
         // A shell that does not get to read must not hold up requests.
         pipe.as_ref().map_or(Ok(()), |pipe| rustix::io::ioctl_fionbio(pipe, true))?;
-        Ok(Guard { shell, pipe })
+        Ok(Shell { process, pipe })
     }
 
-    /// From now on the group that `leader` leads ends with this process.
-    pub fn watch(&mut self, leader: Pid) {
-        self.tell('+', leader);
-    }
-
-    /// The leader has ended; what its group has left is not looked after any more, as the number may
-    /// be another's soon.
-    pub fn forget(&mut self, leader: Pid) {
-        self.tell('-', leader);
-    }
-
-    fn tell(&mut self, sign: char, leader: Pid) {
-        let Some(pipe) = &mut self.pipe else { return };
-        // A line is taken whole or not at all. A list that misses one could end another's group.
-        if pipe.write_all(format!("{sign} {}\n", leader.as_raw_nonzero()).as_bytes()).is_err() {
-            let _ = self.shell.kill();
-            self.pipe = None;
-        }
+    /// A line is taken whole or not at all. A list that misses one could end another's group.
+    fn tell(&mut self, sign: char, leader: Pid) -> io::Result<()> {
+        let pipe = self.pipe.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        pipe.write_all(format!("{sign} {}\n", leader.as_raw_nonzero()).as_bytes())
     }
 }
 
-impl Drop for Guard {
+impl Drop for Shell {
     fn drop(&mut self) {
         self.pipe = None;
-        let _ = self.shell.wait();
+        let _ = self.process.wait();
     }
 }
 
@@ -97,5 +121,17 @@ mod tests {
         assert!(forgotten.try_wait().unwrap().is_none());
         forgotten.kill().unwrap();
         forgotten.wait().unwrap();
+    }
+
+    #[test]
+    fn another_shell_takes_over_from_one_that_was_killed() {
+        let mut guard = Guard::start().unwrap();
+        let (mut first, mut second) = (sleeper(), sleeper());
+        guard.watch(Pid::from_child(&first));
+        guard.shell.process.kill().unwrap();
+        guard.shell.process.wait().unwrap();
+        guard.watch(Pid::from_child(&second));
+        drop(guard);
+        assert!(!first.wait().unwrap().success() && !second.wait().unwrap().success());
     }
 }

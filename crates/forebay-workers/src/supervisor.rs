@@ -31,6 +31,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
+/// How long a worker that closes its control socket before it is ready has to end by itself.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
 /// How often age, memory and files are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -231,7 +233,7 @@ impl Supervisor {
         tokio::task::spawn_local(async move {
             if let Ok(worker) = await_ready(watched.clone(), control, output).await {
                 let _ = events.send(Event::Ready(worker));
-            } else {
+            } else if tokio::time::timeout(LAST_MOMENT, watched.exited()).await.is_err() {
                 watched.kill(Killed::DidNotStart);
             }
         });

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
+use crate::body_file;
 use clap::ValueEnum;
 use forebay_load::{Arrivals, Control, Error, Outcome, Rate, Spec, Stop, Url, run as run_load};
 
@@ -54,7 +55,7 @@ pub struct Args {
     /// Request body
     #[arg(long, value_name = "TEXT")]
     body: Option<String>,
-    /// File with the request body
+    /// File with the request body, of 64 MiB at the most
     #[arg(long, value_name = "FILE", conflicts_with = "body")]
     body_file: Option<PathBuf>,
     /// Use a new connection for each request
@@ -141,7 +142,7 @@ impl Args {
         let url = Url::parse(&self.url).map_err(|error| error.to_string())?;
         let body = match (&self.body, &self.body_file) {
             (Some(text), _) => text.clone().into_bytes(),
-            (_, Some(file)) => std::fs::read(file)
+            (_, Some(file)) => body_file::read(file)
                 .map_err(|error| format!("--body-file {}: {error}", file.display()))?,
             _ => Vec::new(),
         };

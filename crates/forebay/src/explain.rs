@@ -1,11 +1,11 @@
 //! The `forebay explain` subcommand.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use forebay_origin::{Question, explain};
+
+use crate::body_file;
 
 /// Say what would become of a request, without starting anything
 #[derive(clap::Args)]
@@ -49,7 +49,7 @@ pub fn run(args: Args) -> ExitCode {
     };
     let body = match (args.body, &args.body_file) {
         (Some(text), _) => Some(text.into_bytes()),
-        (None, Some(file)) => match read(file) {
+        (None, Some(file)) => match body_file::read(file) {
             Ok(body) => Some(body),
             Err(error) => {
                 eprintln!("forebay: --body-file {}: {error}", file.display());
@@ -71,16 +71,4 @@ pub fn run(args: Args) -> ExitCode {
             ExitCode::from(2)
         }
     }
-}
-
-/// A larger body is not read: it may have no end.
-const LARGEST_BODY: u64 = 64 * 1024 * 1024;
-
-fn read(file: &Path) -> io::Result<Vec<u8>> {
-    let mut body = Vec::new();
-    File::open(file)?.take(LARGEST_BODY + 1).read_to_end(&mut body)?;
-    if body.len() as u64 > LARGEST_BODY {
-        return Err(io::Error::other("it has more than 64 MiB; give a shorter one"));
-    }
-    Ok(body)
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod body_file;
 mod check;
 mod compare;
 mod explain;

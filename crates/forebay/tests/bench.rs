@@ -139,6 +139,7 @@ fn wrong_usage_exits_with_2_and_says_what_to_do() {
         (&[url, "-r", "0"], "rate"),
         (&[url, "-r", "5", "--think", "1s"], "cannot be used with"),
         (&[url, "--body-file", "/nonexistent"], "/nonexistent"),
+        (&[url, "--body-file", "/dev/zero"], "more than 64 MiB"),
         (&[url, "--json", "/nonexistent/r.json"], "directory does not exist"),
         (&[url, "--csv", "/"], "is a directory"),
         (&[url, "--csv", "-", "--json", "-"], "standard output"),

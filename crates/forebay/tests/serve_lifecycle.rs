@@ -12,7 +12,7 @@ use forebay_testkit::process::{Exit, Process, eventually};
 use forebay_testkit::scripted::{Backend, Step};
 use forebay_testkit::stream::Address;
 use rustix::process::Signal;
-use support::{Forebay, command, is_alive, serve, site};
+use support::{Forebay, command, is_alive, serve, site, write_configuration};
 
 fn run(arguments: &[&str]) -> Exit {
     Process::start(command(arguments)).wait()
@@ -275,6 +275,31 @@ fn what_is_wrong_is_said_before_anything_starts() {
 }
 
 #[test]
+fn signals_while_applications_start_end_nothing() {
+    let folder = Folder::new();
+    folder.write(
+        "app.psgi",
+        "open my $loads, '>', \"$ENV{WHERE}/loads\";\n\
+         for (1 .. 2000) { last if -e \"$ENV{WHERE}/go\"; select undef, undef, undef, 0.01 }\n\
+         sub { [200, [], ['up']] };\n",
+    );
+    let file = write_configuration(
+        &folder,
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"slow\"\n\
+         [app.slow]\nkind = \"psgi\"\nfile = \"app.psgi\"\nenv = { WHERE = \"{tmp}\" }\n",
+    );
+    let mut process = Process::start(command(&[file.to_str().unwrap()]));
+    assert!(eventually(|| folder.path().join("loads").exists()), "{}", process.output());
+    process.signal(Signal::HUP);
+    process.signal(Signal::USR1);
+    folder.write("go", "");
+    process.wait_for_output("serving http://");
+    process.wait_for_output("serving by the configuration as it is now");
+    let exit = process.stop();
+    assert_eq!(exit.status.code(), Some(0), "{}", exit.output);
+}
+
+#[test]
 fn an_application_that_does_not_start_is_named() {
     let folder = Folder::new();
     folder.write("scripts/x.pl", "");
@@ -286,6 +311,8 @@ fn an_application_that_does_not_start_is_named() {
     let exit = run(&[folder.path().join("site.toml").to_str().unwrap()]);
     assert_eq!(exit.status.code(), Some(3), "{}", exit.output);
     assert!(exit.output.contains("shop") && exit.output.contains("No/Such"), "{}", exit.output);
+    assert!(exit.output.contains("did not become ready"), "{}", exit.output);
+    assert!(!exit.output.contains("signal"), "it has ended by itself: {}", exit.output);
     assert!(exit.survivors.is_empty(), "{:?}", exit.survivors);
 }
 

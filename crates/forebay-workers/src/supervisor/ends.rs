@@ -44,6 +44,7 @@ impl Supervisor {
             Some(Killed::BrokeProtocol) => "it broke the rules of its control socket",
             Some(Killed::DidNotStart) => "it did not become ready",
             Some(Killed::DidNotEnd) => "it did not end when told to",
+            _ if facts.state() == WorkerState::Starting => "it did not become ready",
             _ => "unasked",
         };
         let text = format!("worker {} ended, {how}: {why}", facts.pid.as_raw_nonzero());
