@@ -21,12 +21,15 @@ pub(crate) const MOMENT: Duration = Duration::from_millis(5);
 const WINDOW: u64 = 32;
 /// More sleeps than this in a window are too many for requests that only compute.
 const FEW: u64 = WINDOW * 5 / 4;
+/// Requests are held after so many windows in a row, of whichever workers, in which they only
+/// computed: where some sleep and some do not, seldom.
+const ENOUGH: u32 = 8;
 
 #[derive(Debug)]
 pub(crate) struct Pace {
     processors: usize,
-    /// Whether the requests of the last window only computed.
-    only_computes: bool,
+    /// How many windows in a row requests have only computed in.
+    computing: u32,
 }
 
 impl Pace {
@@ -36,19 +39,19 @@ impl Pace {
             facts.state() == WorkerState::Busy && now.duration_since(facts.since()) < MOMENT
         };
         let at_work = || workers.iter().filter(soon_done).take(self.processors).count();
-        self.only_computes && at_work() == self.processors
+        self.computing >= ENOUGH && at_work() == self.processors
     }
 
     /// Learns from what [`sleeps`] has seen.
     pub(crate) fn learn(&mut self, sleeps: u64) {
-        self.only_computes = sleeps <= FEW;
+        self.computing = if sleeps <= FEW { self.computing.saturating_add(1) } else { 0 };
     }
 }
 
 impl Default for Pace {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { processors, only_computes: false }
+        Self { processors, computing: 0 }
     }
 }
 
@@ -80,11 +83,13 @@ mod tests {
 
     #[test]
     fn requests_that_only_compute_are_held_once_each_processor_has_one() {
-        let mut pace = Pace { processors: 2, only_computes: false };
+        let mut pace = Pace { processors: 2, computing: 0 };
         let workers = [begun(), begun()];
         let now = workers[1].since();
-        assert!(!pace.holds(&workers, now), "nothing is known yet");
-        pace.learn(WINDOW);
+        for _ in 0..ENOUGH {
+            assert!(!pace.holds(&workers, now), "too little is known yet");
+            pace.learn(WINDOW);
+        }
         assert!(!pace.holds(&workers[..1], now));
         assert!(pace.holds(&workers, now));
         assert!(!pace.holds(&workers, now + MOMENT), "these take longer");
@@ -94,8 +99,9 @@ mod tests {
 
     #[test]
     fn requests_that_sleep_are_not_held() {
-        let mut pace = Pace { processors: 1, only_computes: true };
+        let mut pace = Pace { processors: 1, computing: 2 * ENOUGH };
         let workers = [begun()];
+        assert!(pace.holds(&workers, workers[0].since()));
         pace.learn(2 * WINDOW);
         assert!(!pace.holds(&workers, workers[0].since()));
     }

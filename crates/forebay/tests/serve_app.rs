@@ -87,7 +87,7 @@ fn requests_that_wait_for_each_other_all_get_a_worker() {
         });
     };
     // Many that only compute: from then on a worker that has just begun is waited for.
-    each(&|client, _| (0..200).for_each(|_| assert_eq!(client.get("/s/hello.pl").status, 200)));
+    each(&|client, _| (0..400).for_each(|_| assert_eq!(client.get("/s/hello.pl").status, 200)));
     let meet = |client: &mut Client, number| {
         assert_eq!(client.get(&format!("/s/meeting.pl?{number}")).text(), seats.to_string());
     };
