@@ -1,6 +1,7 @@
 //! Loopback ports that nobody else uses.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A listener on a free loopback port, and its address.
 pub fn listener() -> (TcpListener, SocketAddr) {
@@ -9,11 +10,26 @@ pub fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// A loopback port that was free a moment ago, for a program that must be told its port.
+/// Below the ports that systems give to whoever asks for any (from 32768 on Linux), so that no
+/// connection or listener of another test takes one between its choice and its use.
+const CHOICE: std::ops::Range<u32> = 16_000..32_000;
+
+/// A loopback port that was free a moment ago and that this process has not chosen before, for a
+/// program that must be told its port.
 ///
-/// Another process may take it first: whoever starts the program should be ready to try again.
+/// # Panics
+/// When all are taken.
 pub fn free_port() -> u16 {
-    listener().1.port()
+    static CHOSEN: AtomicU32 = AtomicU32::new(0);
+    let count = CHOICE.end - CHOICE.start;
+    // Test programs that run at once start at different places.
+    let first = std::process::id().wrapping_mul(97);
+    let next = || {
+        let chosen = CHOSEN.fetch_add(1, Ordering::Relaxed);
+        (CHOICE.start + first.wrapping_add(chosen) % count) as u16
+    };
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    (0..count).map(|_| next()).find(is_free).expect("loopback has a free port")
 }
 
 #[cfg(test)]
@@ -21,9 +37,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn free_port_can_be_bound() {
+    fn free_ports_differ_and_can_be_bound() {
         let port = free_port();
-        assert_ne!(port, 0);
+        assert!(CHOICE.contains(&u32::from(port)));
+        assert_ne!(port, free_port());
         TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
     }
 }
