@@ -17,6 +17,7 @@ use forebay_wire::cgi::{self, Sink};
 use forebay_wire::{scgi, uwsgi};
 
 use crate::connect::{Backend, Backends};
+use crate::duplex::send_and_read;
 use crate::mount::path_of;
 use crate::nph::NphReply;
 use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
@@ -177,7 +178,6 @@ struct Conversation<'a> {
 }
 
 impl Conversation<'_> {
-    /// An application may answer while it still reads, or without reading at all.
     async fn run(
         &self,
         exchange: &mut Exchange,
@@ -185,16 +185,8 @@ impl Conversation<'_> {
         body: &Spooled,
         inbox: &mut Vec<u8>,
     ) -> Result<(), Fault> {
-        let mut upload = pin!(self.send(head, body));
-        let mut download = pin!(self.read_reply(exchange, inbox));
-        tokio::select! {
-            biased;
-            sent = &mut upload => match (sent, download.await) {
-                (_, Ok(())) => Ok(()),
-                (Err(fault), Err(_)) | (Ok(()), Err(fault)) => Err(fault),
-            },
-            outcome = &mut download => outcome,
-        }
+        let upload = pin!(self.send(head, body));
+        send_and_read(upload, pin!(self.read_reply(exchange, inbox))).await.map(drop)
     }
 
     /// The time limit for the reply starts anew with each piece of a long body: an application that

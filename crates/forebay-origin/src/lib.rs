@@ -13,6 +13,7 @@ mod cgi;
 mod check;
 mod connect;
 mod definition;
+mod duplex;
 mod explain;
 mod fastcgi;
 mod fields;

@@ -20,6 +20,7 @@ use forebay_engine::{Exchange, Fault, Origin, Request, Retry, Serving, Socket, S
 use forebay_wire::fastcgi::{self, Decoder, Event, ProtocolStatus};
 
 use crate::connect::{Backend, Backends, Connection};
+use crate::duplex::send_and_read;
 use line::Stream;
 use lines::Lines;
 use shared::Shared;
@@ -206,8 +207,7 @@ impl Fastcgi {
         }
     }
 
-    /// One request over `connection`, which is kept where that can be. A script may answer while it
-    /// still reads, and stops reading when nobody takes what it answers.
+    /// One request over `connection`, which is kept where that can be.
     async fn converse(
         &self,
         backend: &Backend,
@@ -220,22 +220,11 @@ impl Fastcgi {
         inbox.clear();
         let socket = &connection.socket;
         let is_whole = {
-            let mut upload = pin!(self.send(backend, socket, out, body));
-            let mut download = pin!(self.read_reply(backend, socket, exchange, inbox));
-            tokio::select! {
-                biased;
-                sent = &mut upload => match (sent, download.await) {
-                    (Ok(()), outcome) => outcome?,
-                    (Err(_), Ok(_)) => false,
-                    (Err(fault), Err(_)) => return Err(fault),
-                },
-                outcome = &mut download => {
-                    outcome?;
-                    false
-                }
-            }
+            let upload = pin!(self.send(backend, socket, out, body));
+            let download = pin!(self.read_reply(backend, socket, exchange, inbox));
+            send_and_read(upload, download).await?
         };
-        if is_whole && self.settings.keep_conn {
+        if is_whole == Some(true) && self.settings.keep_conn {
             backend.keep(connection);
         }
         Ok(())

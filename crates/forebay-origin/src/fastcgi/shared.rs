@@ -8,6 +8,7 @@ use forebay_wire::fastcgi::{self, ProtocolStatus};
 
 use super::line::{Came, Stream};
 use super::{Fastcgi, PIECE, Ways, check_end, unreadable};
+use crate::duplex::send_and_read;
 use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
 use crate::spool::Spooled;
 
@@ -34,16 +35,8 @@ impl<'a> Shared<'a> {
         body: &Spooled,
         inbox: &mut Vec<u8>,
     ) -> Result<(), Fault> {
-        let mut upload = pin!(self.send(head, body));
-        let mut download = pin!(self.read_reply(exchange, inbox));
-        tokio::select! {
-            biased;
-            sent = &mut upload => match (sent, download.await) {
-                (_, Ok(())) => Ok(()),
-                (Err(fault), Err(_)) | (Ok(()), Err(fault)) => Err(fault),
-            },
-            outcome = &mut download => outcome,
-        }
+        let upload = pin!(self.send(head, body));
+        send_and_read(upload, pin!(self.read_reply(exchange, inbox))).await.map(drop)
     }
 
     async fn send(&self, head: Vec<u8>, body: &Spooled) -> Result<(), Fault> {
