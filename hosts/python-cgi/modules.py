@@ -1,5 +1,4 @@
-# The modules that scripts see: the second half of python-cgi.py, which is handed over in front of it
-# and has the imports.
+# The modules that scripts see: handed over behind python-cgi.py, which has the imports.
 
 
 class Local:

@@ -8,6 +8,9 @@ use std::process::Command;
 /// The host for scripts, which the worker reads from its control socket before anything else.
 const CGI_HOST: &str = concat!(
     include_str!("../../../hosts/python-cgi.py"),
+    "\n\n",
+    include_str!("../../../hosts/python-cgi/request.py"),
+    "\n\n",
     include_str!("../../../hosts/python-cgi/modules.py")
 );
 /// What interpreters from 3.13 on have no module for any more.
