@@ -252,29 +252,37 @@ fn scripts() -> Vec<(&'static str, &'static str, Expect)> {
     ]
 }
 
-#[test]
-fn http_backends_that_break_the_rules_harm_only_their_own_replies() {
-    let cases = Arc::new(http_cases());
-    let backend = Hostile::start(Protocol::Http, &cases);
+fn proxy_to(backend: &Hostile) -> Forebay {
     let routes = format!(
         "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
          proxy = {{ to = \"http://{}\", reply_timeout = \"2s\", max_fails = 0 }}\n",
         backend.authority()
     );
-    between_good_ones(serve(Folder::new(), &routes), &cases);
+    serve(Folder::new(), &routes)
 }
 
-#[test]
-fn fastcgi_applications_that_break_the_rules_harm_only_their_own_replies() {
-    let cases = Arc::new(fastcgi_cases());
-    let backend = Hostile::start(Protocol::Fastcgi, &cases);
+fn fastcgi_to(backend: &Hostile) -> Forebay {
     let routes = format!(
         "[server]\ntimeouts = {{ reply_idle = \"2s\" }}\n\
          [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
          fastcgi = {{ to = \"{}\", root = \"/nowhere\", index = \"index.cgi\", max_connections = 8 }}\n",
         backend.authority()
     );
-    let (exit, _) = between_good_ones(serve(Folder::new(), &routes), &cases);
+    serve(Folder::new(), &routes)
+}
+
+#[test]
+fn http_backends_that_break_the_rules_harm_only_their_own_replies() {
+    let cases = Arc::new(http_cases());
+    let backend = Hostile::start(Protocol::Http, &cases);
+    between_good_ones(proxy_to(&backend), &cases);
+}
+
+#[test]
+fn fastcgi_applications_that_break_the_rules_harm_only_their_own_replies() {
+    let cases = Arc::new(fastcgi_cases());
+    let backend = Hostile::start(Protocol::Fastcgi, &cases);
+    let (exit, _) = between_good_ones(fastcgi_to(&backend), &cases);
     assert!(exit.output.len() < LOG, "{} bytes of log", exit.output.len());
 }
 
@@ -302,21 +310,10 @@ fn scripts_that_break_the_rules_harm_only_their_own_replies() {
 fn an_upload_to_a_backend_that_breaks_the_rules_harms_nobody_else() {
     let cases = Arc::new(http_cases());
     let backend = Hostile::start(Protocol::Http, &cases);
-    let routes = format!(
-        "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
-         proxy = {{ to = \"http://{}\", reply_timeout = \"2s\", max_fails = 0 }}\n",
-        backend.authority()
-    );
-    uploads_between_good_ones(serve(Folder::new(), &routes), &cases);
+    uploads_between_good_ones(proxy_to(&backend), &cases);
     let cases = Arc::new(fastcgi_cases());
     let backend = Hostile::start(Protocol::Fastcgi, &cases);
-    let routes = format!(
-        "[server]\ntimeouts = {{ reply_idle = \"2s\" }}\n\
-         [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
-         fastcgi = {{ to = \"{}\", root = \"/nowhere\", index = \"index.cgi\", max_connections = 8 }}\n",
-        backend.authority()
-    );
-    uploads_between_good_ones(serve(Folder::new(), &routes), &cases);
+    uploads_between_good_ones(fastcgi_to(&backend), &cases);
 }
 
 /// As [`between_good_ones`], with bodies that no backend reads: those that keep the connection

@@ -45,17 +45,21 @@ fn setup(keys: &str) -> Setup {
     let open = Arc::<AtomicUsize>::default();
     let count = open.clone();
     let application = Application::start(move |connection| hyper(connection, &count));
+    let forebay = serve(2, &application, keys);
+    Setup { open, application, forebay }
+}
+
+fn serve(threads: usize, application: &Application, keys: &str) -> Forebay {
     let folder = Folder::new();
     folder.write("x", "");
-    let forebay = support::serve_file(
+    support::serve_file(
         folder,
         &format!(
-            "[server]\nthreads = 2\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
+            "[server]\nthreads = {threads}\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
              fastcgi = {{ to = \"unix:{}\", root = \".\", index = \"none\"{keys} }}\n",
             application.path().display()
         ),
-    );
-    Setup { open, application, forebay }
+    )
 }
 
 /// Requests of `clients` at once, each over its own connection, or a new one for each request.
@@ -111,16 +115,7 @@ fn an_application_may_close_what_was_to_be_kept_and_keep_what_was_to_be_closed()
     for (application, keys, text) in
         [(&closes, "", "closed"), (&keeps, ", keep_conn = false", "kept")]
     {
-        let folder = Folder::new();
-        folder.write("x", "");
-        let forebay = support::serve_file(
-            folder,
-            &format!(
-                "[server]\nthreads = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
-                 fastcgi = {{ to = \"unix:{}\", root = \".\", index = \"none\"{keys} }}\n",
-                application.path().display()
-            ),
-        );
+        let forebay = serve(1, application, keys);
         let mut client = forebay.connect();
         for n in 0..50 {
             assert_eq!(client.get("/x").text(), text, "{n}: {}", forebay.output());
