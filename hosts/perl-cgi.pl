@@ -48,7 +48,8 @@ my %PRCTL = (x86_64 => 157, aarch64 => 167, riscv64 => 167, i386 => 172, i486 =>
     i686 => 172, arm => 172, s390x => 172, powerpc64le => 171);
 # The numbers of fstat, fstatat, getresuid, getresgid and getgroups. Perl's stat, $< and $( say the same
 # in lists and strings, for three to ten times the instructions.
-my %CALLS = (x86_64 => [5, 262, 118, 120, 115], map { $_ => [80, 79, 148, 150, 158] } qw(aarch64 riscv64));
+my %CALLS = (x86_64 => [5, 262, 118, 120, 115],
+    map { $_ => [80, 79, 148, 150, 158] } qw(aarch64 riscv64));
 my ($FSTAT, $FSTATAT, $GETRESUID, $GETRESGID, $GETGROUPS);
 my $AT_FDCWD = -100;
 # What they write to. The first 16 bytes of struct stat are device and inode, which tell a file from

@@ -299,28 +299,17 @@ sub bytes_in_file {
 # gateway may have to pass the first part of the body on before it has seen the last.
 sub head {
     my ($status, $headers, $length) = @_;
-    no warnings 'uninitialized';
-    my $head = '';
-    my ($is_chunked, $has_length);
-    for (my $i = 0; $i < @$headers; $i += 2) {
-        my $name = $headers->[$i];
-        $head .= "$name: $headers->[$i + 1]\r\n";
-        if (length $name == 14) {
-            $has_length = 1 if lc $name eq 'content-length';
-        }
-        elsif (length $name == 17) {
-            $is_chunked = 1
-                if lc $name eq 'transfer-encoding' && $headers->[ $i + 1 ] =~ /\bchunked\s*\z/i;
-        }
-    }
+    no warnings;    # what is not defined, or not there, is empty
+    my $head = sprintf "%s: %s\r\n" x ((@$headers + 1) / 2), @$headers;
     if (($head =~ tr/\r\n//) != @$headers + @$headers % 2) {
         die "a line break in a header field of the response\n";
     }
+    my $is_chunked = $head =~ /^transfer-encoding: .*\bchunked\s*\r$/im;
     $undo_chunks = undo_chunks() if $is_chunked;
     # The last Status counts.
     my $end = $status_lines{$status} //= status_line($status);
-    if ($length > 16_384 && !$has_length && !$is_chunked && $status >= 200 && $status != 204
-        && $status != 304) {
+    if ($length > 16_384 && !$is_chunked && $status >= 200 && $status != 204 && $status != 304
+        && $head !~ /^content-length:/im) {
         $head .= "Content-Length: $length\r\n";
     }
     return $head . $end;
