@@ -19,6 +19,8 @@ my ($output, $log, $null, $home);               # $output, $log, $null: spare co
 my ($output_inode, $log_inode, $null_device);
 my ($pid, $mask, $enters_directory, $locale);
 my @identity;                                  # real and effective user, real and effective groups
+my ($identity, $group_count);                  # the same, as system calls give it
+my ($null_file, $output_file, $log_file);      # device and inode of descriptors 0, 1 and 2
 my ($input_bits, $control_number) = ('');       # for select
 my $message = '';                              # receive buffer
 my $mark;                                      # of the request, to be repeated at its end
@@ -27,17 +29,15 @@ my $lay_there;                                 # the request was not waited for:
 my (%base, $block, @fields, $distinct);        # the environment: inherited, and as last received
 my %places;                                    # offset in $block => index in @fields, of values
 my @offsets;                                   # index in @fields => offset in $values, of values
-my (@spans, $guess);                           # index in @fields => start in $block, then end
-my (@names, $values, @empty);                  # the environment as it was last set
+my ($guess, $guess_at, $guess_length);         # the value that differed last: index, span in $block
+my (@names, $values);                          # the environment as it was last set
 my (%scripts, $script, $last_file, $body_lost);
 my ($serving, $compiling, $exit_code);
 my $forgets;                                   # a script's variables and subs, after each request
 my %libraries;                                 # script => what it has in %INC besides modules
 my $EXIT = bless [], 'Forebay::Host::Exit';
 
-# The signals whose handlers are put back after each request; the first few where the script has no
-# "SIG" in it and only a module may have set one. To look at one costs 0.1 us, and there are 68.
-my @SIGNALS_OF_MODULES = qw(ALRM CHLD PIPE INT TERM __DIE__ __WARN__);
+# The signals whose handlers are put back after each request.
 my @SIGNALS = qw(ALRM CHLD CLD CONT HUP INT PIPE QUIT SEGV TERM TSTP USR1 USR2 VTALRM WINCH XCPU
     __DIE__ __WARN__);
 # What `use CGI` with pragmas sets once per process, and CGI::initialize_globals() forgets.
@@ -45,6 +45,16 @@ my @CGI_PRAGMAS = map { "CGI::$_" } qw(APPEND_QUERY_STRING CLOSE_UPLOAD_FILES DE
     NOSTICKY NO_UNDEF_PARAMS NPH PARAM_UTF8 PUTDATA_UPLOAD TABINDEX USE_PARAM_SEMICOLONS XHTML);
 my %PRCTL = (x86_64 => 157, aarch64 => 167, riscv64 => 167, i386 => 172, i486 => 172, i586 => 172,
     i686 => 172, arm => 172, s390x => 172, powerpc64le => 171);
+# The numbers of fstat, fstatat, getresuid, getresgid and getgroups. Perl's stat, $< and $( say the same
+# in lists and strings, for three to ten times the instructions.
+my %CALLS = (x86_64 => [5, 262, 118, 120, 115], map { $_ => [80, 79, 148, 150, 158] } qw(aarch64 riscv64));
+my ($FSTAT, $FSTATAT, $GETRESUID, $GETRESGID, $GETGROUPS);
+my $AT_FDCWD = -100;
+# What they write to. The first 16 bytes of struct stat are device and inode, which tell a file from
+# others; size and the times of modification and status change tell versions of it apart.
+my ($stat, $groups) = ("\0" x 256, '');
+my ($real, $effective, $saved, $real_group, $effective_group, $saved_group) = ("\0" x 4) x 6;
+my $VERSION = pack 'a16 x32 a8 x32 a32', map { "\xff" x $_ } 16, 8, 32;
 my $modules = -1;                              # how many files were in %INC before the script
 my ($INODE, $RAW_DEVICE) = (1, 6);             # places in what stat returns
 my ($HEAD, $CHUNK, $LARGEST_IN_PIPE) = (28, 65_536, 65_536);
@@ -63,8 +73,8 @@ sub serve {
     end_with($parent);
     ($pid, $mask, $enters_directory, %base) = ($$, umask, $mode ne 'registry', %ENV);
     $forgets = $mode eq 'perlrun';
-    @identity = ($<, $>, $(, $));
     adopt_descriptors();
+    remember_process();
     reset_interpreter();
     syswrite $control, "R\0\0\0";
     serve_processes($mode) if defined &serve_processes;
@@ -83,6 +93,28 @@ sub end_with {
     CORE::exit(0) if getppid() != $parent;
 }
 
+# Notes what a script may change of the process; with system calls if they say what Perl says.
+sub remember_process {
+    @identity = ($<, $>, $(, $));
+    $output_inode = (stat STDOUT)[$INODE];
+    $log_inode = (stat STDERR)[$INODE];
+    $null_device = (stat STDIN)[$RAW_DEVICE];
+    my ($machine) = $Config::Config{archname} =~ /^([a-z0-9_]+)/;
+    my $calls = $CALLS{$machine} or return;
+    my $root = '/';
+    syscall($calls->[1], $AT_FDCWD, $root, $stat, 0);
+    return if "@{[unpack 'J2 x32 J x32 J x8 J', $stat]}" ne "@{[(stat $root)[0, 1, 7, 9, 10]]}";
+    ($FSTAT, $FSTATAT, $GETRESUID, $GETRESGID, $GETGROUPS) = @$calls;
+    ($null_file, $output_file, $log_file)
+        = map { syscall($FSTAT, $_, $stat); substr $stat, 0, 16 } 0, 1, 2;
+    $group_count = syscall($GETGROUPS, 0, $groups);
+    $groups = "\0" x (4 * $group_count + 4);
+    syscall($GETGROUPS, $group_count, $groups) if $group_count;
+    syscall($GETRESUID, $real, $effective, $saved);
+    syscall($GETRESGID, $real_group, $effective_group, $saved_group);
+    $identity = "$real$effective$saved$real_group$effective_group$saved_group$groups";
+}
+
 sub adopt_descriptors {
     open $control, '+<&', \*STDIN or die "cannot keep the control socket: $!\n";
     open my $third, '+<&=', 3 or die "no slot: $!\n";
@@ -95,9 +127,6 @@ sub adopt_descriptors {
     open $output, '>&', \*STDOUT or die "cannot copy descriptor 1: $!\n";
     open $log, '>&', \*STDERR or die "cannot copy descriptor 2: $!\n";
     opendir $home, '.' or die "cannot open the working directory: $!\n";
-    $output_inode = (stat STDOUT)[$INODE];
-    $log_inode = (stat STDERR)[$INODE];
-    $null_device = (stat STDIN)[$RAW_DEVICE];
 }
 
 # ---- a request comes in ----
@@ -141,32 +170,41 @@ sub receive_big {
 }
 
 # Makes %ENV what the request says. To set all of 35 variables costs 17 us, to look whether the last
-# script left them as they were 1 us, to set one that differs from the last request 3 us.
+# script left them as they were 1 us, to set one that differs from the last request 1 us.
 sub set_environment {
     my ($new) = @_;
-    no warnings 'uninitialized';
-    my $as_set = defined $values && @names == keys %ENV && join("\0", @ENV{@names}) eq $values
-        && !grep { !exists $ENV{$_} } @empty;
-    return if $as_set && $new eq $block;
-    if ($as_set && $distinct && length $new == length $block && set_different_bytes($new)) {
-        $block = $new;
-        return;
+    my $as_set = @names == keys %ENV && eval {
+        use warnings FATAL => 'uninitialized';    # a deleted variable is no empty one
+        join("\0", @ENV{@names}) eq $values;
+    };
+    if ($as_set) {
+        return if $new eq $block;
+        # Most often the same variable differs as the last time.
+        if (defined $guess && length $new == length $block) {
+            my $value = substr $new, $guess_at, $guess_length;
+            substr $block, $guess_at, $guess_length, $value;
+            if ($block eq $new && index($value, "\0") < 0) {
+                substr $values, $offsets[$guess], $guess_length, $value;
+                $ENV{ $fields[ $guess - 1 ] } = $fields[$guess] = $value;
+                return;
+            }
+            substr $block, $guess_at, $guess_length, $fields[$guess];
+        }
+        return if $distinct && length $new == length $block && set_different_bytes($new);
     }
+    $@ = '';
     my @received = split /\0/, $new, -1;
     pop @received;
     if (!$as_set || !$distinct || @received != @fields || !set_changed(\@received)) {
         my %received = @received;
         $distinct = keys(%received) * 2 == @received;
         %ENV = (%base, %received);
-        # In the order of the block, where set_different_bytes() finds its way.
-        my $i = 0;
-        my @in_block = $distinct ? grep { $i++ % 2 == 0 } @received : sort keys %received;
-        @names = (@in_block, grep { !exists $received{$_} } keys %base);
+        @names = keys %ENV;    # with their hash values
     }
     ($block, @fields) = ($new, @received);
     %places = ();
+    undef $guess;
     $values = join "\0", @ENV{@names};
-    @empty = grep { $ENV{$_} eq '' } @names;
 }
 
 # Sets the variables in whose values a byte changed, where only bytes in values did (a port number, an
@@ -174,17 +212,6 @@ sub set_environment {
 sub set_different_bytes {
     my ($new) = @_;
     locate_values() if !%places;
-    # Most often the same variable differs as the last time: 2 us less.
-    if (defined $guess) {
-        my ($from, $to) = @spans[$guess, $guess + 1];
-        if (index($new, "\0", $from) == $to && substr($new, 0, $from) eq substr($block, 0, $from)
-            && substr($new, $to) eq substr($block, $to)) {
-            my $value = substr $new, $from, $to - $from;
-            $ENV{ $fields[ $guess - 1 ] } = $fields[$guess] = $value;
-            substr $values, $offsets[$guess], $to - $from, $value;
-            return 1;
-        }
-    }
     my $difference = $new ^ $block;
     while ($difference =~ /[^\0]/g) {
         my $start = 1 + rindex $new, "\0", $-[0];
@@ -196,20 +223,22 @@ sub set_different_bytes {
         $ENV{ $fields[ $place - 1 ] } = $fields[$place] = $value;
         substr $values, $offsets[$place], $end - $start, $value;
         pos $difference = $end;
-        $guess = $place;
+        ($guess, $guess_at, $guess_length) = ($place, $start, $end - $start);
     }
+    $block = $new;
     return 1;
 }
 
 sub locate_values {
-    my ($at, $offset) = (0, 0);
-    undef $guess;
+    my ($at, $offset, %offsets) = (0, 0);
+    for (@names) {
+        $offsets{$_} = $offset;
+        $offset += 1 + length $ENV{$_};
+    }
     for my $i (0 .. $#fields) {
         if ($i % 2) {
             $places{$at} = $i;
-            $offsets[$i] = $offset;
-            @spans[$i, $i + 1] = ($at, $at + length $fields[$i]);
-            $offset += 1 + length $fields[$i];
+            $offsets[$i] = $offsets{ $fields[ $i - 1 ] };
         }
         $at += 1 + length $fields[$i];
     }
@@ -258,22 +287,34 @@ sub answer {
     $0 = $file if $0 ne $file;
     $^T = time;
     chdir($file =~ m{^(.*/)}s ? $1 : '/') if $enters_directory;
-    undef $script;
     $serving = 1;
-    my $status = run($file);
-    my $code = $exit_code || 0;
-    if ($script && $script->{end}) {
-        guarded($_) or $status = 500 for @{ $script->{end} };
+    # Most often it is the script before, and its file is the same.
+    $script = $scripts{$file};
+    my $failure = $script && $file eq $last_file && !$body_lost && $FSTATAT
+        && !syscall($FSTATAT, $AT_FDCWD, $file, $stat, 0) && ($stat & $VERSION) eq $script->{version}
+        ? 0 : find_script($file);
+    if ($script) {
+        CGI::initialize_globals() if $INC{'CGI.pm'} && defined &CGI::initialize_globals;
+        restore_state($script->{state}) if $script->{state};
+        rewind_data($script) if $script->{data};
+        $failure = 500 if !guarded($script->{code});
     }
-    forget($file) if $forgets && $script && $$ == $pid;
-    CORE::exit($status ? 255 : $code) if $$ != $pid;    # a child the script has forked
+    my $code = $exit_code;
+    if ($script && $script->{end}) {
+        guarded($_) or $failure = 500 for @{ $script->{end} };
+    }
+    if ($$ != $pid) {    # a child the script has forked
+        CORE::exit($failure ? 255 : $code || 0);
+    }
+    forget($file) if $forgets && $script;
     $serving = 0;
-    return finish($status);
+    return finish($failure);
 }
 
-# Runs the script; the HTTP status of a failure, or 0.
-sub run {
+# Makes the script of `$file` the one that runs. The HTTP status of a failure, or 0.
+sub find_script {
     my ($file) = @_;
+    undef $script;
     if ($body_lost) {
         complain("cannot store the request body: $body_lost");
         return 500;
@@ -281,20 +322,16 @@ sub run {
     my $found = script_for($file);
     return $found if !ref $found;
     $script = $found;
-    CGI::initialize_globals() if $INC{'CGI.pm'} && defined &CGI::initialize_globals;
-    restore_state($script->{state}) if $script->{state};
-    rewind_data($script) if $script->{data};
-    return guarded($script->{code}) ? 0 : 500;
+    return 0;
 }
 
-# Calls `$code`. exit() comes back here, whatever the script has wrapped around it. False if it died;
+# Calls a function. exit() comes back here, whatever the script has wrapped around it. False if it died;
 # the message is in the log then.
 sub guarded {
-    my ($code) = @_;
     undef $exit_code;
     SCRIPT: {
         local $_;
-        return 1 if eval { $code->(); alarm 0; 1 };
+        return 1 if eval { $_[0]->(); alarm 0; 1 };
         alarm 0;
         return 1 if defined $exit_code;
         complain($@);
@@ -429,7 +466,11 @@ sub can_write {
 sub restore_descriptors {
     no warnings;
     my $sound = 1;
-    tell STDIN;    # makes $. its line count, which only close resets
+    # tell makes $. the line count of STDIN, which only close resets.
+    return 1 if tell(STDIN) >= 0 && !$. && $FSTAT
+        && fileno STDIN == 0 && !syscall($FSTAT, 0, $stat) && rindex($stat, $null_file, 0) == 0
+        && fileno STDOUT == 1 && !syscall($FSTAT, 1, $stat) && rindex($stat, $output_file, 0) == 0
+        && fileno STDERR == 2 && !syscall($FSTAT, 2, $stat) && rindex($stat, $log_file, 0) == 0;
     if ($. || (stat STDIN)[$RAW_DEVICE] != $null_device || fileno STDIN != 0) {
         close STDIN;
         $sound &&= open(STDIN, '<&', $null) && fileno STDIN == 0;
@@ -446,6 +487,12 @@ sub restore_descriptors {
 # True if the script has made this process another user's or group's. To put that back would not be
 # enough: the kernel has forgotten then that this process ends with Forebay.
 sub is_another {
+    if ($GETRESUID) {
+        return 1 if syscall($GETRESUID, $real, $effective, $saved);
+        return 1 if syscall($GETRESGID, $real_group, $effective_group, $saved_group);
+        return 1 if syscall($GETGROUPS, $group_count + 1, $groups) != $group_count;
+        return "$real$effective$saved$real_group$effective_group$saved_group$groups" ne $identity;
+    }
     return $> != $identity[1] || $< != $identity[0] || $) ne $identity[3] || $( ne $identity[2];
 }
 
@@ -453,14 +500,21 @@ sub is_another {
 sub reset_interpreter {
     no warnings 'uninitialized';
     # One by one: a list assignment takes twice as long.
-    $/ = "\n";
+    $/ = "\n" if $/ ne "\n";
     $\ = $, = undef;
     $; = "\034";
     $" = ' ';
     $@ = '';
-    $! = $? = $^W = 0;
+    $! = 0;
+    $? = 0;
+    $^W = 0;
     @ARGV = () if @ARGV;
-    if (join('', $script && $script->{quiet} ? @SIG{@SIGNALS_OF_MODULES} : @SIG{@SIGNALS}) ne '') {
+    # Where the script has no "SIG" in it only a module may have set a handler, and of few signals. To
+    # look at one costs 0.1 us, and there are 68.
+    if ($script && $script->{quiet}
+        ? defined($SIG{ALRM} // $SIG{CHLD} // $SIG{PIPE} // $SIG{INT} // $SIG{TERM}
+            // $SIG{__DIE__} // $SIG{__WARN__})
+        : join('', @SIG{@SIGNALS}) ne '') {
         delete @SIG{ grep { defined $SIG{$_} } @SIGNALS };
     }
     binmode STDIN;
@@ -482,18 +536,15 @@ sub reset_locale {
 # The compiled script of `$file`, compiled again if the file has changed; or an HTTP status.
 sub script_for {
     my ($file) = @_;
-    my @now = file_status($file);
+    my $version = $FSTATAT && !syscall($FSTATAT, $AT_FDCWD, $file, $stat, 0)
+        ? $stat & $VERSION : join ' ', (file_status($file))[0, 1, 7, 9, 10];
     my $known = $scripts{$file};
-    if ($known && @now) {
-        my $then = $known->{made_from};
-        if ($now[9] == $then->[9] && $now[10] == $then->[10] && $now[7] == $then->[7]
-            && $now[1] == $then->[1] && $now[0] == $then->[0]) {
-            relocate($file) if $file ne $last_file;
-            return $known;
-        }
+    if ($known && $known->{version} eq $version) {
+        relocate($file) if $file ne $last_file;
+        return $known;
     }
     delete $scripts{$file};
-    my $unfit = unfit($file, @now);
+    my $unfit = unfit($file, file_status($file));
     return $unfit if $unfit;
     my $source = read_file($file);
     if (!defined $source) {
@@ -503,7 +554,7 @@ sub script_for {
     relocate($file);
     delete @INC{ keys %{ delete $libraries{$file} } } if $libraries{$file};
     my $compiled = compile($file, $source) or return defined $exit_code ? 0 : 500;
-    $compiled->{made_from} = \@now;
+    $compiled->{version} = $version;
     $scripts{$file} = $compiled if !$forgets;
     return $compiled;
 }

@@ -91,10 +91,16 @@ async fn two_scripts_each_have_the_library_that_both_require() {
 #[tokio::test]
 async fn a_script_that_becomes_another_user_does_so_for_itself() {
     let scripts = Scripts::new();
-    let show =
-        scripts.add("show.pl", "#!/usr/bin/perl\nprint \"$< $> @{[map { $_ + 0 } $(, $)]}\"");
+    let show = scripts.add("show.pl", "#!/usr/bin/perl\nprint \"$< $> $( $)\"");
     for mode in ALL {
-        for change in ["$> = 65534", "$< = 65534", "$) = '65534 65534'", "$( = 65534"] {
+        for change in [
+            "$> = 65534",
+            "$< = 65534",
+            "$) = '65534 65534'",
+            "$( = 65534",
+            "$) = join ' ', $) + 0, 65534",
+            "$) = join ' ', $) + 0, 65533, 65534",
+        ] {
             let app = scripts.start_mode(mode);
             let normal = get(&app, &show).await;
             let text = format!("#!/usr/bin/perl\n{change}; print 'changed';");

@@ -259,7 +259,8 @@ async fn standard_handles_are_whole_again_whatever_the_script_did() {
     let app = scripts.start(|_| ());
     let fine = scripts.add(
         "fine.pl",
-        "#!/usr/bin/perl\nlocal $/; print 'in:', scalar <STDIN>; system 'echo -n \" out\"';\n\
+        "#!/usr/bin/perl\nprint map { fileno($_) // 'none' } *STDIN, *STDOUT, *STDERR;\n\
+         local $/; print ' in:', scalar <STDIN>; system 'echo -n \" out\"';\n\
          print STDERR \"err $ENV{N}\\n\";",
     );
     let cases = [
@@ -273,16 +274,18 @@ async fn standard_handles_are_whole_again_whatever_the_script_did() {
         "open my $o, '>&', \\*STDOUT; close STDOUT; open STDOUT, '>', '/dev/null'; system 'echo z';\n\
          open STDOUT, '>&', $o",
         "*STDOUT = *STDERR; print STDOUT \"swapped\\n\"",
+        "*STDERR = *STDOUT",
         "use POSIX (); POSIX::close(0); POSIX::close(1); POSIX::close(2)",
     ];
     for (i, code) in cases.iter().enumerate() {
         let script = scripts.add(&format!("{i}.pl"), &format!("#!/usr/bin/perl\n{code}\n"));
-        request(&app, &script, &[], Body::Bytes(b"unread")).await.unwrap();
         let n = i.to_string();
+        request(&app, &script, &[], Body::Empty).await.unwrap();
         let reply = request(&app, &fine, &[("N", &n)], Body::Bytes(b"body")).await.unwrap();
-        assert_eq!(reply.1, "in:body out", "after: {code}");
+        assert_eq!(reply.1, "012 in:body out", "after: {code}");
         scripts.logged(&format!("err {n}")).await;
-        assert_eq!(get(&app, &fine).await, "in: out", "after: {code}");
+        request(&app, &script, &[], Body::Bytes(b"unread")).await.unwrap();
+        assert_eq!(get(&app, &fine).await, "012 in: out", "after: {code}");
     }
 }
 
@@ -441,4 +444,48 @@ async fn an_environment_that_differs_a_little_is_set_exactly() {
         let expected = format!("A={a},B={b},C={c},D={d}{seen}");
         assert_eq!(request(&app, &show, &more, Body::Empty).await.unwrap().1, expected);
     }
+    // In the place of one value as many bytes that are a value, a name and a value.
+    for (more, expected) in [
+        (&[("A", "40001"), ("C", "x")][..], "A=40001,C=x"),
+        (&[("A", "40002"), ("C", "x")], "A=40002,C=x"),
+        (&[("A", "40003"), ("C", "x")], "A=40003,C=x"),
+        (&[("A", "4"), ("B", "3"), ("C", "x")], "A=4,B=3,C=x"),
+    ] {
+        assert_eq!(request(&app, &show, more, Body::Empty).await.unwrap().1, expected);
+    }
+}
+
+#[tokio::test]
+async fn whatever_a_script_does_to_the_environment_the_next_has_its_own() {
+    let scripts = Scripts::new();
+    let app = scripts.start(|_| ());
+    let show = scripts.add(
+        "after.pl",
+        "#!/usr/bin/perl\nprint map { \"$_=$ENV{$_},\" } grep { /^[A-D]$/ } sort keys %ENV;\n\
+         system 'echo -n \"$A.$B.$C.$D\"';\n",
+    );
+    let with = [("A", "12"), ("B", "3"), ("C", "")];
+    let expected = "A=12,B=3,C=,12.3..";
+    for change in [
+        "$_ = 'x' for $ENV{A}",
+        "our $kept = \\$ENV{A}; $$kept .= 'x'",
+        "our $kept = \\$ENV{A}; delete $ENV{A}; $ENV{A} = 'x'",
+        "delete $ENV{C}; $ENV{D} = ''",
+        "delete $ENV{C}; $ENV{D} = 'x'",
+        "@ENV{qw(A B)} = (1, 23)",
+        "@ENV{qw(A B C)} = (12, '', 3)",
+        "undef $ENV{A}",
+        "undef %ENV",
+        "%ENV = (A => 12)",
+        "local $ENV{A} = 'x'",
+        "sub change { $_[0] = 'x' } change($ENV{C})",
+        "sub vivify { } vivify($ENV{D}); $_ = 'x' for @ENV{qw(C D)}",
+    ] {
+        let text = format!("#!/usr/bin/perl\nuse strict; {change}; print 'changed';\n");
+        let other = scripts.add("other.pl", &text);
+        assert_eq!(request(&app, &show, &with, Body::Empty).await.unwrap().1, expected, "{change}");
+        assert_eq!(request(&app, &other, &with, Body::Empty).await.unwrap().1, "changed");
+        assert_eq!(request(&app, &show, &with, Body::Empty).await.unwrap().1, expected, "{change}");
+    }
+    assert_eq!(scripts.log(), "");
 }
