@@ -2,15 +2,10 @@
 # for one request after another. Core Perl only. It is no web server: Forebay (crates/forebay-workers)
 # starts it, hands it requests and reads what the script prints.
 #
-# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log. The control
-# socket is moved out of the way at once, so that a script finds what CGI promises: the body on 0, the
-# client on 1, the log on 2, all of them real, so that output of child processes goes the same way.
-#
-# Control, to us:   4 bytes length of the environment, 8 bytes length of the body (both big-endian),
-#                   NAME NUL value NUL ..., the body. SCRIPT_FILENAME names the script.
-# Control, from us: 4 bytes: kind, flags, status (16 bits, big-endian). Kinds: R ready; E the script
-#                   ended; S it failed, with an HTTP status. Flag 1: this worker ends now.
-#                   Whatever the script printed was written before E or S is.
+# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the slot.
+# All but the log are moved out of the way at once, so that a script finds what CGI promises: the body
+# on 0, the client on 1, the log on 2, all of them real, so that output of child processes goes the same
+# way. What goes over the sockets stands in README.md.
 package Forebay::Host;
 
 # Compiles a script. First in this file, so that the script sees none of its lexicals and pragmas.
@@ -19,14 +14,18 @@ sub evaluate { eval $_[0] }
 use strict;
 use warnings;
 
-my ($control, $output, $log, $null, $home);    # $output, $log, $null: spare copies of 1, 2 and 0
+my ($control, $slot);
+my ($output, $log, $null, $home);               # $output, $log, $null: spare copies of 1, 2 and 0
 my ($output_inode, $log_inode, $null_device);
 my ($pid, $mask, $enters_directory, $locale);
 my @identity;                                  # real and effective user, real and effective groups
 my ($identity, $group_count);                  # the same, as system calls give it
 my ($null_file, $output_file, $log_file);      # device and inode of descriptors 0, 1 and 2
-my $control_bit = '';                          # for select
-my $message = '';                              # receive buffer of the control socket
+my ($input_bits, $control_number) = ('');       # for select
+my $message = '';                              # receive buffer
+my $mark;                                      # of the request, to be repeated at its end
+my $no_look = 0;                               # for so many requests, before one is waited for
+my $lay_there;                                 # the request was not waited for: 4 or 0, a flag
 my (%base, $block, @fields, $distinct);        # the environment: inherited, and as last received
 my %places;                                    # offset in $block => index in @fields, of values
 my @offsets;                                   # index in @fields => offset in $values, of values
@@ -59,7 +58,7 @@ my ($real, $effective, $saved, $real_group, $effective_group, $saved_group) = ("
 my $VERSION = pack 'a16 x32 a8 x32 a32', map { "\xff" x $_ } 16, 8, 32;
 my $modules = -1;                              # how many files were in %INC before the script
 my ($INODE, $RAW_DEVICE) = (1, 6);             # places in what stat returns
-my ($CHUNK, $LARGEST_IN_PIPE) = (65_536, 65_536);
+my ($HEAD, $CHUNK, $LARGEST_IN_PIPE) = (28, 65_536, 65_536);
 
 BEGIN {
     # Times below a second tell edits within one second apart; perl-base alone has none.
@@ -78,7 +77,7 @@ sub serve {
     adopt_descriptors();
     remember_process();
     reset_interpreter();
-    reply('R', 0, 0);
+    syswrite $control, "R\0\0\0";
     serve_processes($mode) if defined &serve_processes;
     while (receive()) {
         last if answer();
@@ -119,7 +118,11 @@ sub remember_process {
 
 sub adopt_descriptors {
     open $control, '+<&', \*STDIN or die "cannot keep the control socket: $!\n";
-    vec($control_bit, fileno $control, 1) = 1;
+    open my $third, '+<&=', 3 or die "no slot: $!\n";
+    open $slot, '+<&', $third or die "cannot keep the slot: $!\n";
+    close $third;
+    $control_number = fileno $control;
+    vec($input_bits, $_, 1) = 1 for $control_number, fileno $slot;
     open STDIN, '<', '/dev/null' or die "cannot open /dev/null: $!\n";
     open $null, '<&', \*STDIN or die "cannot copy descriptor 0: $!\n";
     open $output, '>&', \*STDOUT or die "cannot copy descriptor 1: $!\n";
@@ -132,23 +135,38 @@ sub adopt_descriptors {
 # Takes the next request: sets %ENV and standard input. False when Forebay has closed the socket.
 sub receive {
     my ($have, $want) = receive_head() or return 0;
-    my (undef, $high, $low) = unpack 'NNN', $message;
-    set_environment(substr $message, 12, $want - 12);
+    my ($high, $low) = unpack 'x4 NN', $message;
+    set_environment(substr $message, $HEAD, $want - $HEAD);
     $body_lost = 0;
     return 1 if !$high && !$low;
     return receive_body(substr($message, $want, $have - $want), $high * 2**32 + $low);
 }
 
-# Reads into $message until the environment is whole. How much has come, and where the body starts.
+# Takes a request into $message, as far as the end of its environment. How much has come, and where the
+# body starts.
 sub receive_head {
-    my ($have, $want) = (0, 12);
-    # A read that waits would be woken twice: also when Forebay takes in the last reply.
-    select my $ready = $control_bit, undef, undef, undef;
+    # Under load it lies there already; else to look takes 1 us.
+    my $got = $no_look-- > 0 ? 0 : sysread $slot, $message, $CHUNK;
+    $lay_there = $got ? 4 : 0;
+    while (!$got) {
+        $no_look = 8 if $no_look < 0;
+        next if select(my $ready = $input_bits, undef, undef, undef) < 1;
+        return receive_big() if vec $ready, $control_number, 1;
+        $got = sysread $slot, $message, $CHUNK;
+    }
+    (my $want, $mark) = unpack 'N x8 a16', $message;
+    return ($got, $want + $HEAD);
+}
+
+# The same from the control socket, on which what the slot has no room for comes.
+sub receive_big {
+    my ($have, $want) = (0, $HEAD);
     while ($have < $want) {
         my $got = sysread $control, $message, $CHUNK, $have or return;
         $have += $got;
-        $want += unpack 'N', $message if $want == 12 && $have >= 12;
+        $want += unpack 'N', $message if $want == $HEAD && $have >= $HEAD;
     }
+    $mark = substr $message, 12, 16;
     return ($have, $want);
 }
 
@@ -367,18 +385,31 @@ sub finish {
     untie *STDOUT if tied *STDOUT;
     untie *STDERR if tied *STDERR;
     select STDOUT;
+    my $sound = restore_descriptors();
+    $ends ||= !$sound || is_another();
+    $ends = $ends ? 1 : 0;
+    if ($sound) {
+        # With the last of the output, in one write.
+        binmode STDOUT;
+        $\ = $, = undef;
+        print STDOUT trailer($status ? 'S' : 'E', $ends, $status);
+    }
     $| = 1;    # this flushes
     $| = 0;
-    $ends ||= !restore_descriptors();
-    $ends ||= is_another();
-    reply($status ? 'S' : 'E', $ends ? 1 : 0, $status);
+    reply($status ? 'S' : 'E', $ends, $status) if !$sound;
     reset_interpreter();
     return $ends;
 }
 
+# The end of a request, told behind its output.
 sub reply {
     my ($kind, $flags, $status) = @_;
-    syswrite $control, pack 'a C n', $kind, $flags, $status;
+    syswrite $output, trailer($kind, $flags, $status);
+}
+
+sub trailer {
+    my ($kind, $flags, $status) = @_;
+    return $mark . pack 'a C n', $kind, $flags | $lay_there, $status;
 }
 
 # Closes the script's bareword handles, as the end of a CGI process does: what was written to them

@@ -21,8 +21,8 @@ sub serve_processes {
         syswrite $code_file, $ZYGOTE;
     }
     while (my ($have, $want) = receive_head()) {
-        my (undef, $high, $low) = unpack 'NNN', $message;
-        my @fields = split /\0/, substr($message, 12, $want - 12), -1;
+        my ($high, $low) = unpack 'x4 NN', $message;
+        my @fields = split /\0/, substr($message, $HEAD, $want - $HEAD), -1;
         pop @fields;
         my $request = {
             environment => {%base, @fields}, part => substr($message, $want, $have - $want),

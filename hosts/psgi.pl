@@ -2,16 +2,10 @@
 # an application once and calls it for one request after another. Core Perl only. It is no web server:
 # Forebay (crates/forebay-workers) starts it, hands it requests and sends what it answers to the client.
 #
-# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log. Both sockets
-# are moved out of the way, so that what an application or its children print goes to the log.
+# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the slot.
+# The sockets are moved out of the way, so that what an application or its children print goes to the
+# log. What goes over them stands in README.md.
 #
-# Control, to us:   4 bytes length of the environment, 8 bytes length of the body (both big-endian),
-#                   NAME NUL value NUL ..., the body.
-# Control, from us: 4 bytes: kind, flags, number (16 bits, big-endian). Kinds: R ready; B the whole reply
-#                   follows here, so many bytes of it; E the reply is what was written to the output
-#                   socket before; S the application failed before it replied, with an HTTP status;
-#                   A it failed in the middle of its reply. Flag 1: this worker ends now. Flag 2: it is
-#                   not ready yet (it cleans up), and says so with R, or that it ends with E and flag 1.
 # A reply is a head as CGI has it (the last Status counts), before it any number of heads with a status
 # of 1xx, which are interim replies, and the body.
 package Forebay::Host;
@@ -19,11 +13,14 @@ package Forebay::Host;
 use strict;
 use warnings;
 
-my ($control, $output, $pid);
-my $control_bit = '';                     # for select
-my $message = '';                         # receive buffer of the control socket
+my ($control, $slot, $output, $pid);
+my ($input_bits, $control_number) = ('');  # for select
+my $message = '';                         # receive buffer
+my $mark;                                 # of the request, to be repeated at its end
+my $no_look = 0;                          # for so many requests, before one is waited for
+my $lay_there;                            # the request was not waited for: a flag, or 0
 my ($app, @names, @values, $no_input);     # @names, @values: of the environment, in every request
-my ($begun, $has_spoken, $closed);        # of the reply: head written; anything written; end told
+my ($begun, $closed);                     # of the reply: head written; end told
 my ($is_running, $told);                  # the application runs on; flags of what ended the reply
 my $serial = 0;                           # counts requests, so that old writers are known
 my ($to_http10, $undo_chunks);            # of this request
@@ -31,9 +28,8 @@ my %status_lines;
 
 my %PRCTL = (x86_64 => 157, aarch64 => 167, riscv64 => 167, i386 => 172, i486 => 172, i586 => 172,
     i686 => 172, arm => 172, s390x => 172, powerpc64le => 171);
-my ($ENDS, $CLEANS_UP) = (1, 2);          # flags
-my $CHUNK = 65_536;
-my $LARGEST_INLINE = 65_535;              # what 16 bits hold
+my ($ENDS, $CLEANS_UP, $LAY_THERE) = (1, 2, 4);    # flags
+my ($HEAD, $CHUNK) = (28, 65_536);
 my $LARGEST_IN_MEMORY = 1_048_576;        # of a request body
 my $EINTR = 4;
 
@@ -47,7 +43,7 @@ sub serve {
     $ENV{PLACK_ENV} //= 'deployment';
     $app = load($file);
     prepare_base();
-    say_to_forebay('R', 0, 0);
+    syswrite $control, "R\0\0\0";
     while (my $env = receive()) {
         last if answer($env);
     }
@@ -66,7 +62,11 @@ sub end_with {
 sub adopt_descriptors {
     open $control, '+<&', \*STDIN or die "cannot keep the control socket: $!\n";
     open $output, '+<&', \*STDOUT or die "cannot keep the output socket: $!\n";
-    vec($control_bit, fileno $control, 1) = 1;
+    open my $third, '+<&=', 3 or die "no slot: $!\n";
+    open $slot, '+<&', $third or die "cannot keep the slot: $!\n";
+    close $third;
+    $control_number = fileno $control;
+    vec($input_bits, $_, 1) = 1 for $control_number, fileno $slot;
     open STDIN, '<', '/dev/null' or die "cannot open /dev/null: $!\n";
     open STDOUT, '>&', \*STDERR or die "cannot send descriptor 1 to the log: $!\n";
 }
@@ -110,14 +110,23 @@ sub prepare_base {
 
 # The environment of the next request; undef when Forebay has closed the socket.
 sub receive {
-    $message = '';
-    # A read that waits would be woken twice: also when Forebay takes in the last reply.
-    select my $ready = $control_bit, undef, undef, undef;
-    receive_up_to(12) or return undef;
-    my ($size, $high, $length) = unpack 'NNN', $message;
-    receive_up_to(12 + $size) or return undef;
+    # Under load it lies there already; else to look takes 1 us.
+    my $got = $no_look-- > 0 ? 0 : sysread $slot, $message, $CHUNK;
+    $lay_there = $got ? $LAY_THERE : 0;
+    while (!$got) {
+        $no_look = 8 if $no_look < 0;
+        next if select(my $ready = $input_bits, undef, undef, undef) < 1;
+        if (vec $ready, $control_number, 1) {
+            $message = '';
+            receive_up_to($HEAD) or return undef;
+            last;
+        }
+        $got = sysread $slot, $message, $CHUNK;
+    }
+    (my ($size, $high, $length), $mark) = unpack 'NNN a16', $message;
+    receive_up_to($HEAD + $size) or return undef;
     # The last NUL would be one more, empty, name.
-    my %env = split /\0/, substr($message, 12, $size - 1), -1;
+    my %env = split /\0/, substr($message, $HEAD, $size - 1), -1;
     @env{@names} = @values;
     $env{'psgix.cleanup.handlers'} = [];
     $env{'psgi.url_scheme'} = $env{REQUEST_SCHEME};
@@ -129,7 +138,7 @@ sub receive {
         $env{'psgi.input'} = $no_input;
         return \%env;
     }
-    $env{'psgi.input'} = receive_body(12 + $size, $high * 2**32 + $length) or return undef;
+    $env{'psgi.input'} = receive_body($HEAD + $size, $high * 2**32 + $length) or return undef;
     return \%env;
 }
 
@@ -181,7 +190,7 @@ sub receive_body {
 sub answer {
     my ($env) = @_;
     $serial++;
-    $begun = $has_spoken = $closed = $is_running = 0;
+    $begun = $closed = $is_running = 0;
     undef $undo_chunks;
     if (!eval { call($env); 1 }) {
         complain($@);
@@ -195,7 +204,7 @@ sub answer {
         eval { $handler->($env); 1 } or complain($@);
     }
     my $ends = $env->{'psgix.harakiri.commit'};
-    say_to_forebay($ends ? ('E', $ENDS, 0) : ('R', 0, 0));
+    say($control, $ends ? "E\1\0\0" : "R\0\0\0");
     return $ends;
 }
 
@@ -211,8 +220,11 @@ sub call {
     $response->(sub { respond($_[0], $env) });
     $is_running = 0;
     return if $begun || $closed;
-    # It has taken the connection over, and nobody listens here, or has forgotten to answer.
-    return conclude('S', 500, $env) if $env->{'psgix.io'};
+    # It has taken the connection over, or has forgotten to answer; its output may not be Forebay's.
+    if ($env->{'psgix.io'}) {
+        ($closed, $told) = (1, $ENDS);
+        return say($control, "S\1\1\xf4");    # 500
+    }
     die "the application did not call the responder\n";
 }
 
@@ -242,9 +254,8 @@ sub send_whole {
     if (!utf8::downgrade($reply, 1)) {
         die "wide character in the response: encode text before it is sent\n";
     }
-    return conclude('B', length $reply, $env, $reply) if length $reply <= $LARGEST_INLINE && !$has_spoken;
     $begun = 1;
-    write_out($reply);
+    conclude('E', 0, $env, $reply);
 }
 
 # Sends a reply whose body is read from a handle.
@@ -263,18 +274,18 @@ sub send_handle {
         return $body->close;
     }
     my $part = '';
-    my $most = $LARGEST_INLINE - 4096;
+    my $most = $CHUNK - 4096;
     sysread $body, $part, $left < $most ? $left : $most;
     if (length $part == $left) {
         send_whole($status, $headers, $part, $env);
         return close $body;
     }
-    write_out(head($status, $headers, $left) . $part);
+    say($output, head($status, $headers, $left) . $part);
     $begun = 1;
     # Not more than was promised, should the file grow. Should it shrink, the gateway sees it.
     while ($left -= length $part) {
         sysread $body, $part, $left < 2 * $CHUNK ? $left : 2 * $CHUNK or last;
-        write_out($part);
+        say($output, $part);
     }
     return close $body;
 }
@@ -355,16 +366,16 @@ sub emit {
     if (!utf8::downgrade($head, 1)) {
         die "wide character in the response: encode text before it is sent\n";
     }
-    write_out($head) if $head ne '';
+    say($output, $head) if $head ne '';
 }
 
-sub write_out {
-    my ($bytes) = @_;
+# Writes all of it.
+sub say {
+    my ($socket, $bytes) = @_;
     exit 0 if $$ != $pid;    # a child that the application has forked and not ended
-    $has_spoken = 1;
     my $at = 0;
     while ($at < length $bytes) {
-        my $written = syswrite $output, $bytes, length($bytes) - $at, $at;
+        my $written = syswrite $socket, $bytes, length($bytes) - $at, $at;
         if (defined $written) {
             $at += $written;
         }
@@ -382,28 +393,16 @@ sub inform {
     emit(head($status, $headers));
 }
 
-# Tells Forebay that the reply is whole: `$kind` and `$number` as the protocol has them, `$reply` what
-# comes behind.
+# Sends the rest of the reply, and behind it how it has ended: `$kind` and `$number` as the protocol has
+# them.
 sub conclude {
-    my ($kind, $number, $env, $reply) = @_;
+    my ($kind, $number, $env, $rest) = @_;
     my $handlers = $env->{'psgix.cleanup.handlers'};
     $closed = 1;
     $told = $is_running || ref $handlers eq 'ARRAY' && @$handlers ? $CLEANS_UP
         : $env->{'psgix.harakiri.commit'} ? $ENDS : 0;
-    say_to_forebay($kind, $told, $number, $reply);
-}
-
-sub say_to_forebay {
-    my ($kind, $flags, $number, $reply) = @_;
-    exit 0 if $$ != $pid;    # a child that the application has forked and not ended
-    my $bytes = pack 'a C n', $kind, $flags, $number;
-    $bytes .= $reply if defined $reply;
-    my $at = 0;
-    while ($at < length $bytes) {
-        my $written = syswrite $control, $bytes, length($bytes) - $at, $at;
-        exit 0 if !defined $written && $! != $EINTR;
-        $at += $written || 0;
-    }
+    my $trailer = $mark . pack 'a C n', $kind, $told | $lay_there, $number;
+    say($output, defined $rest ? $rest . $trailer : $trailer);
 }
 
 sub complain {

@@ -2,12 +2,12 @@
 # for one request after another. Standard library only, Python 3.8 to 3.14. It is no web server:
 # Forebay (crates/forebay-workers) starts it, hands it requests and reads what the script prints.
 #
-# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log. The control
-# socket is moved out of the way at once, so that a script finds what CGI promises: the body on 0, the
-# client on 1, the log on 2, all of them real, so that output of child processes goes the same way.
-# What goes over the control socket stands at the top of perl-cgi.pl. What a request needs and leaves is
-# in python-cgi/request.py, the modules that scripts see in python-cgi/modules.py; all are handed over
-# as one.
+# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the slot.
+# All but the log are moved out of the way at once, so that a script finds what CGI promises: the body
+# on 0, the client on 1, the log on 2, all of them real, so that output of child processes goes the same
+# way. What goes over the sockets stands in README.md. What a request needs and leaves is in
+# python-cgi/request.py, the modules that scripts see in python-cgi/modules.py; all are handed over as
+# one.
 import sys
 
 STARTUP = frozenset(sys.modules)    # what the interpreter loads before any script could be in the way
@@ -29,7 +29,9 @@ from os import (    # whatever scripts do to os
 )
 
 MODULES = sys.modules
+HEAD = 28
 CHUNK = LARGEST_IN_PIPE = 65536
+LAY_THERE = 4
 PATHS_KEPT = 32
 UNBUFFERED = sys.stdout.write_through    # PYTHONUNBUFFERED
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -78,7 +80,7 @@ class Host:
         self.take_exit_functions()
 
     def serve(self, run):
-        self.control.reply(b'R', False, 0)
+        self.control.ready()
         gc.collect()
         gc.freeze()
         while True:

@@ -2,11 +2,10 @@
 # after another. Standard library only, Python 3.8 to 3.14. It is no web server: Forebay
 # (crates/forebay-workers) starts it, hands it requests and reads what the application answers.
 #
-# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log. What goes
-# over the control socket stands at the top of perl-cgi.pl. The reply goes over the output socket as
-# that of a CGI script would: header lines with Status, an empty line, the body. Both sockets are moved
-# away at once: the application's descriptor 0 is /dev/null, and 1 is the log, so that a print() in it
-# cannot end up in a reply.
+# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the slot.
+# What goes over the sockets stands in README.md. The reply is that of a CGI script: header lines with
+# Status, an empty line, the body. The sockets are moved away at once: the application's descriptor 0 is
+# /dev/null, and 1 is the log, so that a print() in it cannot end up in a reply.
 import gc
 import importlib
 import io
@@ -14,7 +13,9 @@ import os
 import select
 import sys
 
+HEAD = 28
 CHUNK = 65536
+LAY_THERE = 4
 LARGEST_IN_MEMORY = 1 << 20
 PR_SET_PDEATHSIG = 1
 HOP_BY_HOP = frozenset(
@@ -26,7 +27,8 @@ def serve(name, parent):
     """Serves requests until Forebay closes the control socket; the exit code of this process.
     `name`: "module:callable", both of which may have dots, or "module:factory()"."""
     end_with(int(parent))
-    control, output = os.dup(0), os.dup(1)
+    control, output, slot = os.dup(0), os.dup(1), os.dup(3)
+    os.close(3)
     null = os.open('/dev/null', os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)
@@ -43,7 +45,7 @@ def serve(name, parent):
     os.write(control, b'R\0\0\0')
     gc.collect()
     gc.freeze()    # what was loaded stays, so need not be looked at again
-    worker = Worker(application, control, output)
+    worker = Worker(application, control, output, slot)
     while worker.answer():
         pass
     return 0
@@ -98,10 +100,15 @@ def complain(text):
 
 
 class Worker:
-    def __init__(self, application, control, output):
+    def __init__(self, application, control, output, slot):
         self.application, self.control, self.output = application, control, output
+        self.slot = slot
         self.input = select.poll()
-        self.input.register(control, select.POLLIN)
+        for descriptor in control, slot:
+            self.input.register(descriptor, select.POLLIN)
+        self.no_look = 0       # for so many requests, before one is waited for
+        self.lay_there = 0     # the request was not waited for: a flag
+        self.mark = b''        # of the request, to be repeated at its end
         self.pid = os.getpid()
         self.base = {
             'wsgi.version': (1, 0), 'wsgi.multithread': False, 'wsgi.multiprocess': True,
@@ -145,8 +152,10 @@ class Worker:
             os._exit(0)
 
     def finish(self, status, ends):
+        """Tells the end of the request, behind its output."""
         kind = b'S' if status else b'E'
-        os.write(self.control, kind + bytes([ends]) + status.to_bytes(2, 'big'))
+        flags = bytes([self.lay_there | ends])
+        send(self.output, self.mark + kind + flags + status.to_bytes(2, 'big'))
         return not ends
 
     def give_up(self):
@@ -158,18 +167,38 @@ class Worker:
 
     def receive(self):
         """The next request: environment block and body. None at the end."""
-        message, want = b'', 12
-        # A read that waits would be woken twice: also when Forebay takes in the last reply.
-        self.input.poll()
+        message = self.next()
+        if message is None:
+            return None
+        want = HEAD + int.from_bytes(message[:4], 'big')
         while len(message) < want:
             more = os.read(self.control, CHUNK)
             if not more:
                 return None
             message += more
-            if want == 12 and len(message) >= 12:
-                want += int.from_bytes(message[:4], 'big')
+        self.mark = message[12:HEAD]
         length, part = int.from_bytes(message[4:12], 'big'), message[want:]
-        return message[12:want], self.body(length, part) if length else io.BytesIO()
+        return message[HEAD:want], self.body(length, part) if length else io.BytesIO()
+
+    def next(self):
+        """A request from the slot, or the start of one from the control socket. None at the end."""
+        # Under load it lies there already; else to look takes 1 us.
+        self.no_look -= 1
+        ready = [] if self.no_look >= 0 else self.input.poll(0)
+        self.lay_there = LAY_THERE if ready else 0
+        if not ready and self.no_look < 0:
+            self.no_look = 8
+        while True:
+            for descriptor, _ in ready or self.input.poll():
+                if descriptor == self.control:
+                    message = os.read(self.control, HEAD)
+                    while message and len(message) < HEAD:
+                        message += os.read(self.control, HEAD - len(message)) or os._exit(0)
+                    return message or None
+                try:
+                    return os.read(self.slot, CHUNK) or None
+                except BlockingIOError:
+                    ready = []    # Forebay has taken it back
 
     def body(self, length, part):
         """The whole body: the application may write its reply before it reads."""

@@ -1,7 +1,6 @@
 //! Applications that Forebay runs: a request goes to an idle worker.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use forebay_engine::{Exchange, Fault, Limit, Origin, Retry, Serving, Step, Thread};
 use forebay_wire::cgi::{self, Block, Sink};
@@ -17,9 +16,6 @@ use crate::takeover;
 
 /// Workers that one request may be offered: a worker may die before it has read anything.
 const OFFERS: usize = 3;
-
-/// How long a script may go on when its client has gone.
-const MOMENT: Duration = Duration::from_secs(1);
 
 /// What the workers of an application run.
 pub enum Target {
@@ -97,13 +93,13 @@ impl WorkerApp {
     /// One request on one worker.
     async fn offer(&self, exchange: &mut Exchange, run: Run<'_>) -> Result<(), Fault> {
         exchange.enter(Step::Connect);
-        let mut lease = self.app.checkout().await.map_err(unavailable)?;
-        exchange.enter(Step::Origin);
         let body = match run.body {
             Spooled::Empty => Body::Empty,
             Spooled::Memory(memory) => Body::Bytes(memory),
             Spooled::File(file, length) => Body::File(file, *length),
         };
+        let mut lease = self.app.checkout_for(run.block, body).await.map_err(unavailable)?;
+        exchange.enter(Step::Origin);
         lease.send(run.block, body).await.map_err(worker_fault)?;
         let limit = OutputLimit::new(self.max_output, Fault::app);
         let reading = match run.script {
@@ -177,19 +173,15 @@ impl Origin for WorkerApp {
     }
 }
 
-/// A script that runs. When nobody wants its reply any more it has a moment to end: to start a
-/// worker costs more than most scripts, and clients that leave early could ask for one each time.
+/// A script that runs. When nobody wants its reply any more it has a moment to end, as clients that
+/// leave early could ask for a new worker each time.
 struct Running(Option<Lease>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let Some(mut lease) = self.0.take().filter(|lease| lease.pid().is_some()) else { return };
-        tokio::task::spawn_local(tokio::time::timeout(MOMENT, async move {
-            let mut output = Vec::new();
-            while let Ok(Event::Output(_)) = lease.read(&mut output).await {
-                output.clear();
-            }
-        }));
+        if let Some(lease) = self.0.take().filter(|lease| lease.pid().is_some()) {
+            tokio::task::spawn_local(lease.abandon());
+        }
     }
 }
 

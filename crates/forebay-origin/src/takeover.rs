@@ -48,7 +48,7 @@ pub async fn complete(
     upgrade::append_fields(reply.field_lines(), &head.fields, &output);
     let is_length = |field: &Field| field.known == Known::ContentLength;
     encode::forward_response_fields(reply.field_lines(), &head, &output, is_length);
-    let (socket, worker) = lease.into_tunnel().map_err(lost)?;
+    let (socket, worker) = lease.into_tunnel(&mut output).map_err(lost)?;
     let socket = UnixStream::from_std(socket).map_err(lost)?;
     reply.switch().await?;
     exchange.open_tunnel(Tunnel {

@@ -1,20 +1,24 @@
 //! An application: its workers, as the gateway sees them.
 
 use crate::cgroup;
+use crate::control;
 use crate::error::{StartError, Unavailable};
 use crate::health::Health;
-use crate::lease::Lease;
+use crate::lease::{Body, Lease};
 use crate::link::Noise;
 use crate::pace::MOMENT;
-use crate::pool::{Pool, Taken, Turn};
+use crate::pool::{Given, Hurried, Message, Pool, Taken, Turn};
 use crate::spec::AppSpec;
 use crate::stderr::Log;
 use crate::supervisor::{self, Command};
-use crate::worker::{Killed, Worker, WorkerStatus};
+use crate::trailer::Mark;
+use crate::worker::{Facts, Killed, Worker, WorkerStatus};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
 /// A running application. Clones are the same application; when the last is dropped without
@@ -54,20 +58,13 @@ impl App {
     /// A worker for one request; waits for one in turn if all are busy. Must be called within a
     /// tokio runtime with I/O and time enabled, and the lease used there.
     pub async fn checkout(&self) -> Result<Lease, Unavailable> {
-        let shared = &self.shared;
-        loop {
-            let thread = std::thread::current().id();
-            let worker = match shared.pool.take(thread, shared.spec.queue)? {
-                Taken::Worker(worker) => worker,
-                Taken::Wait(turn) => shared.wait(shared.place(turn)).await?,
-                Taken::WaitAMoment(turn) => {
-                    shared.wait_a_moment(shared.place(turn), thread).await?
-                }
-            };
-            if let Some(worker) = shared.settled(worker) {
-                return Ok(Lease::new(shared.clone(), worker));
-            }
-        }
+        self.shared.lease(|_| Message::new()).await
+    }
+
+    /// As [`checkout`](App::checkout), for this request: it may then be put behind another one, so
+    /// that a worker has it when it is done with that. [`send`](Lease::send) the same.
+    pub async fn checkout_for(&self, block: &[u8], body: Body<'_>) -> Result<Lease, Unavailable> {
+        self.shared.lease(|mark| control::message(block, body, mark)).await
     }
 
     /// Every worker at this moment, by age.
@@ -108,33 +105,43 @@ impl App {
 }
 
 impl Shared {
-    fn place(&self, turn: Turn) -> Place<'_> {
-        Place { turn, pool: &self.pool }
+    /// A worker; `message` makes what may be put into one's slot.
+    async fn lease(
+        self: &Arc<Self>,
+        message: impl Fn(Mark) -> Message,
+    ) -> Result<Lease, Unavailable> {
+        loop {
+            let (thread, mark) = (std::thread::current().id(), Mark::new());
+            let taken = self.pool.take(thread, self.spec.queue, mark, || message(mark))?;
+            let given = self.await_turn(taken, mark, thread).await?;
+            if given.has_request {
+                return Ok(Lease::of_begun(self.clone(), given.worker, mark));
+            }
+            if let Some(worker) = self.settled(given.worker) {
+                return Ok(Lease::new(self.clone(), worker, mark));
+            }
+        }
     }
 
-    /// Waits for a worker that should be done soon; if it is not, for any.
-    async fn wait_a_moment(
-        &self,
-        mut place: Place<'_>,
+    async fn await_turn(
+        self: &Arc<Self>,
+        taken: Taken,
+        mark: Mark,
         thread: ThreadId,
-    ) -> Result<Worker, Unavailable> {
-        match tokio::time::timeout(MOMENT, &mut place.turn).await {
-            Ok(outcome) => outcome.unwrap_or(Err(Unavailable::ShuttingDown)),
-            Err(_) => match self.pool.take_idle(thread) {
-                Some(worker) => Ok(worker),
-                None => self.wait(place).await,
-            },
+    ) -> Result<Given, Unavailable> {
+        let (turn, soon) = match taken {
+            Taken::Worker(worker) => return Ok(Given { worker, has_request: false }),
+            Taken::Wait { turn, soon } => (turn, soon),
+        };
+        let mut place = Place { turn: Some(turn), mark, shared: self };
+        if !soon {
+            place.say_that_it_waits();
         }
-    }
-
-    async fn wait(&self, mut place: Place<'_>) -> Result<Worker, Unavailable> {
-        if self.spec.workers.min < self.spec.workers.max {
-            let _ = self.commands.send(Command::RequestWaits);
+        let outcome = place.wait(thread).await;
+        if !matches!(outcome, Err(Unavailable::QueueTimeout)) {
+            place.turn = None;
         }
-        match tokio::time::timeout(self.spec.queue_timeout, &mut place.turn).await {
-            Ok(outcome) => outcome.unwrap_or(Err(Unavailable::ShuttingDown)),
-            Err(_) => Err(Unavailable::QueueTimeout),
-        }
+        outcome
     }
 
     /// The worker, fit for use by this thread; `None` if it is not fit for anything.
@@ -173,22 +180,76 @@ impl Shared {
         self.pool.give(worker);
     }
 
+    /// Forgets what lies behind a request that goes on. True if the worker has read it already.
+    pub(crate) fn withdraw(&self, facts: &Facts) -> bool {
+        self.pool.withdraw(facts)
+    }
+
     pub(crate) fn say(&self, text: &str) {
         (self.log)(&format!("[{}] {text}", self.spec.name));
     }
 }
 
-/// A place in the queue. A worker that arrives when nobody waits any more goes to the next.
+/// A place in the queue, or in the slot of a worker.
 struct Place<'a> {
-    turn: Turn,
-    pool: &'a Pool,
+    /// `None` once it has come.
+    turn: Option<Turn>,
+    mark: Mark,
+    shared: &'a Arc<Shared>,
 }
 
+impl Place<'_> {
+    async fn wait(&mut self, thread: ThreadId) -> Result<Given, Unavailable> {
+        let limit = tokio::time::Instant::now() + self.shared.spec.queue_timeout;
+        let mut look = tokio::time::Instant::now() + MOMENT;
+        loop {
+            let Some(turn) = &mut self.turn else { return Err(Unavailable::ShuttingDown) };
+            if let Ok(outcome) = tokio::time::timeout_at(look.min(limit), turn).await {
+                return outcome.unwrap_or(Err(Unavailable::ShuttingDown));
+            }
+            if look >= limit {
+                return Err(Unavailable::QueueTimeout);
+            }
+            look = match self.shared.pool.hurry(self.mark, thread) {
+                Hurried::Worker(worker) => return Ok(Given { worker, has_request: false }),
+                Hurried::Held => look + MOMENT,
+                Hurried::Waits => {
+                    self.say_that_it_waits();
+                    limit
+                }
+            };
+        }
+    }
+
+    fn say_that_it_waits(&self) {
+        if self.shared.spec.workers.min < self.shared.spec.workers.max {
+            let _ = self.shared.commands.send(Command::RequestWaits);
+        }
+    }
+}
+
+/// Nobody waits any more. A worker that was given meanwhile goes to the next; a request that a worker
+/// has read, or is about to, is run all the same.
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.turn.close();
-        if let Ok(Ok(worker)) = self.turn.try_recv() {
-            self.pool.give(worker);
-        }
+        let Some(mut turn) = self.turn.take() else { return };
+        let held = !self.shared.pool.forget(self.mark);
+        let given = match turn.try_recv() {
+            Ok(Ok(Given { worker, has_request: false })) => return self.shared.pool.give(worker),
+            Ok(Ok(given)) => Some(given),
+            Err(TryRecvError::Empty) if held => None,
+            _ => return,
+        };
+        let (shared, mark) = (self.shared.clone(), self.mark);
+        let Ok(runtime) = Handle::try_current() else { return };
+        runtime.spawn(async move {
+            let given = match given {
+                Some(given) => Some(given),
+                None => turn.await.ok().and_then(Result::ok),
+            };
+            if let Some(given) = given {
+                Lease::of_begun(shared, given.worker, mark).abandon().await;
+            }
+        });
     }
 }

@@ -1,16 +1,47 @@
-//! The messages of the control socket; the hosts have the other side, and `hosts/psgi.pl` all of it.
+//! What Forebay and the hosts say to each other; `hosts/README.md` has it for the other side.
 
-/// Bytes in front of a request: lengths of the environment (4) and of the body (8), big-endian.
-pub(crate) const HEAD: usize = 12;
+use crate::lease::Body;
+use crate::slot::LARGEST;
+use crate::trailer::Mark;
+
+/// Bytes of the lengths in front of a request: of the environment (4) and of the body (8), big-endian.
+const LENGTHS: usize = 12;
+/// Bytes of the mark behind them.
+pub(crate) const MARK: usize = 16;
+/// Bytes in front of a request.
+pub(crate) const HEAD: usize = LENGTHS + MARK;
 /// Bytes of every message that a worker sends.
 pub(crate) const REPLY: usize = 4;
 
 /// What precedes the environment block and the body. `None` if the block has 4 GiB or more.
-pub(crate) fn head(env_length: usize, body_length: u64) -> Option<[u8; HEAD]> {
+pub(crate) fn head(env_length: usize, body_length: u64, mark: Mark) -> Option<[u8; HEAD]> {
     let mut head = [0; HEAD];
     head[..4].copy_from_slice(&u32::try_from(env_length).ok()?.to_be_bytes());
-    head[4..].copy_from_slice(&body_length.to_be_bytes());
+    head[4..LENGTHS].copy_from_slice(&body_length.to_be_bytes());
+    head[LENGTHS..].copy_from_slice(&mark.0);
     Some(head)
+}
+
+/// A request as it is put into a worker's slot; empty if it does not fit.
+pub(crate) fn message(block: &[u8], body: Body<'_>, mark: Mark) -> Vec<u8> {
+    let Some((head, body)) = parts(block, body, mark) else { return Vec::new() };
+    [&head[..], block, body].concat()
+}
+
+/// What goes in front of and behind the environment block of a request in a worker's slot; `None` if
+/// it does not fit.
+pub(crate) fn parts<'a>(
+    block: &[u8],
+    body: Body<'a>,
+    mark: Mark,
+) -> Option<([u8; HEAD], &'a [u8])> {
+    let body = match body {
+        Body::Empty => &[][..],
+        Body::Bytes(bytes) => bytes,
+        Body::File(..) => return None,
+    };
+    let head = head(block.len(), body.len() as u64, mark)?;
+    (HEAD + block.len() + body.len() <= LARGEST).then_some((head, body))
 }
 
 /// What a worker says.
@@ -20,8 +51,6 @@ pub(crate) enum Reply {
     Ready,
     /// The script ended by itself.
     Ended(Then),
-    /// It ended, and so many bytes of output follow on the control socket. There is no other.
-    Whole { length: u16, then: Then },
     /// The script failed, or could not be run, with this HTTP status.
     Failed { status: u16, then: Then },
     /// The script failed in the middle of a reply that must not be taken for whole.
@@ -39,10 +68,18 @@ pub(crate) enum Then {
     CleansUp,
 }
 
+/// The flag of a worker that found the request in its slot without waiting for it.
+const LAY_THERE: u8 = 4;
+
+/// Whether a message that ends a request says that the worker had not waited for it.
+pub(crate) fn lay_there(bytes: [u8; REPLY]) -> bool {
+    bytes[1] & LAY_THERE != 0
+}
+
 impl Reply {
     /// `None` if these bytes are no message.
     pub(crate) fn parse(bytes: [u8; REPLY]) -> Option<Reply> {
-        let then = match bytes[1] {
+        let then = match bytes[1] & !LAY_THERE {
             0 => Then::Waits,
             1 => Then::Ends,
             2 => Then::CleansUp,
@@ -52,7 +89,6 @@ impl Reply {
         match bytes[0] {
             b'R' if then == Then::Waits && number == 0 => Some(Reply::Ready),
             b'E' if number == 0 => Some(Reply::Ended(then)),
-            b'B' => Some(Reply::Whole { length: number, then }),
             b'S' if (400..600).contains(&number) => Some(Reply::Failed { status: number, then }),
             b'A' if number == 0 => Some(Reply::Aborted(then)),
             _ => None,
@@ -64,17 +100,6 @@ impl Reply {
         let reply = Reply::parse(bytes.try_into().ok()?)?;
         matches!(reply, Reply::Ready | Reply::Ended(Then::Ends)).then_some(reply)
     }
-
-    /// Whether another message follows before the worker is ready.
-    pub(crate) fn cleans_up(self) -> bool {
-        match self {
-            Reply::Ready => false,
-            Reply::Ended(then)
-            | Reply::Whole { then, .. }
-            | Reply::Failed { then, .. }
-            | Reply::Aborted(then) => then == Then::CleansUp,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -83,7 +108,9 @@ mod tests {
 
     #[test]
     fn a_request_head_has_both_lengths() {
-        assert_eq!(head(258, 5), Some([0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 5]));
+        let head = head(258, 5, Mark([7; MARK])).unwrap();
+        assert_eq!(head[..LENGTHS], [0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 5]);
+        assert_eq!(head[LENGTHS..], [7; MARK]);
     }
 
     #[test]
@@ -95,8 +122,8 @@ mod tests {
             Some(Reply::Failed { status: 404, then: Then::Waits })
         );
         assert_eq!(Reply::parse(*b"A\x02\0\0"), Some(Reply::Aborted(Then::CleansUp)));
-        let whole = Reply::Whole { length: 258, then: Then::Waits };
-        assert_eq!(Reply::parse(*b"B\0\x01\x02"), Some(whole));
+        assert!(lay_there(*b"E\x05\0\0") && !lay_there(*b"E\x01\0\0"));
+        assert_eq!(Reply::parse(*b"E\x05\0\0"), Some(Reply::Ended(Then::Ends)));
         for bad in [
             b"X\0\0\0",
             b"E\x03\0\0",

@@ -4,21 +4,28 @@ mod receive;
 mod send;
 
 use crate::app::Shared;
-use crate::control::{self, REPLY, Reply, Then};
+use crate::control::{self, MARK, REPLY, Reply, Then};
 use crate::error::{Exit, WorkerFault};
+use crate::trailer::{self, Found, Mark, TRAILER};
 use crate::tunnel::Tunnelled;
 use crate::worker::{Killed, Worker};
-use receive::{Wake, readable, receive, receive_output};
-use send::{SendFault, send_all, send_file};
+use receive::{Wake, readable, receive_output};
+use send::{SendFault, stream};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::runtime::Handle;
 
 /// Bytes of a message that could not be understood that an error shows.
 const SHOWN: usize = 16;
+/// Bytes of output that are not waited with for more.
+const ENOUGH: usize = 16 * 1024;
+/// How long a script may go on when nobody wants its reply.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
 
 /// The body of a request.
 #[derive(Debug, Clone, Copy)]
@@ -59,97 +66,115 @@ pub struct Lease {
     app: Arc<Shared>,
     /// `None` once the worker has gone back.
     worker: Option<Worker>,
+    /// What the end of the output is known by.
+    mark: Mark,
+    /// The request lay in the worker's slot before the worker was this lease's.
+    has_request: bool,
     sent: bool,
     any_output: bool,
-    /// What the worker said; its output may not be drained yet.
-    end: Option<Reply>,
-    /// Bytes of output that still come on the control socket.
-    inline: usize,
-    /// What the worker said when it had cleaned up, if that has come already.
-    cleaned_up: Option<Reply>,
-    drained: bool,
+    /// What may be the start of a trailer.
+    held: Vec<u8>,
+    /// What came on the control socket, until the output in front of it was taken in.
+    said: Option<Reply>,
+    /// How the script ended; the worker has gone back then.
+    end: Option<EndKind>,
+    /// The worker has closed its control socket; true if it had not read all that lay there.
+    closed: Option<bool>,
 }
 
 impl Lease {
-    pub(crate) fn new(app: Arc<Shared>, worker: Worker) -> Lease {
+    pub(crate) fn new(app: Arc<Shared>, worker: Worker, mark: Mark) -> Lease {
         Lease {
             app,
             worker: Some(worker),
+            mark,
+            has_request: false,
             sent: false,
             any_output: false,
+            held: Vec::new(),
+            said: None,
             end: None,
-            inline: 0,
-            cleaned_up: None,
-            drained: false,
+            closed: None,
         }
     }
 
-    /// Hands the request over: `env_block` is NUL-terminated names and values in turn and must have
+    /// For a request that lay in the worker's slot.
+    pub(crate) fn of_begun(app: Arc<Shared>, worker: Worker, mark: Mark) -> Lease {
+        let mut lease = Lease::new(app, worker, mark);
+        (lease.has_request, lease.sent) = (true, true);
+        lease
+    }
+
+    /// Hands the request over: `block` is NUL-terminated names and values in turn and must have
     /// SCRIPT_FILENAME, an absolute path. Call it once. After a fault that
     /// [may be retried](WorkerFault::may_retry) drop the lease and check out another.
-    pub async fn send(&mut self, env_block: &[u8], body: Body<'_>) -> Result<(), WorkerFault> {
-        let (in_memory, length) = match body {
-            Body::Empty => (&[][..], 0),
-            Body::Bytes(bytes) => (bytes, bytes.len() as u64),
-            Body::File(_, length) => (&[][..], length),
-        };
-        let head = control::head(env_block.len(), length)
-            .ok_or_else(|| WorkerFault::Protocol("the environment is too big".into()))?;
-        let Some(worker) = self.worker.as_ref().filter(|_| !self.sent) else {
+    pub async fn send(&mut self, block: &[u8], body: Body<'_>) -> Result<(), WorkerFault> {
+        let Some(worker) = self.worker.as_ref().filter(|_| self.has_request || !self.sent) else {
             return Err(WorkerFault::Protocol("a lease is for one request".into()));
         };
-        self.sent = true;
-        worker.facts.begin_request(env_block);
-        let mut sent = send_all(worker, &[&head, env_block, in_memory]).await;
-        if let (Ok(()), Body::File(file, length)) = (&sent, body) {
-            sent = send_file(worker, file, length).await;
+        worker.facts.begin_request(block);
+        if std::mem::take(&mut self.has_request) {
+            return Ok(());
         }
-        match sent {
+        self.sent = true;
+        if let Some((head, body)) = control::parts(block, body, self.mark)
+            && worker.facts.slot.put(&[&head, block, body])
+        {
+            worker.facts.open.store(true, Ordering::Relaxed);
+            return Ok(());
+        }
+        match stream(worker, block, body, self.mark).await {
             Ok(()) => Ok(()),
+            Err(SendFault::TooBig) => {
+                Err(WorkerFault::Protocol("the environment is too big".into()))
+            }
             Err(SendFault::Body(error)) => Err(WorkerFault::Body(error)),
             // The whole request did not arrive, so the script cannot run.
             Err(SendFault::Socket) => Err(self.lost(true).await),
         }
     }
 
-    /// Waits for output or the end. Output is appended to `buf`, which grows by at most 64 KiB; a
-    /// gateway that does not call this holds the script back. May be cancelled and called again.
+    /// Waits for output or the end. Output is appended to `buf`: when the script has ended or pauses, or
+    /// when there is much. What is left in the sockets holds the script back. May be cancelled and
+    /// called again with the same `buf`.
     pub async fn read(&mut self, buf: &mut Vec<u8>) -> Result<Event, WorkerFault> {
+        let start = buf.len();
         loop {
-            if let Some(reply) = self.end.filter(|_| self.inline == 0) {
-                return match self.drain(buf)? {
-                    0 => Ok(Event::End(self.finish(reply))),
-                    read => Ok(Event::Output(read)),
+            if let Some(kind) = self.end {
+                return match buf.len() - start {
+                    0 => Ok(Event::End(kind)),
+                    output => Ok(Event::Output(output)),
                 };
             }
-            let Some(worker) = self.worker.as_mut().filter(|_| self.sent) else {
+            let Some(worker) = self.worker.as_ref().filter(|_| self.sent) else {
                 return Err(WorkerFault::Protocol(
                     "a lease that was not sent, or has ended".into(),
                 ));
             };
-            let wake = readable(worker).await;
+            let has_output = buf.len() > start;
+            let wake = match worker.ahead.is_empty() && self.said.is_none() {
+                true => readable(worker, self.closed.is_some(), has_output).await,
+                false => Ok(Wake::Output),
+            };
             let wake = wake.map_err(|error| WorkerFault::Protocol(error.to_string()))?;
-            let worker = &*worker;
+            // Output first: what is said on the control socket is behind it.
             let before = buf.len();
-            match receive(&worker.control, buf) {
-                Ok(Some(0)) => return self.outlive(buf, false).await,
-                Err(_) => return self.outlive(buf, true).await,
-                Ok(Some(_)) => match self.understand(buf, before)? {
-                    0 => continue,
-                    inline => return Ok(Event::Output(inline)),
-                },
-                Ok(None) if self.end.is_some() => continue,
-                Ok(None) => {}
+            let ended = self.take_output(buf)?;
+            self.any_output |= buf.len() > before;
+            if self.end.is_some() || buf.len() > before && buf.len() - start < ENOUGH {
+                continue;
             }
-            if let Some(read) = receive_output(worker, buf).filter(|&read| read > 0) {
-                self.any_output = true;
-                if buf.len() < buf.capacity() {
-                    worker.output.forget_readiness();
-                }
-                return Ok(Event::Output(read));
+            if buf.len() > start {
+                self.go_on(buf)?;
+                return Ok(Event::Output(buf.len() - start));
             }
-            if matches!(wake, Wake::Exit) {
-                return Err(self.lost(false).await);
+            match (self.said.take(), wake) {
+                (Some(Reply::Ready), _) => return Err(self.confused(b"R")),
+                (Some(said), _) => self.finish(said),
+                (None, Wake::Exit) => return self.outlive(buf).await,
+                (None, _) if ended => return self.outlive(buf).await,
+                (None, Wake::Control) => self.listen()?,
+                (None, Wake::Output | Wake::Pause) => {}
             }
         }
     }
@@ -157,24 +182,37 @@ impl Lease {
     /// True if the end of the script is known and the next [`read`](Lease::read) returns without
     /// waiting. After [`Event::Output`] it tells a reply that is complete from one that goes on.
     pub fn has_ended(&self) -> bool {
-        self.end.is_some() && self.inline == 0
+        self.end.is_some()
     }
 
-    /// The process id of the worker, for the log; `None` after the end.
+    /// The process id of the worker, for the log; `None` once the end is known.
     pub fn pid(&self) -> Option<u32> {
         Some(self.worker.as_ref()?.facts.pid.as_raw_nonzero().get() as u32)
     }
 
     /// Makes the output socket one end of a tunnel: what it carries from now on, both ways, is the
-    /// caller's, and no time is counted any more.
-    pub fn into_tunnel(self) -> io::Result<(UnixStream, Tunnelled)> {
+    /// caller's, and no time is counted any more. What was received before is appended to `buf`.
+    pub fn into_tunnel(mut self, buf: &mut Vec<u8>) -> io::Result<(UnixStream, Tunnelled)> {
         let Some(worker) = self.worker.as_ref().filter(|_| self.end.is_none()) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let socket = UnixStream::from(worker.output.as_fd().try_clone_to_owned()?);
         socket.set_nonblocking(true)?;
         worker.facts.tunnels.store(true, Ordering::Relaxed);
+        buf.append(&mut self.held);
         Ok((socket, Tunnelled::new(self)))
+    }
+
+    /// Nobody wants the reply any more: lets the script run for a moment, as to start a worker costs
+    /// more than most scripts do.
+    pub async fn abandon(mut self) {
+        let _ = tokio::time::timeout(LAST_MOMENT, async {
+            let mut output = Vec::new();
+            while let Ok(Event::Output(_)) = self.read(&mut output).await {
+                output.clear();
+            }
+        })
+        .await;
     }
 
     /// Waits until the worker has said something, or has ended.
@@ -185,71 +223,98 @@ impl Lease {
         let _ = std::future::poll_fn(|context| control.poll_readable(context)).await;
     }
 
-    /// Reads output that was written before the end; 0 when there is no more.
-    fn drain(&mut self, buf: &mut Vec<u8>) -> Result<usize, WorkerFault> {
-        let Some(worker) = self.worker.as_ref().filter(|_| !self.drained) else {
-            return Ok(0);
+    /// Appends output that is there to `buf`, up to the end of the request, which may be in it. True
+    /// at the end of the stream.
+    fn take_output(&mut self, buf: &mut Vec<u8>) -> Result<bool, WorkerFault> {
+        let Some(worker) = &mut self.worker else { return Ok(true) };
+        let start = buf.len();
+        buf.append(&mut self.held);
+        let held = buf.len();
+        let received = if worker.ahead.is_empty() {
+            receive_output(worker, buf)
+        } else {
+            buf.append(&mut worker.ahead);
+            None
         };
-        let read = receive_output(worker, buf).unwrap_or(0);
-        // A stream socket gives all that it has: room left over means that it is empty.
-        self.drained = read == 0 || buf.len() < buf.capacity();
-        self.any_output |= read > 0;
-        Ok(read)
+        if buf.len() > held && buf.len() < buf.capacity() {
+            worker.output.forget_readiness();
+        }
+        match trailer::find(&buf[start..], self.mark) {
+            _ if received == Some(0) => {}
+            Found::Nothing => {}
+            Found::Start(at) => self.held = buf.split_off(start + at),
+            Found::Trailer(at, Some(reply)) => {
+                let message = &buf[start + at + MARK..start + at + TRAILER];
+                if message.first_chunk().copied().is_some_and(control::lay_there) {
+                    worker.facts.count_ahead();
+                }
+                worker.ahead.extend_from_slice(&buf[start + at + TRAILER..]);
+                buf.truncate(start + at);
+                self.finish(reply);
+            }
+            Found::Trailer(at, None) => return Err(self.confused(&buf[start + at..])),
+        }
+        Ok(received == Some(0))
     }
 
-    fn finish(&mut self, reply: Reply) -> EndKind {
+    /// Takes in what the worker says on the control socket.
+    fn listen(&mut self) -> Result<(), WorkerFault> {
+        let Some(worker) = &self.worker else { return Ok(()) };
+        let mut message = [0; 2 * REPLY];
+        match worker.control.receive(&mut message[..]) {
+            Ok(None) => {}
+            Ok(Some(0)) => self.closed = Some(false),
+            Err(_) => self.closed = Some(true),
+            Ok(Some(REPLY)) => {
+                let said = message.first_chunk().copied().and_then(Reply::parse);
+                self.said = Some(said.ok_or_else(|| self.confused(&message[..REPLY]))?);
+            }
+            Ok(Some(read)) => return Err(self.confused(&message[..read])),
+        }
+        Ok(())
+    }
+
+    /// There is output, and the end is not known: the request may take long, or its client be slow.
+    /// What lies behind it is taken back; where it is too late for that the rest of this one's output
+    /// is there, and taken in whatever its size.
+    fn go_on(&mut self, buf: &mut Vec<u8>) -> Result<(), WorkerFault> {
+        let Some(worker) = &self.worker else { return Ok(()) };
+        let facts = worker.facts.clone();
+        if !facts.open.swap(false, Ordering::Relaxed) || !self.app.withdraw(&facts) {
+            return Ok(());
+        }
+        while self.end.is_none() {
+            let (before, held) = (buf.len(), self.held.len());
+            self.take_output(buf)?;
+            if self.end.is_none() && buf.len() + self.held.len() == before + held {
+                return Err(self.confused(b"nothing"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes how the script ended, and gives the worker back.
+    fn finish(&mut self, reply: Reply) {
         let (kind, then) = match reply {
             Reply::Failed { status, then } => (EndKind::Status(status), then),
-            Reply::Ended(then) | Reply::Whole { then, .. } => (EndKind::Ok, then),
+            Reply::Ended(then) => (EndKind::Ok, then),
             Reply::Aborted(then) => (EndKind::Aborted, then),
             Reply::Ready => (EndKind::Ok, Then::Ends),
         };
-        if let Some(worker) = self.worker.take() {
-            worker.control.forget_readiness();
-            let Worker { facts, control, output } = worker;
-            let worker = Worker { facts, control, output: output.silence() };
-            match (then, self.cleaned_up) {
-                (Then::Waits, _) | (Then::CleansUp, Some(Reply::Ready)) => {}
-                (Then::CleansUp, None) => {
-                    tokio::task::spawn_local(await_cleanup(self.app.clone(), worker));
-                    return kind;
+        self.end = Some(kind);
+        let Some(worker) = self.worker.take() else { return };
+        match then {
+            Then::Waits => {}
+            Then::CleansUp => {
+                // Without a runtime nothing goes on, and dropping it ends it.
+                if let Ok(runtime) = Handle::try_current() {
+                    runtime.spawn(await_cleanup(self.app.clone(), worker));
                 }
-                (Then::Ends, _) | (Then::CleansUp, Some(_)) => {
-                    worker.facts.retired.store(true, Ordering::Relaxed);
-                }
+                return;
             }
-            self.app.give_back(worker);
+            Then::Ends => worker.facts.retired.store(true, Ordering::Relaxed),
         }
-        kind
-    }
-
-    /// Takes in what was received from the control socket, `buf` from `start` on: a message, or
-    /// more of the output behind one. Returns how much output there is, which alone stays in `buf`.
-    fn understand(&mut self, buf: &mut Vec<u8>, start: usize) -> Result<usize, WorkerFault> {
-        if self.end.is_none() {
-            let message = buf[start..].first_chunk().copied();
-            match message.and_then(Reply::parse) {
-                Some(Reply::Ready) | None => return Err(self.confused(&buf[start..])),
-                Some(reply) => self.end = Some(reply),
-            }
-            if let Some(Reply::Whole { length, .. }) = self.end {
-                self.inline = length.into();
-                self.drained = true;
-            }
-            buf.drain(start..start + REPLY);
-        }
-        let output = self.inline.min(buf.len() - start);
-        self.inline -= output;
-        if buf.len() > start + output {
-            let behind = &buf[start + output..];
-            self.cleaned_up = Reply::parse_after_cleanup(behind);
-            if self.cleaned_up.is_none() || !self.end.is_some_and(Reply::cleans_up) {
-                return Err(self.confused(behind));
-            }
-            buf.truncate(start + output);
-        }
-        self.any_output |= output > 0;
-        Ok(output)
+        self.app.give_back(worker);
     }
 
     fn confused(&self, message: &[u8]) -> WorkerFault {
@@ -260,33 +325,17 @@ impl Lease {
         WorkerFault::Protocol(format!("unexpected bytes {message:?}"))
     }
 
-    /// The control socket has closed in the middle of the request. A script that has replaced its
-    /// process with exec goes on writing; only the end of the process is the end.
-    async fn outlive(&mut self, buf: &mut Vec<u8>, unread: bool) -> Result<Event, WorkerFault> {
-        while let Some(worker) = &mut self.worker {
-            worker.output.listen().map_err(|error| WorkerFault::Protocol(error.to_string()))?;
-            match receive_output(worker, buf) {
-                Some(0) => break,
-                Some(read) => {
-                    self.any_output = true;
-                    return Ok(Event::Output(read));
-                }
-                None if worker.facts.has_exited() => break,
-                None => {
-                    let output = &worker.output;
-                    let more = std::future::poll_fn(|context| output.poll_readable(context));
-                    tokio::select! {
-                        more = more => {
-                            more.map_err(|error| WorkerFault::Protocol(error.to_string()))?;
-                        }
-                        _ = worker.facts.exited() => {}
-                    }
-                }
-            }
+    /// The process has ended in the middle of the request. A script that has replaced it with exec
+    /// may have written, and ended well.
+    async fn outlive(&mut self, buf: &mut Vec<u8>) -> Result<Event, WorkerFault> {
+        if !self.held.is_empty() {
+            buf.append(&mut self.held);
+            self.any_output = true;
         }
-        match self.lost(unread).await {
+        match self.lost(self.closed == Some(true)).await {
             WorkerFault::Died { exit: Exit::Code(0), any_output: true, .. } => {
                 self.worker = None;
+                self.end = Some(EndKind::Ok);
                 Ok(Event::End(EndKind::Ok))
             }
             fault => Err(fault),
@@ -300,6 +349,7 @@ impl Lease {
         };
         let exit = worker.facts.exited().await.into();
         let any_output = self.any_output;
+        let unread = worker.facts.slot.had_not_read(self.mark) || unread;
         match worker.facts.killed() {
             Some(Killed::RequestTimeout) => WorkerFault::Timeout { any_output },
             _ => WorkerFault::Died { exit, any_output, retry: unread && !any_output },
@@ -309,11 +359,15 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let Some(worker) = self.worker.take() else { return };
-        if self.sent {
-            worker.facts.kill(Killed::LeaseDropped);
-        } else {
-            self.app.give_back(worker);
+        let Some(worker) = &self.worker else { return };
+        let facts = worker.facts.clone();
+        if !self.sent {
+            self.app.give_back(self.worker.take().expect("it is there"));
+            return;
+        }
+        // It may have gone on to the next request already.
+        if self.go_on(&mut Vec::new()).is_err() || self.worker.is_some() {
+            facts.kill(Killed::LeaseDropped);
         }
     }
 }

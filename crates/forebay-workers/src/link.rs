@@ -1,5 +1,4 @@
-//! The sockets to a worker: control, registered with the runtime of the thread that uses it, and
-//! output, registered only while somebody waits for it.
+//! The sockets to a worker, registered with the runtime of the thread that uses them.
 //!
 //! The hot path calls the kernel directly and asks the runtime only to wait. Interest is in reading
 //! alone: with interest in writing, each request that a worker takes in would wake this side.
@@ -83,78 +82,6 @@ impl Link {
             self.forget_readiness();
         }
         noise
-    }
-}
-
-/// The socket with what scripts print. Most have ended a moment after they have printed, and the word
-/// of that on the control socket is enough: to be woken by the output, too, would cost as much again.
-#[derive(Debug)]
-pub(crate) enum Output {
-    /// Nobody is woken when something comes.
-    Silent(OwnedFd),
-    Heard(AsyncFd<OwnedFd>),
-}
-
-impl Output {
-    /// Registers with the runtime of the calling thread, if that was not done yet.
-    pub(crate) fn listen(&mut self) -> io::Result<()> {
-        if let Output::Silent(fd) = self {
-            let heard = sys::register(fd.try_clone()?, Interest::READABLE)?;
-            *self = Output::Heard(heard);
-        }
-        Ok(())
-    }
-
-    /// Nobody waits any more.
-    pub(crate) fn silence(self) -> Output {
-        match self {
-            Output::Heard(fd) => Output::Silent(fd.into_inner()),
-            silent => silent,
-        }
-    }
-
-    /// Ready when there may be something to read; never while silent.
-    pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Output::Heard(fd) => fd.poll_read_ready(context).map_ok(|_| ()),
-            Output::Silent(_) => Poll::Pending,
-        }
-    }
-
-    /// Takes back what the runtime has noticed so far, after everything was read.
-    pub(crate) fn forget_readiness(&self) {
-        let mut context = Context::from_waker(Waker::noop());
-        if let Output::Heard(fd) = self
-            && let Poll::Ready(Ok(mut guard)) = fd.poll_read_ready(&mut context)
-        {
-            guard.clear_ready();
-        }
-    }
-
-    /// Reads what there is into `buf`; 0 at the end. `None`: nothing for now.
-    pub(crate) fn receive(&self, buf: impl Buffer<u8>) -> Result<Option<usize>, Errno> {
-        match recv(self, buf, RecvFlags::DONTWAIT) {
-            Ok((_, read)) => Ok(Some(read)),
-            Err(Errno::AGAIN) => {
-                self.forget_readiness();
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// What has come although nothing was asked.
-    pub(crate) fn noise(&self) -> Option<Noise> {
-        noise(self)
-    }
-}
-
-impl AsFd for Output {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Output::Silent(fd) => fd.as_fd(),
-            Output::Heard(fd) => fd.as_fd(),
-        }
     }
 }
 

@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 pub(crate) const MOMENT: Duration = Duration::from_millis(5);
 /// A worker's sleeps are looked at after each so many of its requests.
 const WINDOW: u64 = 32;
-/// More sleeps than this in a window are too many for requests that only compute.
-const FEW: u64 = WINDOW * 5 / 4;
+/// So many sleeps more in a window than between its requests are too many for requests that only
+/// compute.
+const FEW: u64 = WINDOW / 4;
 /// Requests are held after so many windows in a row, of whichever workers, in which they only
 /// computed: where some sleep and some do not, seldom.
 const ENOUGH: u32 = 8;
@@ -39,12 +40,19 @@ impl Pace {
             facts.state() == WorkerState::Busy && now.duration_since(facts.since()) < MOMENT
         };
         let at_work = || workers.iter().filter(soon_done).take(self.processors).count();
-        self.computing >= ENOUGH && at_work() == self.processors
+        self.computes() && at_work() == self.processors
     }
 
-    /// Learns from what [`sleeps`] has seen.
-    pub(crate) fn learn(&mut self, sleeps: u64) {
-        self.computing = if sleeps <= FEW { self.computing.saturating_add(1) } else { 0 };
+    /// Whether requests only compute.
+    pub(crate) fn computes(&self) -> bool {
+        self.computing >= ENOUGH
+    }
+
+    /// Learns from one window.
+    pub(crate) fn learn(&mut self, window: Window) {
+        let between = WINDOW.saturating_sub(window.ahead);
+        let only_computes = window.sleeps <= between + FEW;
+        self.computing = if only_computes { self.computing.saturating_add(1) } else { 0 };
     }
 }
 
@@ -55,9 +63,18 @@ impl Default for Pace {
     }
 }
 
-/// How often this worker has slept in the window that its last request ends; `None` within one, and
-/// where the kernel does not tell.
-pub(crate) fn sleeps(facts: &Facts) -> Option<u64> {
+/// What a worker has done in a window.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    /// How often it went to sleep.
+    pub(crate) sleeps: u64,
+    /// How many requests it found in its slot, for which it need not have slept.
+    pub(crate) ahead: u64,
+}
+
+/// The window that the last request of this worker ends; `None` within one, and where the kernel
+/// does not tell.
+pub(crate) fn window(facts: &Facts) -> Option<Window> {
     if !facts.requests.load(Ordering::Relaxed).is_multiple_of(WINDOW) {
         return None;
     }
@@ -67,16 +84,18 @@ pub(crate) fn sleeps(facts: &Facts) -> Option<u64> {
     let status = str::from_utf8(&status[..len]).ok()?;
     let (_, sleeps) = status.rsplit_once("\nvoluntary_ctxt_switches:")?;
     let sleeps = sleeps.lines().next()?.trim().parse().ok()?;
-    Some(facts.slept(sleeps))
+    Some(facts.window(sleeps))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slot::Slot;
     use rustix::process::getpid;
 
     fn begun() -> Arc<Facts> {
-        let facts = Facts::new(1, getpid(), u64::MAX);
+        let (slot, _its_end) = Slot::pair().unwrap();
+        let facts = Facts::new(1, getpid(), slot, u64::MAX);
         facts.enter(WorkerState::Busy);
         Arc::new(facts)
     }
@@ -88,7 +107,7 @@ mod tests {
         let now = workers[1].since();
         for _ in 0..ENOUGH {
             assert!(!pace.holds(&workers, now), "too little is known yet");
-            pace.learn(WINDOW);
+            pace.learn(Window { sleeps: WINDOW, ahead: 0 });
         }
         assert!(!pace.holds(&workers[..1], now));
         assert!(pace.holds(&workers, now));
@@ -102,8 +121,17 @@ mod tests {
         let mut pace = Pace { processors: 1, computing: 2 * ENOUGH };
         let workers = [begun()];
         assert!(pace.holds(&workers, workers[0].since()));
-        pace.learn(2 * WINDOW);
+        pace.learn(Window { sleeps: 2 * WINDOW, ahead: 0 });
         assert!(!pace.holds(&workers, workers[0].since()));
+    }
+
+    #[test]
+    fn requests_that_sleep_although_the_next_lies_there_do_not_only_compute() {
+        let mut pace = Pace { processors: 1, computing: ENOUGH };
+        pace.learn(Window { sleeps: WINDOW - 20, ahead: 20 });
+        assert!(pace.computes());
+        pace.learn(Window { sleeps: WINDOW, ahead: 20 });
+        assert!(!pace.computes());
     }
 
     #[test]
@@ -112,9 +140,11 @@ mod tests {
         let mut seen = Vec::new();
         for _ in 0..2 * WINDOW {
             facts.begin_request(b"");
-            seen.extend(sleeps(&facts));
+            facts.count_ahead();
+            seen.extend(window(&facts));
         }
-        assert_eq!(seen.len(), 2, "{seen:?}");
-        assert_eq!(facts.slept(seen[0] + seen[1] + 3), 3);
+        assert_eq!(seen.len(), 2);
+        assert_eq!(seen[1].ahead, WINDOW);
+        assert_eq!(facts.window(seen[0].sleeps + seen[1].sleeps + 3).sleeps, 3);
     }
 }

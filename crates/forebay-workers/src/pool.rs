@@ -1,20 +1,18 @@
-//! The idle workers of one application and the requests that wait for one.
+//! The workers of one application and the requests that wait for one.
+
+mod inner;
 
 use crate::error::Unavailable;
 use crate::health::Health;
-use crate::pace::{self, Pace};
+use crate::pace;
+use crate::trailer::Mark;
 use crate::worker::{Facts, Worker, WorkerState};
-use std::collections::VecDeque;
+use inner::{Inner, Waiting};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::oneshot;
-
-/// A request that has waited this long is first, whatever thread it waits on.
-const PATIENCE: Duration = Duration::from_millis(5);
-/// How far into the queue to look for a request on the worker's own thread.
-const NEARBY: usize = 16;
 
 /// Shared by the gateway's threads and the supervisor.
 #[derive(Debug, Default)]
@@ -22,98 +20,134 @@ pub(crate) struct Pool {
     inner: Mutex<Inner>,
 }
 
-#[derive(Debug, Default)]
-struct Inner {
-    /// The one that became idle last is last.
-    idle: Vec<Worker>,
-    waiting: VecDeque<Waiting>,
-    pace: Pace,
-    /// Every worker that is not reaped.
-    all: Vec<Arc<Facts>>,
-    closed: bool,
-    crash_loop: Option<String>,
-    /// Requests may not wait for the next start.
-    refuses: bool,
-    starts: u64,
-    crashes: u64,
-}
+/// What a worker is to read, as far as it fits its slot; empty if the request cannot lie there, or
+/// does already.
+pub(crate) type Message = Vec<u8>;
 
+/// A worker for a request.
 #[derive(Debug)]
-struct Waiting {
-    sender: oneshot::Sender<Result<Worker, Unavailable>>,
-    thread: ThreadId,
-    since: Instant,
+pub(crate) struct Given {
+    pub(crate) worker: Worker,
+    /// The request lies in its slot, or did.
+    pub(crate) has_request: bool,
 }
 
 /// Brings a request its worker when its turn comes.
-pub(crate) type Turn = oneshot::Receiver<Result<Worker, Unavailable>>;
+pub(crate) type Turn = oneshot::Receiver<Result<Given, Unavailable>>;
 
 /// What a request gets at once.
 pub(crate) enum Taken {
     Worker(Worker),
-    Wait(Turn),
-    /// As [`Taken::Wait`], but after a moment [`Pool::take_idle`] may have one.
-    WaitAMoment(Turn),
+    /// Not for long, if `soon`. After a moment in any case [`Pool::hurry`] is to be asked.
+    Wait {
+        turn: Turn,
+        soon: bool,
+    },
+}
+
+/// What became of a request that has waited for a moment.
+pub(crate) enum Hurried {
+    Worker(Worker),
+    /// It is in the queue, and waits for any worker.
+    Waits,
+    /// A worker has read it, or will before it could have another.
+    Held,
 }
 
 impl Pool {
     /// An idle worker, or a place in the queue of at most `limit`; also where one is idle, if enough
-    /// are at work (see [`Pace`]). The worker used last is preferred, among those that are registered
-    /// with `thread`'s runtime if there are any.
-    pub(crate) fn take(&self, thread: ThreadId, limit: usize) -> Result<Taken, Unavailable> {
+    /// are at work (see [`Pace`]): then rather the slot of one of those. The worker used last is
+    /// preferred, among those that are registered with `thread`'s runtime if there are any. `message`
+    /// makes what the worker will read, by which it is known as `mark`.
+    pub(crate) fn take(
+        &self,
+        thread: ThreadId,
+        limit: usize,
+        mark: Mark,
+        message: impl FnOnce() -> Message,
+    ) -> Result<Taken, Unavailable> {
         let mut inner = self.lock();
         if inner.closed {
             return Err(Unavailable::ShuttingDown);
         }
-        if inner.holds(limit) {
-            return Ok(Taken::WaitAMoment(inner.queue(thread)));
-        }
-        if let Some(worker) = inner.take_idle(thread) {
+        let now = Instant::now();
+        let holds = inner.pace.holds(&inner.all, now);
+        if !holds && let Some(worker) = inner.take_idle(thread) {
             return Ok(Taken::Worker(worker));
         }
-        if let Some(lines) = inner.crash_loop.as_ref().filter(|_| inner.refuses) {
+        if let Some(lines) = inner.crash_loop.as_ref().filter(|_| inner.refuses && !holds) {
             return Err(Unavailable::CrashLoop(lines.clone()));
         }
         if inner.waiting.len() >= limit {
             inner.waiting.retain(|request| !request.sender.is_closed());
         }
         if inner.waiting.len() >= limit {
-            return Err(Unavailable::QueueFull);
+            // Nobody need wait in vain for what is idle.
+            let idle = inner.take_idle(thread).map(Taken::Worker);
+            return idle.ok_or(Unavailable::QueueFull);
         }
-        Ok(Taken::Wait(inner.queue(thread)))
+        let (sender, turn) = oneshot::channel();
+        inner.queue(Waiting { sender, thread, since: now, mark, message: message() }, now);
+        Ok(Taken::Wait { turn, soon: holds })
     }
 
-    /// A worker for a request that has waited for a moment in vain.
-    pub(crate) fn take_idle(&self, thread: ThreadId) -> Option<Worker> {
-        self.lock().take_idle(thread)
+    /// A worker for the request with this mark, which has waited for a moment in vain. If it lies in
+    /// a slot it is taken back, and is not put into one again.
+    pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId) -> Hurried {
+        let mut inner = self.lock();
+        let place = inner.waiting.iter().position(|request| request.mark == mark);
+        let Some(mut request) = inner.leave(mark) else { return Hurried::Held };
+        if let Some(worker) = inner.take_idle(thread) {
+            return Hurried::Worker(worker);
+        }
+        request.message.clear();
+        inner.waiting.insert(place.unwrap_or(0), request);
+        Hurried::Waits
     }
 
-    /// Hands a worker to the request that waits longest, else makes it idle, else lets it end.
-    pub(crate) fn give(&self, mut worker: Worker) {
-        loop {
-            let mut inner = self.lock();
-            if inner.closed || worker.facts.retired.load(Ordering::Relaxed) {
-                worker.facts.enter(WorkerState::Ending);
-                drop(inner);
-                return;
-            }
-            let Some(next) = inner.next_for(&worker) else {
-                worker.facts.enter(WorkerState::Idle);
-                inner.idle.push(worker);
-                return;
-            };
+    /// Forgets the request with this mark; false if a worker has it, or was given to it.
+    pub(crate) fn forget(&self, mark: Mark) -> bool {
+        self.lock().leave(mark).is_some()
+    }
+
+    /// The request that a worker runs goes on: what lies behind it in the slot is for another worker.
+    /// True if it is too late for that: this worker has read it.
+    pub(crate) fn withdraw(&self, facts: &Facts) -> bool {
+        let mut inner = self.lock();
+        let Some(busy) = inner.busy.iter_mut().find(|busy| busy.facts.id == facts.id) else {
+            return false;
+        };
+        let taken_back = busy.take_back();
+        let is_read = !busy.behind.is_empty();
+        for request in taken_back {
+            inner.serve(request);
+        }
+        is_read
+    }
+
+    /// Hands a worker to the request in its slot, else to the one that waits longest, else makes it
+    /// idle, else lets it end.
+    pub(crate) fn give(&self, worker: Worker) {
+        let mut inner = self.lock();
+        let ends = inner.closed || worker.facts.retired.load(Ordering::Relaxed);
+        let mut behind = inner.end_request(&worker.facts, ends);
+        if let Some(request) = behind.pop_front() {
+            inner.hand(worker, request, behind, true);
+            return;
+        }
+        if ends {
+            worker.facts.enter(WorkerState::Ending);
             drop(inner);
-            match next.sender.send(Ok(worker)) {
-                Ok(()) => return,
-                Err(returned) => worker = returned.expect("only workers are sent here"),
-            }
+            drop(worker);
+            return;
         }
+        inner.employ(worker);
     }
 
     /// Learns from a request that a worker has ended.
     pub(crate) fn learn(&self, facts: &Facts) {
-        if let Some(sleeps) = pace::sleeps(facts) {
-            self.lock().pace.learn(sleeps);
+        if let Some(window) = pace::window(facts) {
+            self.lock().pace.learn(window);
         }
     }
 
@@ -144,8 +178,9 @@ impl Pool {
 
     pub(crate) fn health(&self) -> Health {
         let workers = self.all().iter().map(|facts| facts.status()).collect();
-        let waiting = self.waiting();
+        let queued = self.waiting();
         let inner = self.lock();
+        let waiting = queued + inner.busy.iter().map(|busy| busy.behind.len()).sum::<usize>();
         let (starts, crashes) = (inner.starts, inner.crashes);
         let crash_loop = inner.crash_loop.clone();
         Health { workers, waiting, starts, crashes, crash_loop, note: None }
@@ -155,6 +190,7 @@ impl Pool {
     pub(crate) fn remove(&self, id: u64) {
         let mut inner = self.lock();
         inner.all.retain(|facts| facts.id != id);
+        inner.rescue(id);
         let gone = inner.idle.iter().position(|worker| worker.facts.id == id);
         let worker = gone.map(|at| inner.idle.remove(at));
         drop(inner);
@@ -203,7 +239,7 @@ impl Pool {
         self.lock().closed
     }
 
-    /// How many requests wait.
+    /// How many requests wait in the queue.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().waiting.iter().filter(|request| !request.sender.is_closed()).count()
     }
@@ -227,37 +263,5 @@ impl Pool {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Inner {
-    /// Whether a request should wait for a worker that is busy although one is idle.
-    fn holds(&self, limit: usize) -> bool {
-        let may_wait = !self.idle.is_empty() && self.waiting.len() < limit;
-        may_wait && self.pace.holds(&self.all, Instant::now())
-    }
-
-    fn queue(&mut self, thread: ThreadId) -> Turn {
-        let (sender, receiver) = oneshot::channel();
-        self.waiting.push_back(Waiting { sender, thread, since: Instant::now() });
-        receiver
-    }
-
-    /// The worker used last, among those registered with `thread`'s runtime if there are any.
-    fn take_idle(&mut self, thread: ThreadId) -> Option<Worker> {
-        let here = self.idle.iter().rposition(|worker| worker.is_at_home(thread));
-        here.map(|at| self.idle.remove(at)).or_else(|| self.idle.pop())
-    }
-
-    /// Who gets this worker: the first in the queue, but rather one on the worker's own thread if
-    /// nobody waits long, because to move a worker to another thread costs four system calls.
-    fn next_for(&mut self, worker: &Worker) -> Option<Waiting> {
-        let first = self.waiting.front()?;
-        let near = if first.since.elapsed() > PATIENCE {
-            None
-        } else {
-            self.waiting.iter().take(NEARBY).position(|request| worker.is_at_home(request.thread))
-        };
-        self.waiting.remove(near.unwrap_or(0))
     }
 }

@@ -213,13 +213,13 @@ impl Supervisor {
 
     /// Watches a process that has been started.
     fn adopt(&mut self, process: Process, replaces: Option<u64>) -> io::Result<()> {
-        let Process { child, pid, pidfd, control, output, stderr } = process;
+        let Process { child, pid, pidfd, control, output, slot, stderr } = process;
         if let Some(guard) = &mut self.guard {
             guard.watch(pid);
         }
         self.last_id += 1;
         let limit = self.spec.max_requests.map_or(u64::MAX, a_little_less);
-        let facts = Arc::new(Facts::new(self.last_id, pid, limit));
+        let facts = Arc::new(Facts::new(self.last_id, pid, slot, limit));
         let prefix = format!("[{} {}]", self.spec.name, pid.as_raw_nonzero());
         let stderr = Rc::new(Stderr::new(stderr, prefix, self.log.clone())?);
         self.pool.add(facts.clone());

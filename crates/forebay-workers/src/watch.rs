@@ -1,7 +1,7 @@
 //! The two things to wait for in the life of a process: that it is ready, and that it has ended.
 
 use crate::control::{REPLY, Reply};
-use crate::link::{Link, Output};
+use crate::link::Link;
 use crate::pool::Pool;
 use crate::sys;
 use crate::worker::{Facts, Worker};
@@ -18,7 +18,8 @@ pub(crate) async fn await_ready(
     control: OwnedFd,
     output: OwnedFd,
 ) -> io::Result<Worker> {
-    let worker = Worker { facts, control: Link::new(control)?, output: Output::Silent(output) };
+    let (control, output) = (Link::new(control)?, Link::new(output)?);
+    let worker = Worker { facts, control, output, ahead: Vec::new() };
     loop {
         std::future::poll_fn(|context| worker.control.poll_readable(context)).await?;
         let mut message = [0; REPLY];

@@ -1,6 +1,8 @@
 //! A worker as the gateway holds it (two sockets), and the facts about it that everybody may see.
 
-use crate::link::{Link, Noise, Output};
+use crate::link::{Link, Noise};
+use crate::pace::Window;
+use crate::slot::Slot;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io;
 use std::process::{Child, ExitStatus};
@@ -19,20 +21,25 @@ const KEPT_OF_REQUEST: usize = 16 * 1024;
 pub(crate) struct Worker {
     pub(crate) facts: Arc<Facts>,
     pub(crate) control: Link,
-    pub(crate) output: Output,
+    pub(crate) output: Link,
+    /// What was received behind the end of the last request: output of the one that runs now.
+    pub(crate) ahead: Vec<u8>,
 }
 
 impl Worker {
-    /// Registers the control socket with the runtime of the calling thread; and says what has come
-    /// while the worker was idle.
+    /// Registers the sockets with the runtime of the calling thread; and says what has come while the
+    /// worker was idle.
     pub(crate) fn settle(mut self) -> io::Result<(Worker, Option<Noise>)> {
-        let moved = !self.control.is_at_home(std::thread::current().id());
+        let moved = !self.is_at_home(std::thread::current().id());
         if moved {
-            let Worker { facts, control, output } = self;
-            let control = control.moved_here()?;
-            self = Worker { facts, control, output };
+            let Worker { facts, control, output, ahead } = self;
+            let (control, output) = (control.moved_here()?, output.moved_here()?);
+            self = Worker { facts, control, output, ahead };
         }
-        let noise = self.control.noise(moved).or_else(|| self.output.noise());
+        let noise = match self.ahead.is_empty() {
+            true => self.control.noise(moved).or_else(|| self.output.noise(true)),
+            false => Some(Noise::Bytes),
+        };
         Ok((self, noise))
     }
 
@@ -92,6 +99,9 @@ pub(crate) struct Facts {
     pub(crate) id: u64,
     pub(crate) pid: Pid,
     pub(crate) started: Instant,
+    pub(crate) slot: Slot,
+    /// Another request may be put into the slot, behind the one that runs.
+    pub(crate) open: AtomicBool,
     /// Replaced after this many requests.
     pub(crate) limit: u64,
     pub(crate) requests: AtomicU64,
@@ -106,6 +116,8 @@ pub(crate) struct Facts {
     since: AtomicU64,
     /// How often it had gone to sleep when that was last looked at.
     sleeps: AtomicU64,
+    /// How many of its requests lay in the slot when it was done with the one before.
+    ahead: AtomicU64,
     request: Mutex<Vec<u8>>,
     life: Mutex<Life>,
     exit: watch::Sender<Option<ExitStatus>>,
@@ -118,11 +130,13 @@ struct Life {
 }
 
 impl Facts {
-    pub(crate) fn new(id: u64, pid: Pid, limit: u64) -> Facts {
+    pub(crate) fn new(id: u64, pid: Pid, slot: Slot, limit: u64) -> Facts {
         Facts {
             id,
             pid,
             started: Instant::now(),
+            slot,
+            open: AtomicBool::new(false),
             limit,
             requests: AtomicU64::new(0),
             retired: AtomicBool::new(false),
@@ -131,6 +145,7 @@ impl Facts {
             state: AtomicU8::new(WorkerState::Starting as u8),
             since: AtomicU64::new(0),
             sleeps: AtomicU64::new(0),
+            ahead: AtomicU64::new(0),
             request: Mutex::new(Vec::new()),
             life: Mutex::new(Life::default()),
             exit: watch::Sender::new(None),
@@ -152,9 +167,16 @@ impl Facts {
         self.enter(WorkerState::Busy);
     }
 
-    /// Takes in how often it has slept in its life; how often it was since the last time.
-    pub(crate) fn slept(&self, sleeps: u64) -> u64 {
-        sleeps.saturating_sub(self.sleeps.swap(sleeps, Ordering::Relaxed))
+    /// Takes in how often it has slept in its life; what it has done since the last time.
+    pub(crate) fn window(&self, sleeps: u64) -> Window {
+        let before = self.sleeps.swap(sleeps, Ordering::Relaxed);
+        let ahead = self.ahead.swap(0, Ordering::Relaxed);
+        Window { sleeps: sleeps.saturating_sub(before), ahead }
+    }
+
+    /// Counts a request that it has found in its slot.
+    pub(crate) fn count_ahead(&self) {
+        self.ahead.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn state(&self) -> WorkerState {
@@ -221,11 +243,6 @@ impl Facts {
         life.reaped = status.is_some();
         self.exit.send_replace(status);
         Ok(status)
-    }
-
-    /// Whether the process has been reaped.
-    pub(crate) fn has_exited(&self) -> bool {
-        self.exit.borrow().is_some()
     }
 
     /// Waits until the process has been reaped.

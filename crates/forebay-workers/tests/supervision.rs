@@ -7,15 +7,10 @@ use forebay_workers::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
-use support::{DEADLINE, Scripts, block, exists, finish, get, request, until};
+use support::{DEADLINE, Scripts, block, exists, finish, get, kill, request, until};
 
 const HELLO: &str = "#!/usr/bin/perl\nprint 'hello ', $$";
 const HANG: &str = "#!/usr/bin/perl\n$| = 1; print 'begun'; sleep 1 while 1;";
-
-/// The process may be gone.
-fn kill(pid: u32) {
-    let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL);
-}
 
 async fn running(app: &App, count: usize) -> Vec<WorkerStatus> {
     let idle = |app: &App| {

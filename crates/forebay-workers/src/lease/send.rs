@@ -1,6 +1,9 @@
 //! Handing a request over to a worker, however slowly it takes it in.
 
+use super::Body;
+use crate::control;
 use crate::sys;
+use crate::trailer::Mark;
 use crate::worker::Worker;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
@@ -15,11 +18,32 @@ const BODY_CHUNK: usize = 64 * 1024;
 
 /// Why a request could not be handed over.
 pub(super) enum SendFault {
+    TooBig,
     Body(io::Error),
     Socket,
 }
 
-pub(super) async fn send_file(worker: &Worker, file: &File, length: u64) -> Result<(), SendFault> {
+/// Hands over a request that does not fit the worker's slot.
+pub(super) async fn stream(
+    worker: &Worker,
+    block: &[u8],
+    body: Body<'_>,
+    mark: Mark,
+) -> Result<(), SendFault> {
+    let (in_memory, length) = match body {
+        Body::Empty => (&[][..], 0),
+        Body::Bytes(bytes) => (bytes, bytes.len() as u64),
+        Body::File(_, length) => (&[][..], length),
+    };
+    let head = control::head(block.len(), length, mark).ok_or(SendFault::TooBig)?;
+    send_all(worker, &[&head, block, in_memory]).await?;
+    match body {
+        Body::File(file, length) => send_file(worker, file, length).await,
+        _ => Ok(()),
+    }
+}
+
+async fn send_file(worker: &Worker, file: &File, length: u64) -> Result<(), SendFault> {
     let mut chunk = vec![0; BODY_CHUNK.min(usize::try_from(length).unwrap_or(BODY_CHUNK))];
     let mut at = 0;
     while at < length {
@@ -38,10 +62,7 @@ pub(super) async fn send_file(worker: &Worker, file: &File, length: u64) -> Resu
 }
 
 /// Sends all parts, waiting for the worker to take them in where they exceed the socket's buffer.
-pub(super) async fn send_all<const N: usize>(
-    worker: &Worker,
-    parts: &[&[u8]; N],
-) -> Result<(), SendFault> {
+async fn send_all<const N: usize>(worker: &Worker, parts: &[&[u8]; N]) -> Result<(), SendFault> {
     let mut slices = parts.map(IoSlice::new);
     let mut left = &mut slices[..];
     let mut waiter = None;

@@ -4,6 +4,7 @@
 use forebay_workers::{
     App, AppSpec, Body, EndKind, Event, Kind, Lease, PerlMode, WorkerFault, Workers,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -103,8 +104,9 @@ pub async fn finish(lease: &mut Lease) -> Reply {
 }
 
 pub async fn request(app: &App, script: &str, more: &[(&str, &str)], body: Body<'_>) -> Reply {
-    let mut lease = app.checkout().await.expect("a worker");
-    lease.send(&block(script, more), body).await?;
+    let block = block(script, more);
+    let mut lease = app.checkout_for(&block, body).await.expect("a worker");
+    lease.send(&block, body).await?;
     finish(&mut lease).await
 }
 
@@ -113,6 +115,11 @@ pub async fn get(app: &App, script: &str) -> String {
     let (kind, output) = request(app, script, &[], Body::Empty).await.expect("a reply");
     assert_eq!(kind, EndKind::Ok, "output: {output}");
     output
+}
+
+/// The process may be gone.
+pub fn kill(pid: u32) {
+    let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL);
 }
 
 pub fn exists(pid: u32) -> bool {

@@ -1,0 +1,252 @@
+//! What the pool keeps, and who gets which worker.
+
+use super::{Given, Message};
+use crate::error::Unavailable;
+use crate::pace::{MOMENT, Pace};
+use crate::trailer::Mark;
+use crate::worker::{Facts, Killed, Worker, WorkerState};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// A request that has waited this long is first, whatever thread it waits on.
+const PATIENCE: Duration = Duration::from_millis(5);
+/// Requests that may lie in a slot. With one a worker would often be done before the next has come.
+const DEPTH: usize = 4;
+/// How far into the queue to look for a request on the worker's own thread.
+const NEARBY: usize = 16;
+
+#[derive(Debug, Default)]
+pub(super) struct Inner {
+    /// The one that became idle last is last.
+    pub(super) idle: Vec<Worker>,
+    /// Those that have a request.
+    pub(super) busy: Vec<Busy>,
+    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) pace: Pace,
+    /// Every worker that is not reaped.
+    pub(super) all: Vec<Arc<Facts>>,
+    pub(super) closed: bool,
+    pub(super) crash_loop: Option<String>,
+    /// Requests may not wait for the next start.
+    pub(super) refuses: bool,
+    pub(super) starts: u64,
+    pub(super) crashes: u64,
+}
+
+/// A worker that has a request.
+#[derive(Debug)]
+pub(super) struct Busy {
+    pub(super) facts: Arc<Facts>,
+    /// The one that the request is on. Others do not put requests behind it, so that nothing can
+    /// happen between two steps of its own.
+    pub(super) thread: ThreadId,
+    /// What lies in the worker's slot, or has just been read, in this order.
+    pub(super) behind: VecDeque<Waiting>,
+}
+
+/// A request that waits for a worker: in the queue, or in a worker's slot.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) sender: oneshot::Sender<Result<Given, Unavailable>>,
+    pub(super) thread: ThreadId,
+    pub(super) since: Instant,
+    pub(super) mark: Mark,
+    pub(super) message: Message,
+}
+
+impl Inner {
+    /// Puts a request into the slot of a worker that will be done soon, if it only computes, else
+    /// into the queue.
+    pub(super) fn queue(&mut self, mut request: Waiting, now: Instant) {
+        let first = self.waiting.is_empty() && self.pace.computes() && !request.message.is_empty();
+        let soonest = self
+            .busy
+            .iter_mut()
+            .filter(|busy| first && busy.may_take(&request, now))
+            .min_by_key(|busy| (busy.behind.len(), busy.facts.since()));
+        match soonest {
+            Some(busy) if request.put_to(&busy.facts) => busy.behind.push_back(request),
+            _ => self.waiting.push_back(request),
+        }
+    }
+
+    /// Takes a request out of the queue or back from a worker; `None` if that is too late.
+    pub(super) fn leave(&mut self, mark: Mark) -> Option<Waiting> {
+        if let Some(at) = self.waiting.iter().position(|request| request.mark == mark) {
+            return self.waiting.remove(at);
+        }
+        self.busy.iter_mut().find_map(|busy| {
+            let facts = &busy.facts;
+            let front = busy.behind.front()?;
+            let leaves = front.mark == mark && front.take_back_from(facts);
+            leaves.then(|| busy.behind.pop_front()).flatten()
+        })
+    }
+
+    /// Gives a request that was taken back the first place in the queue, or an idle worker.
+    pub(super) fn serve(&mut self, request: Waiting) {
+        if self.closed {
+            let _ = request.sender.send(Err(Unavailable::ShuttingDown));
+            return;
+        }
+        let thread = request.thread;
+        self.waiting.push_front(request);
+        let holds = self.pace.holds(&self.all, Instant::now());
+        if !holds && let Some(worker) = self.pop_idle(thread) {
+            self.employ(worker);
+        }
+    }
+
+    /// Gives a worker that has no request the next one, if there is one.
+    pub(super) fn employ(&mut self, mut worker: Worker) {
+        while let Some(mut request) = self.next_for(&worker) {
+            let has_request = worker.is_at_home(request.thread)
+                && worker.ahead.is_empty()
+                && request.put_to(&worker.facts);
+            match self.hand(worker, request, VecDeque::new(), has_request) {
+                Some(returned) => worker = returned,
+                None => return,
+            }
+        }
+        worker.facts.enter(WorkerState::Idle);
+        self.idle.push(worker);
+    }
+
+    /// Hands a worker to a request with what lies `behind` it in the slot, and fills that. The worker
+    /// comes back if nobody waits for it any more and it has no request.
+    pub(super) fn hand(
+        &mut self,
+        worker: Worker,
+        request: Waiting,
+        behind: VecDeque<Waiting>,
+        has_request: bool,
+    ) -> Option<Worker> {
+        let facts = worker.facts.clone();
+        self.busy.push(Busy { facts: facts.clone(), thread: request.thread, behind });
+        facts.open.store(has_request, Ordering::Relaxed);
+        facts.enter(WorkerState::Busy);
+        if let Err(Ok(given)) = request.sender.send(Ok(Given { worker, has_request })) {
+            if has_request {
+                facts.kill(Killed::LeaseDropped);
+                return None;
+            }
+            self.end_request(&facts, true);
+            return Some(given.worker);
+        }
+        if has_request && self.pace.computes() {
+            self.fill(&facts);
+        }
+        None
+    }
+
+    /// Puts the first requests of the queue into the slot of a busy worker.
+    fn fill(&mut self, facts: &Facts) {
+        let now = Instant::now();
+        let Some(busy) = self.busy.iter_mut().find(|busy| busy.facts.id == facts.id) else {
+            return;
+        };
+        while let Some(at) = self.waiting.iter().take(NEARBY).position(|request| {
+            !request.message.is_empty()
+                && busy.may_take(request, now)
+                && !request.sender.is_closed()
+        }) {
+            let Some(mut request) = self.waiting.remove(at) else { return };
+            if !request.put_to(facts) {
+                return self.waiting.insert(at, request);
+            }
+            busy.behind.push_back(request);
+        }
+    }
+
+    /// What lay behind the last request of a worker that has ended, and was not read, is for others.
+    pub(super) fn rescue(&mut self, id: u64) {
+        let Some(at) = self.busy.iter().position(|busy| busy.facts.id == id) else { return };
+        let Busy { facts, thread, behind } = self.busy.swap_remove(at);
+        let slot = &facts.slot;
+        let (unread, read): (VecDeque<_>, VecDeque<_>) =
+            behind.into_iter().partition(|request| slot.had_not_read(request.mark));
+        if !read.is_empty() {
+            self.busy.push(Busy { facts, thread, behind: read });
+        }
+        for request in unread.into_iter().rev() {
+            self.serve(request);
+        }
+    }
+
+    /// What lies behind the request in the slot. If the worker `ends`, no more than it has read.
+    pub(super) fn end_request(&mut self, facts: &Facts, ends: bool) -> VecDeque<Waiting> {
+        let Some(at) = self.busy.iter().position(|busy| busy.facts.id == facts.id) else {
+            return VecDeque::new();
+        };
+        facts.open.store(false, Ordering::Relaxed);
+        let mut busy = self.busy.swap_remove(at);
+        if ends {
+            for request in busy.take_back() {
+                self.serve(request);
+            }
+        }
+        busy.behind
+    }
+
+    /// The worker used last, among those registered with `thread`'s runtime if there are any.
+    pub(super) fn take_idle(&mut self, thread: ThreadId) -> Option<Worker> {
+        let worker = self.pop_idle(thread)?;
+        let facts = worker.facts.clone();
+        self.busy.push(Busy { facts, thread, behind: VecDeque::new() });
+        Some(worker)
+    }
+
+    fn pop_idle(&mut self, thread: ThreadId) -> Option<Worker> {
+        let here = self.idle.iter().rposition(|worker| worker.is_at_home(thread));
+        here.map(|at| self.idle.remove(at)).or_else(|| self.idle.pop())
+    }
+
+    /// Who gets this worker: the first in the queue, but rather one on the worker's own thread if
+    /// nobody waits long, because to move a worker to another thread costs system calls.
+    fn next_for(&mut self, worker: &Worker) -> Option<Waiting> {
+        let first = self.waiting.front()?;
+        let near = if first.since.elapsed() > PATIENCE {
+            None
+        } else {
+            self.waiting.iter().take(NEARBY).position(|request| worker.is_at_home(request.thread))
+        };
+        self.waiting.remove(near.unwrap_or(0))
+    }
+}
+
+impl Busy {
+    /// Whether this request may lie in the worker's slot.
+    fn may_take(&self, request: &Waiting, now: Instant) -> bool {
+        self.behind.len() < DEPTH
+            && self.thread == request.thread
+            && self.facts.open.load(Ordering::Relaxed)
+            && !self.facts.retired.load(Ordering::Relaxed)
+            && now.saturating_duration_since(self.facts.since()) < MOMENT
+    }
+}
+
+impl Busy {
+    /// Takes everything back that the worker has not read, the last first.
+    pub(super) fn take_back(&mut self) -> impl Iterator<Item = Waiting> + use<> {
+        let unread = self.facts.slot.take_all_back();
+        let is_read = |request: &Waiting| !unread.contains(&request.mark);
+        let (read, taken): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.behind).into_iter().partition(is_read);
+        self.behind = read;
+        taken.into_iter().rev()
+    }
+}
+
+impl Waiting {
+    fn put_to(&mut self, facts: &Facts) -> bool {
+        !self.message.is_empty() && facts.slot.put(&[&self.message])
+    }
+
+    fn take_back_from(&self, facts: &Facts) -> bool {
+        facts.slot.take_back(self.mark)
+    }
+}

@@ -1,0 +1,75 @@
+//! The end of a request, told behind its output on the same socket.
+//!
+//! A word on another socket would be one more thing to send, to wait for and to receive, and would
+//! not tell where the output ends once the next request runs.
+
+use crate::control::{MARK, REPLY, Reply};
+use memchr::memmem;
+
+/// What a request's output cannot have by chance, and what no script is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark(pub(crate) [u8; MARK]);
+
+impl Mark {
+    pub(crate) fn new() -> Mark {
+        let mut rng = fastrand::Rng::new();
+        let mut mark = [0; MARK];
+        rng.fill(&mut mark);
+        Mark(mark)
+    }
+}
+
+/// What was found in output.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Output alone.
+    Nothing,
+    /// From here on it may be a trailer of which more has to come.
+    Start(usize),
+    /// A trailer is here; `REPLY` bytes after the mark say how the script ended. `None`: nonsense.
+    Trailer(usize, Option<Reply>),
+}
+
+/// Bytes of a trailer.
+pub(crate) const TRAILER: usize = MARK + REPLY;
+
+/// Looks for the end of the request with this mark.
+pub(crate) fn find(output: &[u8], mark: Mark) -> Found {
+    if let Some(at) = memmem::find(output, &mark.0) {
+        return match output[at + MARK..].first_chunk() {
+            Some(reply) => Found::Trailer(at, Reply::parse(*reply)),
+            None => Found::Start(at),
+        };
+    }
+    let last = output.len().saturating_sub(MARK - 1);
+    let start = (last..output.len()).find(|&at| mark.0.starts_with(&output[at..]));
+    start.map_or(Found::Nothing, Found::Start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Then;
+
+    #[test]
+    fn a_trailer_is_found_whole_and_in_parts() {
+        let mark = Mark(*b"0123456789abcdef");
+        let output = b"head0123body0123456789abcdefE\0\0\0next";
+        for end in 0..=output.len() {
+            let expected = match end {
+                5..=8 => Found::Start(4),
+                13..32 => Found::Start(12),
+                32.. => Found::Trailer(12, Some(Reply::Ended(Then::Waits))),
+                _ => Found::Nothing,
+            };
+            assert_eq!(find(&output[..end], mark), expected, "{end} bytes");
+        }
+        let nonsense = b"0123456789abcdefX\0\0\0";
+        assert_eq!(find(nonsense, mark), Found::Trailer(0, None));
+    }
+
+    #[test]
+    fn marks_differ() {
+        assert_ne!(Mark::new(), Mark::new());
+    }
+}
