@@ -24,7 +24,6 @@ my ($null_file, $output_file, $log_file);      # device and inode of descriptors
 my ($input_bits, $control_number) = ('');       # for select
 my $message = '';                              # receive buffer
 my $mark;                                      # of the request, to be repeated at its end
-my $no_look = 0;                               # for so many requests, before one is waited for
 my $lay_there;                                 # the request was not waited for: 4 or 0, a flag
 my (%base, $block, @fields, $distinct);        # the environment: inherited, and as last received
 my %places;                                    # offset in $block => index in @fields, of values
@@ -145,11 +144,10 @@ sub receive {
 # Takes a request into $message, as far as the end of its environment. How much has come, and where the
 # body starts.
 sub receive_head {
-    # Under load it lies there already; else to look takes 1 us.
-    my $got = $no_look-- > 0 ? 0 : sysread $slot, $message, $CHUNK;
+    # Under load it lies there already.
+    my $got = sysread $slot, $message, $CHUNK;
     $lay_there = $got ? 4 : 0;
     while (!$got) {
-        $no_look = 8 if $no_look < 0;
         next if select(my $ready = $input_bits, undef, undef, undef) < 1;
         return receive_big() if vec $ready, $control_number, 1;
         $got = sysread $slot, $message, $CHUNK;
@@ -389,8 +387,8 @@ sub finish {
     $ends ||= !$sound || is_another();
     $ends = $ends ? 1 : 0;
     if ($sound) {
-        # With the last of the output, in one write.
-        binmode STDOUT;
+        # With the last of the output, in one write, unless a layer of the script's would change it.
+        binmode STDOUT if (() = PerlIO::get_layers(STDOUT)) != 2;
         $\ = $, = undef;
         print STDOUT trailer($status ? 'S' : 'E', $ends, $status);
     }

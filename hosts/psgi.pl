@@ -17,7 +17,6 @@ my ($control, $slot, $output, $pid);
 my ($input_bits, $control_number) = ('');  # for select
 my $message = '';                         # receive buffer
 my $mark;                                 # of the request, to be repeated at its end
-my $no_look = 0;                          # for so many requests, before one is waited for
 my $lay_there;                            # the request was not waited for: a flag, or 0
 my ($app, @names, @values, $no_input);     # @names, @values: of the environment, in every request
 my ($begun, $closed);                     # of the reply: head written; end told
@@ -110,11 +109,10 @@ sub prepare_base {
 
 # The environment of the next request; undef when Forebay has closed the socket.
 sub receive {
-    # Under load it lies there already; else to look takes 1 us.
-    my $got = $no_look-- > 0 ? 0 : sysread $slot, $message, $CHUNK;
+    # Under load it lies there already.
+    my $got = sysread $slot, $message, $CHUNK;
     $lay_there = $got ? $LAY_THERE : 0;
     while (!$got) {
-        $no_look = 8 if $no_look < 0;
         next if select(my $ready = $input_bits, undef, undef, undef) < 1;
         if (vec $ready, $control_number, 1) {
             $message = '';

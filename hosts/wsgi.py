@@ -106,7 +106,6 @@ class Worker:
         self.input = select.poll()
         for descriptor in control, slot:
             self.input.register(descriptor, select.POLLIN)
-        self.no_look = 0       # for so many requests, before one is waited for
         self.lay_there = 0     # the request was not waited for: a flag
         self.mark = b''        # of the request, to be repeated at its end
         self.pid = os.getpid()
@@ -182,12 +181,9 @@ class Worker:
 
     def next(self):
         """A request from the slot, or the start of one from the control socket. None at the end."""
-        # Under load it lies there already; else to look takes 1 us.
-        self.no_look -= 1
-        ready = [] if self.no_look >= 0 else self.input.poll(0)
+        # Under load it lies there already.
+        ready = self.input.poll(0)
         self.lay_there = LAY_THERE if ready else 0
-        if not ready and self.no_look < 0:
-            self.no_look = 8
         while True:
             for descriptor, _ in ready or self.input.poll():
                 if descriptor == self.control:
