@@ -12,7 +12,7 @@ use crate::spec::AppSpec;
 use crate::stderr::Log;
 use crate::supervisor::{self, Command};
 use crate::trailer::Mark;
-use crate::worker::{Facts, Killed, Worker, WorkerStatus};
+use crate::worker::{Killed, Worker, WorkerStatus};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, ThreadId};
@@ -20,6 +20,11 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+/// How often a request that waits for a worker which should be done soon looks after itself; so long it
+/// lies in a slot at the most, unless the worker reads it.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// A running application. Clones are the same application; when the last is dropped without
 /// [`shutdown`](App::shutdown), its workers are killed.
@@ -166,6 +171,7 @@ impl Shared {
                 facts.kill(Killed::BrokeProtocol);
             }
         }
+        self.pool.rescue(&facts);
         None
     }
 
@@ -180,9 +186,8 @@ impl Shared {
         self.pool.give(worker);
     }
 
-    /// Forgets what lies behind a request that goes on. True if the worker has read it already.
-    pub(crate) fn withdraw(&self, facts: &Facts) -> bool {
-        self.pool.withdraw(facts)
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     pub(crate) fn say(&self, text: &str) {
@@ -200,19 +205,21 @@ struct Place<'a> {
 
 impl Place<'_> {
     async fn wait(&mut self, thread: ThreadId) -> Result<Given, Unavailable> {
-        let limit = tokio::time::Instant::now() + self.shared.spec.queue_timeout;
-        let mut look = tokio::time::Instant::now() + MOMENT;
+        let begun = Instant::now();
+        let limit = begun + self.shared.spec.queue_timeout;
+        let mut look = begun + LOOK;
         loop {
             let Some(turn) = &mut self.turn else { return Err(Unavailable::ShuttingDown) };
-            if let Ok(outcome) = tokio::time::timeout_at(look.min(limit), turn).await {
+            if let Ok(outcome) = timeout_at(look.min(limit), turn).await {
                 return outcome.unwrap_or(Err(Unavailable::ShuttingDown));
             }
             if look >= limit {
                 return Err(Unavailable::QueueTimeout);
             }
-            look = match self.shared.pool.hurry(self.mark, thread) {
+            let long = begun.elapsed() >= MOMENT;
+            look = match self.shared.pool.hurry(self.mark, thread, long) {
                 Hurried::Worker(worker) => return Ok(Given { worker, has_request: false }),
-                Hurried::Held => look + MOMENT,
+                Hurried::Held => Instant::now() + LOOK,
                 Hurried::Waits => {
                     self.say_that_it_waits();
                     limit

@@ -23,7 +23,7 @@ use tokio::runtime::Handle;
 /// Bytes of a message that could not be understood that an error shows.
 const SHOWN: usize = 16;
 /// Bytes of output that are not waited with for more.
-const ENOUGH: usize = 16 * 1024;
+const ENOUGH: usize = 64 * 1024;
 /// How long a script may go on when nobody wants its reply.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
@@ -229,14 +229,14 @@ impl Lease {
         let Some(worker) = &mut self.worker else { return Ok(true) };
         let start = buf.len();
         buf.append(&mut self.held);
-        let held = buf.len();
         let received = if worker.ahead.is_empty() {
             receive_output(worker, buf)
         } else {
             buf.append(&mut worker.ahead);
             None
         };
-        if buf.len() > held && buf.len() < buf.capacity() {
+        // A stream socket gives all that it has: room left over means that it is empty.
+        if received.is_some_and(|received| received > 0) && buf.len() < buf.capacity() {
             worker.output.forget_readiness();
         }
         match trailer::find(&buf[start..], self.mark) {
@@ -280,7 +280,7 @@ impl Lease {
     fn go_on(&mut self, buf: &mut Vec<u8>) -> Result<(), WorkerFault> {
         let Some(worker) = &self.worker else { return Ok(()) };
         let facts = worker.facts.clone();
-        if !facts.open.swap(false, Ordering::Relaxed) || !self.app.withdraw(&facts) {
+        if !facts.open.swap(false, Ordering::Relaxed) || !self.app.pool().withdraw(&facts) {
             return Ok(());
         }
         while self.end.is_none() {
@@ -350,6 +350,7 @@ impl Lease {
         let exit = worker.facts.exited().await.into();
         let any_output = self.any_output;
         let unread = worker.facts.slot.had_not_read(self.mark) || unread;
+        self.app.pool().rescue(&worker.facts);
         match worker.facts.killed() {
             Some(Killed::RequestTimeout) => WorkerFault::Timeout { any_output },
             _ => WorkerFault::Died { exit, any_output, retry: unread && !any_output },
@@ -368,6 +369,7 @@ impl Drop for Lease {
         // It may have gone on to the next request already.
         if self.go_on(&mut Vec::new()).is_err() || self.worker.is_some() {
             facts.kill(Killed::LeaseDropped);
+            self.app.pool().rescue(&facts);
         }
     }
 }

@@ -19,9 +19,8 @@ use std::time::{Duration, Instant};
 pub(crate) const MOMENT: Duration = Duration::from_millis(5);
 /// A worker's sleeps are looked at after each so many of its requests.
 const WINDOW: u64 = 32;
-/// So many sleeps more in a window than between its requests are too many for requests that only
-/// compute.
-const FEW: u64 = WINDOW / 4;
+/// So many sleeps in a window, besides those between its requests, say little.
+const FEW: u64 = 2;
 /// Requests are held after so many windows in a row, of whichever workers, in which they only
 /// computed: where some sleep and some do not, seldom.
 const ENOUGH: u32 = 8;

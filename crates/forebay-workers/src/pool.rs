@@ -50,13 +50,13 @@ pub(crate) enum Hurried {
     Worker(Worker),
     /// It is in the queue, and waits for any worker.
     Waits,
-    /// A worker has read it, or will before it could have another.
+    /// A worker has read it, or it is to wait longer.
     Held,
 }
 
 impl Pool {
     /// An idle worker, or a place in the queue of at most `limit`; also where one is idle, if enough
-    /// are at work (see [`Pace`]): then rather the slot of one of those. The worker used last is
+    /// are at work (see [`Pace`](pace::Pace)): then rather the slot of one of those. The worker used last is
     /// preferred, among those that are registered with `thread`'s runtime if there are any. `message`
     /// makes what the worker will read, by which it is known as `mark`.
     pub(crate) fn take(
@@ -91,11 +91,14 @@ impl Pool {
         Ok(Taken::Wait { turn, soon: holds })
     }
 
-    /// A worker for the request with this mark, which has waited for a moment in vain. If it lies in
-    /// a slot it is taken back, and is not put into one again.
-    pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId) -> Hurried {
+    /// A worker for the request with this mark, which has waited in vain: `long`, or for a moment. If
+    /// it lies in a slot it is taken back, and is not put into one again.
+    pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId, long: bool) -> Hurried {
         let mut inner = self.lock();
         let place = inner.waiting.iter().position(|request| request.mark == mark);
+        if place.is_some() && !long {
+            return Hurried::Held;
+        }
         let Some(mut request) = inner.leave(mark) else { return Hurried::Held };
         if let Some(worker) = inner.take_idle(thread) {
             return Hurried::Worker(worker);
@@ -103,6 +106,11 @@ impl Pool {
         request.message.clear();
         inner.waiting.insert(place.unwrap_or(0), request);
         Hurried::Waits
+    }
+
+    /// Counts with this worker no more: it will not be given back.
+    pub(crate) fn rescue(&self, facts: &Facts) {
+        self.lock().rescue(facts.id);
     }
 
     /// Forgets the request with this mark; false if a worker has it, or was given to it.
@@ -117,8 +125,11 @@ impl Pool {
         let Some(busy) = inner.busy.iter_mut().find(|busy| busy.facts.id == facts.id) else {
             return false;
         };
-        let taken_back = busy.take_back();
+        let taken_back: Vec<_> = busy.take_back().collect();
         let is_read = !busy.behind.is_empty();
+        if !taken_back.is_empty() {
+            inner.rest();
+        }
         for request in taken_back {
             inner.serve(request);
         }

@@ -50,7 +50,8 @@ impl Slot {
     /// still to read.
     pub(crate) fn take_back(&self, mark: Mark) -> bool {
         // If it is the first none other can be by the second call.
-        self.receive(RecvFlags::PEEK) == Some(mark) && self.receive(RecvFlags::empty()).is_some()
+        let is_first = self.receive(RecvFlags::PEEK) == Some(mark);
+        is_first && self.receive(RecvFlags::empty()).is_some() || self.forget_unread(mark)
     }
 
     /// Takes everything back that the worker has not read.
@@ -60,8 +61,13 @@ impl Slot {
 
     /// Whether a worker that has ended had not read the request with this mark. True only once.
     pub(crate) fn had_not_read(&self, mark: Mark) -> bool {
+        let mut rest = self.take_all_back();
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner).append(&mut rest);
+        self.forget_unread(mark)
+    }
+
+    fn forget_unread(&self, mark: Mark) -> bool {
         let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
-        unread.append(&mut self.take_all_back());
         let found = unread.iter().position(|known| *known == mark);
         found.map(|at| unread.swap_remove(at)).is_some()
     }
@@ -126,6 +132,9 @@ mod tests {
         let unread = marks.map(|mark| slot.had_not_read(mark));
         assert_eq!(unread, [false, true, true]);
         assert!(!slot.had_not_read(marks[2]));
+        assert!(put(&slot, marks[0]) && put(&slot, marks[1]));
+        assert!(slot.had_not_read(marks[0]));
+        assert!(slot.take_back(marks[1]), "it was unread, too");
     }
 
     #[test]

@@ -16,6 +16,9 @@ use tokio::sync::oneshot;
 const PATIENCE: Duration = Duration::from_millis(5);
 /// Requests that may lie in a slot. With one a worker would often be done before the next has come.
 const DEPTH: usize = 4;
+/// How long nothing is put into slots after something had to be taken back: these requests take long,
+/// some of them at least, or have long replies.
+const RESPITE: Duration = Duration::from_millis(100);
 /// How far into the queue to look for a request on the worker's own thread.
 const NEARBY: usize = 16;
 
@@ -27,6 +30,8 @@ pub(super) struct Inner {
     pub(super) busy: Vec<Busy>,
     pub(super) waiting: VecDeque<Waiting>,
     pub(super) pace: Pace,
+    /// Nothing is put into slots before then.
+    respite: Option<Instant>,
     /// Every worker that is not reaped.
     pub(super) all: Vec<Arc<Facts>>,
     pub(super) closed: bool,
@@ -62,11 +67,11 @@ impl Inner {
     /// Puts a request into the slot of a worker that will be done soon, if it only computes, else
     /// into the queue.
     pub(super) fn queue(&mut self, mut request: Waiting, now: Instant) {
-        let first = self.waiting.is_empty() && self.pace.computes() && !request.message.is_empty();
+        let may_lie = self.waiting.is_empty() && self.puts_ahead(now);
         let soonest = self
             .busy
             .iter_mut()
-            .filter(|busy| first && busy.may_take(&request, now))
+            .filter(|busy| may_lie && busy.may_take(&request, now))
             .min_by_key(|busy| (busy.behind.len(), busy.facts.since()));
         match soonest {
             Some(busy) if request.put_to(&busy.facts) => busy.behind.push_back(request),
@@ -74,17 +79,29 @@ impl Inner {
         }
     }
 
+    /// Whether requests are put behind others: where they only compute, and are short.
+    fn puts_ahead(&self, now: Instant) -> bool {
+        self.pace.computes() && self.respite.is_none_or(|end| end <= now)
+    }
+
+    /// A request had to be taken back from the slot it lay in.
+    pub(super) fn rest(&mut self) {
+        self.respite = Some(Instant::now() + RESPITE);
+    }
+
     /// Takes a request out of the queue or back from a worker; `None` if that is too late.
     pub(super) fn leave(&mut self, mark: Mark) -> Option<Waiting> {
         if let Some(at) = self.waiting.iter().position(|request| request.mark == mark) {
             return self.waiting.remove(at);
         }
-        self.busy.iter_mut().find_map(|busy| {
+        let request = self.busy.iter_mut().find_map(|busy| {
             let facts = &busy.facts;
             let front = busy.behind.front()?;
             let leaves = front.mark == mark && front.take_back_from(facts);
             leaves.then(|| busy.behind.pop_front()).flatten()
-        })
+        })?;
+        self.rest();
+        Some(request)
     }
 
     /// Gives a request that was taken back the first place in the queue, or an idle worker.
@@ -137,7 +154,7 @@ impl Inner {
             self.end_request(&facts, true);
             return Some(given.worker);
         }
-        if has_request && self.pace.computes() {
+        if has_request {
             self.fill(&facts);
         }
         None
@@ -146,14 +163,15 @@ impl Inner {
     /// Puts the first requests of the queue into the slot of a busy worker.
     fn fill(&mut self, facts: &Facts) {
         let now = Instant::now();
-        let Some(busy) = self.busy.iter_mut().find(|busy| busy.facts.id == facts.id) else {
-            return;
+        let may_lie = !self.waiting.is_empty() && self.puts_ahead(now);
+        let busy = self.busy.iter_mut().find(|busy| may_lie && busy.facts.id == facts.id);
+        let Some(busy) = busy else { return };
+        let fits = |busy: &Busy, request: &Waiting| {
+            busy.may_take(request, now) && !request.sender.is_closed()
         };
-        while let Some(at) = self.waiting.iter().take(NEARBY).position(|request| {
-            !request.message.is_empty()
-                && busy.may_take(request, now)
-                && !request.sender.is_closed()
-        }) {
+        while let Some(at) =
+            self.waiting.iter().take(NEARBY).position(|request| fits(busy, request))
+        {
             let Some(mut request) = self.waiting.remove(at) else { return };
             if !request.put_to(facts) {
                 return self.waiting.insert(at, request);
@@ -162,7 +180,8 @@ impl Inner {
         }
     }
 
-    /// What lay behind the last request of a worker that has ended, and was not read, is for others.
+    /// A worker will not be given back. What lies behind its last request, and was not read, is for
+    /// others.
     pub(super) fn rescue(&mut self, id: u64) {
         let Some(at) = self.busy.iter().position(|busy| busy.facts.id == id) else { return };
         let Busy { facts, thread, behind } = self.busy.swap_remove(at);
@@ -221,7 +240,8 @@ impl Inner {
 impl Busy {
     /// Whether this request may lie in the worker's slot.
     fn may_take(&self, request: &Waiting, now: Instant) -> bool {
-        self.behind.len() < DEPTH
+        !request.message.is_empty()
+            && self.behind.len() < DEPTH
             && self.thread == request.thread
             && self.facts.open.load(Ordering::Relaxed)
             && !self.facts.retired.load(Ordering::Relaxed)
