@@ -305,6 +305,8 @@ impl Lease {
         let Some(worker) = self.worker.take() else { return };
         match then {
             Then::Waits => {}
+            // Said already, which is rare: it comes behind the end.
+            Then::CleansUp if self.said.take() == Some(Reply::Ready) => {}
             Then::CleansUp => {
                 // Without a runtime nothing goes on, and dropping it ends it.
                 if let Ok(runtime) = Handle::try_current() {
