@@ -21,14 +21,16 @@ pub(crate) const MOMENT: Duration = Duration::from_millis(5);
 const WINDOW: u64 = 32;
 /// So many sleeps in a window, besides those between its requests, say little.
 const FEW: u64 = 2;
-/// Requests are held after so many windows in a row, of whichever workers, in which they only
-/// computed: where some sleep and some do not, seldom.
+/// Requests are held while this or more is known of them: one for each window, of whichever worker, in
+/// which they only computed, and for each other so many less.
 const ENOUGH: u32 = 8;
+const MOST: u32 = 16;
+const LESS: u32 = 4;
 
 #[derive(Debug)]
 pub(crate) struct Pace {
     processors: usize,
-    /// How many windows in a row requests have only computed in.
+    /// How sure it is that requests only compute.
     computing: u32,
 }
 
@@ -50,8 +52,10 @@ impl Pace {
     /// Learns from one window.
     pub(crate) fn learn(&mut self, window: Window) {
         let between = WINDOW.saturating_sub(window.ahead);
-        let only_computes = window.sleeps <= between + FEW;
-        self.computing = if only_computes { self.computing.saturating_add(1) } else { 0 };
+        self.computing = match window.sleeps <= between + FEW {
+            true => MOST.min(self.computing + 1),
+            false => self.computing.saturating_sub(LESS),
+        };
     }
 }
 
@@ -117,10 +121,14 @@ mod tests {
 
     #[test]
     fn requests_that_sleep_are_not_held() {
-        let mut pace = Pace { processors: 1, computing: 2 * ENOUGH };
+        let mut pace = Pace { processors: 1, computing: MOST };
         let workers = [begun()];
         assert!(pace.holds(&workers, workers[0].since()));
         pace.learn(Window { sleeps: 2 * WINDOW, ahead: 0 });
+        assert!(pace.holds(&workers, workers[0].since()), "one window says little");
+        for _ in 0..2 {
+            pace.learn(Window { sleeps: 2 * WINDOW, ahead: 0 });
+        }
         assert!(!pace.holds(&workers, workers[0].since()));
     }
 
