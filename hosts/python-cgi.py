@@ -5,9 +5,9 @@
 # Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the slot.
 # All but the log are moved out of the way at once, so that a script finds what CGI promises: the body
 # on 0, the client on 1, the log on 2, all of them real, so that output of child processes goes the same
-# way. What goes over the sockets stands in README.md. What a request needs and leaves is in
-# python-cgi/request.py, the modules that scripts see in python-cgi/modules.py; all are handed over as
-# one.
+# way. What goes over the sockets stands in README.md. Requests come in by python-inbox.py; what one needs
+# and leaves is in python-cgi/request.py, the modules that scripts see in python-cgi/modules.py; all are
+# handed over as one.
 import sys
 
 STARTUP = frozenset(sys.modules)    # what the interpreter loads before any script could be in the way
@@ -80,7 +80,7 @@ class Host:
         self.take_exit_functions()
 
     def serve(self, run):
-        self.control.ready()
+        self.control.inbox.ready()
         gc.collect()
         gc.freeze()
         while True:

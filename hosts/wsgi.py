@@ -3,9 +3,10 @@
 # (crates/forebay-workers) starts it, hands it requests and reads what the application answers.
 #
 # Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the slot.
-# What goes over the sockets stands in README.md. The reply is that of a CGI script: header lines with
-# Status, an empty line, the body. The sockets are moved away at once: the application's descriptor 0 is
-# /dev/null, and 1 is the log, so that a print() in it cannot end up in a reply.
+# What goes over the sockets stands in README.md; requests come in by python-inbox.py, which is handed
+# over with this. The reply is that of a CGI script: header lines with Status, an empty line, the body.
+# The sockets are moved away at once: the application's descriptor 0 is /dev/null, and 1 is the log, so
+# that a print() in it cannot end up in a reply.
 import gc
 import importlib
 import io
@@ -27,8 +28,7 @@ def serve(name, parent):
     """Serves requests until Forebay closes the control socket; the exit code of this process.
     `name`: "module:callable", both of which may have dots, or "module:factory()"."""
     end_with(int(parent))
-    control, output, slot = os.dup(0), os.dup(1), os.dup(3)
-    os.close(3)
+    inbox, output = Inbox(), os.dup(1)
     null = os.open('/dev/null', os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)
@@ -42,10 +42,10 @@ def serve(name, parent):
         complain('cannot load the application %s:' % name)
         report(error)    # its last line says what is wrong
         return 1
-    os.write(control, b'R\0\0\0')
+    inbox.ready()
     gc.collect()
     gc.freeze()    # what was loaded stays, so need not be looked at again
-    worker = Worker(application, control, output, slot)
+    worker = Worker(application, inbox, output)
     while worker.answer():
         pass
     return 0
@@ -100,14 +100,8 @@ def complain(text):
 
 
 class Worker:
-    def __init__(self, application, control, output, slot):
-        self.application, self.control, self.output = application, control, output
-        self.slot = slot
-        self.input = select.poll()
-        for descriptor in control, slot:
-            self.input.register(descriptor, select.POLLIN)
-        self.lay_there = 0     # the request was not waited for: a flag
-        self.mark = b''        # of the request, to be repeated at its end
+    def __init__(self, application, inbox, output):
+        self.application, self.inbox, self.output = application, inbox, output
         self.pid = os.getpid()
         self.base = {
             'wsgi.version': (1, 0), 'wsgi.multithread': False, 'wsgi.multiprocess': True,
@@ -151,10 +145,7 @@ class Worker:
             os._exit(0)
 
     def finish(self, status, ends):
-        """Tells the end of the request, behind its output."""
-        kind = b'S' if status else b'E'
-        flags = bytes([self.lay_there | ends])
-        send(self.output, self.mark + kind + flags + status.to_bytes(2, 'big'))
+        send(self.output, self.inbox.trailer(b'S' if status else b'E', ends, status))
         return not ends
 
     def give_up(self):
@@ -166,35 +157,11 @@ class Worker:
 
     def receive(self):
         """The next request: environment block and body. None at the end."""
-        message = self.next()
-        if message is None:
+        request = self.inbox.receive()
+        if request is None:
             return None
-        want = HEAD + int.from_bytes(message[:4], 'big')
-        while len(message) < want:
-            more = os.read(self.control, CHUNK)
-            if not more:
-                return None
-            message += more
-        self.mark = message[12:HEAD]
-        length, part = int.from_bytes(message[4:12], 'big'), message[want:]
-        return message[HEAD:want], self.body(length, part) if length else io.BytesIO()
-
-    def next(self):
-        """A request from the slot, or the start of one from the control socket. None at the end."""
-        # Under load it lies there already.
-        ready = self.input.poll(0)
-        self.lay_there = LAY_THERE if ready else 0
-        while True:
-            for descriptor, _ in ready or self.input.poll():
-                if descriptor == self.control:
-                    message = os.read(self.control, HEAD)
-                    while message and len(message) < HEAD:
-                        message += os.read(self.control, HEAD - len(message)) or os._exit(0)
-                    return message or None
-                try:
-                    return os.read(self.slot, CHUNK) or None
-                except BlockingIOError:
-                    ready = []    # Forebay has taken it back
+        block, length, part = request
+        return block, self.body(length, part) if length else io.BytesIO()
 
     def body(self, length, part):
         """The whole body: the application may write its reply before it reads."""
@@ -212,7 +179,7 @@ class Worker:
                 fault = error
             if length <= 0:
                 break
-            part = os.read(self.control, min(length, CHUNK))
+            part = os.read(self.inbox.control, min(length, CHUNK))
             if not part:
                 os._exit(0)    # Forebay has gone
         if fault:

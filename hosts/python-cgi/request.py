@@ -3,48 +3,16 @@
 
 class Control:
     def __init__(self):
-        self.socket, self.output, self.slot = os.dup(0), os.dup(1), os.dup(3)
-        os.close(3)
-        self.input = select.poll()
-        for descriptor in self.socket, self.slot:
-            self.input.register(descriptor, select.POLLIN)
-        self.lay_there = 0     # the request was not waited for: a flag
-        self.mark = b''        # of the request, to be repeated at its end
-        self.part = b''        # of the body, that came with the head
-
-    def ready(self):
-        write(self.socket, b'R\0\0\0')
+        self.inbox, self.output = Inbox(), os.dup(1)
+        self.part = b''    # of the body, that came with the head
 
     def receive(self):
         """The next request: environment block, length of the body. None at the end."""
-        message = self.next()
-        if message is None:
+        request = self.inbox.receive()
+        if request is None:
             return None
-        want = HEAD + int.from_bytes(message[:4], 'big')
-        while len(message) < want:
-            more = os.read(self.socket, CHUNK)
-            if not more:
-                return None
-            message += more
-        self.part, self.mark = message[want:], message[12:HEAD]
-        return message[HEAD:want], int.from_bytes(message[4:12], 'big')
-
-    def next(self):
-        """A request from the slot, or the start of one from the control socket. None at the end."""
-        # Under load it lies there already.
-        ready = self.input.poll(0)
-        self.lay_there = LAY_THERE if ready else 0
-        while True:
-            for descriptor, _ in ready or self.input.poll():
-                if descriptor == self.socket:
-                    message = os.read(self.socket, HEAD)
-                    while message and len(message) < HEAD:
-                        message += os.read(self.socket, HEAD - len(message)) or os._exit(0)
-                    return message or None
-                try:
-                    return os.read(self.slot, CHUNK) or None
-                except BlockingIOError:
-                    ready = []    # Forebay has taken it back
+        block, length, self.part = request
+        return block, length
 
     def receive_body(self, length):
         """Puts the body on descriptor 0: a small one in a pipe, a big one in a nameless file. The
@@ -74,18 +42,16 @@ class Control:
             yield piece
             if length <= 0:
                 return
-            piece = os.read(self.socket, min(length, CHUNK))
+            piece = os.read(self.inbox.control, min(length, CHUNK))
             if not piece:
                 os._exit(0)    # Forebay has gone
 
     def reply(self, kind, is_last, status):
-        """Tells the end of the request, behind its output."""
-        flags = bytes([self.lay_there | is_last])
-        write(self.output, self.mark + kind + flags + status.to_bytes(2, 'big'))
+        write(self.output, self.inbox.trailer(kind, is_last, status))
 
     def close(self):
-        for descriptor in self.socket, self.output, self.slot:
-            os.close(descriptor)
+        self.inbox.close()
+        os.close(self.output)
 
 
 def store(pieces):

@@ -9,6 +9,8 @@ use std::process::Command;
 const CGI_HOST: &str = concat!(
     include_str!("../../../hosts/python-cgi.py"),
     "\n\n",
+    include_str!("../../../hosts/python-inbox.py"),
+    "\n\n",
     include_str!("../../../hosts/python-cgi/request.py"),
     "\n\n",
     include_str!("../../../hosts/python-cgi/modules.py")
@@ -17,7 +19,11 @@ const CGI_HOST: &str = concat!(
 const CGI: &str = include_str!("../../../hosts/python-cgi/cgi.py");
 const CGITB: &str = include_str!("../../../hosts/python-cgi/cgitb.py");
 /// The host for applications.
-const WSGI_HOST: &str = include_str!("../../../hosts/wsgi.py");
+const WSGI_HOST: &str = concat!(
+    include_str!("../../../hosts/wsgi.py"),
+    "\n\n",
+    include_str!("../../../hosts/python-inbox.py")
+);
 
 /// Reads the host (4 bytes length, then texts with NUL between them) from standard input, which is
 /// the control socket, without a byte too much, and runs it.

@@ -1,0 +1,55 @@
+# Where requests come in, for both hosts in Python: handed over behind their files, which have the imports.
+
+
+class Inbox:
+    def __init__(self):
+        self.control, self.slot = os.dup(0), os.dup(3)
+        os.close(3)
+        self.input = select.poll()
+        for descriptor in self.control, self.slot:
+            self.input.register(descriptor, select.POLLIN)
+        self.mark = b''        # of the request, to be repeated at its end
+        self.lay_there = 0     # the request was not waited for: a flag
+
+    def ready(self):
+        os.write(self.control, b'R\0\0\0')
+
+    def receive(self):
+        """The next request: environment block, length of the body, what came of that. None at the end."""
+        message = self.next()
+        if message is None:
+            return None
+        want = HEAD + int.from_bytes(message[:4], 'big')
+        while len(message) < want:
+            more = os.read(self.control, CHUNK)
+            if not more:
+                return None
+            message += more
+        self.mark = message[12:HEAD]
+        return message[HEAD:want], int.from_bytes(message[4:12], 'big'), message[want:]
+
+    def next(self):
+        """A request from the slot, or the start of one from the control socket. None at the end."""
+        # Under load it lies there already.
+        ready = self.input.poll(0)
+        self.lay_there = LAY_THERE if ready else 0
+        while True:
+            for descriptor, _ in ready or self.input.poll():
+                if descriptor == self.control:
+                    message = os.read(self.control, HEAD)
+                    while message and len(message) < HEAD:
+                        message += os.read(self.control, HEAD - len(message)) or os._exit(0)
+                    return message or None
+                try:
+                    return os.read(self.slot, CHUNK) or None
+                except BlockingIOError:
+                    ready = []    # Forebay has taken it back
+
+    def trailer(self, kind, is_last, status):
+        """What tells the end of the request, behind its output."""
+        flags = bytes([self.lay_there | is_last])
+        return self.mark + kind + flags + status.to_bytes(2, 'big')
+
+    def close(self):
+        os.close(self.control)
+        os.close(self.slot)
