@@ -60,6 +60,7 @@ my $VERSION = pack 'a16 x32 a8 x32 a32', map { "\xff" x $_ } 16, 8, 32;
 my $modules = -1;                              # how many files were in %INC before the script
 my ($INODE, $RAW_DEVICE) = (1, 6);             # places in what stat returns
 my ($HEAD, $CHUNK, $LARGEST_IN_PIPE) = (28, 65_536, 65_536);
+my $EINTR = 4;
 
 BEGIN {
     # Times below a second tell edits within one second apart; perl-base alone has none.
@@ -151,10 +152,13 @@ sub receive_head {
     my $got = sysread $slot, $message, $CHUNK;
     $lay_there = $got ? 4 : 0;
     while (!$got) {
-        next if select(my $ready = $input_bits, undef, undef, undef) < 1;
+        my $count = select my $ready = $input_bits, undef, undef, undef;
+        return if $count < 0 && $! != $EINTR;    # a script has closed them
+        next if $count < 1;
         return receive_big() if vec $ready, $control_number, 1;
         $got = sysread $slot, $message, $CHUNK;
     }
+    $! = 0;
     $mark = substr $message, 12, 16;
     return ($got, $HEAD + unpack 'N', $message);
 }
@@ -394,7 +398,10 @@ sub finish {
         binmode STDOUT if (() = PerlIO::get_layers(STDOUT)) != 2;
         print STDOUT trailer($status ? 'S' : 'E', $ends, $status);
     }
+    $! = 0;
     binmode STDOUT;    # this flushes
+    # Nobody knows how much arrived: the script has made the socket one that does not wait, say.
+    CORE::exit(1) if $! && $! != $EINTR && $sound;
     $| = 0 if $|;
     reply($status ? 'S' : 'E', $ends, $status) if !$sound;
     reset_interpreter();
@@ -403,8 +410,9 @@ sub finish {
 
 # The end of a request, told behind its output.
 sub reply {
-    my ($kind, $flags, $status) = @_;
-    syswrite $output, trailer($kind, $flags, $status);
+    my $trailer = trailer(@_);
+    fcntl $output, 4, 2;    # F_SETFL, O_RDWR: it waits, whatever the script has made of it
+    1 until syswrite $output, $trailer or $! != $EINTR;
 }
 
 sub trailer {

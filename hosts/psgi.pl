@@ -113,7 +113,9 @@ sub receive {
     my $got = sysread $slot, $message, $CHUNK;
     $lay_there = $got ? $LAY_THERE : 0;
     while (!$got) {
-        next if select(my $ready = $input_bits, undef, undef, undef) < 1;
+        my $count = select my $ready = $input_bits, undef, undef, undef;
+        return undef if $count < 0 && $! != $EINTR;    # the application has closed them
+        next if $count < 1;
         if (vec $ready, $control_number, 1) {
             $message = '';
             receive_up_to($HEAD) or return undef;

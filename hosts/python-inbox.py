@@ -36,14 +36,15 @@ class Inbox:
         while True:
             for descriptor, _ in ready or self.input.poll():
                 if descriptor == self.control:
+                    self.lay_there = 0
                     message = os.read(self.control, HEAD)
                     while message and len(message) < HEAD:
                         message += os.read(self.control, HEAD - len(message)) or os._exit(0)
                     return message or None
                 try:
                     return os.read(self.slot, CHUNK) or None
-                except BlockingIOError:
-                    ready = []    # Forebay has taken it back
+                except BlockingIOError:    # Forebay has taken it back
+                    ready, self.lay_there = [], 0
 
     def trailer(self, kind, is_last, status):
         """What tells the end of the request, behind its output."""

@@ -47,7 +47,12 @@ class Control:
                 os._exit(0)    # Forebay has gone
 
     def reply(self, kind, is_last, status):
-        write(self.output, self.inbox.trailer(kind, is_last, status))
+        trailer = self.inbox.trailer(kind, is_last, status)
+        try:
+            write(self.output, trailer)
+        except BlockingIOError:    # a script has made it one that does not wait
+            os.set_blocking(self.output, True)
+            write(self.output, trailer)
 
     def close(self):
         self.inbox.close()

@@ -197,6 +197,10 @@ async fn next(
         event = lease.read(output) => return event.map_err(worker_fault),
         () = tokio::time::sleep(PAUSE), if script.has_output() => {}
     }
+    if !output.is_empty() {
+        // It came while that waited for more.
+        return Ok(Event::Output(output.len()));
+    }
     script.flush(&mut exchange.reply).await?;
     lease.read(output).await.map_err(worker_fault)
 }
@@ -205,6 +209,7 @@ async fn next(
 pub(crate) fn unavailable(reason: Unavailable) -> Fault {
     let fault = Fault::app(503, reason.to_string());
     match reason {
+        Unavailable::WorkerLost => Fault::app(502, reason.to_string()),
         Unavailable::QueueFull => fault.limited_by(Limit::Queue),
         Unavailable::QueueTimeout => fault.limited_by(Limit::QueueTimeout),
         _ => fault,

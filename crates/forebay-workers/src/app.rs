@@ -22,8 +22,8 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-/// How often a request that waits for a worker which should be done soon looks after itself; so long it
-/// lies in a slot at the most, unless the worker reads it.
+/// How often a request that waits for a worker which should be done soon looks after itself; so
+/// long it lies in a slot at the most, unless the worker reads it.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A running application. Clones are the same application; when the last is dropped without
@@ -61,9 +61,10 @@ impl App {
     }
 
     /// A worker for one request; waits for one in turn if all are busy. Must be called within a
-    /// tokio runtime with I/O and time enabled, and the lease used there.
+    /// tokio runtime of the kind `current_thread` with I/O and time enabled, and the lease used
+    /// there.
     pub async fn checkout(&self) -> Result<Lease, Unavailable> {
-        self.shared.lease(|_| Message::new()).await
+        self.shared.lease(|_| None).await
     }
 
     /// As [`checkout`](App::checkout), for this request: it may then be put behind another one, so
@@ -235,8 +236,8 @@ impl Place<'_> {
     }
 }
 
-/// Nobody waits any more. A worker that was given meanwhile goes to the next; a request that a worker
-/// has read, or is about to, is run all the same.
+/// Nobody waits any more. A worker that was given meanwhile goes to the next; a request that a
+/// worker has read, or is about to, is run all the same.
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let Some(mut turn) = self.turn.take() else { return };
@@ -254,8 +255,12 @@ impl Drop for Place<'_> {
                 Some(given) => Some(given),
                 None => turn.await.ok().and_then(Result::ok),
             };
-            if let Some(given) = given {
-                Lease::of_begun(shared, given.worker, mark).abandon().await;
+            match given {
+                Some(Given { worker, has_request: true }) => {
+                    Lease::of_begun(shared, worker, mark).abandon().await;
+                }
+                Some(Given { worker, .. }) => shared.pool.give(worker),
+                None => {}
             }
         });
     }

@@ -4,7 +4,8 @@ use crate::lease::Body;
 use crate::slot::LARGEST;
 use crate::trailer::Mark;
 
-/// Bytes of the lengths in front of a request: of the environment (4) and of the body (8), big-endian.
+/// Bytes of the lengths in front of a request: of the environment (4) and of the body (8),
+/// big-endian.
 const LENGTHS: usize = 12;
 /// Bytes of the mark behind them.
 pub(crate) const MARK: usize = 16;
@@ -22,14 +23,14 @@ pub(crate) fn head(env_length: usize, body_length: u64, mark: Mark) -> Option<[u
     Some(head)
 }
 
-/// A request as it is put into a worker's slot; empty if it does not fit.
-pub(crate) fn message(block: &[u8], body: Body<'_>, mark: Mark) -> Vec<u8> {
-    let Some((head, body)) = parts(block, body, mark) else { return Vec::new() };
-    [&head[..], block, body].concat()
+/// A request as it is put into a worker's slot; `None` if it does not fit.
+pub(crate) fn message(block: &[u8], body: Body<'_>, mark: Mark) -> Option<Vec<u8>> {
+    let (head, body) = parts(block, body, mark)?;
+    Some([&head[..], block, body].concat())
 }
 
-/// What goes in front of and behind the environment block of a request in a worker's slot; `None` if
-/// it does not fit.
+/// What goes in front of and behind the environment block of a request in a worker's slot; `None`
+/// if it does not fit.
 pub(crate) fn parts<'a>(
     block: &[u8],
     body: Body<'a>,

@@ -61,6 +61,8 @@ pub enum Unavailable {
     QueueTimeout,
     /// The workers end as soon as they are started; the last lines of their standard error.
     CrashLoop(String),
+    /// The worker that had read it already was ended for another request's fault.
+    WorkerLost,
     /// [`App::shutdown`](crate::App::shutdown) was called.
     ShuttingDown,
 }
@@ -73,6 +75,7 @@ impl fmt::Display for Unavailable {
             Unavailable::CrashLoop(lines) => {
                 write!(f, "the workers end as soon as they are started: {lines}")
             }
+            Unavailable::WorkerLost => f.write_str("the worker was ended before it had answered"),
             Unavailable::ShuttingDown => f.write_str("the application is being shut down"),
         }
     }
@@ -99,7 +102,7 @@ pub enum WorkerFault {
     },
     /// The body could not be read from the file that [`Body::File`](crate::Body::File) names.
     Body(std::io::Error),
-    /// The worker or this process broke the rules of the control socket; what was seen.
+    /// The worker or this process broke the rules of their sockets; what was seen.
     Protocol(String),
 }
 
@@ -116,7 +119,7 @@ impl fmt::Display for WorkerFault {
             WorkerFault::Died { exit, .. } => write!(f, "the worker ended: {exit}"),
             WorkerFault::Timeout { .. } => f.write_str("the script took longer than allowed"),
             WorkerFault::Body(error) => write!(f, "the request body could not be read: {error}"),
-            WorkerFault::Protocol(seen) => write!(f, "the worker's control socket: {seen}"),
+            WorkerFault::Protocol(seen) => write!(f, "the worker's sockets: {seen}"),
         }
     }
 }

@@ -134,9 +134,9 @@ impl Lease {
         }
     }
 
-    /// Waits for output or the end. Output is appended to `buf`: when the script has ended or pauses, or
-    /// when there is much. What is left in the sockets holds the script back. May be cancelled and
-    /// called again with the same `buf`.
+    /// Waits for output or the end. Output is appended to `buf`: when the script has ended or
+    /// pauses, or when there is much. What is left in the sockets holds the script back. May be
+    /// cancelled; `buf` has then what had come, which no later event counts.
     pub async fn read(&mut self, buf: &mut Vec<u8>) -> Result<Event, WorkerFault> {
         let start = buf.len();
         loop {
@@ -203,9 +203,14 @@ impl Lease {
         Ok((socket, Tunnelled::new(self)))
     }
 
-    /// Nobody wants the reply any more: lets the script run for a moment, as to start a worker costs
-    /// more than most scripts do.
+    /// Nobody wants the reply any more: lets the script run for a moment, as to start a worker
+    /// costs more than most scripts do.
     pub async fn abandon(mut self) {
+        if self.has_request
+            && let Some(worker) = &self.worker
+        {
+            worker.facts.begin_request(b"");
+        }
         let _ = tokio::time::timeout(LAST_MOMENT, async {
             let mut output = Vec::new();
             while let Ok(Event::Output(_)) = self.read(&mut output).await {
@@ -223,8 +228,8 @@ impl Lease {
         let _ = std::future::poll_fn(|context| control.poll_readable(context)).await;
     }
 
-    /// Appends output that is there to `buf`, up to the end of the request, which may be in it. True
-    /// at the end of the stream.
+    /// Appends output that is there to `buf`, up to the end of the request, which may be in it.
+    /// True at the end of the stream.
     fn take_output(&mut self, buf: &mut Vec<u8>) -> Result<bool, WorkerFault> {
         let Some(worker) = &mut self.worker else { return Ok(true) };
         let start = buf.len();
@@ -275,8 +280,8 @@ impl Lease {
     }
 
     /// There is output, and the end is not known: the request may take long, or its client be slow.
-    /// What lies behind it is taken back; where it is too late for that the rest of this one's output
-    /// is there, and taken in whatever its size.
+    /// What lies behind it is taken back; where it is too late for that the rest of this one's
+    /// output is there, and taken in whatever its size.
     fn go_on(&mut self, buf: &mut Vec<u8>) -> Result<(), WorkerFault> {
         let Some(worker) = &self.worker else { return Ok(()) };
         let facts = worker.facts.clone();
@@ -305,15 +310,18 @@ impl Lease {
         let Some(worker) = self.worker.take() else { return };
         match then {
             Then::Waits => {}
-            // Said already, which is rare: it comes behind the end.
-            Then::CleansUp if self.said.take() == Some(Reply::Ready) => {}
-            Then::CleansUp => {
-                // Without a runtime nothing goes on, and dropping it ends it.
-                if let Ok(runtime) = Handle::try_current() {
-                    runtime.spawn(await_cleanup(self.app.clone(), worker));
+            Then::CleansUp => match self.said.take() {
+                // Said already, which is rare: it comes behind the end.
+                Some(Reply::Ready) => {}
+                Some(_) => worker.facts.retired.store(true, Ordering::Relaxed),
+                None => {
+                    // Without a runtime nothing goes on, and dropping it ends it.
+                    if let Ok(runtime) = Handle::try_current() {
+                        runtime.spawn(await_cleanup(self.app.clone(), worker));
+                    }
+                    return;
                 }
-                return;
-            }
+            },
             Then::Ends => worker.facts.retired.store(true, Ordering::Relaxed),
         }
         self.app.give_back(worker);
@@ -376,8 +384,8 @@ impl Drop for Lease {
     }
 }
 
-/// Waits for a worker that cleans up after a request whose reply is done, and takes it back. Its time
-/// counts as that of the request.
+/// Waits for a worker that cleans up after a request whose reply is done, and takes it back. Its
+/// time counts as that of the request.
 async fn await_cleanup(app: Arc<Shared>, worker: Worker) {
     let mut message = [0; REPLY];
     let received = loop {

@@ -21,8 +21,8 @@ pub(crate) const MOMENT: Duration = Duration::from_millis(5);
 const WINDOW: u64 = 32;
 /// So many sleeps in a window, besides those between its requests, say little.
 const FEW: u64 = 2;
-/// Requests are held while this or more is known of them: one for each window, of whichever worker, in
-/// which they only computed, and for each other so many less.
+/// Requests are held while this or more is known of them: one for each window, of whichever worker,
+/// in which they only computed, and for each other so many less.
 const ENOUGH: u32 = 8;
 const MOST: u32 = 16;
 const LESS: u32 = 4;

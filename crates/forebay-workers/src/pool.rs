@@ -20,9 +20,8 @@ pub(crate) struct Pool {
     inner: Mutex<Inner>,
 }
 
-/// What a worker is to read, as far as it fits its slot; empty if the request cannot lie there, or
-/// does already.
-pub(crate) type Message = Vec<u8>;
+/// What a worker is to read in its slot; `None` if the request is not to lie there.
+pub(crate) type Message = Option<Vec<u8>>;
 
 /// A worker for a request.
 #[derive(Debug)]
@@ -55,10 +54,10 @@ pub(crate) enum Hurried {
 }
 
 impl Pool {
-    /// An idle worker, or a place in the queue of at most `limit`; also where one is idle, if enough
-    /// are at work (see [`Pace`](pace::Pace)): then rather the slot of one of those. The worker used last is
-    /// preferred, among those that are registered with `thread`'s runtime if there are any. `message`
-    /// makes what the worker will read, by which it is known as `mark`.
+    /// An idle worker, or a place in the queue of at most `limit`; also where one is idle, if
+    /// enough are at work (see [`Pace`](pace::Pace)): then rather the slot of one of those. The
+    /// worker used last is preferred, among those that are registered with `thread`'s runtime if
+    /// there are any. `message` makes what the worker will read, by which it is known as `mark`.
     pub(crate) fn take(
         &self,
         thread: ThreadId,
@@ -91,8 +90,8 @@ impl Pool {
         Ok(Taken::Wait { turn, soon: holds })
     }
 
-    /// A worker for the request with this mark, which has waited in vain: `long`, or for a moment. If
-    /// it lies in a slot it is taken back, and is not put into one again.
+    /// A worker for the request with this mark, which has waited in vain: `long`, or for a moment.
+    /// If it lies in a slot it is taken back, and is not put into one again.
     pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId, long: bool) -> Hurried {
         let mut inner = self.lock();
         let place = inner.waiting.iter().position(|request| request.mark == mark);
@@ -100,17 +99,24 @@ impl Pool {
             return Hurried::Held;
         }
         let Some(mut request) = inner.leave(mark) else { return Hurried::Held };
+        if place.is_none() {
+            inner.rest();
+        }
         if let Some(worker) = inner.take_idle(thread) {
             return Hurried::Worker(worker);
         }
-        request.message.clear();
+        request.message = None;
+        if inner.closed {
+            inner.serve(request);
+            return Hurried::Held;
+        }
         inner.waiting.insert(place.unwrap_or(0), request);
         Hurried::Waits
     }
 
-    /// Counts with this worker no more: it will not be given back.
+    /// Forgets a worker that will not be given back.
     pub(crate) fn rescue(&self, facts: &Facts) {
-        self.lock().rescue(facts.id);
+        self.lock().rescue(facts.id, true);
     }
 
     /// Forgets the request with this mark; false if a worker has it, or was given to it.
@@ -118,8 +124,8 @@ impl Pool {
         self.lock().leave(mark).is_some()
     }
 
-    /// The request that a worker runs goes on: what lies behind it in the slot is for another worker.
-    /// True if it is too late for that: this worker has read it.
+    /// The request that a worker runs goes on: what lies behind it in the slot is for another
+    /// worker. True if it is too late for that: this worker has read it.
     pub(crate) fn withdraw(&self, facts: &Facts) -> bool {
         let mut inner = self.lock();
         let Some(busy) = inner.busy.iter_mut().find(|busy| busy.facts.id == facts.id) else {
@@ -201,7 +207,7 @@ impl Pool {
     pub(crate) fn remove(&self, id: u64) {
         let mut inner = self.lock();
         inner.all.retain(|facts| facts.id != id);
-        inner.rescue(id);
+        inner.rescue(id, false);
         let gone = inner.idle.iter().position(|worker| worker.facts.id == id);
         let worker = gone.map(|at| inner.idle.remove(at));
         drop(inner);

@@ -1,7 +1,9 @@
-//! Where a worker's next requests lie: a socket of whole messages, of which Forebay holds both ends.
+//! Where a worker's next requests lie: a socket of whole messages, of which Forebay holds both
+//! ends.
 //!
 //! So a request can be put behind the one that the worker runs, which then need not sleep between
-//! the two; and it can be taken back, as long as the worker has not read it, if that one takes long.
+//! the two; and it can be taken back, as long as the worker has not read it, if that one takes
+//! long.
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -46,28 +48,21 @@ impl Slot {
         sendmsg(&self.ours, &parts, &mut SendAncillaryBuffer::default(), flags).is_ok()
     }
 
-    /// Takes the request with this mark back; false if the worker has read it, or has one before it
-    /// still to read.
-    pub(crate) fn take_back(&self, mark: Mark) -> bool {
-        // If it is the first none other can be by the second call.
-        let is_first = self.receive(RecvFlags::PEEK) == Some(mark);
-        is_first && self.receive(RecvFlags::empty()).is_some() || self.forget_unread(mark)
-    }
-
-    /// Takes everything back that the worker has not read.
-    pub(crate) fn take_all_back(&self) -> Vec<Mark> {
+    /// Takes those of these requests back that the worker has not read; none of them as long as it has
+    /// not read the one before them, whose place the next would take.
+    pub(crate) fn take_back(&self, marks: &[Mark]) -> Vec<Mark> {
+        let first = self.receive(RecvFlags::PEEK);
+        if !first.is_some_and(|first| marks.contains(&first)) {
+            return Vec::new();
+        }
+        // The worker may read the one or other between these: then it is not among them.
         std::iter::from_fn(|| self.receive(RecvFlags::empty())).collect()
     }
 
     /// Whether a worker that has ended had not read the request with this mark. True only once.
     pub(crate) fn had_not_read(&self, mark: Mark) -> bool {
-        let mut rest = self.take_all_back();
-        self.unread.lock().unwrap_or_else(PoisonError::into_inner).append(&mut rest);
-        self.forget_unread(mark)
-    }
-
-    fn forget_unread(&self, mark: Mark) -> bool {
         let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        unread.extend(std::iter::from_fn(|| self.receive(RecvFlags::empty())));
         let found = unread.iter().position(|known| *known == mark);
         found.map(|at| unread.swap_remove(at)).is_some()
     }
@@ -78,8 +73,9 @@ impl Slot {
         loop {
             match recv(&self.theirs, &mut head, flags | RecvFlags::DONTWAIT) {
                 Err(Errno::INTR) => {}
-                Ok(_) => return head.last_chunk().copied().map(Mark),
-                Err(_) => return None,
+                Ok((HEAD, _)) => return head.last_chunk().copied().map(Mark),
+                // Not even a whole head: a script has shut it down.
+                Ok(_) | Err(_) => return None,
             }
         }
     }
@@ -101,26 +97,15 @@ mod tests {
     }
 
     #[test]
-    fn a_request_can_be_taken_back_until_it_is_read() {
-        let (slot, its_end) = Slot::pair().unwrap();
-        let (first, second) = (Mark::new(), Mark::new());
-        assert!(put(&slot, first) && put(&slot, second));
-        assert!(!slot.take_back(second), "one lies before it");
-        assert_eq!(read(&its_end)[HEAD - 16..HEAD], first.0);
-        assert!(slot.take_back(second));
-        assert_eq!(rustix::io::read(&its_end, &mut [0; 8]), Err(Errno::AGAIN));
-        assert!(!slot.take_back(second));
-    }
-
-    #[test]
     fn what_is_taken_back_is_what_was_not_read() {
         let (slot, its_end) = Slot::pair().unwrap();
         let marks = [Mark::new(), Mark::new(), Mark::new()];
         assert!(marks.iter().all(|mark| put(&slot, *mark)));
-        read(&its_end);
-        assert!(!slot.take_back(marks[0]));
-        assert_eq!(slot.take_all_back(), marks[1..]);
-        assert_eq!(slot.take_all_back(), []);
+        assert_eq!(read(&its_end)[HEAD - 16..HEAD], marks[0].0);
+        assert_eq!(slot.take_back(&marks[2..]), [], "its turn would come before that of another");
+        assert_eq!(slot.take_back(&marks), marks[1..]);
+        assert_eq!(rustix::io::read(&its_end, &mut [0; 8]), Err(Errno::AGAIN));
+        assert_eq!(slot.take_back(&[]), []);
     }
 
     #[test]
@@ -132,9 +117,13 @@ mod tests {
         let unread = marks.map(|mark| slot.had_not_read(mark));
         assert_eq!(unread, [false, true, true]);
         assert!(!slot.had_not_read(marks[2]));
-        assert!(put(&slot, marks[0]) && put(&slot, marks[1]));
-        assert!(slot.had_not_read(marks[0]));
-        assert!(slot.take_back(marks[1]), "it was unread, too");
+    }
+
+    #[test]
+    fn a_slot_that_was_shut_down_is_empty() {
+        let (slot, its_end) = Slot::pair().unwrap();
+        rustix::net::shutdown(&its_end, rustix::net::Shutdown::Both).unwrap();
+        assert_eq!(slot.take_back(&[]), []);
     }
 
     #[test]

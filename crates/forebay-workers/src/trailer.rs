@@ -15,6 +15,8 @@ impl Mark {
         let mut rng = fastrand::Rng::new();
         let mut mark = [0; MARK];
         rng.fill(&mut mark);
+        // What may be its start is held back: not the end of any text.
+        mark[0] = 0xff;
         Mark(mark)
     }
 }
@@ -69,7 +71,10 @@ mod tests {
     }
 
     #[test]
-    fn marks_differ() {
+    fn marks_differ_and_begin_as_no_text_ends() {
         assert_ne!(Mark::new(), Mark::new());
+        for text in ["data: 1\n\n", "HTTP/1.1 101 Switching Protocols\r\n\r\n", "\u{ff}"] {
+            assert_eq!(find(text.as_bytes(), Mark::new()), Found::Nothing);
+        }
     }
 }

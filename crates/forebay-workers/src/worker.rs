@@ -1,4 +1,4 @@
-//! A worker as the gateway holds it (two sockets), and the facts about it that everybody may see.
+//! A worker as the gateway holds it (its sockets), and the facts about it that everybody may see.
 
 use crate::link::{Link, Noise};
 use crate::pace::Window;
@@ -27,8 +27,8 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Registers the sockets with the runtime of the calling thread; and says what has come while the
-    /// worker was idle.
+    /// Registers the sockets with the runtime of the calling thread; and says what has come while
+    /// the worker was idle.
     pub(crate) fn settle(mut self) -> io::Result<(Worker, Option<Noise>)> {
         let moved = !self.is_at_home(std::thread::current().id());
         if moved {
@@ -74,6 +74,8 @@ pub struct WorkerStatus {
     pub age: Duration,
     /// Resident memory in bytes; 0 if it cannot be read.
     pub rss: u64,
+    /// Requests that lay in its slot when it was done with the one before.
+    pub ahead: u64,
     /// Method and target of the request it runs.
     pub current_request: Option<String>,
 }
@@ -116,8 +118,10 @@ pub(crate) struct Facts {
     since: AtomicU64,
     /// How often it had gone to sleep when that was last looked at.
     sleeps: AtomicU64,
-    /// How many of its requests lay in the slot when it was done with the one before.
+    /// How many of its requests lay in the slot when it was done with the one before; and how many
+    /// had when that was last looked at.
     ahead: AtomicU64,
+    ahead_before: AtomicU64,
     request: Mutex<Vec<u8>>,
     life: Mutex<Life>,
     exit: watch::Sender<Option<ExitStatus>>,
@@ -146,6 +150,7 @@ impl Facts {
             since: AtomicU64::new(0),
             sleeps: AtomicU64::new(0),
             ahead: AtomicU64::new(0),
+            ahead_before: AtomicU64::new(0),
             request: Mutex::new(Vec::new()),
             life: Mutex::new(Life::default()),
             exit: watch::Sender::new(None),
@@ -170,8 +175,9 @@ impl Facts {
     /// Takes in how often it has slept in its life; what it has done since the last time.
     pub(crate) fn window(&self, sleeps: u64) -> Window {
         let before = self.sleeps.swap(sleeps, Ordering::Relaxed);
-        let ahead = self.ahead.swap(0, Ordering::Relaxed);
-        Window { sleeps: sleeps.saturating_sub(before), ahead }
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        let ahead_before = self.ahead_before.swap(ahead, Ordering::Relaxed);
+        Window { sleeps: sleeps.saturating_sub(before), ahead: ahead - ahead_before }
     }
 
     /// Counts a request that it has found in its slot.
@@ -210,6 +216,7 @@ impl Facts {
             requests: self.requests.load(Ordering::Relaxed),
             age: self.started.elapsed(),
             rss: self.rss(),
+            ahead: self.ahead.load(Ordering::Relaxed),
             current_request: (state == WorkerState::Busy).then(|| request_line(&request)),
         }
     }

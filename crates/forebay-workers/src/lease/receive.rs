@@ -10,8 +10,8 @@ use std::time::Duration;
 const READ_AT_ONCE: usize = 64 * 1024;
 /// Below this much room a buffer counts as full.
 const LEAST_ROOM: usize = 8 * 1024;
-/// How long a worker may be silent before its output is passed on, and its process watched. Most have
-/// ended by then.
+/// How long a worker may be silent before its output is passed on, and its process watched. Most
+/// have ended by then.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Why [`readable`] has come back.

@@ -16,8 +16,8 @@ use tokio::sync::oneshot;
 const PATIENCE: Duration = Duration::from_millis(5);
 /// Requests that may lie in a slot. With one a worker would often be done before the next has come.
 const DEPTH: usize = 4;
-/// How long nothing is put into slots after something had to be taken back: these requests take long,
-/// some of them at least, or have long replies.
+/// How long nothing is put into slots after something had to be taken back: these requests take
+/// long, some of them at least, or have long replies.
 const RESPITE: Duration = Duration::from_millis(100);
 /// How far into the queue to look for a request on the worker's own thread.
 const NEARBY: usize = 16;
@@ -66,7 +66,7 @@ pub(super) struct Waiting {
 impl Inner {
     /// Puts a request into the slot of a worker that will be done soon, if it only computes, else
     /// into the queue.
-    pub(super) fn queue(&mut self, mut request: Waiting, now: Instant) {
+    pub(super) fn queue(&mut self, request: Waiting, now: Instant) {
         let may_lie = self.waiting.is_empty() && self.puts_ahead(now);
         let soonest = self
             .busy
@@ -94,14 +94,17 @@ impl Inner {
         if let Some(at) = self.waiting.iter().position(|request| request.mark == mark) {
             return self.waiting.remove(at);
         }
-        let request = self.busy.iter_mut().find_map(|busy| {
-            let facts = &busy.facts;
-            let front = busy.behind.front()?;
-            let leaves = front.mark == mark && front.take_back_from(facts);
-            leaves.then(|| busy.behind.pop_front()).flatten()
-        })?;
-        self.rest();
-        Some(request)
+        let lies = |busy: &&mut Busy| busy.behind.iter().any(|request| request.mark == mark);
+        let mut found = None;
+        // All of them: one alone cannot be taken from behind others.
+        for request in self.busy.iter_mut().find(lies)?.take_back() {
+            if request.mark == mark {
+                found = Some(request);
+            } else {
+                self.serve(request);
+            }
+        }
+        found
     }
 
     /// Gives a request that was taken back the first place in the queue, or an idle worker.
@@ -120,7 +123,7 @@ impl Inner {
 
     /// Gives a worker that has no request the next one, if there is one.
     pub(super) fn employ(&mut self, mut worker: Worker) {
-        while let Some(mut request) = self.next_for(&worker) {
+        while let Some(request) = self.next_for(&worker) {
             let has_request = worker.is_at_home(request.thread)
                 && worker.ahead.is_empty()
                 && request.put_to(&worker.facts);
@@ -133,8 +136,8 @@ impl Inner {
         self.idle.push(worker);
     }
 
-    /// Hands a worker to a request with what lies `behind` it in the slot, and fills that. The worker
-    /// comes back if nobody waits for it any more and it has no request.
+    /// Hands a worker to a request with what lies `behind` it in the slot, and fills that. The
+    /// worker comes back if nobody waits for it any more and it has no request.
     pub(super) fn hand(
         &mut self,
         worker: Worker,
@@ -172,7 +175,7 @@ impl Inner {
         while let Some(at) =
             self.waiting.iter().take(NEARBY).position(|request| fits(busy, request))
         {
-            let Some(mut request) = self.waiting.remove(at) else { return };
+            let Some(request) = self.waiting.remove(at) else { return };
             if !request.put_to(facts) {
                 return self.waiting.insert(at, request);
             }
@@ -180,15 +183,19 @@ impl Inner {
         }
     }
 
-    /// A worker will not be given back. What lies behind its last request, and was not read, is for
-    /// others.
-    pub(super) fn rescue(&mut self, id: u64) {
+    /// A worker has ended. What lay behind its last request, and was not read, is for others. What
+    /// it has read is lost if its last lease `gives_up`, else that one hands the worker on.
+    pub(super) fn rescue(&mut self, id: u64, gives_up: bool) {
         let Some(at) = self.busy.iter().position(|busy| busy.facts.id == id) else { return };
         let Busy { facts, thread, behind } = self.busy.swap_remove(at);
         let slot = &facts.slot;
         let (unread, read): (VecDeque<_>, VecDeque<_>) =
             behind.into_iter().partition(|request| slot.had_not_read(request.mark));
-        if !read.is_empty() {
+        if gives_up {
+            for request in read {
+                let _ = request.sender.send(Err(Unavailable::WorkerLost));
+            }
+        } else if !read.is_empty() {
             self.busy.push(Busy { facts, thread, behind: read });
         }
         for request in unread.into_iter().rev() {
@@ -238,9 +245,20 @@ impl Inner {
 }
 
 impl Busy {
+    /// Takes everything back that the worker has not read, the last first.
+    pub(super) fn take_back(&mut self) -> impl Iterator<Item = Waiting> + use<> {
+        let marks: Vec<_> = self.behind.iter().map(|request| request.mark).collect();
+        let unread = self.facts.slot.take_back(&marks);
+        let is_read = |request: &Waiting| !unread.contains(&request.mark);
+        let (read, taken): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.behind).into_iter().partition(is_read);
+        self.behind = read;
+        taken.into_iter().rev()
+    }
+
     /// Whether this request may lie in the worker's slot.
     fn may_take(&self, request: &Waiting, now: Instant) -> bool {
-        !request.message.is_empty()
+        request.message.is_some()
             && self.behind.len() < DEPTH
             && self.thread == request.thread
             && self.facts.open.load(Ordering::Relaxed)
@@ -249,24 +267,82 @@ impl Busy {
     }
 }
 
-impl Busy {
-    /// Takes everything back that the worker has not read, the last first.
-    pub(super) fn take_back(&mut self) -> impl Iterator<Item = Waiting> + use<> {
-        let unread = self.facts.slot.take_all_back();
-        let is_read = |request: &Waiting| !unread.contains(&request.mark);
-        let (read, taken): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut self.behind).into_iter().partition(is_read);
-        self.behind = read;
-        taken.into_iter().rev()
+impl Waiting {
+    fn put_to(&self, facts: &Facts) -> bool {
+        self.message.as_ref().is_some_and(|message| facts.slot.put(&[message]))
     }
 }
 
-impl Waiting {
-    fn put_to(&mut self, facts: &Facts) -> bool {
-        !self.message.is_empty() && facts.slot.put(&[&self.message])
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slot::Slot;
+    use rustix::process::getpid;
+
+    struct Worked {
+        inner: Inner,
+        its_end: std::os::fd::OwnedFd,
+        turns: Vec<(Mark, super::super::Turn)>,
     }
 
-    fn take_back_from(&self, facts: &Facts) -> bool {
-        facts.slot.take_back(self.mark)
+    /// A worker with three requests in its slot, of which it has read the first `read`.
+    fn worked(read: usize) -> Worked {
+        let (slot, its_end) = Slot::pair().unwrap();
+        let facts = Arc::new(Facts::new(1, getpid(), slot, u64::MAX));
+        facts.enter(WorkerState::Busy);
+        facts.open.store(true, Ordering::Relaxed);
+        let mut inner = Inner::default();
+        let thread = std::thread::current().id();
+        inner.busy.push(Busy { facts: facts.clone(), thread, behind: VecDeque::new() });
+        let mut turns = Vec::new();
+        for _ in 0..3 {
+            let (mark, (sender, turn)) = (Mark::new(), oneshot::channel());
+            let message = crate::control::message(b"", crate::lease::Body::Empty, mark);
+            let request = Waiting { sender, thread, since: Instant::now(), mark, message };
+            assert!(request.put_to(&facts));
+            inner.busy[0].behind.push_back(request);
+            turns.push((mark, turn));
+        }
+        for _ in 0..read {
+            rustix::io::read(&its_end, &mut [0; 64]).unwrap();
+        }
+        Worked { inner, its_end, turns }
+    }
+
+    fn marks(requests: &VecDeque<Waiting>) -> Vec<Mark> {
+        requests.iter().map(|request| request.mark).collect()
+    }
+
+    #[test]
+    fn a_request_leaves_from_any_place_and_the_others_keep_theirs() {
+        let Worked { mut inner, turns, its_end } = worked(1);
+        let [first, second, third] = [turns[0].0, turns[1].0, turns[2].0];
+        assert_eq!(inner.leave(third).map(|request| request.mark), Some(third));
+        assert_eq!(marks(&inner.busy[0].behind), [first], "it was read");
+        assert_eq!(marks(&inner.waiting), [second]);
+        assert!(rustix::io::read(&its_end, &mut [0; 64]).is_err(), "nothing is left to read");
+        assert!(inner.leave(first).is_none());
+        assert_eq!(inner.leave(second).map(|request| request.mark), Some(second));
+    }
+
+    #[test]
+    fn what_a_lost_worker_had_read_is_told_so_and_the_rest_is_for_others() {
+        let Worked { mut inner, mut turns, .. } = worked(1);
+        inner.rescue(1, false);
+        assert_eq!(marks(&inner.busy[0].behind), [turns[0].0], "its lease may hand the worker on");
+        assert_eq!(marks(&inner.waiting), [turns[1].0, turns[2].0]);
+        inner.rescue(1, true);
+        assert!(inner.busy.is_empty());
+        assert!(matches!(turns[0].1.try_recv(), Ok(Err(Unavailable::WorkerLost))));
+    }
+
+    #[test]
+    fn what_is_taken_back_after_the_end_is_refused() {
+        let Worked { mut inner, mut turns, .. } = worked(0);
+        inner.closed = true;
+        assert_eq!(inner.end_request(&inner.busy[0].facts.clone(), true).len(), 0);
+        for (_, turn) in &mut turns {
+            assert!(matches!(turn.try_recv(), Ok(Err(Unavailable::ShuttingDown))));
+        }
     }
 }

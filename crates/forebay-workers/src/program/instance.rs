@@ -104,6 +104,7 @@ impl Instance {
             requests: self.requests.load(Ordering::Relaxed),
             age: self.started.elapsed(),
             rss: self.memory(),
+            ahead: 0,
             current_request: match under_way {
                 0 => None,
                 1 => Some(line.into_owned()),

@@ -41,7 +41,7 @@ impl Supervisor {
         let why = match facts.killed() {
             Some(Killed::RequestTimeout) => "a request took longer than allowed",
             Some(Killed::WroteWhileIdle) => "it wrote while it had no request",
-            Some(Killed::BrokeProtocol) => "it broke the rules of its control socket",
+            Some(Killed::BrokeProtocol) => "it broke the rules of its sockets",
             Some(Killed::DidNotStart) => "it did not become ready",
             Some(Killed::DidNotEnd) => "it did not end when told to",
             _ if facts.state() == WorkerState::Starting => "it did not become ready",
