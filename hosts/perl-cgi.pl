@@ -392,18 +392,20 @@ sub finish {
     select STDOUT;
     my $sound = restore_descriptors();
     $ends = $ends || !$sound || is_another() ? 1 : 0;
+    my $kind = $status ? 'S' : 'E';
     $\ = $, = undef;
-    if ($sound) {
-        # With the last of the output, in one write, unless a layer of the script's would change it.
-        binmode STDOUT if (() = PerlIO::get_layers(STDOUT)) != 2;
-        print STDOUT trailer($status ? 'S' : 'E', $ends, $status);
-    }
+    wait_for_client();
+    # With the last of the output, in one write, unless a layer of the script's would change it.
+    my $plain = $sound && join(' ', PerlIO::get_layers(STDOUT)) eq 'unix perlio';
     $! = 0;
+    my $told = $plain && print STDOUT trailer($kind, $ends, $status);
     binmode STDOUT;    # this flushes
-    # Nobody knows how much arrived: the script has made the socket one that does not wait, say.
-    CORE::exit(1) if $! && $! != $EINTR && $sound;
+    CORE::exit(1) if $told && $! && $! != $EINTR;    # nobody knows how much arrived
     $| = 0 if $|;
-    reply($status ? 'S' : 'E', $ends, $status) if !$sound;
+    if (!$told) {
+        $ends = 1 if $plain;    # it was made a handle to read from
+        reply($kind, $ends, $status);
+    }
     reset_interpreter();
     return $ends;
 }
@@ -411,8 +413,13 @@ sub finish {
 # The end of a request, told behind its output.
 sub reply {
     my $trailer = trailer(@_);
-    fcntl $output, 4, 2;    # F_SETFL, O_RDWR: it waits, whatever the script has made of it
+    wait_for_client();
     1 until syswrite $output, $trailer or $! != $EINTR;
+}
+
+# Has writes to the output socket wait again, whatever the script or its children have made of it.
+sub wait_for_client {
+    fcntl $output, 4, 0;    # F_SETFL
 }
 
 sub trailer {

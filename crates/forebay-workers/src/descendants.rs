@@ -54,6 +54,7 @@ fn read(pid: i32, stat: &str) -> Option<Found> {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
 
     #[test]
     fn a_line_of_proc_is_read_whatever_the_name() {
@@ -71,7 +72,12 @@ mod tests {
         let mut child = command.spawn().unwrap();
         let own = std::process::id() as i32;
         assert!(descendants(own).iter().any(|found| found.pid == child.id() as i32));
-        assert!(memory_below(own) > 0);
+        // For a moment it has none of its own.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while memory_below(own) == 0 {
+            assert!(Instant::now() < deadline, "its memory was never found");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(!descendants(own).iter().any(|found| found.pid == child.id() as i32));

@@ -265,16 +265,16 @@ impl Lease {
     /// Takes in what the worker says on the control socket.
     fn listen(&mut self) -> Result<(), WorkerFault> {
         let Some(worker) = &self.worker else { return Ok(()) };
-        let mut message = [0; 2 * REPLY];
+        // No more than one message: the next may be about the next request.
+        let mut message = [0; REPLY];
         match worker.control.receive(&mut message[..]) {
             Ok(None) => {}
             Ok(Some(0)) => self.closed = Some(false),
             Err(_) => self.closed = Some(true),
-            Ok(Some(REPLY)) => {
-                let said = message.first_chunk().copied().and_then(Reply::parse);
-                self.said = Some(said.ok_or_else(|| self.confused(&message[..REPLY]))?);
+            Ok(Some(read)) => {
+                let said = Reply::parse(message).filter(|_| read == REPLY);
+                self.said = Some(said.ok_or_else(|| self.confused(&message[..read]))?);
             }
-            Ok(Some(read)) => return Err(self.confused(&message[..read])),
         }
         Ok(())
     }
@@ -397,7 +397,8 @@ async fn await_cleanup(app: Arc<Shared>, worker: Worker) {
         }
     };
     match Reply::parse_after_cleanup(&message[..received]) {
-        Some(Reply::Ready) => worker.control.forget_readiness(),
+        // It may have said as much of the next request: what is known of the socket stays.
+        Some(Reply::Ready) => {}
         Some(_) => worker.facts.retired.store(true, Ordering::Relaxed),
         // It has died, which its supervisor sees.
         None if received == 0 => return,

@@ -489,3 +489,27 @@ async fn whatever_a_script_does_to_the_environment_the_next_has_its_own() {
     }
     assert_eq!(scripts.log(), "");
 }
+
+#[tokio::test]
+async fn the_end_is_told_and_later_replies_are_whole_whatever_a_script_does_to_its_output() {
+    let scripts = Scripts::new();
+    let app = scripts.start(|_| ());
+    let long = scripts.add("long.pl", "#!/usr/bin/perl\nprint 'x' x 3_000_000;\n");
+    for change in [
+        "binmode STDOUT, ':pop:utf8'",
+        "binmode STDOUT, ':pop:crlf'",
+        "binmode STDOUT, ':encoding(UTF-16LE)'",
+        "open STDOUT, '<&=', 1",
+        "require Fcntl; fcntl STDOUT, Fcntl::F_SETFL(), Fcntl::O_NONBLOCK()",
+        "system 'dd if=/dev/null oflag=nonblock status=none'",
+    ] {
+        let text = format!("#!/usr/bin/perl\n{change};\n");
+        let other = scripts.add("other.pl", &text);
+        // A mark of random bytes: some of them would be changed by such a layer.
+        for _ in 0..10 {
+            let (kind, _) = request(&app, &other, &[], Body::Empty).await.expect(change);
+            assert_eq!(kind, EndKind::Ok, "{change}");
+        }
+        assert_eq!(get(&app, &long).await.len(), 3_000_000, "{change}");
+    }
+}

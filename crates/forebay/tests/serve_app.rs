@@ -133,6 +133,24 @@ fn output_arrives_as_it_is_printed() {
 }
 
 #[test]
+fn what_comes_while_a_pause_is_waited_for_is_not_kept_back() {
+    // The second piece of each pair comes about when the first was waited with for long enough.
+    let pairs = "#!/usr/bin/perl\n$| = 1;\nprint \"Content-Type: text/plain\\n\\n\";\n\
+        for my $pair (1 .. 40) {\nprint 'A'; select undef, undef, undef, $pair / 10_000; print 'B';\n\
+        open my $go, '<', \"$ENV{WHERE}/go\"; <$go>; close $go;\n}\n";
+    let forebay = app(&[("pairs.pl", pairs)], "workers = 1");
+    let fifo = forebay.folder.path().join("go");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let mut client = forebay.connect();
+    client.send("GET /s/pairs.pl HTTP/1.0\r\nHost: h\r\n\r\n");
+    client.reply_to_head();
+    for pair in 1..=40 {
+        assert_eq!(client.bytes(2), b"AB", "pair {pair}");
+        fs::write(&fifo, "\n").unwrap();
+    }
+}
+
+#[test]
 fn what_fails_fails_cleanly() {
     let files = [
         ("dies.pl", "#!/usr/bin/perl\ndie \"for a reason\\n\";\n"),

@@ -257,6 +257,22 @@ fn an_offer_to_upgrade_can_be_declined() {
 }
 
 #[test]
+fn many_requests_at_once_that_clean_up_are_answered() {
+    let forebay = app("workers = 1\nqueue_timeout = \"5s\"");
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut client = forebay.connect();
+                for _ in 0..150 {
+                    assert_eq!(client.get("/clean").text(), "clean");
+                }
+            });
+        }
+    });
+    forebay.stop();
+}
+
+#[test]
 fn cleanup_runs_behind_the_reply() {
     let mut forebay = app("workers = 1");
     let go = pipe(&forebay, "go");

@@ -172,6 +172,11 @@ impl Inner {
         let fits = |busy: &Busy, request: &Waiting| {
             busy.may_take(request, now) && !request.sender.is_closed()
         };
+        // What has waited long and does not fit gets the worker when the slot is empty.
+        let is_kept = |first: &Waiting| now.duration_since(first.since) > PATIENCE;
+        if self.waiting.front().is_some_and(|first| is_kept(first) && !fits(busy, first)) {
+            return;
+        }
         while let Some(at) =
             self.waiting.iter().take(NEARBY).position(|request| fits(busy, request))
         {

@@ -94,6 +94,10 @@ my %answers = (
             syswrite $io, 'gone';
         };
     },
+    '/clean' => sub {
+        push @{ $_[0]{'psgix.cleanup.handlers'} }, sub { };
+        return [200, ['Content-Type' => 'text/plain'], ['clean']];
+    },
     '/cleanup' => sub {
         my ($env) = @_;
         push @{ $env->{'psgix.cleanup.handlers'} }, sub { wait_for('go') }, sub { die "cleaned up\n" };
