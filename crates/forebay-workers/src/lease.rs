@@ -1,5 +1,6 @@
 //! One request on one worker.
 
+mod cleanup;
 mod receive;
 mod send;
 
@@ -9,6 +10,7 @@ use crate::error::{Exit, WorkerFault};
 use crate::trailer::{self, Found, Mark, TRAILER};
 use crate::tunnel::Tunnelled;
 use crate::worker::{Killed, Worker};
+use cleanup::await_cleanup;
 use receive::{Wake, readable, receive_output};
 use send::{SendFault, stream};
 use std::fs::File;
@@ -382,27 +384,4 @@ impl Drop for Lease {
             self.app.pool().rescue(&facts);
         }
     }
-}
-
-/// Waits for a worker that cleans up after a request whose reply is done, and takes it back. Its
-/// time counts as that of the request.
-async fn await_cleanup(app: Arc<Shared>, worker: Worker) {
-    let mut message = [0; REPLY];
-    let received = loop {
-        if std::future::poll_fn(|context| worker.control.poll_readable(context)).await.is_err() {
-            return;
-        }
-        if let Some(received) = worker.control.receive(&mut message[..]).unwrap_or(Some(0)) {
-            break received;
-        }
-    };
-    match Reply::parse_after_cleanup(&message[..received]) {
-        // It may have said as much of the next request: what is known of the socket stays.
-        Some(Reply::Ready) => {}
-        Some(_) => worker.facts.retired.store(true, Ordering::Relaxed),
-        // It has died, which its supervisor sees.
-        None if received == 0 => return,
-        None => return worker.facts.kill(Killed::BrokeProtocol),
-    }
-    app.give_back(worker);
 }

@@ -48,8 +48,8 @@ impl Slot {
         sendmsg(&self.ours, &parts, &mut SendAncillaryBuffer::default(), flags).is_ok()
     }
 
-    /// Takes those of these requests back that the worker has not read; none of them as long as it has
-    /// not read the one before them, whose place the next would take.
+    /// Takes those of these requests back that the worker has not read; none of them as long as it
+    /// has not read the one before them, whose place the next would take.
     pub(crate) fn take_back(&self, marks: &[Mark]) -> Vec<Mark> {
         let first = self.receive(RecvFlags::PEEK);
         if !first.is_some_and(|first| marks.contains(&first)) {

@@ -350,4 +350,25 @@ mod tests {
             assert!(matches!(turn.try_recv(), Ok(Err(Unavailable::ShuttingDown))));
         }
     }
+
+    #[test]
+    fn who_has_waited_long_and_fits_no_slot_is_not_overtaken_for_ever() {
+        for (age, overtakes) in [(Duration::ZERO, true), (2 * PATIENCE, false)] {
+            let Worked { mut inner, its_end: _its_end, .. } = worked(0);
+            (0..32).for_each(|_| inner.pace.learn(crate::pace::Window { sleeps: 0, ahead: 0 }));
+            inner.busy[0].behind.clear();
+            let request = |message, since| {
+                let (sender, turn) = oneshot::channel();
+                let thread = std::thread::current().id();
+                (Waiting { sender, thread, since, mark: Mark::new(), message }, turn)
+            };
+            let now = Instant::now();
+            let (big, _its_turn) = request(None, now - age);
+            let (small, _its_turn) = request(Some(vec![0; 64]), now);
+            inner.waiting.extend([big, small]);
+            let facts = inner.busy[0].facts.clone();
+            inner.fill(&facts);
+            assert_eq!(inner.busy[0].behind.len() == 1, overtakes, "after {age:?}");
+        }
+    }
 }
