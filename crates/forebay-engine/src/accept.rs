@@ -201,7 +201,14 @@ impl Pauses {
     }
 }
 
-fn start(thread: &Rc<Thread>, socket: Socket, peer: SocketAddr, local: SocketAddr, index: usize) {
+/// Serves a connection, as a task of its own.
+pub fn start(
+    thread: &Rc<Thread>,
+    socket: Socket,
+    peer: SocketAddr,
+    local: SocketAddr,
+    index: usize,
+) {
     if thread.table.borrow().is_proxied(index) {
         spawn_local(start_proxied(thread.clone(), socket, peer, local, index));
         return;

@@ -33,9 +33,53 @@ enum Message {
 pub struct ErrorLog(SyncSender<Message>);
 
 impl ErrorLog {
+    /// A log that is kept in memory: the last thousand messages that nobody has asked for.
+    pub fn kept() -> (Self, Kept) {
+        let (sender, receiver) = sync_channel(1024);
+        (Self(sender), Kept { receiver, taken: RefCell::default() })
+    }
+
+    /// The access log of one thread, which goes where this goes.
+    pub(crate) fn access(&self, log: &conf::Log) -> AccessLog {
+        AccessLog::new(log, self.0.clone())
+    }
+
     /// Says one thing. It is dropped when the writer is a thousand lines behind.
     pub fn say(&self, message: &str) {
         let _ = self.0.try_send(Message::Error(message.to_owned()));
+    }
+}
+
+/// What was logged, kept for whoever asks instead of being written.
+pub struct Kept {
+    receiver: Receiver<Message>,
+    taken: RefCell<(Vec<String>, Vec<String>)>,
+}
+
+impl Kept {
+    /// The errors since this was asked last.
+    pub fn errors(&self) -> Vec<String> {
+        self.take();
+        std::mem::take(&mut self.taken.borrow_mut().0)
+    }
+
+    /// The lines of the access log since this was asked last.
+    pub fn access_lines(&self) -> Vec<String> {
+        self.take();
+        std::mem::take(&mut self.taken.borrow_mut().1)
+    }
+
+    fn take(&self) {
+        let (errors, lines) = &mut *self.taken.borrow_mut();
+        for message in self.receiver.try_iter() {
+            match message {
+                Message::Error(line) => errors.push(line),
+                Message::Lines(text) => {
+                    lines.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
+                }
+                Message::Reopen | Message::Switch(_) | Message::End => {}
+            }
+        }
     }
 }
 
@@ -63,20 +107,7 @@ impl Writer {
 
     /// The access log of one thread.
     pub fn access(&self, log: &conf::Log) -> AccessLog {
-        let pattern = match (&log.access, &log.format) {
-            (conf::AccessLog::Off, _) => None,
-            (_, conf::Format::Json) => Some(Pattern::Json),
-            (_, conf::Format::Common) => Some(Pattern::parse(COMMON)),
-            (_, conf::Format::Combined) => Some(Pattern::parse(COMBINED)),
-            (_, conf::Format::Pattern(pattern)) => Some(Pattern::parse(pattern)),
-        };
-        AccessLog {
-            pattern,
-            lines: RefCell::default(),
-            lost: Cell::new(0),
-            time: RefCell::default(),
-            sender: self.sender.clone(),
-        }
+        AccessLog::new(log, self.sender.clone())
     }
 
     /// Opens another access log, which is used from [`Writer::switch`] on.
@@ -212,6 +243,18 @@ pub struct AccessLog {
 }
 
 impl AccessLog {
+    fn new(log: &conf::Log, sender: SyncSender<Message>) -> Self {
+        let pattern = match (&log.access, &log.format) {
+            (conf::AccessLog::Off, _) => None,
+            (_, conf::Format::Json) => Some(Pattern::Json),
+            (_, conf::Format::Common) => Some(Pattern::parse(COMMON)),
+            (_, conf::Format::Combined) => Some(Pattern::parse(COMBINED)),
+            (_, conf::Format::Pattern(pattern)) => Some(Pattern::parse(pattern)),
+        };
+        let (lines, time) = (RefCell::default(), RefCell::default());
+        Self { pattern, lines, lost: Cell::new(0), time, sender }
+    }
+
     /// From now on logs as `other` says; what is held back stays.
     pub(crate) fn become_another(&mut self, other: Self) {
         self.hand_over();

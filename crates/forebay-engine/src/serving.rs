@@ -126,7 +126,8 @@ impl Change {
     }
 }
 
-async fn tick(thread: Rc<Thread>) {
+/// Moves the thread's clock and deadlines on, for ever.
+pub async fn tick(thread: Rc<Thread>) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {

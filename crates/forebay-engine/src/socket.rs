@@ -1,4 +1,4 @@
-//! A stream socket of this thread: TCP or Unix, with deadlines.
+//! A connection of this thread: TCP, Unix or in memory, with deadlines.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -16,6 +16,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::deadline::{Deadlines, NEVER, Ticks};
+use crate::memory::Link;
 
 /// A connected socket. Reading and writing take `&self`, so that both directions may be under way
 /// at once; each direction has one user at a time.
@@ -51,6 +52,7 @@ pub(crate) struct Watched {
 enum Io {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Memory(Link),
 }
 
 impl Watched {
@@ -75,8 +77,11 @@ impl Watched {
 
     /// Bytes (`Some(true)`), the end of the stream or an error (`Some(false)`), or nothing yet.
     fn peek(&self) -> Option<bool> {
-        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        match rustix::net::recv(self.io.as_fd(), &mut [0; 1], flags) {
+        let fd = match self.io.fd() {
+            Ok(fd) => fd,
+            Err(link) => return link.peek(),
+        };
+        match rustix::net::recv(fd, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
             Ok((n, _)) => Some(n > 0),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
             Err(_) => Some(false),
@@ -84,8 +89,11 @@ impl Watched {
     }
 
     pub fn shut_down(&self, how: Shutdown) {
-        // It fails only when the peer has gone already, which is as good.
-        let _ = rustix::net::shutdown(self.io.as_fd(), how);
+        match self.io.fd() {
+            // ENOTCONN: the peer closed first; nothing to do.
+            Ok(fd) => drop(rustix::net::shutdown(fd, how)),
+            Err(link) => link.shut_down(how),
+        }
     }
 }
 
@@ -102,13 +110,21 @@ impl Socket {
         Self::new(Io::Unix(stream), deadlines)
     }
 
+    /// One end of a connection in memory.
+    pub fn memory(link: Link, deadlines: &Rc<Deadlines>) -> Self {
+        Self::new(Io::Memory(link), deadlines)
+    }
+
     /// Connects to a TCP address.
-    pub async fn connect_tcp(address: SocketAddr, deadlines: &Rc<Deadlines>) -> io::Result<Self> {
+    pub(crate) async fn connect_tcp(
+        address: SocketAddr,
+        deadlines: &Rc<Deadlines>,
+    ) -> io::Result<Self> {
         Ok(Self::tcp(TcpStream::connect(address).await?, deadlines))
     }
 
     /// Connects to a Unix socket.
-    pub async fn connect_unix(path: &Path, deadlines: &Rc<Deadlines>) -> io::Result<Self> {
+    pub(crate) async fn connect_unix(path: &Path, deadlines: &Rc<Deadlines>) -> io::Result<Self> {
         Ok(Self::unix(UnixStream::connect(path).await?, deadlines))
     }
 
@@ -152,6 +168,7 @@ impl Socket {
         match watched.io {
             Io::Tcp(stream) => stream.into_std().map(Detached::Tcp),
             Io::Unix(stream) => stream.into_std().map(Detached::Unix),
+            Io::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -203,6 +220,7 @@ impl Socket {
         poll_fn(|context| match &self.shared.io {
             Io::Tcp(stream) => stream.poll_read_ready(context),
             Io::Unix(stream) => stream.poll_read_ready(context),
+            Io::Memory(link) => link.poll_readable(context).map(Ok),
         })
         .await
     }
@@ -211,6 +229,7 @@ impl Socket {
         match &self.shared.io {
             Io::Tcp(stream) => stream.writable().await,
             Io::Unix(stream) => stream.writable().await,
+            Io::Memory(link) => poll_fn(|context| link.poll_writable(context).map(Ok)).await,
         }
     }
 
@@ -236,11 +255,7 @@ impl Socket {
         }
         let mut read = None;
         let outcome = self.try_io(Interest::READABLE, || {
-            let (_, n) = rustix::net::recv(
-                self.shared.io.as_fd(),
-                spare_capacity(buffer),
-                RecvFlags::DONTWAIT,
-            )?;
+            let n = self.shared.io.read(buffer)?;
             read = Some(n);
             // A short read has emptied the socket: forget its readiness instead of asking again.
             if n > 0 && n < room { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
@@ -254,10 +269,9 @@ impl Socket {
     /// As [`Socket::read_now`], whatever the event loop says.
     fn read_forgotten(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let room = buffer.capacity() - buffer.len();
-        let fd = self.shared.io.as_fd();
-        let outcome = rustix::net::recv(fd, spare_capacity(buffer), RecvFlags::DONTWAIT);
-        self.is_unread.set(matches!(outcome, Ok((_, n)) if n == room));
-        Ok(outcome?.1)
+        let outcome = self.shared.io.read(buffer);
+        self.is_unread.set(matches!(outcome, Ok(n) if n == room));
+        outcome
     }
 
     /// Waits until the peer has closed its side, however many bytes it sends before. They can be
@@ -269,6 +283,7 @@ impl Socket {
             let ready = match &self.shared.io {
                 Io::Tcp(stream) => stream.ready(Interest::READABLE).await,
                 Io::Unix(stream) => stream.ready(Interest::READABLE).await,
+                Io::Memory(link) => return link.closed().await,
             };
             if ready.map_or(true, |ready| ready.is_read_closed()) {
                 return;
@@ -327,16 +342,10 @@ impl Socket {
         IoSlice::advance_slices(&mut pieces, 0);
         give_way().await;
         while !pieces.is_empty() {
-            let outcome = match &*pieces {
-                [piece] => rustix::net::send(self.shared.io.as_fd(), piece, SendFlags::NOSIGNAL),
-                _ => rustix::io::writev(self.shared.io.as_fd(), pieces),
-            };
-            match outcome {
+            match self.shared.io.write(pieces) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => IoSlice::advance_slices(&mut pieces, n),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => self.wait_for_room().await?,
-                Err(error) => return Err(self.write_error(error.into())),
+                Err(error) => self.after_write_error(error).await?,
             }
         }
         Ok(())
@@ -354,8 +363,7 @@ impl Socket {
         const AT_ONCE: u64 = 128 << 10;
         while length > 0 {
             let count = length.min(AT_ONCE) as usize;
-            let socket = self.shared.io.as_fd();
-            match rustix::fs::sendfile(socket, file, Some(&mut offset), count) {
+            match self.shared.io.send_file(file, &mut offset, count) {
                 // The file has become shorter since its length was told to the client.
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => {
@@ -364,18 +372,28 @@ impl Socket {
                         tokio::task::yield_now().await;
                     }
                 }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => self.wait_for_room().await?,
-                Err(error) => return Err(self.write_error(error.into())),
+                Err(error) => self.after_write_error(error).await?,
             }
         }
         Ok(())
     }
 
+    /// Waits for room where that is what was missing.
+    async fn after_write_error(&self, error: io::Error) -> io::Result<()> {
+        match error.kind() {
+            io::ErrorKind::Interrupted => Ok(()),
+            io::ErrorKind::WouldBlock => self.wait_for_room().await,
+            _ if self.is_expired() => Err(io::ErrorKind::TimedOut.into()),
+            _ => Err(error),
+        }
+    }
+
     /// Closes with a reset, so that the peer cannot take what it got for the whole.
     pub fn reset(&self) {
-        let fd = self.shared.io.as_fd();
-        let _ = rustix::net::sockopt::set_socket_linger(fd, Some(Duration::ZERO));
+        match self.shared.io.fd() {
+            Ok(fd) => drop(rustix::net::sockopt::set_socket_linger(fd, Some(Duration::ZERO))),
+            Err(link) => link.reset_when_closed(),
+        }
     }
 
     /// Tells the peer that no more will be written.
@@ -394,10 +412,6 @@ impl Socket {
         ready
     }
 
-    fn write_error(&self, error: io::Error) -> io::Error {
-        if self.is_expired() { io::ErrorKind::TimedOut.into() } else { error }
-    }
-
     fn try_io<R>(
         &self,
         interest: Interest,
@@ -406,6 +420,11 @@ impl Socket {
         match &self.shared.io {
             Io::Tcp(stream) => stream.try_io(interest, action),
             Io::Unix(stream) => stream.try_io(interest, action),
+            // Its readiness is never stale, and asked for without an action alone.
+            Io::Memory(link) => match link.peek() {
+                None => Err(io::ErrorKind::WouldBlock.into()),
+                Some(_) => action(),
+            },
         }
     }
 }
@@ -438,11 +457,49 @@ impl Drop for Socket {
     }
 }
 
-impl AsFd for Io {
-    fn as_fd(&self) -> BorrowedFd<'_> {
+impl Io {
+    /// The descriptor, or the link in memory that has none.
+    fn fd(&self) -> Result<BorrowedFd<'_>, &Link> {
         match self {
-            Self::Tcp(stream) => stream.as_fd(),
-            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => Ok(stream.as_fd()),
+            Self::Unix(stream) => Ok(stream.as_fd()),
+            Self::Memory(link) => Err(link),
         }
+    }
+
+    fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        match self.fd() {
+            Ok(fd) => Ok(rustix::net::recv(fd, spare_capacity(buffer), RecvFlags::DONTWAIT)?.1),
+            Err(link) => {
+                let mut bytes = vec![0; buffer.capacity() - buffer.len()];
+                let n = link.try_read(&mut bytes)?;
+                buffer.extend_from_slice(&bytes[..n]);
+                Ok(n)
+            }
+        }
+    }
+
+    fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(match (self.fd(), pieces) {
+            (Ok(fd), [piece]) => rustix::net::send(fd, piece, SendFlags::NOSIGNAL)?,
+            (Ok(fd), _) => rustix::io::writev(fd, pieces)?,
+            (Err(link), _) => {
+                let bytes: Vec<u8> =
+                    pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+                link.try_write(&bytes)?
+            }
+        })
+    }
+
+    fn send_file(&self, file: BorrowedFd<'_>, at: &mut u64, count: usize) -> io::Result<usize> {
+        let link = match self.fd() {
+            Ok(fd) => return Ok(rustix::fs::sendfile(fd, file, Some(at), count)?),
+            Err(link) => link,
+        };
+        let mut bytes = vec![0; count];
+        let n = rustix::io::pread(file, &mut bytes, *at)?;
+        let written = if n == 0 { 0 } else { link.try_write(&bytes[..n])? };
+        *at += written as u64;
+        Ok(written)
     }
 }

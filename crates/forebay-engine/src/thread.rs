@@ -1,6 +1,9 @@
 //! What the conversations of one thread share.
 
 use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +16,9 @@ use crate::counters::Counters;
 use crate::deadline::Deadlines;
 use crate::exchange::{Client, Exchange};
 use crate::log::{AccessLog, ErrorLog};
+use crate::memory::{Destination, Network};
 use crate::route::Table;
+use crate::socket::Socket;
 
 /// Exchanges kept for reuse; more are under way only in a burst.
 const SPARE_EXCHANGES: usize = 64;
@@ -55,6 +60,8 @@ pub struct Thread {
     is_timing: Cell<bool>,
     complained: Cell<u64>,
     stopping: Cell<bool>,
+    /// Where backends are, if they are in memory.
+    pub(crate) network: Option<Rc<Network>>,
     #[expect(
         clippy::vec_box,
         reason = "an exchange moves between here and connections by pointer"
@@ -87,6 +94,7 @@ impl Thread {
             is_timing,
             complained: Cell::new(0),
             stopping: Cell::new(false),
+            network: None,
             spare: RefCell::default(),
         }
     }
@@ -114,6 +122,26 @@ impl Thread {
     /// Seconds since 1970, as old as the last tick.
     pub fn second(&self) -> u64 {
         self.clock.second()
+    }
+
+    /// Connects to a TCP address.
+    pub async fn connect_tcp(&self, address: SocketAddr) -> io::Result<Socket> {
+        match &self.network {
+            None => Socket::connect_tcp(address, &self.deadlines).await,
+            Some(network) => self.connect_memory(network, Destination::Tcp(address)).await,
+        }
+    }
+
+    /// Connects to a Unix socket.
+    pub async fn connect_unix(&self, path: &Path) -> io::Result<Socket> {
+        match &self.network {
+            None => Socket::connect_unix(path, &self.deadlines).await,
+            Some(network) => self.connect_memory(network, Destination::Unix(path.into())).await,
+        }
+    }
+
+    async fn connect_memory(&self, network: &Network, to: Destination) -> io::Result<Socket> {
+        Ok(Socket::memory(network.connect(&to).await?, &self.deadlines))
     }
 
     /// Whether replies should close their connections.

@@ -237,10 +237,9 @@ impl Backend {
     }
 
     async fn open_socket(&self) -> io::Result<Socket> {
-        let deadlines = &self.thread.deadlines;
         match &self.endpoint {
             Endpoint::Unix(path) => loop {
-                match Socket::connect_unix(path, deadlines).await {
+                match self.thread.connect_unix(path).await {
                     // The queue of a Unix socket is full. Unlike TCP nothing tries again for us.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         tokio::time::sleep(FULL_QUEUE).await;
@@ -251,7 +250,7 @@ impl Backend {
             Endpoint::Tcp(addresses) => {
                 let mut last = None;
                 for &address in addresses {
-                    match Socket::connect_tcp(address, deadlines).await {
+                    match self.thread.connect_tcp(address).await {
                         Ok(socket) => return Ok(socket),
                         Err(error) => last = Some(error),
                     }

@@ -12,11 +12,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_engine::{Fault, Retry, Socket, Thread};
 use forebay_wire::fastcgi::{self, Decoder, Event, ProtocolStatus};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::stderr::Stderr;
 use super::{FASTCGI_IDLE, INBOX};

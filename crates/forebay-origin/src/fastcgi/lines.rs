@@ -3,12 +3,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_conf as conf;
 use forebay_engine::{Fault, Limit, Thread};
 use forebay_wire::fastcgi::{self, Decoder, Event};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::INBOX;
 use super::line::{Line, Stream};

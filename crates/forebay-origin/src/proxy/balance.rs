@@ -4,9 +4,10 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_conf as conf;
+use tokio::time::Instant;
 
 /// The backends of a route, one bit each: a route has no more than there are bits.
 pub type Set = u64;

@@ -1,0 +1,308 @@
+//! Connections within one thread, without sockets and without waiting.
+//!
+//! A [`Link`] is one end of a two-way byte stream that behaves as a TCP connection does: it has
+//! room for so many bytes, ends in one direction at a time, and resets where it is closed with
+//! bytes unread. A [`Network`] is where backends listen for such connections. [`Gateway`] serves
+//! what comes by them as a serving thread does, so a scripted client, the engine, an origin and a
+//! scripted backend converse in one thread. With tokio's clock paused, time passes only when all
+//! of them wait, and jumps to the next deadline then.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use rustix::net::Shutdown;
+use tokio::sync::mpsc;
+
+mod gateway;
+
+pub use gateway::Gateway;
+
+/// Bytes that a link holds in one direction until they are read, unless told otherwise.
+const ROOM: usize = 64 * 1024;
+
+/// One end of a connection in memory. Dropping it closes it: with a reset where bytes are unread
+/// or [`Link::reset`] was called.
+pub struct Link {
+    incoming: Rc<Pipe>,
+    outgoing: Rc<Pipe>,
+    resets: Cell<bool>,
+}
+
+/// One direction.
+struct Pipe {
+    bytes: RefCell<VecDeque<u8>>,
+    room: Cell<usize>,
+    /// The writer writes no more.
+    is_finished: Cell<bool>,
+    /// The connection was reset, or its reader is gone.
+    is_broken: Cell<bool>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+impl Pipe {
+    fn new() -> Rc<Self> {
+        Rc::new(Self {
+            bytes: RefCell::default(),
+            room: Cell::new(ROOM),
+            is_finished: Cell::new(false),
+            is_broken: Cell::new(false),
+            waiting: RefCell::default(),
+        })
+    }
+
+    fn wake(&self) {
+        self.waiting.take().into_iter().for_each(Waker::wake);
+    }
+
+    fn wait(&self, context: &Context<'_>) {
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+            waiting.push(context.waker().clone());
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.is_finished.get() || self.is_broken.get()
+    }
+
+    fn is_readable(&self) -> bool {
+        !self.bytes.borrow().is_empty() || self.has_ended()
+    }
+
+    fn is_writable(&self) -> bool {
+        self.bytes.borrow().len() < self.room.get() || self.has_ended()
+    }
+}
+
+impl Link {
+    /// The two ends of a connection.
+    pub fn pair() -> (Self, Self) {
+        let (there, back) = (Pipe::new(), Pipe::new());
+        let end = |incoming: &Rc<Pipe>, outgoing: &Rc<Pipe>| Self {
+            incoming: incoming.clone(),
+            outgoing: outgoing.clone(),
+            resets: Cell::new(false),
+        };
+        (end(&there, &back), end(&back, &there))
+    }
+
+    /// From now on the other end may have this many bytes on their way here.
+    pub fn limit_room(&self, bytes: usize) {
+        self.incoming.room.set(bytes);
+        self.incoming.wake();
+    }
+
+    /// Reads what has come, waiting for it; 0 means that the other end writes no more.
+    pub async fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        poll_fn(|context| self.poll_readable(context)).await;
+        let mut bytes = vec![0; ROOM];
+        let n = self.try_read(&mut bytes)?;
+        buffer.extend_from_slice(&bytes[..n]);
+        Ok(n)
+    }
+
+    /// Writes all of `data`, waiting for room.
+    pub async fn write(&self, mut data: &[u8]) -> io::Result<()> {
+        while !data.is_empty() {
+            match self.try_write(data) {
+                Ok(n) => data = &data[n..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    poll_fn(|context| self.poll_writable(context)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes no more; the other end may go on.
+    pub fn finish(&self) {
+        self.shut_down(Shutdown::Write);
+    }
+
+    /// Closes with a reset.
+    pub fn reset(self) {
+        self.resets.set(true);
+    }
+
+    /// Waits until the other end has closed or reset the connection, or writes no more.
+    pub async fn closed(&self) {
+        poll_fn(|context| {
+            if self.incoming.has_ended() {
+                return Poll::Ready(());
+            }
+            self.incoming.wait(context);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    pub(crate) fn poll_readable(&self, context: &Context<'_>) -> Poll<()> {
+        if self.incoming.is_readable() {
+            return Poll::Ready(());
+        }
+        self.incoming.wait(context);
+        Poll::Pending
+    }
+
+    pub(crate) fn poll_writable(&self, context: &Context<'_>) -> Poll<()> {
+        if self.outgoing.is_writable() {
+            return Poll::Ready(());
+        }
+        self.outgoing.wait(context);
+        Poll::Pending
+    }
+
+    /// Bytes (`Some(true)`), the end of the stream or an error (`Some(false)`), or nothing yet.
+    pub(crate) fn peek(&self) -> Option<bool> {
+        let has_bytes = !self.incoming.bytes.borrow().is_empty();
+        (has_bytes || self.incoming.has_ended()).then_some(has_bytes)
+    }
+
+    pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut bytes = self.incoming.bytes.borrow_mut();
+        let n = bytes.len().min(buffer.len());
+        if n > 0 {
+            let (front, back) = bytes.as_slices();
+            let split = front.len().min(n);
+            buffer[..split].copy_from_slice(&front[..split]);
+            buffer[split..n].copy_from_slice(&back[..n - split]);
+            bytes.drain(..n);
+            drop(bytes);
+            self.incoming.wake();
+            return Ok(n);
+        }
+        match (self.incoming.is_broken.get(), self.incoming.is_finished.get()) {
+            (true, _) => Err(ErrorKind::ConnectionReset.into()),
+            (false, true) => Ok(0),
+            (false, false) => Err(ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    pub(crate) fn try_write(&self, data: &[u8]) -> io::Result<usize> {
+        if self.outgoing.has_ended() {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let mut bytes = self.outgoing.bytes.borrow_mut();
+        let n = data.len().min(self.outgoing.room.get().saturating_sub(bytes.len()));
+        if n == 0 {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        bytes.extend(&data[..n]);
+        drop(bytes);
+        self.outgoing.wake();
+        Ok(n)
+    }
+
+    pub(crate) fn shut_down(&self, how: Shutdown) {
+        if matches!(how, Shutdown::Read | Shutdown::Both) {
+            self.incoming.is_finished.set(true);
+            self.incoming.wake();
+        }
+        if matches!(how, Shutdown::Write | Shutdown::Both) {
+            self.outgoing.is_finished.set(true);
+            self.outgoing.wake();
+        }
+    }
+
+    pub(crate) fn reset_when_closed(&self) {
+        self.resets.set(true);
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // As the kernel does it: closing with bytes unread resets the connection.
+        if self.resets.get() || !self.incoming.bytes.borrow().is_empty() {
+            self.outgoing.is_broken.set(true);
+        }
+        self.outgoing.is_finished.set(true);
+        self.incoming.is_broken.set(true);
+        self.outgoing.wake();
+        self.incoming.wake();
+    }
+}
+
+/// Where a backend in memory listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Destination {
+    /// As if by TCP.
+    Tcp(SocketAddr),
+    /// As if by a Unix socket.
+    Unix(PathBuf),
+}
+
+/// Backends in memory, by their addresses. Connections to an address where none listens are
+/// refused.
+#[derive(Default)]
+pub struct Network {
+    listeners: RefCell<HashMap<Destination, Option<mpsc::UnboundedSender<Link>>>>,
+}
+
+impl Network {
+    /// Listens at `destination`; dropping what is returned ends that.
+    pub fn listen(&self, destination: Destination) -> mpsc::UnboundedReceiver<Link> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.listeners.borrow_mut().insert(destination, Some(sender));
+        receiver
+    }
+
+    /// From now on attempts to connect to `destination` are never answered.
+    pub fn fall_silent(&self, destination: Destination) {
+        self.listeners.borrow_mut().insert(destination, None);
+    }
+
+    /// Connects to what listens at `destination`.
+    pub async fn connect(&self, destination: &Destination) -> io::Result<Link> {
+        let listener = self.listeners.borrow().get(destination).cloned();
+        let Some(listener) = listener else { return Err(ErrorKind::ConnectionRefused.into()) };
+        let Some(listener) = listener else { return std::future::pending().await };
+        let (ours, theirs) = Link::pair();
+        listener.send(theirs).map_err(|_| ErrorKind::ConnectionRefused)?;
+        Ok(ours)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_can_be_read_behind_an_end_and_a_reset_comes_after_it() {
+        let (near, far) = Link::pair();
+        assert_eq!(near.try_write(b"abc").unwrap(), 3);
+        near.reset();
+        let mut buffer = [0; 8];
+        assert_eq!(far.try_read(&mut buffer).unwrap(), 3);
+        assert_eq!(far.try_read(&mut buffer).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(far.try_write(b"d").unwrap_err().kind(), ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn closing_with_unread_bytes_resets_and_without_them_ends() {
+        let (near, far) = Link::pair();
+        drop(near);
+        assert_eq!(far.try_read(&mut [0; 8]).unwrap(), 0);
+        let (near, far) = Link::pair();
+        assert_eq!(far.try_write(b"unread").unwrap(), 6);
+        drop(near);
+        let error = far.try_read(&mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn a_direction_takes_no_more_than_it_has_room_for() {
+        let (near, far) = Link::pair();
+        far.limit_room(4);
+        assert_eq!(near.try_write(b"abcdef").unwrap(), 4);
+        assert_eq!(near.try_write(b"ef").unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!(far.try_read(&mut [0; 3]).unwrap(), 3);
+        assert_eq!(near.try_write(b"ef").unwrap(), 2);
+    }
+}

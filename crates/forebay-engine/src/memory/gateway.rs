@@ -1,0 +1,98 @@
+//! A serving thread without sockets.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use forebay_conf::{self as conf, Listen};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::{Link, Network};
+use crate::accept::start;
+use crate::counters::Counters;
+use crate::listen::Loads;
+use crate::log::{ErrorLog, Kept};
+use crate::server::Tables;
+use crate::serving::tick;
+use crate::socket::Socket;
+use crate::thread::{Settings, Thread};
+
+/// Serves connections in memory as a serving thread serves sockets. To be used within a local
+/// runtime of tokio.
+pub struct Gateway {
+    thread: Rc<Thread>,
+    log: Kept,
+    ticking: JoinHandle<()>,
+    /// Other threads would hand connections over here.
+    _handed: mpsc::UnboundedReceiver<crate::listen::Handed>,
+}
+
+impl Gateway {
+    /// Serves by `tables`, which listen at `listen`; `errors` and `log` are of [`ErrorLog::kept`].
+    pub fn new(
+        settings: Settings,
+        log: (&conf::Log, Kept, ErrorLog),
+        tables: &Tables,
+        listen: &[Option<Listen>],
+    ) -> Self {
+        let (format, log, errors) = log;
+        let (hand, handed) = mpsc::unbounded_channel();
+        let limits = &settings.limits;
+        let loads = Loads::new(vec![hand], limits.connections, limits.connections_per_address);
+        let access = errors.access(format);
+        let counters: Arc<Counters> = Arc::default();
+        let mut thread = Thread::new(settings, errors, access, Arc::new(loads), 0, counters, false);
+        thread.network = Some(Rc::default());
+        let thread = Rc::new(thread);
+        *thread.table.borrow_mut() = Rc::new(tables(&thread, listen));
+        let ticking = tokio::task::spawn_local(tick(thread.clone()));
+        Self { thread, log, ticking, _handed: handed }
+    }
+
+    /// Where its backends listen.
+    pub fn network(&self) -> &Network {
+        self.thread.network.as_ref().expect("a gateway in memory has its network")
+    }
+
+    /// A client's connection, from `peer`, to the listener of this number.
+    pub fn connect(&self, listener: usize, peer: SocketAddr) -> Link {
+        let (near, far) = Link::pair();
+        let local = SocketAddr::from(([127, 0, 0, 1], 80));
+        let socket = Socket::memory(near, &self.thread.deadlines);
+        start(&self.thread, socket, peer, local, listener);
+        far
+    }
+
+    /// How many connections of clients there are.
+    pub fn connections(&self) -> usize {
+        self.thread.load.connections(0)
+    }
+
+    /// Serves by other tables from the next request on, as after a reload.
+    pub fn adopt(&self, tables: &Tables, listen: &[Option<Listen>]) {
+        self.thread.adopt_table(tables(&self.thread, listen));
+    }
+
+    /// Answers what is under way and closes what is idle.
+    pub fn stop(&self) {
+        self.thread.stop();
+    }
+
+    /// The errors that were logged since this was asked last.
+    pub fn errors(&self) -> Vec<String> {
+        self.log.errors()
+    }
+
+    /// The lines of the access log that were written since this was asked last.
+    pub fn access_lines(&self) -> Vec<String> {
+        self.thread.hand_over_log();
+        self.log.access_lines()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.ticking.abort();
+    }
+}

@@ -1,0 +1,9 @@
+//! Conversations between scripted clients, the engine, an origin and scripted backends, in one
+//! thread: no socket, no process, and a clock that jumps to the next deadline. Behaviour that needs
+//! a real process or a real peer is tested over sockets, in `crates/forebay/tests`.
+
+mod world;
+
+mod backends;
+mod front;
+mod time_limits;

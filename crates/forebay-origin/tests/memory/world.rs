@@ -1,0 +1,324 @@
+//! A gateway in memory, and those who talk to it. What they send and read is put together here,
+//! without the codecs that are under test.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_conf::{Listen, Plan};
+use forebay_engine::memory::{Destination, Gateway, Link};
+use forebay_engine::{ErrorLog, Settings};
+use forebay_origin::Origins;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc;
+
+/// Where the site of a test listens, unless it says otherwise.
+const LISTEN: &str = "127.0.0.1:80";
+/// A conversation that has not ended by then never will. On the clock of the test.
+const FOR_EVER: Duration = Duration::from_secs(4 * 3600);
+
+/// Runs `test` against a gateway with this configuration, in TOML. `[[site]]` with its `listen` is
+/// put in front of a text that begins with `[[site.route]]`.
+pub fn converse(configuration: &str, test: impl AsyncFnOnce(&World)) {
+    let text = match configuration.trim_start().starts_with("[[site.route]]") {
+        true => format!("[[site]]\nlisten = [\"{LISTEN}\"]\n{configuration}"),
+        false => configuration.to_owned(),
+    };
+    let mut builder = Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(true).build_local(LocalOptions::default());
+    runtime.unwrap().block_on(async {
+        let world = World::new(&text);
+        let ended = tokio::time::timeout(FOR_EVER, test(&world)).await;
+        assert!(ended.is_ok(), "the conversation hangs; logged: {:#?}", world.errors());
+    });
+}
+
+/// A gateway, and what lies around it.
+pub struct World {
+    pub gateway: Gateway,
+    origins: Arc<Origins>,
+    listen: Vec<Option<Listen>>,
+}
+
+impl World {
+    fn new(text: &str) -> Self {
+        let plan = parse(text);
+        let settings = Settings {
+            timeouts: plan.server.timeouts.clone(),
+            limits: plan.server.limits.clone(),
+            timing: plan.server.timing,
+        };
+        let (errors, kept) = ErrorLog::kept();
+        let log = plan.log.clone();
+        let mut listen: Vec<Option<Listen>> = Vec::new();
+        for address in plan.sites.iter().flat_map(|site| &site.listen) {
+            if !listen.contains(&Some(address.clone())) {
+                listen.push(Some(address.clone()));
+            }
+        }
+        let origins = Origins::new(plan, &errors, None).unwrap();
+        let origins = Arc::new(origins);
+        let gateway = Gateway::new(settings, (&log, kept, errors), &origins.tables(), &listen);
+        Self { gateway, origins, listen }
+    }
+
+    /// A client's connection.
+    pub fn client(&self) -> Peer {
+        self.client_from("192.0.2.7:4000")
+    }
+
+    /// The connection of a client with this address.
+    pub fn client_from(&self, address: &str) -> Peer {
+        Peer::new(self.gateway.connect(0, address.parse().unwrap()))
+    }
+
+    /// What one client gets for one request over a connection of its own.
+    pub async fn ask(&self, request: &str) -> Message {
+        let mut client = self.client();
+        client.send(request).await;
+        client.reply(request).await
+    }
+
+    /// A backend that listens at a TCP address.
+    pub fn backend(&self, address: &str) -> Backend {
+        let address: SocketAddr = address.parse().unwrap();
+        Backend(self.gateway.network().listen(Destination::Tcp(address)))
+    }
+
+    /// A backend that listens at a Unix socket.
+    pub fn unix_backend(&self, path: impl Into<PathBuf>) -> Backend {
+        Backend(self.gateway.network().listen(Destination::Unix(path.into())))
+    }
+
+    /// From now on nobody answers at this TCP address, not even that nobody is there.
+    pub fn fall_silent(&self, address: &str) {
+        self.gateway.network().fall_silent(Destination::Tcp(address.parse().unwrap()));
+    }
+
+    /// The errors that were logged since this was asked last.
+    pub fn errors(&self) -> Vec<String> {
+        self.gateway.errors()
+    }
+
+    /// Serves by the same configuration made anew, as after a reload.
+    pub fn reload(&self) {
+        self.gateway.adopt(&self.origins.tables(), &self.listen);
+    }
+}
+
+fn parse(text: &str) -> Plan {
+    match forebay_conf::parse(text, "test.toml", Path::new("/")) {
+        Ok(plan) => plan,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A scripted backend.
+pub struct Backend(mpsc::UnboundedReceiver<Link>);
+
+impl Backend {
+    /// The next connection that is made to it.
+    pub async fn accept(&mut self) -> Peer {
+        Peer::new(self.0.recv().await.expect("the gateway is there as long as the test"))
+    }
+
+    /// Whether a connection was made that nobody has accepted.
+    pub fn has_visitor(&mut self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Answers the first request over a new connection, which stays open; the request.
+    pub async fn answer(&mut self, reply: &str) -> (Message, Peer) {
+        let mut connection = self.accept().await;
+        let request = connection.request().await;
+        connection.send(reply).await;
+        (request, connection)
+    }
+}
+
+/// The other end of a connection of the gateway: a client or a backend.
+pub struct Peer {
+    pub link: Link,
+    unread: Vec<u8>,
+}
+
+/// A request or a reply, as it was read.
+#[derive(Debug)]
+pub struct Message {
+    /// The request line or status line.
+    pub start: String,
+    /// Name in lower case, and value.
+    pub fields: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    /// Fields behind a chunked body.
+    pub trailers: Vec<(String, String)>,
+}
+
+impl Message {
+    /// The status of a reply.
+    pub fn status(&self) -> u16 {
+        self.start.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
+    }
+
+    /// The first value of a field.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// All values of a field.
+    pub fn values(&self, name: &str) -> Vec<&str> {
+        let named = self.fields.iter().filter(|(n, _)| n == name);
+        named.map(|(_, value)| value.as_str()).collect()
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+}
+
+impl Peer {
+    fn new(link: Link) -> Self {
+        Self { link, unread: Vec::new() }
+    }
+
+    /// Sends `data`, waiting for room; what the other end does not want any more is lost.
+    pub async fn send(&mut self, data: impl AsRef<[u8]>) {
+        let _ = self.link.write(data.as_ref()).await;
+    }
+
+    /// As [`Peer::send`], in pieces whose sizes follow from `seed`, with the other side running in
+    /// between.
+    pub async fn send_in_pieces(&mut self, data: impl AsRef<[u8]>, seed: u64) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut data = data.as_ref();
+        while !data.is_empty() {
+            let (piece, rest) = data.split_at(random.usize(1..=data.len().min(64)));
+            self.send(piece).await;
+            tokio::task::yield_now().await;
+            data = rest;
+        }
+    }
+
+    /// Reads more; `false` at the end of the stream.
+    pub async fn more(&mut self) -> io::Result<bool> {
+        Ok(self.link.read(&mut self.unread).await? > 0)
+    }
+
+    /// Everything up to the end, and how it ended.
+    pub async fn rest(&mut self) -> (Vec<u8>, io::Result<()>) {
+        let outcome = loop {
+            match self.more().await {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        (std::mem::take(&mut self.unread), outcome)
+    }
+
+    /// Whether the connection ends here, with nothing before the end.
+    pub async fn is_closed(&mut self) -> bool {
+        let (rest, _) = self.rest().await;
+        rest.is_empty()
+    }
+
+    /// The next request.
+    pub async fn request(&mut self) -> Message {
+        let mut message = self.head().await.expect("a request comes");
+        let length = message.field("content-length").map(|length| length.parse().unwrap());
+        match message.field("transfer-encoding") {
+            Some(_) => self.chunked(&mut message).await.unwrap(),
+            None => message.body = self.exactly(length.unwrap_or(0)).await.unwrap(),
+        }
+        message
+    }
+
+    /// The reply to `request`, interim replies left out.
+    pub async fn reply(&mut self, request: &str) -> Message {
+        loop {
+            let message =
+                self.any_reply(request.starts_with("HEAD ")).await.expect("a reply comes");
+            if message.status() == 101 || message.status() >= 200 {
+                return message;
+            }
+        }
+    }
+
+    /// The next reply, interim ones included; an error where it is cut off.
+    pub async fn any_reply(&mut self, to_head: bool) -> io::Result<Message> {
+        let mut message = self.head().await?;
+        let length = message.field("content-length").map(|length| length.parse().unwrap());
+        if to_head || matches!(message.status(), 100..=199 | 204 | 304) {
+            return Ok(message);
+        }
+        if message.field("transfer-encoding").is_some() {
+            self.chunked(&mut message).await?;
+        } else if let Some(length) = length {
+            message.body = self.exactly(length).await?;
+        } else {
+            let (rest, outcome) = self.rest().await;
+            outcome?;
+            message.body = rest;
+        }
+        Ok(message)
+    }
+
+    /// A start line and its fields.
+    pub async fn head(&mut self) -> io::Result<Message> {
+        let start = self.line().await?;
+        let fields = self.fields().await?;
+        Ok(Message { start, fields, body: Vec::new(), trailers: Vec::new() })
+    }
+
+    async fn fields(&mut self) -> io::Result<Vec<(String, String)>> {
+        let mut fields = Vec::new();
+        loop {
+            let line = self.line().await?;
+            if line.is_empty() {
+                return Ok(fields);
+            }
+            let (name, value) = line.split_once(':').unwrap_or_else(|| panic!("no field: {line}"));
+            fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+    }
+
+    /// A line, without its CRLF.
+    pub async fn line(&mut self) -> io::Result<String> {
+        let mut from = 0;
+        loop {
+            if let Some(at) = self.unread[from..].windows(2).position(|pair| pair == b"\r\n") {
+                let line: Vec<u8> = self.unread.drain(..from + at + 2).collect();
+                return Ok(String::from_utf8(line[..line.len() - 2].to_vec()).unwrap());
+            }
+            from = self.unread.len().saturating_sub(1);
+            if !self.more().await? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// So many bytes.
+    pub async fn exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
+        while self.unread.len() < length {
+            if !self.more().await? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(self.unread.drain(..length).collect())
+    }
+
+    async fn chunked(&mut self, message: &mut Message) -> io::Result<()> {
+        loop {
+            let line = self.line().await?;
+            let size = usize::from_str_radix(line.split(';').next().unwrap_or(""), 16).unwrap();
+            if size == 0 {
+                message.trailers = self.fields().await?;
+                return Ok(());
+            }
+            message.body.extend(self.exactly(size).await?);
+            assert_eq!(self.line().await?, "", "a chunk ends with CRLF");
+        }
+    }
+}
