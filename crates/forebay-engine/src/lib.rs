@@ -45,7 +45,7 @@ pub use limit::Limit;
 pub use listen::ListenError;
 pub use log::{ErrorLog, Kept};
 pub use pool::Pool;
-pub use privileges::{PrivilegeError, look_up};
+pub use privileges::{PrivilegeError, drop_privileges, look_up};
 pub use reply::{Length, Reply, Rules};
 pub use route::{Route, Sendfile, Site, Table, best_site};
 pub use server::{Prepare, Reload, Server, StartError, Tables, Wanted};

@@ -20,7 +20,7 @@ use crate::app::Target;
 use crate::app_server::AppServer;
 use crate::cgi::Cgi;
 use crate::connect::{Backend, Endpoint, Use};
-use crate::definition::{Definition, definition};
+use crate::definition::Definition;
 use crate::fastcgi::{FASTCGI_IDLE, Fastcgi};
 use crate::files::Files;
 use crate::mount::Mount;
@@ -30,6 +30,7 @@ use crate::running::Running;
 use crate::script::Scripts;
 use crate::script_guard::ScriptGuard;
 use crate::slots::Slots;
+use crate::start::start_all;
 use shared::{Shared, checks, shared_of_all, slots};
 
 /// How long an HTTP backend's connection may be idle. Servers give 5 s and more.
@@ -87,7 +88,8 @@ pub struct Origins {
 }
 
 impl Origins {
-    /// Looks up backends and starts applications, but for those that `previous` runs already.
+    /// Looks up backends and starts applications, but for those that `previous` runs already. Where
+    /// there is a `previous`, all have to start; else those that do not are tried again and again.
     pub fn new(plan: Plan, errors: &ErrorLog, previous: Option<&Self>) -> Result<Self, BuildError> {
         let mut endpoints = BTreeMap::new();
         for address in plan.sites.iter().flat_map(|site| &site.routes).flat_map(addresses) {
@@ -96,15 +98,9 @@ impl Origins {
                 .map_err(|error| BuildError::Lookup { address: name.clone(), error })?;
             endpoints.insert(name, endpoint);
         }
-        let mut apps = BTreeMap::new();
-        for (name, app) in &plan.apps {
-            let definition = definition(name, app).map_err(BuildError::App)?;
-            let app = match previous.and_then(|previous| previous.running(name, &definition)) {
-                Some(app) => app,
-                None => Running::start(definition, errors).map_err(BuildError::App)?,
-            };
-            apps.insert(name.clone(), app);
-        }
+        let running = |name: &str, definition: &Definition| previous?.running(name, definition);
+        let apps =
+            start_all(&plan, errors, previous.is_some(), running).map_err(BuildError::App)?;
         let shared = shared_of_all(&plan, previous);
         let slots = slots(&plan, previous);
         let checks = checks(&plan, &shared, &endpoints);

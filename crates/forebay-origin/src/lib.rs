@@ -30,6 +30,7 @@ mod script_guard;
 mod script_reply;
 mod slots;
 mod spool;
+mod start;
 mod takeover;
 mod tally;
 
@@ -37,3 +38,4 @@ pub use build::{BuildError, Origins};
 pub use check::{ask_interpreters, check};
 pub use explain::{Question, QuestionError, explain};
 pub use forebay_workers::note_descriptors;
+pub use start::{AppStart, try_starts};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf as conf;
-use forebay_engine::{AppStatus, ErrorLog, Origin, Thread, WorkerRow};
-use forebay_workers::{App, Health, Program, StartError, WorkerState, WorkerStatus};
+use forebay_engine::{AppStatus, Origin, Thread, WorkerRow};
+use forebay_workers::{App, FirstStart, Health, Program, StartError, WorkerState, WorkerStatus};
 
 use crate::app::{Target, WorkerApp};
 use crate::definition::Definition;
@@ -27,18 +27,23 @@ enum Processes {
 }
 
 impl Running {
-    /// Starts the application; blocks until it takes requests.
-    pub fn start(definition: Definition, errors: &ErrorLog) -> Result<Self, StartError> {
-        let errors = errors.clone();
-        let log = move |line: &str| errors.say(line);
-        let processes = match &definition {
-            Definition::Workers(spec) => Processes::Workers(App::start(spec.clone(), log)?),
+    /// Starts the application, without waiting. An error is one that no later start would mend.
+    pub fn begin(
+        definition: Definition,
+        log: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<(Self, FirstStart), StartError> {
+        let (processes, first) = match &definition {
+            Definition::Workers(spec) => {
+                let (app, first) = App::begin(spec.clone(), log)?;
+                (Processes::Workers(app), first)
+            }
             Definition::Program(spec) => {
                 let connections = Arc::new(Connections::new(spec.connections));
-                Processes::Program(Program::start(spec.clone(), log)?, connections)
+                let (program, first) = Program::begin(spec.clone(), log)?;
+                (Processes::Program(program, connections), first)
             }
         };
-        Ok(Self { definition, processes })
+        Ok((Self { definition, processes }, first))
     }
 
     /// Whether it runs by this definition.
@@ -86,6 +91,14 @@ impl Running {
         match &self.processes {
             Processes::Workers(app) => app.shutdown(grace).await,
             Processes::Program(program, _) => program.shutdown(grace).await,
+        }
+    }
+
+    /// Ends it at once; blocks until nothing of it is left.
+    pub fn end(&self) {
+        match &self.processes {
+            Processes::Workers(app) => app.end(),
+            Processes::Program(program, _) => program.end(),
         }
     }
 

@@ -11,6 +11,7 @@ use crate::pool::{Given, Hurried, Message, Pool, Taken, Turn};
 use crate::spec::AppSpec;
 use crate::stderr::Log;
 use crate::supervisor::{self, Command};
+use crate::thread::FirstStart;
 use crate::trailer::Mark;
 use crate::worker::{Killed, Worker, WorkerStatus};
 use std::sync::atomic::Ordering;
@@ -44,20 +45,32 @@ pub(crate) struct Shared {
 }
 
 impl App {
-    /// Starts the workers and returns when the first one is ready. `log` gets each line that the
-    /// workers write to standard error, and what the supervisor has to say; it may be called from
-    /// several threads. Blocks: call it before requests are served.
+    /// Starts the workers and returns when the first one is ready; an error leaves nothing running.
+    /// `log` gets each line that the workers write to standard error, and what the supervisor has to
+    /// say; it may be called from several threads. Blocks: call it before requests are served.
     pub fn start(
         spec: AppSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<App, StartError> {
+        let (app, first) = App::begin(spec, log)?;
+        first.wait_for_end().inspect_err(|_| app.end())?;
+        Ok(app)
+    }
+
+    /// As [`start`](App::start), without waiting. Where the first worker does not become ready,
+    /// requests are refused and further starts follow, as they do where workers end later.
+    pub fn begin(
+        spec: AppSpec,
+        log: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<(App, FirstStart), StartError> {
         let log: Log = Arc::new(log);
         let pool = Arc::new(Pool::default());
         let (cgroup, note) = cgroup::prepare(&spec.name, spec.cgroup, &log);
-        let (commands, supervisor) =
+        let (commands, supervisor, first) =
             supervisor::start(spec.clone(), cgroup, pool.clone(), log.clone())?;
         let supervisor = Mutex::new(Some(supervisor));
-        Ok(App { shared: Arc::new(Shared { spec, pool, log, commands, supervisor, note }) })
+        let shared = Arc::new(Shared { spec, pool, log, commands, supervisor, note });
+        Ok((App { shared }, first))
     }
 
     /// A worker for one request; waits for one in turn if all are busy. Must be called within a
@@ -102,9 +115,21 @@ impl App {
         if self.shared.commands.send(Command::Shutdown { grace, done }).is_ok() {
             let _ = all_ended.await;
         }
+        // It has nothing left to do but to return.
+        self.join();
+    }
+
+    /// As [`shutdown`](App::shutdown) without grace, for who has no event loop. Blocks.
+    pub fn end(&self) {
+        self.shared.pool.close();
+        let (done, _) = oneshot::channel();
+        let _ = self.shared.commands.send(Command::Shutdown { grace: Duration::ZERO, done });
+        self.join();
+    }
+
+    fn join(&self) {
         let mut supervisor = self.shared.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(supervisor) = supervisor.take() {
-            // It has nothing left to do but to return.
             let _ = supervisor.join();
         }
     }

@@ -59,5 +59,6 @@ pub use lease::{Body, EndKind, Event, Lease};
 pub use php::{Php, php};
 pub use program::{Life, Listening, Place, Program, ProgramSpec, Seat};
 pub use spec::{AppSpec, Kind, PerlMode, PythonMode, Workers};
+pub use thread::FirstStart;
 pub use tunnel::Tunnelled;
 pub use worker::{WorkerState, WorkerStatus};

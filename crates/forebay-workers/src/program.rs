@@ -20,6 +20,7 @@ use crate::identity::Identity;
 use crate::launch::ProcessLimits;
 use crate::spec::Workers;
 use crate::stderr::Log;
+use crate::thread::FirstStart;
 use fleet::{Fleet, Taken};
 use nix::unistd::Uid;
 use std::net::SocketAddr;
@@ -127,8 +128,9 @@ struct Shared {
 
 impl Program {
     /// Starts the processes and returns when the first one listens; at once, where none has to run
-    /// before a request asks for it. `log` gets what they write and what the supervisor has to
-    /// say; it may be called from several threads. Blocks: call it before requests are served.
+    /// before a request asks for it; an error leaves nothing running. `log` gets what they write and
+    /// what the supervisor has to say; it may be called from several threads. Blocks: call it before
+    /// requests are served.
     ///
     /// Processes are started through this very program: its `main` must lead `__guard` to
     /// [`guard`](crate::guard()) and `__launch` to [`launch`](crate::launch()).
@@ -136,16 +138,28 @@ impl Program {
         spec: ProgramSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Program, StartError> {
+        let (program, first) = Program::begin(spec, log)?;
+        first.wait_for_end().inspect_err(|_| program.end())?;
+        Ok(program)
+    }
+
+    /// As [`start`](Program::start), without waiting. Where the first process does not listen,
+    /// requests are refused and further starts follow, as they do where processes end later.
+    pub fn begin(
+        spec: ProgramSpec,
+        log: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<(Program, FirstStart), StartError> {
         spec.check(Uid::effective().is_root())?;
         let identity = Identity::find(&spec.name, spec.user.as_deref(), spec.group.as_deref())?;
         let log: Log = Arc::new(log);
         let fleet = Arc::new(Fleet::new(spec.connections));
         let (cgroup, note) = cgroup::prepare(&spec.name, spec.cgroup, &log);
         let what = Supervised { spec: spec.clone(), identity, cgroup };
-        let (commands, supervisor) = supervise::start(what, fleet.clone(), log)?;
+        let (commands, supervisor, first) = supervise::start(what, fleet.clone(), log)?;
         fleet.tell(commands.clone());
         let supervisor = Mutex::new(Some(supervisor));
-        Ok(Program { shared: Arc::new(Shared { spec, fleet, commands, supervisor, note }) })
+        let shared = Arc::new(Shared { spec, fleet, commands, supervisor, note });
+        Ok((Program { shared }, first))
     }
 
     /// A seat for one request; waits for one in turn if all are taken.
@@ -192,9 +206,21 @@ impl Program {
         if self.shared.commands.send(Command::Shutdown { grace, done }).is_ok() {
             let _ = all_ended.await;
         }
+        // It has nothing left to do but to return.
+        self.join();
+    }
+
+    /// As [`shutdown`](Program::shutdown) without grace, for who has no event loop. Blocks.
+    pub fn end(&self) {
+        self.shared.fleet.close();
+        let (done, _) = oneshot::channel();
+        let _ = self.shared.commands.send(Command::Shutdown { grace: Duration::ZERO, done });
+        self.join();
+    }
+
+    fn join(&self) {
         let mut supervisor = self.shared.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(supervisor) = supervisor.take() {
-            // It has nothing left to do but to return.
             let _ = supervisor.join();
         }
     }

@@ -19,11 +19,9 @@ pub(crate) struct Starts {
 
 /// What follows from a start that came to nothing.
 pub(crate) enum Failed {
-    /// It was the very first: the application is given up.
-    First,
     /// There is a pause before the next.
     Paused,
-    /// There have been so many in a row that requests should not wait; why.
+    /// It was the very first, or one of so many in a row that requests should not wait; why.
     Loop(String),
 }
 
@@ -61,13 +59,11 @@ impl Starts {
         let separator = if last_lines.is_empty() { "" } else { "; it wrote: " };
         let text = format!("{text}{separator}{last_lines}");
         self.say(&text);
-        if self.first.is_some() {
-            self.tell_first(Err(StartError::new(&self.app, text)));
-            return Failed::First;
-        }
         let delay = self.backoff.failed();
         self.not_before = Some(Instant::now() + delay);
-        if !self.backoff.is_loop() {
+        let is_first = self.first.is_some();
+        self.tell_first(Err(StartError::new(&self.app, text.clone())));
+        if !is_first && !self.backoff.is_loop() {
             return Failed::Paused;
         }
         self.say(&format!("the next start is in {} ms", delay.as_millis()));
@@ -119,10 +115,11 @@ mod tests {
     use std::sync::{Arc, mpsc};
 
     #[test]
-    fn the_first_failure_gives_up_and_later_ones_pause() {
+    fn requests_do_not_wait_after_the_first_failure_nor_after_three() {
         let (first, told) = mpsc::channel();
         let mut starts = Starts::new("a", Arc::new(|_: &str| {}), first);
-        assert!(matches!(starts.failed("it ended", "why"), Failed::First));
+        assert!(matches!(starts.failed("it ended", "why"), Failed::Loop(_)));
+        assert!(starts.are_paused(), "the next attempt follows");
         let error = told.recv().unwrap().unwrap_err().to_string();
         assert_eq!(error, "app a: it ended; it wrote: why");
         let (first, told) = mpsc::channel();

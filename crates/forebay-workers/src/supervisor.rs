@@ -17,7 +17,7 @@ use crate::process::{self, Place, Process};
 use crate::spec::{AppSpec, Workers};
 use crate::starts::{Pause, Starts, a_little_less, end_of};
 use crate::stderr::{Log, Stderr};
-use crate::thread::{self, First};
+use crate::thread::{self, First, FirstStart};
 use crate::watch::{await_end, await_ready};
 use crate::worker::{Facts, Killed, Worker, WorkerState};
 use ends::{END_TIMEOUT, has_proved};
@@ -48,13 +48,13 @@ pub(crate) enum Command {
     Shutdown { grace: Duration, done: oneshot::Sender<()> },
 }
 
-/// Starts the thread, and returns when the first worker is ready.
+/// Starts the thread, which starts the first worker.
 pub(crate) fn start(
     spec: AppSpec,
     cgroup: Option<Cgroup>,
     pool: Arc<Pool>,
     log: Log,
-) -> Result<(mpsc::UnboundedSender<Command>, JoinHandle<()>), StartError> {
+) -> Result<(mpsc::UnboundedSender<Command>, JoinHandle<()>, FirstStart), StartError> {
     spec.check()?;
     let identity = Identity::find(&spec.name, spec.user.as_deref(), spec.group.as_deref())?;
     let place = Place { identity, cgroup };

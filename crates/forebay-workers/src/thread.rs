@@ -4,18 +4,45 @@ use crate::error::StartError;
 use std::future::Future;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 
 /// Where a supervisor says that its first process is ready, or why there is none.
 pub(crate) type First = mpsc::Sender<Result<(), StartError>>;
 
-/// Runs what `supervise` makes of its inbox on a thread for the application `name`, and returns when
-/// the first process is ready.
+/// The first start of an application, under way or over.
+pub struct FirstStart {
+    app: String,
+    outcome: mpsc::Receiver<Result<(), StartError>>,
+}
+
+impl FirstStart {
+    /// Waits until a process is ready or the first one has come to nothing, for `limit` at the most:
+    /// `None` where neither has happened by then. Blocks; asked once more it knows nothing.
+    pub fn wait(&self, limit: Duration) -> Option<Result<(), StartError>> {
+        match self.outcome.recv_timeout(limit) {
+            Ok(outcome) => Some(outcome),
+            Err(mpsc::RecvTimeoutError::Timeout) => None,
+            Err(mpsc::RecvTimeoutError::Disconnected) => Some(Err(self.supervisor_ended())),
+        }
+    }
+
+    /// As [`FirstStart::wait`], however long it takes.
+    pub fn wait_for_end(&self) -> Result<(), StartError> {
+        self.outcome.recv().unwrap_or_else(|_| Err(self.supervisor_ended()))
+    }
+
+    fn supervisor_ended(&self) -> StartError {
+        StartError::new(&self.app, "the supervisor thread ended")
+    }
+}
+
+/// Runs what `supervise` makes of its inbox on a thread for the application `name`.
 pub(crate) fn start<C, S, F>(
     name: &str,
     supervise: S,
-) -> Result<(UnboundedSender<C>, JoinHandle<()>), StartError>
+) -> Result<(UnboundedSender<C>, JoinHandle<()>, FirstStart), StartError>
 where
     C: Send + 'static,
     S: FnOnce(UnboundedReceiver<C>, First) -> F + Send + 'static,
@@ -25,17 +52,10 @@ where
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fault(error.to_string()))?;
     let (commands, inbox) = unbounded_channel();
-    let (first, first_ready) = mpsc::channel();
+    let (first, outcome) = mpsc::channel();
     let thread = std::thread::Builder::new()
         .name(format!("app {name}"))
         .spawn(move || LocalSet::new().block_on(&runtime, supervise(inbox, first)))
         .map_err(|error| fault(format!("cannot start a thread: {error}")))?;
-    match first_ready.recv() {
-        Ok(Ok(())) => Ok((commands, thread)),
-        Ok(Err(error)) => {
-            let _ = thread.join();
-            Err(error)
-        }
-        Err(_) => Err(fault("the supervisor thread ended".into())),
-    }
+    Ok((commands, thread, FirstStart { app: name.to_owned(), outcome }))
 }

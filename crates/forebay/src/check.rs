@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use forebay_conf::{ConfError, Plan};
+use forebay_engine::drop_privileges;
+use forebay_origin::{AppStart, note_descriptors, try_starts};
 
 use crate::serve::cores;
 
-/// Check a configuration file without starting anything
+/// Check a configuration file without serving by it
 #[derive(clap::Args)]
 #[command(after_help = "\
 The file is read, and its paths, programs, users and groups are looked for on this machine, as
 `forebay serve` does before it starts. Python is asked whether it is new enough and has the module
-of a WSGI application; nothing of the application is run. Not looked at is whether ports are free,
+of a WSGI application; nothing of the application is run, but with --start. Not looked at is whether ports are free,
 names of backends have addresses, and whoever starts Forebay may become another user (root may).
 Whether Forebay is root is judged by who runs `check`: to a normal user it does not say that `serve`
 as root refuses PHP without a `user`, and Python is not asked about an application with one.")]
@@ -21,6 +23,10 @@ pub struct Args {
     /// The configuration file
     #[arg(required_unless_present = "schema")]
     file: Option<PathBuf>,
+
+    /// Start each application as `forebay serve` does, say which cannot start, and end it again
+    #[arg(long, conflicts_with = "schema")]
+    start: bool,
 
     /// Print the JSON Schema of the configuration file
     #[arg(long, conflicts_with = "file")]
@@ -34,6 +40,9 @@ pub fn run(args: Args) -> ExitCode {
     match checked(&file) {
         Ok((plan, warnings)) => {
             let _ = write!(std::io::stderr(), "{warnings}");
+            if args.start && !starts(&plan) {
+                return ExitCode::from(3);
+            }
             tell(&format!("{}: ok, {}", file.display(), summary(&plan)))
         }
         Err(error) => {
@@ -41,6 +50,28 @@ pub fn run(args: Args) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Starts each application, as the user that `[server]` names, and ends it; whether all can start.
+fn starts(plan: &Plan) -> bool {
+    let server = &plan.server;
+    if let Err(error) = drop_privileges(server.user.as_deref(), server.group.as_deref()) {
+        let _ = writeln!(std::io::stderr(), "forebay: {error}");
+        return false;
+    }
+    note_descriptors();
+    let log = |line: &str| drop(writeln!(std::io::stderr(), "{line}"));
+    let mut all = true;
+    for AppStart { name, outcome } in try_starts(plan, log) {
+        let _ = match outcome {
+            Ok(()) => writeln!(std::io::stderr(), "app {name}: starts"),
+            Err(error) => {
+                all = false;
+                writeln!(std::io::stderr(), "forebay: cannot start {error}")
+            }
+        };
+    }
+    all
 }
 
 /// The plan, and lines about what is doubtful in it; else why it cannot be served by.

@@ -296,14 +296,13 @@ fn a_program_starts_with_the_first_request_and_stops_when_idle() {
 #[test]
 fn what_dies_at_the_start_is_shown() {
     let folder = Folder::new();
-    let file = write_configuration(
+    let exit = support::check_start(
         &folder,
         &configuration(
             "run = [\"sh\", \"-c\", \"echo no such module >&2; exit 3; : {port}\"]\n\
              speaks = \"http\"",
         ),
     );
-    let exit = Process::start(support::command(&[file.to_str().unwrap()])).wait();
     assert_eq!(exit.status.code(), Some(3));
     assert!(exit.output.contains("app own: process"), "{}", exit.output);
     assert!(exit.output.contains("exit code 3"), "{}", exit.output);
@@ -313,14 +312,13 @@ fn what_dies_at_the_start_is_shown() {
 #[test]
 fn what_never_listens_is_given_up() {
     let folder = Folder::new();
-    let file = write_configuration(
+    let exit = support::check_start(
         &folder,
         &configuration(
             "run = [\"sh\", \"-c\", \"echo thinking; sleep 1000 & wait; : {socket}\"]\n\
              speaks = \"http\"\nstart_timeout = \"2s\"",
         ),
     );
-    let exit = Process::start(support::command(&[file.to_str().unwrap()])).wait();
     assert_eq!(exit.status.code(), Some(3));
     assert!(exit.output.contains("did not listen within start_timeout"), "{}", exit.output);
     assert!(exit.output.contains("thinking"), "{}", exit.output);

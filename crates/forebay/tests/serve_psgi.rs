@@ -8,8 +8,8 @@ use std::process::Command;
 use std::thread;
 
 use forebay_testkit::folder::Folder;
-use forebay_testkit::process::{Process, eventually};
-use support::{Forebay, chunked, command, is_alive, pattern, serve, write_configuration};
+use forebay_testkit::process::eventually;
+use support::{Forebay, chunked, is_alive, pattern, serve};
 
 fn folder() -> Folder {
     let folder = Folder::new();
@@ -343,8 +343,7 @@ fn an_application_that_does_not_load_is_a_failed_start() {
     ] {
         let folder = Folder::new();
         folder.write("app.psgi", text);
-        let file = write_configuration(&folder, &configuration(""));
-        let exit = Process::start(command(&[file.to_str().unwrap()])).wait();
+        let exit = support::check_start(&folder, &configuration(""));
         assert_eq!(exit.status.code(), Some(3), "{text}: {}", exit.output);
         assert!(exit.output.contains(word), "{text}: {}", exit.output);
     }

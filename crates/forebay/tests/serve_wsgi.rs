@@ -8,7 +8,6 @@ use std::process::Command;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Reply;
 use forebay_testkit::peer;
-use forebay_testkit::process::Process;
 use support::{Forebay, is_alive, pattern, serve};
 
 /// Debian's, which sees the frameworks that its packages bring.
@@ -426,14 +425,11 @@ fn an_application_that_cannot_be_loaded_says_why_at_the_start() {
         let folder = Folder::new();
         folder.write("app/shop.py", APPLICATION);
         folder.write("app/broken.py", "1 / 0\n");
-        let file = support::write_configuration(
-            &folder,
-            &configuration(&format!("module = \"{module}\"")),
-        );
-        let exit = Process::start(support::command(&[file.to_str().unwrap()])).wait();
-        assert_eq!(exit.status.code(), Some(3), "{}", exit.output);
-        assert!(exit.output.contains(text), "{module}: {}", exit.output);
-        assert!(exit.survivors.is_empty());
+        let keys = format!("module = \"{module}\"");
+        let mut forebay = support::serve(folder, &configuration(&keys));
+        forebay.wait_for_output(text);
+        assert_eq!(forebay.get("/").status, 503, "{module}");
+        forebay.stop();
     }
 }
 

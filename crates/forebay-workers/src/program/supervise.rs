@@ -14,7 +14,7 @@ use crate::error::{Exit, StartError};
 use crate::identity::Identity;
 use crate::starts::{Pause, Starts, a_little_less, end_of};
 use crate::stderr::{Log, Stderr};
-use crate::thread::{self, First};
+use crate::thread::{self, First, FirstStart};
 use reports::{await_end, report};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -57,12 +57,12 @@ pub(super) struct Supervised {
     pub(super) cgroup: Option<Cgroup>,
 }
 
-/// Starts the thread, and returns when the first process listens, if there has to be one.
+/// Starts the thread, which starts the first process, if there has to be one.
 pub(super) fn start(
     what: Supervised,
     fleet: Arc<Fleet>,
     log: Log,
-) -> Result<(mpsc::UnboundedSender<Command>, JoinHandle<()>), StartError> {
+) -> Result<(mpsc::UnboundedSender<Command>, JoinHandle<()>, FirstStart), StartError> {
     let name = what.spec.name.clone();
     thread::start(&name, move |inbox, first| Supervisor::new(what, fleet, log, first).run(inbox))
 }

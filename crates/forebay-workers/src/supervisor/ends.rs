@@ -55,10 +55,9 @@ impl Supervisor {
         }
     }
 
-    /// A start came to nothing: waits before the next, or gives up if it was the very first.
+    /// A start came to nothing: waits before the next.
     pub(super) fn start_failed(&mut self, text: &str, last_lines: &str) {
         match self.starts.failed(text, last_lines) {
-            Failed::First => return self.close(Duration::ZERO),
             Failed::Loop(why) if self.serving() == 0 => self.pool.begin_crash_loop(why),
             Failed::Loop(_) | Failed::Paused => {}
         }

@@ -82,6 +82,16 @@ pub fn command(arguments: &[&str]) -> Command {
     command
 }
 
+/// What `forebay check --start` makes of a configuration.
+pub fn check_start(folder: &Folder, configuration: &str) -> Exit {
+    let file = write_configuration(folder, configuration);
+    let mut command = Command::new(program());
+    command.args(["check", "--start"]).arg(file);
+    let exit = Process::start(command).wait();
+    assert!(exit.survivors.is_empty(), "{:?}", exit.survivors);
+    exit
+}
+
 impl Forebay {
     pub fn connect(&self) -> Client {
         Client::connect(self.address)

@@ -1,0 +1,94 @@
+//! The starts of a plan's applications: all at once, so that one that is slow or broken keeps no other
+//! from serving.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use forebay_conf::Plan;
+use forebay_engine::ErrorLog;
+use forebay_workers::StartError;
+
+use crate::definition::{Definition, definition};
+use crate::running::Running;
+
+/// How long the start of `serve` waits for applications.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The applications of `plan`, but for those that `previous` finds running by the same definition.
+/// With `is_reload` all have to start, as the configuration before serves meanwhile. Else one that
+/// does not, or not within [`PATIENCE`], is logged, and its supervisor goes on trying.
+pub fn start_all(
+    plan: &Plan,
+    errors: &ErrorLog,
+    is_reload: bool,
+    running: impl Fn(&str, &Definition) -> Option<Running>,
+) -> Result<BTreeMap<String, Running>, StartError> {
+    let mut apps = BTreeMap::new();
+    let mut starts = Vec::new();
+    for (name, app) in &plan.apps {
+        let definition = definition(name, app)?;
+        let app = match running(name, &definition) {
+            Some(app) => app,
+            None => {
+                let errors = errors.clone();
+                let (app, first) = Running::begin(definition, move |line| errors.say(line))?;
+                starts.push((name, first));
+                app
+            }
+        };
+        apps.insert(name.clone(), app);
+    }
+    let until = Instant::now() + PATIENCE;
+    for (name, first) in starts {
+        if is_reload {
+            first.wait_for_end()?;
+            continue;
+        }
+        match first.wait(until.saturating_duration_since(Instant::now())) {
+            Some(Ok(())) => {}
+            Some(Err(error)) => errors.say(&format!(
+                "cannot start {error}; its requests are answered with 503 until a later attempt \
+                 succeeds, all else is served"
+            )),
+            None => errors.say(&format!(
+                "app {name} has not started within {PATIENCE:?}; its requests wait, all else is \
+                 served"
+            )),
+        }
+    }
+    Ok(apps)
+}
+
+/// What became of one application in [`try_starts`].
+pub struct AppStart {
+    /// Its name.
+    pub name: String,
+    /// Why it cannot start.
+    pub outcome: Result<(), StartError>,
+}
+
+/// Starts a process of each application of `plan`, as `serve` does, and ends it; also of those that
+/// are otherwise started by their first request. `log` gets what they write. Blocks.
+pub fn try_starts(
+    plan: &Plan,
+    log: impl Fn(&str) + Clone + Send + Sync + 'static,
+) -> Vec<AppStart> {
+    let begun = plan.apps.iter().map(|(name, app)| {
+        let mut app = app.clone();
+        (app.workers.min, app.workers.max) = (1, 1);
+        let begun =
+            definition(name, &app).and_then(|definition| Running::begin(definition, log.clone()));
+        (name, begun)
+    });
+    // All begin before the first is waited for.
+    let begun: Vec<_> = begun.collect();
+    let ended = begun.into_iter().map(|(name, begun)| {
+        let outcome = begun.and_then(|(app, first)| {
+            let outcome = first.wait_for_end();
+            app.end();
+            outcome
+        });
+        AppStart { name: name.clone(), outcome }
+    });
+    ended.collect()
+}
