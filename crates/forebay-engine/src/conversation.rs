@@ -191,6 +191,7 @@ async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange
     let start = client.thread.start();
     let Exchange { request, body, reply, .. } = exchange;
     body.prepare(&request.head, &mut request.bytes);
+    request.complete_target();
     let method = request.head.method.of(&request.bytes);
     reply.prepare(&request.head, method);
     let site = find_site(client, listener, request);

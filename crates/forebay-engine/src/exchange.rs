@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use forebay_wire::Span;
-use forebay_wire::http1::{Known, RequestFraming, RequestHead};
+use forebay_wire::http1::{Known, RequestFraming, RequestHead, TargetForm};
 use forebay_wire::path::{self, PathError};
 
 use crate::body::Body;
@@ -89,7 +89,7 @@ impl Request {
         matches!(self.method(), b"GET" | b"HEAD" | b"PUT" | b"DELETE" | b"OPTIONS")
     }
 
-    /// Path and query as they came; `/` for an absolute target without path.
+    /// Path and query as they came, `/` where there is no path.
     pub fn target(&self) -> &[u8] {
         let target = self.head.path_and_query.of(&self.bytes);
         if target.is_empty() { b"/" } else { target }
@@ -99,6 +99,22 @@ impl Request {
     /// the pattern had none before its `*`.
     pub fn rest(&self) -> &[u8] {
         &self.path[self.rest.clone()]
+    }
+
+    /// Gives a target without a path (`http://host?query`) the path `/`. The new target goes behind
+    /// the head, as in [`Request::become_get`].
+    pub fn complete_target(&mut self) {
+        let head = &mut self.head;
+        if !matches!(head.form, TargetForm::Absolute { .. })
+            || head.path_and_query.of(&self.bytes).starts_with(b"/")
+        {
+            return;
+        }
+        let target = [b"/", head.path_and_query.of(&self.bytes)].concat();
+        let at = head.len;
+        head.len += target.len();
+        head.path_and_query = Span::new(at, head.len);
+        self.bytes.splice(at..at, target);
     }
 
     /// Sets the path from the target; all of it is looked up until a route says otherwise.

@@ -147,9 +147,16 @@ impl Reply {
             return Ok(());
         }
         encode::status_line(&mut self.out, status, reason);
+        self.fields = self.out.len();
         self.out.extend_from_slice(lines);
+        if let Some(rules) = self.rules.clone() {
+            self.remove(&rules.remove);
+        }
         self.out.extend_from_slice(b"\r\n");
-        self.flush().await
+        let written = self.flush().await;
+        // The reply itself can still be given up.
+        self.is_written = false;
+        written
     }
 
     /// Whether it answers HEAD.
@@ -234,16 +241,21 @@ impl Reply {
         self.phase = Phase::Body;
     }
 
-    fn apply(&mut self, rules: &Rules) {
-        if !rules.remove.is_empty() {
-            let lines = self.out.split_off(self.fields);
-            for line in lines.split_inclusive(|&b| b == b'\n') {
-                let name = line.split(|&b| b == b':').next().unwrap_or_default();
-                if !rules.remove.iter().any(|n| n.as_bytes().eq_ignore_ascii_case(name)) {
-                    self.out.extend_from_slice(line);
-                }
+    fn remove(&mut self, names: &[String]) {
+        if names.is_empty() {
+            return;
+        }
+        let lines = self.out.split_off(self.fields);
+        for line in lines.split_inclusive(|&b| b == b'\n') {
+            let name = line.split(|&b| b == b':').next().unwrap_or_default();
+            if !names.iter().any(|n| n.as_bytes().eq_ignore_ascii_case(name)) {
+                self.out.extend_from_slice(line);
             }
         }
+    }
+
+    fn apply(&mut self, rules: &Rules) {
+        self.remove(&rules.remove);
         self.out.extend_from_slice(&rules.add);
         if let Some(seconds) = rules.expires.filter(|_| matches!(self.status, 200..=399)) {
             let at = std::time::SystemTime::now() + std::time::Duration::from_secs(seconds);

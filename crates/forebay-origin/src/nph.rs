@@ -11,6 +11,7 @@ use forebay_wire::http1::{
 };
 
 use crate::fields::end_head;
+use crate::proxy::upgrade;
 use crate::script_reply::OutputLimit;
 
 /// Largest head, in bytes.
@@ -141,6 +142,9 @@ impl NphReply {
         reply.begin(head.status, head.reason.of(&self.output));
         let is_length = |field: &forebay_wire::http1::Field| field.known == Known::ContentLength;
         encode::forward_response_fields(reply.field_lines(), head, &self.output, is_length);
+        if head.status == 426 {
+            upgrade::append_fields(reply.field_lines(), &head.fields, &self.output);
+        }
         end_head(reply, head);
         self.body = Some(BodyDecoder::response(head.framing));
         self.output.drain(..self.head.len);

@@ -6,6 +6,8 @@ use forebay_engine::{Fault, Length, Limit, Reply};
 use forebay_wire::cgi::{ReplyHead, ReplyParser};
 use forebay_wire::http1::{Field, Known, Limits, Progress};
 
+use crate::proxy::upgrade;
+
 /// Output up to this many bytes is held back until the script ends or pauses, so that a short
 /// reply gets a `Content-Length` and is written at once.
 const HOLD: usize = 32 * 1024;
@@ -210,6 +212,9 @@ impl ScriptReply {
                 has_date |= field.known == Known::Date;
                 append_line(reply.field_lines(), field, bytes);
             }
+        }
+        if head.status == 426 {
+            upgrade::append_fields(reply.field_lines(), &head.fields, bytes);
         }
         let length = match head.content_length {
             _ if matches!(head.status, 204 | 304) => Length::None,

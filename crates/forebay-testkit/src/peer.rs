@@ -7,6 +7,7 @@
 
 mod apache;
 mod fcgiwrap;
+mod haproxy;
 mod mono;
 mod nginx;
 mod php_fpm;
@@ -26,6 +27,7 @@ use crate::stream::{Address, Stream};
 
 pub use apache::apache;
 pub use fcgiwrap::fcgiwrap;
+pub use haproxy::haproxy;
 pub use mono::{compile_cs, has_mono, mono_fastcgi, mono_fastcgi_tcp};
 pub use nginx::nginx;
 pub use php_fpm::{has_php_cgi, has_php_fpm, php_fpm, php_fpm_with};

@@ -32,6 +32,20 @@ fn a_request_is_parsed_into_spans() {
 }
 
 #[test]
+fn a_higher_minor_version_is_read_as_1_1() {
+    for minor in 1..=9 {
+        let text = format!("GET / HTTP/1.{minor}\r\nHost: h\r\n\r\n");
+        let (head, _) = request(text.as_bytes()).unwrap();
+        assert_eq!((head.version, head.keep_alive), (Version::Http11, true), "{text}");
+        let text = format!("HTTP/1.{minor} 200 OK\r\nContent-Length: 0\r\n\r\n");
+        let (head, _) = response(text.as_bytes()).unwrap();
+        assert_eq!((head.version, head.keep_alive), (Version::Http11, true), "{text}");
+    }
+    let without_host = b"GET / HTTP/1.2\r\n\r\n";
+    assert_eq!(request(without_host).unwrap_err(), HeadError::Host);
+}
+
+#[test]
 fn requests_that_break_a_rule_are_refused() {
     use HeadError::*;
     let with = |fields: &str| format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n");
@@ -47,7 +61,7 @@ fn requests_that_break_a_rule_are_refused() {
         ("GET / HTTP/01.01\r\nHost: h\r\n\r\n".into(), StartLine),
         ("GET / http/1.1\r\nHost: h\r\n\r\n".into(), StartLine),
         ("PRI * HTTP/2.0\r\n\r\n".into(), Version),
-        ("GET / HTTP/1.2\r\nHost: h\r\n\r\n".into(), Version),
+        ("GET / HTTP/2.0\r\nHost: h\r\n\r\n".into(), Version),
         ("G(T / HTTP/1.1\r\nHost: h\r\n\r\n".into(), Method),
         (" GET / HTTP/1.1\r\nHost: h\r\n\r\n".into(), Method),
         ("GET /\0 HTTP/1.1\r\nHost: h\r\n\r\n".into(), Target),

@@ -30,8 +30,8 @@ pub enum Outcome {
 /// Evaluates preconditions in the order of RFC 9110 section 13.2.2, then the range.
 pub fn decide(request: &Request, entry: &Entry) -> Outcome {
     let value = |known| request.head.value(known, &request.bytes);
-    if let Some(tags) = value(Known::IfMatch) {
-        if !lists_tag(tags, entry.etag.as_bytes(), false) {
+    if let Some(is_listed) = lists(request, Known::IfMatch, entry, false) {
+        if !is_listed {
             return Outcome::Failed;
         }
     } else if let Some(date) = value(Known::IfUnmodifiedSince).and_then(parse_date)
@@ -39,8 +39,8 @@ pub fn decide(request: &Request, entry: &Entry) -> Outcome {
     {
         return Outcome::Failed;
     }
-    if let Some(tags) = value(Known::IfNoneMatch) {
-        if lists_tag(tags, entry.etag.as_bytes(), true) {
+    if let Some(is_listed) = lists(request, Known::IfNoneMatch, entry, true) {
+        if is_listed {
             return Outcome::NotModified;
         }
     } else if let Some(date) = value(Known::IfModifiedSince).and_then(parse_date)
@@ -57,6 +57,14 @@ pub fn decide(request: &Request, entry: &Entry) -> Outcome {
         }
         _ => Outcome::Whole,
     }
+}
+
+/// Whether the list of tags in the lines of this field, all of them together, has that of `entry`;
+/// `None` where there is no such line.
+fn lists(request: &Request, known: Known, entry: &Entry, weak: bool) -> Option<bool> {
+    let mut lines = request.head.fields.iter().filter(|field| field.known == known).peekable();
+    lines.peek()?;
+    Some(lines.any(|field| lists_tag(field.value.of(&request.bytes), entry.etag.as_bytes(), weak)))
 }
 
 fn parse_date(value: &[u8]) -> Option<u64> {

@@ -15,6 +15,9 @@ use crate::fields::{append_request_fields, end_head};
 /// Size of a receive buffer for a long body, in bytes.
 const LARGE_INBOX: usize = 128 * 1024;
 
+/// Interim replies in front of one reply.
+const MOST_INTERIM: usize = 256;
+
 /// What one exchange with a backend needs.
 pub struct Buffers {
     out: Vec<u8>,
@@ -127,7 +130,7 @@ impl<'a> Attempt<'a> {
         let to_head = request.method() == b"HEAD";
         let mut reading = Reading { attempt: self, https: request.https, socket, inbox, head };
         if self.is_upgrade {
-            reading.read_head(to_head).await?;
+            reading.read_head(reply, to_head).await?;
             if reading.head.status == 101 {
                 reading.switch(request, reply).await?;
                 return Ok(After::Tunnel);
@@ -224,7 +227,7 @@ impl Reading<'_> {
 
     /// Reads the reply and passes it on; whether the connection can be kept.
     async fn reply(&mut self, reply: &mut Reply, to_head: bool) -> Result<bool, Fault> {
-        self.read_head(to_head).await?;
+        self.read_head(reply, to_head).await?;
         self.pass_on(reply).await
     }
 
@@ -288,13 +291,14 @@ impl Reading<'_> {
         }
     }
 
-    /// Reads the head of the final reply, or of a 101 that was asked for; interim ones are dropped.
-    async fn read_head(&mut self, to_head: bool) -> Result<(), Fault> {
+    /// Reads the head of the final reply, or of a 101 that was asked for; interim ones are passed
+    /// on.
+    async fn read_head(&mut self, reply: &mut Reply, to_head: bool) -> Result<(), Fault> {
         let backend = self.attempt.backend();
         let limits = Limits::default();
         let mut parser = ResponseParser::new(limits, to_head);
         let mut any = false;
-        let mut interim = 0;
+        let (mut interim, mut count) = (0, 0);
         loop {
             if self.inbox.len() == self.inbox.capacity() {
                 self.inbox.reserve(INBOX);
@@ -320,11 +324,12 @@ impl Reading<'_> {
                     }
                     Progress::Complete(len) if matches!(self.head.status, 100 | 102..200) => {
                         // All of them together may be as long as one head.
-                        interim += len;
-                        if interim > limits.head {
+                        (interim, count) = (interim + len, count + 1);
+                        if interim > limits.head || count > MOST_INTERIM {
                             let message = format!("{} sends 1xx replies only", backend.name());
                             return Err(Fault::backend(502, message));
                         }
+                        self.inform(reply).await?;
                         self.inbox.drain(..len);
                         parser = ResponseParser::new(limits, to_head);
                     }
@@ -337,8 +342,22 @@ impl Reading<'_> {
         }
     }
 
+    /// Passes on the interim reply whose head has been read.
+    async fn inform(&self, reply: &mut Reply) -> Result<(), Fault> {
+        let head = &*self.head;
+        let mut lines = Vec::with_capacity(head.len);
+        encode::forward_response_fields(&mut lines, head, self.inbox, |field| {
+            field.known == Known::ContentLength
+        });
+        reply.inform(head.status, head.reason.of(self.inbox), &lines).await
+    }
+
     fn begin(&self, reply: &mut Reply) {
         self.begin_fields(reply);
+        if self.head.status == 426 {
+            // The client is told which protocols it could ask for (RFC 9110 section 15.5.22).
+            upgrade::append_fields(reply.field_lines(), &self.head.fields, self.inbox);
+        }
         end_head(reply, self.head);
     }
 

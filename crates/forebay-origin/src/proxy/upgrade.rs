@@ -4,7 +4,7 @@
 //! anyone's right: in a tunnel of HTTP requests would go past the routes.
 
 use forebay_engine::{Body, Fault, Request};
-use forebay_wire::http1::{Field, Known, RequestFraming};
+use forebay_wire::http1::{Field, Known, RequestFraming, encode};
 
 /// Whether the request asks for protocols that can be tunnelled.
 pub fn is_asked(request: &Request) -> bool {
@@ -21,11 +21,15 @@ pub fn refuse_body(body: &Body) -> Result<(), Fault> {
     }
 }
 
-/// Appends the two fields that ask for the upgrade, or agree to it.
+/// Appends the two fields that ask for the upgrade, agree to it or demand it; none where there is
+/// no `Upgrade`.
 pub fn append_fields(out: &mut Vec<u8>, fields: &[Field], bytes: &[u8]) {
+    if !fields.iter().any(|field| field.known == Known::Upgrade) {
+        return;
+    }
     out.extend_from_slice(b"Connection: upgrade\r\n");
     for field in fields.iter().filter(|field| field.known == Known::Upgrade) {
-        out.extend_from_slice(field.line.of(bytes));
+        encode::field(out, "Upgrade", field.value.of(bytes));
     }
 }
 

@@ -13,7 +13,7 @@ pub enum HeadError {
     Method,
     /// The request target has a byte that may not stand there, or a form its method does not allow.
     Target,
-    /// Neither HTTP/1.0 nor HTTP/1.1.
+    /// Another major version than 1.
     Version,
     /// A field line without colon, with a bad name or with space before the colon; in a request
     /// also a name that a backend may take for `Content-Length` or `Transfer-Encoding`.

@@ -27,7 +27,7 @@ pub use target::{TargetForm, host_of};
 pub enum Version {
     /// HTTP/1.0: connections close unless keep-alive is asked for.
     Http10,
-    /// HTTP/1.1: connections stay open unless close is asked for.
+    /// HTTP/1.1 and what may come after it: connections stay open unless close is asked for.
     #[default]
     Http11,
 }

@@ -26,7 +26,8 @@ pub struct RequestHead {
     pub method: Span,
     /// The request target as it came.
     pub target: Span,
-    /// Path and query of the target; empty for `CONNECT` and for an absolute target without path.
+    /// Path and query of the target; empty for `CONNECT`. The path of an absolute target may be
+    /// empty, which means `/`.
     pub path_and_query: Span,
     /// The form of the target.
     pub form: TargetForm,
@@ -158,10 +159,11 @@ fn parse_start_line(
     Ok(())
 }
 
-/// `HTTP/1.0` or `HTTP/1.1`; another version that is well formed is [`HeadError::Version`].
+/// `HTTP/1.0`, or `HTTP/1.1` for that and any higher minor version (RFC 9110 section 2.5); another
+/// version that is well formed is [`HeadError::Version`].
 pub(super) fn parse_version(text: &[u8]) -> Result<Version, HeadError> {
     match text {
-        b"HTTP/1.1" => Ok(Version::Http11),
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'1'..=b'9'] => Ok(Version::Http11),
         b"HTTP/1.0" => Ok(Version::Http10),
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
             if major.is_ascii_digit() && minor.is_ascii_digit() =>

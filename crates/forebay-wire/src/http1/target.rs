@@ -27,7 +27,7 @@ pub enum TargetForm {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Target {
     pub form: TargetForm,
-    /// Path and query; empty in an absolute target without path, which means `/`.
+    /// Path and query; in an absolute target the path may be empty, which means `/`.
     pub path_and_query: Span,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn parse(bytes: &[u8], span: Span, method: &[u8]) -> Option<Target> {
     };
     let rest = &target[scheme..];
     let length = rest.iter().position(|&b| b == b'/' || b == b'?').unwrap_or(rest.len());
-    if length == 0 || !is_host(&rest[..length]) || rest.get(length) == Some(&b'?') {
+    if length == 0 || !is_host(&rest[..length]) {
         return None;
     }
     let start = span.start as usize + scheme;
@@ -191,6 +191,9 @@ mod tests {
         let absolute = form("GET", "http://h:1/p?q").unwrap();
         assert_eq!(absolute.form, TargetForm::Absolute { authority: Span::new(7, 10) });
         assert_eq!(absolute.path_and_query, Span::new(10, 14));
+        let without_path = form("GET", "http://h:1?q").unwrap();
+        assert_eq!(without_path.form, TargetForm::Absolute { authority: Span::new(7, 10) });
+        assert_eq!(without_path.path_and_query, Span::new(10, 12));
         assert_eq!(form("OPTIONS", "*").unwrap().form, TargetForm::Asterisk);
         assert_eq!(form("CONNECT", "h:1").unwrap().form, TargetForm::Authority);
         for (method, target) in

@@ -52,7 +52,11 @@ impl Case {
         out.extend_from_slice(&self.version);
         out.extend_from_slice(b"\r\n");
         let has_host = self.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(b"host"));
-        if !has_host && self.version.starts_with(b"HTTP/1.1") {
+        let is_1_1 = matches!(
+            &self.version[..],
+            [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'1'..=b'9', ..]
+        );
+        if !has_host && is_1_1 {
             out.extend_from_slice(b"Host: example.org\r\n");
         }
         for (name, value) in &self.fields {
@@ -133,7 +137,7 @@ fn may_refuse(case: &Case, error: HeadError) -> bool {
         FieldName => case.reason == "NonCompliantHeader",
         // A control byte in a value may be refused (RFC 9110 section 5.5).
         FieldValue => case.reason == "NonCompliantHeader",
-        // HTTP/0.9, 1.2, and a space after the version: no client of today, and backends differ.
+        // HTTP/0.9, and a space after the version: no client of today, and backends differ.
         Version | StartLine => case.reason == "NonCompliantVersion",
         // A bare space, `#` and an empty target are outside the grammar of RFC 9112 section 3.2.
         Target => case.reason == "SpaceInUri" || case.uri.is_empty() || case.uri.contains(&b'#'),

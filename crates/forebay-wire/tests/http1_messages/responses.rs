@@ -70,7 +70,6 @@ const STATUS_LINES: &[Row] = &[
     ("lower case", "GET", b"http/1.1 200 OK\r\n\r\n", &[], Head(StartLine)),
     ("another protocol", "GET", b"ICY 200 OK\r\n\r\n", &[], Head(StartLine)),
     ("version 0.9", "GET", b"HTTP/0.9 200 OK\r\n\r\n", &[], Head(Version)),
-    ("version 1.2", "GET", b"HTTP/1.2 200 OK\r\n\r\n", &[], Head(Version)),
     ("version 2.0", "GET", b"HTTP/2.0 200 OK\r\n\r\n", &[], Head(Version)),
     ("more digits before the dot", "GET", b"HTTP/01.1 200 OK\r\n\r\n", &[], Head(StartLine)),
     ("more digits behind the dot", "GET", b"HTTP/1.01 200 OK\r\n\r\n", &[], Head(StartLine)),

@@ -1,0 +1,35 @@
+//! HAProxy: <https://docs.haproxy.org/>.
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+use super::{Peer, filled_in, installed, on_free_port_when};
+use crate::DEADLINE;
+use crate::process::Process;
+use crate::stream::{Address, Stream};
+
+/// What stands in front of the caller's part.
+const DEFAULTS: &str = "defaults
+    mode http
+    timeout connect 10s
+    timeout client 10s
+    timeout server 10s
+";
+
+/// Starts HAProxy with the given sections, in which `{port}` is a free port, for
+/// `bind 127.0.0.1:{port}`. `None`, with a word why, when it is not installed.
+pub fn haproxy(sections: &str) -> Option<Peer> {
+    let program = installed("haproxy", "haproxy")?;
+    let start = |folder: &_, port| {
+        let text = filled_in(&format!("{DEFAULTS}{sections}\n"), folder, port);
+        let file = folder.write("haproxy.cfg", text);
+        let mut command = Command::new(&program);
+        command.arg("-db").arg("-f").arg(file);
+        Process::start(command)
+    };
+    // It writes no process id in the foreground, and ends where the port is in use.
+    Some(on_free_port_when(start, |_, port| {
+        let address = Address::Tcp((Ipv4Addr::LOCALHOST, port).into());
+        Stream::connect(&address, DEADLINE).is_ok()
+    }))
+}
