@@ -1,13 +1,14 @@
 # Every target works on a fresh clone on a machine with Rust, make and a C linker.
 
 .POSIX:
-.PHONY: help demo test check tools
+.PHONY: help demo test check tools fresh
 
 help:
 	@echo 'make demo    build Forebay, compare five ways of serving one Perl script, write the report'
 	@echo 'make test    install the servers that the tests talk to, where possible, and run the tests'
 	@echo 'make check   formatting, lints, documentation, licences: what a change must pass'
 	@echo 'make tools   install what "make check" needs'
+	@echo 'make fresh   as root: "make demo" and "make test" in a minimal Debian, to find what they lack'
 
 demo:
 	cargo build --release --package forebay
@@ -30,3 +31,6 @@ check:
 
 tools:
 	@scripts/install-tools
+
+fresh:
+	@scripts/fresh

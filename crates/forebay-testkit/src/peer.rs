@@ -1,13 +1,15 @@
 //! Real servers for tests to talk to, each started in the foreground with a configuration of its own,
 //! working as root and as an ordinary user, and gone with the test.
 //!
-//! Where a server is not installed the starter returns `None`, and the test ends there: the skip is
-//! printed or, when `FOREBAY_SKIPPED` names a file, listed in it. With `FOREBAY_REQUIRE_PEERS=1`, as
-//! `scripts/test` sets it once it has installed the servers, an absent one is a failure.
+//! `scripts/peers` lists all of them; asking for one that it lacks is a failure. Where one is not
+//! installed the starter returns `None`, and the test ends there: the skip is printed or, when
+//! `FOREBAY_SKIPPED` names a file, listed in it. With `FOREBAY_REQUIRE_PEERS=1`, as `scripts/test`
+//! sets it once it has installed the servers, an absent one is a failure.
 
 mod apache;
 mod fcgiwrap;
 mod haproxy;
+mod list;
 mod mono;
 mod nginx;
 mod php_fpm;
@@ -24,6 +26,8 @@ use crate::folder::Folder;
 use crate::port;
 use crate::process::{self, Exit, Process};
 use crate::stream::{Address, Stream};
+
+use list::{Entry, Sign};
 
 pub use apache::apache;
 pub use fcgiwrap::fcgiwrap;
@@ -90,30 +94,54 @@ impl Peer {
     }
 }
 
-/// The path of a program, or the account of a skipped test.
-fn installed(program: &str, package: &str) -> Option<PathBuf> {
+/// Whether these packages of Debian are there; if not, the test is accounted for as skipped.
+///
+/// # Panics
+/// When `scripts/peers` lacks one.
+pub fn has(packages: &[&str]) -> bool {
+    let entries: Vec<_> = packages.iter().map(|package| Entry::of_package(package)).collect();
+    let Some(missing) = entries.iter().find(|entry| !entry.is_installed()) else { return true };
+    skip_without(missing);
+    false
+}
+
+/// The path of a program; if it is not there, the test is accounted for as skipped.
+///
+/// # Panics
+/// When `scripts/peers` lacks it.
+pub fn installed(program: &str) -> Option<PathBuf> {
+    let entry = Entry::of_program(program);
     let found = process::find(program);
     if found.is_none() {
-        skip(&format!("{program} is not installed (Debian package {package})"));
+        skip_without(&entry);
     }
     found
 }
 
-/// Whether a Perl module is there; if not, the test is accounted for as skipped.
+/// Whether a Perl module of this package is there; if not, the test is accounted for as skipped.
+///
+/// # Panics
+/// When `scripts/peers` lacks the package.
 pub fn has_perl(module: &str, package: &str) -> bool {
-    let loads = std::process::Command::new("perl")
-        .arg(format!("-M{module}"))
-        .args(["-e", "1"])
-        .stderr(std::process::Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
+    let entry = Entry::of_package(package);
+    let loads = list::perl_loads(module);
     if !loads {
-        skip(&format!("the Perl module {module} is not installed (Debian package {package})"));
+        skip_without(&entry);
     }
     loads
 }
 
-/// Says that the running test is skipped, and why.
+fn skip_without(entry: &Entry) {
+    let what = match entry.sign {
+        Sign::Program(name) => format!("the program {name}"),
+        Sign::Perl(module) => format!("Perl's module {module}"),
+        Sign::Python(module) => format!("Python's module {module}"),
+        Sign::File(path) => path.to_owned(),
+    };
+    skip(&format!("{what} is not installed (Debian package {})", entry.package));
+}
+
+/// Says that the running test is skipped, and why. For peers there are [`has`] and [`installed`].
 ///
 /// # Panics
 /// When `FOREBAY_REQUIRE_PEERS` is 1: then nothing may be skipped.

@@ -7,7 +7,7 @@ use std::process::Command;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::port::free_port;
-use forebay_testkit::process::{Process, find};
+use forebay_testkit::process::Process;
 use forebay_testkit::{peer, stream::Address};
 
 const QUERIES: [&str; 5] = [
@@ -29,7 +29,7 @@ fn the_script_reads_its_query() {
 
 #[test]
 fn nginx_with_fcgiwrap_serves_it() {
-    if !(is_installed("nginx") && is_installed("fcgiwrap")) {
+    if !peer::has(&["nginx", "fcgiwrap"]) {
         return;
     }
     serves(&["nginx.conf"], "start-nginx-fcgiwrap.sh", &["{tmp}"]);
@@ -37,7 +37,7 @@ fn nginx_with_fcgiwrap_serves_it() {
 
 #[test]
 fn apache_mod_cgi_serves_it() {
-    if is_installed("apache2") {
+    if peer::has(&["apache2"]) {
         let conf = "apache-cgi.conf";
         serves(
             &["apache.conf", conf],
@@ -49,7 +49,7 @@ fn apache_mod_cgi_serves_it() {
 
 #[test]
 fn apache_mod_perl_serves_it() {
-    if is_installed("apache2") && is_installed("/usr/lib/apache2/modules/mod_perl.so") {
+    if peer::has(&["apache2", "libapache2-mod-perl2"]) {
         let conf = "apache-registry.conf";
         let arguments = ["{dir}", "{tmp}", "{tmp}/apache-registry.conf"];
         serves(&["apache.conf", conf], "start-apache.sh", &arguments);
@@ -105,14 +105,6 @@ fn by_hand_parts(script: &str, query: &str) -> (String, String) {
     let page = by_hand(script, query);
     let (head, body) = page.split_once("\n\n").expect("a CGI script ends its headers");
     (head.to_owned(), body.to_owned())
-}
-
-fn is_installed(program: &str) -> bool {
-    let is_there = find(program).is_some();
-    if !is_there {
-        peer::skip(&format!("{program} is not installed"));
-    }
-    is_there
 }
 
 fn example() -> PathBuf {

@@ -152,15 +152,8 @@ fn forms_for_perl() -> Vec<Vec<u8>> {
 fn the_module_that_plack_uses_reads_the_same() {
     let script = "use WWW::Form::UrlEncoded::XS 'parse_urlencoded'; while (<STDIN>) { chomp; \
         print map({ unpack('H*', $_) . ' ' } parse_urlencoded(pack 'H*', $_)), qq(\\n) }";
-    let is_there = std::process::Command::new("perl")
-        .args(["-MWWW::Form::UrlEncoded::XS", "-e1"])
-        .stderr(std::process::Stdio::null())
-        .status();
-    if !is_there.is_ok_and(|status| status.success()) {
-        let package = "Debian package libwww-form-urlencoded-xs-perl";
-        return forebay_testkit::peer::skip(&format!(
-            "WWW::Form::UrlEncoded::XS is missing ({package})"
-        ));
+    if !forebay_testkit::peer::has(&["libwww-form-urlencoded-xs-perl"]) {
+        return;
     }
     let forms = forms_for_perl();
     let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();

@@ -2,19 +2,18 @@
 
 use std::process::Command;
 
+use forebay_testkit::peer;
+
 /// The interpreter has `cgi` up to 3.12; without one there is nothing to compare with.
 const NOTHING_TO_COMPARE_WITH: i32 = 77;
 
 #[test]
 fn cgi_does_what_the_interpreters_own_does() {
     let here = env!("CARGO_MANIFEST_DIR");
-    let python = ["/usr/bin/python3", "python3"]
-        .into_iter()
-        .find(|python| Command::new(python).arg("--version").output().is_ok());
-    let Some(python) = python else {
-        eprintln!("skipped: cgi_does_what_the_interpreters_own_does: python3 is not installed");
+    if !peer::has(&["python3"]) {
         return;
-    };
+    }
+    let python = "/usr/bin/python3";
     let output = Command::new(python)
         .arg(format!("{here}/tests/python/compare_cgi.py"))
         .arg(format!("{here}/../../hosts/python-cgi/cgi.py"))
@@ -25,7 +24,7 @@ fn cgi_does_what_the_interpreters_own_does() {
     match output.status.code() {
         Some(0) => assert!(text.contains("compared, 0 differ"), "{text}"),
         Some(NOTHING_TO_COMPARE_WITH) => {
-            eprintln!("skipped: cgi_does_what_the_interpreters_own_does: {python} has no cgi");
+            peer::skip(&format!("{python} has no module cgi, which ended with 3.12"));
         }
         _ => panic!("{}\n{faults}", &text[..text.len().min(5000)]),
     }

@@ -6,7 +6,6 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
 use std::process::Command;
 use std::thread;
 
@@ -171,11 +170,7 @@ const PYTHON: &str = "/usr/bin/python3";
 
 /// As [`app`], with Debian's Python where it is installed.
 fn python_app(keys: &str) -> Option<Forebay> {
-    if !Path::new(PYTHON).exists() {
-        peer::skip("/usr/bin/python3 is not installed (Debian package python3)");
-        return None;
-    }
-    Some(app(&format!("{keys}\npython = \"{PYTHON}\"")))
+    peer::has(&["python3"]).then(|| app(&format!("{keys}\npython = \"{PYTHON}\"")))
 }
 
 #[test]

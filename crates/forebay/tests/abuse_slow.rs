@@ -12,7 +12,7 @@ use std::thread;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::peer::{self, php_fpm};
-use forebay_testkit::process::{Process, eventually, find};
+use forebay_testkit::process::{Process, eventually};
 use forebay_testkit::stream::{Address, Stream};
 use socket2::{Domain, Socket, Type};
 use support::echo::Echo;
@@ -31,9 +31,7 @@ const LARGE: usize = 8 << 20;
 
 #[test]
 fn ordinary_clients_are_served_while_slowhttptest_runs_in_each_of_its_modes() {
-    let Some(program) = find("slowhttptest") else {
-        return peer::skip("slowhttptest is not installed (Debian package slowhttptest)");
-    };
+    let Some(program) = peer::installed("slowhttptest") else { return };
     let folder = Folder::new();
     folder.write("htdocs/small.txt", "small");
     folder.write("htdocs/large.txt", vec![b'x'; 1 << 20]);

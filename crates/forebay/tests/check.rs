@@ -173,8 +173,8 @@ fn php_is_looked_for_as_serve_does_and_does_not_run_as_root() {
 
 #[test]
 fn python_is_asked_for_the_module() {
-    if !Path::new("/usr/bin/python3").exists() {
-        return forebay_testkit::peer::skip("/usr/bin/python3 is not installed (package python3)");
+    if !forebay_testkit::peer::has(&["python3"]) {
+        return;
     }
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -203,8 +203,8 @@ fn python_is_asked_for_the_module() {
 
 #[test]
 fn python_is_not_asked_for_a_module_that_only_its_user_may_see() {
-    if !Path::new("/usr/bin/python3").exists() {
-        return forebay_testkit::peer::skip("/usr/bin/python3 is not installed (package python3)");
+    if !forebay_testkit::peer::has(&["python3"]) {
+        return;
     }
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

@@ -15,9 +15,8 @@ const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/asgi"
 
 #[test]
 fn uvicorn_answers_behind_forebay() {
-    let import = Command::new(PYTHON).args(["-c", "import uvicorn"]).output();
-    if !import.is_ok_and(|output| output.status.success()) {
-        return peer::skip("uvicorn is not installed (Debian package uvicorn)");
+    if !peer::has(&["uvicorn"]) {
+        return;
     }
     let folder = Folder::new();
     folder.write("app.py", fs::read(format!("{EXAMPLE}/app.py")).unwrap());

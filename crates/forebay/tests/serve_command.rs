@@ -4,6 +4,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::process::Command;
 use std::thread;
 
 use forebay_testkit::folder::Folder;
@@ -262,18 +263,15 @@ fn a_fastcgi_program_listens_on_descriptor_0() {
 
 #[test]
 fn scripts_are_found_by_fcgiwrap() {
-    if forebay_testkit::process::find("fcgiwrap").is_none() {
-        return forebay_testkit::peer::skip("fcgiwrap is not installed");
-    }
+    let Some(fcgiwrap) = forebay_testkit::peer::installed("fcgiwrap") else { return };
     let folder = Folder::new();
     folder
         .script("cgi/a.sh", "#!/bin/sh\necho Content-Type: text/plain; echo; echo $SCRIPT_NAME\n");
     let forebay = serve(
         folder,
-        &configuration(
-            "run = [\"/usr/sbin/fcgiwrap\"]\nspeaks = \"fastcgi\"\nlisten = \"stdin\"\n\
-             root = \"cgi\"",
-        ),
+        &configuration(&format!(
+            "run = [{fcgiwrap:?}]\nspeaks = \"fastcgi\"\nlisten = \"stdin\"\nroot = \"cgi\""
+        )),
     );
     assert_eq!(forebay.get("/a.sh").text(), "/a.sh\n");
     assert_eq!(forebay.get("/b.sh").status, 403, "fcgiwrap says so");
@@ -624,10 +622,19 @@ fn a_process_has_the_user_and_the_limits_that_it_was_given() {
     assert_eq!(reply.status, 200, "{}", forebay.output());
     let proc = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", reply.text())).unwrap();
     let status = proc("status");
-    let line = |name: &str| status.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
-    assert_eq!(line("Uid:"), "Uid:\t33\t33\t33\t33");
-    assert_eq!(line("Gid:"), "Gid:\t33\t33\t33\t33");
-    assert_eq!(line("Groups:").trim_end(), "Groups:\t33");
+    let ids = |name: &str| -> BTreeSet<String> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace().map(str::to_owned).collect()
+    };
+    // What this machine's databases of users and groups have, the same at every place.
+    let of_user = |option: &str| -> BTreeSet<String> {
+        let output = Command::new("id").args([option, "www-data"]).output().unwrap();
+        let ids = String::from_utf8(output.stdout).unwrap();
+        ids.split_whitespace().map(str::to_owned).collect()
+    };
+    assert_eq!(ids("Uid:"), of_user("-u"));
+    assert_eq!(ids("Gid:"), of_user("-g"));
+    assert_eq!(ids("Groups:"), of_user("-G"));
     let limits = proc("limits");
     let limit = |name: &str| {
         let line = limits.lines().find(|line| line.starts_with(name)).unwrap();
@@ -764,10 +771,8 @@ fn a_control_group_holds_or_is_said_to_be_impossible() {
 
 #[test]
 fn uwsgi_speaks_two_protocols_of_its_own() {
-    if forebay_testkit::process::find("uwsgi").is_none()
-        || !std::path::Path::new("/usr/lib/uwsgi/plugins/python3_plugin.so").exists()
-    {
-        return forebay_testkit::peer::skip("uwsgi is not installed (uwsgi-plugin-python3)");
+    if !forebay_testkit::peer::has(&["uwsgi-core", "uwsgi-plugin-python3"]) {
+        return;
     }
     for protocol in ["scgi", "uwsgi"] {
         let folder = Folder::new();

@@ -21,17 +21,7 @@ fn example(name: &str) -> PathBuf {
 }
 
 fn is_installed() -> bool {
-    let has_server =
-        std::fs::read_dir("/usr/lib/postgresql").is_ok_and(|mut dir| dir.next().is_some());
-    let driver = Command::new("perl").args(["-MDBD::Pg", "-e", "1"]).output();
-    if !has_server {
-        peer::skip("PostgreSQL is not installed (Debian package postgresql)");
-    } else if !driver.as_ref().is_ok_and(|output| output.status.success()) {
-        peer::skip("DBD::Pg is not installed (Debian package libdbd-pg-perl)");
-    } else {
-        return true;
-    }
-    false
+    peer::has(&["postgresql", "libdbd-pg-perl"])
 }
 
 fn postgres(folder: &Folder) -> Process {

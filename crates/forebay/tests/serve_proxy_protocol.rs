@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::port::free_port;
-use forebay_testkit::process::{Process, command, find};
+use forebay_testkit::process::{Process, command};
 use forebay_testkit::stream::{Address, Stream};
 use forebay_testkit::{DEADLINE, peer};
 use support::{Forebay, serve};
@@ -119,8 +119,8 @@ fn only_trusted_peers_may_name_the_client() {
 
 #[test]
 fn haproxy_names_its_clients() {
-    if find("haproxy").is_none() {
-        return peer::skip("haproxy is not installed (Debian package haproxy)");
+    if !peer::has(&["haproxy"]) {
+        return;
     }
     let forebay = site("");
     for option in ["send-proxy", "send-proxy-v2", "send-proxy-v2 proxy-v2-options unique-id,crc32c"]

@@ -3,7 +3,6 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use forebay_testkit::folder::Folder;
@@ -18,11 +17,7 @@ const PYTHON: &str = "/usr/bin/python3";
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python");
 
 fn has_python() -> bool {
-    let found = Path::new(PYTHON).exists();
-    if !found {
-        peer::skip("/usr/bin/python3 is not installed (Debian package python3)");
-    }
-    found
+    peer::has(&["python3"])
 }
 
 /// The routes /cgi/, /fresh/ and /fork/ for the same scripts.

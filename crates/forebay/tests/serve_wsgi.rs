@@ -2,9 +2,6 @@
 
 mod support;
 
-use std::path::Path;
-use std::process::Command;
-
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Reply;
 use forebay_testkit::peer;
@@ -219,8 +216,7 @@ class holder:
 "#;
 
 fn app(keys: &str) -> Option<Forebay> {
-    if !Path::new(PYTHON).exists() {
-        peer::skip("/usr/bin/python3 is not installed (Debian package python3)");
+    if !peer::has(&["python3"]) {
         return None;
     }
     let folder = Folder::new();
@@ -253,8 +249,8 @@ fn head(forebay: &Forebay, path: &str) -> Reply {
 
 #[test]
 fn the_application_is_found_and_so_is_pythonpath_with_pythonsafepath() {
-    if !Path::new(PYTHON).exists() {
-        return peer::skip("/usr/bin/python3 is not installed (package python3)");
+    if !peer::has(&["python3"]) {
+        return;
     }
     let folder = Folder::new();
     folder.write("lib/extra.py", "WORD = b'extra'\n");
@@ -413,8 +409,8 @@ fn applications_are_found_by_dotted_names_and_made_by_factories() {
 
 #[test]
 fn an_application_that_cannot_be_loaded_says_why_at_the_start() {
-    if !Path::new(PYTHON).exists() {
-        return peer::skip("/usr/bin/python3 is not installed (Debian package python3)");
+    if !peer::has(&["python3"]) {
+        return;
     }
     for (module, text) in [
         ("missing:app", "ModuleNotFoundError: No module named 'missing'"),
@@ -467,9 +463,7 @@ const FRAMEWORKS: [(&str, &str, &str); 3] = [
 #[test]
 fn frameworks_run() {
     for (framework, package, source) in FRAMEWORKS {
-        let import = Command::new(PYTHON).args(["-c", &format!("import {framework}")]).output();
-        if !import.is_ok_and(|output| output.status.success()) {
-            peer::skip(&format!("{framework} is not installed (Debian package {package})"));
+        if !peer::has(&[package]) {
             continue;
         }
         let folder = Folder::new();

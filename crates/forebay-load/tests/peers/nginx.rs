@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,10 +23,7 @@ struct Nginx {
 impl Nginx {
     /// None, with a line that says so, where nginx is not installed.
     fn start() -> Option<Self> {
-        let Some(program) = installed() else {
-            eprintln!("skipped: nginx is not installed");
-            return None;
-        };
+        let program = forebay_testkit::peer::installed("nginx")?;
         let folder = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         fs::write(folder.path().join("page.html"), "A page of nginx.\n".repeat(40)).unwrap();
@@ -86,15 +83,6 @@ impl Drop for Nginx {
         let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
         let _ = self.process.wait();
     }
-}
-
-fn installed() -> Option<PathBuf> {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let usual = ["/usr/sbin".into(), "/usr/local/sbin".into()];
-    std::env::split_paths(&folders)
-        .chain(usual)
-        .map(|folder| folder.join("nginx"))
-        .find(|program| program.is_file())
 }
 
 fn configuration(folder: &Path, port: u16) -> String {

@@ -27,7 +27,7 @@ StartServers 2
 /// Debian's user for web servers when the test runs as root: keep them in a
 /// [`Folder`](crate::folder::Folder). `None`, with a word why, when it or a module is not installed.
 pub fn apache(modules: &[&str], conf: &str) -> Option<Peer> {
-    let program = installed("apache2", "apache2")?;
+    let program = installed("apache2")?;
     let mut frame = FRAME.to_owned();
     for module in modules {
         let file = format!("{MODULES}/mod_{module}.so");

@@ -8,7 +8,7 @@ use crate::process::Process;
 /// Starts fcgiwrap with this many processes on a Unix socket. It runs the script that the request's
 /// `SCRIPT_FILENAME` names. `None`, with a word why, when it is not installed.
 pub fn fcgiwrap(children: usize) -> Option<Peer> {
-    let program = installed("fcgiwrap", "fcgiwrap")?;
+    let program = installed("fcgiwrap")?;
     Some(on_socket(|_, socket| {
         let mut command = Command::new(&program);
         command.arg("-f").arg("-c").arg(children.to_string());

@@ -19,7 +19,7 @@ const DEFAULTS: &str = "defaults
 /// Starts HAProxy with the given sections, in which `{port}` is a free port, for
 /// `bind 127.0.0.1:{port}`. `None`, with a word why, when it is not installed.
 pub fn haproxy(sections: &str) -> Option<Peer> {
-    let program = installed("haproxy", "haproxy")?;
+    let program = installed("haproxy")?;
     let start = |folder: &_, port| {
         let text = filled_in(&format!("{DEFAULTS}{sections}\n"), folder, port);
         let file = folder.write("haproxy.cfg", text);

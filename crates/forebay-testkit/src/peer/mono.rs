@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{Peer, installed, on_free_port_when, on_socket};
+use super::{Peer, has, on_free_port_when, on_socket};
 use crate::folder::Folder;
 use crate::process::Process;
 use crate::stream::{Address, Stream};
@@ -35,7 +35,7 @@ pub fn mono_fastcgi_tcp(site: &Folder, options: &[&str]) -> Option<Peer> {
 /// Whether the server, the compiler and the runtime are there; if not, the test is accounted for as
 /// skipped.
 pub fn has_mono() -> bool {
-    is_installed() && installed("mono", "mono-runtime").is_some()
+    is_installed() && has(&["mono-runtime"])
 }
 
 /// Compiles the C# `source` in the folder to `program`, beside it.
@@ -59,6 +59,5 @@ fn start(folder: &Folder, site: &Folder, socket: &str, options: &[&str]) -> Proc
 }
 
 fn is_installed() -> bool {
-    installed("fastcgi-mono-server4", "mono-fastcgi-server4").is_some()
-        && installed("mcs", "mono-mcs").is_some()
+    has(&["mono-fastcgi-server4", "mono-mcs"])
 }

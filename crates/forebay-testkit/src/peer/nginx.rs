@@ -25,7 +25,7 @@ http {
 /// Starts nginx with the given content of `http { ... }`, in which `{port}` is a free port, for
 /// `listen 127.0.0.1:{port}`, and `{tmp}` its folder. `None`, with a word why, when it is not installed.
 pub fn nginx(http: &str) -> Option<Peer> {
-    let program = installed("nginx", "nginx")?;
+    let program = installed("nginx")?;
     Some(on_free_port(|folder, port| {
         let text = filled_in(&FRAME.replace("{http}", http), folder, port);
         let file = folder.write("nginx.conf", text);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{Peer, WORKER, installed, is_root, on_socket, skip};
+use super::{Peer, WORKER, has, is_root, on_socket};
 use crate::process::{self, Process};
 
 /// Starts php-fpm with this many processes on a Unix socket. PHP files must be readable by Debian's
@@ -50,15 +50,11 @@ pub fn has_php_fpm() -> bool {
 
 /// Whether php-cgi is there; if not, the test is accounted for as skipped.
 pub fn has_php_cgi() -> bool {
-    installed("php-cgi", "php-cgi").is_some()
+    has(&["php-cgi"])
 }
 
 fn installed_program() -> Option<PathBuf> {
-    let found = program();
-    if found.is_none() {
-        skip("php-fpm is not installed (Debian package php-fpm)");
-    }
-    found
+    has(&["php-fpm"]).then(program)?
 }
 
 /// Debian has the version in the name of the program: the newest installed.

@@ -1,24 +1,14 @@
 //! Servers for PSGI applications: <https://plackperl.org>.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use super::{Peer, installed, on_free_port, skip};
+use super::{Peer, has_perl, on_free_port};
 use crate::process::Process;
 
 /// Whether Perl has these modules, each named with its Debian package; with a word why not.
 pub fn perl_has(modules: &[(&str, &str)]) -> bool {
-    let Some(perl) = installed("perl", "perl") else { return false };
-    let is_missing = |(module, _): &&(&str, &str)| {
-        let mut command = Command::new(&perl);
-        command.args([&format!("-M{module}"), "-e1"]).stderr(Stdio::null());
-        !command.status().is_ok_and(|status| status.success())
-    };
-    let missing = modules.iter().find(is_missing);
-    if let Some((module, package)) = missing {
-        skip(&format!("Perl's {module} is not installed (Debian package {package})"));
-    }
-    missing.is_none()
+    modules.iter().all(|(module, package)| has_perl(module, package))
 }
 
 /// Starlet with two processes, behind a proxy as its documentation has it: the client's address, the

@@ -1,9 +1,8 @@
 //! uWSGI: <https://uwsgi-docs.readthedocs.io/>.
 
-use std::path::Path;
 use std::process::Command;
 
-use super::{Peer, installed, on_free_port, on_socket, skip};
+use super::{Peer, has, on_free_port, on_socket};
 use crate::folder::Folder;
 use crate::process::Process;
 
@@ -61,16 +60,9 @@ fn start(folder: &Folder, speaks: UwsgiSocket, address: &str, app: UwsgiApp<'_>)
 }
 
 fn is_installed(app: UwsgiApp<'_>) -> bool {
-    if installed("uwsgi", "uwsgi-core").is_none() {
-        return false;
-    }
-    let (plugin, package) = match app {
-        UwsgiApp::Wsgi(_) => ("python3_plugin.so", "uwsgi-plugin-python3"),
-        UwsgiApp::Psgi(_) => ("psgi_plugin.so", "uwsgi-plugin-psgi"),
+    let plugin = match app {
+        UwsgiApp::Wsgi(_) => "uwsgi-plugin-python3",
+        UwsgiApp::Psgi(_) => "uwsgi-plugin-psgi",
     };
-    let is_there = Path::new("/usr/lib/uwsgi/plugins").join(plugin).exists();
-    if !is_there {
-        skip(&format!("{plugin} is not installed (Debian package {package})"));
-    }
-    is_there
+    has(&["uwsgi-core", plugin])
 }

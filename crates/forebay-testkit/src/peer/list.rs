@@ -1,0 +1,162 @@
+//! The list of peers, `scripts/peers`: what is installed for the tests, and how it is recognised.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::process;
+
+const LIST: &str = include_str!("../../../../scripts/peers");
+
+/// The interpreter whose modules Debian's packages are.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// A line of the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// The package of Debian.
+    pub(super) package: &'static str,
+    /// How it is recognised.
+    pub(super) sign: Sign,
+}
+
+/// How a package is recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sign {
+    /// The name of a program.
+    Program(&'static str),
+    /// A module that Perl loads.
+    Perl(&'static str),
+    /// A module that Python imports.
+    Python(&'static str),
+    /// The path of a file, with `*` for any text in a part of it.
+    File(&'static str),
+}
+
+impl Entry {
+    /// The line of a package.
+    ///
+    /// # Panics
+    /// When it is not in the list.
+    pub(super) fn of_package(package: &str) -> Self {
+        Self::find(&format!("the package {package}"), |entry| entry.package == package)
+    }
+
+    /// The line of a program.
+    ///
+    /// # Panics
+    /// When it is not in the list.
+    pub(super) fn of_program(name: &str) -> Self {
+        Self::find(
+            &format!("the program {name}"),
+            |entry| matches!(entry.sign, Sign::Program(program) if program == name),
+        )
+    }
+
+    /// Whether the package is there.
+    pub(super) fn is_installed(self) -> bool {
+        match self.sign {
+            Sign::Program(name) => process::find(name).is_some(),
+            Sign::Perl(module) => runs("perl", &[&format!("-M{module}"), "-e1"]),
+            Sign::Python(module) => runs(PYTHON, &["-c", &format!("import {module}")]),
+            Sign::File(pattern) => !matches(pattern).is_empty(),
+        }
+    }
+
+    fn find(what: &str, is_it: impl Fn(&Self) -> bool) -> Self {
+        let entry = entries().find(is_it);
+        entry.unwrap_or_else(|| panic!("{what} is not in scripts/peers: add its line"))
+    }
+}
+
+/// Whether Perl loads a module.
+pub(super) fn perl_loads(module: &str) -> bool {
+    runs("perl", &[&format!("-M{module}"), "-e1"])
+}
+
+/// The files that a pattern of the list means, sorted by name.
+pub(super) fn matches(pattern: &str) -> Vec<PathBuf> {
+    let mut found = vec![PathBuf::from("/")];
+    for part in pattern.split('/').filter(|part| !part.is_empty()) {
+        found = match part.split_once('*') {
+            None => found.into_iter().map(|folder| folder.join(part)).collect(),
+            Some((start, end)) => {
+                found.iter().flat_map(|folder| children(folder, start, end)).collect()
+            }
+        };
+    }
+    found.retain(|path| path.exists());
+    found.sort();
+    found
+}
+
+fn entries() -> impl Iterator<Item = Entry> {
+    LIST.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(parse)
+}
+
+fn parse(line: &'static str) -> Entry {
+    let mut words = line.split_whitespace();
+    let mut word =
+        || words.next().unwrap_or_else(|| panic!("scripts/peers: {line:?} lacks a word"));
+    let (package, kind, what) = (word(), word(), word());
+    let sign = match kind {
+        "program" => Sign::Program(what),
+        "perl" => Sign::Perl(what),
+        "python" => Sign::Python(what),
+        "file" => Sign::File(what),
+        _ => panic!("scripts/peers: {line:?}: {kind} is no way to recognise a package"),
+    };
+    assert_eq!(words.next(), None, "scripts/peers: {line:?} has a word too many");
+    Entry { package, sign }
+}
+
+fn children(folder: &Path, start: &str, end: &str) -> Vec<PathBuf> {
+    let is_it = |name: &OsStr| {
+        name.to_str()
+            .is_some_and(|name| name.strip_prefix(start).is_some_and(|rest| rest.ends_with(end)))
+    };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter(|entry| is_it(&entry.file_name())).map(|entry| entry.path()).collect()
+}
+
+fn runs(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::Folder;
+
+    #[test]
+    fn every_line_is_understood_and_names_a_package_of_its_own() {
+        let packages: Vec<_> = entries().map(|entry| entry.package).collect();
+        let mut unique = packages.clone();
+        unique.sort_unstable();
+        unique.dedup();
+        assert_eq!(unique.len(), packages.len());
+        assert!(unique.contains(&"haproxy"), "{unique:?}");
+        assert_eq!(Entry::of_program("ab").package, "apache2-utils");
+    }
+
+    #[test]
+    #[should_panic(expected = "the package no-such-server is not in scripts/peers")]
+    fn a_peer_that_the_list_lacks_is_a_failure() {
+        Entry::of_package("no-such-server");
+    }
+
+    #[test]
+    fn files_are_found_by_patterns() {
+        let folder = Folder::new();
+        let newest = folder.write("8.2/bin/server", "");
+        let oldest = folder.write("7.4/bin/server", "");
+        folder.write("9.0/bin/client", "");
+        let find = |pattern: &str| matches(&format!("{}/{pattern}", folder.path().display()));
+        assert_eq!(find("*/bin/server"), [oldest, newest.clone()]);
+        assert_eq!(find("8*/bin/ser*"), [newest]);
+        assert!(find("*/sbin/server").is_empty() && find("none").is_empty());
+    }
+}
