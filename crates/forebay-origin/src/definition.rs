@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use forebay_conf::{self as conf, AppKind};
 use forebay_workers::{
     AppSpec, CgroupLimits, Kind, Listening, PerlMode, Php, ProcessLimits, ProgramSpec, PythonMode,
-    StartError, Workers, php,
+    StartError, Workers,
 };
 
 /// What an application is. Where it is the same after a reload, the application runs on.
@@ -48,11 +48,12 @@ pub fn definition(name: &str, plan: &conf::App) -> Result<Definition, StartError
             spec.connections = *connections;
             Ok(Definition::Program(program(spec, plan)))
         }
-        AppKind::Php { .. } => {
+        AppKind::Php { scripts, .. } => {
             let max_requests = plan.max_requests;
             let (request_timeout, idle_timeout) = (plan.request_timeout, plan.idle_timeout);
-            let children = processes(plan);
-            let spec = php(name, Php { children, max_requests, request_timeout, idle_timeout })?;
+            let (children, scripts) = (processes(plan), scripts.clone());
+            let php = Php { children, max_requests, request_timeout, idle_timeout, scripts };
+            let spec = forebay_workers::php(name, php)?;
             Ok(Definition::Program(program(spec, plan)))
         }
     }

@@ -61,8 +61,8 @@ pub enum Speaks {
 /// What paths name, for a FastCGI program.
 #[derive(Clone, Debug)]
 pub enum Naming {
-    /// PHP scripts below this directory, which have to be there.
-    Scripts(PathBuf),
+    /// Scripts below this directory with one of these ends, which have to be there.
+    Scripts(PathBuf, Vec<String>),
     /// Whatever the program finds below this directory.
     Below(PathBuf),
     /// The program takes every path.
@@ -263,7 +263,7 @@ impl Naming {
     /// What the path of `request` names.
     pub fn find(&self, request: &Request, how: &How) -> Result<Script, Fault> {
         match self {
-            Self::Scripts(_) => Script::find(request, &self.settings(how)),
+            Self::Scripts(..) => Script::find(request, &self.settings(how)),
             Self::Below(root) => Ok(Script::whole(request, root)),
             Self::Mount => Ok(Script::mounted(request, &how.dir)),
         }
@@ -272,13 +272,18 @@ impl Naming {
     /// What a route to a FastCGI application of its own would say.
     pub fn settings(&self, how: &How) -> conf::Fastcgi {
         let root = match self {
-            Self::Scripts(root) | Self::Below(root) => root,
+            Self::Scripts(root, _) | Self::Below(root) => root,
             Self::Mount => &how.dir,
+        };
+        let scripts = match self {
+            Self::Scripts(_, scripts) => scripts.clone(),
+            Self::Below(_) | Self::Mount => Vec::new(),
         };
         conf::Fastcgi {
             to: Vec::new(),
             root: root.clone(),
             index: "index.php".into(),
+            scripts,
             params: Default::default(),
             keep_conn: true,
             multiplex: conf::Multiplex::Off,

@@ -129,9 +129,15 @@ pub fn listens(plan: &conf::App) -> bool {
 /// How requests are passed on to a program of this plan.
 pub fn how(plan: &conf::App) -> How {
     let speaks = match &plan.kind {
-        conf::AppKind::Php { root } => Speaks::Fastcgi(Naming::Scripts(root.clone())),
-        conf::AppKind::Command { speaks: conf::Speaks::Fastcgi, root, .. } => {
-            Speaks::Fastcgi(root.clone().map_or(Naming::Mount, Naming::Below))
+        conf::AppKind::Php { root, scripts } => {
+            Speaks::Fastcgi(Naming::Scripts(root.clone(), scripts.clone()))
+        }
+        conf::AppKind::Command { speaks: conf::Speaks::Fastcgi, root, scripts, .. } => {
+            Speaks::Fastcgi(match root {
+                Some(root) if scripts.is_empty() => Naming::Below(root.clone()),
+                Some(root) => Naming::Scripts(root.clone(), scripts.clone()),
+                None => Naming::Mount,
+            })
         }
         conf::AppKind::Command { speaks: conf::Speaks::Scgi, root, .. } => {
             Speaks::AppServer(server(plan, conf::ServerProtocol::Scgi, root.clone()))

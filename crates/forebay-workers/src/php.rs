@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// What of an application php-fpm is told.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Php {
     /// How many processes it keeps.
     pub children: Workers,
@@ -21,6 +21,8 @@ pub struct Php {
     pub request_timeout: Duration,
     /// How long one that is not needed stays.
     pub idle_timeout: Duration,
+    /// Ends of the names of files that it may run, each a dot and more, without spaces.
+    pub scripts: Vec<String>,
 }
 
 /// A program that runs PHP scripts. What is not of `php` is set by the caller.
@@ -29,7 +31,7 @@ pub fn php(name: &str, php: Php) -> Result<ProgramSpec, StartError> {
         let run = ["{0}", "--nodaemonize", "--fpm-config", "{room}/php-fpm.conf"];
         let run = run.map(|text| text.replace("{0}", &program.to_string_lossy()));
         let mut spec = ProgramSpec::new(name, run.to_vec(), Listening::Socket);
-        spec.files = vec![("php-fpm.conf".to_owned(), configuration(php))];
+        spec.files = vec![("php-fpm.conf".to_owned(), configuration(&php))];
         spec
     } else if let Some(program) = find("php-cgi") {
         let run = vec![program.to_string_lossy().into_owned(), "-b".into(), "{socket}".into()];
@@ -50,7 +52,7 @@ pub fn php(name: &str, php: Php) -> Result<ProgramSpec, StartError> {
 }
 
 /// The pool listens where Forebay says, and runs as whoever php-fpm runs as.
-fn configuration(php: Php) -> String {
+fn configuration(php: &Php) -> String {
     let Workers { min, max } = php.children;
     let mut text = format!(
         "[global]\n\
@@ -65,9 +67,11 @@ fn configuration(php: Php) -> String {
          decorate_workers_output = no\n\
          pm.max_children = {max}\n\
          pm.max_requests = {}\n\
-         request_terminate_timeout = {}s\n",
+         request_terminate_timeout = {}s\n\
+         security.limit_extensions = {}\n",
         php.max_requests.unwrap_or(0),
         php.request_timeout.as_secs().max(1),
+        php.scripts.join(" "),
     );
     let idle = php.idle_timeout.as_secs().max(1);
     let _ = match (min, max) {
@@ -111,11 +115,12 @@ mod tests {
     #[test]
     fn the_number_of_workers_chooses_the_process_manager() {
         let text = |min, max| {
-            configuration(Php {
+            configuration(&Php {
                 children: Workers { min, max },
                 max_requests: Some(500),
                 request_timeout: Duration::from_secs(60),
                 idle_timeout: Duration::from_millis(10),
+                scripts: vec![".php".into(), ".phtml".into()],
             })
         };
         assert!(text(4, 4).contains("pm = static\n"));
@@ -124,5 +129,6 @@ mod tests {
         assert!(dynamic.contains("pm.start_servers = 3\n"), "{dynamic}");
         assert!(dynamic.contains("pm.max_spare_servers = 3\n"), "{dynamic}");
         assert!(dynamic.contains("pm.max_requests = 500\n"), "{dynamic}");
+        assert!(dynamic.contains("security.limit_extensions = .php .phtml\n"), "{dynamic}");
     }
 }

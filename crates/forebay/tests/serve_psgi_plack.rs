@@ -86,7 +86,7 @@ fn placks_test_suite_passes_through_fastcgi() {
         folder,
         &format!(
             "[[site.route]]\npath = \"/*\"\nfastcgi = {{ to = \"127.0.0.1:{}\", \
-             root = \"/no-directory-here\", params = {{ SCRIPT_NAME = \"\" }} }}\n",
+             root = \"/no-directory-here\", scripts = \"*\", params = {{ SCRIPT_NAME = \"\" }} }}\n",
             plack.port()
         ),
     );

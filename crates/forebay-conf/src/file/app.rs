@@ -35,6 +35,10 @@ pub struct App {
     /// php: the directory of the scripts. command that speaks fastcgi, scgi or uwsgi: what
     /// SCRIPT_FILENAME and DOCUMENT_ROOT begin with; without it the path is PATH_INFO.
     pub root: Option<At<String>>,
+    /// php, and command that speaks fastcgi: ends of the names of files that may be run, such as
+    /// [".php", ".phtml"]; for a command also "*", whatever is below `root`. Default: [".php"], for
+    /// a command that is not PHP's "*".
+    pub scripts: Option<At<OneOrMany<String>>>,
     /// command: program and arguments, with {dir}, {socket} and {port} filled in. It stays in the
     /// foreground.
     pub run: Option<At<Vec<At<String>>>>,

@@ -141,6 +141,9 @@ pub struct Fastcgi {
     pub root: Option<At<String>>,
     /// The script for a path that ends in a slash. Default: "index.php".
     pub index: Option<At<String>>,
+    /// Ends of the names of files that may be run, such as [".php", ".phtml"], or "*" for any
+    /// file. Default: [".php"] where `index` ends in ".php", else "*".
+    pub scripts: Option<At<OneOrMany<String>>>,
     /// Parameters added to those of the request.
     pub params: BTreeMap<String, At<String>>,
     /// Whether a connection serves more than one request. Default: true.

@@ -89,6 +89,8 @@ pub enum AppKind {
     Php {
         /// Where the scripts are.
         root: PathBuf,
+        /// Ends of the names of files that may be run; never empty. Default `.php`.
+        scripts: Vec<String>,
     },
     /// A program that listens by itself.
     Command {
@@ -104,6 +106,9 @@ pub enum AppKind {
         connections: usize,
         /// What SCRIPT_FILENAME begins with. `None`: the path is PATH_INFO.
         root: Option<PathBuf>,
+        /// Ends of the names of files below `root` that may be run, where it speaks FastCGI. Empty:
+        /// any file.
+        scripts: Vec<String>,
     },
 }
 

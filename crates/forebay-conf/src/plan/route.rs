@@ -141,6 +141,9 @@ pub struct Fastcgi {
     pub root: PathBuf,
     /// The script for a path that ends in `/`. Default `index.php`.
     pub index: String,
+    /// Ends of the names of files that may be run. Empty: any file. Default `.php` where `index`
+    /// ends in it.
+    pub scripts: Vec<String>,
     /// Parameters added to those of the request.
     pub params: BTreeMap<String, String>,
     /// Whether a connection serves more than one request. Default true.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::app_server::{PHP, script_ends};
 use super::effect::{all_have_effect, only_its_own};
 use super::path::{directory, file};
 use super::process::{cgroup, limits, watch};
@@ -29,7 +30,7 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
     let dir = match (&kind, &typed.dir) {
         (_, Some(dir)) => directory(context, dir)?,
         (AppKind::Psgi { file }, None) => file.parent().unwrap_or(context.base).to_owned(),
-        (AppKind::Php { root }, None) => root.clone(),
+        (AppKind::Php { root, .. }, None) => root.clone(),
         _ => context.base.to_owned(),
     };
     let fewest = match kind {
@@ -97,11 +98,21 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outc
             python: python(context, typed)?,
         },
         Kind::Php => {
-            let typed = required(&typed.root, span, "root", "\"DIR\"")?;
-            AppKind::Php { root: directory(context, typed)? }
+            let root = required(&typed.root, span, "root", "\"DIR\"")?;
+            AppKind::Php { root: directory(context, root)?, scripts: php_scripts(typed)? }
         }
         Kind::Command => program(context, typed)?,
     })
+}
+
+fn php_scripts(typed: &file::App) -> Outcome<Vec<String>> {
+    match (script_ends(&typed.scripts)?, &typed.scripts) {
+        (Some(ends), Some(at)) if ends.is_empty() => {
+            Err(Problem::new(&at.span, "PHP would run any file, an uploaded picture, too")
+                .help("name the ends of scripts, such as [\".php\", \".phtml\"]"))
+        }
+        (ends, _) => Ok(ends.unwrap_or_else(|| vec![PHP.into()])),
+    }
 }
 
 /// The interpreter. Links are not followed: a virtual environment is known by where its link is.
@@ -243,7 +254,7 @@ mod tests {
     #[test]
     fn a_command_has_a_program_and_a_protocol() {
         let app = resolved("kind = 'command'\nrun = ['x', '{socket}']\nspeaks = 'scgi'").unwrap();
-        let AppKind::Command { run, speaks, listen, host, connections, root } = app.kind else {
+        let AppKind::Command { run, speaks, listen, host, connections, root, .. } = app.kind else {
             panic!()
         };
         assert_eq!(run, ["x", "{socket}"]);
@@ -304,7 +315,7 @@ mod tests {
     #[test]
     fn php_has_a_root() {
         let app = resolved("kind = 'php'\nroot = 'shop'").unwrap();
-        assert!(matches!(app.kind, AppKind::Php { root } if root == app.dir));
+        assert!(matches!(&app.kind, AppKind::Php { root, .. } if *root == app.dir));
         refused("kind = 'php'", "`root` is missing");
     }
 }

@@ -18,13 +18,19 @@ pub(super) fn fastcgi(context: &Context<'_>, typed: &At<Table<file::Fastcgi>>) -
     let to = addresses(context, &typed.to, &typed.span, "\"unix:/run/php/php-fpm.sock\"")?;
     let root_typed = required(&typed.root, &typed.span, "root", "\"DIR\"")?;
     multiplexes(typed)?;
+    let index = match &typed.index {
+        Some(at) => file_name(&at.with(&at.value))?,
+        None => "index.php".into(),
+    };
     Ok(Fastcgi {
         root: root(context, root_typed, &to)?,
         to,
-        index: match &typed.index {
-            Some(at) => file_name(&at.with(&at.value))?,
-            None => "index.php".into(),
+        scripts: match script_ends(&typed.scripts)? {
+            Some(ends) => ends,
+            None if index.ends_with(PHP) => vec![PHP.into()],
+            None => Vec::new(),
         },
+        index,
         params: variables(&typed.params)?,
         keep_conn: typed.keep_conn.unwrap_or(true),
         max_output: size_or_unlimited(&typed.max_output)?.unwrap_or(u64::MAX),
@@ -41,6 +47,35 @@ pub(super) fn fastcgi(context: &Context<'_>, typed: &At<Table<file::Fastcgi>>) -
         max_shared: usize::MAX,
         max_buffered: max_buffered(&typed.max_buffered)?,
     })
+}
+
+/// The end of the names of PHP scripts.
+pub(super) const PHP: &str = ".php";
+
+/// Ends of the names of scripts, if any were typed; none for `"*"`, any file. php-fpm's configuration takes them as they are.
+pub(super) fn script_ends(typed: &Option<At<OneOrMany<String>>>) -> Outcome<Option<Vec<String>>> {
+    let Some(at) = typed else { return Ok(None) };
+    let items = at.items();
+    if items.is_empty() {
+        return Err(Problem::new(&at.span, "this list is empty, so that nothing may be run")
+            .help("name the ends of scripts, such as [\".php\"], or leave the key out"));
+    }
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if let [At { value, .. }] = items[..]
+        && value == "*"
+    {
+        return Ok(Some(Vec::new()));
+    }
+    let end = |item: &At<&String>| {
+        let text = text(item)?;
+        if text.starts_with('.') && text.len() > 1 && text.chars().all(is_plain) {
+            return Ok(text.to_owned());
+        }
+        let message = format!("\"{text}\" is not the end of a script's name");
+        Err(Problem::new(&item.span, message)
+            .help("it begins with a dot and has letters and digits, such as \".php\""))
+    };
+    items.iter().map(end).collect::<Outcome<_>>().map(Some)
 }
 
 /// That keys of multiplexing are given only where there is some.

@@ -28,6 +28,12 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
             "python-cgi\" and kind = \"wsgi",
         ),
         ("root", typed.root.as_ref().map(|at| &at.span), listens, "php\" and kind = \"command"),
+        (
+            "scripts",
+            typed.scripts.as_ref().map(|at| &at.span),
+            listens,
+            "php\" and kind = \"command",
+        ),
         ("run", typed.run.as_ref().map(|at| &at.span), command, "command"),
         ("speaks", typed.speaks.as_ref().map(|at| &at.span), command, "command"),
         ("listen", typed.listen.as_ref().map(|at| &at.span), command, "command"),

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::app_server::{PHP, script_ends};
+use super::effect::no_effect;
 use super::path::directory;
 use super::proxy::host_field;
 use super::value::{required, text, within};
@@ -41,7 +43,28 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
         Some(at) => Some(directory(context, at)?),
         None => None,
     };
-    Ok(AppKind::Command { run, speaks, listen, host, connections, root })
+    let scripts = scripts(typed, &run, speaks, root.is_some())?;
+    Ok(AppKind::Command { run, speaks, listen, host, connections, root, scripts })
+}
+
+/// What of `root` may be run. A program of PHP's would run any file, an uploaded picture, too.
+fn scripts(
+    typed: &file::App,
+    run: &[String],
+    speaks: Speaks,
+    has_root: bool,
+) -> Outcome<Vec<String>> {
+    let finds_files = speaks == Speaks::Fastcgi && has_root;
+    if let Some(at) = typed.scripts.as_ref().filter(|_| !finds_files) {
+        let why = "on a program that does not speak fastcgi, or has no `root`";
+        return Err(no_effect(&at.span, "scripts", why, "leave it out"));
+    }
+    let name = run.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
+    Ok(match script_ends(&typed.scripts)? {
+        Some(ends) => ends,
+        None if finds_files && name.starts_with("php") => vec![PHP.into()],
+        None => Vec::new(),
+    })
 }
 
 fn host(typed: &file::App, speaks: Speaks) -> Outcome<HostField> {

@@ -21,27 +21,37 @@ pub struct Script {
 }
 
 impl Script {
-    /// Splits the path behind its first `.php`-like segment end: the suffix of the index. A script
-    /// that should be on this machine and is not there is not asked for: PHP would look for others.
+    /// Splits the path behind its first segment that ends as scripts do, or else as the index does.
+    /// A script that should be on this machine and is not there is not asked for: PHP would look
+    /// for others. Nor is a file whose name does not end as scripts do: PHP would run it.
     pub fn find(request: &Request, settings: &conf::Fastcgi) -> Result<Self, Fault> {
         let path = &request.path;
         if path.iter().any(|b| b.is_ascii_control()) {
             return Err(Fault::client(400, "control byte in the path of a script"));
         }
-        let suffix = settings.index.rfind('.').map_or("", |at| &settings.index[at..]).as_bytes();
+        let end = script_end(path, settings);
         let mut name = path.clone();
         let mut path_info = Vec::new();
-        if path.ends_with(b"/") && !has_script(path, suffix) {
-            name.extend_from_slice(settings.index.as_bytes());
-        } else if let Some(end) = script_end(path, suffix) {
+        if let Some(end) = end {
             name.truncate(end);
             path_info.extend_from_slice(&path[end..]);
+        } else if path.ends_with(b"/") {
+            name.extend_from_slice(settings.index.as_bytes());
         }
         if settings.root.is_dir() {
             let relative = std::ffi::OsStr::from_bytes(name.strip_prefix(b"/").unwrap_or(&name));
             if !settings.root.join(relative).is_file() {
                 return Err(Fault::client(404, "no such script").not_mine());
             }
+        }
+        let ends = &settings.scripts;
+        if !ends.is_empty() && !ends.iter().any(|end| name.ends_with(end.as_bytes())) {
+            let message = format!(
+                "{:?} is not run: the end of its name is none of `scripts` ({})",
+                String::from_utf8_lossy(&name),
+                ends.join(", ")
+            );
+            return Err(Fault::client(403, message).not_mine());
         }
         let file = [settings.root.as_os_str().as_bytes(), &name].concat();
         Ok(Self { name, path_info, file })
@@ -91,19 +101,19 @@ impl Script {
     }
 }
 
-fn has_script(path: &[u8], suffix: &[u8]) -> bool {
-    script_end(path, suffix).is_some()
-}
-
-/// Where the first segment that ends in `suffix` ends.
-fn script_end(path: &[u8], suffix: &[u8]) -> Option<usize> {
-    if suffix.is_empty() {
-        return None;
-    }
+/// Where the first segment that ends in one of `scripts`, or as the index does, ends.
+fn script_end(path: &[u8], settings: &conf::Fastcgi) -> Option<usize> {
+    let of_index = settings.index.rfind('.').map_or("", |at| &settings.index[at..]);
+    let is_script = |segment: &[u8]| {
+        if settings.scripts.is_empty() {
+            return !of_index.is_empty() && segment.ends_with(of_index.as_bytes());
+        }
+        settings.scripts.iter().any(|end| segment.ends_with(end.as_bytes()))
+    };
     let mut end = 0;
     for segment in path.split(|&b| b == b'/') {
         end += segment.len();
-        if segment.ends_with(suffix) {
+        if is_script(segment) {
             return Some(end);
         }
         end += 1;
