@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use forebay_wire::Span;
-use forebay_wire::http1::{Known, RequestFraming, RequestHead, TargetForm};
+use forebay_wire::http1::{Known, RequestFraming, RequestHead, TargetForm, Version, list_has};
 use forebay_wire::path::{self, PathError};
 
 use crate::body::Body;
@@ -87,6 +87,14 @@ impl Request {
     /// Whether the same request may be sent twice (RFC 9110 section 9.2.2).
     pub fn is_idempotent(&self) -> bool {
         matches!(self.method(), b"GET" | b"HEAD" | b"PUT" | b"DELETE" | b"OPTIONS")
+    }
+
+    /// Whether the client takes trailer fields (RFC 9110 section 10.1.4).
+    pub fn takes_trailers(&self) -> bool {
+        self.head.version == Version::Http11
+            && self.head.fields.iter().any(|field| {
+                field.known == Known::Te && list_has(field.value.of(&self.bytes), b"trailers")
+            })
     }
 
     /// Path and query as they came, `/` where there is no path.

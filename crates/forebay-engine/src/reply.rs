@@ -51,6 +51,8 @@ pub struct Reply {
     /// Where the field lines start in `out`, while the head is being written.
     fields: usize,
     rules: Option<Rc<Rules>>,
+    /// The rules of a head that has ended, which trailers have to follow.
+    applied: Option<Rc<Rules>>,
     diversion: Option<Box<Diversion>>,
     to_head: bool,
     to_http10: bool,
@@ -85,6 +87,7 @@ impl Reply {
             framing: Framing::None,
             fields: 0,
             rules: None,
+            applied: None,
             diversion: None,
             to_head: false,
             to_http10: false,
@@ -101,6 +104,7 @@ impl Reply {
     pub(crate) fn detach(&mut self) {
         self.client = None;
         self.rules = None;
+        self.applied = None;
         self.out.clear();
         self.out.shrink_to(2 * BUFFER);
     }
@@ -114,6 +118,7 @@ impl Reply {
         self.to_http10 = head.version == Version::Http10;
         self.keep_alive = head.keep_alive && !self.client().thread.is_stopping();
         self.rules = None;
+        self.applied = None;
         self.diversion = None;
         self.status = 0;
         self.body_bytes = 0;
@@ -147,10 +152,10 @@ impl Reply {
             return Ok(());
         }
         encode::status_line(&mut self.out, status, reason);
-        self.fields = self.out.len();
+        let start = self.out.len();
         self.out.extend_from_slice(lines);
-        if let Some(rules) = self.rules.clone() {
-            self.remove(&rules.remove);
+        if let Some(rules) = &self.rules {
+            remove_fields(&mut self.out, start, &rules.remove);
         }
         self.out.extend_from_slice(b"\r\n");
         let written = self.flush().await;
@@ -197,6 +202,7 @@ impl Reply {
     pub fn end_head(&mut self, length: Length, has_date: bool) {
         if let Some(rules) = self.rules.take() {
             self.apply(&rules);
+            self.applied = Some(rules.clone());
             if rules.sends_files
                 && let Some(diversion) = Diversion::to_file(&self.out[self.fields..])
             {
@@ -241,21 +247,8 @@ impl Reply {
         self.phase = Phase::Body;
     }
 
-    fn remove(&mut self, names: &[String]) {
-        if names.is_empty() {
-            return;
-        }
-        let lines = self.out.split_off(self.fields);
-        for line in lines.split_inclusive(|&b| b == b'\n') {
-            let name = line.split(|&b| b == b':').next().unwrap_or_default();
-            if !names.iter().any(|n| n.as_bytes().eq_ignore_ascii_case(name)) {
-                self.out.extend_from_slice(line);
-            }
-        }
-    }
-
     fn apply(&mut self, rules: &Rules) {
-        self.remove(&rules.remove);
+        remove_fields(&mut self.out, self.fields, &rules.remove);
         self.out.extend_from_slice(&rules.add);
         if let Some(seconds) = rules.expires.filter(|_| matches!(self.status, 200..=399)) {
             let at = std::time::SystemTime::now() + std::time::Duration::from_secs(seconds);
@@ -337,11 +330,25 @@ impl Reply {
 
     /// Ends the reply and writes what has gathered.
     pub async fn finish(&mut self) -> Result<(), Fault> {
+        self.finish_with(b"").await
+    }
+
+    /// As [`Reply::finish`], with these trailer fields, each ending in CRLF, where the reply is
+    /// chunked. The caller vouches for the client taking them.
+    pub async fn finish_with(&mut self, trailers: &[u8]) -> Result<(), Fault> {
         match self.framing {
             Framing::Length(left) if left > 0 => {
                 return Err(Fault::backend(502, format!("the reply ended {left} bytes short")));
             }
-            Framing::Chunked => self.out.extend_from_slice(encode::LAST_CHUNK),
+            Framing::Chunked => {
+                self.out.extend_from_slice(b"0\r\n");
+                let start = self.out.len();
+                self.out.extend_from_slice(trailers);
+                if let Some(rules) = &self.applied {
+                    remove_fields(&mut self.out, start, &rules.remove);
+                }
+                self.out.extend_from_slice(b"\r\n");
+            }
             _ => {}
         }
         self.phase = Phase::Done;
@@ -453,5 +460,19 @@ impl Reply {
 
     pub(crate) fn client(&self) -> &Client {
         self.client.as_ref().expect("a reply is written while its client is attached")
+    }
+}
+
+/// Drops the field lines with one of these names from `out`, from `start` on.
+fn remove_fields(out: &mut Vec<u8>, start: usize, names: &[String]) {
+    if names.is_empty() {
+        return;
+    }
+    let lines = out.split_off(start);
+    for line in lines.split_inclusive(|&b| b == b'\n') {
+        let name = line.split(|&b| b == b':').next().unwrap_or_default();
+        if !names.iter().any(|n| n.as_bytes().eq_ignore_ascii_case(name)) {
+            out.extend_from_slice(line);
+        }
     }
 }

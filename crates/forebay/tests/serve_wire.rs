@@ -115,6 +115,73 @@ fn a_client_that_must_upgrade_is_told_to_what() {
     assert_eq!(forebay.get("/200").header("Upgrade"), None);
 }
 
+const WITH_TRAILERS: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n\
+    2\r\nok\r\n0\r\nX-Sum: 1\r\nSet-Cookie: a=b\r\nWWW-Authenticate: Basic\r\n\
+    X-Accel-Redirect: /x\r\nContent-Type: text/html\r\nX-Gone: 1\r\n\r\n";
+const WANTS_TRAILERS: &str =
+    "GET / HTTP/1.1\r\nHost: h\r\nTE: gzip, Trailers\r\nConnection: TE\r\n\r\n";
+
+#[test]
+fn trailers_of_a_backend_pass_to_those_who_take_them() {
+    let backend = answering(WITH_TRAILERS, 2);
+    let (ours, theirs) = beside_haproxy(&backend, WANTS_TRAILERS);
+    assert_eq!((ours.text(), ours.header("Trailer")), ("ok", Some("X-Sum")));
+    let sum = |reply: &Reply| {
+        reply.trailers.iter().find(|(name, _)| name.eq_ignore_ascii_case("X-Sum")).cloned()
+    };
+    assert_eq!(sum(&ours).unwrap().1, "1");
+    if let Some(theirs) = theirs {
+        assert_eq!(sum(&theirs).unwrap().1, "1");
+    }
+    let names: Vec<_> = ours.trailers.iter().map(|(name, _)| &name[..]).collect();
+    assert_eq!(names, ["X-Sum", "X-Gone"], "what frames, routes or authenticates is dropped");
+    let received = backend.finish().remove(0).received;
+    let received = String::from_utf8_lossy(&received).into_owned();
+    assert!(received.contains("\r\nTE: trailers\r\nConnection: TE\r\n"), "{received}");
+    assert!(!received.to_lowercase().contains("gzip"), "{received}");
+}
+
+#[test]
+fn trailers_stay_where_nobody_takes_them() {
+    for (version, te) in [("1.1", ""), ("1.1", "TE: gzip\r\n"), ("1.0", "TE: trailers\r\n")] {
+        let backend = answering(WITH_TRAILERS, 1);
+        let forebay = site(Folder::new(), &route_to(&backend, ""));
+        let reply = forebay.ask(format!("GET / HTTP/{version}\r\nHost: h\r\n{te}\r\n"));
+        assert_eq!((reply.text(), reply.header("Trailer")), ("ok", None));
+        assert_eq!(reply.trailers, []);
+        let received = backend.finish().remove(0).received;
+        assert!(!String::from_utf8_lossy(&received).contains("TE:"));
+    }
+}
+
+#[test]
+fn a_route_removes_fields_from_trailers_too() {
+    let backend = answering(WITH_TRAILERS, 1);
+    let keys = "remove_headers = [\"x-gone\"]\n";
+    let forebay = site(Folder::new(), &route_to(&backend, keys));
+    let names: Vec<_> =
+        forebay.ask(WANTS_TRAILERS).trailers.into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["X-Sum"]);
+}
+
+#[test]
+fn trailers_that_break_a_rule_cut_the_reply_off() {
+    for trailer in ["Content-Length: 3\r\n", "a b\r\n", "A: b\r\n c\r\n", "A: \0\r\n"] {
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let backend = Backend::tcp([vec![
+            Step::ReadHead,
+            Step::send(format!("{head}2\r\nok\r\n")),
+            Step::send(format!("0\r\n{trailer}\r\n")),
+        ]]);
+        let forebay = site(Folder::new(), &route_to(&backend, ""));
+        let mut client = forebay.connect();
+        client.send(WANTS_TRAILERS);
+        // A 502 where none of the reply had been written when the trailer came.
+        let reply = client.try_reply();
+        assert!(reply.is_err() || reply.is_ok_and(|reply| reply.status == 502), "{trailer:?}");
+    }
+}
+
 #[test]
 fn a_target_without_path_has_the_path_slash() {
     let echo = Echo::start();

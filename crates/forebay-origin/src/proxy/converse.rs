@@ -128,7 +128,8 @@ impl<'a> Attempt<'a> {
         let sent = socket.write_all(out).await;
         sent.map_err(|error| backend.lost(&error))?;
         let to_head = request.method() == b"HEAD";
-        let mut reading = Reading { attempt: self, https: request.https, socket, inbox, head };
+        let (https, takes_trailers) = (request.https, request.takes_trailers());
+        let mut reading = Reading { attempt: self, https, takes_trailers, socket, inbox, head };
         if self.is_upgrade {
             reading.read_head(reply, to_head).await?;
             if reading.head.status == 101 {
@@ -160,6 +161,8 @@ pub fn append_head(
     append_request_fields(out, request, host);
     if is_upgrade {
         upgrade::append_fields(out, &request.head.fields, &request.bytes);
+    } else if request.takes_trailers() {
+        out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n");
     }
     match request.head.framing {
         RequestFraming::None
@@ -193,6 +196,7 @@ fn append_request_line(out: &mut Vec<u8>, request: &Request, strip_prefix: Optio
 struct Reading<'a> {
     attempt: &'a Attempt<'a>,
     https: bool,
+    takes_trailers: bool,
     socket: &'a Socket,
     inbox: &'a mut Vec<u8>,
     head: &'a mut ResponseHead,
@@ -231,11 +235,22 @@ impl Reading<'_> {
         self.pass_on(reply).await
     }
 
+    /// Whether trailers are for this client. Where `Connection` names fields, which would have to be
+    /// looked for among them, there are none.
+    fn passes_trailers(&self) -> bool {
+        self.takes_trailers
+            && self.head.framing == ResponseFraming::Chunked
+            && !self.head.connection_names_fields
+    }
+
     /// Passes on the reply whose head has been read; whether the connection can be kept.
     async fn pass_on(&mut self, reply: &mut Reply) -> Result<bool, Fault> {
         let backend = self.attempt.backend();
         self.begin(reply);
         let mut decoder = BodyDecoder::response(self.head.framing);
+        if self.passes_trailers() {
+            decoder = decoder.keeping_trailers();
+        }
         // A head that says how much follows waits for the first of it: one write in place of two,
         // and a backend that dies in between costs the client no cut-off reply.
         let mut holds_head = matches!(self.head.framing, ResponseFraming::Length(1..));
@@ -249,7 +264,7 @@ impl Reading<'_> {
             holds_head &= data.is_empty();
             if step.done {
                 reply.push(data).await?;
-                reply.finish().await?;
+                reply.finish_with(decoder.trailers()).await?;
                 return Ok(emptied && self.head.keep_alive);
             }
             if emptied && !data.is_empty() {
@@ -366,6 +381,11 @@ impl Reading<'_> {
         reply.begin(head.status, head.reason.of(self.inbox));
         let is_length = |field: &forebay_wire::http1::Field| field.known == Known::ContentLength;
         encode::forward_response_fields(reply.field_lines(), head, self.inbox, is_length);
+        if self.passes_trailers() {
+            for field in head.fields.iter().filter(|field| field.known == Known::Trailer) {
+                encode::field(reply.field_lines(), "Trailer", field.value.of(self.inbox));
+            }
+        }
         let Attempt { proxy, index, wanted, .. } = self.attempt;
         if let Some(sticky) = &proxy.sticky {
             sticky.append(reply.field_lines(), *index, *wanted, self.https);

@@ -7,7 +7,7 @@ use memchr::memchr;
 use crate::Span;
 
 use super::fields::{Lines, parse_line};
-use super::{HttpError, Known, RequestFraming, ResponseFraming};
+use super::{Field, HttpError, Known, RequestFraming, ResponseFraming, may_be_trailer};
 
 /// Longest chunk-size line and longest trailer section, in bytes.
 const LINE_LIMIT: usize = 256;
@@ -35,6 +35,8 @@ impl Step {
 pub struct BodyDecoder {
     state: State,
     trailer: usize,
+    /// The lines of the trailer section that may be passed on; `None` where nobody wants them.
+    kept: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +71,18 @@ impl BodyDecoder {
     }
 
     fn new(state: State) -> Self {
-        Self { state, trailer: 0 }
+        Self { state, trailer: 0, kept: None }
+    }
+
+    /// Keeps those trailer fields that may be passed on, for [`BodyDecoder::trailers`].
+    pub fn keeping_trailers(mut self) -> Self {
+        self.kept = Some(Vec::new());
+        self
+    }
+
+    /// The trailer fields that were kept, as lines that end in CRLF.
+    pub fn trailers(&self) -> &[u8] {
+        self.kept.as_deref().unwrap_or_default()
     }
 
     /// Whether the body is complete.
@@ -140,7 +153,7 @@ impl BodyDecoder {
         }
     }
 
-    /// One trailer line: checked, then dropped. Fields that framing or routing depend on are
+    /// One trailer line: checked, then dropped unless it is to be kept. Fields that framing or routing depend on are
     /// refused there (RFC 9110 section 6.5.1).
     fn trailer_line(&mut self, rest: &[u8]) -> Result<Step, HttpError> {
         let room = TRAILER_LIMIT - self.trailer;
@@ -149,18 +162,21 @@ impl BodyDecoder {
         if line.len() == 2 {
             self.state = State::Done;
         } else {
-            check_trailer(rest, line)?;
+            let field = check_trailer(rest, line)?;
+            if let Some(kept) = self.kept.as_mut().filter(|_| may_be_trailer(field.name.of(rest))) {
+                kept.extend_from_slice(line.of(rest));
+            }
         }
         self.trailer += line.len();
         Ok(Step::framing(line.len()))
     }
 }
 
-fn check_trailer(bytes: &[u8], line: Span) -> Result<(), HttpError> {
+fn check_trailer(bytes: &[u8], line: Span) -> Result<Field, HttpError> {
     let field = parse_line(bytes, line).map_err(|_| HttpError::Trailer)?;
     let forbidden =
         matches!(field.known, Known::ContentLength | Known::TransferEncoding | Known::Host);
-    if forbidden { Err(HttpError::Trailer) } else { Ok(()) }
+    if forbidden { Err(HttpError::Trailer) } else { Ok(field) }
 }
 
 /// Refuses a size line early when its first bytes already are wrong.

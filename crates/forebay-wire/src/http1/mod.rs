@@ -13,6 +13,7 @@ mod fields;
 mod request;
 mod response;
 mod target;
+mod trailer;
 
 pub use body::{BodyDecoder, Step};
 pub use chars::{eq_ignore_case, is_field_value, is_token, list_has};
@@ -21,6 +22,7 @@ pub use fields::{Field, Known, Limits};
 pub use request::{RequestFraming, RequestHead, RequestParser};
 pub use response::{ResponseFraming, ResponseHead, ResponseParser};
 pub use target::{TargetForm, host_of};
+pub use trailer::may_be_trailer;
 
 /// The protocol version of a message. Anything else is refused as [`HeadError::Version`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
