@@ -8,7 +8,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((length, value)) = data.split_first_chunk::<8>() else { return };
     // Small files as often as huge ones.
     let length = u64::from_le_bytes(*length) >> (length[0] % 64);
-    let Ranges::Parts(mut parts) = range::parse(value, length) else { return };
+    let Ranges::Parts(mut parts) = range::parse(value, length, 16) else { return };
     assert!(!parts.is_empty() && parts.len() <= MOST);
     parts.sort_by_key(|part| part.start);
     assert!(parts.iter().all(|part| part.length > 0));

@@ -21,19 +21,17 @@ pub enum Ranges {
     Unsatisfiable,
 }
 
-/// Ranges in one request. More of them, like those that overlap, are an attack or a mistake, and get
-/// the whole: a reply never holds a byte twice.
-pub const MOST: usize = 16;
-
-/// Reads the value of a `Range` field for a representation of `length` bytes.
-pub fn parse(value: &[u8], length: u64) -> Ranges {
+/// Reads the value of a `Range` field for a representation of `length` bytes. More than `most`
+/// ranges, like those that overlap, are an attack or a mistake, and get the whole: a reply never
+/// holds a byte twice.
+pub fn parse(value: &[u8], length: u64, most: usize) -> Ranges {
     let Some(list) = str::from_utf8(value).ok().and_then(|text| text.strip_prefix("bytes=")) else {
         return Ranges::Whole;
     };
     let mut parts = Vec::new();
     for (at, range) in list.split(',').enumerate() {
         match parse_range(range.trim_matches([' ', '\t'])) {
-            Some(range) if at < MOST => parts.extend(part(range, length)),
+            Some(range) if at < most => parts.extend(part(range, length)),
             _ => return Ranges::Whole,
         }
     }
@@ -80,8 +78,10 @@ fn parse_range(range: &str) -> Option<(Option<u64>, Option<u64>)> {
 mod tests {
     use super::*;
 
+    const MOST: usize = 16;
+
     fn of(range: &str) -> Ranges {
-        parse(range.as_bytes(), 10)
+        parse(range.as_bytes(), 10, MOST)
     }
 
     fn parts(list: &[(u64, u64)]) -> Ranges {
@@ -106,7 +106,7 @@ mod tests {
             assert_eq!(of(whole), Ranges::Whole, "{whole}");
         }
         assert_eq!(of("bytes=0-18446744073709551616"), Ranges::Whole);
-        assert_eq!(parse(b"bytes=0-", 0), Ranges::Unsatisfiable);
+        assert_eq!(parse(b"bytes=0-", 0, MOST), Ranges::Unsatisfiable);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use forebay_testkit::folder::Folder;
 use forebay_testkit::http::{Client, Reply};
 use forebay_testkit::peer;
 use forebay_testkit::scripted::{Backend, Step};
+use forebay_testkit::stream::Address;
 use support::echo::Echo;
 use support::{Forebay, site};
 
@@ -212,15 +213,16 @@ fn a_higher_minor_version_is_answered_as_1_1() {
     assert_eq!(forebay.ask("GET / HTTP/2.0\r\nHost: h\r\n\r\n").status, 505);
 }
 
-fn with_file() -> Forebay {
+fn with_file(keys: &str) -> Forebay {
     let folder = Folder::new();
     folder.write("files/a", "0123456789");
-    site(folder, "[[site.route]]\npath = \"/*\"\nfiles = \"files\"\n")
+    let files = format!("files = {{ root = \"files\"{keys} }}");
+    site(folder, &format!("[[site.route]]\npath = \"/*\"\n{files}\n"))
 }
 
 #[test]
 fn several_lines_of_tags_are_one_list() {
-    let forebay = with_file();
+    let forebay = with_file("");
     let etag = forebay.get("/a").header("ETag").unwrap().to_owned();
     let ask = |fields: &str| {
         forebay.ask(format!("GET /a HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n")).status
@@ -230,4 +232,34 @@ fn several_lines_of_tags_are_one_list() {
         assert_eq!(ask(&format!("{name}: {etag}\r\n{name}: \"x\"")), listed);
         assert_eq!(ask(&format!("{name}: \"x\"\r\n{name}: \"y\"")), other);
     }
+}
+
+#[test]
+fn as_many_ranges_are_sent_as_the_route_allows() {
+    let ask = |address: Address, count: usize| {
+        let ranges: Vec<_> = (0..count).map(|at| format!("{}-{}", at * 2, at * 2)).collect();
+        let mut client = Client::connect(address);
+        let ranges = ranges.join(",");
+        client.send(format!("GET /a HTTP/1.1\r\nHost: h\r\nRange: bytes={ranges}\r\n\r\n"));
+        client.reply()
+    };
+    for most in [1, 2, 5] {
+        let ours = with_file(&format!(", max_ranges = {most}"));
+        let conf = format!(
+            "server {{ listen 127.0.0.1:{{port}}; max_ranges {most}; root {}/files; }}",
+            ours.folder.path().display()
+        );
+        let nginx = peer::nginx(&conf);
+        for count in 1..=5 {
+            let status = ask(ours.address.into(), count).status;
+            assert_eq!(status, if count <= most { 206 } else { 200 }, "{count} of {most}");
+            if let Some(nginx) = &nginx {
+                assert_eq!(ask(nginx.address().clone(), count).status, status, "{count} of {most}");
+            }
+        }
+    }
+    let none = with_file(", max_ranges = 0");
+    let reply = ask(none.address.into(), 1);
+    assert_eq!((reply.status, reply.header("Accept-Ranges")), (200, None));
+    assert_eq!(with_file("").get("/a").header("Accept-Ranges"), Some("bytes"));
 }

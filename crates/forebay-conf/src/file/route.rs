@@ -87,6 +87,9 @@ pub struct Files {
     /// Whether FILE.br, FILE.zst or FILE.gz is sent to clients that take it: true, or those to look
     /// for, the preferred first, such as ["br", "gz"]. Default: false.
     pub precompressed: Option<At<AllOrList<Precompressed>>>,
+    /// Ranges that one request may ask for, at most 1000; who asks for more gets all of the file.
+    /// 0: none. Default: 16.
+    pub max_ranges: Option<At<usize>>,
 }
 
 /// A compressed sibling of a file.

@@ -86,6 +86,7 @@ impl Files {
             listing: false,
             follow_symlinks: Symlinks::default(),
             precompressed: Vec::new(),
+            max_ranges: 16,
         }
     }
 }

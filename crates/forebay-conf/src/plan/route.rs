@@ -68,6 +68,8 @@ pub struct Files {
     pub follow_symlinks: Symlinks,
     /// Compressed siblings that are sent in place of a file, the preferred first. Default none.
     pub precompressed: Vec<Precompressed>,
+    /// Ranges that one request may ask for, at most 1000. Default 16; 0: none.
+    pub max_ranges: usize,
 }
 
 /// A compressed sibling of a file, made before it is served.

@@ -109,7 +109,17 @@ fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Outcome<File
         None => Symlinks::default(),
     };
     let listing = table.listing.unwrap_or(false);
-    Ok(Files { index, listing, follow_symlinks, precompressed: precompressed(table)?, ..default })
+    Ok(Files {
+        index,
+        listing,
+        follow_symlinks,
+        precompressed: precompressed(table)?,
+        max_ranges: match &table.max_ranges {
+            Some(at) => within(at, 0..=1000)?,
+            None => default.max_ranges,
+        },
+        ..default
+    })
 }
 
 fn precompressed(typed: &file::Files) -> Outcome<Vec<Precompressed>> {

@@ -95,6 +95,8 @@ pub struct Cache {
     symlinks: Symlinks,
     /// Whether what is sent depends on `Accept-Encoding`.
     varies: bool,
+    /// Whether replies tell that ranges can be asked for.
+    has_ranges: bool,
     entries: RefCell<HashMap<Vec<u8>, Rc<Entry>>>,
     kept: Cell<usize>,
 }
@@ -102,12 +104,24 @@ pub struct Cache {
 impl Cache {
     /// An empty cache of the files below `root`.
     pub fn new(root: PathBuf, symlinks: Symlinks) -> Self {
-        Self { root, symlinks, varies: false, entries: RefCell::default(), kept: Cell::new(0) }
+        Self {
+            root,
+            symlinks,
+            varies: false,
+            has_ranges: true,
+            entries: RefCell::default(),
+            kept: Cell::new(0),
+        }
     }
 
     /// The same cache, for files that may be replaced by compressed siblings.
     pub fn with_siblings(self, varies: bool) -> Self {
         Self { varies, ..self }
+    }
+
+    /// With `has_ranges`, replies tell that ranges can be asked for.
+    pub fn with_ranges(self, has_ranges: bool) -> Self {
+        Self { has_ranges, ..self }
     }
 
     /// What `path` names. `second` is the present in seconds: a file is looked at once in each.
@@ -222,7 +236,9 @@ impl Cache {
             encode::field(&mut fields, "Content-Encoding", coding.coding().as_bytes());
         }
         fields.extend_from_slice(&validators);
-        encode::field(&mut fields, "Accept-Ranges", b"bytes");
+        if self.has_ranges {
+            encode::field(&mut fields, "Accept-Ranges", b"bytes");
+        }
         Ok(Entry {
             content,
             length,

@@ -27,8 +27,9 @@ pub enum Outcome {
     Unsatisfiable,
 }
 
-/// Evaluates preconditions in the order of RFC 9110 section 13.2.2, then the range.
-pub fn decide(request: &Request, entry: &Entry) -> Outcome {
+/// Evaluates preconditions in the order of RFC 9110 section 13.2.2, then the range, of which there
+/// may be `max_ranges`.
+pub fn decide(request: &Request, entry: &Entry, max_ranges: usize) -> Outcome {
     let value = |known| request.head.value(known, &request.bytes);
     if let Some(is_listed) = lists(request, Known::IfMatch, entry, false) {
         if !is_listed {
@@ -53,7 +54,7 @@ pub fn decide(request: &Request, entry: &Entry) -> Outcome {
             let applies = value(Known::IfRange).is_none_or(|validator| {
                 validator == entry.etag.as_bytes() || parse_date(validator) == Some(entry.modified)
             });
-            if applies { parts(range, entry.length) } else { Outcome::Whole }
+            if applies { parts(range, entry.length, max_ranges) } else { Outcome::Whole }
         }
         _ => Outcome::Whole,
     }
@@ -72,8 +73,8 @@ fn parse_date(value: &[u8]) -> Option<u64> {
     date.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
-fn parts(ranges: &[u8], length: u64) -> Outcome {
-    match range::parse(ranges, length) {
+fn parts(ranges: &[u8], length: u64, most: usize) -> Outcome {
+    match range::parse(ranges, length, most) {
         Ranges::Whole => Outcome::Whole,
         Ranges::Unsatisfiable => Outcome::Unsatisfiable,
         Ranges::Parts(parts) => match parts[..] {

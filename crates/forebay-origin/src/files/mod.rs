@@ -31,7 +31,8 @@ impl Files {
     /// Serves the files that `settings` names; with `fallback`, those that are there.
     pub fn new(thread: Rc<Thread>, settings: conf::Files, fallback: bool) -> Self {
         let cache = Cache::new(settings.root.clone(), settings.follow_symlinks)
-            .with_siblings(!settings.precompressed.is_empty());
+            .with_siblings(!settings.precompressed.is_empty())
+            .with_ranges(settings.max_ranges > 0);
         Self { thread, settings, cache, fallback }
     }
 
@@ -97,10 +98,10 @@ impl Files {
         entry: Rc<Entry>,
     ) -> Result<(), Fault> {
         if self.settings.precompressed.is_empty() {
-            return send(exchange, &entry).await;
+            return send(exchange, &entry, self.settings.max_ranges).await;
         }
         let sibling = self.sibling(exchange, path, &entry);
-        send(exchange, &sibling.unwrap_or(entry)).await
+        send(exchange, &sibling.unwrap_or(entry), self.settings.max_ranges).await
     }
 
     /// The best sibling for the client. Ranges are of the file itself, unless `If-Range` shows that
@@ -165,9 +166,9 @@ async fn add_slash(exchange: &mut Exchange) -> Result<(), Fault> {
     reply.finish().await
 }
 
-async fn send(exchange: &mut Exchange, entry: &Entry) -> Result<(), Fault> {
+async fn send(exchange: &mut Exchange, entry: &Entry, max_ranges: usize) -> Result<(), Fault> {
     let Exchange { request, reply, .. } = exchange;
-    match decide(request, entry) {
+    match decide(request, entry, max_ranges) {
         Outcome::Whole => {
             reply.begin(200, b"");
             reply.field_lines().extend_from_slice(&entry.fields);
