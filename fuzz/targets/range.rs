@@ -1,14 +1,17 @@
 //! `Range`: no panic, and parts that lie within the whole, do not overlap and are not many.
 #![no_main]
 
-use forebay_wire::range::{self, MOST, Ranges};
+use forebay_wire::range::{self, Ranges};
 use libfuzzer_sys::fuzz_target;
+
+/// Ranges in one request.
+const MOST: usize = 16;
 
 fuzz_target!(|data: &[u8]| {
     let Some((length, value)) = data.split_first_chunk::<8>() else { return };
     // Small files as often as huge ones.
     let length = u64::from_le_bytes(*length) >> (length[0] % 64);
-    let Ranges::Parts(mut parts) = range::parse(value, length, 16) else { return };
+    let Ranges::Parts(mut parts) = range::parse(value, length, MOST) else { return };
     assert!(!parts.is_empty() && parts.len() <= MOST);
     parts.sort_by_key(|part| part.start);
     assert!(parts.iter().all(|part| part.length > 0));
