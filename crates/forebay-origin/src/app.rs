@@ -13,6 +13,7 @@ use crate::script::{Script, Scripts};
 use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
 use crate::spool::Spooled;
 use crate::takeover;
+use crate::upstream::{Attempts, BodyAtHand};
 
 /// Workers that one request may be offered: a worker may die before it has read anything.
 const OFFERS: usize = 3;
@@ -53,17 +54,15 @@ impl WorkerApp {
             && takeover::is_possible(exchange);
         let body = Spooled::take(&mut exchange.body).await?;
         let block = self.block(exchange, script.as_deref(), body.len(), takes_over)?;
-        let mut fault = None;
+        let mut attempts = Attempts::default();
         for _ in 0..OFFERS {
             let run = Run { script: script.as_deref(), block: &block, body: &body, takes_over };
             match self.offer(exchange, run).await {
-                Err(error) if error.retry == Retry::Yes && !exchange.reply.has_begun() => {
-                    fault = Some(error);
-                }
-                outcome => return outcome,
+                Ok(()) => return Ok(()),
+                Err(fault) => attempts.failed(fault, exchange, BodyAtHand::Whole)?,
             }
         }
-        Err(fault.unwrap_or_else(|| Fault::us(500, "no worker was offered the request")))
+        Err(attempts.last().unwrap_or_else(|| Fault::us(500, "no worker was offered the request")))
     }
 
     /// The variables that a worker is given.

@@ -9,20 +9,19 @@ use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::os::unix::ffi::OsStrExt;
 use std::pin::pin;
-use std::sync::Arc;
 
 use forebay_conf::{self as conf, ServerProtocol};
 use forebay_engine::{Exchange, Fault, Origin, Reply, Request, Serving, Socket, Step};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::{scgi, uwsgi};
 
-use crate::connect::{Backend, Backends};
-use crate::duplex::send_and_read;
 use crate::mount::path_of;
 use crate::nph::NphReply;
 use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
 use crate::spool::Spooled;
-use crate::tally::Tallies;
+use crate::upstream::{
+    Attempt, Backend, BodyAtHand, Carrier, Connection, Past, Upstream, send_and_read,
+};
 
 /// Bytes of a spooled request body that go out at a time.
 const PIECE: usize = 32 * 1024;
@@ -33,7 +32,7 @@ const LARGEST: usize = 4 * INBOX;
 
 /// An application, as one thread knows it.
 pub struct AppServer {
-    backends: Backends,
+    upstream: Upstream,
     settings: conf::AppServer,
     spare: RefCell<Vec<Buffers>>,
 }
@@ -42,9 +41,9 @@ pub struct AppServer {
 type Buffers = (Vec<u8>, Vec<u8>);
 
 impl AppServer {
-    /// Passes requests to `backends` in turn; `tallies` are shared by all threads.
-    pub fn new(backends: Vec<Backend>, tallies: &Arc<Tallies>, settings: conf::AppServer) -> Self {
-        Self { backends: Backends::new(backends, tallies), settings, spare: RefCell::default() }
+    /// Passes requests to the backends of `upstream`.
+    pub fn new(upstream: Upstream, settings: conf::AppServer) -> Self {
+        Self { upstream, settings, spare: RefCell::default() }
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -64,12 +63,9 @@ impl AppServer {
         inbox.clear();
         inbox.reserve(INBOX);
         append_head(&mut out, &exchange.request, settings, body.len())?;
+        let mut passing = Passing { origin: self, head: &out, body, inbox: &mut inbox };
         exchange.enter(Step::Connect);
-        let (backend, connection, active) = self.backends.connect().await?;
-        exchange.enter(Step::Origin);
-        let conversation = Conversation { origin: self, backend, socket: &connection.socket };
-        let outcome = conversation.run(exchange, &out, body, &mut inbox).await;
-        let outcome = outcome.inspect_err(|fault| active.note(fault));
+        let outcome = self.upstream.send(&mut passing, exchange, None).await.map(drop);
         let mut spare = self.spare.borrow_mut();
         if spare.len() < SPARE && out.capacity().max(inbox.capacity()) <= LARGEST {
             spare.push((out, inbox));
@@ -167,6 +163,44 @@ impl<S: Sink> Sink for Replaced<'_, S> {
         if !std::str::from_utf8(name).is_ok_and(|name| self.by.contains_key(name)) {
             self.sink.variable(name, value);
         }
+    }
+}
+
+/// A request on its way to one backend after the other.
+struct Passing<'a> {
+    origin: &'a AppServer,
+    head: &'a [u8],
+    body: &'a Spooled,
+    inbox: &'a mut Vec<u8>,
+}
+
+impl Carrier for Passing<'_> {
+    type Connection = Connection;
+    type Outcome = ();
+
+    async fn connect(
+        &mut self,
+        attempt: &Attempt<'_>,
+        _is_new: bool,
+    ) -> Result<(Connection, Past), Fault> {
+        Ok((attempt.backend.connect(true).await?, Past::New))
+    }
+
+    async fn exchange(
+        &mut self,
+        attempt: &Attempt<'_>,
+        connection: Connection,
+        exchange: &mut Exchange,
+    ) -> Result<(), Fault> {
+        exchange.enter(Step::Origin);
+        self.inbox.clear();
+        let (origin, backend) = (self.origin, attempt.backend);
+        let conversation = Conversation { origin, backend, socket: &connection.socket };
+        conversation.run(exchange, self.head, self.body, self.inbox).await
+    }
+
+    fn body(&self) -> BodyAtHand {
+        BodyAtHand::Whole
     }
 }
 

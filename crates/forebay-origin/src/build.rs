@@ -19,18 +19,17 @@ use tokio::sync::Semaphore;
 use crate::app::Target;
 use crate::app_server::AppServer;
 use crate::cgi::Cgi;
-use crate::connect::{Backend, Endpoint, Use};
 use crate::definition::Definition;
 use crate::fastcgi::{FASTCGI_IDLE, Fastcgi};
 use crate::files::Files;
 use crate::mount::Mount;
-use crate::proxy::{Checker, Group, Proxy};
+use crate::proxy::Proxy;
 use crate::respond::{FixedReply, Redirection};
 use crate::running::Running;
 use crate::script::Scripts;
 use crate::script_guard::ScriptGuard;
-use crate::slots::Slots;
 use crate::start::start_all;
+use crate::upstream::{Backend, Balancing, Checker, Endpoint, Group, Slots, Upstream, Use};
 use shared::{Shared, checks, shared_of_all, slots};
 
 /// How long an HTTP backend's connection may be idle. Servers give 5 s and more.
@@ -236,6 +235,12 @@ impl Origins {
         thread: &Rc<Thread>,
     ) -> Box<dyn Origin> {
         let thread = thread.clone();
+        let upstream = |backends: Vec<Backend>| {
+            let equal = || Group::new(&Balancing::equal(backends.len()));
+            let group = group.clone().unwrap_or_else(equal);
+            Upstream::new(thread.clone(), backends, group, tallies)
+        };
+        let thread = thread.clone();
         match &route.action {
             Action::Files(files) => Box::new(Files::new(thread, files.clone(), route.fallback)),
             Action::Cgi(cgi) => {
@@ -251,13 +256,13 @@ impl Origins {
                     ..Use::default()
                 };
                 let backends = fastcgi.to.iter().map(|to| self.backend(to, how(), &thread));
-                let backends = backends.collect();
-                Box::new(Fastcgi::new(thread, backends, tallies, fastcgi.clone()))
+                let upstream = upstream(backends.collect());
+                Box::new(Fastcgi::new(thread, upstream, fastcgi.clone()))
             }
             Action::AppServer(settings) => {
                 let backends = settings.to.iter();
                 let backends = backends.map(|to| self.backend(to, Use::default(), &thread));
-                Box::new(AppServer::new(backends.collect(), tallies, settings.clone()))
+                Box::new(AppServer::new(upstream(backends.collect()), settings.clone()))
             }
             Action::Proxy(proxy) => {
                 let how = || Use {
@@ -268,9 +273,8 @@ impl Origins {
                     ..Use::default()
                 };
                 let backends = proxy.to.iter().map(|to| self.backend(&to.address, how(), &thread));
-                let backends = backends.collect();
-                let group = group.clone().unwrap_or_else(|| Group::new(proxy));
-                Box::new(Proxy::new(thread, backends, group, tallies, proxy))
+                let upstream = upstream(backends.collect());
+                Box::new(Proxy::new(thread, upstream, proxy))
             }
             Action::App(name) => {
                 let app = &self.plan.apps[name];

@@ -14,13 +14,13 @@ use forebay_workers::{Place, Program, Seat};
 
 use crate::app::unavailable;
 use crate::app_server::AppServer;
-use crate::connect::{Backend, Endpoint, Use};
 use crate::fastcgi::{Fastcgi, Script};
 use crate::mount;
-use crate::proxy::{Group, Proxy};
-use crate::slots::Slots;
+use crate::proxy::Proxy;
 use crate::spool::Spooled;
-use crate::tally::Tallies;
+use crate::upstream::{
+    Attempts, Backend, Balancing, BodyAtHand, Endpoint, Group, Slots, Tallies, Upstream, Use,
+};
 
 /// Processes that one request may be offered: one may end before it has read anything.
 const OFFERS: usize = 3;
@@ -138,8 +138,11 @@ impl ProgramApp {
 
     async fn run(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let prepared = self.prepare(exchange).await?;
-        let mut is_resent = false;
-        let mut last = None;
+        let at_hand = match prepared {
+            Prepared::Streamed => BodyAtHand::Streamed,
+            _ => BodyAtHand::Whole,
+        };
+        let mut attempts = Attempts::default();
         for _ in 0..OFFERS {
             exchange.enter(Step::Connect);
             let seat = self.program.checkout().await.map_err(unavailable)?;
@@ -154,18 +157,9 @@ impl ProgramApp {
             };
             let fault = self.tell(&seat, fault);
             drop(seat);
-            let may_resend = !is_resent
-                && !exchange.reply.has_begun()
-                && exchange.request.is_idempotent()
-                && (!matches!(prepared, Prepared::Streamed) || exchange.body.rewind());
-            match fault.retry {
-                Retry::Yes if !exchange.reply.has_begun() => {}
-                Retry::IfReused if may_resend => is_resent = true,
-                _ => return Err(fault),
-            }
-            last = Some(fault);
+            attempts.failed(fault, exchange, at_hand)?;
         }
-        Err(last.unwrap_or_else(|| Fault::us(500, "no process was offered the request")))
+        Err(attempts.last().unwrap_or_else(|| Fault::us(500, "no process was offered the request")))
     }
 
     /// A process that takes one request at a time does not wait for a slow upload.
@@ -221,18 +215,20 @@ impl ProgramApp {
             ..Use::default()
         };
         let backend = Backend::new(self.thread.clone(), endpoint, how);
-        let (thread, backends, tallies) = (self.thread.clone(), vec![backend], Tallies::new(1));
+        let (group, tallies) = (Group::new(&Balancing::equal(1)), Tallies::new(1));
+        let thread = self.thread.clone();
+        let upstream = Upstream::new(thread.clone(), vec![backend], group, &tallies);
         match &self.how.speaks {
             Speaks::Http(host) => {
                 let plan = proxy_plan(seat.place(), *host);
-                Speaker::Http(Proxy::new(thread, backends, Group::new(&plan), &tallies, &plan))
+                Speaker::Http(Proxy::new(thread, upstream, &plan))
             }
             Speaks::Fastcgi(naming) => {
                 let settings = naming.settings(&self.how);
-                Speaker::Fastcgi(Fastcgi::new(thread, backends, &tallies, settings))
+                Speaker::Fastcgi(Fastcgi::new(thread, upstream, settings))
             }
             Speaks::AppServer(settings) => {
-                Speaker::AppServer(AppServer::new(backends, &tallies, settings.clone()))
+                Speaker::AppServer(AppServer::new(upstream, settings.clone()))
             }
         }
     }

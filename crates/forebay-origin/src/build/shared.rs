@@ -7,19 +7,16 @@ use forebay_conf::{Action, Plan};
 use tokio::sync::Semaphore;
 
 use super::{Origins, addresses};
-use crate::connect::Endpoint;
-use crate::proxy::{Check, Group};
-use crate::slots::Slots;
-use crate::tally::Tallies;
+use crate::upstream::{Balancing, Check, Endpoint, Group, Slots, Tallies};
 
 /// What all threads share of one route.
 #[derive(Clone, Default)]
 pub(super) struct Shared {
     /// The processes that there may be at once.
     pub(super) room: Option<Arc<Semaphore>>,
-    /// The backends of a proxy.
+    /// Its backends, where it has any.
     pub(super) group: Option<Arc<Group>>,
-    /// What is counted about backends.
+    /// What is counted about them.
     pub(super) tallies: Arc<Tallies>,
 }
 
@@ -42,7 +39,10 @@ fn shared(route: &forebay_conf::Route) -> Shared {
     let mut shared = Shared { tallies: Tallies::new(addresses(route).len()), ..Shared::default() };
     match &route.action {
         Action::Cgi(cgi) => shared.room = Some(Arc::new(Semaphore::new(cgi.max_processes))),
-        Action::Proxy(proxy) => shared.group = Some(Group::new(proxy)),
+        Action::Proxy(proxy) => shared.group = Some(Group::new(&proxy.into())),
+        Action::Fastcgi(_) | Action::AppServer(_) => {
+            shared.group = Some(Group::new(&Balancing::equal(addresses(route).len())));
+        }
         _ => {}
     }
     shared

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::stderr::Stderr;
 use super::{FASTCGI_IDLE, INBOX};
-use crate::connect::Connection;
+use crate::upstream::Connection;
 
 /// How often a line without requests is looked at.
 const PRUNING: Duration = Duration::from_millis(500);

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::INBOX;
 use super::line::{Line, Stream};
-use crate::connect::{Backend, Connection};
+use crate::upstream::{Backend, Connection};
 
 /// How long an application may take to say what it can do.
 const ASKING: Duration = Duration::from_millis(250);

@@ -12,15 +12,12 @@ mod stderr;
 use std::cell::RefCell;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf as conf;
 use forebay_engine::{Exchange, Fault, Origin, Request, Retry, Serving, Socket, Step, Thread};
 use forebay_wire::fastcgi::{self, Decoder, Event, ProtocolStatus};
 
-use crate::connect::{Backend, Backends, Connection};
-use crate::duplex::send_and_read;
 use line::Stream;
 use lines::Lines;
 use shared::Shared;
@@ -30,7 +27,9 @@ pub use script::Script;
 
 use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
 use crate::spool::Spooled;
-use crate::tally::Tallies;
+use crate::upstream::{
+    Attempt, Backend, BodyAtHand, Carrier, Connection, Past, Upstream, send_and_read,
+};
 
 /// The one request that is under way on a connection.
 const ID: u16 = 1;
@@ -47,7 +46,7 @@ pub const FASTCGI_IDLE: Duration = Duration::from_secs(2);
 /// A FastCGI application, as one thread knows it.
 pub struct Fastcgi {
     thread: Rc<Thread>,
-    backends: Backends,
+    upstream: Upstream,
     /// By backend, where requests share connections; else empty.
     lines: Vec<Lines>,
     settings: conf::Fastcgi,
@@ -58,20 +57,14 @@ pub struct Fastcgi {
 type Buffers = (Vec<u8>, Vec<u8>);
 
 impl Fastcgi {
-    /// Passes requests to `backends` in turn; `tallies` are shared by all threads.
-    pub fn new(
-        thread: Rc<Thread>,
-        backends: Vec<Backend>,
-        tallies: &Arc<Tallies>,
-        settings: conf::Fastcgi,
-    ) -> Self {
+    /// Passes requests to the backends of `upstream`.
+    pub fn new(thread: Rc<Thread>, upstream: Upstream, settings: conf::Fastcgi) -> Self {
         let lines = |_| Lines::new(thread.clone(), &settings);
         let lines = match settings.multiplex {
             conf::Multiplex::Off => Vec::new(),
-            conf::Multiplex::On | conf::Multiplex::Auto => (0..backends.len()).map(lines).collect(),
+            conf::Multiplex::On | conf::Multiplex::Auto => (0..upstream.len()).map(lines).collect(),
         };
-        let backends = Backends::new(backends, tallies);
-        Self { thread, backends, lines, settings, spare: RefCell::default() }
+        Self { thread, upstream, lines, settings, spare: RefCell::default() }
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -88,7 +81,11 @@ impl Fastcgi {
         body: &Spooled,
     ) -> Result<(), Fault> {
         let mut buffers = self.spare.borrow_mut().pop().unwrap_or_default();
-        let outcome = self.try_backends(exchange, script, body, &mut buffers).await;
+        let is_repeatable = exchange.request.is_idempotent();
+        let mut passing =
+            Passing { origin: self, script, body, is_repeatable, buffers: &mut buffers };
+        exchange.enter(Step::Connect);
+        let outcome = self.upstream.send(&mut passing, exchange, None).await.map(drop);
         self.keep(buffers);
         outcome
     }
@@ -98,65 +95,6 @@ impl Fastcgi {
         if spare.len() < SPARE && buffers.0.capacity().max(buffers.1.capacity()) <= LARGEST {
             spare.push(buffers);
         }
-    }
-
-    /// The backend whose turn it is, or the first after it that can be reached.
-    async fn try_backends(
-        &self,
-        exchange: &mut Exchange,
-        script: &Script,
-        body: &Spooled,
-        buffers: &mut Buffers,
-    ) -> Result<(), Fault> {
-        let is_repeatable = exchange.request.is_idempotent();
-        let mut last = None;
-        for (at, backend) in self.backends.in_turn() {
-            let ways = Ways { backend, lines: self.lines.get(at), is_repeatable };
-            let active = self.backends.begin(at);
-            exchange.enter(Step::Connect);
-            let way = match ways.take(false).await {
-                Ok(way) => way,
-                Err(fault) => {
-                    active.note(&fault);
-                    last = Some(fault);
-                    continue;
-                }
-            };
-            exchange.enter(Step::Origin);
-            let outcome = self.ask(way, &ways, exchange, script, body, buffers).await;
-            return outcome.inspect_err(|fault| active.note(fault));
-        }
-        Err(last.unwrap_or_else(|| Fault::us(500, "a FastCGI route without backends")))
-    }
-
-    /// A request that cannot have been acted on, or may be sent again, is sent once more over a new
-    /// connection.
-    async fn ask(
-        &self,
-        way: Way,
-        ways: &Ways<'_>,
-        exchange: &mut Exchange,
-        script: &Script,
-        body: &Spooled,
-        buffers: &mut Buffers,
-    ) -> Result<(), Fault> {
-        let (is_shared, is_reused) = way.kind();
-        let fault = match self.go(way, ways, exchange, script, body, buffers).await {
-            Ok(()) => return Ok(()),
-            Err(fault) => fault,
-        };
-        let is_safe = match fault.retry {
-            Retry::Yes => is_shared,
-            Retry::IfReused => is_reused && ways.is_repeatable,
-            Retry::No => false,
-        };
-        if !is_safe || exchange.reply.has_begun() {
-            return Err(fault);
-        }
-        let way = ways.take(true).await?;
-        let again = self.go(way, ways, exchange, script, body, buffers).await;
-        // Once is enough, for a caller who knows of further backends, too.
-        again.map_err(|fault| fault.retry(Retry::No))
     }
 
     async fn go(
@@ -348,6 +286,45 @@ impl Origin for Fastcgi {
     }
 }
 
+/// A request on its way to one backend after the other.
+struct Passing<'a> {
+    origin: &'a Fastcgi,
+    script: &'a Script,
+    body: &'a Spooled,
+    is_repeatable: bool,
+    buffers: &'a mut Buffers,
+}
+
+impl Carrier for Passing<'_> {
+    type Connection = Way;
+    type Outcome = ();
+
+    async fn connect(&mut self, attempt: &Attempt<'_>, is_new: bool) -> Result<(Way, Past), Fault> {
+        let lines = self.origin.lines.get(attempt.index);
+        let ways = Ways { backend: attempt.backend, lines, is_repeatable: self.is_repeatable };
+        let way = ways.take(is_new).await?;
+        let past = way.past();
+        Ok((way, past))
+    }
+
+    async fn exchange(
+        &mut self,
+        attempt: &Attempt<'_>,
+        way: Way,
+        exchange: &mut Exchange,
+    ) -> Result<(), Fault> {
+        exchange.enter(Step::Origin);
+        let (origin, script, body) = (self.origin, self.script, self.body);
+        let lines = origin.lines.get(attempt.index);
+        let ways = Ways { backend: attempt.backend, lines, is_repeatable: self.is_repeatable };
+        origin.go(way, &ways, exchange, script, body, self.buffers).await
+    }
+
+    fn body(&self) -> BodyAtHand {
+        BodyAtHand::Whole
+    }
+}
+
 /// The ways to a backend.
 struct Ways<'a> {
     backend: &'a Backend,
@@ -378,12 +355,10 @@ impl Ways<'_> {
 }
 
 impl Way {
-    /// Whether it is shared, and whether it may break for what this request has no part in: it has
-    /// served others before, or does meanwhile.
-    fn kind(&self) -> (bool, bool) {
+    fn past(&self) -> Past {
         match self {
-            Self::Alone(connection) => (false, connection.is_reused),
-            Self::Shared(_) => (true, true),
+            Self::Alone(connection) => connection.past(),
+            Self::Shared(_) => Past::Shared,
         }
     }
 }

@@ -8,9 +8,9 @@ use forebay_wire::fastcgi::{self, ProtocolStatus};
 
 use super::line::{Came, Stream};
 use super::{Fastcgi, PIECE, Ways, check_end, unreadable};
-use crate::duplex::send_and_read;
 use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
 use crate::spool::Spooled;
+use crate::upstream::send_and_read;
 
 /// One request over a connection that it shares.
 pub struct Shared<'a> {

@@ -8,9 +8,9 @@ use forebay_wire::http1::{
     ResponseParser, encode,
 };
 
-use super::{INBOX, Proxy, Tries, announce, can_resend, upgrade};
-use crate::connect::{Backend, Connection};
+use super::{INBOX, Proxy, announce, upgrade};
 use crate::fields::{append_request_fields, end_head};
+use crate::upstream::{self, Backend, BodyAtHand, Carrier, Connection, Past};
 
 /// Size of a receive buffer for a long body, in bytes.
 const LARGE_INBOX: usize = 128 * 1024;
@@ -39,73 +39,79 @@ enum After {
     Tunnel,
 }
 
-/// A request on its way to one backend.
-pub struct Attempt<'a> {
+/// A request on its way to one backend after the other.
+pub struct Passing<'a> {
     pub proxy: &'a Proxy,
-    pub index: usize,
     /// The backend that the client's cookie names.
     pub wanted: Option<usize>,
     pub is_upgrade: bool,
+    /// Whether it may be sent twice at any time.
+    pub is_repeatable: bool,
+    pub buffers: &'a mut Buffers,
+}
+
+impl Carrier for Passing<'_> {
+    type Connection = Connection;
+    /// What the connection has become, where it has switched protocols.
+    type Outcome = Option<Tunnel>;
+
+    async fn connect(
+        &mut self,
+        attempt: &upstream::Attempt<'_>,
+        is_new: bool,
+    ) -> Result<(Connection, Past), Fault> {
+        let connection = match self.is_repeatable || is_new {
+            true => attempt.backend.connect(is_new).await?,
+            false => attempt.backend.connect_for_once().await?,
+        };
+        let past = connection.past();
+        Ok((connection, past))
+    }
+
+    async fn exchange(
+        &mut self,
+        attempt: &upstream::Attempt<'_>,
+        connection: Connection,
+        exchange: &mut Exchange,
+    ) -> Result<Option<Tunnel>, Fault> {
+        exchange.enter(Step::Origin);
+        let Self { proxy, wanted, is_upgrade, .. } = *self;
+        let attempt = Attempt { proxy, to: attempt, wanted, is_upgrade };
+        attempt.write_head(&mut self.buffers.out, &exchange.request);
+        match attempt.converse(&connection, exchange, self.buffers).await? {
+            After::Keep => attempt.to.backend.keep(connection),
+            After::Close => {}
+            After::Tunnel => {
+                let behind = self.buffers.inbox.split_off(self.buffers.head.len);
+                let idle = proxy.thread.settings().timeouts.tunnel_idle;
+                let (backend, slot) = connection.into_parts();
+                return Ok(Some(Tunnel { backend, behind, idle, held: Box::new(slot) }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn body(&self) -> BodyAtHand {
+        BodyAtHand::Streamed
+    }
+}
+
+/// A request on its way to one backend.
+struct Attempt<'a> {
+    proxy: &'a Proxy,
+    to: &'a upstream::Attempt<'a>,
+    wanted: Option<usize>,
+    is_upgrade: bool,
 }
 
 impl<'a> Attempt<'a> {
-    /// A connection that had been idle may have died unnoticed: then once more, over a new one.
-    /// What must not be sent twice goes over a connection that was looked at.
-    pub async fn run(
-        &self,
-        exchange: &mut Exchange,
-        buffers: &mut Buffers,
-        tries: &mut Tries,
-    ) -> Result<(), Fault> {
-        let under_way = (self.proxy.group.enter(self.index), self.proxy.tally.begin(self.index));
-        self.write_head(&mut buffers.out, &exchange.request);
-        let is_repeatable =
-            exchange.request.is_idempotent() && exchange.body.framing() == RequestFraming::None;
-        exchange.enter(Step::Connect);
-        let mut connection = match is_repeatable {
-            true => self.backend().connect(false).await?,
-            false => self.backend().connect_for_once().await?,
-        };
-        exchange.enter(Step::Origin);
-        let is_reused = connection.is_reused;
-        let mut outcome = self.converse(&connection, exchange, buffers).await;
-        if let Err(fault) = &mut outcome
-            && fault.retry == Retry::IfReused
-            && is_reused
-        {
-            self.backend().expect_haste();
-            if tries.is_resent || !exchange.request.is_idempotent() || !can_resend(exchange) {
-                tries.was_stale = true;
-                fault.retry = Retry::No;
-            } else {
-                tries.is_resent = true;
-                // Its place is the one that the new connection may need.
-                drop(connection);
-                connection = self.backend().connect(true).await?;
-                outcome = self.converse(&connection, exchange, buffers).await;
-            }
-        }
-        match outcome? {
-            After::Keep => self.backend().keep(connection),
-            After::Close => {}
-            After::Tunnel => {
-                let behind = buffers.inbox.split_off(buffers.head.len);
-                let idle = self.proxy.thread.settings().timeouts.tunnel_idle;
-                let (backend, slot) = connection.into_parts();
-                let held = Box::new((slot, under_way));
-                exchange.open_tunnel(Tunnel { backend, behind, idle, held });
-            }
-        }
-        Ok(())
-    }
-
     fn backend(&self) -> &'a Backend {
-        &self.proxy.backends[self.index]
+        self.to.backend
     }
 
     fn write_head(&self, out: &mut Vec<u8>, request: &Request) {
         let proxy = self.proxy;
-        let host = proxy.hosts.as_ref().map(|hosts| hosts[self.index].as_str());
+        let host = proxy.hosts.as_ref().map(|hosts| hosts[self.to.index].as_str());
         out.clear();
         if let Some(version) = proxy.send_proxy {
             announce::append_client(out, version, request);
@@ -349,7 +355,7 @@ impl Reading<'_> {
                         parser = ResponseParser::new(limits, to_head);
                     }
                     Progress::Complete(_) => {
-                        self.attempt.proxy.group.succeeded(self.attempt.index);
+                        self.attempt.to.answered();
                         return Ok(());
                     }
                 }
@@ -386,9 +392,9 @@ impl Reading<'_> {
                 encode::field(reply.field_lines(), "Trailer", field.value.of(self.inbox));
             }
         }
-        let Attempt { proxy, index, wanted, .. } = self.attempt;
+        let Attempt { proxy, to, wanted, .. } = self.attempt;
         if let Some(sticky) = &proxy.sticky {
-            sticky.append(reply.field_lines(), *index, *wanted, self.https);
+            sticky.append(reply.field_lines(), to.index, *wanted, self.https);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Several backends: whose turn it is, and what a failure of one costs.
 
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -188,4 +189,91 @@ fn one_name_is_sent_once_and_hop_by_hop_fields_stay_behind() {
         }
         assert_eq!(request.values("host"), ["a"]);
     });
+}
+
+/// A reply of FastCGI to request 1: a page, and the end.
+fn fastcgi_page() -> Vec<u8> {
+    let page = b"Content-Type: text/plain\r\n\r\nfine";
+    let mut reply = vec![1, 6, 0, 1, 0, page.len() as u8, 0, 0];
+    reply.extend_from_slice(page);
+    reply.extend_from_slice(&[1, 6, 0, 1, 0, 0, 0, 0, 1, 3, 0, 1, 0, 8, 0, 0]);
+    reply.extend_from_slice(&[0; 8]);
+    reply
+}
+
+/// Routes to two backends of each protocol that takes one request per connection, with what they
+/// answer.
+fn routes_to_two(root: &Path) -> Vec<(String, Vec<u8>)> {
+    std::fs::write(root.join("x.php"), "").unwrap();
+    let root = root.display();
+    let route = |action: &str| format!("[[site.route]]\npath = \"/*\"\n{action}\n");
+    let to = "to = [\"10.0.0.1:9000\", \"10.0.0.2:9000\"]";
+    let page = b"Status: 200 OK\r\nContent-Type: text/plain\r\n\r\nfine".to_vec();
+    vec![
+        (route(&format!("fastcgi = {{ {to}, root = \"{root}\" }}")), fastcgi_page()),
+        (route(&format!("scgi = {{ {to} }}")), page.clone()),
+        (route(&format!("uwsgi = {{ {to} }}")), page),
+    ]
+}
+
+/// Answers each connection once and closes it.
+fn serve_once_each(mut backend: Backend, reply: Vec<u8>) -> tokio::task::JoinHandle<()> {
+    tokio::task::spawn_local(async move {
+        loop {
+            let mut connection = backend.accept().await;
+            connection.more().await.unwrap();
+            connection.send(&reply).await;
+            connection.link.finish();
+            tokio::task::spawn_local(async move { connection.rest().await });
+        }
+    })
+}
+
+#[test]
+fn a_dead_backend_of_any_protocol_is_left_out_after_its_first_failure() {
+    let root = tempfile::tempdir().unwrap();
+    for (route, reply) in routes_to_two(root.path()) {
+        converse(&route, async |world| {
+            let _two = serve_once_each(world.backend("10.0.0.2:9000"), reply);
+            for _ in 0..20 {
+                assert_eq!(
+                    world.ask("GET /x.php HTTP/1.1\r\nHost: a\r\n\r\n").await.text(),
+                    "fine"
+                );
+            }
+            let errors = world.errors();
+            assert_eq!(errors.len(), 1, "one attempt, not twenty: {errors:#?}");
+            assert!(errors[0].contains("left out"), "{errors:#?}");
+        });
+    }
+}
+
+#[test]
+fn a_backend_of_any_protocol_that_dies_over_a_request_costs_it_only_if_it_may_not_be_repeated() {
+    let root = tempfile::tempdir().unwrap();
+    for (route, reply) in routes_to_two(root.path()) {
+        converse(&route, async |world| {
+            let mut one = world.backend("10.0.0.1:9000");
+            let _two = serve_once_each(world.backend("10.0.0.2:9000"), reply);
+            for (method, status) in [("GET", 200), ("POST", 502)] {
+                let request =
+                    &format!("{method} /x.php HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+                let mut client = world.client();
+                client.send(request).await;
+                // The other one's turn may be first.
+                tokio::select! {
+                    mut dying = one.accept() => {
+                        dying.more().await.unwrap();
+                        dying.link.reset();
+                    }
+                    reply = client.reply(request) => {
+                        assert_eq!(reply.text(), "fine");
+                        continue;
+                    }
+                }
+                assert_eq!(client.reply(request).await.status(), status, "{route}");
+                sleep(Duration::from_secs(11)).await;
+            }
+        });
+    }
 }

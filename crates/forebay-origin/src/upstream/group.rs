@@ -14,6 +14,34 @@ pub type Set = u64;
 
 const _: () = assert!(conf::Proxy::MOST <= Set::BITS as usize);
 
+/// How requests are shared out among backends.
+pub struct Balancing {
+    /// The weight of each, and whether it is asked only when all others are down.
+    pub to: Vec<(u32, bool)>,
+    /// Which of them takes a request.
+    pub balance: conf::Balance,
+    /// Failures within `fail_timeout` after which one is left out; 0: never.
+    pub max_fails: u32,
+    /// How long failures are counted, and how long a backend is left out.
+    pub fail_timeout: Duration,
+}
+
+impl Balancing {
+    /// By turns, and as a route to HTTP servers has it that sets no key.
+    pub fn equal(backends: usize) -> Self {
+        let conf::Proxy { balance, max_fails, fail_timeout, .. } = conf::Proxy::new(Vec::new());
+        Self { to: vec![(1, false); backends], balance, max_fails, fail_timeout }
+    }
+}
+
+impl From<&conf::Proxy> for Balancing {
+    fn from(proxy: &conf::Proxy) -> Self {
+        let to = proxy.to.iter().map(|backend| (backend.weight, backend.backup)).collect();
+        let conf::Proxy { balance, max_fails, fail_timeout, .. } = *proxy;
+        Self { to, balance, max_fails, fail_timeout }
+    }
+}
+
 /// What all threads know about the backends of a route.
 pub struct Group {
     members: Vec<Member>,
@@ -48,10 +76,11 @@ pub struct Turns(RefCell<(Set, Vec<u8>)>);
 pub struct UnderWay(Option<(Arc<Group>, usize)>);
 
 impl Group {
-    /// The backends of `proxy`, all up.
-    pub fn new(proxy: &conf::Proxy) -> Arc<Self> {
-        let member = |backend: &conf::Backend| Member {
-            weight: backend.weight.max(1),
+    /// Backends that are all up.
+    pub fn new(balancing: &Balancing) -> Arc<Self> {
+        let Balancing { to, balance, max_fails, fail_timeout } = balancing;
+        let member = |&(weight, _): &(u32, bool)| Member {
+            weight: weight.max(1),
             under_way: AtomicUsize::new(0),
             failures: AtomicU32::new(0),
             failed_at: AtomicU64::new(0),
@@ -59,21 +88,26 @@ impl Group {
             unwell: AtomicBool::new(false),
         };
         let set = |backup| {
-            let here = proxy.to.iter().enumerate().filter(|(_, to)| to.backup == backup);
+            let here = to.iter().enumerate().filter(|(_, (_, is_backup))| *is_backup == backup);
             here.fold(0, |set, (index, _)| set | bit(index))
         };
         Arc::new(Self {
-            members: proxy.to.iter().map(member).collect(),
-            balance: proxy.balance,
+            members: to.iter().map(member).collect(),
+            balance: *balance,
             // An only one is never left out, so its failures are not counted against it.
-            max_fails: if proxy.to.len() > 1 { proxy.max_fails } else { 0 },
-            fail_timeout: proxy.fail_timeout,
+            max_fails: if to.len() > 1 { *max_fails } else { 0 },
+            fail_timeout: *fail_timeout,
             primaries: set(false),
             backups: set(true),
             marked: AtomicU64::new(0),
             turn: AtomicUsize::new(0),
             started: Instant::now(),
         })
+    }
+
+    /// How many backends there are.
+    pub fn len(&self) -> usize {
+        self.members.len()
     }
 
     /// Whether a backend is neither left out for its failures, which an only one never is, nor down
@@ -326,7 +360,7 @@ mod tests {
         );
         let plan = forebay_conf::parse(&text, "test", std::path::Path::new("/")).unwrap();
         let conf::Action::Proxy(proxy) = &plan.sites[0].routes[0].action else { panic!() };
-        Group::new(proxy)
+        Group::new(&proxy.into())
     }
 
     fn picks(group: &Group, count: usize) -> String {

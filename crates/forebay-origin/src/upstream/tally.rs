@@ -5,8 +5,6 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_engine::{Fault, Side};
-
 /// The numbers of all threads.
 #[derive(Debug, Default)]
 pub struct Tallies {
@@ -81,15 +79,6 @@ impl ThreadTally {
     /// A backend failed.
     pub fn failed(&self, backend: usize) {
         add(&self.own[backend].failures, 1);
-    }
-}
-
-impl Active {
-    /// It ended with `fault`, which counts if the backend is to blame.
-    pub fn note(&self, fault: &Fault) {
-        if fault.side == Side::Backend {
-            self.0.failed(self.1);
-        }
     }
 }
 

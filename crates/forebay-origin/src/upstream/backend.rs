@@ -1,6 +1,5 @@
 //! Connections to a backend: found in the thread's pool or made.
 
-use std::cell::Cell;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -13,8 +12,8 @@ use forebay_engine::{Deadlines, Fault, Limit, Pool, Retry, Socket, Thread};
 use forebay_workers::Life;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::slots::{Grant, Slot, Slots};
-use crate::tally::{Active, Tallies, ThreadTally};
+use super::Past;
+use super::permits::{Grant, Slot, Slots};
 
 /// Where a backend is, looked up.
 #[derive(Clone, Debug)]
@@ -91,6 +90,11 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// Whether it has a past.
+    pub fn past(&self) -> Past {
+        if self.is_reused { Past::Kept } else { Past::New }
+    }
+
     /// The connection for what is not a request, and what it holds as long as it is open.
     pub fn into_parts(self) -> (Socket, Option<Slot>) {
         (self.socket, self.slot)
@@ -303,48 +307,6 @@ impl Backend {
         let retry = if any_reply { Retry::No } else { Retry::IfReused };
         Fault::backend(502, format!("{} closed the connection before its reply ended", self.name))
             .retry(retry)
-    }
-}
-
-/// The backends of a route that are taken in turn.
-pub struct Backends {
-    all: Vec<Backend>,
-    next: Cell<usize>,
-    tally: Rc<ThreadTally>,
-}
-
-impl Backends {
-    /// Takes `all` in turn; `tallies` are shared by all threads.
-    pub fn new(all: Vec<Backend>, tallies: &Arc<Tallies>) -> Self {
-        Self { all, next: Cell::new(0), tally: tallies.join() }
-    }
-
-    /// All of them with their numbers, the one whose turn it is first.
-    pub fn in_turn(&self) -> impl Iterator<Item = (usize, &Backend)> {
-        let at = self.next.get();
-        self.next.set((at + 1) % self.all.len().max(1));
-        (at..self.all.len()).chain(0..at).map(|at| (at, &self.all[at]))
-    }
-
-    /// Counts a request to the backend of this number.
-    pub fn begin(&self, at: usize) -> Active {
-        self.tally.begin(at)
-    }
-
-    /// A connection to the backend whose turn it is, or to the first after it that can be reached.
-    pub async fn connect(&self) -> Result<(&Backend, Connection, Active), Fault> {
-        let mut last = None;
-        for (at, backend) in self.in_turn() {
-            let active = self.begin(at);
-            match backend.connect(false).await {
-                Ok(connection) => return Ok((backend, connection, active)),
-                Err(fault) => {
-                    active.note(&fault);
-                    last = Some(fault);
-                }
-            }
-        }
-        Err(last.unwrap_or_else(|| Fault::us(500, "a route without backends")))
     }
 }
 
