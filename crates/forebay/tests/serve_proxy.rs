@@ -502,7 +502,7 @@ fn fields_of_one_hop_stay_on_it() {
     let forebay = site(Folder::new(), &echo.route());
     let reply = forebay.ask(
         "GET /a?b HTTP/1.1\r\nHost: name:81\r\nConnection: X-Drop, keep-alive, close\r\nX-Drop: 1\r\n\
-         x-drop: 2\r\nX-Keep: 3\r\nKeep-Alive: timeout=5\r\nTE: trailers\r\nTrailer: X\r\n\
+         x-drop: 2\r\nX-Keep: 3\r\nKeep-Alive: timeout=5\r\nTE: gzip\r\nTrailer: X\r\n\
          Upgrade: h2c\r\nProxy-Connection: close\r\nProxy: http://evil/\r\nX-Forwarded-For: 9.9.9.9\r\n\
          X-Forwarded-Proto: https\r\nX-Forwarded-Host: evil\r\nX-Real-IP: 9.9.9.9\r\n\
          Forwarded: for=9.9.9.9\r\nx-forwarded-for: 8.8.8.8\r\n\r\n",
