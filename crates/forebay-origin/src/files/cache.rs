@@ -12,6 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use forebay_conf::{Precompressed, Symlinks};
 use forebay_engine::Fault;
 use forebay_wire::http1::encode;
+use rustix::io::Errno;
 
 use super::{not_found, open::open};
 
@@ -25,7 +26,7 @@ pub enum Found {
     /// A file.
     File(Rc<Entry>),
     /// A directory.
-    Directory,
+    Directory(File),
 }
 
 /// A file and what replies say of it.
@@ -167,7 +168,7 @@ impl Cache {
         let file = open(&self.root, path, self.symlinks).map_err(|error| fault(&error))?;
         let metadata = file.metadata().map_err(|error| fault(&error))?;
         if metadata.is_dir() {
-            return Ok(Found::Directory);
+            return Ok(Found::Directory(file));
         }
         if !metadata.is_file() {
             return Err(Fault::client(403, "neither a file nor a directory"));
@@ -284,7 +285,10 @@ fn fault(error: &io::Error) -> Fault {
         | io::ErrorKind::InvalidFilename
         | io::ErrorKind::InvalidInput => not_found(),
         io::ErrorKind::PermissionDenied => Fault::client(403, "the file may not be read"),
-        _ if error.raw_os_error() == Some(40) => Fault::client(403, "too many symbolic links"),
+        _ if Errno::from_io_error(error) == Some(Errno::LOOP) => Fault::client(
+            403,
+            "a symbolic link that `follow_symlinks` does not follow, or too many",
+        ),
         _ => Fault::exhausted("open a file", error)
             .unwrap_or_else(|| Fault::us(500, format!("cannot open a file: {error}"))),
     }

@@ -1,23 +1,36 @@
 //! A directory as a page of links.
 
 use std::fmt::Write;
+use std::fs::File;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+
+use forebay_conf::Symlinks;
+use rustix::fs::{Dir, FileType};
+
+use super::open::open_at;
 
 /// Entries listed at the most.
 const LISTED: usize = 10_000;
 
-/// The page for `directory`, which clients know as `path`. Names with a dot in front are left out.
-pub fn page(directory: &Path, path: &[u8]) -> io::Result<String> {
+/// The page for `directory`, which clients know as `path`. Names with a dot in front are left out,
+/// and links that may not be followed.
+pub fn page(directory: &File, symlinks: Symlinks, path: &[u8]) -> io::Result<String> {
     let mut entries = Vec::new();
-    for entry in std::fs::read_dir(directory)?.take(LISTED) {
+    for entry in Dir::read_from(directory)?.take(LISTED) {
         let entry = entry?;
-        let mut name = entry.file_name().as_bytes().to_vec();
+        let mut name = entry.file_name().to_bytes().to_vec();
         if name.starts_with(b".") {
             continue;
         }
-        if entry.path().is_dir() {
+        let is_directory = match entry.file_type() {
+            FileType::Symlink | FileType::Unknown => {
+                let opened = open_at(directory, &name, symlinks).and_then(|file| file.metadata());
+                let Ok(metadata) = opened else { continue };
+                metadata.is_dir()
+            }
+            found => found == FileType::Directory,
+        };
+        if is_directory {
             name.push(b'/');
         }
         entries.push(name);

@@ -7,7 +7,7 @@ mod negotiate;
 pub mod open;
 mod parts;
 
-use std::os::unix::ffi::OsStrExt;
+use std::fs::File;
 use std::rc::Rc;
 
 use forebay_conf as conf;
@@ -51,24 +51,28 @@ impl Files {
         match self.cache.find(&path, self.thread.second())? {
             Found::File(entry) if !wants_directory => self.send(exchange, &path, entry).await,
             Found::File(_) => Err(not_found()),
-            Found::Directory if !wants_directory => {
+            Found::Directory(_) if !wants_directory => {
                 if self.fallback {
                     path.push(b'/');
                     self.find_index(&path)?;
                 }
                 add_slash(exchange).await
             }
-            Found::Directory => self.index(exchange, &path).await,
+            Found::Directory(opened) => self.index(exchange, &path, opened).await,
         }
     }
 
     /// Answers with the first index file that is there, or the listing of the directory.
-    async fn index(&self, exchange: &mut Exchange, directory: &[u8]) -> Result<(), Fault> {
+    async fn index(
+        &self,
+        exchange: &mut Exchange,
+        directory: &[u8],
+        opened: File,
+    ) -> Result<(), Fault> {
         if let Some((path, entry)) = self.find_index(directory)? {
             return self.send(exchange, &path, entry).await;
         }
-        let relative = std::ffi::OsStr::from_bytes(directory);
-        let page = listing::page(&self.settings.root.join(relative), &exchange.request.path)
+        let page = listing::page(&opened, self.settings.follow_symlinks, &exchange.request.path)
             .map_err(|error| Fault::us(500, format!("cannot list a directory: {error}")))?;
         exchange.reply.respond(200, "text/html; charset=utf-8", page.as_bytes()).await
     }

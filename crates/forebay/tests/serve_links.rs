@@ -1,0 +1,70 @@
+//! `forebay serve` with symbolic links: which are followed, whoever exchanges them meanwhile.
+
+mod support;
+
+use std::os::unix::fs::symlink;
+use std::sync::mpsc::{TryRecvError, channel};
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::http::Client;
+use forebay_testkit::peer;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use support::site;
+
+/// Requests while a link is flipped.
+const REQUESTS: usize = 3_000;
+
+/// `htdocs/now` is a directory, `htdocs/then` a link to one outside; their files are too large to be
+/// kept in memory.
+fn flipped() -> Folder {
+    let folder = Folder::new();
+    folder.write("outside/file", "s".repeat(70_000));
+    folder.write("htdocs/now/file", "i".repeat(70_000));
+    symlink("../outside", folder.path().join("htdocs/then")).unwrap();
+    folder
+}
+
+/// How many of the replies are from inside and from outside, while `now` and `then` are exchanged all the time.
+fn count(folder: &Folder, mut client: Client) -> (usize, usize) {
+    let names = ["now", "then"].map(|name| folder.path().join("htdocs").join(name));
+    // Dropped with the requests, also where one of them fails.
+    let (are_going_on, until) = channel::<()>();
+    let mut counts = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while until.try_recv() == Err(TryRecvError::Empty) {
+                renameat_with(CWD, &names[0], CWD, &names[1], RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        for _ in 0..REQUESTS {
+            client.send("GET /now/file HTTP/1.1\r\nHost: h\r\nRange: bytes=0-0\r\n\r\n");
+            match client.reply().text() {
+                "i" => counts.0 += 1,
+                "s" => counts.1 += 1,
+                _ => {}
+            }
+        }
+        drop(are_going_on);
+    });
+    counts
+}
+
+#[test]
+fn a_link_that_is_flipped_while_it_is_asked_for_leads_nobody_out() {
+    let route = "[[site.route]]\npath = \"/*\"\n\
+                 files = { root = \"htdocs\", follow_symlinks = \"never\" }\n";
+    let forebay = site(flipped(), route);
+    let (inside, outside) = count(&forebay.folder, forebay.connect());
+    assert_eq!(outside, 0, "and {inside} from inside");
+    assert!(inside > 0);
+
+    let folder = flipped();
+    let conf = format!(
+        "server {{ listen 127.0.0.1:{{port}}; disable_symlinks on; keepalive_requests 100000; root {}/htdocs; }}",
+        folder.path().display()
+    );
+    let Some(nginx) = peer::nginx(&conf) else { return };
+    let (inside, outside) = count(&folder, Client::connect(nginx.address().clone()));
+    assert!(inside > 0);
+    assert_eq!(outside, 0, "nginx, and {inside} from inside");
+}
