@@ -16,7 +16,8 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     if !wrong.is_empty() {
         return Err(plan.refuse(&wrong));
     }
-    let doubtful: Vec<_> = plan.apps.iter().flat_map(|(name, app)| unwatched(name, app)).collect();
+    let unwatched = plan.apps.iter().flat_map(|(name, app)| unwatched(name, app));
+    let doubtful: Vec<_> = serves_as_root(&plan.server).into_iter().chain(unwatched).collect();
     Ok((!doubtful.is_empty()).then(|| plan.warn(&doubtful)))
 }
 
@@ -48,7 +49,7 @@ fn of_server(server: &Server) -> Vec<Finding> {
 }
 
 fn of_app(name: &str, app: &App, server: &Server) -> Option<Finding> {
-    let gives_up_root = server.user.as_deref().is_some_and(|user| user != "root");
+    let gives_up_root = gives_up_root(server);
     if gives_up_root && (app.user.is_some() || app.group.is_some()) {
         let key = if app.user.is_some() { "user" } else { "group" };
         return Some(Finding {
@@ -65,6 +66,22 @@ fn of_app(name: &str, app: &App, server: &Server) -> Option<Finding> {
         Definition::Program(spec) => spec.check(as_root),
     });
     outcome.err().map(|error| finding(name, &error))
+}
+
+fn gives_up_root(server: &Server) -> bool {
+    server.user.as_deref().is_some_and(|user| user != "root")
+}
+
+fn serves_as_root(server: &Server) -> Option<Finding> {
+    let is_root = rustix::process::geteuid().is_root() && !gives_up_root(server);
+    is_root.then(|| Finding {
+        key: vec!["server".into(), "user".into()],
+        message: "WARNING: requests are served as root, which may read every file of this machine"
+            .into(),
+        help: "give `user` in [server], such as user = \"www-data\": Forebay gives root up once \
+               sockets and logs are open"
+            .into(),
+    })
 }
 
 fn finding(name: &str, error: &StartError) -> Finding {

@@ -26,7 +26,35 @@ fn a_valid_file_is_summed_up_in_one_line() {
     assert_eq!(output.status.code(), Some(0));
     let line = String::from_utf8(output.stdout).unwrap();
     assert_eq!(line, format!("{file}: ok, 1 site, 2 routes, 0 apps\n"));
-    assert!(output.stderr.is_empty());
+    assert_eq!(but_root(output.stderr), "");
+}
+
+/// What was said on standard error, but for the warning that whoever runs this test is root.
+fn but_root(stderr: Vec<u8>) -> String {
+    let text = String::from_utf8(stderr).unwrap();
+    let others = text.strip_prefix("  ! WARNING: requests are served as root");
+    let others = others.and_then(|text| text.split_once("logs are open\n"));
+    others.map(|(_, rest)| rest.to_owned()).unwrap_or(text)
+}
+
+#[test]
+fn serving_as_root_is_warned_about() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let text = "[[site]]\nlisten = 8080\n[[site.route]]\nrespond = \"a\"\n";
+    for (server, is_warned) in [
+        ("", true),
+        ("[server]\nuser = \"root\"\n", true),
+        ("[server]\nuser = \"nobody\"\n", false),
+    ] {
+        let output = check(&[&typed("root.toml", &format!("{server}{text}"))]);
+        assert_eq!(output.status.code(), Some(0), "{server}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        let warning = "WARNING: requests are served as root";
+        assert_eq!(error.contains(warning), is_warned, "{server}: {error}");
+        assert_eq!(error.contains("give `user` in [server]"), is_warned, "{server}: {error}");
+    }
 }
 
 #[test]
@@ -59,7 +87,7 @@ fn fewer_connections_than_threads_that_share_them_are_refused() {
     let served = Command::new(env!("CARGO_BIN_EXE_forebay")).args(["serve", &file]).output();
     let served = served.unwrap();
     assert_eq!(served.status.code(), Some(2), "nor is it served");
-    assert_eq!(String::from_utf8(served.stderr).unwrap(), error);
+    assert_eq!(but_root(served.stderr), error);
     let file = typed("unshared.toml", &text("auto"));
     let output = check(&[&file]);
     assert_eq!(output.status.code(), Some(0), "not shared then");
@@ -83,7 +111,7 @@ fn output_that_cannot_be_written_is_an_error_and_no_panic() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
         let output = command.arg("check").arg(argument).stdout(full()).output().unwrap();
         assert_eq!(output.status.code(), Some(3), "{argument}");
-        let error = String::from_utf8(output.stderr).unwrap();
+        let error = but_root(output.stderr);
         assert!(error.starts_with("forebay check: standard output: "), "{error}");
     }
 }
@@ -244,8 +272,8 @@ fn what_is_watched_and_not_there_is_a_warning() {
                 dir = \".\"\nwatch = [\".\", \"no-such-lib\"]\n";
     let output = check(&[&typed("watch.toml", text)]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let warning = String::from_utf8(output.stderr).unwrap();
-    assert!(warning.starts_with("  ! nothing to watch: "), "{warning}");
+    let warning = but_root(output.stderr);
+    assert!(warning.trim_start().starts_with("! nothing to watch: "), "{warning}");
     assert!(warning.contains("no-such-lib does not exist"), "{warning}");
     assert!(warning.contains("watch.toml:8:15]"), "{warning}");
 }

@@ -296,10 +296,8 @@ fn a_link_to_anothers_file_is_not_followed_for_owner() {
     let own = folder.path().join("htdocs/foreign");
     symlink("a.txt", &own).unwrap();
     std::os::unix::fs::lchown(&own, Some(65534), Some(65534)).unwrap();
-    let routes = "[[site.route]]\npath = \"/*\"\n\
-                  files = { root = \"htdocs\", follow_symlinks = \"owner\" }\n";
-    let forebay = site(folder, routes);
-    assert_eq!(forebay.get("/foreign").status, 403);
+    let forebay = site(folder, ROUTE);
+    assert_eq!(forebay.get("/foreign").status, 403, "the default");
     assert_eq!(forebay.get("/a.txt").status, 200);
 }
 

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{lchown, symlink};
 use std::sync::mpsc::{TryRecvError, channel};
 
 use forebay_testkit::folder::Folder;
@@ -67,4 +67,70 @@ fn a_link_that_is_flipped_while_it_is_asked_for_leads_nobody_out() {
     let (inside, outside) = count(&folder, Client::connect(nginx.address().clone()));
     assert!(inside > 0);
     assert_eq!(outside, 0, "nginx, and {inside} from inside");
+}
+
+/// `nobody`, who has an application here.
+const OTHER: u32 = 65534;
+
+/// Links of an application's user: to a file of root's, of its own, and a directory; and one of root's.
+fn linked() -> Folder {
+    let folder = Folder::new();
+    folder.write("secret", "secret");
+    folder.write("own", "own");
+    folder.script("cgi/send", "#!/bin/sh\nprintf 'X-Sendfile: %s\\n\\n' \"$QUERY_STRING\"\n");
+    let path = folder.path();
+    std::fs::create_dir_all(path.join("htdocs")).unwrap();
+    lchown(path.join("own"), Some(OTHER), None).unwrap();
+    for (link, target, owner) in [
+        ("theirs", "../secret", OTHER),
+        ("way", "..", OTHER),
+        ("own", "../own", OTHER),
+        ("roots", "../own", 0),
+        ("over", "theirs", 0),
+    ] {
+        symlink(target, path.join("htdocs").join(link)).unwrap();
+        lchown(path.join("htdocs").join(link), Some(owner), None).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn what_an_application_links_to_and_does_not_own_is_not_sent() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let routes = "[[site.route]]\npath = \"/cgi/*\"\ncgi = \"cgi\"\n\
+                  sendfile_root = \"htdocs\"\n[[site.route]]\nfiles = \"htdocs\"\n";
+    let forebay = site(linked(), routes);
+    assert!(forebay.output().contains("WARNING: requests are served as root"));
+    let htdocs = forebay.folder.path().join("htdocs");
+    for (name, status) in
+        [("theirs", 403), ("way/secret", 403), ("over", 403), ("own", 200), ("roots", 200)]
+    {
+        assert_eq!(forebay.get(&format!("/{name}")).status, status, "{name}");
+        let target = format!("/cgi/send?{}/{name}", htdocs.display());
+        assert_eq!(forebay.get(&target).status, status, "sendfile_root: {name}");
+    }
+
+    let folder = linked();
+    let conf = format!(
+        "DocumentRoot {0}/htdocs\n<Directory {0}>\nOptions SymLinksIfOwnerMatch\n\
+         Require all granted\n</Directory>",
+        folder.path().display()
+    );
+    let Some(apache) = peer::apache(&[], &conf) else { return };
+    let conf = format!(
+        "server {{ listen 127.0.0.1:{{port}}; disable_symlinks if_not_owner; root {}/htdocs; }}",
+        folder.path().display()
+    );
+    let Some(nginx) = peer::nginx(&conf) else { return };
+    // "over": both compare the first link with the last file, and root owns both.
+    for (name, status) in
+        [("theirs", 403), ("way/secret", 403), ("over", 200), ("own", 200), ("roots", 403)]
+    {
+        for peer in [&apache, &nginx] {
+            let reply = Client::connect(peer.address().clone()).get(&format!("/{name}"));
+            assert_eq!(reply.status, status, "{name} of {:?}", reply.header("Server"));
+        }
+    }
 }

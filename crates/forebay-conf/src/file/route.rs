@@ -82,7 +82,7 @@ pub struct Files {
     pub index: Option<At<OneOrMany<String>>>,
     /// Whether a directory without an index is listed. Default: false.
     pub listing: Option<bool>,
-    /// Which symbolic links are followed. Default: "always".
+    /// Which symbolic links are followed. Default: "owner".
     pub follow_symlinks: Option<Symlinks>,
     /// Whether FILE.br, FILE.zst or FILE.gz is sent to clients that take it: true, or those to look
     /// for, the preferred first, such as ["br", "gz"]. Default: false.
@@ -110,7 +110,7 @@ pub enum Precompressed {
 pub enum Symlinks {
     /// All.
     Always,
-    /// Those whose owner also owns what they point to.
+    /// Those of root, and those whose owner also owns what they lead to.
     Owner,
     /// None.
     Never,

@@ -64,7 +64,8 @@ pub struct Files {
     pub index: Vec<String>,
     /// Whether a directory without an index is listed. Default false.
     pub listing: bool,
-    /// Which symbolic links are followed. Default [`Symlinks::Always`], as in nginx.
+    /// Which symbolic links are followed. Default [`Symlinks::Owner`], as Apache's
+    /// SymLinksIfOwnerMatch.
     pub follow_symlinks: Symlinks,
     /// Compressed siblings that are sent in place of a file, the preferred first. Default none.
     pub precompressed: Vec<Precompressed>,
@@ -110,9 +111,9 @@ impl Precompressed {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Symlinks {
     /// All.
-    #[default]
     Always,
-    /// Those whose owner also owns what they point to.
+    /// Those of root, and those whose owner also owns what they lead to.
+    #[default]
     Owner,
     /// None.
     Never,
