@@ -1,9 +1,10 @@
 //! Reading a request's body.
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use forebay_wire::http1::{BodyDecoder, RequestFraming, RequestHead, encode};
+use forebay_wire::http1::{BodyDecoder, HttpError, RequestFraming, RequestHead, encode};
 
 use crate::deadline::{TICK, Ticks};
 use crate::exchange::{BUFFER, Client};
@@ -28,6 +29,8 @@ pub struct Body {
     is_concealed: bool,
     /// Whether all that was read of the body is still in `inbox`.
     in_hand: bool,
+    /// Chunks that came together, as one piece.
+    gathered: Vec<u8>,
 }
 
 impl Body {
@@ -44,6 +47,7 @@ impl Body {
             expect_continue: false,
             is_concealed: false,
             in_hand: true,
+            gathered: Vec::new(),
         }
     }
 
@@ -55,6 +59,7 @@ impl Body {
     pub(crate) fn detach(&mut self) {
         self.client = None;
         self.inbox = Vec::new();
+        self.gathered = Vec::new();
     }
 
     /// Makes ready for the body of `head`, whose first bytes may stand behind it in `bytes`.
@@ -131,7 +136,8 @@ impl Body {
         self.expect_continue
     }
 
-    /// The next piece; `None` behind the last. Waits as long as the time limit for bodies allows.
+    /// The next piece, all that is in hand of chunks; `None` behind the last. Waits as long as the
+    /// time limit for bodies allows.
     pub async fn next(&mut self) -> Result<Option<&[u8]>, Fault> {
         let data = loop {
             let step = self.decoder.decode(&self.inbox[self.start..])?;
@@ -148,11 +154,34 @@ impl Body {
             }
             self.receive().await?;
         };
-        self.read += data.len() as u64;
+        let is_gathered = self.framing == RequestFraming::Chunked && self.gather(&data)?;
+        let piece = if is_gathered { &self.gathered } else { &self.inbox[data] };
+        self.read += piece.len() as u64;
         if self.read > self.limit {
             return Err(too_large(self.limit));
         }
-        Ok(Some(&self.inbox[data]))
+        Ok(Some(piece))
+    }
+
+    /// Puts the payload `first` and that of the chunks behind it, as far as they have come, together
+    /// in `gathered`; false where there is no more than `first`. The chunks themselves stay as they
+    /// are, for [`Body::rewind`].
+    fn gather(&mut self, first: &Range<usize>) -> Result<bool, HttpError> {
+        self.gathered.clear();
+        while self.start < self.inbox.len() {
+            let step = self.decoder.decode(&self.inbox[self.start..])?;
+            let base = self.start;
+            self.start += step.consumed;
+            if step.data.is_empty() {
+                break;
+            }
+            if self.gathered.is_empty() {
+                self.gathered.extend_from_slice(&self.inbox[first.clone()]);
+            }
+            let data = base + step.data.start..base + step.data.end;
+            self.gathered.extend_from_slice(&self.inbox[data]);
+        }
+        Ok(!self.gathered.is_empty())
     }
 
     async fn receive(&mut self) -> Result<(), Fault> {

@@ -50,6 +50,9 @@ pub struct Reply {
     framing: Framing,
     /// Where the field lines start in `out`, while the head is being written.
     fields: usize,
+    /// Where the body bytes that have gathered start in `out`. They become one chunk, however many
+    /// pieces they came in.
+    body_at: usize,
     rules: Option<Rc<Rules>>,
     /// The rules of a head that has ended, which trailers have to follow.
     applied: Option<Rc<Rules>>,
@@ -86,6 +89,7 @@ impl Reply {
             is_written: false,
             framing: Framing::None,
             fields: 0,
+            body_at: 0,
             rules: None,
             applied: None,
             diversion: None,
@@ -105,15 +109,16 @@ impl Reply {
         self.client = None;
         self.rules = None;
         self.applied = None;
-        self.out.clear();
+        self.empty();
         self.out.shrink_to(2 * BUFFER);
     }
 
     /// Makes ready to answer `head`.
     pub(crate) fn prepare(&mut self, head: &RequestHead, method: &[u8]) {
-        self.out.clear();
+        self.empty();
         self.phase = Phase::Waiting;
         self.is_written = false;
+        self.framing = Framing::None;
         self.to_head = method == b"HEAD";
         self.to_http10 = head.version == Version::Http10;
         self.keep_alive = head.keep_alive && !self.client().thread.is_stopping();
@@ -244,6 +249,7 @@ impl Reply {
             (true, false) => {}
         }
         self.out.extend_from_slice(b"\r\n");
+        self.body_at = self.out.len();
         self.phase = Phase::Body;
     }
 
@@ -265,7 +271,7 @@ impl Reply {
     }
 
     fn divert(&mut self, diversion: Diversion) {
-        self.out.clear();
+        self.empty();
         self.diversion = Some(Box::new(diversion));
         self.framing = Framing::None;
         self.phase = Phase::Body;
@@ -286,21 +292,15 @@ impl Reply {
             return Ok(());
         }
         if self.out.len() + data.len() > GATHER {
-            return self.write_out(data).await;
-        }
-        if self.framing == Framing::Chunked {
-            encode::chunk_size(&mut self.out, data.len());
+            return self.write_out(data, b"").await;
         }
         self.out.extend_from_slice(data);
-        if self.framing == Framing::Chunked {
-            self.out.extend_from_slice(encode::CHUNK_END);
-        }
         Ok(())
     }
 
     /// Adds body bytes and writes all there is.
     pub async fn send(&mut self, data: &[u8]) -> Result<(), Fault> {
-        if self.admit(data)? { self.write_out(data).await } else { self.flush().await }
+        if self.admit(data)? { self.write_out(data, b"").await } else { self.flush().await }
     }
 
     /// Writes what has gathered.
@@ -308,10 +308,7 @@ impl Reply {
         if self.out.is_empty() {
             return Ok(());
         }
-        self.is_written = true;
-        let written = self.client().socket.write_all(&self.out).await;
-        self.out.clear();
-        written.map_err(|error| Fault::client_gone(&error, Limit::Write))
+        self.write_out(b"", b"").await
     }
 
     /// Sends `length` bytes of `file` from `offset` on as body.
@@ -336,23 +333,20 @@ impl Reply {
     /// As [`Reply::finish`], with these trailer fields, each ending in CRLF, where the reply is
     /// chunked. The caller vouches for the client taking them.
     pub async fn finish_with(&mut self, trailers: &[u8]) -> Result<(), Fault> {
-        match self.framing {
-            Framing::Length(left) if left > 0 => {
-                return Err(Fault::backend(502, format!("the reply ended {left} bytes short")));
-            }
-            Framing::Chunked => {
-                self.out.extend_from_slice(b"0\r\n");
-                let start = self.out.len();
-                self.out.extend_from_slice(trailers);
-                if let Some(rules) = &self.applied {
-                    remove_fields(&mut self.out, start, &rules.remove);
-                }
-                self.out.extend_from_slice(b"\r\n");
-            }
-            _ => {}
+        if let Framing::Length(left @ 1..) = self.framing {
+            return Err(Fault::backend(502, format!("the reply ended {left} bytes short")));
         }
         self.phase = Phase::Done;
-        self.flush().await
+        if self.framing != Framing::Chunked {
+            return self.flush().await;
+        }
+        let mut end = b"0\r\n".to_vec();
+        end.extend_from_slice(trailers);
+        if let Some(rules) = &self.applied {
+            remove_fields(&mut end, 3, &rules.remove);
+        }
+        end.extend_from_slice(b"\r\n");
+        self.write_out(b"", &end).await
     }
 
     /// A whole reply at once.
@@ -389,7 +383,8 @@ impl Reply {
     /// Gives up a reply of which nothing has been written yet.
     pub fn restart(&mut self) {
         if !self.is_written || self.diversion.take().is_some() {
-            self.out.clear();
+            self.empty();
+            self.framing = Framing::None;
             self.phase = Phase::Waiting;
             self.body_bytes = 0;
         }
@@ -445,17 +440,30 @@ impl Reply {
         Ok(true)
     }
 
-    async fn write_out(&mut self, data: &[u8]) -> Result<(), Fault> {
-        let chunked = self.framing == Framing::Chunked;
-        if chunked {
-            encode::chunk_size(&mut self.out, data.len());
-        }
-        let end = if chunked { encode::CHUNK_END } else { b"" };
+    /// Writes what has gathered, `data` behind it, and `end`, which is framing.
+    async fn write_out(&mut self, data: &[u8], end: &[u8]) -> Result<(), Fault> {
         self.is_written = true;
-        let mut pieces = [IoSlice::new(&self.out), IoSlice::new(data), IoSlice::new(end)];
-        let written = self.client().socket.write_pieces(&mut pieces).await;
-        self.out.clear();
+        let (head, gathered) = self.out.split_at(self.body_at);
+        let length = gathered.len() + data.len();
+        let socket = &self.client().socket;
+        let written = if self.framing == Framing::Chunked && length > 0 {
+            let mut size = Vec::with_capacity(20);
+            encode::chunk_size(&mut size, length);
+            let mut pieces =
+                [head, &size, gathered, data, encode::CHUNK_END, end].map(IoSlice::new);
+            socket.write_pieces(&mut pieces).await
+        } else if data.is_empty() && end.is_empty() {
+            socket.write_all(&self.out).await
+        } else {
+            socket.write_pieces(&mut [&self.out[..], data, end].map(IoSlice::new)).await
+        };
+        self.empty();
         written.map_err(|error| Fault::client_gone(&error, Limit::Write))
+    }
+
+    fn empty(&mut self) {
+        self.out.clear();
+        self.body_at = 0;
     }
 
     pub(crate) fn client(&self) -> &Client {
