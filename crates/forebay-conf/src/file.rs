@@ -89,6 +89,9 @@ pub struct Server {
     pub threads: Option<At<usize>>,
     /// Address and port of /status, /metrics and /healthz. Default: they are not served.
     pub admin: Option<At<NumberOrText>>,
+    /// Host names that `admin` may be asked by, beside addresses and "localhost": others are answered
+    /// with 421, so that no web page can read it by a name of its own. Default: none.
+    pub admin_hosts: Option<At<OneOrMany<String>>>,
     /// The user to become once sockets and logs are open; needs root. Default: stay who we are.
     pub user: Option<At<String>>,
     /// The group to become, and the only one. Default: the groups of `user`.
@@ -175,6 +178,16 @@ pub enum ForwardedFields {
     Forwarded,
 }
 
+/// What becomes of paths with %2F, a backslash or %5C in them.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EncodedSlashes {
+    /// They are answered with 404.
+    Refuse,
+    /// They are passed on as they came, unless another route took them if those were slashes.
+    Pass,
+}
+
 /// Listeners, the host names they answer for, and what to do with each path.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -194,6 +207,9 @@ pub struct Site {
     /// Whether connections begin with a PROXY header (version 1 or 2), from a peer in
     /// `trusted_proxies` if that is given; others are closed. Default: false.
     pub proxy_protocol: Option<At<bool>>,
+    /// What becomes of paths with %2F, a backslash or %5C in them, which a backend may take for a
+    /// slash: "refuse" (404), or "pass" where no route depends on it. Default: "refuse".
+    pub encoded_slashes: Option<EncodedSlashes>,
     /// The largest request body, or "unlimited". Default: that of [server.limits].
     pub max_body: Option<Size>,
     /// What to do with a request: the first route that matches takes it.

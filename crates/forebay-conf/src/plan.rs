@@ -51,6 +51,8 @@ pub struct Server {
     pub threads: Option<usize>,
     /// Where `/status`, `/metrics` and `/healthz` are served. `None`: nowhere.
     pub admin: Option<SocketAddr>,
+    /// Names that `admin` is asked by, in lower case, beside addresses and `localhost`.
+    pub admin_hosts: Vec<String>,
     /// Whether the steps of each request are timed. Default false.
     pub timing: bool,
     /// How long each step of a request may take.
@@ -70,6 +72,7 @@ impl Default for Server {
         Self {
             threads: None,
             admin: None,
+            admin_hosts: Vec::new(),
             timing: false,
             timeouts: Timeouts::default(),
             limits: Limits::default(),
@@ -200,6 +203,8 @@ pub struct Site {
     pub forwarded: ForwardedFields,
     /// Whether connections begin with a PROXY header. The same for all sites of a listener.
     pub proxy_protocol: bool,
+    /// What becomes of paths with `%2F` or a backslash. Default [`EncodedSlashes::Refuse`].
+    pub encoded_slashes: EncodedSlashes,
     /// What to do with a request: the first that matches. Never empty.
     pub routes: Vec<Route>,
     /// The line of the file that the site begins on, from 1; 0 where there is no file.
@@ -216,6 +221,16 @@ pub enum ForwardedFields {
     XForwarded,
     /// `Forwarded` (RFC 7239).
     Forwarded,
+}
+
+/// What becomes of paths with slashes in disguise: `%2F`, a backslash or `%5C`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EncodedSlashes {
+    /// They are answered with 404.
+    #[default]
+    Refuse,
+    /// They are passed on as they came, where the route is the same as if they were slashes.
+    Pass,
 }
 
 impl Site {

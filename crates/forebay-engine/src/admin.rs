@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -106,6 +106,8 @@ pub struct Admin {
     pub loads: Arc<Loads>,
     pub status: AskStatus,
     pub started: Instant,
+    /// Names that it is asked by, beside addresses and `localhost`.
+    pub hosts: Vec<String>,
 }
 
 impl Admin {
@@ -129,6 +131,9 @@ impl Admin {
             Some(Asked { method: Method::Other, .. }) => {
                 (405, "text/plain", "GET and HEAD are answered here\n".to_owned())
             }
+            Some(Asked { host, .. }) if !self.is_for_us(host) => {
+                (421, "text/plain", format!("name {host} in admin_hosts of [server]\n"))
+            }
             Some(Asked { path, accepts_html, .. }) => self.answer(path, *accepts_html),
         };
         let mut out = Vec::new();
@@ -148,6 +153,16 @@ impl Admin {
             asked::read_on(&mut stream)?;
         }
         Ok(())
+    }
+
+    /// Whether a `Host` is an address or a name that was given us. A page that has its own name
+    /// point to our address (DNS rebinding) could read what is answered.
+    fn is_for_us(&self, host: &str) -> bool {
+        let address = host.trim_start_matches('[').trim_end_matches(']');
+        host.is_empty()
+            || host == "localhost"
+            || address.parse::<IpAddr>().is_ok()
+            || self.hosts.iter().any(|name| name == host)
     }
 
     fn answer(&self, path: &str, accepts_html: bool) -> (u16, &'static str, String) {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use forebay_wire::http1::{HeadError, Limits, Progress, RequestFraming, RequestParser, TargetForm};
+use forebay_wire::path::PathError;
 
 use crate::dispatch::{WORTH_DRAINING, dispatch};
 use crate::exchange::{BUFFER, Client, Exchange, Request};
@@ -196,7 +197,9 @@ async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange
     reply.prepare(&request.head, method);
     let site = find_site(client, listener, request);
     let mut is_logged = true;
-    let outcome = match believe(client, site.as_deref(), request).and_then(|()| prepare(request)) {
+    let prepared = believe(client, site.as_deref(), request)
+        .and_then(|()| prepare(client, site.as_deref(), request));
+    let outcome = match prepared {
         Ok(true) => dispatch(client, exchange, site.as_deref(), &mut is_logged).await,
         Ok(false) => asterisk(exchange).await,
         Err(fault) => Err(fault),
@@ -231,15 +234,25 @@ fn believe(client: &Client, site: Option<&Site>, request: &mut Request) -> Resul
 }
 
 /// Makes the path clean; `false` for `OPTIONS *`, which is about the server as a whole.
-fn prepare(request: &mut Request) -> Result<bool, Fault> {
+fn prepare(client: &Client, site: Option<&Site>, request: &mut Request) -> Result<bool, Fault> {
     if request.head.form == TargetForm::Asterisk {
         return Ok(false);
     }
     if matches!(request.method(), b"CONNECT" | b"TRACE") {
         return Err(Fault::client(501, "method not implemented"));
     }
-    request.clean_path().map_err(|error| Fault::client(400, error.to_string()))?;
-    Ok(true)
+    let slashes = site.map(|site| site.encoded_slashes).unwrap_or_default();
+    request.prepare_path(slashes).map(|()| true).map_err(|error| {
+        if error == PathError::EncodedSlash {
+            client.thread.complain(&format!(
+                "404 {error}: {}, from {}; where an application needs such paths, set \
+                 encoded_slashes = \"pass\" for its site",
+                String::from_utf8_lossy(request.asked_target()),
+                client.peer.ip()
+            ));
+        }
+        Fault::client(error.status(), error.to_string())
+    })
 }
 
 async fn asterisk(exchange: &mut Exchange) -> Result<(), Fault> {
@@ -303,7 +316,7 @@ fn report(client: &Client, request: &Request, fault: &Fault) {
         fault.status,
         fault,
         String::from_utf8_lossy(request.method()),
-        String::from_utf8_lossy(request.target()),
+        String::from_utf8_lossy(request.asked_target()),
     );
     if is_clients {
         client.thread.complain(&format!("{line}, from {}", request.client.ip()));

@@ -27,13 +27,15 @@ pub async fn dispatch(
     let Some(site) = site else { return Err(no_route()) };
     let route = by_routes(client, exchange, site, is_logged).await?;
     let Some(diversion) = exchange.reply.take_diversion() else { return Ok(()) };
-    let (method, target) = (exchange.request.head.method, exchange.request.head.path_and_query);
+    let Exchange { request, .. } = &*exchange;
+    let (method, target, asked) = (request.head.method, request.head.path_and_query, request.asked);
     // In a box, as the futures of idle connections have room for all that can happen to them.
     let outcome = Box::pin(divert(client, exchange, (site, route), diversion, is_logged)).await;
     // The log tells what the client asked.
     let request = &mut exchange.request;
     (request.head.method, request.head.path_and_query) = (method, target);
     let _ = request.clean_path();
+    request.asked = asked;
     outcome
 }
 
@@ -71,8 +73,11 @@ async fn by_routes<'s>(
     let mut from = 0;
     let mut passed_on = None;
     while let Some((at, route)) = site.route(&mut exchange.request, from) {
-        from = at + 1;
         *is_logged = route.log;
+        if site.is_ambiguous(&exchange.request, from, at) {
+            return Err(ambiguous_route());
+        }
+        from = at + 1;
         let Exchange { body, reply, .. } = exchange;
         reply.set_rules(route.rules.clone());
         admit_body(body, reply, route).await?;
@@ -102,6 +107,12 @@ async fn serve_client(
         outcome = route.origin.serve(exchange) => outcome,
         () = client.gone() => Err(Fault::client(499, "the client closed before it was answered")),
     }
+}
+
+/// Of a path that another route takes where `%2F` and backslashes are read as slashes: the backend
+/// may read it so, past the route that is in front of it.
+pub fn ambiguous_route() -> Fault {
+    Fault::client(404, "an encoded slash or a backslash in the path decides about the route")
 }
 
 fn no_route() -> Fault {

@@ -7,8 +7,11 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 
+use forebay_conf::EncodedSlashes;
 use forebay_wire::Span;
-use forebay_wire::http1::{Known, RequestFraming, RequestHead, TargetForm, Version, list_has};
+use forebay_wire::http1::{
+    Claims, Known, RequestFraming, RequestHead, TargetForm, Version, list_has,
+};
 use forebay_wire::path::{self, PathError};
 
 use crate::body::Body;
@@ -62,6 +65,11 @@ pub struct Request {
     pub head: RequestHead,
     /// The path, decoded and without dot segments.
     pub path: Vec<u8>,
+    /// The path as a server reads it that takes `%2F` and backslashes for slashes, where it has any;
+    /// else empty.
+    pub unmasked: Vec<u8>,
+    /// Path and query as they came, where `head` has them without dot segments and repeated slashes.
+    pub asked: Option<Span>,
     /// The part of `path` that the `*` of the route matched, or all of it without a `*`.
     pub rest: Range<usize>,
     /// Who the client is, by the word of proxies that are trusted.
@@ -84,6 +92,15 @@ impl Request {
         self.head.method.of(&self.bytes)
     }
 
+    /// Which fields that say where the request comes from are a trusted proxy's own.
+    pub fn claims(&self) -> Claims {
+        match (self.is_peer_trusted, self.is_told_by_forwarded) {
+            (false, _) => Claims::Nobodys,
+            (true, true) => Claims::Forwarded,
+            (true, false) => Claims::XForwarded,
+        }
+    }
+
     /// Whether the same request may be sent twice (RFC 9110 section 9.2.2).
     pub fn is_idempotent(&self) -> bool {
         matches!(self.method(), b"GET" | b"HEAD" | b"PUT" | b"DELETE" | b"OPTIONS")
@@ -97,10 +114,28 @@ impl Request {
             })
     }
 
-    /// Path and query as they came, `/` where there is no path.
+    /// Path and query as backends are sent them: the path that routes were found by, with its escapes
+    /// as they came. `/` for an absolute target without path.
     pub fn target(&self) -> &[u8] {
+        or_root(self.head.path_and_query.of(&self.bytes))
+    }
+
+    /// Path and query as they came.
+    pub fn asked_target(&self) -> &[u8] {
+        or_root(self.asked.unwrap_or(self.head.path_and_query).of(&self.bytes))
+    }
+
+    /// Sets the path that routes are found by, and makes the target the same path.
+    pub fn prepare_path(&mut self, slashes: EncodedSlashes) -> Result<(), PathError> {
+        self.clean_path()?;
         let target = self.head.path_and_query.of(&self.bytes);
-        if target.is_empty() { b"/" } else { target }
+        if !path::has_hidden_slash(target) {
+            return Ok(());
+        }
+        if slashes == EncodedSlashes::Refuse {
+            return Err(PathError::EncodedSlash);
+        }
+        path::unmask(target, &mut self.unmasked)
     }
 
     /// The part of the path to look up in the route's directory. It starts with a slash only where
@@ -112,27 +147,38 @@ impl Request {
     /// Gives a target without a path (`http://host?query`) the path `/`. The new target goes behind
     /// the head, as in [`Request::become_get`].
     pub fn complete_target(&mut self) {
-        let head = &mut self.head;
+        let head = &self.head;
         if !matches!(head.form, TargetForm::Absolute { .. })
             || head.path_and_query.of(&self.bytes).starts_with(b"/")
         {
             return;
         }
         let target = [b"/", head.path_and_query.of(&self.bytes)].concat();
-        let at = head.len;
-        head.len += target.len();
-        head.path_and_query = Span::new(at, head.len);
-        self.bytes.splice(at..at, target);
+        self.replace_target(&target);
     }
 
-    /// Sets the path from the target; all of it is looked up until a route says otherwise.
+    /// Sets the path from the target; all of it is looked up until a route says otherwise. A target
+    /// that is not clean is replaced by one that is, behind the head.
     pub(crate) fn clean_path(&mut self) -> Result<(), PathError> {
-        let mut path = std::mem::take(&mut self.path);
-        path.clear();
-        let normal = path::normalize(self.head.path_and_query.of(&self.bytes), &mut path);
-        self.rest = 0..path.len();
-        self.path = path;
-        normal
+        self.unmasked.clear();
+        self.asked = None;
+        self.path.clear();
+        let target = self.head.path_and_query;
+        let normal = path::normalize(target.of(&self.bytes), &mut self.path);
+        self.rest = 0..self.path.len();
+        normal?;
+        if let Some(clean) = path::canonical(target.of(&self.bytes)) {
+            self.replace_target(&clean);
+            self.asked = Some(target);
+        }
+        Ok(())
+    }
+
+    fn replace_target(&mut self, target: &[u8]) {
+        let at = self.head.len;
+        self.bytes.splice(at..at, target.iter().copied());
+        self.head.len += target.len();
+        self.head.path_and_query = Span::new(at, self.head.len);
     }
 
     /// Makes it a GET without a body (HEAD stays HEAD), for `target` where that is given. The new
@@ -145,18 +191,15 @@ impl Request {
             head.method = Span::new(at, at + 3);
             head.len += 3;
         }
-        if let Some(target) = target {
-            let at = head.len;
-            self.bytes.splice(at..at, target.iter().copied());
-            head.len += target.len();
-            head.path_and_query = Span::new(at, head.len);
-        }
         head.framing = RequestFraming::None;
         head.expect_continue = false;
         head.fields.retain(|field| {
             let of_body = [Known::ContentLength, Known::ContentType, Known::TransferEncoding];
             !of_body.contains(&field.known) && field.known != Known::Expect
         });
+        if let Some(target) = target {
+            self.replace_target(target);
+        }
     }
 
     /// The query, without its question mark; `None` where there is no question mark.
@@ -164,6 +207,10 @@ impl Request {
         let target = self.target();
         memchr::memchr(b'?', target).map(|at| &target[at + 1..])
     }
+}
+
+fn or_root(target: &[u8]) -> &[u8] {
+    if target.is_empty() { b"/" } else { target }
 }
 
 /// The connection that an exchange belongs to.
@@ -244,6 +291,8 @@ impl Exchange {
                 bytes: Vec::with_capacity(BUFFER),
                 head: RequestHead::default(),
                 path: Vec::new(),
+                unmasked: Vec::new(),
+                asked: None,
                 rest: 0..0,
                 client: client.peer,
                 peer: client.peer,
@@ -261,6 +310,7 @@ impl Exchange {
     /// Makes a used exchange the one of another connection.
     pub(crate) fn attach(&mut self, client: &Rc<Client>) {
         self.request.bytes.clear();
+        self.request.asked = None;
         self.request.client = client.peer;
         self.request.peer = client.peer;
         self.request.server = client.local;
@@ -285,6 +335,7 @@ impl Exchange {
             self.request.bytes.drain(..len);
         }
         self.request.head.len = 0;
+        self.request.asked = None;
         self.request.https = false;
     }
 }

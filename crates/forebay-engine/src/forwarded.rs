@@ -190,6 +190,8 @@ mod tests {
             bytes,
             head,
             path: Vec::new(),
+            unmasked: Vec::new(),
+            asked: None,
             rest: 0..0,
             client: peer,
             peer,

@@ -468,7 +468,7 @@ fn append_json(entry: &Entry<'_>, out: &mut Vec<u8>) {
     for (key, value) in [
         ("method", request.method()),
         ("host", host),
-        ("target", request.target()),
+        ("target", request.asked_target()),
         ("protocol", protocol(request)),
         ("referer", header(request, "referer").unwrap_or_default()),
         ("user_agent", header(request, "user-agent").unwrap_or_default()),

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use forebay_wire::http1::{RequestHead, Version, encode};
+use forebay_wire::sendfile;
 
 use crate::diversion::Diversion;
 use crate::exchange::{BUFFER, Client};
@@ -162,6 +163,7 @@ impl Reply {
         if let Some(rules) = &self.rules {
             remove_fields(&mut self.out, start, &rules.remove);
         }
+        sendfile::strip(&mut self.out, start);
         self.out.extend_from_slice(b"\r\n");
         let written = self.flush().await;
         // The reply itself can still be given up.
@@ -186,6 +188,7 @@ impl Reply {
         self.rules = None;
         self.keep_alive = false;
         self.framing = Framing::None;
+        sendfile::strip(&mut self.out, self.fields);
         self.out.extend_from_slice(b"\r\n");
         self.phase = Phase::Done;
         let written = self.flush().await;
@@ -214,6 +217,7 @@ impl Reply {
                 return self.divert(diversion);
             }
         }
+        sendfile::strip(&mut self.out, self.fields);
         let client = self.client.as_ref().expect("a reply is written while its client is attached");
         if let Some(steps) = &mut *client.steps.borrow_mut() {
             steps.enter(Step::Reply);

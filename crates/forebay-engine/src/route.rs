@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use forebay_conf::{HostPattern, Matcher};
+use forebay_conf::{EncodedSlashes, HostPattern, Matcher};
 use forebay_wire::http1::host_of;
 
 use crate::exchange::{Origin, Request};
@@ -29,6 +29,8 @@ pub struct Site {
     pub trust: Trust,
     /// Whether connections begin with a PROXY header.
     pub proxy_protocol: bool,
+    /// What becomes of paths with slashes in disguise.
+    pub encoded_slashes: EncodedSlashes,
     /// Held as long as a request may use the site: tells when what is behind it can be stopped.
     pub held: Arc<()>,
     /// Its routes; the first that matches takes the request.
@@ -137,6 +139,16 @@ impl Site {
             }
         }
         None
+    }
+
+    /// Whether the path of `request`, read with its slashes in disguise as slashes, is not for the
+    /// route numbered `at`, which takes it as it is; routes are looked at from the one numbered
+    /// `from` on.
+    pub fn is_ambiguous(&self, request: &Request, from: usize, at: usize) -> bool {
+        let method = request.head.method.of(&request.bytes);
+        let mut routes = self.routes[from..=at].iter();
+        let takes = |route: &Route| route.matcher.matches(method, &request.unmasked).is_some();
+        !request.unmasked.is_empty() && routes.position(takes) != Some(at - from)
     }
 }
 

@@ -230,7 +230,8 @@ impl Server {
         let is_timed = self.admin.is_some();
         if let Some(listener) = self.admin.take() {
             let (threads, loads, started) = (counters.clone(), loads.clone(), Instant::now());
-            let admin = Admin { threads, loads, status, started };
+            let hosts = self.wanted.settings.admin_hosts.clone();
+            let admin = Admin { threads, loads, status, started, hosts };
             std::thread::Builder::new()
                 .name("admin".into())
                 .spawn(move || admin.serve(&listener))?;

@@ -32,6 +32,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Whether the steps of each request are timed.
     pub timing: bool,
+    /// Names that the administrator's listener is asked by, in lower case.
+    pub admin_hosts: Vec<String>,
 }
 
 impl Settings {

@@ -137,6 +137,7 @@ fn append_variables(
         client: request.client,
         server: request.server,
         https: request.https,
+        claims: request.claims(),
     };
     cgi::variables(&variables, &mut Replaced { sink, by: &settings.params });
     for (name, value) in &settings.params {

@@ -223,6 +223,7 @@ impl Origins {
             hosts: site.hosts.clone(),
             trust: trust(site),
             proxy_protocol: site.proxy_protocol,
+            encoded_slashes: site.encoded_slashes,
             held: self.held.clone(),
             routes: routes.collect(),
         }

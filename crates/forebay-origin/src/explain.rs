@@ -9,9 +9,8 @@ mod question;
 use std::fmt::Write;
 
 use forebay_conf::{HostPattern, Listen, Matcher, PathPattern, Plan, Site};
-use forebay_engine::{Fault, Request, best_site, find_client};
+use forebay_engine::{Fault, Request, ambiguous_route, best_site, find_client};
 use forebay_wire::http1::RequestFraming;
-use forebay_wire::path;
 
 use crate::build::trust;
 use origin::origin;
@@ -107,14 +106,18 @@ fn routes(plan: &Plan, site: &Site, request: &mut Request, text: &mut Lines) -> 
     if matches!(request.method(), b"CONNECT" | b"TRACE") {
         return Err(Fault::client(501, "method not implemented"));
     }
-    let mut clean = Vec::new();
-    path::normalize(request.head.path_and_query.of(&request.bytes), &mut clean)
-        .map_err(|error| Fault::client(400, error.to_string()))?;
-    request.path = clean;
+    request
+        .prepare_path(site.encoded_slashes)
+        .map_err(|error| Fault::client(error.status(), error.to_string()))?;
     let mut passed_on = None;
     for route in &site.routes {
         let method = request.head.method.of(&request.bytes);
-        let Some(found) = route.matcher.matches(method, &request.path) else { continue };
+        let found = route.matcher.matches(method, &request.path);
+        let unmasked = route.matcher.matches(method, &request.unmasked);
+        if !request.unmasked.is_empty() && found.is_some() != unmasked.is_some() {
+            return Err(ambiguous_route());
+        }
+        let Some(found) = found else { continue };
         request.rest = request.path.len() - found.rest.len()..request.path.len();
         text.item(
             "route",

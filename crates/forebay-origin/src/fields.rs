@@ -1,21 +1,26 @@
 //! What a proxy tells a backend about the client, and the client about a backend's reply.
 
 use forebay_engine::{Length, Reply, Request};
-use forebay_wire::http1::{Field, Known, ResponseFraming, ResponseHead, encode};
+use forebay_wire::http1::{
+    Claims, Field, Known, ResponseFraming, ResponseHead, encode, is_disguised,
+};
 
-/// Appends the end-to-end fields of `request` and those that name the client. What the client
-/// itself says about who it is would be a lie for the asking, so it is replaced. `host` is told
-/// in place of the client's.
+/// Appends the end-to-end fields of `request` and those that name the client. Client-supplied
+/// `X-Forwarded-*` fields are dropped, as they can be forged, and so are names that the backend may
+/// take for those (`X_Forwarded_For`). `host` goes in place of the client's.
 pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, host: Option<&str>) {
     let bytes = &request.bytes;
     let authority = request.head.authority.map(|span| span.of(bytes));
     out.extend_from_slice(b"Host: ");
     out.extend_from_slice(host.map(str::as_bytes).or(authority).unwrap_or_default());
     out.extend_from_slice(b"\r\n");
-    encode::forward_request_fields(out, &request.head, bytes, is_replaced);
+    let (claims, fields) = (request.claims(), &request.head.fields);
+    encode::forward_request_fields(out, &request.head, bytes, |field| {
+        is_replaced(field) || claims.are_forged(field, bytes) || is_disguised(field, fields, bytes)
+    });
     append_chain(out, request);
     encode::field(out, "X-Forwarded-Proto", if request.https { b"https" } else { b"http" });
-    let is_believed = request.is_peer_trusted && !request.is_told_by_forwarded;
+    let is_believed = claims == Claims::XForwarded;
     let told = request.head.value(Known::XForwardedHost, bytes).filter(|_| is_believed);
     if let Some(host) = told.or(authority) {
         encode::field(out, "X-Forwarded-Host", host);

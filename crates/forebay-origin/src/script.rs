@@ -42,6 +42,7 @@ impl Script {
             client: request.client,
             server: request.server,
             https: request.https,
+            claims: request.claims(),
         }
     }
 }

@@ -14,6 +14,7 @@ mod mono;
 mod nginx;
 mod php_fpm;
 mod plack;
+mod python;
 mod uwsgi;
 
 use std::env;
@@ -35,7 +36,8 @@ pub use haproxy::haproxy;
 pub use mono::{compile_cs, has_mono, mono_fastcgi, mono_fastcgi_tcp};
 pub use nginx::nginx;
 pub use php_fpm::{has_php_cgi, has_php_fpm, php_fpm, php_fpm_with};
-pub use plack::{perl_has, plack_fastcgi, plack_scgi, starlet};
+pub use plack::{perl_has, plack_fastcgi, plack_scgi, starlet, starman};
+pub use python::wsgiref;
 pub use uwsgi::{UwsgiApp, UwsgiSocket, uwsgi, uwsgi_tcp};
 
 /// How often a server is started anew because somebody else took its port.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Why a path is refused. The client is at fault; the answer is 400.
+/// Why a path is refused. The client is at fault; the answer is [`PathError::status`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathError {
     /// `%` without two hexadecimal digits behind it.
@@ -13,6 +13,19 @@ pub enum PathError {
     AboveRoot,
     /// Not empty and not starting with a slash.
     Relative,
+    /// A dot segment with parameters (`..;x`), which some servers take for one without.
+    Parameters,
+    /// A dot segment beside a slash in disguise, as in `/..%2f`.
+    HiddenDots,
+    /// A slash in disguise, where those are refused.
+    EncodedSlash,
+}
+
+impl PathError {
+    /// The status of the answer: 404 for an encoded slash, as Apache has it, else 400.
+    pub fn status(self) -> u16 {
+        if self == Self::EncodedSlash { 404 } else { 400 }
+    }
 }
 
 impl fmt::Display for PathError {
@@ -22,6 +35,9 @@ impl fmt::Display for PathError {
             Self::Nul => "NUL in the path",
             Self::AboveRoot => "the path leads above the root",
             Self::Relative => "the path does not start with a slash",
+            Self::Parameters => "a dot segment with parameters in the path",
+            Self::HiddenDots => "a dot segment beside an encoded slash or a backslash in the path",
+            Self::EncodedSlash => "an encoded slash or a backslash in the path",
         })
     }
 }
@@ -33,8 +49,7 @@ impl std::error::Error for PathError {}
 ///
 /// An escaped slash stays `%2F`: it is data within a segment, and no file name can hold it.
 pub fn normalize(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
-    let end = memchr::memchr(b'?', target).unwrap_or(target.len());
-    let path = &target[..end];
+    let path = without_query(target);
     let start = out.len();
     if path.first().is_some_and(|&first| first != b'/') {
         return Err(PathError::Relative);
@@ -49,6 +64,113 @@ pub fn normalize(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
         out.push(b'/');
     }
     Ok(())
+}
+
+/// Whether a server may take other bytes of the path of `target` for slashes: `%2F`, a backslash or
+/// `%5C`. Those are slashes in disguise.
+pub fn has_hidden_slash(target: &[u8]) -> bool {
+    let path = without_query(target);
+    memchr::memchr2_iter(b'\\', b'%', path).any(|at| hidden_slash(&path[at..]).is_some())
+}
+
+/// `target` with repeated slashes merged and dot segments removed as [`normalize`] does it, but its
+/// escapes as they came; `None` where that changes nothing. Decoded once, the path of the result is
+/// what [`normalize`] makes of `target`, which has to be one that it takes.
+pub fn canonical(target: &[u8]) -> Option<Vec<u8>> {
+    let path = without_query(target);
+    if is_plain(path) {
+        return None;
+    }
+    let mut kept: Vec<&[u8]> = Vec::new();
+    let mut is_open = false;
+    for segment in path.split(|&b| b == b'/').skip(1) {
+        let kind = dots(segment);
+        is_open = kind > 0 || segment.is_empty();
+        match kind {
+            2 => drop(kept.pop()),
+            0 if !segment.is_empty() => kept.push(segment),
+            _ => {}
+        }
+    }
+    let mut out = Vec::with_capacity(target.len());
+    for segment in &kept {
+        out.push(b'/');
+        out.extend_from_slice(segment);
+    }
+    if is_open || kept.is_empty() {
+        out.push(b'/');
+    }
+    out.extend_from_slice(&target[path.len()..]);
+    (out != target).then_some(out)
+}
+
+/// Appends to `out` the path of `target` as a server reads it that takes slashes in disguise for
+/// slashes. `target` is one that [`canonical`] leaves as it is.
+pub fn unmask(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
+    let start = out.len();
+    let mut rest = without_query(target);
+    while let Some(&first) = rest.first() {
+        match hidden_slash(rest) {
+            Some(length) => {
+                out.push(b'/');
+                rest = &rest[length..];
+            }
+            None => {
+                out.push(first);
+                rest = &rest[1..];
+            }
+        }
+    }
+    let plain = out.split_off(start);
+    let is_hidden_dot =
+        |segment: &[u8]| dots(segment.split(|&b| b == b';').next().unwrap_or(segment)) > 0;
+    if plain.split(|&b| b == b'/').any(is_hidden_dot) {
+        return Err(PathError::HiddenDots);
+    }
+    normalize(&plain, out)
+}
+
+/// What of `target` follows `prefix`, which is matched with the escapes of `target` decoded.
+pub fn strip_prefix<'a>(target: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
+    let mut rest = target;
+    for &wanted in prefix {
+        let (byte, length) = match (rest.first()?, escape(rest)) {
+            (b'%', Some(byte)) => (byte, 3),
+            (&byte, _) => (byte, 1),
+        };
+        rest = (byte == wanted).then(|| &rest[length..])?;
+    }
+    Some(rest)
+}
+
+fn without_query(target: &[u8]) -> &[u8] {
+    &target[..memchr::memchr(b'?', target).unwrap_or(target.len())]
+}
+
+/// How many dots a dot segment has, escaped or not; 0 for any other segment.
+fn dots(mut segment: &[u8]) -> usize {
+    for count in 0..=2 {
+        segment = match segment {
+            [] => return count,
+            [b'.', rest @ ..] | [b'%', b'2', b'e' | b'E', rest @ ..] => rest,
+            _ => return 0,
+        };
+    }
+    0
+}
+
+/// The length of a slash in disguise that `rest` begins with.
+fn hidden_slash(rest: &[u8]) -> Option<usize> {
+    match rest {
+        [b'\\', ..] => Some(1),
+        [b'%', b'2', b'f' | b'F', ..] | [b'%', b'5', b'c' | b'C', ..] => Some(3),
+        _ => None,
+    }
+}
+
+/// The byte of an escape that `rest` begins with.
+fn escape(rest: &[u8]) -> Option<u8> {
+    Some(hex_digit(rest.get(1)?)? << 4 | hex_digit(rest.get(2)?)?)
 }
 
 /// `path` percent-decoded once, but for `%2F`, and otherwise as it came.
@@ -72,12 +194,7 @@ fn decode_onto(path: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     let mut rest = path;
     while let Some(at) = memchr::memchr(b'%', rest) {
         out.extend_from_slice(&rest[..at]);
-        let (Some(high), Some(low)) =
-            (rest.get(at + 1).and_then(hex_digit), rest.get(at + 2).and_then(hex_digit))
-        else {
-            return Err(PathError::Escape);
-        };
-        match high << 4 | low {
+        match escape(&rest[at..]).ok_or(PathError::Escape)? {
             b'/' => out.extend_from_slice(b"%2F"),
             byte => out.push(byte),
         }
@@ -105,6 +222,7 @@ fn remove_dot_segments(out: &mut Vec<u8>, start: usize) -> Result<(), PathError>
         match &out[from..from + length] {
             b"" if !is_last => {}
             b"." if !is_last => {}
+            [b'.', b';', ..] | [b'.', b'.', b';', ..] => return Err(PathError::Parameters),
             b".." => {
                 if write == start {
                     return Err(PathError::AboveRoot);
@@ -179,12 +297,75 @@ mod tests {
             ("/%4", PathError::Escape),
             ("/%zz", PathError::Escape),
             ("/%+1", PathError::Escape),
+            ("/x/..;/admin", PathError::Parameters),
+            ("/x/%2e.;a=b/admin", PathError::Parameters),
+            ("/x/.%3b/admin", PathError::Parameters),
         ] {
             assert_eq!(normal(path), Err(error), "{path}");
         }
     }
 
+    #[test]
+    fn what_is_sent_is_cleaned_with_its_escapes_as_they_came() {
+        for (target, sent) in [
+            ("/a%20b?c=/../d", None),
+            ("/%61/%252f", None),
+            ("/a%2fb", None),
+            ("/a/.b", None),
+            ("//a?//", Some("/a?//")),
+            ("/a//b%20c", Some("/a/b%20c")),
+            ("/x/%2e%2E/%61", Some("/%61")),
+            ("/a/./b/.", Some("/a/b/")),
+            ("/a/b/..", Some("/a/")),
+            ("/..?q", Some("/?q")),
+            ("/a/...", None),
+            ("", None),
+        ] {
+            let found = canonical(target.as_bytes());
+            assert_eq!(found.as_deref(), sent.map(str::as_bytes), "{target}");
+        }
+    }
+
+    #[test]
+    fn slashes_in_disguise_are_seen_through() {
+        let read = |target: &str| {
+            let mut out = Vec::new();
+            unmask(target.as_bytes(), &mut out)?;
+            Ok(String::from_utf8(out).unwrap())
+        };
+        assert_eq!(read("/a%2Fb\\c%5cd?x%2f").as_deref(), Ok("/a/b/c/d"));
+        assert_eq!(read("/a%2f/%252fb").as_deref(), Ok("/a/%2fb"));
+        for hidden in ["/..%2fa", "/a%2f..", "/a%2f%2e/b", "/%2e.%5Cb", "/a\\.", "/a%2f..;x/b"] {
+            assert_eq!(read(hidden), Err(PathError::HiddenDots), "{hidden}");
+        }
+        for hidden in ["/%2f", "/a%2Fb", "/\\", "/%5c"] {
+            assert!(has_hidden_slash(hidden.as_bytes()), "{hidden}");
+        }
+        for plain in ["/a", "/a?%2f\\", "/%252f", "/%255c", "/%"] {
+            assert!(!has_hidden_slash(plain.as_bytes()), "{plain}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_found_however_it_is_escaped() {
+        let left = |target: &'static str| strip_prefix(target.as_bytes(), b"/a b");
+        assert_eq!(left("/a%20b/c?d"), Some(&b"/c?d"[..]));
+        assert_eq!(left("/%61%20%62"), Some(&b""[..]));
+        assert_eq!(left("/a%20"), None);
+        assert_eq!(left("/a%2"), None);
+    }
+
     proptest::proptest! {
+        #[test]
+        fn what_is_sent_is_what_was_matched(path in "/(/|/[./a]{0,4}|%2e|%2f|%41|%252e|\\\\|a){0,12}") {
+            let sent = canonical(path.as_bytes());
+            let sent = sent.as_deref().unwrap_or(path.as_bytes());
+            if let Ok(clean) = normal(&path) {
+                proptest::prop_assert_eq!(decode(sent).unwrap(), clean.as_bytes());
+                proptest::prop_assert_eq!(canonical(sent), None);
+            }
+        }
+
         #[test]
         fn no_dot_segment_survives(path in "/(/|/[./a]{0,4}|%2e|%2f|%41|a){0,12}") {
             if let Ok(clean) = normal(&path) {

@@ -33,6 +33,24 @@ pub fn find(lines: &[u8]) -> Option<(Place, Vec<u8>)> {
     place.map(|place| (place, fields))
 }
 
+/// Removes the lines of `out`, from `start` on, that speak to a gateway alone: `X-Accel-*` and
+/// `X-Sendfile`, which name files and places that clients have no business to know.
+pub fn strip(out: &mut Vec<u8>, start: usize) {
+    let is_ours = |line: &[u8]| {
+        let starts_with = |name: &[u8]| {
+            line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
+        };
+        matches!(line.first(), Some(b'x' | b'X'))
+            && (starts_with(b"x-accel-") || starts_with(b"x-sendfile"))
+    };
+    if !out[start..].split_inclusive(|&b| b == b'\n').any(is_ours) {
+        return;
+    }
+    let lines = out.split_off(start);
+    let kept = lines.split_inclusive(|&b| b == b'\n').filter(|line| !is_ours(line));
+    kept.for_each(|line| out.extend_from_slice(line));
+}
+
 /// Whether a field tells of the body that is dropped, or only speaks to the gateway.
 fn is_of_the_body(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 6] = [

@@ -118,6 +118,7 @@ struct Live {
 struct Fixed {
     threads: Option<usize>,
     admin: Option<SocketAddr>,
+    admin_hosts: Vec<String>,
     user: Option<String>,
     group: Option<String>,
 }
@@ -126,7 +127,8 @@ impl Fixed {
     fn of(plan: &Plan) -> Self {
         let server = &plan.server;
         let (user, group) = (server.user.clone(), server.group.clone());
-        Self { threads: server.threads, admin: server.admin, user, group }
+        let admin_hosts = server.admin_hosts.clone();
+        Self { threads: server.threads, admin: server.admin, admin_hosts, user, group }
     }
 }
 
@@ -142,7 +144,9 @@ impl Live {
         let notes = plan.share_connections(self.threads)?;
         notes.iter().for_each(|note| errors.say(note));
         if Fixed::of(&plan) != self.fixed {
-            errors.say("`threads`, `admin`, `user` and `group` change with a restart only");
+            errors.say(
+                "`threads`, `admin`, `admin_hosts`, `user` and `group` change with a restart only",
+            );
         }
         let (wanted, grace) = (wanted(&plan), plan.server.grace);
         let new = Origins::new(plan, errors, Some(&self.origins()));
@@ -178,6 +182,7 @@ fn wanted(plan: &Plan) -> Wanted {
             timeouts: plan.server.timeouts.clone(),
             limits: plan.server.limits.clone(),
             timing: plan.server.timing,
+            admin_hosts: plan.server.admin_hosts.clone(),
         },
         log: plan.log.clone(),
     }

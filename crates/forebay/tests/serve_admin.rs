@@ -187,7 +187,7 @@ fn each_limit_on_requests_is_counted() {
     assert_eq!(status["limits_reached"]["target"], 1);
     assert_eq!(status["limits_reached"]["connections"], 0);
     let mut client = Client::connect(watched.admin);
-    client.send("GET /status HTTP/1.1\r\nHost: h\r\nAccept: text/html\r\n\r\n");
+    client.send("GET /status HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\r\n");
     assert!(client.reply().text().contains("<td>target</td><td>1</td>"));
     watched.forebay.stop();
 }
@@ -256,7 +256,7 @@ fn the_administrator_is_told_which_methods_there_are() {
     let watched = watched("", "[[site.route]]\nrespond = \"hello\"\n");
     for head in ["POST /status HTTP/1.1\r\nContent-Length: 9", "DELETE /metrics HTTP/1.1"] {
         let mut visitor = Client::connect(watched.admin);
-        visitor.send(format!("{head}\r\nHost: h\r\n\r\n"));
+        visitor.send(format!("{head}\r\nHost: localhost\r\n\r\n"));
         if head.starts_with("POST") {
             visitor.send("some body");
         }
@@ -264,7 +264,7 @@ fn the_administrator_is_told_which_methods_there_are() {
         assert_eq!((reply.status, reply.header("Allow")), (405, Some("GET, HEAD")), "{head}");
     }
     let mut visitor = Client::connect(watched.admin);
-    visitor.send("HEAD /healthz HTTP/1.1\r\nHost: h\r\n\r\n");
+    visitor.send("HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(visitor.reply_to_head().status, 200);
     assert_eq!(visitor.rest(), b"", "no body");
     let mut visitor = Client::connect(watched.admin);
@@ -318,7 +318,7 @@ fn backends_are_shown_as_they_are() {
     };
     check(&watched, 1);
     let mut visitor = Client::connect(watched.admin);
-    visitor.send("GET /status HTTP/1.1\r\nHost: h\r\nAccept: text/html\r\n\r\n");
+    visitor.send("GET /status HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\r\n");
     let page = visitor.reply().text().to_owned();
     assert!(page.contains("<td>down</td>") && page.contains("site 1, route 2"), "{page}");
 
@@ -436,5 +436,28 @@ fn each_limit_on_sending_is_counted() {
     client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n");
     assert_eq!(client.reply().status, 101);
     assert!(eventually(|| watched.limit("tunnel_idle") == 1), "nobody says anything");
+    watched.forebay.stop();
+}
+
+/// A web page that has its own name point to the administrator's address is not given what is there.
+#[test]
+fn the_administrator_is_answered_by_addresses_and_names_that_were_given() {
+    let watched =
+        watched("admin_hosts = [\"Status.example.org\"]", "[[site.route]]\nrespond = \"hello\"\n");
+    let ask = |fields: &str| {
+        let mut client = Client::connect(watched.admin);
+        client.send(format!("GET /status HTTP/1.1\r\n{fields}Connection: close\r\n\r\n"));
+        client.reply()
+    };
+    for host in
+        ["127.0.0.1", "127.0.0.1:9", "[::1]:9", "localhost", "LOCALHOST:9", "status.example.org."]
+    {
+        assert_eq!(ask(&format!("Host: {host}\r\n")).status, 200, "{host}");
+    }
+    for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "org:80"] {
+        let reply = ask(&format!("Host: {host}\r\n"));
+        assert_eq!(reply.status, 421, "{host}");
+        assert!(reply.text().contains("admin_hosts of [server]"), "{}", reply.text());
+    }
     watched.forebay.stop();
 }

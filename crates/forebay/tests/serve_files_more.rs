@@ -320,9 +320,28 @@ fn no_file_outside_the_root_is_sent() {
 }
 
 #[test]
-fn without_the_key_the_fields_mean_nothing() {
+fn without_the_key_no_file_is_sent() {
     let backend = Backend::tcp([sending("X-Sendfile", "in/a b.txt", "")]);
     let forebay = store(&backend, "");
     let reply = forebay.get("/x");
-    assert_eq!((reply.text(), reply.header("X-Sendfile")), ("unused", Some("in/a b.txt")));
+    assert_eq!((reply.text(), reply.header("X-Sendfile")), ("unused", None));
+}
+
+/// nginx keeps the first sort from clients, too.
+#[test]
+fn what_is_said_to_the_gateway_reaches_no_client() {
+    let reply = "HTTP/1.1 200 OK\r\nX-Accel-Redirect: /secret/a\r\nX-Accel-Buffering: no\r\n\
+                 x-sendfile: /srv/secret/a\r\nX-Accelerate: 1\r\nContent-Length: 2\r\n\r\nhi";
+    let backend = Backend::tcp([vec![Step::ReadHead, Step::send(reply)]]);
+    let forebay = site(
+        Folder::new(),
+        &format!("[[site.route]]\nproxy = \"http://127.0.0.1:{}\"\n", backend.port()),
+    );
+    let reply = forebay.get("/");
+    assert_eq!((reply.status, reply.text()), (200, "hi"));
+    for name in ["X-Accel-Redirect", "X-Accel-Buffering", "X-Sendfile"] {
+        assert_eq!(reply.header(name), None);
+    }
+    assert_eq!(reply.header("X-Accelerate"), Some("1"));
+    forebay.stop();
 }

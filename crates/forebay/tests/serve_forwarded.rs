@@ -5,7 +5,7 @@ mod support;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
-use forebay_testkit::peer::{apache, nginx};
+use forebay_testkit::peer::{apache, nginx, starman};
 use forebay_testkit::stream::Address;
 use support::echo::Echo;
 use support::site;
@@ -119,6 +119,91 @@ fn backends_are_told_what_is_believed() {
     assert_eq!(passed_on(&by("x-forwarded"), forwarded), told("", "http"));
     let both = format!("{forwarded}{alone}");
     assert_eq!(passed_on(&by("x-forwarded"), &both), told("192.0.2.1, ", "http"));
+}
+
+/// What clients claim about where they come from, in all the names that a backend may join.
+const FORGED: &str = "X_Forwarded_For: 6.6.6.1\r\nx_real_ip: 6.6.6.2\r\nX.Forwarded.Proto: 6.6.6.3\r\n\
+    X_FORWARDED_HOST: 6.6.6.4\r\nX-Forwarded-Port: 6.6.6.5\r\nX-Forwarded-Ssl: 6.6.6.6\r\n\
+    X-Forwarded-Prefix: 6.6.6.7\r\nX-Forwarded-Server: 6.6.6.8\r\nX-Forwarded-Scheme: 6.6.6.9\r\n\
+    X-Forwarded-Host: 6.6.6.10\r\nX-Forwarded_Port: 6.6.6.11\r\nX-Original-URL: 6.6.6.12\r\n\
+    X-Rewrite-URL: 6.6.6.13\r\nFront-End-Https: 6.6.6.14\r\nX-Scheme: 6.6.6.15\r\n\
+    X-Real-IP: 6.6.6.16\r\nForwarded: for=6.6.6.17\r\nX-Forwarded-For: 6.6.6.18\r\n\
+    X-Forwarded-Proto: 6.6.6.19\r\nX-Forwarded-User: 6.6.6.20\r\nX-Own: fine\r\nX_Key: fine\r\n";
+
+#[test]
+fn what_clients_claim_reaches_no_http_backend() {
+    let echo = Echo::start();
+    let forebay = site(Folder::new(), &echo.route());
+    let reply = forebay.ask(format!("GET / HTTP/1.1\r\nHost: h\r\n{FORGED}\r\n"));
+    assert!(!reply.text().contains("6.6.6."), "{}", reply.text());
+    assert!(reply.text().contains("X-Own: fine\r\nX_Key: fine\r\n"), "{}", reply.text());
+    forebay.stop();
+}
+
+#[test]
+fn what_clients_claim_reaches_no_psgi_application_over_http() {
+    let folder = Folder::new();
+    let app = "sub { my $env = shift; [200, [], [map \"$_: $env->{$_}\\n\", grep /^HTTP_/, keys %$env]] }";
+    let Some(peer) = starman(&folder.write("app.psgi", app)) else { return };
+    let route = format!("[[site.route]]\nproxy = \"http://127.0.0.1:{}\"\n", peer.port());
+    let forebay = site(Folder::new(), &route);
+    let reply = forebay.ask(format!("GET / HTTP/1.1\r\nHost: h\r\n{FORGED}\r\n"));
+    let text = reply.text();
+    assert!(!text.contains("6.6.6."), "{text}");
+    assert!(text.contains("HTTP_X_FORWARDED_FOR: 127.0.0.1\n"), "{text}");
+    forebay.stop();
+}
+
+const ALL_VARIABLES: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\nenv\n";
+
+#[test]
+fn what_clients_claim_reaches_no_script() {
+    let folder = Folder::new();
+    folder.script("cgi/env.sh", ALL_VARIABLES);
+    let forebay = site(folder, "[[site.route]]\npath = \"/*\"\ncgi = \"cgi\"\n");
+    let reply = forebay.ask(format!("GET /env.sh HTTP/1.1\r\nHost: h\r\n{FORGED}\r\n"));
+    assert!(!reply.text().contains("6.6.6."), "{}", reply.text());
+    assert!(reply.text().contains("HTTP_X_OWN=fine"), "{}", reply.text());
+    forebay.stop();
+}
+
+#[test]
+fn what_a_trusted_proxy_says_reaches_backends_of_all_kinds() {
+    let folder = Folder::new();
+    folder.script("cgi/env.sh", ALL_VARIABLES);
+    let echo = Echo::start();
+    let routes = "[[site.route]]\npath = \"/cgi/*\"\ncgi = \"cgi\"\n";
+    let trusted = "trusted_proxies = \"127.0.0.1\"\n";
+    let forebay = site(folder, &format!("{trusted}{routes}{}", echo.route()));
+    let told = "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Port: 8443\r\nX_Forwarded_Port: 1\r\n";
+    let ask = |path: &str| {
+        let reply = forebay.ask(format!("GET {path} HTTP/1.1\r\nHost: h\r\n{told}\r\n"));
+        reply.text().to_owned()
+    };
+    let echoed = ask("/");
+    assert!(echoed.contains("X-Forwarded-Port: 8443\r\n"), "{echoed}");
+    assert!(!echoed.contains("X_Forwarded_Port"), "{echoed}");
+    let variables = ask("/cgi/env.sh");
+    assert!(variables.contains("HTTP_X_FORWARDED_PORT=8443\n"), "{variables}");
+    assert!(variables.contains("HTTP_X_FORWARDED_FOR=192.0.2.1\n"), "{variables}");
+    forebay.stop();
+}
+
+/// nginx drops all names with an underscore, and passes on the rest of what clients claim.
+#[test]
+fn nginx_drops_names_with_underscores() {
+    let echo = Echo::start();
+    let Some(nginx) = nginx(&format!(
+        "server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass {}; }} }}",
+        echo.url()
+    )) else {
+        return;
+    };
+    let mut client = Client::connect(nginx.address());
+    client.send(format!("GET / HTTP/1.1\r\nHost: h\r\n{FORGED}\r\n"));
+    let reply = client.reply();
+    assert!(!reply.text().contains("X_Forwarded_For"), "{}", reply.text());
+    assert!(reply.text().contains("X-Forwarded-Port: 6.6.6.5"), "{}", reply.text());
 }
 
 #[test]

@@ -460,3 +460,19 @@ fn who_speaks_another_protocol_is_told_at_once() {
     assert_eq!((reply.status, reply.header("Connection")), (505, Some("close")));
     forebay.stop();
 }
+
+/// No site can be named so, and applications make file names of hosts.
+#[test]
+fn hosts_with_an_empty_name_or_label_are_refused() {
+    let forebay = with_server("", OK);
+    for host in ["", ".", "..", "../../etc", "a..b", ".a", ":80"] {
+        let reply = forebay.ask(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert_eq!(reply.status, 400, "{host}");
+    }
+    for host in ["a.", "a.b:80", "xn--a_b", "[::1]"] {
+        let reply = forebay.ask(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert_eq!(reply.status, 200, "{host}");
+    }
+    assert_eq!(forebay.ask("GET / HTTP/1.0\r\n\r\n").status, 200);
+    forebay.stop();
+}

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{Action, Files, ForwardedFields, HostPattern, Listen, Log, Matcher, PathPattern};
+use super::{
+    Action, EncodedSlashes, Files, ForwardedFields, HostPattern, Listen, Log, Matcher, PathPattern,
+};
 use super::{Plan, Proxy, Respond, Route, Server, Site, Symlinks};
 use crate::error::{ConfError, Problem};
 use crate::file::At;
@@ -49,6 +51,7 @@ impl Plan {
             trusted_proxies: Vec::new(),
             forwarded: ForwardedFields::default(),
             proxy_protocol: false,
+            encoded_slashes: EncodedSlashes::default(),
             routes: vec![route],
             line: 0,
         };

@@ -3,11 +3,12 @@
 use super::effect::no_effect;
 use super::path::in_directory;
 use super::peer::socket_address;
+use super::site::host;
 use super::value::{no_control, size, size_or_unlimited, text, time, time_above_zero, within};
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, At};
-use crate::plan::{AccessLog, Format, Limits, Log, Server, Timeouts};
+use crate::plan::{AccessLog, Format, HostPattern, Limits, Log, Server, Timeouts};
 use crate::suggest;
 
 pub(super) fn server(typed: &file::Server) -> Outcome<Server> {
@@ -19,6 +20,7 @@ pub(super) fn server(typed: &file::Server) -> Outcome<Server> {
     Ok(Server {
         threads: typed.threads.as_ref().map(|at| within(at, 1..=1024)).transpose()?,
         admin,
+        admin_hosts: admin_hosts(typed)?,
         timing: typed.timing.as_ref().is_some_and(|at| at.value),
         timeouts: timeouts(&typed.timeouts)?,
         limits: limits(&typed.limits)?,
@@ -26,6 +28,20 @@ pub(super) fn server(typed: &file::Server) -> Outcome<Server> {
         group: name(&typed.group)?,
         grace: time(&typed.grace, default.grace)?,
     })
+}
+
+fn admin_hosts(typed: &file::Server) -> Outcome<Vec<String>> {
+    let Some(at) = &typed.admin_hosts else { return Ok(Vec::new()) };
+    if typed.admin.is_none() {
+        let help = "leave it out, or say where: admin = \"127.0.0.1:9100\"";
+        return Err(no_effect(&at.span, "admin_hosts", "without `admin`", help));
+    }
+    let name = |typed: &At<&String>| match host(typed)? {
+        HostPattern::Exact(name) => Ok(name),
+        _ => Err(Problem::new(&typed.span, format!("\"{}\" is not one host name", typed.value))
+            .help("name each host in full, such as \"status.example.org\"")),
+    };
+    at.items().iter().map(name).collect()
 }
 
 /// The name of a user or group, which is looked up when it is needed.

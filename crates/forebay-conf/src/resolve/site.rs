@@ -9,7 +9,7 @@ use super::value::{size_or_unlimited, text};
 use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
 use crate::error::Problem;
 use crate::file::{self, At, File, Table};
-use crate::plan::{ForwardedFields, HostPattern, Listen, Route, Site};
+use crate::plan::{EncodedSlashes, ForwardedFields, HostPattern, Listen, Route, Site};
 
 /// All sites. Those with a problem are left out.
 pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Problem>) -> Vec<Site> {
@@ -89,6 +89,10 @@ fn site(
             Some(file::ForwardedFields::Either) | None => ForwardedFields::Either,
         },
         proxy_protocol: proxy_protocol(typed, &listen, proxied)?,
+        encoded_slashes: match typed.encoded_slashes {
+            Some(file::EncodedSlashes::Pass) => EncodedSlashes::Pass,
+            Some(file::EncodedSlashes::Refuse) | None => EncodedSlashes::Refuse,
+        },
         listen,
         routes,
         line: context.line(typed.span.start),
@@ -186,7 +190,7 @@ fn claim(
     Ok(())
 }
 
-fn host(typed: &At<&String>) -> Outcome<HostPattern> {
+pub(super) fn host(typed: &At<&String>) -> Outcome<HostPattern> {
     let typed_text = text(typed)?;
     let host = typed_text.strip_suffix('.').unwrap_or(typed_text).to_ascii_lowercase();
     let problem = Problem::new(&typed.span, format!("\"{typed_text}\" is not a host name"));

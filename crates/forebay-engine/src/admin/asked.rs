@@ -4,7 +4,7 @@ use std::io::Read;
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-use forebay_wire::http1::{Limits, Progress, RequestHead, RequestParser};
+use forebay_wire::http1::{Limits, Progress, RequestHead, RequestParser, host_of};
 
 /// How long one visitor may take to ask, and to take the answer.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -14,6 +14,8 @@ pub struct Asked {
     pub method: Method,
     /// Without the query.
     pub path: String,
+    /// Of the `Host` field, without its port and in lower case; empty where there is none.
+    pub host: String,
     pub accepts_html: bool,
 }
 
@@ -47,7 +49,9 @@ pub fn read(stream: &mut TcpStream) -> Option<Asked> {
                 b"HEAD" => Method::Head,
                 _ => Method::Other,
             };
-            return Some(Asked { method, path, accepts_html });
+            let host = head.authority.map(|span| span.of(&bytes)).unwrap_or_default();
+            let host = String::from_utf8_lossy(host_of(host)).to_ascii_lowercase();
+            return Some(Asked { method, path, host, accepts_html });
         }
     }
     None

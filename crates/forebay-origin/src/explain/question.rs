@@ -119,6 +119,8 @@ pub(super) fn request(
         bytes: raw.into_bytes(),
         head,
         path: Vec::new(),
+        unmasked: Vec::new(),
+        asked: None,
         rest: 0..0,
         client: peer,
         peer,

@@ -92,6 +92,7 @@ impl Script {
             client: request.client,
             server: request.server,
             https: request.https,
+            claims: request.claims(),
         };
         cgi::variables(&variables, sink);
         append_as_nginx(request, self, content_length, sink);

@@ -7,6 +7,7 @@ use forebay_wire::http1::{
     BodyDecoder, Known, Limits, Progress, RequestFraming, ResponseFraming, ResponseHead,
     ResponseParser, encode,
 };
+use forebay_wire::path;
 
 use super::{INBOX, Proxy, announce, upgrade};
 use crate::fields::{append_request_fields, end_head};
@@ -187,7 +188,7 @@ fn append_request_line(out: &mut Vec<u8>, request: &Request, strip_prefix: Optio
     let target = request.target();
     let stripped = strip_prefix
         .map(|prefix| prefix.trim_end_matches('/').as_bytes())
-        .and_then(|prefix| target.strip_prefix(prefix))
+        .and_then(|prefix| path::strip_prefix(target, prefix))
         .unwrap_or(target);
     out.extend_from_slice(request.method());
     out.push(b' ');

@@ -49,6 +49,7 @@ impl World {
             timeouts: plan.server.timeouts.clone(),
             limits: plan.server.limits.clone(),
             timing: plan.server.timing,
+            admin_hosts: Vec::new(),
         };
         let (errors, kept) = ErrorLog::kept();
         let log = plan.log.clone();

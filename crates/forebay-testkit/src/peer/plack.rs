@@ -71,6 +71,24 @@ pub fn starlet(app: &Path) -> Option<Peer> {
     perl_has(&modules).then(|| start(STARLET, &modules, app))
 }
 
+/// Starts Starman with the application in this file. `None`, with a word why, where it is missing.
+pub fn starman(app: &Path) -> Option<Peer> {
+    const STARMAN: &str = r#"
+        my ($app, $port, $pid) = @ARGV;
+        my $socket = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 100,
+            ReuseAddr => 1) or die "cannot listen: $@";
+        close $socket;
+        open my $file, '>', $pid or die; print $file $$; close $file;
+        Starman::Server->new->run(Plack::Util::load_psgi($app),
+            { listen => ["127.0.0.1:$port"], workers => 2, keepalive => 1, keepalive_timeout => 5 });
+    "#;
+    let modules = [("Starman::Server", "starman"), ("IO::Socket::INET", "perl")];
+    let mut peer = perl_has(&modules).then(|| start(STARMAN, &modules, app))?;
+    let address = peer.address().clone();
+    peer.process().wait_until_listening(address);
+    Some(peer)
+}
+
 /// Starts Plack's FastCGI handler with the application in this file. `None`, with a word why, where it
 /// is missing.
 pub fn plack_fastcgi(app: &Path) -> Option<Peer> {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::http1::{Field, Known, RequestHead, Version};
+use crate::http1::{Claims, Field, Known, RequestHead, Version};
 
 /// Takes the variables one by one, in the encoding of some protocol.
 pub trait Sink {
@@ -55,12 +55,15 @@ pub struct Request<'a> {
     pub server: SocketAddr,
     /// Whether the client came by TLS.
     pub https: bool,
+    /// Which fields that say where the request comes from are a trusted proxy's.
+    pub claims: Claims,
 }
 
 /// Passes the variables of `request` to `sink`.
 ///
 /// Header fields are passed as `HTTP_*` where their name is made of letters, digits and hyphens
-/// alone, since `_` and `.` would fold onto other names, and never `Proxy` (httpoxy). Fields of one
+/// alone, since `_` and `.` would fold onto other names, and never `Proxy` (httpoxy). What the client
+/// may have made up about where the request comes from (`X-Forwarded-*`) is left out. Fields of one
 /// name are joined by `", "`, cookies by `"; "`.
 pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     let Request { head, bytes, .. } = *request;
@@ -112,7 +115,7 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     if let Some(content_type) = head.value(Known::ContentType, bytes) {
         sink.variable(b"CONTENT_TYPE", content_type);
     }
-    header_fields(head, bytes, sink);
+    header_fields(head, bytes, request.claims, sink);
 }
 
 fn addresses(request: &Request<'_>, sink: &mut impl Sink) {
@@ -140,13 +143,16 @@ fn host_of(authority: &[u8]) -> &[u8] {
     }
 }
 
-fn header_fields(head: &RequestHead, bytes: &[u8], sink: &mut impl Sink) {
+fn header_fields(head: &RequestHead, bytes: &[u8], claims: Claims, sink: &mut impl Sink) {
     let mut name = Vec::with_capacity(64);
     let mut joined = Vec::new();
     for (at, field) in head.fields.iter().enumerate() {
         let text = field.name.of(bytes);
         let is_same = |other: &&Field| other.name.of(bytes).eq_ignore_ascii_case(text);
-        if !is_passed(field, text) || head.fields[..at].iter().any(|other| is_same(&other)) {
+        if !is_passed(field, text)
+            || claims.are_forged(field, bytes)
+            || head.fields[..at].iter().any(|other| is_same(&other))
+        {
             continue;
         }
         name.clear();
@@ -196,6 +202,7 @@ mod tests {
             client: "192.0.2.1:1234".parse().unwrap(),
             server: "[::ffff:127.0.0.1]:80".parse().unwrap(),
             https: true,
+            claims: Claims::Nobodys,
         };
         let mut pairs = Vec::new();
         variables(&request, &mut pairs);

@@ -7,6 +7,7 @@
 
 mod body;
 mod chars;
+mod claims;
 pub mod encode;
 mod error;
 mod fields;
@@ -17,6 +18,7 @@ mod trailer;
 
 pub use body::{BodyDecoder, Step};
 pub use chars::{eq_ignore_case, is_field_value, is_token, list_has};
+pub use claims::{Claims, is_disguised};
 pub use error::{HeadError, HttpError};
 pub use fields::{Field, Known, Limits};
 pub use request::{RequestFraming, RequestHead, RequestParser};

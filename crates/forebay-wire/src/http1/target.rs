@@ -74,8 +74,10 @@ fn starts_with_ignore_case(bytes: &[u8], prefix: &[u8]) -> bool {
     bytes.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix))
 }
 
-/// Whether `host` is a `Host` field value: empty, or a registered name, IPv4 or bracketed IPv6
-/// address with an optional port (RFC 9110 section 7.2). User information is refused.
+/// Whether `host` is a `Host` field value: a registered name, IPv4 or bracketed IPv6 address with an
+/// optional port (RFC 9110 section 7.2). User information is refused, and so are an empty name and
+/// one with an empty label, such as `..`, which RFC 3986 allows: no site can be named so, and
+/// applications make file names of hosts.
 pub(super) fn is_host(host: &[u8]) -> bool {
     let (name, port) = match host.first() {
         Some(b'[') => match host.iter().position(|&b| b == b']') {
@@ -86,14 +88,19 @@ pub(super) fn is_host(host: &[u8]) -> bool {
     };
     let name_fits = match name {
         [b'[', inner @ .., b']'] => is_ipv6(inner),
-        _ => name.iter().all(|&b| is_host_byte(b)) && has_whole_escapes(name),
+        _ => {
+            let labels = name.strip_suffix(b".").unwrap_or(name);
+            labels.split(|&b| b == b'.').all(|label| !label.is_empty())
+                && name.iter().all(|&b| is_host_byte(b))
+                && has_whole_escapes(name)
+        }
     };
     let port_fits = match port {
         [] => true,
         [b':', digits @ ..] => is_port(digits),
         _ => false,
     };
-    name_fits && port_fits && (port.is_empty() || !name.is_empty())
+    name_fits && port_fits
 }
 
 /// The host of `host[:port]`, without the dot that a fully qualified name may end in.
@@ -152,11 +159,14 @@ mod tests {
     #[test]
     fn hosts() {
         for good in
-            ["", "a", "a:", "a.example:80", "127.0.0.1", "[::1]", "[::1]:8080", "a_b", "%c3%B1"]
+            ["a.", "a", "a:", "a.example:80", "127.0.0.1", "[::1]", "[::1]:8080", "a_b", "%c3%B1"]
         {
             assert!(is_host(good.as_bytes()), "{good}");
         }
-        for bad in ["a/b", "a b", "u@h", "[::1", "[]", "a:b", "a:1:2", ":80", "[::1]x", "a?b"] {
+        for bad in [
+            "", ".", "..", "../..", ".a", "a..b", "a..", "a/b", "a b", "u@h", "[::1", "[]", "a:b",
+            "a:1:2", ":80", "[::1]x", "a?b",
+        ] {
             assert!(!is_host(bad.as_bytes()), "{bad}");
         }
         for bad in

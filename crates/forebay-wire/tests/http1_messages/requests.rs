@@ -184,7 +184,11 @@ const TARGETS: &[Row] = &[
 
 #[rustfmt::skip]
 const HOSTS: &[Row] = &[
-    ("empty", b"GET / HTTP/1.1\r\nHost:\r\n\r\n", &["GET / 1.1 keep {Host: }"], Clean),
+    ("empty", b"GET / HTTP/1.1\r\nHost:\r\n\r\n", &[], Head(Host)),
+    ("a dot", b"GET / HTTP/1.1\r\nHost: .\r\n\r\n", &[], Head(Host)),
+    ("dots alone", b"GET / HTTP/1.1\r\nHost: ..\r\n\r\n", &[], Head(Host)),
+    ("an empty label", b"GET / HTTP/1.1\r\nHost: a..b\r\n\r\n", &[], Head(Host)),
+    ("a dot at its end", b"GET / HTTP/1.1\r\nHost: a.b.\r\n\r\n", &["GET / 1.1 keep {Host: a.b.}"], Clean),
     ("with port", b"GET / HTTP/1.1\r\nHost: a.b:80\r\n\r\n", &["GET / 1.1 keep {Host: a.b:80}"], Clean),
     ("with underscore", b"GET / HTTP/1.1\r\nHost: a_b\r\n\r\n", &["GET / 1.1 keep {Host: a_b}"], Clean),
     ("with an equals sign", b"GET / HTTP/1.1\r\nHost: 0.0.0.0=5000\r\n\r\n", &["GET / 1.1 keep {Host: 0.0.0.0=5000}"], Clean),

@@ -1,0 +1,30 @@
+//! wsgiref, the WSGI server of Python's own library: <https://docs.python.org/3/library/wsgiref.html>.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::{Peer, has, on_free_port};
+use crate::process::Process;
+
+const WSGIREF: &str = "\
+import os, runpy, sys
+from wsgiref.simple_server import make_server
+path, port, pid = sys.argv[1:]
+server = make_server('127.0.0.1', int(port), runpy.run_path(path)['application'])
+with open(pid, 'w') as file:
+    file.write(str(os.getpid()))
+server.serve_forever()
+";
+
+/// Starts wsgiref with the `application` of this Python file. `None`, with a word why, where Python is
+/// missing.
+pub fn wsgiref(app: &Path) -> Option<Peer> {
+    has(&["python3"]).then(|| {
+        on_free_port(|folder, port| {
+            let mut command = Command::new("/usr/bin/python3");
+            command.args(["-c", WSGIREF]).arg(app).arg(port.to_string());
+            command.arg(folder.path().join("pid"));
+            Process::start(command)
+        })
+    })
+}

@@ -1,0 +1,96 @@
+//! Fields that say where a request comes from, which only a trusted proxy can know, and names that
+//! servers take for those of other fields.
+
+use super::{Field, Known};
+
+/// Which of the fields that say where a request comes from are a trusted proxy's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Claims {
+    /// None: the client can have written them all.
+    #[default]
+    Nobodys,
+    /// `X-Forwarded-*` and its kin.
+    XForwarded,
+    /// `Forwarded`.
+    Forwarded,
+}
+
+impl Claims {
+    /// Whether a client may have made up what `field` says about where the request comes from.
+    pub fn are_forged(self, field: &Field, bytes: &[u8]) -> bool {
+        if field.known == Known::Forwarded {
+            return self != Self::Forwarded;
+        }
+        self != Self::XForwarded && is_claim(field.name.of(bytes))
+    }
+}
+
+/// Fields beside `X-Forwarded-*` that applications take a proxy's word from: which client, scheme,
+/// and path it was asked for.
+const CLAIMS: [&[u8]; 5] =
+    [b"x-real-ip", b"x-scheme", b"x-original-url", b"x-rewrite-url", b"front-end-https"];
+
+fn is_claim(name: &[u8]) -> bool {
+    const PREFIX: &[u8] = b"x-forwarded-";
+    match name.first() {
+        Some(b'x' | b'X' | b'f' | b'F') => {}
+        _ => return false,
+    }
+    name.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
+        || CLAIMS.iter().any(|claim| claim.eq_ignore_ascii_case(name))
+}
+
+/// Whether `field` has a name with other marks than hyphens, such as `X_Real_IP`, that CGI and its
+/// heirs (PSGI, WSGI, Rack) join with another field of `fields` or with one that a gateway writes
+/// or must understand.
+pub fn is_disguised(field: &Field, fields: &[Field], bytes: &[u8]) -> bool {
+    let name = field.name.of(bytes);
+    if field.known != Known::Other || name.iter().all(is_plain) {
+        return false;
+    }
+    let meant: Vec<u8> =
+        name.iter().map(|byte| if is_plain(byte) { *byte } else { b'-' }).collect();
+    let is_meant = |other: &Field| other.name.of(bytes).eq_ignore_ascii_case(&meant);
+    Known::of(&meant) != Known::Other || is_claim(&meant) || fields.iter().any(is_meant)
+}
+
+fn is_plain(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || *byte == b'-'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http1::{RequestHead, RequestParser};
+
+    fn head(fields: &str) -> (Vec<u8>, RequestHead) {
+        let raw = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n").into_bytes();
+        let mut head = RequestHead::default();
+        RequestParser::default().parse(&raw, &mut head).unwrap();
+        (raw, head)
+    }
+
+    #[test]
+    fn names_that_fold_onto_others_are_disguised() {
+        let (raw, head) = head(
+            "X_Forwarded_For: 1\r\nx.real.ip: 1\r\nX-Forwarded_Ssl: 1\r\nAccept_Encoding: 1\r\n\
+             X_Own: 1\r\nX-Own: 1\r\nX-Plain: 1\r\nX_Api_Key: 1\r\n",
+        );
+        let found = head.fields.iter().map(|field| is_disguised(field, &head.fields, &raw));
+        let expected = [false, true, true, true, true, true, false, false, false];
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn claims_are_those_of_whom_a_site_trusts() {
+        let (raw, head) =
+            head("x-forwarded-PORT: 1\r\nX-Original-URL: /\r\nForwarded: for=_x\r\nX-F: 1\r\n");
+        let forged = |claims: Claims| {
+            let forged = head.fields[1..].iter().map(|field| claims.are_forged(field, &raw));
+            forged.collect::<Vec<_>>()
+        };
+        assert_eq!(forged(Claims::Nobodys), [true, true, true, false]);
+        assert_eq!(forged(Claims::XForwarded), [false, false, true, false]);
+        assert_eq!(forged(Claims::Forwarded), [true, true, false, false]);
+    }
+}
