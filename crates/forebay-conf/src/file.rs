@@ -20,7 +20,7 @@ use serde_json::Value;
 
 pub use app::{App, Cgroup, Kind, Limits as AppLimits, Listening, Range, Speaks, Workers};
 pub(crate) use places::places;
-pub use proxy::{Balance, Health, HostField, Proxy, ProxyHeader, Sticky, Upstream};
+pub use proxy::{Balance, Health, HostField, Proxy, ProxyHeader, Redirects, Sticky, Upstream};
 pub use route::{
     Cgi, Fastcgi, Files, Multiplex, Precompressed, Redirect, Respond, Route, Scgi, Symlinks, Uwsgi,
 };

@@ -23,7 +23,7 @@ pub use app::{
 };
 pub use pattern::{HostPattern, Match, Matcher, PathPattern};
 pub use peer::{Address, Listen, Network, Scheme};
-pub use proxy::{Backend, Balance, Health, HostField, Proxy, ProxyHeader, Sticky};
+pub use proxy::{Backend, Balance, Health, HostField, Proxy, ProxyHeader, Redirects, Sticky};
 pub use route::{
     Action, AppServer, Cgi, Fastcgi, Files, Multiplex, Precompressed, Redirect, Respond, Route,
     ServerProtocol, Symlinks,

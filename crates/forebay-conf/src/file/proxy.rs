@@ -28,6 +28,10 @@ pub struct Proxy {
     pub host: Option<HostField>,
     /// What is cut from the front of the path. Default: nothing.
     pub strip_prefix: Option<At<String>>,
+    /// Whether redirections and cookies that a server makes for itself (`Location`,
+    /// `Content-Location`, `Refresh`, the path and domain of `Set-Cookie`) are rewritten to how
+    /// clients reach it: its own host, and what `strip_prefix` cuts. Default: "rewrite".
+    pub redirect: Option<Redirects>,
     /// Idle connections kept per server and thread. Default: 64.
     pub keepalive: Option<At<usize>>,
     /// Begins each connection with a PROXY header that names the client. No connection is used for
@@ -102,6 +106,16 @@ pub enum ProxyHeader {
     V1,
     /// Binary.
     V2,
+}
+
+/// What becomes of redirections that a server makes for itself.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Redirects {
+    /// Clients are sent where the server would be reached by them.
+    Rewrite,
+    /// They pass as they are.
+    Off,
 }
 
 /// The `Host` that servers are told.

@@ -23,6 +23,9 @@ pub struct Proxy {
     pub host: HostField,
     /// What is cut from the front of the path; begins with `/`.
     pub strip_prefix: Option<String>,
+    /// What becomes of redirections and cookies that servers make for themselves. Default
+    /// [`Redirects::Rewrite`].
+    pub redirect: Redirects,
     /// Idle connections kept per backend and thread. Default 64.
     pub keepalive: usize,
     /// The PROXY header that connections begin with; none is used twice then. Default `None`.
@@ -48,6 +51,7 @@ impl Proxy {
             health: None,
             host: HostField::default(),
             strip_prefix: None,
+            redirect: Redirects::default(),
             keepalive: 64,
             send_proxy: None,
             connect_timeout: None,
@@ -115,6 +119,16 @@ pub enum ProxyHeader {
     V1,
     /// Binary.
     V2,
+}
+
+/// What becomes of redirections and cookies that servers make for themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Redirects {
+    /// They are rewritten to how clients reach the server.
+    #[default]
+    Rewrite,
+    /// They pass as they are.
+    Off,
 }
 
 /// The `Host` that servers are told.

@@ -6,7 +6,7 @@ use super::value::{optional_time_above_zero, required, text, time_above_zero, wi
 use super::{Context, Outcome, peer};
 use crate::error::Problem;
 use crate::file::{self, At, Table, TextOr};
-use crate::plan::{Backend, Balance, Health, HostField, Proxy, ProxyHeader, Sticky};
+use crate::plan::{Backend, Balance, Health, HostField, Proxy, ProxyHeader, Redirects, Sticky};
 
 pub(super) fn proxy(context: &Context<'_>, typed: &At<TextOr<file::Proxy>>) -> Outcome<Proxy> {
     let table = match &typed.value {
@@ -34,6 +34,10 @@ pub(super) fn proxy(context: &Context<'_>, typed: &At<TextOr<file::Proxy>>) -> O
         health: table.health.as_ref().map(health).transpose()?,
         host: host_field(table.host),
         strip_prefix: strip_prefix(&table.strip_prefix)?,
+        redirect: match table.redirect {
+            Some(file::Redirects::Off) => Redirects::Off,
+            Some(file::Redirects::Rewrite) | None => Redirects::Rewrite,
+        },
         keepalive: match &table.keepalive {
             Some(at) => within(at, 0..=1_000_000)?,
             None => default.keepalive,

@@ -9,7 +9,7 @@ use forebay_wire::http1::{
 };
 use forebay_wire::path;
 
-use super::{INBOX, Proxy, announce, upgrade};
+use super::{INBOX, Proxy, announce, rewrite, upgrade};
 use crate::fields::{append_request_fields, end_head};
 use crate::upstream::{self, Backend, BodyAtHand, Carrier, Connection, Past};
 
@@ -135,8 +135,7 @@ impl<'a> Attempt<'a> {
         let sent = socket.write_all(out).await;
         sent.map_err(|error| backend.lost(&error))?;
         let to_head = request.method() == b"HEAD";
-        let (https, takes_trailers) = (request.https, request.takes_trailers());
-        let mut reading = Reading { attempt: self, https, takes_trailers, socket, inbox, head };
+        let mut reading = Reading { attempt: self, request, socket, inbox, head };
         if self.is_upgrade {
             reading.read_head(reply, to_head).await?;
             if reading.head.status == 101 {
@@ -202,8 +201,7 @@ fn append_request_line(out: &mut Vec<u8>, request: &Request, strip_prefix: Optio
 /// Reading one reply.
 struct Reading<'a> {
     attempt: &'a Attempt<'a>,
-    https: bool,
-    takes_trailers: bool,
+    request: &'a Request,
     socket: &'a Socket,
     inbox: &'a mut Vec<u8>,
     head: &'a mut ResponseHead,
@@ -245,7 +243,7 @@ impl Reading<'_> {
     /// Whether trailers are for this client. Where `Connection` names fields, which would have to be
     /// looked for among them, there are none.
     fn passes_trailers(&self) -> bool {
-        self.takes_trailers
+        self.request.takes_trailers()
             && self.head.framing == ResponseFraming::Chunked
             && !self.head.connection_names_fields
     }
@@ -386,16 +384,24 @@ impl Reading<'_> {
     fn begin_fields(&self, reply: &mut Reply) {
         let head = &*self.head;
         reply.begin(head.status, head.reason.of(self.inbox));
-        let is_length = |field: &forebay_wire::http1::Field| field.known == Known::ContentLength;
-        encode::forward_response_fields(reply.field_lines(), head, self.inbox, is_length);
+        let Attempt { proxy, to, wanted, .. } = self.attempt;
+        let rewrites = proxy.rewrite.is_some();
+        encode::forward_response_fields(reply.field_lines(), head, self.inbox, |field| {
+            field.known == Known::ContentLength || rewrites && rewrite::is_concerned(field.known)
+        });
+        if let Some(rewrite) = &proxy.rewrite {
+            let authority = self.request.head.authority.map(|span| span.of(&self.request.bytes));
+            let (authority, https) = (authority.unwrap_or_default(), self.request.https);
+            let context = rewrite::Context { rewrite, index: to.index, authority, https };
+            context.append(reply.field_lines(), head, self.inbox);
+        }
         if self.passes_trailers() {
             for field in head.fields.iter().filter(|field| field.known == Known::Trailer) {
                 encode::field(reply.field_lines(), "Trailer", field.value.of(self.inbox));
             }
         }
-        let Attempt { proxy, to, wanted, .. } = self.attempt;
         if let Some(sticky) = &proxy.sticky {
-            sticky.append(reply.field_lines(), to.index, *wanted, self.https);
+            sticky.append(reply.field_lines(), to.index, *wanted, self.request.https);
         }
     }
 

@@ -1,10 +1,12 @@
 //! HTTP/1.1 backends: requests shared out among them and passed on, replies streamed back.
 //!
 //! `announce` names the client in a PROXY header, `sticky` reads and sets the cookie that names a
-//! backend, `converse` is one request over one connection, `upgrade` is what becomes a tunnel.
+//! backend, `rewrite` turns a backend's redirections and cookies into the client's, `converse` is
+//! one request over one connection, `upgrade` is what becomes a tunnel.
 
 pub mod announce;
 mod converse;
+mod rewrite;
 mod sticky;
 pub(crate) mod upgrade;
 
@@ -17,6 +19,7 @@ use forebay_wire::http1::RequestFraming;
 
 use crate::upstream::Upstream;
 use converse::{Buffers, Passing};
+use rewrite::Rewrite;
 use sticky::Sticky;
 
 /// Size of a receive buffer, in bytes; a long body gets the larger one.
@@ -32,6 +35,7 @@ pub struct Proxy {
     /// The `Host` for each backend; `None`: the client's.
     hosts: Option<Vec<String>>,
     strip_prefix: Option<String>,
+    rewrite: Option<Rewrite>,
     send_proxy: Option<conf::ProxyHeader>,
     #[expect(clippy::vec_box, reason = "buffers move between here and requests by pointer")]
     spare: RefCell<Vec<Box<Buffers>>>,
@@ -47,6 +51,7 @@ impl Proxy {
             sticky: Sticky::new(plan),
             hosts: (plan.host == conf::HostField::Backend).then(authorities),
             strip_prefix: plan.strip_prefix.clone(),
+            rewrite: Rewrite::new(plan),
             send_proxy: plan.send_proxy,
             spare: RefCell::default(),
         }
