@@ -1,4 +1,4 @@
-//! Sans-I/O codecs for HTTP/1, FastCGI, SCGI, uwsgi, CGI, forms and the PROXY protocol: bytes to
+//! Sans-I/O codecs for HTTP/1, HTTP/2, FastCGI, SCGI, uwsgi, CGI, forms and the PROXY protocol: bytes to
 //! heads, body frames, records, pairs and parts.
 //!
 //! Nothing here opens a socket, reads a clock or logs. A parser is given the bytes received so far
@@ -13,9 +13,11 @@ pub mod accept;
 pub mod cgi;
 pub mod cookies;
 pub mod fastcgi;
+pub mod fields;
 pub mod forms;
 pub mod forwarded;
 pub mod http1;
+pub mod http2;
 pub mod multipart;
 pub mod path;
 pub mod proxy_protocol;

@@ -1,7 +1,7 @@
 //! Character classes of RFC 9110 section 5.6 and RFC 9112.
 
 /// `tchar` of RFC 9110 section 5.6.2.
-const TOKEN: [bool; 256] = {
+pub(crate) const TOKEN: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
     while byte < 256 {
@@ -46,7 +46,7 @@ fn may_have_control(word: [u8; 8]) -> bool {
 
 /// Whether `byte` may stand in a request target. Bytes above ASCII are let through as nginx does:
 /// they mean the same to everyone downstream.
-pub(super) fn is_target_byte(byte: u8) -> bool {
+pub(crate) fn is_target_byte(byte: u8) -> bool {
     byte > 0x20 && byte != 0x7f && byte != b'#'
 }
 

@@ -81,7 +81,7 @@ pub enum Known {
 }
 
 /// The names of [`Known`], in lower case, by length so that classifying is one short scan.
-const NAMES: &[(&[u8], Known)] = &[
+pub(crate) const NAMES: &[(&[u8], Known)] = &[
     (b"te", Known::Te),
     (b"host", Known::Host),
     (b"date", Known::Date),
@@ -238,7 +238,7 @@ pub(super) fn parse_line(bytes: &[u8], line: Span) -> Result<Field, HeadError> {
 /// Whether `name` would be `Content-Length` or `Transfer-Encoding` to a backend that takes other
 /// marks for hyphens, as those do that make `Transfer_Encoding` the variable
 /// `HTTP_TRANSFER_ENCODING`. Such a backend would see another end of the body than we do.
-pub(super) fn is_disguised_framing(name: &[u8]) -> bool {
+pub(crate) fn is_disguised_framing(name: &[u8]) -> bool {
     const FRAMING: [&[u8]; 2] = [b"contentlength", b"transferencoding"];
     let letters = || name.iter().filter(|byte| byte.is_ascii_alphanumeric());
     name.len() > FRAMING[0].len()
@@ -249,7 +249,7 @@ pub(super) fn is_disguised_framing(name: &[u8]) -> bool {
 }
 
 /// A `Content-Length` value: digits alone, at most 2^63-1 (RFC 9110 section 8.6). `None` if not.
-pub(super) fn parse_length(value: &[u8]) -> Option<u64> {
+pub(crate) fn parse_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
         return None;
     }

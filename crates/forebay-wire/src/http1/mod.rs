@@ -17,12 +17,15 @@ mod target;
 mod trailer;
 
 pub use body::{BodyDecoder, Step};
+pub(crate) use chars::{TOKEN, is_target_byte};
 pub use chars::{eq_ignore_case, is_field_value, is_token, list_has};
 pub use claims::{Claims, is_disguised};
 pub use error::{HeadError, HttpError};
 pub use fields::{Field, Known, Limits};
+pub(crate) use fields::{NAMES, is_disguised_framing, parse_length};
 pub use request::{RequestFraming, RequestHead, RequestParser};
 pub use response::{ResponseFraming, ResponseHead, ResponseParser};
+pub(crate) use target::is_host;
 pub use target::{TargetForm, host_of};
 pub use trailer::may_be_trailer;
 

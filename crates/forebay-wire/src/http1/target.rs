@@ -78,7 +78,7 @@ fn starts_with_ignore_case(bytes: &[u8], prefix: &[u8]) -> bool {
 /// optional port (RFC 9110 section 7.2). User information is refused, and so are an empty name and
 /// one with an empty label, such as `..`, which RFC 3986 allows: no site can be named so, and
 /// applications make file names of hosts.
-pub(super) fn is_host(host: &[u8]) -> bool {
+pub(crate) fn is_host(host: &[u8]) -> bool {
     let (name, port) = match host.first() {
         Some(b'[') => match host.iter().position(|&b| b == b']') {
             Some(end) => (&host[..=end], &host[end + 1..]),

@@ -1,0 +1,303 @@
+//! Which rule a peer broke, and how far the damage goes.
+
+use std::fmt;
+
+use super::hpack::HpackError;
+
+/// An error code as it stands in RST_STREAM and GOAWAY (RFC 9113 section 7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ErrorCode(pub u32);
+
+#[allow(missing_docs, reason = "each is the code of that name")]
+impl ErrorCode {
+    pub const NO_ERROR: Self = Self(0x0);
+    pub const PROTOCOL_ERROR: Self = Self(0x1);
+    pub const INTERNAL_ERROR: Self = Self(0x2);
+    pub const FLOW_CONTROL_ERROR: Self = Self(0x3);
+    pub const SETTINGS_TIMEOUT: Self = Self(0x4);
+    pub const STREAM_CLOSED: Self = Self(0x5);
+    pub const FRAME_SIZE_ERROR: Self = Self(0x6);
+    pub const REFUSED_STREAM: Self = Self(0x7);
+    pub const CANCEL: Self = Self(0x8);
+    pub const COMPRESSION_ERROR: Self = Self(0x9);
+    pub const CONNECT_ERROR: Self = Self(0xa);
+    pub const ENHANCE_YOUR_CALM: Self = Self(0xb);
+    pub const INADEQUATE_SECURITY: Self = Self(0xc);
+    pub const HTTP_1_1_REQUIRED: Self = Self(0xd);
+}
+
+/// The rule that a peer broke. The peer is at fault, always.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The connection does not begin with the client preface.
+    Preface,
+    /// The first frame is not SETTINGS.
+    FirstFrame,
+    /// A frame larger than we allow.
+    FrameTooLarge,
+    /// A frame whose length its type does not allow.
+    FrameLength,
+    /// A frame on stream 0 that belongs to a stream.
+    StreamZero,
+    /// A frame on a stream that belongs to the connection.
+    StreamNotZero,
+    /// Padding longer than the frame.
+    Padding,
+    /// Another frame between HEADERS and the end of its block.
+    ContinuationExpected,
+    /// CONTINUATION without a block to continue.
+    ContinuationUnexpected,
+    /// A setting with a value that it cannot have.
+    SettingValue,
+    /// A window that a setting or an update makes larger than 2^31-1.
+    WindowOverflow,
+    /// A window update by zero.
+    WindowIncrement,
+    /// More DATA than the window allows.
+    WindowExceeded,
+    /// A stream that depends on itself.
+    SelfDependency,
+    /// PRIORITY_UPDATE by a server, or about stream 0.
+    PriorityUpdate,
+    /// PUSH_PROMISE, which is switched off or may not come from a client.
+    Push,
+    /// A stream identifier that the peer may not open, or smaller than one opened before.
+    StreamId,
+    /// A frame on a stream that nobody has opened.
+    IdleStream,
+    /// A frame on a stream that the peer has ended.
+    ClosedStream,
+    /// More streams at once than we allow.
+    TooManyStreams,
+    /// A header block that cannot be decompressed.
+    Compression(HpackError),
+    /// A head, or trailers, against the rules of HTTP.
+    Head(HeadRule),
+    /// DATA before the head, or DATA where no body may be.
+    UnexpectedData,
+    /// `content-length` differs from the sum of DATA.
+    ContentLength,
+    /// More of what costs us and brings the peer nothing than an honest peer sends.
+    Abuse(Abuse),
+}
+
+/// The rule that a head broke (RFC 9113 section 8, and the rules of HTTP/1.1 where it leaves room).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadRule {
+    /// A name that is empty, has upper case, or a byte that no token has; in a request also one
+    /// that a backend may take for `Content-Length` or `Transfer-Encoding`.
+    FieldName,
+    /// A value with a control byte, or with white space at an end.
+    FieldValue,
+    /// An unknown pseudo-field, a repeated one, one behind a field, one of the other direction, or
+    /// one that is missing or out of place for the method.
+    PseudoField,
+    /// `:method` is not a token.
+    Method,
+    /// `:scheme` is not a scheme.
+    Scheme,
+    /// `:path` without leading slash, or with a byte that may not stand there.
+    Path,
+    /// No `:authority` or `host`, one that is not a host, or two that differ.
+    Authority,
+    /// `:status` is not a number of three digits, or is 101.
+    Status,
+    /// `:protocol` that we have not offered, or that is not a token.
+    Protocol,
+    /// `connection` or another field about an HTTP/1.1 connection.
+    ConnectionField,
+    /// `te` other than `trailers`.
+    Te,
+    /// `content-length` that is repeated, signed, listed, empty, too large, or out of place.
+    ContentLength,
+    /// A field in the trailers that framing or routing depend on.
+    Trailers,
+    /// A second head that does not end the stream.
+    TrailersEnd,
+    /// A body of GET or HEAD, where the limits do not allow it.
+    GetBody,
+    /// `expect` other than `100-continue`.
+    Expect,
+    /// The path is longer than the limit.
+    TargetTooLong,
+    /// The list is larger than the limit, or has more fields than it.
+    TooLarge,
+}
+
+impl HeadRule {
+    /// The status to answer a request with that is well formed otherwise; `None` where it is
+    /// malformed, which resets the stream.
+    pub fn status(self) -> Option<u16> {
+        match self {
+            Self::Expect => Some(417),
+            Self::TargetTooLong => Some(414),
+            Self::TooLarge => Some(431),
+            _ => None,
+        }
+    }
+}
+
+/// What a peer did too much of. Each is counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abuse {
+    /// Streams that it opened and reset.
+    Resets,
+    /// Streams that it made us reset.
+    ProvokedResets,
+    /// Streams beyond the number allowed at once.
+    RefusedStreams,
+    /// CONTINUATION frames, or a header block without end.
+    Continuation,
+    /// Header lists above the limit.
+    HeaderLists,
+    /// SETTINGS frames.
+    Settings,
+    /// PING frames.
+    Pings,
+    /// DATA frames without data.
+    EmptyData,
+    /// Window updates by a few bytes.
+    WindowUpdates,
+    /// PRIORITY and PRIORITY_UPDATE frames.
+    Priorities,
+    /// Frames of unknown types, and others without effect.
+    UselessFrames,
+}
+
+impl Rule {
+    /// The code that the peer is sent.
+    pub fn code(self) -> ErrorCode {
+        match self {
+            Self::FrameTooLarge | Self::FrameLength => ErrorCode::FRAME_SIZE_ERROR,
+            Self::WindowOverflow | Self::WindowExceeded => ErrorCode::FLOW_CONTROL_ERROR,
+            Self::ClosedStream => ErrorCode::STREAM_CLOSED,
+            Self::TooManyStreams => ErrorCode::REFUSED_STREAM,
+            Self::Compression(_) => ErrorCode::COMPRESSION_ERROR,
+            Self::Abuse(_) => ErrorCode::ENHANCE_YOUR_CALM,
+            _ => ErrorCode::PROTOCOL_ERROR,
+        }
+    }
+}
+
+/// How much an error ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// GOAWAY was written; nothing more is read.
+    Connection,
+    /// RST_STREAM was written for this stream alone.
+    Stream(u32),
+}
+
+/// A broken rule and what ends by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Http2Error {
+    /// The rule.
+    pub rule: Rule,
+    /// What ends.
+    pub scope: Scope,
+}
+
+impl Http2Error {
+    /// An error that ends the connection.
+    pub fn connection(rule: Rule) -> Self {
+        Self { rule, scope: Scope::Connection }
+    }
+
+    /// An error that ends one stream.
+    pub fn stream(stream: u32, rule: Rule) -> Self {
+        Self { rule, scope: Scope::Stream(stream) }
+    }
+}
+
+impl fmt::Display for Http2Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Scope::Stream(stream) = self.scope {
+            write!(f, "HTTP/2 stream {stream}: ")?;
+        }
+        self.rule.fmt(f)
+    }
+}
+
+impl std::error::Error for Http2Error {}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Preface => "malformed connection preface",
+            Self::FirstFrame => "first frame is not SETTINGS",
+            Self::FrameTooLarge => "frame too large",
+            Self::FrameLength => "frame of a length that its type does not allow",
+            Self::StreamZero => "frame without a stream",
+            Self::StreamNotZero => "frame of the connection on a stream",
+            Self::Padding => "padding longer than the frame",
+            Self::ContinuationExpected => "frame within a header block",
+            Self::ContinuationUnexpected => "CONTINUATION without a header block",
+            Self::SettingValue => "setting out of range",
+            Self::WindowOverflow => "window larger than 2^31-1",
+            Self::WindowIncrement => "window update by zero",
+            Self::WindowExceeded => "more data than the window allows",
+            Self::SelfDependency => "stream depends on itself",
+            Self::PriorityUpdate => "misplaced PRIORITY_UPDATE",
+            Self::Push => "unexpected PUSH_PROMISE",
+            Self::StreamId => "unexpected stream identifier",
+            Self::IdleStream => "frame on an idle stream",
+            Self::ClosedStream => "frame on a closed stream",
+            Self::TooManyStreams => "too many streams at once",
+            Self::Compression(error) => return error.fmt(f),
+            Self::Head(rule) => return rule.fmt(f),
+            Self::UnexpectedData => "DATA where no body may be",
+            Self::ContentLength => "content-length differs from the body",
+            Self::Abuse(abuse) => return abuse.fmt(f),
+        })
+    }
+}
+
+impl fmt::Display for HeadRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::FieldName => "malformed field name",
+            Self::FieldValue => "malformed field value",
+            Self::PseudoField => "pseudo-field missing, repeated or out of place",
+            Self::Method => "malformed method",
+            Self::Scheme => "malformed scheme",
+            Self::Path => "malformed path",
+            Self::Authority => "missing, malformed or contradicting authority",
+            Self::Status => "malformed status",
+            Self::Protocol => "unexpected or malformed :protocol",
+            Self::ConnectionField => "field of an HTTP/1.1 connection",
+            Self::Te => "te other than trailers",
+            Self::ContentLength => "malformed, repeated or misplaced content-length",
+            Self::Trailers => "field that trailers may not have",
+            Self::TrailersEnd => "second head that does not end the stream",
+            Self::GetBody => "GET or HEAD with a body",
+            Self::Expect => "unsupported expect",
+            Self::TargetTooLong => "path too long",
+            Self::TooLarge => "head too large",
+        })
+    }
+}
+
+impl Abuse {
+    /// A short name, as a label of a counter.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Resets => "resets",
+            Self::ProvokedResets => "provoked_resets",
+            Self::RefusedStreams => "refused_streams",
+            Self::Continuation => "continuation",
+            Self::HeaderLists => "header_lists",
+            Self::Settings => "settings",
+            Self::Pings => "pings",
+            Self::EmptyData => "empty_data",
+            Self::WindowUpdates => "window_updates",
+            Self::Priorities => "priorities",
+            Self::UselessFrames => "useless_frames",
+        }
+    }
+}
+
+impl fmt::Display for Abuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "too many frames of no use: {}", self.label())
+    }
+}

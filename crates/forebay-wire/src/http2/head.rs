@@ -1,0 +1,372 @@
+//! Heads and trailers: what RFC 9113 section 8 allows, as strictly as HTTP/1.1's are read here.
+
+use crate::Span;
+use crate::fields::{Entry, Fields};
+use crate::http1::{Known, is_disguised_framing, is_host, is_target_byte, is_token, parse_length};
+
+use super::error::HeadRule;
+use super::hpack::{Decoded, Flaw};
+
+/// What a request head may be like, beside the limits of its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadLimits {
+    /// Longest `:path`, in bytes.
+    pub target: usize,
+    /// Whether GET and HEAD may have a body, as with HTTP/1.1.
+    pub get_body: bool,
+    /// Whether extended CONNECT was offered (RFC 8441).
+    pub extended_connect: bool,
+}
+
+/// How a reply is to be sent among others (RFC 9218 section 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Priority {
+    /// 0 to 7; the smaller goes first.
+    pub urgency: u8,
+    /// Whether a part of the reply is of use, so that it may take turns with others.
+    pub incremental: bool,
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        Self { urgency: 3, incremental: false }
+    }
+}
+
+impl Priority {
+    /// Reads the `priority` field, a dictionary of structured fields (RFC 8941 section 3.2), of
+    /// which unknown and malformed members are ignored.
+    pub fn parse(value: &[u8]) -> Self {
+        let mut priority = Self::default();
+        for member in value.split(|&byte| byte == b',') {
+            match member.trim_ascii().split(|&byte| byte == b';').next().unwrap_or_default() {
+                [b'u', b'=', digit @ b'0'..=b'7'] => priority.urgency = digit - b'0',
+                b"i" | b"i=?1" => priority.incremental = true,
+                b"i=?0" => priority.incremental = false,
+                _ => {}
+            }
+        }
+        priority
+    }
+}
+
+/// A head that obeys every rule. Spans are ranges of the arena of `fields`.
+#[derive(Clone, Debug, Default)]
+pub struct Head {
+    /// All fields but the pseudo-fields, in order. A request has exactly one `host`, unless it is
+    /// CONNECT, taken from `:authority` where the client sent none; crumbs of a cookie are one
+    /// field.
+    pub fields: Fields,
+    /// `:method` of a request.
+    pub method: Span,
+    /// `:scheme`; empty for CONNECT.
+    pub scheme: Span,
+    /// `:authority`, or `host` where there is none.
+    pub authority: Span,
+    /// `:path`, query included; empty for CONNECT.
+    pub path: Span,
+    /// `:protocol` of an extended CONNECT; empty otherwise.
+    pub protocol: Span,
+    /// `:status` of a reply.
+    pub status: u16,
+    /// `content-length`.
+    pub content_length: Option<u64>,
+    /// The client waits for 100 before it sends the body.
+    pub expect_continue: bool,
+    /// `te: trailers`.
+    pub accepts_trailers: bool,
+    /// The `priority` field.
+    pub priority: Priority,
+}
+
+/// A pseudo-field, and its place among those found.
+#[derive(Clone, Copy)]
+enum Pseudo {
+    Method,
+    Scheme,
+    Authority,
+    Path,
+    Protocol,
+    Status,
+}
+
+impl Pseudo {
+    fn of(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b":method" => Self::Method,
+            b":scheme" => Self::Scheme,
+            b":authority" => Self::Authority,
+            b":path" => Self::Path,
+            b":protocol" => Self::Protocol,
+            b":status" => Self::Status,
+            _ => return None,
+        })
+    }
+}
+
+impl Head {
+    /// The bytes that a span of this head names.
+    pub fn bytes(&self, span: Span) -> &[u8] {
+        span.of(self.fields.bytes())
+    }
+
+    /// Forgets all and keeps the memory.
+    pub fn clear(&mut self) {
+        let mut fields = std::mem::take(&mut self.fields);
+        fields.clear();
+        *self = Self { fields, ..Self::default() };
+    }
+
+    /// Draws the conclusions from a decoded request, and refuses what breaks a rule.
+    pub fn finish_request(
+        &mut self,
+        decoded: Decoded,
+        limits: &HeadLimits,
+    ) -> Result<(), HeadRule> {
+        let found = self.take_pseudo_fields(decoded)?;
+        if found[Pseudo::Status as usize].is_some() {
+            return Err(HeadRule::PseudoField);
+        }
+        let take = |pseudo: Pseudo| found[pseudo as usize];
+        self.method = take(Pseudo::Method).ok_or(HeadRule::PseudoField)?;
+        if !is_token(self.bytes(self.method)) {
+            return Err(HeadRule::Method);
+        }
+        if let Some(protocol) = take(Pseudo::Protocol) {
+            let fits = limits.extended_connect && self.bytes(self.method) == b"CONNECT";
+            if !fits || !is_token(self.bytes(protocol)) {
+                return Err(HeadRule::Protocol);
+            }
+            self.protocol = protocol;
+        }
+        let facts = self.read_fields(Role::Request)?;
+        let is_tunnel = self.bytes(self.method) == b"CONNECT" && self.protocol.is_empty();
+        self.finish_authority(take(Pseudo::Authority), facts.host, is_tunnel)?;
+        match (is_tunnel, take(Pseudo::Scheme), take(Pseudo::Path)) {
+            (true, None, None) => {}
+            (false, Some(scheme), Some(path)) => self.finish_target(scheme, path, limits)?,
+            _ => return Err(HeadRule::PseudoField),
+        }
+        let is_get = matches!(self.bytes(self.method), b"GET" | b"HEAD");
+        if is_get && !limits.get_body && self.content_length.is_some_and(|length| length > 0) {
+            return Err(HeadRule::GetBody);
+        }
+        if facts.crumbs > 1 {
+            self.join_cookies();
+        }
+        Ok(())
+    }
+
+    /// The same for a reply, interim or final.
+    pub fn finish_reply(&mut self, decoded: Decoded) -> Result<(), HeadRule> {
+        let found = self.take_pseudo_fields(decoded)?;
+        if found[..Pseudo::Status as usize].iter().any(Option::is_some) {
+            return Err(HeadRule::PseudoField);
+        }
+        let status = found[Pseudo::Status as usize].ok_or(HeadRule::PseudoField)?;
+        self.status = match self.bytes(status) {
+            &[a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] => {
+                u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0')
+            }
+            _ => return Err(HeadRule::Status),
+        };
+        // 101 is HTTP/1.1's alone (RFC 9113 section 8.6).
+        if self.status == 101 {
+            return Err(HeadRule::Status);
+        }
+        self.read_fields(Role::Reply)?;
+        if self.status < 200 && self.content_length.is_some_and(|length| length > 0) {
+            return Err(HeadRule::ContentLength);
+        }
+        Ok(())
+    }
+
+    /// The same for trailers.
+    pub fn finish_trailers(&mut self, decoded: Decoded) -> Result<(), HeadRule> {
+        let found = self.take_pseudo_fields(decoded)?;
+        if found.iter().any(Option::is_some) {
+            return Err(HeadRule::PseudoField);
+        }
+        let forbidden = |entry: &Entry| matches!(entry.known, Known::ContentLength | Known::Host);
+        if self.fields.entries().iter().any(forbidden) {
+            return Err(HeadRule::Trailers);
+        }
+        self.read_fields(Role::Trailers)?;
+        Ok(())
+    }
+
+    /// Values of the pseudo-fields, by [`Pseudo`]; they leave `fields`.
+    fn take_pseudo_fields(&mut self, decoded: Decoded) -> Result<[Option<Span>; 6], HeadRule> {
+        match decoded.flaw {
+            Flaw::None => {}
+            Flaw::Name => return Err(HeadRule::FieldName),
+            Flaw::Value => return Err(HeadRule::FieldValue),
+        }
+        if decoded.too_large {
+            return Err(HeadRule::TooLarge);
+        }
+        let mut found = [None; 6];
+        let mut count = 0;
+        let bytes = self.fields.bytes();
+        for entry in self.fields.entries() {
+            let name = entry.name.of(bytes);
+            if name.first() != Some(&b':') {
+                break;
+            }
+            let pseudo = Pseudo::of(name).ok_or(HeadRule::PseudoField)?;
+            if found[pseudo as usize].replace(entry.value).is_some() {
+                return Err(HeadRule::PseudoField);
+            }
+            count += 1;
+        }
+        self.fields.drop_first(count);
+        Ok(found)
+    }
+
+    /// What the fields say that decides how the message is read.
+    fn read_fields(&mut self, role: Role) -> Result<Facts, HeadRule> {
+        let mut facts = Facts::default();
+        let bytes = self.fields.bytes();
+        for entry in self.fields.entries() {
+            facts.read(entry, bytes, role)?;
+        }
+        self.content_length = facts.content_length;
+        self.expect_continue = facts.expect_continue;
+        self.accepts_trailers = facts.accepts_trailers;
+        self.priority = facts.priority;
+        Ok(facts)
+    }
+
+    fn finish_authority(
+        &mut self,
+        authority: Option<Span>,
+        host: Option<Span>,
+        is_tunnel: bool,
+    ) -> Result<(), HeadRule> {
+        let bytes = self.fields.bytes();
+        if let (Some(authority), Some(host)) = (authority, host)
+            && !authority.of(bytes).eq_ignore_ascii_case(host.of(bytes))
+        {
+            return Err(HeadRule::Authority);
+        }
+        let chosen = if is_tunnel { authority } else { authority.or(host) };
+        let chosen = chosen.ok_or(HeadRule::Authority)?;
+        let text = chosen.of(bytes);
+        // The port of a tunnel may not be left out (RFC 9110 section 9.3.6).
+        let has_port = text.last().is_some_and(u8::is_ascii_digit) && text.contains(&b':');
+        if text.is_empty() || !is_host(text) || is_tunnel && !has_port {
+            return Err(HeadRule::Authority);
+        }
+        self.authority = chosen;
+        if host.is_none() && !is_tunnel {
+            let name = self.fields.append(b"host");
+            let known = Known::Host;
+            self.fields.push_entry(Entry { name, value: chosen, known, sensitive: false });
+        }
+        Ok(())
+    }
+
+    fn finish_target(
+        &mut self,
+        scheme: Span,
+        path: Span,
+        limits: &HeadLimits,
+    ) -> Result<(), HeadRule> {
+        let is_scheme_byte = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
+        let text = self.bytes(scheme);
+        let is_scheme = text.first().is_some_and(u8::is_ascii_alphabetic);
+        if !is_scheme || !text.iter().all(is_scheme_byte) {
+            return Err(HeadRule::Scheme);
+        }
+        let text = self.bytes(path);
+        let is_asterisk = text == b"*" && self.bytes(self.method) == b"OPTIONS";
+        let is_path = text.first() == Some(&b'/') && text.iter().all(|&b| is_target_byte(b));
+        if !is_path && !is_asterisk {
+            return Err(HeadRule::Path);
+        }
+        if path.len() > limits.target {
+            return Err(HeadRule::TargetTooLong);
+        }
+        (self.scheme, self.path) = (scheme, path);
+        Ok(())
+    }
+
+    /// Joins the crumbs of a cookie (RFC 9113 section 8.2.3) in the place of the first.
+    fn join_cookies(&mut self) {
+        let is_cookie = |name: &[u8]| name == b"cookie";
+        let mut whole = Vec::new();
+        for value in self.fields.get_all(b"cookie") {
+            if !whole.is_empty() {
+                whole.extend_from_slice(b"; ");
+            }
+            whole.extend_from_slice(value);
+        }
+        let value = self.fields.append(&whole);
+        let mut is_first = true;
+        self.fields.retain(|field| !is_cookie(field.name) || std::mem::take(&mut is_first));
+        self.fields.set_value(b"cookie", value);
+    }
+}
+
+/// Whose fields are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Request,
+    Reply,
+    Trailers,
+}
+
+#[derive(Default)]
+struct Facts {
+    host: Option<Span>,
+    crumbs: usize,
+    content_length: Option<u64>,
+    expect_continue: bool,
+    accepts_trailers: bool,
+    priority: Priority,
+}
+
+impl Facts {
+    fn read(&mut self, entry: &Entry, bytes: &[u8], role: Role) -> Result<(), HeadRule> {
+        let value = entry.value.of(bytes);
+        match entry.known {
+            Known::Other => return self.read_other(entry.name.of(bytes), value, role),
+            Known::ContentLength => {
+                let length = parse_length(value).ok_or(HeadRule::ContentLength)?;
+                if self.content_length.replace(length).is_some() {
+                    return Err(HeadRule::ContentLength);
+                }
+            }
+            Known::Host if role == Role::Request => {
+                let earlier = self.host.replace(entry.value);
+                return if earlier.is_some() { Err(HeadRule::Authority) } else { Ok(()) };
+            }
+            Known::Connection
+            | Known::KeepAlive
+            | Known::ProxyConnection
+            | Known::TransferEncoding
+            | Known::Upgrade => return Err(HeadRule::ConnectionField),
+            Known::Te if value != b"trailers" => return Err(HeadRule::Te),
+            Known::Te => self.accepts_trailers = true,
+            Known::Expect if role == Role::Request => {
+                self.expect_continue = value.eq_ignore_ascii_case(b"100-continue");
+                return if self.expect_continue { Ok(()) } else { Err(HeadRule::Expect) };
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn read_other(&mut self, name: &[u8], value: &[u8], role: Role) -> Result<(), HeadRule> {
+        match name {
+            b"cookie" => self.crumbs += 1,
+            b"priority" => self.priority = Priority::parse(value),
+            [b':', ..] => return Err(HeadRule::PseudoField),
+            _ if role == Role::Request && is_disguised_framing(name) => {
+                return Err(HeadRule::FieldName);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,274 @@
+//! Header blocks to fields (RFC 7541 sections 3 and 6).
+
+use crate::Span;
+use crate::fields::{Entry as Field, Fields};
+use crate::http1::{Known, is_field_value};
+
+use super::static_table::{self, ENTRIES};
+use super::table::{Entry, Table};
+use super::{DEFAULT_TABLE, ENTRY_OVERHEAD, HpackError, huffman, integer};
+
+/// How much one block may decode to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListLimits {
+    /// Largest sum of names, values and 32 bytes for each field (RFC 9113 section 6.5.2).
+    pub size: usize,
+    /// Most fields, pseudo-fields and each crumb of a cookie included.
+    pub fields: usize,
+}
+
+/// What no message may have, found while decoding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flaw {
+    /// Nothing.
+    #[default]
+    None,
+    /// A name with upper case, or with a byte that no lower-case token has.
+    Name,
+    /// A value with a control byte, or with white space at an end.
+    Value,
+}
+
+/// What a block was like; its fields are in the arena.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decoded {
+    /// The first flaw found.
+    pub flaw: Flaw,
+    /// The list exceeds a limit; the fields in excess are missing.
+    pub too_large: bool,
+}
+
+/// Decodes the blocks of one direction of a connection, each once and in order.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    table: Table,
+    /// The largest table that the settings allow.
+    allowed: usize,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self { table: Table::new(DEFAULT_TABLE), allowed: DEFAULT_TABLE }
+    }
+}
+
+impl Decoder {
+    /// The peer has acknowledged this setting. Where its table is larger, its next block must
+    /// begin by making it smaller (section 4.2).
+    pub fn set_allowed(&mut self, allowed: usize) {
+        self.allowed = allowed;
+    }
+
+    /// Decodes a whole block, and appends its fields to `fields`.
+    ///
+    /// A block that breaks a limit is decoded to its end, because the tables must go on agreeing.
+    pub fn decode(
+        &mut self,
+        block: &[u8],
+        limits: ListLimits,
+        fields: &mut Fields,
+    ) -> Result<Decoded, HpackError> {
+        let mut rest = self.size_updates(block)?;
+        let mut list =
+            List { fields, room: limits.size, left: limits.fields, found: Decoded::default() };
+        while let Some(&first) = rest.first() {
+            match first {
+                0x80.. => {
+                    let index = integer::decode(&mut rest, 7)?;
+                    self.indexed(index, &mut list)?;
+                }
+                0x40.. => {
+                    let name = integer::decode(&mut rest, 6)?;
+                    let literal = self.literal(name, &mut rest, &mut list)?;
+                    self.insert(&literal, &list);
+                    list.push(literal, false);
+                }
+                0x20.. => return Err(HpackError::TableUpdate),
+                _ => {
+                    let name = integer::decode(&mut rest, 4)?;
+                    let literal = self.literal(name, &mut rest, &mut list)?;
+                    list.push(literal, first & 0x10 != 0);
+                }
+            }
+        }
+        Ok(list.found)
+    }
+
+    /// Gives memory back that the table does not need now.
+    pub fn shrink(&mut self) {
+        self.table.shrink();
+    }
+
+    /// Bytes allocated.
+    pub fn allocated(&self) -> usize {
+        self.table.allocated()
+    }
+
+    /// Two updates at most, the smallest size first (section 4.2).
+    fn size_updates<'a>(&mut self, block: &'a [u8]) -> Result<&'a [u8], HpackError> {
+        let mut rest = block;
+        for _ in 0..2 {
+            let Some(0x20..0x40) = rest.first() else { break };
+            let size = integer::decode(&mut rest, 5)?;
+            if size > self.allowed {
+                return Err(HpackError::TableSize);
+            }
+            self.table.set_limit(size);
+        }
+        if self.table.limit() > self.allowed {
+            return Err(HpackError::MissingUpdate);
+        }
+        Ok(rest)
+    }
+
+    fn indexed(&self, index: usize, list: &mut List) -> Result<(), HpackError> {
+        let Some(place) = index.checked_sub(1) else { return Err(HpackError::Index) };
+        if let Some((name, value)) = ENTRIES.get(place) {
+            if list.has_room(name.len() + value.len()) {
+                list.copy(name, value, static_table::KNOWN[place]);
+            }
+            return Ok(());
+        }
+        let found = self.table.get(place - static_table::LEN);
+        let (entry, name, value) = found.ok_or(HpackError::Index)?;
+        if list.has_room(name.len() + value.len()) {
+            list.flaw(entry.flaw);
+            list.copy(name, value, entry.known);
+        }
+        Ok(())
+    }
+
+    /// Reads name and value of a literal to the end of the arena.
+    fn literal(
+        &self,
+        name: usize,
+        rest: &mut &[u8],
+        list: &mut List,
+    ) -> Result<Literal, HpackError> {
+        let arena = list.fields.arena();
+        let start = arena.len();
+        let mut flaw = Flaw::None;
+        let known = if name == 0 {
+            string(rest, arena)?;
+            if !is_name(&arena[start..]) {
+                flaw = Flaw::Name;
+            }
+            Known::of(&arena[start..])
+        } else if let Some((static_name, _)) = ENTRIES.get(name - 1) {
+            arena.extend_from_slice(static_name);
+            static_table::KNOWN[name - 1]
+        } else {
+            let found = self.table.get(name - 1 - static_table::LEN);
+            let (entry, name, _) = found.ok_or(HpackError::Index)?;
+            arena.extend_from_slice(name);
+            if entry.flaw == Flaw::Name {
+                flaw = Flaw::Name;
+            }
+            entry.known
+        };
+        let middle = arena.len();
+        string(rest, arena)?;
+        if flaw == Flaw::None && !is_value(&arena[middle..]) {
+            flaw = Flaw::Value;
+        }
+        let end = arena.len();
+        Ok(Literal { name: Span::new(start, middle), value: Span::new(middle, end), known, flaw })
+    }
+
+    fn insert(&mut self, literal: &Literal, list: &List) {
+        let bytes = list.fields.bytes();
+        let (name, value) = (literal.name.of(bytes), literal.value.of(bytes));
+        let mut entry = Entry::new(name, value);
+        entry.known = literal.known;
+        entry.flaw = literal.flaw;
+        self.table.insert(name, value, entry);
+    }
+}
+
+struct Literal {
+    name: Span,
+    value: Span,
+    known: Known,
+    flaw: Flaw,
+}
+
+/// The fields of a block so far, and what the limits leave.
+struct List<'a> {
+    fields: &'a mut Fields,
+    room: usize,
+    left: usize,
+    found: Decoded,
+}
+
+impl List<'_> {
+    /// Counts a field of so many bytes; false once a limit is reached.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let size = bytes + ENTRY_OVERHEAD;
+        if self.left == 0 || size > self.room {
+            self.found.too_large = true;
+            // Nothing that follows is taken, so that what is there is a beginning of the list.
+            self.left = 0;
+            return false;
+        }
+        self.left -= 1;
+        self.room -= size;
+        true
+    }
+
+    fn flaw(&mut self, flaw: Flaw) {
+        if self.found.flaw == Flaw::None {
+            self.found.flaw = flaw;
+        }
+    }
+
+    fn copy(&mut self, name: &[u8], value: &[u8], known: Known) {
+        self.fields.push_known(known, name, value);
+    }
+
+    fn push(&mut self, literal: Literal, sensitive: bool) {
+        let Literal { name, value, known, flaw } = literal;
+        if self.has_room(name.len() + value.len()) {
+            self.flaw(flaw);
+            self.fields.push_entry(Field { name, value, known, sensitive });
+        } else {
+            self.fields.arena().truncate(name.start as usize);
+        }
+    }
+}
+
+/// Appends a string literal (section 5.2).
+fn string(rest: &mut &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
+    let is_huffman = rest.first().is_some_and(|byte| byte & 0x80 != 0);
+    let length = integer::decode(rest, 7)?;
+    let (bytes, behind) = rest.split_at_checked(length).ok_or(HpackError::Truncated)?;
+    *rest = behind;
+    if is_huffman {
+        return huffman::decode(bytes, out);
+    }
+    out.extend_from_slice(bytes);
+    Ok(())
+}
+
+/// `tchar` without upper case.
+static LOWER_TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = crate::http1::TOKEN[byte] && !(byte as u8).is_ascii_uppercase();
+        byte += 1;
+    }
+    table
+};
+
+/// Whether `name` is a lower-case token, or one behind a colon.
+fn is_name(name: &[u8]) -> bool {
+    let token = name.strip_prefix(b":").unwrap_or(name);
+    !token.is_empty() && token.iter().all(|&byte| LOWER_TOKEN[byte as usize])
+}
+
+/// Whether `value` is a field value without white space around it (RFC 9113 section 8.2.1).
+fn is_value(value: &[u8]) -> bool {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let is_padded = value.first().is_some_and(is_space) || value.last().is_some_and(is_space);
+    !is_padded && is_field_value(value)
+}

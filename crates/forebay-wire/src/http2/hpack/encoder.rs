@@ -1,0 +1,292 @@
+//! Fields to header blocks (RFC 7541 sections 4.2, 6 and 7.1).
+//!
+//! What is sent a second time goes into the table, what is sent once does not: paths, lengths and
+//! request ids do not push out what repeats, and no list of names has to guess which those are.
+
+use crate::fields::FieldRef;
+
+use super::static_table::{self, ENTRIES, hash};
+use super::table::{Entry, Table};
+use super::{DEFAULT_TABLE, ENTRY_OVERHEAD, huffman, integer};
+
+/// Slots that find entries by hash, and slots that remember hashes sent once.
+const SLOTS: usize = 128;
+const SEEN: usize = 64;
+
+/// Shorter values gain two bytes at most by the Huffman code.
+const HUFFMAN_FROM: usize = 8;
+
+/// Cookies shorter than this could be guessed byte by byte from the size of the block (RFC 7541
+/// section 7.1.3).
+const SHORT_COOKIE: usize = 20;
+
+const INDEXED: u8 = 0x80;
+const INCREMENTAL: u8 = 0x40;
+const SIZE_UPDATE: u8 = 0x20;
+const NEVER_INDEXED: u8 = 0x10;
+const NOT_INDEXED: u8 = 0x00;
+
+/// Encodes the blocks of one direction of a connection, in the order in which they are sent.
+#[derive(Clone, Debug)]
+pub struct Encoder {
+    table: Table,
+    /// Our own limit for the table.
+    wanted: usize,
+    /// The smallest size since the last block where it must be told, and the size now.
+    update: Option<(usize, usize)>,
+    /// Number of the newest entry with a name, or with a name and value, of this hash. Empty until
+    /// the first block and after [`Self::shrink`].
+    slots: Vec<u32>,
+    /// Hashes of what was sent, but is not in the table.
+    seen: Vec<u32>,
+    /// A name in lower case.
+    lower: Vec<u8>,
+}
+
+impl Default for Encoder {
+    fn default() -> Self {
+        Self::new(DEFAULT_TABLE)
+    }
+}
+
+impl Encoder {
+    /// An encoder whose table takes no more than `wanted` bytes, whatever the peer allows.
+    pub fn new(wanted: usize) -> Self {
+        let (slots, seen, lower) = (Vec::new(), Vec::new(), Vec::new());
+        let table = Table::new(DEFAULT_TABLE);
+        let mut encoder = Self { table, wanted, update: None, slots, seen, lower };
+        encoder.set_allowed(DEFAULT_TABLE);
+        encoder
+    }
+
+    /// The peer's settings allow a table of this size.
+    pub fn set_allowed(&mut self, allowed: usize) {
+        let size = allowed.min(self.wanted);
+        let smallest = self.update.map_or(self.table.limit(), |(smallest, _)| smallest);
+        if size != self.table.limit() || self.update.is_some() {
+            self.update = Some((smallest.min(size), size));
+            self.table.set_limit(size);
+        }
+    }
+
+    /// Begins a block.
+    pub fn begin(&mut self, out: &mut Vec<u8>) {
+        if let Some((smallest, size)) = self.update.take() {
+            if smallest < size {
+                integer::encode(out, smallest, 5, SIZE_UPDATE);
+            }
+            integer::encode(out, size, 5, SIZE_UPDATE);
+        }
+        if self.slots.is_empty() {
+            self.slots.resize(SLOTS, 0);
+            self.seen.resize(SEEN, 0);
+            self.find_entries_again();
+        }
+    }
+
+    /// Appends a `:status` field.
+    pub fn status(&mut self, out: &mut Vec<u8>, status: u16) {
+        if let Some(place) = static_table::STATUSES.iter().position(|&known| known == status) {
+            out.push(INDEXED | (static_table::STATUS + place) as u8);
+            return;
+        }
+        let digit = |value: u16| b'0' + (value % 10) as u8;
+        let digits = [digit(status / 100), digit(status / 10), digit(status)];
+        self.pair(out, b":status", &digits);
+    }
+
+    /// Appends a field, its name in lower case.
+    pub fn field(&mut self, out: &mut Vec<u8>, field: FieldRef) {
+        if field.name.iter().any(u8::is_ascii_uppercase) {
+            let mut lower = std::mem::take(&mut self.lower);
+            lower.clear();
+            lower.extend(field.name.iter().map(u8::to_ascii_lowercase));
+            self.encode(out, &lower, field.value, field.sensitive);
+            self.lower = lower;
+        } else {
+            self.encode(out, field.name, field.value, field.sensitive);
+        }
+    }
+
+    /// Appends a field whose name is in lower case.
+    pub fn pair(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+        self.encode(out, name, value, false);
+    }
+
+    /// Gives memory back that the table does not need now; what it has stays.
+    pub fn shrink(&mut self) {
+        self.table.shrink();
+        (self.slots, self.seen, self.lower) = Default::default();
+    }
+
+    /// Bytes allocated.
+    pub fn allocated(&self) -> usize {
+        let hashes = (self.slots.capacity() + self.seen.capacity()) * size_of::<u32>();
+        self.table.allocated() + hashes + self.lower.capacity()
+    }
+
+    fn encode(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8], sensitive: bool) {
+        let name_hash = hash(0, name);
+        let whole = hash(name_hash, value);
+        if let Some(place) = self.find(whole, |n, v| n == name && v == value) {
+            return integer::encode(out, static_table::LEN + 1 + place, 7, INDEXED);
+        }
+        let fixed = static_table::index_of(name, name_hash);
+        if let Some(index) = fixed.and_then(|index| exact(index, name, value)) {
+            return integer::encode(out, index, 7, INDEXED);
+        }
+        let index = fixed.or_else(|| {
+            let place = self.find(name_hash, |n, _| n == name)?;
+            Some(static_table::LEN + 1 + place)
+        });
+        let (bits, pattern) = if sensitive || is_secret(name, value) {
+            (4, NEVER_INDEXED)
+        } else if self.repeats(whole) && name.len() + value.len() + ENTRY_OVERHEAD <= self.largest()
+        {
+            (6, INCREMENTAL)
+        } else {
+            (4, NOT_INDEXED)
+        };
+        integer::encode(out, index.unwrap_or(0), bits, pattern);
+        if index.is_none() {
+            string(out, name);
+        }
+        string(out, value);
+        if pattern == INCREMENTAL {
+            self.insert(name, value, name_hash, whole);
+        }
+    }
+
+    /// The place of the entry that `hash` leads to, if it `fits`.
+    fn find(&self, hash: u32, fits: impl Fn(&[u8], &[u8]) -> bool) -> Option<usize> {
+        let place = self.table.place_of(self.slots[hash as usize % SLOTS])?;
+        let (_, name, value) = self.table.get(place)?;
+        fits(name, value).then_some(place)
+    }
+
+    /// Whether a field with this hash was sent before, not long ago.
+    fn repeats(&mut self, hash: u32) -> bool {
+        std::mem::replace(&mut self.seen[hash as usize % SEEN], hash) == hash
+    }
+
+    /// Larger entries would push out too much.
+    fn largest(&self) -> usize {
+        self.table.limit() / 4 * 3
+    }
+
+    fn insert(&mut self, name: &[u8], value: &[u8], name_hash: u32, whole: u32) {
+        let mut entry = Entry::new(name, value);
+        entry.hash = whole;
+        self.table.insert(name, value, entry);
+        self.slots[name_hash as usize % SLOTS] = self.table.newest();
+        self.slots[whole as usize % SLOTS] = self.table.newest();
+    }
+
+    fn find_entries_again(&mut self) {
+        for place in (0..self.table.len()).rev() {
+            let Some((entry, name, _)) = self.table.get(place) else { break };
+            let number = self.table.newest().wrapping_sub(place as u32);
+            self.slots[hash(0, name) as usize % SLOTS] = number;
+            self.slots[entry.hash as usize % SLOTS] = number;
+        }
+    }
+}
+
+/// The static entry with this value among those of one name, the first of which is `index`.
+fn exact(index: usize, name: &[u8], value: &[u8]) -> Option<usize> {
+    let same_name = ENTRIES[index - 1..].iter().take_while(|entry| entry.0 == name);
+    same_name.zip(index..).find(|(entry, _)| entry.1 == value).map(|(_, index)| index)
+}
+
+/// What no table should remember: guesses of others on the same connection could be compared with
+/// it.
+fn is_secret(name: &[u8], value: &[u8]) -> bool {
+    match name {
+        b"authorization" | b"proxy-authorization" | b"set-cookie" => true,
+        b"cookie" => value.len() < SHORT_COOKIE,
+        _ => false,
+    }
+}
+
+fn string(out: &mut Vec<u8>, text: &[u8]) {
+    if text.len() >= HUFFMAN_FROM {
+        let length = huffman::encoded_len(text);
+        if length < text.len() {
+            integer::encode(out, length, 7, 0x80);
+            return huffman::encode(text, out);
+        }
+    }
+    integer::encode(out, text.len(), 7, 0);
+    out.extend_from_slice(text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Decoder, ListLimits};
+    use super::*;
+    use crate::fields::Fields;
+
+    const LIMITS: ListLimits = ListLimits { size: 65_536, fields: 100 };
+
+    #[test]
+    fn what_repeats_becomes_one_byte_and_what_does_not_stays_out() {
+        let mut encoder = Encoder::default();
+        let mut sizes = Vec::new();
+        for request in 0..4 {
+            let mut out = Vec::new();
+            encoder.begin(&mut out);
+            encoder.pair(&mut out, b"x-kind", b"the same each time");
+            sizes.push(out.len());
+            encoder.pair(&mut out, b"x-id", request.to_string().as_bytes());
+        }
+        assert!(sizes[0] > 15 && sizes[1] > 10, "{sizes:?}");
+        assert_eq!(sizes[2..], [1, 1]);
+        assert_eq!(encoder.table.len(), 1);
+    }
+
+    #[test]
+    fn secrets_are_never_indexed() {
+        let mut encoder = Encoder::default();
+        for _ in 0..3 {
+            let mut out = Vec::new();
+            encoder.begin(&mut out);
+            encoder.pair(&mut out, b"authorization", b"Basic abcdefghijklmnop");
+            assert_eq!(out[0] & 0xf0, NEVER_INDEXED);
+            let mut fields = Fields::new();
+            Decoder::default().decode(&out, LIMITS, &mut fields).unwrap();
+            assert!(fields.entries()[0].sensitive);
+        }
+        assert_eq!(encoder.table.len(), 0);
+    }
+
+    #[test]
+    fn a_shrunken_encoder_finds_its_entries_again() {
+        let mut encoder = Encoder::default();
+        let encode = |encoder: &mut Encoder| {
+            let mut out = Vec::new();
+            encoder.begin(&mut out);
+            encoder.pair(&mut out, b"x-a", b"some value that repeats");
+            out.len()
+        };
+        for _ in 0..2 {
+            encode(&mut encoder);
+        }
+        assert_eq!(encode(&mut encoder), 1);
+        encoder.shrink();
+        assert!(encoder.allocated() < 100);
+        assert_eq!(encode(&mut encoder), 1);
+    }
+
+    #[test]
+    fn a_smaller_table_is_announced_before_the_next_block() {
+        let mut encoder = Encoder::default();
+        encoder.set_allowed(0);
+        encoder.set_allowed(100);
+        let mut out = Vec::new();
+        encoder.begin(&mut out);
+        assert_eq!(out, [0x20, 0x3f, 69]);
+        out.clear();
+        encoder.begin(&mut out);
+        assert!(out.is_empty());
+    }
+}

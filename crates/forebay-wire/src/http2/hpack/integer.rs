@@ -1,0 +1,84 @@
+//! Integers with a prefix (RFC 7541 section 5.1).
+
+use super::HpackError;
+
+/// Largest integer taken: more than any index, length or table size has use for.
+const LARGEST: u32 = (1 << 28) - 1;
+
+/// The integer whose prefix has `bits` bits in the first byte of `input`; `input` moves behind it.
+pub(super) fn decode(input: &mut &[u8], bits: u32) -> Result<usize, HpackError> {
+    let (&first, mut rest) = input.split_first().ok_or(HpackError::Truncated)?;
+    let prefix = (1u32 << bits) - 1;
+    let mut value = u32::from(first) & prefix;
+    if value == prefix {
+        let mut shift = 0;
+        loop {
+            let (&byte, behind) = rest.split_first().ok_or(HpackError::Truncated)?;
+            rest = behind;
+            // 28 bits of the fourth byte at most, so that nothing overflows.
+            value += u32::from(byte & 0x7f) << shift;
+            if value > LARGEST {
+                return Err(HpackError::Integer);
+            }
+            if byte & 0x80 == 0 {
+                break;
+            }
+            shift += 7;
+            if shift > 21 {
+                return Err(HpackError::Integer);
+            }
+        }
+    }
+    *input = rest;
+    Ok(value as usize)
+}
+
+/// Appends `value` with a prefix of `bits` bits, whose byte has the upper bits of `pattern`.
+pub(super) fn encode(out: &mut Vec<u8>, value: usize, bits: u32, pattern: u8) {
+    let prefix = (1usize << bits) - 1;
+    if value < prefix {
+        out.push(pattern | value as u8);
+        return;
+    }
+    out.push(pattern | prefix as u8);
+    let mut rest = value - prefix;
+    while rest >= 0x80 {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_of_appendix_c_1() {
+        for (value, bits, bytes) in
+            [(10, 5, &[10][..]), (1337, 5, &[31, 154, 10]), (42, 8, &[42]), (31, 5, &[31, 0])]
+        {
+            let mut out = Vec::new();
+            encode(&mut out, value, bits, 0);
+            assert_eq!(out, bytes);
+            let mut input = &out[..];
+            assert_eq!(decode(&mut input, bits), Ok(value));
+            assert!(input.is_empty());
+        }
+    }
+
+    #[test]
+    fn integers_that_overflow_are_refused() {
+        for bad in [
+            &[0xff, 0xff, 0xff, 0xff, 0xff][..],
+            &[0xff, 0x80, 0x80, 0x80, 0x80, 0x01],
+            &[0xff, 0xff, 0xff, 0xff, 0x7f],
+            &[0xff, 0x80, 0x80, 0x80, 0x80, 0x00],
+        ] {
+            assert_eq!(decode(&mut &bad[..], 7), Err(HpackError::Integer), "{bad:x?}");
+        }
+        for short in [&[][..], &[0xff], &[0xff, 0x80], &[0xff, 0xff, 0xff]] {
+            assert_eq!(decode(&mut &short[..], 7), Err(HpackError::Truncated), "{short:x?}");
+        }
+    }
+}

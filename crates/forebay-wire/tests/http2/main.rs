@@ -1,0 +1,5 @@
+//! HTTP/2: the examples of the RFCs, their rules, any division of the input, and another
+//! implementation as the peer.
+
+mod frames;
+mod hpack;

@@ -1,0 +1,43 @@
+//! HPACK: no panic, bounded memory, and what is decoded survives being encoded and decoded again.
+#![no_main]
+
+use forebay_wire::fields::Fields;
+use forebay_wire::http2::hpack::{Decoder, Encoder, ListLimits};
+use libfuzzer_sys::fuzz_target;
+
+const LIMITS: ListLimits = ListLimits { size: 2_048, fields: 40 };
+
+fn lines(fields: &Fields) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fields.iter().map(|field| (field.name.to_vec(), field.value.to_vec())).collect()
+}
+
+fuzz_target!(|data: &[u8]| {
+    let (mut decoder, mut encoder, mut again) = Default::default();
+    let (mut fields, mut block) = (Fields::new(), Vec::new());
+    // Blocks of one connection, each behind its length.
+    let mut rest = data;
+    while let Some((&len, behind)) = rest.split_first() {
+        let (input, behind) = behind.split_at(behind.len().min(len.into()));
+        rest = behind;
+        fields.clear();
+        if Decoder::decode(&mut decoder, input, LIMITS, &mut fields).is_err() {
+            return;
+        }
+        assert!(fields.len() <= LIMITS.fields && decoder.allocated() <= 16_384);
+        block.clear();
+        Encoder::begin(&mut encoder, &mut block);
+        for field in fields.iter() {
+            encoder.field(&mut block, field);
+        }
+        let mut expected = lines(&fields);
+        expected.iter_mut().for_each(|(name, _)| name.make_ascii_lowercase());
+        fields.clear();
+        Decoder::decode(&mut again, &block, LIMITS, &mut fields).expect("our own block");
+        assert_eq!(lines(&fields), expected);
+        if len % 16 == 0 {
+            encoder.set_allowed(usize::from(len) * 16);
+            encoder.shrink();
+            decoder.shrink();
+        }
+    }
+});
