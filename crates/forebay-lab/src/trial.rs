@@ -384,6 +384,7 @@ mod tests {
     fn outcome(saturated: bool) -> Outcome {
         Outcome {
             url: String::new(),
+            protocol: forebay_load::Protocol::Http,
             connections: 1,
             threads: 1,
             duration: Duration::from_secs(1),

@@ -18,6 +18,7 @@ fn trial(round: u32, completed: u64, us: u64) -> Trial {
     (0..completed).for_each(|_| latency.record_us(us));
     let outcome = Outcome {
         url: "http://127.0.0.1/".to_owned(),
+        protocol: forebay_load::Protocol::Http,
         connections: 1,
         threads: 1,
         duration: SECOND,

@@ -4,27 +4,28 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use forebay_client::{Answer, Malformed, Receipt, Session};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
-use crate::conversation::{Answer, Conversation, Malformed, Mismatch, Receipt};
+use crate::inspection::{Inspection, Mismatch};
 use crate::tally::Failure;
 use crate::target::Dialled;
-use crate::worker::Desk;
+use crate::worker::ThreadState;
 
 /// One connection of the load. It outlives its sockets: a closed one is replaced.
 #[derive(Debug)]
 pub(crate) struct Connection<C> {
     id: usize,
-    conversation: C,
+    session: C,
     phase: Phase,
     socket: Option<OwnedFd>,
     /// Whether the socket has carried a reply before.
     used: bool,
     exchange: Exchange,
     /// Bytes of the reply that are received but not consumed.
-    spill: Vec<u8>,
+    pending: Vec<u8>,
     /// When to be woken; earlier wakes are leftovers.
     wake: Option<Instant>,
     refusals: Refusals,
@@ -53,7 +54,7 @@ struct Exchange {
     /// Some byte of the reply was received.
     answered: bool,
     /// It was sent before, on a connection that the server had closed.
-    again: bool,
+    is_retry: bool,
     write_error: Option<Errno>,
 }
 
@@ -82,184 +83,184 @@ const FIRST_ATTEMPTS: u32 = 3;
 const CLOSING: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 const WATCHED: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
-impl<C: Conversation> Connection<C> {
-    pub fn new(id: usize, conversation: C) -> Self {
+impl<C: Session<Sink = Inspection>> Connection<C> {
+    pub fn new(id: usize, session: C) -> Self {
         let now = Instant::now();
         Self {
             id,
-            conversation,
+            session,
             phase: Phase::Resting,
             socket: None,
             used: false,
             exchange: Exchange::new(now, now),
-            spill: Vec::new(),
+            pending: Vec::new(),
             wake: None,
             refusals: Refusals::default(),
         }
     }
 
     /// Begins with the first request.
-    pub fn begin(&mut self, now: Instant, desk: &mut Desk) {
-        let due = desk.pacer.first(now);
-        self.turn(due, now, now, desk);
+    pub fn begin(&mut self, now: Instant, state: &mut ThreadState) {
+        let due = state.pacer.first(now);
+        self.turn(due, now, now, state);
     }
 
     /// Handles what epoll reported for the socket.
-    pub fn ready(&mut self, flags: EventFlags, now: Instant, desk: &mut Desk) {
+    pub fn ready(&mut self, flags: EventFlags, now: Instant, state: &mut ThreadState) {
         match self.phase {
-            Phase::Connecting => self.connected(now, desk),
+            Phase::Connecting => self.connected(now, state),
             Phase::Exchanging if self.written_all() => {}
-            Phase::Exchanging => self.write(desk),
-            Phase::Resting | Phase::Done => return self.drop_if_closed(desk),
+            Phase::Exchanging => self.write(state),
+            Phase::Resting | Phase::Done => return self.drop_if_closed(state),
         }
         if self.phase == Phase::Exchanging && flags.intersects(EventFlags::IN.union(CLOSING)) {
-            self.read(flags.intersects(CLOSING), desk);
+            self.read(flags.intersects(CLOSING), state);
         }
     }
 
     /// Takes up the next request, the reply to the last one having come.
-    pub fn go_on(&mut self, now: Instant, desk: &mut Desk) {
-        let due = desk.pacer.next(now);
-        self.turn(due, now, now, desk);
+    pub fn go_on(&mut self, now: Instant, state: &mut ThreadState) {
+        let due = state.pacer.next(now);
+        self.turn(due, now, now, state);
     }
 
     /// Handles the wake-up that was ordered, if it is not a leftover of an earlier order.
-    pub fn woken(&mut self, now: Instant, desk: &mut Desk) {
+    pub fn woken(&mut self, now: Instant, state: &mut ThreadState) {
         if self.wake.is_none_or(|at| at > now) {
             return;
         }
         self.wake = None;
         match self.phase {
-            Phase::Resting => self.start(now, desk),
-            Phase::Connecting if self.socket.is_none() => self.connect(now, desk),
+            Phase::Resting => self.start(now, state),
+            Phase::Connecting if self.socket.is_none() => self.connect(now, state),
             _ => {}
         }
     }
 
     /// Fails the request at hand if its time is up.
-    pub fn check_deadline(&mut self, now: Instant, desk: &mut Desk) {
+    pub fn check_deadline(&mut self, now: Instant, state: &mut ThreadState) {
         match self.phase {
             Phase::Connecting if now >= self.exchange.deadline => {
-                self.refused(Errno::TIMEDOUT, now, desk);
+                self.refused(Errno::TIMEDOUT, now, state);
             }
             Phase::Exchanging if now >= self.exchange.deadline => {
-                let why = format!("no complete reply within {:?}", desk.timeout);
-                self.fail(Failure::Timeout, &why, desk);
+                let why = format!("no complete reply within {:?}", state.timeout);
+                self.fail(Failure::Timeout, &why, state);
             }
             _ => {}
         }
     }
 
     /// Takes up the next request, due at `due`, not before `earliest`.
-    fn turn(&mut self, due: Instant, earliest: Instant, now: Instant, desk: &mut Desk) {
-        if !desk.tickets.take() {
+    fn turn(&mut self, due: Instant, earliest: Instant, now: Instant, state: &mut ThreadState) {
+        if !state.budget.take() {
             self.phase = Phase::Done;
-            desk.active -= 1;
+            state.active -= 1;
             return;
         }
         self.exchange.due = due;
         let begin = due.max(earliest);
         if begin > now {
             self.phase = Phase::Resting;
-            self.wake_at(begin, desk);
+            self.wake_at(begin, state);
         } else {
-            self.start(now, desk);
+            self.start(now, state);
         }
     }
 
-    fn start(&mut self, now: Instant, desk: &mut Desk) {
-        self.exchange = Exchange::new(self.exchange.due, now + desk.timeout);
-        self.spill.clear();
-        self.conversation.begin();
+    fn start(&mut self, now: Instant, state: &mut ThreadState) {
+        self.exchange = Exchange::new(self.exchange.due, now + state.timeout);
+        self.pending.clear();
+        self.session.start();
         if self.socket.is_none() {
-            return self.connect(now, desk);
+            return self.connect(now, state);
         }
         self.phase = Phase::Exchanging;
-        self.write(desk);
+        self.write(state);
     }
 
-    fn connect(&mut self, now: Instant, desk: &mut Desk) {
+    fn connect(&mut self, now: Instant, state: &mut ThreadState) {
         self.phase = Phase::Connecting;
-        let Dialled { socket, connected } = match desk.target.dial(self.refusals.attempt) {
+        let Dialled { socket, connected } = match state.target.dial(self.refusals.attempt) {
             Ok(dialled) => dialled,
-            Err(Errno::AGAIN) => return self.wake_at(now + BACKLOG_PAUSE, desk),
-            Err(errno) => return self.refused(errno, now, desk),
+            Err(Errno::AGAIN) => return self.wake_at(now + BACKLOG_PAUSE, state),
+            Err(errno) => return self.refused(errno, now, state),
         };
         // Watching for room to write is for connects in progress only. On a Unix socket it would
         // bring an event for every read of the peer.
         let flags = if connected { WATCHED } else { WATCHED | EventFlags::OUT };
         if let Err(errno) =
-            epoll::add(&desk.epoll, &socket, EventData::new_u64(self.id as u64), flags)
+            epoll::add(&state.epoll, &socket, EventData::new_u64(self.id as u64), flags)
         {
-            return self.refused(errno, now, desk);
+            return self.refused(errno, now, state);
         }
         self.socket = Some(socket);
         if connected {
-            self.established(desk);
+            self.established(state);
         }
     }
 
-    fn connected(&mut self, now: Instant, desk: &mut Desk) {
+    fn connected(&mut self, now: Instant, state: &mut ThreadState) {
         let Some(socket) = &self.socket else { return };
         match sockopt::socket_error(socket) {
-            Ok(Ok(())) => self.established(desk),
-            Ok(Err(errno)) | Err(errno) => self.refused(errno, now, desk),
+            Ok(Ok(())) => self.established(state),
+            Ok(Err(errno)) | Err(errno) => self.refused(errno, now, state),
         }
     }
 
-    fn established(&mut self, desk: &mut Desk) {
-        desk.target.answered(self.refusals.attempt);
+    fn established(&mut self, state: &mut ThreadState) {
+        state.target.answered(self.refusals.attempt);
         self.refusals = Refusals { attempt: self.refusals.attempt, ..Refusals::default() };
         self.used = false;
         self.phase = Phase::Exchanging;
-        self.write(desk);
+        self.write(state);
     }
 
     /// A connection could not be made: tries the next address, a little later, or not again.
-    fn refused(&mut self, errno: Errno, now: Instant, desk: &mut Desk) {
+    fn refused(&mut self, errno: Errno, now: Instant, state: &mut ThreadState) {
         self.close();
-        if desk.target.has_more(self.refusals.attempt) {
+        if state.target.has_more(self.refusals.attempt) {
             self.refusals.attempt += 1;
-            return self.connect(now, desk);
+            return self.connect(now, state);
         }
         self.refusals.attempt = 0;
         self.refusals.count += 1;
-        desk.last_refusal = Some(errno);
-        desk.tally.fail(Failure::Connect, &std::io::Error::from(errno));
+        state.last_refusal = Some(errno);
+        state.tally.fail(Failure::Connect, &std::io::Error::from(errno));
         let since = *self.refusals.since.get_or_insert(now);
-        let given_up = match desk.target.reached() {
+        let given_up = match state.target.reached() {
             false => errno == Errno::TIMEDOUT || self.refusals.count >= FIRST_ATTEMPTS,
             // A run by duration ends anyway, and the server may come back before.
-            true => desk.tickets.limited() && now - since >= desk.timeout,
+            true => state.budget.limited() && now - since >= state.timeout,
         };
         if given_up {
             self.phase = Phase::Done;
-            desk.gave_up = true;
-            desk.active -= 1;
+            state.gave_up = true;
+            state.active -= 1;
             return;
         }
         let doubled = PAUSE.saturating_mul(1 << (self.refusals.count - 1).min(16));
         let resume = now + doubled.min(PAUSE_LIMIT);
-        let due = desk.pacer.next(resume);
-        self.turn(due, resume, now, desk);
+        let due = state.pacer.next(resume);
+        self.turn(due, resume, now, state);
     }
 
-    fn write(&mut self, desk: &mut Desk) {
+    fn write(&mut self, state: &mut ThreadState) {
         let Some(socket) = &self.socket else { return };
-        let request = self.conversation.request();
-        while self.exchange.written < request.len() && self.exchange.write_error.is_none() {
-            match send(socket, &request[self.exchange.written..], SendFlags::NOSIGNAL) {
+        while !self.session.output().is_empty() && self.exchange.write_error.is_none() {
+            match send(socket, self.session.output(), SendFlags::NOSIGNAL) {
                 Ok(n) => {
-                    if self.exchange.written == 0 && n > 0 && !self.exchange.again {
-                        desk.tally.sent += 1;
+                    if self.exchange.written == 0 && n > 0 && !self.exchange.is_retry {
+                        state.tally.sent += 1;
                     }
                     self.exchange.written += n;
+                    self.session.wrote(n);
                 }
                 Err(Errno::AGAIN) => {
                     // Asks anew for an event, which comes at once if there is room by now.
                     let data = EventData::new_u64(self.id as u64);
                     let flags = WATCHED | EventFlags::OUT;
-                    if let Err(errno) = epoll::modify(&desk.epoll, socket, data, flags) {
+                    if let Err(errno) = epoll::modify(&state.epoll, socket, data, flags) {
                         self.exchange.write_error = Some(errno);
                     }
                     return;
@@ -274,14 +275,14 @@ impl<C: Conversation> Connection<C> {
 
     /// Reads until there is no more; with `closing`, until the end. A read that did not fill the
     /// buffer has emptied the socket, so the one that would say so is left out.
-    fn read(&mut self, closing: bool, desk: &mut Desk) {
+    fn read(&mut self, closing: bool, state: &mut ThreadState) {
         while self.phase == Phase::Exchanging {
             let Some(socket) = &self.socket else { return };
-            match recv(socket, &mut desk.buffer[..], RecvFlags::empty()) {
-                Ok((_, 0)) => return self.broken(Ending(None, "the server closed"), desk),
+            match recv(socket, &mut state.buffer[..], RecvFlags::empty()) {
+                Ok((_, 0)) => return self.broken(Ending(None, "the server closed"), state),
                 Ok((n, _)) => {
-                    let emptied = n < desk.buffer.len() && !closing;
-                    self.receive(n, closing, desk);
+                    let emptied = n < state.buffer.len() && !closing;
+                    self.receive(n, closing, state);
                     if emptied {
                         return;
                     }
@@ -289,51 +290,52 @@ impl<C: Conversation> Connection<C> {
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
                 Err(errno) => {
-                    return self.broken(Ending(Some(errno), "the connection broke"), desk);
+                    return self.broken(Ending(Some(errno), "the connection broke"), state);
                 }
             }
         }
     }
 
-    /// Takes in the first `n` bytes of the desk's buffer. They are copied only if they do not
+    /// Takes in the first `n` bytes of the state's buffer. They are copied only if they do not
     /// complete a reply.
-    fn receive(&mut self, n: usize, closing: bool, desk: &mut Desk) {
-        desk.tally.bytes.read += n as u64;
+    fn receive(&mut self, n: usize, closing: bool, state: &mut ThreadState) {
+        state.tally.bytes.read += n as u64;
         self.exchange.answered = true;
-        let direct = self.spill.is_empty();
+        let direct = self.pending.is_empty();
         if !direct {
-            self.spill.extend_from_slice(&desk.buffer[..n]);
+            self.pending.extend_from_slice(&state.buffer[..n]);
         }
-        let input = if direct { &desk.buffer[..n] } else { &self.spill[..] };
-        match self.conversation.receive(input) {
-            Err(malformed) => self.fail(Failure::Protocol, &malformed, desk),
+        let input = if direct { &state.buffer[..n] } else { &self.pending[..] };
+        match self.session.input(input) {
+            Err(malformed) => self.fail(Failure::Protocol, &malformed, state),
             Ok(Receipt { consumed, answer: Some(_) }) if consumed < input.len() => {
-                self.fail(Failure::Protocol, &Malformed::Surplus, desk);
+                self.fail(Failure::Protocol, &Malformed::Surplus, state);
             }
-            Ok(Receipt { answer: Some(answer), .. }) => self.complete(answer, closing, desk),
+            Ok(Receipt { answer: Some(answer), .. }) => self.complete(answer, closing, state),
             Ok(Receipt { consumed, .. }) if direct => {
-                self.spill.extend_from_slice(&desk.buffer[consumed..n]);
+                self.pending.extend_from_slice(&state.buffer[consumed..n]);
             }
             Ok(Receipt { consumed, .. }) => {
-                self.spill.drain(..consumed);
+                self.pending.drain(..consumed);
             }
         }
     }
 
-    fn complete(&mut self, answer: Answer, closing: bool, desk: &mut Desk) {
+    fn complete(&mut self, answer: Answer, closing: bool, state: &mut ThreadState) {
         let now = Instant::now();
-        desk.tally.reply(answer);
-        let (status, length) = (answer.status, answer.body);
-        match answer.mismatch {
-            None => desk.tally.complete(now.saturating_duration_since(self.exchange.due)),
+        let (status, inspected) = (answer.status, self.session.sink());
+        let length = inspected.length();
+        state.tally.reply(status, length);
+        match inspected.mismatch(status) {
+            None => state.tally.complete(now.saturating_duration_since(self.exchange.due)),
             Some(Mismatch::Status(expected)) => {
                 let why = format_args!("a reply has status {status}, not {expected}");
-                desk.tally.fail(Failure::Check, &why);
+                state.tally.fail(Failure::Check, &why);
             }
             Some(Mismatch::Body) => {
                 let body = format_args!("its body of {length} bytes lacks the expected text");
                 let why = format_args!("a reply has status {status}, but {body}");
-                desk.tally.fail(Failure::Check, &why);
+                state.tally.fail(Failure::Check, &why);
             }
         }
         self.used = true;
@@ -341,45 +343,45 @@ impl<C: Conversation> Connection<C> {
             self.close();
         }
         self.phase = Phase::Resting;
-        desk.free = Some((self.id, now));
+        state.idle = Some((self.id, now));
     }
 
     /// The connection ended: the reply's right end, a kept-alive connection that the server had
     /// given up before the request came, or a failure.
-    fn broken(&mut self, ending: Ending, desk: &mut Desk) {
+    fn broken(&mut self, ending: Ending, state: &mut ThreadState) {
         if self.exchange.answered {
-            return match self.conversation.closed() {
-                Some(answer) if ending.0.is_none() => self.complete(answer, true, desk),
-                _ => self.fail(Failure::Read, &format!("{ending} in the middle of a reply"), desk),
+            return match self.session.closed() {
+                Some(answer) if ending.0.is_none() => self.complete(answer, true, state),
+                _ => self.fail(Failure::Read, &format!("{ending} in the middle of a reply"), state),
             };
         }
         if self.used {
             self.close();
-            desk.tally.resent += u64::from(self.exchange.written > 0);
-            self.exchange.again = self.exchange.written > 0;
+            state.tally.resent += u64::from(self.exchange.written > 0);
+            self.exchange.is_retry = self.exchange.written > 0;
             self.exchange.written = 0;
             self.exchange.write_error = None;
-            self.conversation.begin();
-            return self.connect(Instant::now(), desk);
+            self.session.start();
+            return self.connect(Instant::now(), state);
         }
         match self.exchange.write_error {
-            Some(errno) => self.fail(Failure::Write, &std::io::Error::from(errno), desk),
-            None => self.fail(Failure::Read, &format!("{ending} without a reply"), desk),
+            Some(errno) => self.fail(Failure::Write, &std::io::Error::from(errno), state),
+            None => self.fail(Failure::Read, &format!("{ending} without a reply"), state),
         }
     }
 
-    fn fail(&mut self, failure: Failure, why: &dyn fmt::Display, desk: &mut Desk) {
-        desk.tally.fail(failure, why);
+    fn fail(&mut self, failure: Failure, why: &dyn fmt::Display, state: &mut ThreadState) {
+        state.tally.fail(failure, why);
         self.close();
         let now = Instant::now();
-        let due = desk.pacer.next(now);
-        self.turn(due, now, now, desk);
+        let due = state.pacer.next(now);
+        self.turn(due, now, now, state);
     }
 
     /// Between requests: whatever comes is the server's end of the connection (or a 408 before it).
-    fn drop_if_closed(&mut self, desk: &mut Desk) {
+    fn drop_if_closed(&mut self, state: &mut ThreadState) {
         let Some(socket) = &self.socket else { return };
-        match recv(socket, &mut desk.buffer[..], RecvFlags::empty()) {
+        match recv(socket, &mut state.buffer[..], RecvFlags::empty()) {
             Err(Errno::AGAIN | Errno::INTR) => {}
             _ => self.close(),
         }
@@ -390,19 +392,19 @@ impl<C: Conversation> Connection<C> {
         self.socket = None;
     }
 
-    fn wake_at(&mut self, at: Instant, desk: &mut Desk) {
+    fn wake_at(&mut self, at: Instant, state: &mut ThreadState) {
         self.wake = Some(at);
-        desk.alarm.add(at, self.id);
+        state.alarm.add(at, self.id);
     }
 
     fn written_all(&self) -> bool {
-        self.exchange.written == self.conversation.request().len()
+        self.session.output().is_empty()
     }
 }
 
 impl Exchange {
     fn new(due: Instant, deadline: Instant) -> Self {
-        Self { due, deadline, written: 0, answered: false, again: false, write_error: None }
+        Self { due, deadline, written: 0, answered: false, is_retry: false, write_error: None }
     }
 }
 

@@ -6,12 +6,11 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use forebay_wire::http1::ResponseHead;
+use forebay_client::{Malformed, Session, Sink};
 
-use crate::conversation::Malformed;
-use crate::http1::{ReplyReader, Sink, request_bytes};
+use crate::request::Request;
 use crate::target::resolve_tcp;
-use crate::{Endpoint, Error, Spec, Url};
+use crate::{Endpoint, Error, Protocol, Spec, Url};
 
 /// The reply to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,14 +49,27 @@ pub fn fetch(
     headers: &[(String, String)],
 ) -> Result<Reply, FetchError> {
     let spec = Spec { headers: headers.to_vec(), keepalive: false, ..Spec::new(url.clone()) };
-    let request = request_bytes(&spec).map_err(FetchError::Request)?;
+    let request = Request::of(&spec).map_err(FetchError::Request)?;
     let deadline = Deadline { at: Instant::now() + timeout, timeout };
+    let sink = Collected::default();
+    match url.protocol() {
+        Protocol::Http => fetch_by(request.http1(sink), url, &deadline),
+        Protocol::Fastcgi => fetch_by(request.fastcgi(sink), url, &deadline),
+        Protocol::Scgi | Protocol::Uwsgi => fetch_by(request.app_server(sink), url, &deadline),
+    }
+}
+
+fn fetch_by(
+    session: impl Session<Sink = Collected>,
+    url: &Url,
+    deadline: &Deadline,
+) -> Result<Reply, FetchError> {
     match url.endpoint() {
         Endpoint::Unix(path) => {
             let stream = UnixStream::connect(path).map_err(FetchError::Connect)?;
-            exchange(stream, &request, &deadline)
+            exchange(stream, session, deadline)
         }
-        Endpoint::Tcp { .. } => exchange(connect(url, &deadline)?, &request, &deadline),
+        Endpoint::Tcp { .. } => exchange(connect(url, deadline)?, session, deadline),
     }
 }
 
@@ -90,14 +102,14 @@ fn connect(url: &Url, deadline: &Deadline) -> Result<TcpStream, FetchError> {
 
 fn exchange(
     mut stream: impl Stream,
-    request: &[u8],
+    mut session: impl Session<Sink = Collected>,
     deadline: &Deadline,
 ) -> Result<Reply, FetchError> {
     stream.limit(deadline.left()?).map_err(FetchError::Exchange)?;
     // A server may answer and close before it has read everything: its reply says more.
-    let written = stream.write_all(request);
-    let mut reader = ReplyReader::new(false);
-    let mut collected = Collected::default();
+    session.start();
+    let written = stream.write_all(session.output());
+    session.wrote(session.output().len());
     let mut bytes = Vec::new();
     let mut buffer = [0; 16 * 1024];
     loop {
@@ -109,11 +121,13 @@ fn exchange(
         };
         bytes.extend_from_slice(&buffer[..n]);
         let malformed = |error: Malformed| FetchError::Protocol(error.to_string());
-        let (consumed, complete) = reader.read(&bytes, &mut collected).map_err(malformed)?;
-        bytes.drain(..consumed);
-        if complete || collected.body.len() >= BODY_LIMIT || n == 0 && reader.ends_at_close() {
-            let Collected { headers, body } = collected;
-            return Ok(Reply { status: reader.status(), headers, body });
+        let receipt = session.input(&bytes).map_err(malformed)?;
+        bytes.drain(..receipt.consumed);
+        let answer = if n == 0 { session.closed() } else { receipt.answer };
+        if answer.is_some() || session.sink().body.len() >= BODY_LIMIT {
+            let status = session.status();
+            let Collected { headers, body } = std::mem::take(session.sink());
+            return Ok(Reply { status, headers, body });
         }
         if n == 0 {
             let early = || io::Error::new(io::ErrorKind::UnexpectedEof, "closed before the reply");
@@ -140,13 +154,13 @@ impl Deadline {
 }
 
 impl Sink for Collected {
-    fn head(&mut self, head: &ResponseHead, bytes: &[u8]) {
+    fn begin(&mut self) {
+        *self = Self::default();
+    }
+
+    fn field(&mut self, name: &[u8], value: &[u8]) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        self.headers = head
-            .fields
-            .iter()
-            .map(|field| (text(field.name.of(bytes)), text(field.value.of(bytes))))
-            .collect();
+        self.headers.push((text(name), text(value)));
     }
 
     fn body(&mut self, piece: &[u8]) {

@@ -2,38 +2,39 @@
 //! ([`Outcome`]).
 //!
 //! A run is a `Pacer` (when the next request is due) times a [`Stop`] (how many there are) times a
-//! `Conversation` (the protocol). Each load thread owns its connections, its epoll instance and its
+//! `Session` of `forebay-client` (the protocol). Each load thread owns its connections, its epoll instance and its
 //! histogram, and shares nothing per request with the others:
 //!
 //! - `run` resolves the address, starts the threads and adds their tallies up;
 //! - `worker` is the thread: wait for events, give each to its connection, sweep for timeouts;
 //!   `waiting` is how it waits;
 //! - `connection` is one connection's states, from connecting to the next request;
-//! - `conversation` and `http1` turn received bytes into replies.
+//! - `request` makes the bytes that are sent, `inspection` looks at what comes back.
 //!
 //! [`fetch()`] makes one simple request, for probes. Nothing here starts or watches servers.
 #![forbid(unsafe_code)]
 
+mod budget;
 mod connection;
-mod conversation;
 mod error;
 mod fetch;
-mod http1;
+mod inspection;
 mod outcome;
 mod pacer;
+mod request;
 mod run;
 mod search;
 mod spec;
 mod tally;
 mod target;
-mod tickets;
 mod url;
 mod waiting;
 mod worker;
 
 pub use error::Error;
 pub use fetch::{FetchError, Reply, fetch};
+pub use forebay_client::Gateway;
 pub use outcome::{Bytes, Client, Failures, Outcome, Requests};
 pub use run::run;
 pub use spec::{Arrivals, Check, Control, Rate, Spec, Stop};
-pub use url::{Endpoint, Url, UrlError};
+pub use url::{Endpoint, Protocol, Url, UrlError};

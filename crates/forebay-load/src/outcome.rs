@@ -6,11 +6,15 @@ use std::time::Duration;
 use forebay_stat::Latency;
 use serde_json::{Value, json};
 
+use crate::Protocol;
+
 /// What came of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The URL asked for.
     pub url: String,
+    /// What was spoken.
+    pub protocol: Protocol,
     /// Connections kept busy.
     pub connections: usize,
     /// Load threads that ran.
@@ -120,7 +124,7 @@ impl Outcome {
         json!({
             "schema": "forebay.bench/1",
             "url": self.url,
-            "protocol": "http/1.1",
+            "protocol": self.protocol.to_string(),
             "connections": self.connections,
             "threads": self.threads,
             "duration_s": self.duration.as_secs_f64(),

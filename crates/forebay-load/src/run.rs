@@ -6,15 +6,17 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use forebay_client::Session;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::http1::{Http1, request_bytes};
+use crate::budget::RequestBudget;
+use crate::inspection::Inspection;
 use crate::pacer::Pacer;
+use crate::request::Request;
 use crate::tally::Tally;
 use crate::target::Target;
-use crate::tickets::Tickets;
 use crate::worker::{Finished, Share, Worker};
-use crate::{Client, Control, Error, Outcome, Spec, Stop};
+use crate::{Client, Control, Error, Outcome, Protocol, Spec, Stop};
 
 /// Above this share of the time a load thread counts as busy.
 const SATURATION: f64 = 0.85;
@@ -30,18 +32,33 @@ const SPARE_FILES: u64 = 64;
 /// requests are counted in the outcome.
 pub fn run(spec: &Spec, control: &Control) -> Result<Outcome, Error> {
     spec.validate()?;
-    let request: Arc<[u8]> = request_bytes(spec)?.into();
+    let request = Request::of(spec)?;
+    let inspection = || Inspection::new(spec.check.as_ref());
+    match spec.url.protocol() {
+        Protocol::Http => drive(spec, control, || request.http1(inspection())),
+        Protocol::Fastcgi => drive(spec, control, || request.fastcgi(inspection())),
+        Protocol::Scgi | Protocol::Uwsgi => {
+            drive(spec, control, || request.app_server(inspection()))
+        }
+    }
+}
+
+/// Runs the load over sessions that `session` makes.
+fn drive<S: Session<Sink = Inspection> + Send>(
+    spec: &Spec,
+    control: &Control,
+    session: impl Fn() -> S,
+) -> Result<Outcome, Error> {
     let threads = spec.threads.min(spec.connections);
     allow_files(spec.connections as u64 + 2 * threads as u64)?;
     let target = Arc::new(Target::resolve(&spec.url)?);
     let start = Instant::now();
     let mut workers = Vec::with_capacity(threads);
-    for (index, tickets) in Tickets::of(spec.stop, threads).into_iter().enumerate() {
+    for (index, budget) in RequestBudget::of(spec.stop, threads).into_iter().enumerate() {
         let pacer = Pacer::new(spec, start, index, threads);
-        let share = Share { tickets, pacer, target: target.clone(), timeout: spec.timeout };
-        let conversations =
-            (0..part(spec.connections, threads, index)).map(|_| Http1::new(spec, request.clone()));
-        workers.push(Worker::new(conversations, share).map_err(system("opening epoll"))?);
+        let share = Share { budget, pacer, target: target.clone(), timeout: spec.timeout };
+        let sessions = (0..part(spec.connections, threads, index)).map(|_| session());
+        workers.push(Worker::new(sessions, share).map_err(system("opening epoll"))?);
     }
     let end = match spec.stop {
         Stop::Duration(duration) => Some(start + duration),
@@ -58,8 +75,8 @@ pub fn run(spec: &Spec, control: &Control) -> Result<Outcome, Error> {
     Ok(sum(spec, start, finished))
 }
 
-fn run_threads(
-    workers: Vec<Worker<Http1>>,
+fn run_threads<S: Session<Sink = Inspection> + Send>(
+    workers: Vec<Worker<S>>,
     end: Option<Instant>,
     control: &Control,
 ) -> Result<Vec<Finished>, Error> {
@@ -104,6 +121,7 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
     finished.into_iter().for_each(|thread| tally.merge(thread.tally));
     Outcome {
         url: spec.url.to_string(),
+        protocol: spec.url.protocol(),
         connections: spec.connections,
         threads,
         duration,

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
+use forebay_client::Gateway;
+
 use crate::{Error, Url};
 
 /// One run of the load generator.
@@ -33,6 +35,8 @@ pub struct Spec {
     pub rate: Option<Rate>,
     /// What every reply must satisfy.
     pub check: Option<Check>,
+    /// What an application behind FastCGI, SCGI or uwsgi is told beside the request.
+    pub gateway: Gateway,
 }
 
 /// When a run is over.
@@ -101,6 +105,7 @@ impl Spec {
             think: None,
             rate: None,
             check: None,
+            gateway: Gateway::default(),
         }
     }
 

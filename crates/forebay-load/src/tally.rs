@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use forebay_stat::Latency;
 
-use crate::conversation::Answer;
 use crate::{Bytes, Failures, Requests};
 
 /// What one load thread counts; merged with the others' when all have ended.
@@ -51,11 +50,11 @@ impl Tally {
         }
     }
 
-    /// Counts a complete reply, whether or not it passed the check.
+    /// Counts a complete reply with a body of so many bytes, whether or not it passed the check.
     #[inline]
-    pub fn reply(&mut self, reply: Answer) {
-        self.status[usize::from(reply.status).min(999)] += 1;
-        self.bytes.body += reply.body;
+    pub fn reply(&mut self, status: u16, body: u64) {
+        self.status[usize::from(status).min(999)] += 1;
+        self.bytes.body += body;
     }
 
     /// Counts a completed request.

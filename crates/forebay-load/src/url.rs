@@ -1,5 +1,5 @@
-//! The URLs that the load generator takes: `http://host[:port]/path` and
-//! `http+unix:///socket:/path`.
+//! The URLs that the load generator takes: `http://host[:port]/path`, `http+unix:///socket:/path`, and
+//! the same with `fcgi`, `scgi` and `uwsgi`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,9 +8,23 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     text: String,
+    protocol: Protocol,
     endpoint: Endpoint,
     host: String,
     target: String,
+}
+
+/// What is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http,
+    /// FastCGI, as a web server speaks it to an application.
+    Fastcgi,
+    /// SCGI.
+    Scgi,
+    /// uwsgi.
+    Uwsgi,
 }
 
 /// Where to connect to.
@@ -20,7 +34,7 @@ pub enum Endpoint {
     Tcp {
         /// The name or address, without the brackets of IPv6.
         host: String,
-        /// The port, 80 unless given.
+        /// The port; unless given that of the protocol.
         port: u16,
     },
     /// A Unix stream socket.
@@ -49,16 +63,20 @@ impl Url {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(UrlError::Scheme(text.to_owned()));
         };
-        let (endpoint, host, target) = match scheme {
-            "http" => split_http(rest)?,
-            "http+unix" => split_unix(rest)?,
-            "https" | "fcgi" | "fcgi+unix" | "scgi" | "uwsgi" | "ajp" => {
-                return Err(UrlError::Unavailable(scheme.to_owned()));
-            }
-            _ => return Err(UrlError::Scheme(text.to_owned())),
+        if matches!(scheme, "https" | "h2c" | "ajp" | "ws" | "wss") {
+            return Err(UrlError::Unavailable(scheme.to_owned()));
+        }
+        let (name, is_unix) = match scheme.strip_suffix("+unix") {
+            Some(name) => (name, true),
+            None => (scheme, false),
+        };
+        let protocol = Protocol::of_scheme(name).ok_or(UrlError::Scheme(text.to_owned()))?;
+        let (endpoint, host, target) = match is_unix {
+            true => split_unix(rest)?,
+            false => split_tcp(rest, protocol.port())?,
         };
         check_target(&target)?;
-        Ok(Self { text: text.to_owned(), endpoint, host, target })
+        Ok(Self { text: text.to_owned(), protocol, endpoint, host, target })
     }
 
     /// The same server with another path and query, as in `/status?full`.
@@ -68,10 +86,17 @@ impl Url {
         }
         check_target(target)?;
         let base = match &self.endpoint {
-            Endpoint::Tcp { .. } => format!("http://{}", self.host),
-            Endpoint::Unix(path) => format!("http+unix://{}:", path.display()),
+            Endpoint::Tcp { .. } => format!("{}://{}", self.protocol.scheme(), self.host),
+            Endpoint::Unix(path) => {
+                format!("{}+unix://{}:", self.protocol.scheme(), path.display())
+            }
         };
         Ok(Self { text: base + target, target: target.to_owned(), ..self.clone() })
+    }
+
+    /// What is spoken.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
     }
 
     /// Where to connect to.
@@ -95,7 +120,35 @@ impl Url {
     }
 }
 
-fn split_http(rest: &str) -> Result<(Endpoint, String, String), UrlError> {
+impl Protocol {
+    const ALL: [Self; 4] = [Self::Http, Self::Fastcgi, Self::Scgi, Self::Uwsgi];
+
+    fn of_scheme(scheme: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|protocol| protocol.scheme() == scheme)
+    }
+
+    fn scheme(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Fastcgi => "fcgi",
+            Self::Scgi => "scgi",
+            Self::Uwsgi => "uwsgi",
+        }
+    }
+
+    /// The port where a URL names none: that of HTTP, and those that the manuals of php-fpm, SCGI
+    /// and uWSGI use.
+    fn port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Fastcgi => 9000,
+            Self::Scgi => 4000,
+            Self::Uwsgi => 3031,
+        }
+    }
+}
+
+fn split_tcp(rest: &str, default: u16) -> Result<(Endpoint, String, String), UrlError> {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, target) = rest.split_at(end);
     let target = if target.starts_with('/') { target.into() } else { format!("/{target}") };
@@ -103,12 +156,12 @@ fn split_http(rest: &str) -> Result<(Endpoint, String, String), UrlError> {
         let hint = "user and password do not belong there; use -H 'Authorization: ...'";
         return Err(UrlError::Authority(hint));
     }
-    let (host, port) = split_port(authority)?;
+    let (host, port) = split_port(authority, default)?;
     let endpoint = Endpoint::Tcp { host: host.to_owned(), port };
     Ok((endpoint, authority.to_owned(), target))
 }
 
-fn split_port(authority: &str) -> Result<(&str, u16), UrlError> {
+fn split_port(authority: &str, default: u16) -> Result<(&str, u16), UrlError> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
             let (host, after) =
@@ -127,7 +180,7 @@ fn split_port(authority: &str) -> Result<(&str, u16), UrlError> {
         }
     };
     if port.is_empty() {
-        return Ok((host, 80));
+        return Ok((host, default));
     }
     let digits = port.strip_prefix(':').unwrap_or("");
     match digits.parse() {
@@ -142,7 +195,7 @@ fn split_unix(rest: &str) -> Result<(Endpoint, String, String), UrlError> {
         None => (rest, "/"),
     };
     if !path.starts_with('/') {
-        return Err(UrlError::Authority("write http+unix:///path/to/socket:/path"));
+        return Err(UrlError::Authority("write SCHEME+unix:///path/to/socket:/path"));
     }
     if path.len() > SOCKET_PATH_LIMIT || path.contains('\0') {
         return Err(UrlError::Authority("a socket path has at most 107 bytes and no NUL"));
@@ -166,6 +219,17 @@ impl fmt::Display for Url {
     }
 }
 
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Http => "http/1.1",
+            Self::Fastcgi => "fastcgi",
+            Self::Scgi => "scgi",
+            Self::Uwsgi => "uwsgi",
+        })
+    }
+}
+
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -180,12 +244,15 @@ impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unavailable(scheme) => {
-                write!(f, "{scheme}:// is not available in this version; use http or http+unix")
+                write!(
+                    f,
+                    "{scheme}:// is not available in this version; use http, fcgi, scgi or uwsgi"
+                )
             }
             Self::Scheme(text) => write!(
                 f,
                 "{text:?} does not begin with a known scheme; write http://HOST:PORT/PATH or \
-                 http+unix:///SOCKET:/PATH"
+                 http+unix:///SOCKET:/PATH, or fcgi, scgi or uwsgi in place of http"
             ),
             Self::Authority(what) => write!(f, "the host part is malformed: {what}"),
             Self::Target(what) => write!(f, "the path is malformed: {what}"),
@@ -229,6 +296,17 @@ mod tests {
     }
 
     #[test]
+    fn other_protocols_have_ports_of_their_own() {
+        let url = Url::parse("fcgi://h/x.php?y").unwrap();
+        assert_eq!((url.protocol(), url.endpoint()), (Protocol::Fastcgi, &tcp("h", 9000)));
+        let url = Url::parse("scgi+unix:///run/s:/x").unwrap();
+        assert_eq!(url.endpoint(), &Endpoint::Unix("/run/s".into()));
+        assert_eq!(url.with_target("/y").unwrap().as_str(), "scgi+unix:///run/s:/y");
+        assert_eq!(Url::parse("uwsgi://h:1").unwrap().protocol(), Protocol::Uwsgi);
+        assert!(Url::parse("https+unix:///run/s:/x").is_err());
+    }
+
+    #[test]
     fn another_target_on_the_same_server() {
         let url = Url::parse("http://h:1/x").unwrap().with_target("/y?z").unwrap();
         assert_eq!((url.as_str(), url.target()), ("http://h:1/y?z", "/y?z"));
@@ -239,7 +317,7 @@ mod tests {
 
     #[test]
     fn schemes_to_come_say_so() {
-        for scheme in ["https", "fcgi", "fcgi+unix", "scgi", "uwsgi", "ajp"] {
+        for scheme in ["https", "h2c", "ajp", "ws", "wss"] {
             let error = Url::parse(&format!("{scheme}://h/")).unwrap_err();
             assert_eq!(error, UrlError::Unavailable(scheme.into()));
             assert!(error.to_string().contains("not available in this version"));

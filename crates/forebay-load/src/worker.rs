@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use forebay_client::Session;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -17,12 +18,12 @@ use rustix::time::{
 };
 
 use crate::Control;
+use crate::budget::RequestBudget;
 use crate::connection::Connection;
-use crate::conversation::Conversation;
+use crate::inspection::Inspection;
 use crate::pacer::Pacer;
 use crate::tally::Tally;
 use crate::target::Target;
-use crate::tickets::Tickets;
 use crate::waiting::{BATCH, Waiting, timespec};
 
 /// A load thread's connections and all that they share.
@@ -30,21 +31,21 @@ use crate::waiting::{BATCH, Waiting, timespec};
 pub(crate) struct Worker<C> {
     connections: Vec<Connection<C>>,
     waiting: Waiting,
-    desk: Desk,
+    state: ThreadState,
 }
 
 /// What the connections of one thread share.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct ThreadState {
     pub epoll: OwnedFd,
     /// Every read goes here first.
     pub buffer: Box<[u8]>,
     pub tally: Tally,
-    pub tickets: Tickets,
+    pub budget: RequestBudget,
     pub pacer: Pacer,
     pub alarm: Alarm,
     /// The connection whose reply has just come, and when; its next request is not taken up yet.
-    pub free: Option<(usize, Instant)>,
+    pub idle: Option<(usize, Instant)>,
     pub target: Arc<Target>,
     pub timeout: Duration,
     /// Connections that have requests left.
@@ -54,10 +55,10 @@ pub(crate) struct Desk {
     pub last_refusal: Option<Errno>,
 }
 
-/// What a thread is started with, beside its conversations.
+/// What a thread is started with, beside its sessions.
 #[derive(Debug)]
 pub(crate) struct Share {
-    pub tickets: Tickets,
+    pub budget: RequestBudget,
     pub pacer: Pacer,
     pub target: Arc<Target>,
     pub timeout: Duration,
@@ -93,28 +94,28 @@ const TICK: Duration = Duration::from_millis(50);
 /// The timer's place among the connections in event data.
 const TIMER: u64 = u64::MAX;
 
-impl<C: Conversation> Worker<C> {
-    /// A thread's worth of connections, one for each conversation.
-    pub fn new(conversations: impl Iterator<Item = C>, share: Share) -> io::Result<Self> {
+impl<C: Session<Sink = Inspection>> Worker<C> {
+    /// A thread's worth of connections, one for each session.
+    pub fn new(sessions: impl Iterator<Item = C>, share: Share) -> io::Result<Self> {
         let connections: Vec<_> =
-            conversations.enumerate().map(|(id, c)| Connection::new(id, c)).collect();
+            sessions.enumerate().map(|(id, c)| Connection::new(id, c)).collect();
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let alarm = Alarm::new(&epoll)?;
-        let desk = Desk {
+        let state = ThreadState {
             epoll,
             buffer: vec![0; BUFFER_SIZE].into_boxed_slice(),
             tally: Tally::new(),
-            tickets: share.tickets,
+            budget: share.budget,
             pacer: share.pacer,
             alarm,
-            free: None,
+            idle: None,
             target: share.target,
             timeout: share.timeout,
             active: connections.len(),
             gave_up: false,
             last_refusal: None,
         };
-        Ok(Self { connections, waiting: Waiting::new(), desk })
+        Ok(Self { connections, waiting: Waiting::new(), state })
     }
 
     /// Runs until no connection has requests left, `end` is reached or the run is cancelled.
@@ -122,33 +123,33 @@ impl<C: Conversation> Worker<C> {
         let cpu_before = thread_cpu()?;
         self.load(end, control)?;
         let ended = Instant::now();
-        self.desk.tally.unsent = end.map_or(0, |end| self.desk.pacer.left(end.min(ended)));
+        self.state.tally.unsent = end.map_or(0, |end| self.state.pacer.left(end.min(ended)));
         let cpu = thread_cpu()?;
         Ok(Finished {
             ended,
             cpu_user: cpu.0.saturating_sub(cpu_before.0),
             cpu_system: cpu.1.saturating_sub(cpu_before.1),
             looked: self.waiting.looked(),
-            gave_up: self.desk.gave_up,
-            last_refusal: self.desk.last_refusal,
-            tally: self.desk.tally,
+            gave_up: self.state.gave_up,
+            last_refusal: self.state.last_refusal,
+            tally: self.state.tally,
         })
     }
 
     fn load(&mut self, end: Option<Instant>, control: &Control) -> io::Result<()> {
-        let tick = TICK.min(self.desk.timeout / 4).max(Duration::from_millis(1));
+        let tick = TICK.min(self.state.timeout / 4).max(Duration::from_millis(1));
         let mut now = Instant::now();
         let mut next_tick = now + tick;
         let mut published = (0, 0);
         for connection in &mut self.connections {
-            connection.begin(now, &mut self.desk);
+            connection.begin(now, &mut self.state);
         }
         let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; BATCH];
-        while self.desk.active > 0 {
-            self.desk.alarm.arm(now)?;
+        while self.state.active > 0 {
+            self.state.alarm.arm(now)?;
             let until = end.map_or(next_tick, |end| end.min(next_tick));
             let timeout = until.saturating_duration_since(now);
-            let count = self.waiting.wait(&self.desk.epoll, &mut events, timeout)?;
+            let count = self.waiting.wait(&self.state.epoll, &mut events, timeout)?;
             now = Instant::now();
             if end.is_some_and(|end| now >= end) {
                 break;
@@ -157,18 +158,18 @@ impl<C: Conversation> Worker<C> {
                 let (data, flags) = (event.data, event.flags);
                 // Past the end is the timer, which has no other message than the wake-up.
                 if let Some(connection) = self.connections.get_mut(data.u64() as usize) {
-                    connection.ready(flags, now, &mut self.desk);
+                    connection.ready(flags, now, &mut self.state);
                     self.go_on();
                 }
             }
-            while let Some(id) = self.desk.alarm.due(now) {
-                self.connections[id].woken(now, &mut self.desk);
+            while let Some(id) = self.state.alarm.due(now) {
+                self.connections[id].woken(now, &mut self.state);
                 self.go_on();
             }
             if now >= next_tick {
                 next_tick = now + tick;
                 for id in 0..self.connections.len() {
-                    self.connections[id].check_deadline(now, &mut self.desk);
+                    self.connections[id].check_deadline(now, &mut self.state);
                     self.go_on();
                 }
                 published = self.publish(published, control);
@@ -185,14 +186,14 @@ impl<C: Conversation> Worker<C> {
     /// read first, the server idled meanwhile (nginx and the client on a core each, 10 connections:
     /// 94,000 requests/s against 102,000).
     fn go_on(&mut self) {
-        while let Some((id, now)) = self.desk.free.take() {
-            self.connections[id].go_on(now, &mut self.desk);
+        while let Some((id, now)) = self.state.idle.take() {
+            self.connections[id].go_on(now, &mut self.state);
         }
     }
 
     /// Adds to the common counters what came since they were told `before`.
     fn publish(&self, before: (u64, u64), control: &Control) -> (u64, u64) {
-        let (completed, failed) = (self.desk.tally.completed, self.desk.tally.failed);
+        let (completed, failed) = (self.state.tally.completed, self.state.tally.failed);
         control.completed.fetch_add(completed - before.0, Ordering::Relaxed);
         control.failed.fetch_add(failed - before.1, Ordering::Relaxed);
         (completed, failed)

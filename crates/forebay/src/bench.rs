@@ -14,7 +14,9 @@ use std::time::{Duration, SystemTime};
 
 use crate::body_file;
 use clap::ValueEnum;
-use forebay_load::{Arrivals, Control, Error, Outcome, Rate, Spec, Stop, Url, run as run_load};
+use forebay_load::{
+    Arrivals, Control, Error, Gateway, Outcome, Rate, Spec, Stop, Url, run as run_load,
+};
 
 /// Drive load at a server and report what its clients saw
 ///
@@ -26,7 +28,10 @@ use forebay_load::{Arrivals, Control, Error, Outcome, Rate, Spec, Stop, Url, run
 /// 2 wrong usage; 3 the server could not be reached, or a result file not written.
 #[derive(clap::Args)]
 pub struct Args {
-    #[arg(help = "What to ask for: http://HOST[:PORT]/PATH or http+unix:///SOCKET:/PATH")]
+    #[arg(
+        help = "What to ask for: http://HOST[:PORT]/PATH or http+unix:///SOCKET:/PATH; with fcgi, scgi or \
+                  uwsgi in place of http straight to an application"
+    )]
     url: String,
     /// Connections kept busy at the same time
     #[arg(short, long, default_value_t = 10, allow_negative_numbers = true)]
@@ -58,6 +63,12 @@ pub struct Args {
     /// File with the request body, of 64 MiB at the most
     #[arg(long, value_name = "FILE", conflicts_with = "body")]
     body_file: Option<PathBuf>,
+    /// Directory below which the path names a script, for fcgi, scgi and uwsgi: SCRIPT_FILENAME
+    #[arg(long, value_name = "DIR")]
+    root: Option<String>,
+    /// Variable for an application behind fcgi, scgi or uwsgi, 'NAME=value'; may be repeated
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]
+    params: Vec<(String, String)>,
     /// Use a new connection for each request
     #[arg(long)]
     no_keepalive: bool,
@@ -101,7 +112,7 @@ enum Spread {
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
-pub fn run(args: Args) -> ExitCode {
+pub fn run(args: &Args) -> ExitCode {
     let spec = match args.spec().and_then(|spec| args.outputs().check().map(|()| spec)) {
         Ok(spec) => spec,
         Err(why) => return fail(2, &why),
@@ -165,6 +176,7 @@ impl Args {
             timeout: self.timeout,
             think: self.think,
             rate: self.rate.map(|per_second| Rate { per_second, arrivals }),
+            gateway: Gateway { root: self.root.clone(), variables: self.params.clone() },
             ..Spec::new(url)
         })
     }
@@ -200,4 +212,12 @@ fn fail(code: u8, why: &str) -> ExitCode {
 fn parse_field(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("write it as 'name: value'")?;
     Ok((name.to_owned(), value.trim().to_owned()))
+}
+
+fn parse_param(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=value")?;
+    if name.is_empty() || text.contains('\0') {
+        return Err("a variable has a name, and no NUL byte".to_owned());
+    }
+    Ok((name.to_owned(), value.to_owned()))
 }

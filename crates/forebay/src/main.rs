@@ -25,7 +25,7 @@ enum Verb {
     Serve(serve::Args),
     Check(check::Args),
     Explain(explain::Args),
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
     Compare(compare::Args),
     #[command(hide = true, name = "__keeper")]
     Keeper(compare::KeeperArgs),
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Verb::Serve(args) => serve::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Explain(args) => explain::run(args),
-        Verb::Bench(args) => bench::run(args),
+        Verb::Bench(args) => bench::run(&args),
         Verb::Compare(args) => compare::run(args),
         Verb::Keeper(args) => compare::keep(args),
     }

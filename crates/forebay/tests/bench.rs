@@ -126,7 +126,9 @@ fn wrong_usage_exits_with_2_and_says_what_to_do() {
     let cases: &[(&[&str], &str)] = &[
         (&["localhost:8080"], "http://HOST:PORT/PATH"),
         (&["https://127.0.0.1/"], "not available in this version"),
-        (&["fcgi://127.0.0.1:9000/x.php"], "not available in this version"),
+        (&["ajp://127.0.0.1/"], "not available in this version"),
+        (&[url, "--root", "/srv"], "use fcgi, scgi or uwsgi"),
+        (&["fcgi://127.0.0.1:1/", "--param", "X"], "NAME=value"),
         (&[url, "--http2"], "not available in this version"),
         (&[url, "-n", "5", "-d", "5s"], "cannot be used with"),
         (&[url, "-d", "5"], "a number and a unit"),

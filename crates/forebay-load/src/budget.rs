@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Stop;
 
-/// A thread's claim on the requests of a run. Each request needs a ticket, so that a run of n sends
-/// exactly n; each ticket ends as a completed or a failed request.
+/// A thread's claim on the requests of a run. A run of n sends exactly n: each
+/// one that is taken ends as a completed or a failed request.
 ///
-/// Threads draw tickets from the common stock in batches, smaller towards the end, so that the stock
+/// Threads draw from the common stock in batches, smaller towards the end, so that the stock
 /// is not touched per request and no thread sits on many while the others have run out.
 #[derive(Debug)]
-pub(crate) struct Tickets {
+pub(crate) struct RequestBudget {
     held: u64,
     /// None: a run by duration, without limit.
     stock: Option<Arc<AtomicU64>>,
@@ -20,7 +20,7 @@ pub(crate) struct Tickets {
 
 const BATCH_LIMIT: u64 = 256;
 
-impl Tickets {
+impl RequestBudget {
     /// One claim per thread.
     pub fn of(stop: Stop, threads: usize) -> Vec<Self> {
         let stock = match stop {
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn exactly_as_many_as_there_are() {
         for n in [1, 2, 3, 17, 1000, 100_003] {
-            let mut claims = Tickets::of(Stop::Requests(n), 3);
+            let mut claims = RequestBudget::of(Stop::Requests(n), 3);
             let mut taken = 0;
             loop {
                 let round = claims.iter_mut().map(|claim| u64::from(claim.take())).sum::<u64>();
@@ -86,8 +86,8 @@ mod tests {
     #[test]
     fn threads_draw_exactly_n_together() {
         let taken: u64 = std::thread::scope(|scope| {
-            let count = |mut claim: Tickets| std::iter::repeat_with(move || claim.take());
-            let threads: Vec<_> = Tickets::of(Stop::Requests(50_001), 4)
+            let count = |mut claim: RequestBudget| std::iter::repeat_with(move || claim.take());
+            let threads: Vec<_> = RequestBudget::of(Stop::Requests(50_001), 4)
                 .into_iter()
                 .map(|claim| scope.spawn(move || count(claim).take_while(|t| *t).count() as u64))
                 .collect();
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_duration_never_runs_out() {
-        let mut claim = Tickets::of(Stop::Duration(Duration::from_secs(1)), 1).remove(0);
+        let mut claim = RequestBudget::of(Stop::Duration(Duration::from_secs(1)), 1).remove(0);
         assert!((0..1000).all(|_| claim.take()));
         assert!(!claim.limited());
     }

@@ -1,0 +1,95 @@
+//! FastCGI, the web server's side: one request at a time on a connection, by the number 1.
+
+use std::sync::Arc;
+
+use forebay_wire::fastcgi::{Decoder, Event, ProtocolStatus};
+
+use crate::request::ID;
+use crate::script::ScriptReader;
+use crate::{Answer, Malformed, Receipt, Session, Sink};
+
+/// A connection to a FastCGI application.
+#[derive(Debug)]
+pub struct Fastcgi<S> {
+    request: Arc<[u8]>,
+    written: usize,
+    keepalive: bool,
+    decoder: Decoder,
+    script: ScriptReader,
+    sink: S,
+}
+
+impl<S: Sink> Fastcgi<S> {
+    /// A connection that carries `request`, as [`crate::fastcgi_request`] makes it, again and again.
+    /// `keepalive`: whether the request asks that the connection stays.
+    pub fn new(request: Arc<[u8]>, keepalive: bool, sink: S) -> Self {
+        let (decoder, script) = (Decoder::new(ID), ScriptReader::default());
+        Self { request, written: 0, keepalive, decoder, script, sink }
+    }
+
+    fn answer(&self, status: ProtocolStatus) -> Result<Answer, Malformed> {
+        match status {
+            ProtocolStatus::Complete => {
+                let status = self.script.end().map_err(Malformed::Script)?;
+                Ok(Answer { status, reusable: self.keepalive })
+            }
+            ProtocolStatus::Overloaded => Err(Malformed::Refused("is overloaded")),
+            ProtocolStatus::CantMultiplex => {
+                Err(Malformed::Refused("took one request on the connection for two"))
+            }
+            ProtocolStatus::Refused => Err(Malformed::Refused("does not take the responder role")),
+        }
+    }
+}
+
+impl<S: Sink> Session for Fastcgi<S> {
+    type Sink = S;
+
+    fn start(&mut self) {
+        self.written = 0;
+        self.decoder = Decoder::new(ID);
+        self.script.begin();
+        self.sink.begin();
+    }
+
+    fn output(&self) -> &[u8] {
+        &self.request[self.written..]
+    }
+
+    fn wrote(&mut self, n: usize) {
+        self.written += n;
+    }
+
+    fn input(&mut self, bytes: &[u8]) -> Result<Receipt, Malformed> {
+        let mut at = 0;
+        let mut answer = None;
+        loop {
+            let step = self.decoder.decode(&bytes[at..]).map_err(Malformed::Record)?;
+            match step.event {
+                Some(Event::Stdout(range)) => {
+                    let output = &bytes[at..][range];
+                    self.script.read(output, &mut self.sink).map_err(Malformed::Script)?;
+                }
+                Some(Event::End { status, .. }) => answer = Some(self.answer(status)?),
+                Some(Event::Stderr(_) | Event::Values(_)) => {}
+                None => return Ok(Receipt { consumed: at + step.consumed, answer }),
+            }
+            at += step.consumed;
+            if answer.is_some() && self.decoder.is_done() {
+                return Ok(Receipt { consumed: at, answer });
+            }
+        }
+    }
+
+    fn closed(&mut self) -> Option<Answer> {
+        None
+    }
+
+    fn status(&self) -> u16 {
+        self.script.status()
+    }
+
+    fn sink(&mut self) -> &mut S {
+        &mut self.sink
+    }
+}

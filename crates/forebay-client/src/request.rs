@@ -1,0 +1,124 @@
+//! The bytes of a request to an application behind FastCGI, SCGI or uwsgi, made from one of
+//! HTTP/1.1: the same variables that Forebay sends such applications as a gateway.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use forebay_wire::cgi::{self, Sink};
+use forebay_wire::http1::{HeadError, Limits, Progress, RequestHead, RequestParser};
+use forebay_wire::uwsgi::UwsgiError;
+use forebay_wire::{fastcgi, path, scgi, uwsgi};
+
+/// The number of the one request that is under way on a FastCGI connection.
+pub(crate) const ID: u16 = 1;
+
+/// What a gateway would know beside the request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gateway {
+    /// The directory below which the path names a script. Without one there is no script: the path
+    /// is PATH_INFO.
+    pub root: Option<String>,
+    /// Variables in addition, or in place of one of the same name.
+    pub variables: Vec<(String, String)>,
+}
+
+/// A request as [`fastcgi::begin`], its variables and its body make it; `keepalive` asks that the
+/// connection stays.
+pub fn fastcgi_request(
+    http: &[u8],
+    gateway: &Gateway,
+    keepalive: bool,
+) -> Result<Vec<u8>, HeadError> {
+    let (head, body) = parse(http)?;
+    let mut out = Vec::new();
+    fastcgi::begin(&mut out, ID, keepalive);
+    let mut params = fastcgi::Params::new(&mut out, ID);
+    append_variables(http, &head, body, gateway, &mut params);
+    params.finish();
+    fastcgi::stdin(&mut out, ID, body);
+    fastcgi::end_of_stdin(&mut out, ID);
+    Ok(out)
+}
+
+/// A request of SCGI.
+pub fn scgi_request(http: &[u8], gateway: &Gateway) -> Result<Vec<u8>, HeadError> {
+    let (head, body) = parse(http)?;
+    let mut out = Vec::new();
+    let mut variables = scgi::Head::new(&mut out, body.len() as u64);
+    append_variables(http, &head, body, gateway, &mut variables);
+    variables.finish();
+    out.extend_from_slice(body);
+    Ok(out)
+}
+
+/// A request of uwsgi with both modifiers 0, which stand for WSGI.
+pub fn uwsgi_request(
+    http: &[u8],
+    gateway: &Gateway,
+) -> Result<Result<Vec<u8>, UwsgiError>, HeadError> {
+    let (head, body) = parse(http)?;
+    let mut out = Vec::new();
+    let mut variables = uwsgi::Packet::new(&mut out, 0, 0);
+    append_variables(http, &head, body, gateway, &mut variables);
+    Ok(variables.finish().map(|()| {
+        out.extend_from_slice(body);
+        out
+    }))
+}
+
+fn parse(http: &[u8]) -> Result<(RequestHead, &[u8]), HeadError> {
+    let mut head = RequestHead::default();
+    match RequestParser::new(Limits::default()).parse(http, &mut head)? {
+        Progress::Complete(len) => Ok((head, &http[len..])),
+        Progress::Partial => Err(HeadError::TooLarge),
+    }
+}
+
+fn append_variables(
+    http: &[u8],
+    head: &RequestHead,
+    body: &[u8],
+    gateway: &Gateway,
+    sink: &mut impl Sink,
+) {
+    let target = head.path_and_query.of(http);
+    let mut decoded = Vec::new();
+    // A path that cannot be decoded is the application's to judge.
+    if path::normalize(target, &mut decoded).is_err() {
+        decoded = target.to_vec();
+    }
+    let root = gateway.root.as_deref().unwrap_or_default().trim_end_matches('/').as_bytes();
+    let file = [root, &decoded].concat();
+    let is_script = gateway.root.is_some();
+    let here = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+    let request = cgi::Request {
+        head,
+        bytes: http,
+        script_name: if is_script { &decoded } else { b"" },
+        script_filename: if is_script { &file } else { b"" },
+        path_info: if is_script { b"" } else { &decoded },
+        document_root: root,
+        document_uri: &decoded,
+        content_length: (!body.is_empty()).then_some(body.len() as u64),
+        client: here,
+        server: here,
+        https: false,
+    };
+    cgi::variables(&request, &mut Replaced { sink, by: &gateway.variables });
+    for (name, value) in &gateway.variables {
+        sink.variable(name.as_bytes(), value.as_bytes());
+    }
+}
+
+/// Leaves out the variables that come again: SCGI allows a name once.
+struct Replaced<'a, S> {
+    sink: &'a mut S,
+    by: &'a [(String, String)],
+}
+
+impl<S: Sink> Sink for Replaced<'_, S> {
+    fn variable(&mut self, name: &[u8], value: &[u8]) {
+        if !self.by.iter().any(|(replaced, _)| replaced.as_bytes() == name) {
+            self.sink.variable(name, value);
+        }
+    }
+}

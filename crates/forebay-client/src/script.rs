@@ -1,0 +1,59 @@
+//! What a script prints: the head of a CGI reply (RFC 3875 section 6), then the body.
+
+use forebay_wire::cgi::{CgiError, ReplyHead, ReplyParser};
+use forebay_wire::http1::{Limits, Progress};
+
+use crate::Sink;
+
+/// Reads the output of one script as it comes.
+#[derive(Debug, Default)]
+pub struct ScriptReader {
+    parser: ReplyParser,
+    head: ReplyHead,
+    /// Output up to the end of the head.
+    pending: Vec<u8>,
+    has_head: bool,
+    body: u64,
+}
+
+impl ScriptReader {
+    /// Prepares for the next script.
+    pub fn begin(&mut self) {
+        self.parser = ReplyParser::new(Limits::default());
+        self.pending.clear();
+        self.has_head = false;
+        self.body = 0;
+    }
+
+    /// Takes output in.
+    pub fn read(&mut self, output: &[u8], sink: &mut impl Sink) -> Result<(), CgiError> {
+        if self.has_head {
+            self.body += output.len() as u64;
+            sink.body(output);
+            return Ok(());
+        }
+        self.pending.extend_from_slice(output);
+        let Progress::Complete(len) = self.parser.parse(&self.pending, &mut self.head)? else {
+            return Ok(());
+        };
+        self.has_head = true;
+        for field in &self.head.fields {
+            sink.field(field.name.of(&self.pending), field.value.of(&self.pending));
+        }
+        let body = &self.pending[len..];
+        self.body = body.len() as u64;
+        sink.body(body);
+        Ok(())
+    }
+
+    /// The status, once the head is whole; 0 before.
+    pub fn status(&self) -> u16 {
+        if self.has_head { self.head.status } else { 0 }
+    }
+
+    /// The output has ended: the status, or the rule that it broke.
+    pub fn end(&self) -> Result<u16, CgiError> {
+        let is_short = self.head.content_length.is_some_and(|length| length > self.body);
+        if self.has_head && !is_short { Ok(self.head.status) } else { Err(CgiError::Premature) }
+    }
+}

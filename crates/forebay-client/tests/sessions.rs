@@ -1,0 +1,125 @@
+//! Replies of each protocol: whole, byte by byte and in pieces they are the same; broken ones are
+//! told from good ones.
+
+use forebay_client::{AppServer, Fastcgi, Http1, Malformed, Session, Sink};
+
+#[derive(Debug, Default, PartialEq)]
+struct Collected {
+    fields: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+impl Sink for Collected {
+    fn begin(&mut self) {
+        *self = Self::default();
+    }
+
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        self.fields.push((text(name), text(value)));
+    }
+
+    fn body(&mut self, piece: &[u8]) {
+        self.body.extend_from_slice(piece);
+    }
+}
+
+/// Status, body, and whether the connection may be used again; `None` where the reply did not end.
+type Read = Result<Option<(u16, Vec<u8>, bool)>, String>;
+
+/// Reads `reply` in pieces of `size`, then the end of the connection.
+fn read(session: &mut impl Session<Sink = Collected>, reply: &[u8], size: usize) -> Read {
+    session.start();
+    let length = session.output().len();
+    session.wrote(length);
+    assert!(session.output().is_empty());
+    let mut pending = Vec::new();
+    for piece in reply.chunks(size) {
+        pending.extend_from_slice(piece);
+        let receipt = session.input(&pending).map_err(|error: Malformed| error.to_string())?;
+        pending.drain(..receipt.consumed);
+        if let Some(answer) = receipt.answer {
+            let body = std::mem::take(&mut session.sink().body);
+            return Ok(Some((answer.status, body, answer.reusable)));
+        }
+    }
+    let answer = session.closed();
+    let body = std::mem::take(&mut session.sink().body);
+    Ok(answer.map(|answer| (answer.status, body, answer.reusable)))
+}
+
+/// As [`read`], which has to give the same in pieces of any size.
+fn read_any(mut session: impl Session<Sink = Collected>, reply: &[u8]) -> Read {
+    let whole = read(&mut session, reply, usize::MAX >> 1);
+    for size in [1, 2, 3, 7, 13] {
+        assert_eq!(read(&mut session, reply, size), whole, "in pieces of {size}");
+    }
+    whole
+}
+
+fn http1() -> Http1<Collected> {
+    Http1::new(b"GET / HTTP/1.1\r\n\r\n"[..].into(), false, true, Collected::default())
+}
+
+fn fastcgi() -> Fastcgi<Collected> {
+    Fastcgi::new(b"request"[..].into(), true, Collected::default())
+}
+
+fn app_server() -> AppServer<Collected> {
+    AppServer::new(b"request"[..].into(), false, Collected::default())
+}
+
+fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+    let mut record = vec![1, kind, 0, 1, 0, content.len() as u8, 0, 0];
+    record.extend_from_slice(content);
+    record
+}
+
+const END: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 0];
+
+#[test]
+fn http_replies_end_by_length_by_chunks_and_with_the_connection() {
+    let ended = |reply: &str| read_any(http1(), reply.as_bytes()).unwrap();
+    let body = b"hello".to_vec();
+    let by_length = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+    assert_eq!(ended(by_length), Some((200, body.clone(), true)));
+    let chunked = "HTTP/1.1 404 No\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    assert_eq!(ended(chunked), Some((404, body.clone(), true)));
+    assert_eq!(ended("HTTP/1.1 200 OK\r\n\r\nhello"), Some((200, body, false)));
+    assert_eq!(ended("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello"), None);
+}
+
+#[test]
+fn a_fastcgi_reply_is_what_the_script_prints_between_its_records() {
+    let mut reply = record(6, b"Status: 201 Made\r\nConte");
+    reply.extend(record(7, b"words for the log"));
+    reply.extend(record(6, b"nt-Type: text/plain\r\n\r\nhe"));
+    reply.extend(record(6, b"llo"));
+    reply.extend(record(6, b""));
+    reply.extend(record(3, END));
+    assert_eq!(read_any(fastcgi(), &reply).unwrap(), Some((201, b"hello".to_vec(), true)));
+}
+
+#[test]
+fn a_fastcgi_reply_that_is_cut_off_or_refused_is_no_reply() {
+    let cut = record(6, b"Content-Type: text/plain\r\n\r\nhello");
+    assert_eq!(read_any(fastcgi(), &cut).unwrap(), None);
+    assert!(read_any(fastcgi(), &record(3, END)).is_err(), "without a head");
+    let overloaded = record(3, &[0, 0, 0, 0, 2, 0, 0, 0]);
+    assert!(read_any(fastcgi(), &overloaded).unwrap_err().contains("overloaded"));
+    assert!(read_any(fastcgi(), b"HTTP/1.1 400 Bad Request\r\n\r\n").is_err());
+}
+
+#[test]
+fn applications_of_scgi_and_uwsgi_may_answer_with_http_or_as_scripts_do() {
+    let ended = |reply: &str| read_any(app_server(), reply.as_bytes()).unwrap();
+    let body = b"hello".to_vec();
+    let http = "HTTP/1.0 200 OK\r\nContent-Type: a/b\r\n\r\nhello";
+    assert_eq!(ended(http), Some((200, body.clone(), false)));
+    let script = "Status: 500 Oh\r\nContent-Type: a/b\r\n\r\nhello";
+    assert_eq!(ended(script), Some((500, body.clone(), false)));
+    assert_eq!(ended("Content-Type: a/b\r\nContent-Length: 9\r\n\r\nhello"), None);
+    assert_eq!(ended("Content-Type: a/b\r\n"), None);
+    assert_eq!(ended("HTT"), None);
+    assert_eq!(ended(""), None);
+}

@@ -1,0 +1,103 @@
+//! The bytes of the request that a run sends, and the session that carries it.
+
+use std::sync::Arc;
+
+use forebay_client::{AppServer, Fastcgi, Gateway, Http1, Sink};
+use forebay_wire::http1::{is_field_value, is_token};
+
+use crate::{Error, Protocol, Spec};
+
+/// Fields that the load generator writes by itself, and what to use instead.
+const OWN_FIELDS: [(&str, &str); 3] = [
+    ("content-length", "it is computed from the body"),
+    ("transfer-encoding", "the body is sent with its length"),
+    ("expect", "100-continue is not available"),
+];
+
+/// The request of a run, in the encoding of its protocol.
+pub(crate) struct Request {
+    bytes: Arc<[u8]>,
+    to_head: bool,
+    keepalive: bool,
+}
+
+impl Request {
+    /// The request that `spec` describes.
+    pub fn of(spec: &Spec) -> Result<Self, Error> {
+        let http = http_request(spec)?;
+        let protocol = spec.url.protocol();
+        if protocol == Protocol::Http && spec.gateway != Gateway::default() {
+            let why = "a root and variables are for applications: use fcgi, scgi or uwsgi";
+            return Err(Error::Invalid(why.to_owned()));
+        }
+        let (gateway, keepalive) = (&spec.gateway, spec.keepalive);
+        let malformed = |error| Error::Invalid(format!("the request is malformed: {error}"));
+        let bytes = match protocol {
+            Protocol::Http => http,
+            Protocol::Fastcgi => {
+                forebay_client::fastcgi_request(&http, gateway, keepalive).map_err(malformed)?
+            }
+            Protocol::Scgi => forebay_client::scgi_request(&http, gateway).map_err(malformed)?,
+            Protocol::Uwsgi => forebay_client::uwsgi_request(&http, gateway)
+                .map_err(malformed)?
+                .map_err(|error| Error::Invalid(error.to_string()))?,
+        };
+        Ok(Self { bytes: bytes.into(), to_head: spec.method == "HEAD", keepalive })
+    }
+
+    /// An HTTP/1.1 connection.
+    pub fn http1<S: Sink>(&self, sink: S) -> Http1<S> {
+        Http1::new(self.bytes.clone(), self.to_head, self.keepalive, sink)
+    }
+
+    /// A FastCGI connection.
+    pub fn fastcgi<S: Sink>(&self, sink: S) -> Fastcgi<S> {
+        Fastcgi::new(self.bytes.clone(), self.keepalive, sink)
+    }
+
+    /// A connection of SCGI or uwsgi.
+    pub fn app_server<S: Sink>(&self, sink: S) -> AppServer<S> {
+        AppServer::new(self.bytes.clone(), self.to_head, sink)
+    }
+}
+
+/// The request as one of HTTP/1.1.
+fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
+    if !is_token(spec.method.as_bytes()) || spec.method == "CONNECT" {
+        return Err(Error::Invalid(format!("{:?} is not a method that can be sent", spec.method)));
+    }
+    let mut bytes = format!("{} {} HTTP/1.1\r\n", spec.method, spec.url.target()).into_bytes();
+    let given = |name: &str| spec.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
+    let mut field = |name: &str, value: &str| {
+        bytes.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+    };
+    if !given("host") {
+        field("Host", spec.url.host());
+    }
+    if !given("user-agent") {
+        field("User-Agent", concat!("forebay/", env!("CARGO_PKG_VERSION")));
+    }
+    for (name, value) in &spec.headers {
+        check_field(name, value)?;
+        field(name, value);
+    }
+    if !spec.keepalive && !given("connection") {
+        field("Connection", "close");
+    }
+    if !spec.body.is_empty() || matches!(spec.method.as_str(), "POST" | "PUT" | "PATCH") {
+        field("Content-Length", &spec.body.len().to_string());
+    }
+    bytes.extend_from_slice(b"\r\n");
+    bytes.extend_from_slice(&spec.body);
+    Ok(bytes)
+}
+
+fn check_field(name: &str, value: &str) -> Result<(), Error> {
+    if !is_token(name.as_bytes()) || !is_field_value(value.as_bytes()) {
+        return Err(Error::Invalid(format!("\"{name}: {value}\" is not a header field")));
+    }
+    match OWN_FIELDS.iter().find(|(own, _)| own.eq_ignore_ascii_case(name)) {
+        Some((_, why)) => Err(Error::Invalid(format!("leave out the field {name}: {why}"))),
+        None => Ok(()),
+    }
+}
