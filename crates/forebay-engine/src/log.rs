@@ -13,6 +13,7 @@ use forebay_conf as conf;
 use forebay_wire::http1::{Version, encode};
 
 use crate::exchange::{Exchange, Request};
+use crate::log_opener::Opener;
 
 /// Bytes of log lines that one thread holds back at most while the writer is behind.
 const HELD_BACK: usize = 4 << 20;
@@ -25,6 +26,7 @@ enum Message {
     Error(String),
     Reopen,
     Switch(Target),
+    Opener(Opener),
     End,
 }
 
@@ -77,7 +79,7 @@ impl Kept {
                 Message::Lines(text) => {
                     lines.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
                 }
-                Message::Reopen | Message::Switch(_) | Message::End => {}
+                Message::Reopen | Message::Switch(_) | Message::Opener(_) | Message::End => {}
             }
         }
     }
@@ -118,6 +120,11 @@ impl Writer {
     /// From now on writes lines there.
     pub fn switch(&self, target: Target) {
         let _ = self.sender.send(Message::Switch(target));
+    }
+
+    /// From now on a log that this process may not open is opened by that one.
+    pub fn set_opener(&self, opener: Opener) {
+        let _ = self.sender.send(Message::Opener(opener));
     }
 
     /// Opens the access log anew, as after a rotation.
@@ -165,9 +172,16 @@ impl Target {
         }
     }
 
-    fn reopen(&mut self) {
+    fn reopen(&mut self, opener: Option<&Opener>) {
         if let Self::File(path, _) = self {
-            match Self::open(&conf::AccessLog::Path(path.clone())) {
+            let opener = opener.filter(|opener| opener.is_for(path));
+            let reopened = match (Self::open(&conf::AccessLog::Path(path.clone())), opener) {
+                (Err(error), Some(opener)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    opener.open().map(|file| Self::File(path.clone(), file))
+                }
+                (reopened, _) => reopened,
+            };
+            match reopened {
                 Ok(reopened) => *self = reopened,
                 Err(error) => {
                     let line = format!("forebay: the access log stays open as it was: {error}");
@@ -180,6 +194,7 @@ impl Target {
 
 fn write_all(receiver: &Receiver<Message>, mut target: Target) {
     let mut troubles = Troubles::default();
+    let mut opener = None;
     while let Ok(message) = receiver.recv() {
         match message {
             Message::Lines(lines) => troubles.write(&mut target, &lines),
@@ -187,7 +202,8 @@ fn write_all(receiver: &Receiver<Message>, mut target: Target) {
                 let now = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S");
                 let _ = writeln!(io::stderr(), "{now} forebay: {line}");
             }
-            Message::Reopen => target.reopen(),
+            Message::Reopen => target.reopen(opener.as_ref()),
+            Message::Opener(other) => opener = Some(other),
             Message::Switch(other) => target = other,
             Message::End => return,
         }

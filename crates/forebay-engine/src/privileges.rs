@@ -34,33 +34,57 @@ impl fmt::Display for PrivilegeError {
 
 impl std::error::Error for PrivilegeError {}
 
-/// For good becomes `user`, with its groups, or those of `group` alone. All threads do; call it
-/// when sockets and logs are open and before anything runs that should not be root's.
+/// For good becomes `user`, with its groups, or those of `group` alone; see [`Identity::assume`].
 pub fn drop_privileges(user: Option<&str>, group: Option<&str>) -> Result<(), PrivilegeError> {
-    if user.is_none() && group.is_none() {
-        return Ok(());
+    Identity::find(user, group)?.map_or(Ok(()), |identity| identity.assume())
+}
+
+/// Another user to become, and a group.
+pub struct Identity {
+    user: Option<User>,
+    group: Option<Gid>,
+}
+
+impl Identity {
+    /// `user` with its groups, or with `group` alone; `None` where neither is given.
+    pub fn find(user: Option<&str>, group: Option<&str>) -> Result<Option<Self>, PrivilegeError> {
+        if user.is_none() && group.is_none() {
+            return Ok(None);
+        }
+        if !Uid::effective().is_root() {
+            return Err(PrivilegeError::NotRoot);
+        }
+        let (user, group) = (user.map(find_user).transpose()?, group.map(find_group).transpose()?);
+        Ok(Some(Self { user, group }))
     }
-    if !Uid::effective().is_root() {
-        return Err(PrivilegeError::NotRoot);
+
+    /// The numbers of the user and its group, where there is a user.
+    pub fn numbers(&self) -> Option<(u32, u32)> {
+        let user = self.user.as_ref()?;
+        Some((user.uid.as_raw(), self.group.unwrap_or(user.gid).as_raw()))
     }
-    let user = user.map(find_user).transpose()?;
-    let group = group.map(find_group).transpose()?;
-    let become_it = || {
-        match (&user, group) {
-            (Some(user), None) => {
-                let name = CString::new(user.name.as_str()).map_err(|_| Errno::EINVAL)?;
-                initgroups(&name, user.gid)?;
+
+    /// For good becomes it. All threads do; call it when sockets and logs are open and before
+    /// anything runs that should not be root's.
+    pub fn assume(&self) -> Result<(), PrivilegeError> {
+        let Self { user, group } = self;
+        let assume = || {
+            match (user, *group) {
+                (Some(user), None) => {
+                    let name = CString::new(user.name.as_str()).map_err(|_| Errno::EINVAL)?;
+                    initgroups(&name, user.gid)?;
+                }
+                (_, Some(group)) => setgroups(&[group])?,
+                (None, None) => {}
             }
-            (_, Some(group)) => setgroups(&[group])?,
-            (None, None) => {}
-        }
-        if let Some(group) = group.or(user.as_ref().map(|user| user.gid)) {
-            setgid(group)?;
-        }
-        // Last: it takes away the right to do the others.
-        user.as_ref().map_or(Ok(()), |user| setuid(user.uid))
-    };
-    become_it().map_err(PrivilegeError::System)
+            if let Some(group) = group.or(user.as_ref().map(|user| user.gid)) {
+                setgid(group)?;
+            }
+            // Last: it takes away the right to do the others.
+            user.as_ref().map_or(Ok(()), |user| setuid(user.uid))
+        };
+        assume().map_err(PrivilegeError::System)
+    }
 }
 
 /// Whether this machine knows the user and the group.

@@ -17,7 +17,8 @@ use crate::admin::{self, Admin, AskStatus};
 use crate::counters::Counters;
 use crate::listen::{self, ListenError, Listener, Loads};
 use crate::log::{ErrorLog, Writer};
-use crate::privileges::{self, PrivilegeError};
+use crate::log_opener::Opener;
+use crate::privileges::{Identity, PrivilegeError};
 use crate::route::Table;
 use crate::serving::{Change, Serving, Stage};
 use crate::systemd::{InheritError, Inherited, Notify};
@@ -134,7 +135,15 @@ impl Server {
 
     /// For good becomes another user, with its groups or those of `group` alone.
     pub fn become_user(&self, user: Option<&str>, group: Option<&str>) -> Result<(), StartError> {
-        privileges::drop_privileges(user, group).map_err(StartError::Privileges)
+        let identity = Identity::find(user, group).map_err(StartError::Privileges)?;
+        let Some(identity) = identity else { return Ok(()) };
+        if let (conf::AccessLog::Path(path), Some((user, group))) =
+            (&self.wanted.log.access, identity.numbers())
+        {
+            let opener = Opener::start(path, user, group).map_err(StartError::System)?;
+            self.writer.set_opener(opener);
+        }
+        identity.assume().map_err(StartError::Privileges)
     }
 
     /// The addresses listened on, with the ports that the system chose.

@@ -37,6 +37,9 @@ fn main() -> ExitCode {
     match arguments.next() {
         Some(verb) if verb == "__guard" => return forebay_workers::guard(arguments),
         Some(verb) if verb == "__launch" => return forebay_workers::launch(arguments),
+        Some(verb) if verb == forebay_engine::OPEN_LOG => {
+            return forebay_engine::open_log(arguments);
+        }
         _ => {}
     }
     match Cli::parse().verb {

@@ -4,6 +4,8 @@ mod support;
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::thread;
 
 use forebay_testkit::folder::Folder;
@@ -297,6 +299,80 @@ fn signals_while_applications_start_end_nothing() {
     process.wait_for_output("serving by the configuration as it is now");
     let exit = process.stop();
     assert_eq!(exit.status.code(), Some(0), "{}", exit.output);
+}
+
+/// Serves as `www-data` where it can, with its log in a directory of root's alone.
+fn logging_as_another_user() -> (Forebay, bool) {
+    let folder = Folder::new();
+    folder.write("logs/old", "");
+    let logs = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(folder.path().join("logs"), logs).unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    let user = if is_root { "[server]\nuser = \"www-data\"\n" } else { "" };
+    let forebay = serve(
+        folder,
+        &format!(
+            "{user}[log]\naccess = \"logs/access.log\"\nformat = \"%U\"\n\
+             [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nrespond = \"hello\"\n"
+        ),
+    );
+    (forebay, is_root)
+}
+
+#[test]
+fn a_log_is_rotated_after_root_was_given_up() {
+    let (mut forebay, is_root) = logging_as_another_user();
+    let logs = forebay.folder.path().join("logs");
+    let (path, text) = (logs.join("access.log"), |name: &str| {
+        fs::read_to_string(logs.join(name)).unwrap_or_default()
+    });
+    for round in 1..=3 {
+        forebay.get(&format!("/before-{round}"));
+        assert!(eventually(|| text("access.log").contains(&format!("/before-{round}"))));
+        let old = format!("old-{round}");
+        fs::rename(&path, logs.join(&old)).unwrap();
+        forebay.signal(Signal::USR1);
+        assert!(eventually(|| path.exists()), "{}", forebay.output());
+        forebay.get(&format!("/behind-{round}"));
+        assert!(eventually(|| text("access.log").contains(&format!("/behind-{round}"))));
+        assert!(!text(&old).contains(&format!("/behind-{round}")), "{}", text(&old));
+        let owner = fs::metadata(&path).unwrap().uid();
+        assert_ne!(owner == 0, is_root, "the new log is the user's");
+    }
+    // Somebody else has made the file, as logrotate does with `create`.
+    fs::rename(&path, logs.join("old-4")).unwrap();
+    fs::write(&path, "").unwrap();
+    forebay.signal(Signal::USR1);
+    forebay.get("/a");
+    let moved_on = || {
+        forebay.get("/last");
+        text("access.log").contains("/last")
+    };
+    assert!(eventually(moved_on), "{}", forebay.output());
+    forebay.stop();
+}
+
+#[test]
+fn a_link_in_place_of_the_log_is_not_opened_by_root() {
+    let (mut forebay, is_root) = logging_as_another_user();
+    if !is_root {
+        return;
+    }
+    let path = forebay.folder.path().join("logs/access.log");
+    let secret = forebay.folder.write("secret", "");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let links: [fn(&Path, &Path) -> std::io::Result<()>; 2] =
+        [|to, at| std::os::unix::fs::symlink(to, at), |to, at| fs::hard_link(to, at)];
+    for (count, link) in links.into_iter().enumerate() {
+        fs::remove_file(&path).unwrap();
+        link(&secret, &path).unwrap();
+        forebay.signal(Signal::USR1);
+        let refusals = || forebay.output().matches("the access log stays open as it was").count();
+        assert!(eventually(|| refusals() == count + 1), "{}", forebay.output());
+        forebay.get("/forged");
+    }
+    let (_, _folder) = forebay.stop();
+    assert_eq!(fs::read_to_string(secret).unwrap(), "");
 }
 
 #[test]
