@@ -565,6 +565,11 @@ sub script_for {
         complain("$file: $!");
         return 403;
     }
+    # Forebay has looked at its first line, before it changed.
+    if ($source =~ /\A(#!.*)/ && $1 !~ /perl/i) {
+        complain("$file: $1 names another language than Perl; ask once more");
+        return 500;
+    }
     relocate($file);
     delete @INC{ keys %{ delete $libraries{$file} } } if $libraries{$file};
     my $compiled = compile($file, $source) or return defined $exit_code ? 0 : 500;

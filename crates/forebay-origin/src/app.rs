@@ -1,7 +1,9 @@
 //! Applications that Forebay runs: a request goes to an idle worker.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 
+use forebay_conf as conf;
 use forebay_engine::{Exchange, Fault, Limit, Origin, Retry, Serving, Step, Thread};
 use forebay_wire::cgi::{self, Block, Sink};
 use forebay_workers::{App, Body, EndKind, Event, Lease, Unavailable, WorkerFault};
@@ -36,27 +38,29 @@ pub struct WorkerApp {
 }
 
 impl WorkerApp {
-    /// Passes requests for `target` to the workers of `app`; a reply of more than `max_output`
-    /// bytes is cut off.
-    pub fn new(thread: Rc<Thread>, app: App, target: Target, max_output: u64) -> Self {
-        Self { thread, app, target, max_output }
+    /// Passes requests for `target` to the workers of `app`, by what `plan` says.
+    pub fn new(thread: Rc<Thread>, app: App, target: Target, plan: &conf::App) -> Self {
+        Self { thread, app, target, max_output: plan.max_output }
     }
 
-    async fn run(&self, exchange: &mut Exchange) -> Result<(), Fault> {
-        let script = match &self.target {
-            Target::Scripts(scripts) => {
-                let found = scripts.find(exchange.request.rest(), self.thread.second());
-                Some(found.map_err(no_script)?)
-            }
-            Target::Mount(_) => None,
-        };
+    /// The same for the scripts in `dir`, by what `plan` says.
+    pub fn of_scripts(thread: Rc<Thread>, app: App, dir: PathBuf, plan: &conf::App) -> Self {
+        Self::new(thread, app, Target::Scripts(Scripts::new(dir)), plan)
+    }
+
+    /// Has a worker run `script`.
+    pub async fn run_script(&self, exchange: &mut Exchange, script: &Script) -> Result<(), Fault> {
+        self.run(exchange, Some(script)).await
+    }
+
+    async fn run(&self, exchange: &mut Exchange, script: Option<&Script>) -> Result<(), Fault> {
         let takes_over = matches!(&self.target, Target::Mount(mount) if mount.takes_over)
             && takeover::is_possible(exchange);
         let body = Spooled::take(&mut exchange.body).await?;
-        let block = self.block(exchange, script.as_deref(), body.len(), takes_over)?;
+        let block = self.block(exchange, script, body.len(), takes_over)?;
         let mut attempts = Attempts::default();
         for _ in 0..OFFERS {
-            let run = Run { script: script.as_deref(), block: &block, body: &body, takes_over };
+            let run = Run { script, block: &block, body: &body, takes_over };
             match self.offer(exchange, run).await {
                 Ok(()) => return Ok(()),
                 Err(fault) => attempts.failed(fault, exchange, BodyAtHand::Whole)?,
@@ -168,7 +172,16 @@ struct Run<'a> {
 
 impl Origin for WorkerApp {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Box::pin(self.run(exchange))
+        Box::pin(async move {
+            match &self.target {
+                Target::Scripts(scripts) => {
+                    let found = scripts.find(exchange.request.rest(), self.thread.second());
+                    let script = found.map_err(no_script)?;
+                    self.run(exchange, Some(&script)).await
+                }
+                Target::Mount(_) => self.run(exchange, None).await,
+            }
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_conf::{Action, Address, App as AppPlan, AppKind, Listen, Plan};
+use forebay_conf::{Action, Address, App as AppPlan, AppKind, Listen, PathPattern, Plan};
 use forebay_engine::{
     BackendRow, ErrorLog, Origin, Route, Rules, Sendfile, Site, Status, Table, Tables, Thread,
     Trust,
@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 
 use crate::app::Target;
 use crate::app_server::AppServer;
-use crate::cgi::Cgi;
+use crate::cgi::{Cgi, PASSED, Processes};
 use crate::definition::Definition;
 use crate::fastcgi::{FASTCGI_IDLE, Fastcgi};
 use crate::files::Files;
@@ -30,6 +30,7 @@ use crate::script::Scripts;
 use crate::script_guard::ScriptGuard;
 use crate::start::start_all;
 use crate::upstream::{Backend, Balancing, Checker, Endpoint, Group, Slots, Upstream, Use};
+pub(crate) use shared::launch_of;
 use shared::{Shared, checks, shared_of_all, slots};
 
 /// How long an HTTP backend's connection may be idle. Servers give 5 s and more.
@@ -52,6 +53,13 @@ pub enum BuildError {
     },
     /// An application does not start.
     App(StartError),
+    /// The scripts of a route cannot be started as it says.
+    Route {
+        /// The line of the route.
+        line: usize,
+        /// Why.
+        error: StartError,
+    },
     /// The system refused the thread that asks backends how they are.
     Checks(std::io::Error),
 }
@@ -63,6 +71,12 @@ impl fmt::Display for BuildError {
                 write!(f, "cannot find the backend {address}: {error}; check the name in `to`")
             }
             Self::App(error) => error.fmt(f),
+            Self::Route { line, error } => write!(
+                f,
+                "the `cgi` route of line {line}: {}; take `user` and `group` out of it, or start \
+                 Forebay as root",
+                error.what()
+            ),
             Self::Checks(error) => write!(f, "cannot start health checks: {error}"),
         }
     }
@@ -100,7 +114,7 @@ impl Origins {
         let running = |name: &str, definition: &Definition| previous?.running(name, definition);
         let apps =
             start_all(&plan, errors, previous.is_some(), running).map_err(BuildError::App)?;
-        let shared = shared_of_all(&plan, previous);
+        let shared = shared_of_all(&plan, previous)?;
         let slots = slots(&plan, previous);
         let checks = checks(&plan, &shared, &endpoints);
         let checker = Checker::start(checks, errors).map_err(BuildError::Checks)?;
@@ -232,7 +246,7 @@ impl Origins {
     fn origin(
         &self,
         route: &forebay_conf::Route,
-        Shared { room, group, tallies }: &Shared,
+        Shared { room, launcher, group, tallies }: &Shared,
         thread: &Rc<Thread>,
     ) -> Box<dyn Origin> {
         let thread = thread.clone();
@@ -247,7 +261,9 @@ impl Origins {
             Action::Cgi(cgi) => {
                 let room = room.clone();
                 let room = room.unwrap_or_else(|| Arc::new(Semaphore::new(cgi.max_processes)));
-                Box::new(Cgi::new(thread, cgi.clone(), room, self.guard.clone()))
+                let (guard, launcher) = (self.guard.clone(), launcher.clone());
+                let processes = Processes { room, guard, launcher, passed: &PASSED };
+                Box::new(Cgi::new(thread, cgi.clone(), processes, exact_paths(route)))
             }
             Action::Fastcgi(fastcgi) => {
                 let how = || Use {
@@ -337,12 +353,21 @@ fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {
     Some(Rc::new(rules))
 }
 
+/// The paths that the route takes as they are, without anything behind them.
+pub(crate) fn exact_paths(route: &forebay_conf::Route) -> Vec<Vec<u8>> {
+    let exact = route.matcher.paths.iter().filter_map(|pattern| match pattern {
+        PathPattern::Exact(path) => Some(path.clone().into_bytes()),
+        PathPattern::Prefix(_) => None,
+    });
+    exact.collect()
+}
+
 /// What requests for `app` are looked up as.
 pub(crate) fn target(app: &AppPlan) -> Target {
     match &app.kind {
-        AppKind::PerlCgi { dir, .. } | AppKind::PythonCgi { dir, .. } => {
-            Target::Scripts(Scripts::new(dir.clone()))
-        }
+        AppKind::CgiBin { dir, .. }
+        | AppKind::PerlCgi { dir, .. }
+        | AppKind::PythonCgi { dir, .. } => Target::Scripts(Scripts::new(dir.clone())),
         AppKind::Psgi { file } => {
             Target::Mount(Mount { dir: app.dir.clone(), file: file.clone(), takes_over: true })
         }

@@ -3,7 +3,9 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -16,14 +18,15 @@ use forebay_engine::{
     ErrorLog, Exchange, Fault, Limit, Origin, Reply, Request, Serving, Step, Thread,
 };
 use forebay_wire::cgi;
-use forebay_workers::give_back_descriptors;
+use forebay_workers::{Launcher, give_back_descriptors};
 use rustix::pipe::fcntl_getpipe_size;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
-use tokio::process::{Child, ChildStderr, Command};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::interpreter::{first_line, named_program};
 use crate::output::Output;
 use crate::script::{NoScript, Script, Scripts};
 use crate::script_guard::ScriptGuard;
@@ -41,39 +44,64 @@ const LOGGED: usize = 64 * 1024;
 /// Variables of our own environment that scripts get, where they are set.
 pub const PASSED: [&str; 3] = ["PATH", "TZ", "LD_LIBRARY_PATH"];
 
+/// The same for applications, whose workers inherit them, too.
+pub const PASSED_BY_APPS: [&str; 5] = ["PATH", "TZ", "LD_LIBRARY_PATH", "PERL5LIB", "PYTHONPATH"];
+
 /// A directory of CGI scripts, as one thread knows it.
 pub struct Cgi {
     thread: Rc<Thread>,
     settings: conf::Cgi,
     scripts: Scripts,
-    /// Processes that may run at once, over all threads.
-    room: Arc<Semaphore>,
-    guard: Arc<ScriptGuard>,
+    processes: Processes,
+    /// The paths that are the program itself, with nothing behind it, where there is one for all.
+    exact: Vec<Vec<u8>>,
+}
+
+/// What all threads share of the processes of scripts.
+#[derive(Clone)]
+pub struct Processes {
+    /// How many may run at once.
+    pub room: Arc<Semaphore>,
+    /// Ends them with Forebay.
+    pub guard: Arc<ScriptGuard>,
+    /// Who they run as, and what they may use.
+    pub launcher: Arc<Launcher>,
+    /// Variables of our own environment that they get.
+    pub passed: &'static [&'static str],
 }
 
 impl Cgi {
-    /// Runs the scripts that `settings` names; `room` and `guard` are shared by all threads.
+    /// Runs the scripts that `settings` names. A path in `exact` is the one program itself.
     pub fn new(
         thread: Rc<Thread>,
         settings: conf::Cgi,
-        room: Arc<Semaphore>,
-        guard: Arc<ScriptGuard>,
+        processes: Processes,
+        exact: Vec<Vec<u8>>,
     ) -> Self {
         let scripts = Scripts::new(settings.dir.clone());
-        Self { thread, settings, scripts, room, guard }
+        Self { thread, settings, scripts, processes, exact }
     }
 
     async fn run(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        if let Some(program) = &self.settings.program {
+            let script = Script::one_for_all(program, &exchange.request, &self.exact);
+            return self.run_script(exchange, &script).await;
+        }
         let script =
             self.scripts.find(exchange.request.rest(), self.thread.second()).map_err(no_script)?;
+        self.run_script(exchange, &script).await
+    }
+
+    /// Starts `script` and passes on what it prints.
+    pub async fn run_script(&self, exchange: &mut Exchange, script: &Script) -> Result<(), Fault> {
         let body = Spooled::take(&mut exchange.body).await?;
         let deadline = Instant::now() + self.settings.timeout;
         exchange.enter(Step::Connect);
         let permit = self.enter(deadline).await?;
-        let mut process = self.spawn(&exchange.request, &script, &body)?;
+        let mut process = self.spawn(&exchange.request, script, &body)?;
         exchange.enter(Step::Origin);
         let limit = OutputLimit::new(self.settings.max_output, Fault::app);
-        let mut output = Output::of(&script, &exchange.request, limit);
+        let mut output = Output::of(script, &exchange.request, limit);
         let relayed = relay(&mut process, &mut output, &mut exchange.reply);
         let outcome = tokio::time::timeout_at(deadline, relayed).await;
         match outcome {
@@ -96,7 +124,7 @@ impl Cgi {
     }
 
     async fn enter(&self, deadline: Instant) -> Result<OwnedSemaphorePermit, Fault> {
-        match tokio::time::timeout_at(deadline, self.room.clone().acquire_owned()).await {
+        match tokio::time::timeout_at(deadline, self.processes.room.clone().acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
             _ => Err(Fault::app(503, "too many CGI processes are running")
                 .limited_by(Limit::MaxProcesses)),
@@ -105,32 +133,44 @@ impl Cgi {
 
     fn spawn(&self, request: &Request, script: &Script, body: &Spooled) -> Result<Process, Fault> {
         let file = &script.file;
+        let Processes { guard, launcher, passed, .. } = &self.processes;
+        if !launcher.is_direct() {
+            // What starts it could say so in the log alone.
+            obstacle(file).map_or(Ok(()), Err)?;
+        }
         let stdin = stdin(body).map_err(|error| cannot_hand_over(&error))?;
-        let mut command = Command::new(file);
+        let (stdout, its_stdout) = pipe(launcher).map_err(|error| cannot_run(file, &error))?;
+        let (stderr, its_stderr) = pipe(launcher).map_err(|error| cannot_run(file, &error))?;
+        let mut command = Command::from(launcher.command(file.as_os_str()));
         command
             .env_clear()
             .envs(
-                PASSED.iter().filter_map(|&name| std::env::var_os(name).map(|value| (name, value))),
+                passed.iter().filter_map(|&name| std::env::var_os(name).map(|value| (name, value))),
             )
             .current_dir(file.parent().unwrap_or(Path::new("/")))
             .stdin(stdin)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stdout(its_stdout)
+            .stderr(its_stderr)
             .process_group(0);
         let request = script.describe(request, self.scripts.dir(), body.len());
         cgi::variables(&request, &mut Variables(&mut command));
         command.envs(&self.settings.env);
         let mut child = command.spawn().map_err(|error| cannot_run(file, &error))?;
-        if let Some(stderr) = child.stderr.take() {
-            let name = file.display().to_string();
-            tokio::task::spawn_local(log_stderr(stderr, name, self.thread.errors.clone()));
-        }
+        // Its ends of the pipes are closed with it.
+        drop(command);
         let leader = child.id().and_then(|id| Pid::from_raw(id as i32));
         if let Some(leader) = leader {
-            give_back_descriptors(leader);
-            self.guard.watch(leader);
+            if !launcher.limits_files() {
+                give_back_descriptors(leader);
+            }
+            guard.watch(leader);
         }
-        Ok(Process { child: Some((child, leader)), guard: self.guard.clone() })
+        child.stdout =
+            Some(ChildStdout::from_std(stdout.into()).map_err(|e| cannot_run(file, &e))?);
+        let stderr = ChildStderr::from_std(stderr.into()).map_err(|e| cannot_run(file, &e))?;
+        let name = file.display().to_string();
+        tokio::task::spawn_local(log_stderr(stderr, name, self.thread.errors.clone()));
+        Ok(Process { child: Some((child, leader)), guard: guard.clone() })
     }
 }
 
@@ -235,6 +275,13 @@ async fn check_end(
     }
 }
 
+/// A pipe that a script writes to: our end, and the script's.
+fn pipe(launcher: &Launcher) -> io::Result<(OwnedFd, OwnedFd)> {
+    let (reader, writer) = io::pipe()?;
+    launcher.hand_over(&writer)?;
+    Ok((reader.into(), writer.into()))
+}
+
 /// A small body waits in a pipe, a larger one in a file: no task has to feed it.
 fn stdin(body: &Spooled) -> io::Result<Stdio> {
     match body {
@@ -270,22 +317,75 @@ pub fn no_script(reason: NoScript) -> Fault {
     }
 }
 
+/// Why `file` would not run, whoever starts it.
+pub fn obstacle(file: &Path) -> Option<Fault> {
+    let mode = std::fs::metadata(file).map_or(0, |found| found.permissions().mode());
+    if mode & 0o111 == 0 {
+        return Some(cannot_run(file, &io::ErrorKind::PermissionDenied.into()));
+    }
+    let line = first_line(file)?;
+    let program = Path::new(named_program(&line));
+    let is_there = program.is_file();
+    (!is_there).then(|| cannot_run(file, &io::ErrorKind::NotFound.into()))
+}
+
+/// What the kernel's refusal means. A first line is quoted, as what is wrong with it may be unseen.
 fn cannot_run(file: &Path, error: &io::Error) -> Fault {
+    let line = first_line(file);
     let file = file.display();
+    let line = line.as_deref();
     match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            Fault::app(403, format!("cannot run {file}: no permission; try chmod +x {file}"))
-        }
-        io::ErrorKind::NotFound => Fault::app(
-            500,
-            format!("cannot run {file}: the interpreter that its first line names is not there"),
-        ),
+        io::ErrorKind::PermissionDenied => Fault::app(403, not_permitted(file, line)),
+        io::ErrorKind::NotFound => Fault::app(500, format!("cannot run {file}: {}", absent(line))),
         _ if error.raw_os_error() == Some(8) => Fault::app(
             500,
             format!("cannot run {file}: neither a program nor a script with a #! line"),
         ),
         _ => Fault::exhausted(format_args!("run {file}"), error)
             .unwrap_or_else(|| Fault::us(500, format!("cannot run {file}: {error}"))),
+    }
+}
+
+fn not_permitted(file: std::path::Display<'_>, line: Option<&str>) -> String {
+    let path = file.to_string();
+    let mode = std::fs::metadata(&path).map_or(0, |found| found.permissions().mode());
+    if mode & 0o111 == 0 {
+        return format!(
+            "cannot run {file}: no permission, as it has no run bit; try chmod +x {file}"
+        );
+    }
+    let program = line.map(named_program);
+    let program = program.filter(|program| {
+        let found = std::fs::metadata(program);
+        found.is_ok_and(|found| !found.is_file() || found.permissions().mode() & 0o111 == 0)
+    });
+    match (program, line) {
+        (Some(program), Some(line)) => format!(
+            "cannot run {file}: no permission, as {program}, which its first line {line:?} names, is \
+             no program that may be run"
+        ),
+        _ => format!(
+            "cannot run {file}: no permission; its run bit (mode {:o}) is not for this user, a \
+             directory above it may not be entered, or its file system is mounted noexec",
+            mode & 0o7777
+        ),
+    }
+}
+
+/// What is not there.
+fn absent(line: Option<&str>) -> String {
+    match line {
+        Some(line) if line.ends_with('\r') => format!(
+            "its first line, {line:?}, ends in a carriage return, which is taken for a part of the \
+             interpreter's name; save it with Unix line ends (sed -i 's/\\r$//')"
+        ),
+        Some(line) => {
+            format!(
+                "its first line, {line:?}, names an interpreter that is not there; install it, \
+                     or correct the line"
+            )
+        }
+        None => "it has gone, or the loader that it asks for is not there".to_owned(),
     }
 }
 

@@ -1,10 +1,12 @@
 //! What a plan needs of this machine: programs, users, groups and what is watched. The functions
 //! that look are those by which applications start.
 
-use forebay_conf::{App, ConfError, Finding, Plan, Server};
+use forebay_conf::{Action, App, ConfError, Finding, Plan, Route, Server};
 use forebay_engine::{PrivilegeError, look_up};
-use forebay_workers::StartError;
+use forebay_workers::{AppSpec, Launcher, StartError};
 
+use crate::build::launch_of;
+use crate::cgi::obstacle;
 use crate::definition::{Definition, definition};
 
 /// Why `plan` cannot be carried out on this machine; else what is doubtful about it. Nothing is
@@ -12,7 +14,11 @@ use crate::definition::{Definition, definition};
 pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     let users = of_server(&plan.server);
     let apps = plan.apps.iter().filter_map(|(name, app)| of_app(name, app, &plan.server));
-    let wrong: Vec<_> = users.into_iter().chain(apps).collect();
+    let routes = plan.sites.iter().enumerate().flat_map(|(site, routes)| {
+        let routes = routes.routes.iter().enumerate();
+        routes.filter_map(move |(at, route)| of_route((site, at), route, &plan.server))
+    });
+    let wrong: Vec<_> = users.into_iter().chain(apps).chain(routes).collect();
     if !wrong.is_empty() {
         return Err(plan.refuse(&wrong));
     }
@@ -27,6 +33,10 @@ pub fn ask_interpreters(plan: &Plan) -> Result<(), ConfError> {
     let wrong = plan.apps.iter().filter_map(|(name, app)| match definition(name, app) {
         Ok(Definition::Workers(spec)) => {
             spec.ask_interpreter().err().map(|error| finding(name, &error))
+        }
+        Ok(Definition::Scripts(spec)) => {
+            let error = spec.python.as_ref().and_then(|python| python.ask_interpreter().err());
+            error.map(|error| finding(name, &error))
         }
         _ => None,
     });
@@ -52,17 +62,16 @@ fn of_app(name: &str, app: &App, server: &Server) -> Option<Finding> {
     let gives_up_root = gives_up_root(server);
     if gives_up_root && (app.user.is_some() || app.group.is_some()) {
         let key = if app.user.is_some() { "user" } else { "group" };
-        return Some(Finding {
-            key: vec!["app".into(), name.into(), key.into()],
-            message: "only root can start processes as another user, and `user` in [server] gives \
-                      root up"
-                .into(),
-            help: "take one of the two out".into(),
-        });
+        return Some(cannot_become(vec!["app".into(), name.into(), key.into()]));
     }
     let as_root = rustix::process::geteuid().is_root() && !gives_up_root;
     let outcome = definition(name, app).and_then(|definition| match definition {
         Definition::Workers(spec) => spec.check(),
+        Definition::Scripts(spec) => {
+            let mut workers = spec.perl.iter().chain(&spec.python);
+            let outcome = workers.try_for_each(AppSpec::check);
+            outcome.and_then(|()| Launcher::check(name, &spec.launch))
+        }
         Definition::Program(spec) => spec.check(as_root),
     });
     outcome.err().map(|error| finding(name, &error))
@@ -82,6 +91,39 @@ fn serves_as_root(server: &Server) -> Option<Finding> {
                sockets and logs are open"
             .into(),
     })
+}
+
+/// The user and the program of a `cgi` route, which is the `at.1`th of the `at.0`th site.
+fn of_route(at: (usize, usize), route: &Route, server: &Server) -> Option<Finding> {
+    let Action::Cgi(cgi) = &route.action else { return None };
+    let place = ["site".to_owned(), at.0.to_string(), "route".to_owned(), at.1.to_string()];
+    let key = |keys: &[&str]| {
+        let keys = keys.iter().map(|key| (*key).to_owned());
+        place.iter().cloned().chain(["cgi".to_owned()]).chain(keys).collect()
+    };
+    let who = if cgi.user.is_some() { "user" } else { "group" };
+    if gives_up_root(server) && (cgi.user.is_some() || cgi.group.is_some()) {
+        return Some(cannot_become(key(&[who])));
+    }
+    if let Some(error) = Launcher::check("cgi", &launch_of(cgi)).err() {
+        let (message, help) = (error.what().to_owned(), error.advice().to_owned());
+        return Some(Finding { key: key(error.key()), message, help });
+    }
+    let obstacle = obstacle(cgi.program.as_deref()?)?;
+    let help = "name a program that may be run".into();
+    Some(Finding { key: key(&["program"]), message: obstacle.message.into_owned(), help })
+}
+
+/// Forebay is not root any more when it would start processes as another user.
+fn cannot_become(key: Vec<String>) -> Finding {
+    Finding {
+        key,
+        message:
+            "only root can start processes as another user, and `user` in [server] gives root \
+                  up"
+            .into(),
+        help: "take one of the two out".into(),
+    }
 }
 
 fn finding(name: &str, error: &StartError) -> Finding {

@@ -4,33 +4,47 @@ use std::path::{Path, PathBuf};
 
 use forebay_conf::{self as conf, AppKind};
 use forebay_workers::{
-    AppSpec, CgroupLimits, Kind, Listening, PerlMode, Php, ProcessLimits, ProgramSpec, PythonMode,
-    StartError, Workers,
+    AppSpec, CgroupLimits, Kind, LaunchSpec, Listening, PerlMode, Php, ProcessLimits, ProgramSpec,
+    PythonMode, StartError, Workers,
 };
+
+use crate::interpreter::survey;
+use crate::script_app::{Unmarked, Warm, script_dir};
 
 /// What an application is. Where it is the same after a reload, the application runs on.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Definition {
     /// Workers that run a language host.
     Workers(AppSpec),
+    /// CGI scripts: workers, and processes for what they do not run.
+    Scripts(Box<ScriptsSpec>),
     /// A program that listens by itself.
     Program(ProgramSpec),
+}
+
+/// The workers of an application of CGI scripts, and how its other scripts are started.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ScriptsSpec {
+    /// The application.
+    pub name: String,
+    /// Those for Perl.
+    pub perl: Option<AppSpec>,
+    /// Those for Python.
+    pub python: Option<AppSpec>,
+    /// Which scripts they run.
+    pub warm: Warm,
+    /// Processes at once for the others.
+    pub max_processes: usize,
+    /// Who those run as, and what they may use.
+    pub launch: LaunchSpec,
 }
 
 /// What the application of this plan is.
 pub fn definition(name: &str, plan: &conf::App) -> Result<Definition, StartError> {
     let worker = |kind, files| Ok(Definition::Workers(workers(name, plan, kind, files)));
     match &plan.kind {
-        AppKind::PerlCgi { dir, mode } => {
-            worker(Kind::PerlCgi { dir: dir.clone(), mode: perl_mode(*mode) }, Vec::new())
-        }
-        AppKind::PythonCgi { dir, mode, python } => {
-            let mode = match mode {
-                conf::PythonMode::Fresh => PythonMode::Fresh,
-                conf::PythonMode::Fork => PythonMode::Fork,
-            };
-            let (dir, python) = (dir.clone(), python.clone());
-            worker(Kind::PythonCgi { dir, mode, python }, Vec::new())
+        AppKind::CgiBin { .. } | AppKind::PerlCgi { .. } | AppKind::PythonCgi { .. } => {
+            Ok(Definition::Scripts(Box::new(scripts(name, plan))))
         }
         AppKind::Psgi { file } => {
             let kind = Kind::Psgi { dir: plan.dir.clone(), file: file.clone() };
@@ -56,6 +70,54 @@ pub fn definition(name: &str, plan: &conf::App) -> Result<Definition, StartError
             let spec = forebay_workers::php(name, php)?;
             Ok(Definition::Program(program(spec, plan)))
         }
+    }
+}
+
+/// Where several languages are mixed, there are workers for those that scripts are written in: a
+/// script in another one has a process until the configuration is read again.
+fn scripts(name: &str, plan: &conf::App) -> ScriptsSpec {
+    let found = survey(&script_dir(plan));
+    let python_kind = |dir: &Path, mode: conf::PythonMode, python: &Option<PathBuf>| {
+        let python = python.clone().or_else(|| found.environment.clone());
+        Kind::PythonCgi { dir: dir.to_owned(), mode: python_mode(mode), python }
+    };
+    let perl_kind = |dir: &Path, mode| Kind::PerlCgi { dir: dir.to_owned(), mode: perl_mode(mode) };
+    let (perl, python, is_named, unmarked) = match &plan.kind {
+        AppKind::PerlCgi { dir, mode } => {
+            (Some(perl_kind(dir, *mode)), None, false, Unmarked::Perl)
+        }
+        AppKind::PythonCgi { dir, mode, python } => {
+            let kind = python_kind(dir, *mode, python);
+            (None, Some(kind), python.is_some(), Unmarked::Python)
+        }
+        AppKind::CgiBin { dir, perl_mode, python_mode, python } => {
+            let perl = found.perl.then(|| perl_kind(dir, *perl_mode));
+            let kind = found.python.then(|| python_kind(dir, *python_mode, python));
+            (perl, kind, python.is_some(), Unmarked::Nothing)
+        }
+        // No other kind has scripts.
+        _ => (None, None, false, Unmarked::Nothing),
+    };
+    let warm = Warm {
+        perl: perl.is_some(),
+        python: python.is_some(),
+        environment: found.environment,
+        is_named,
+        unmarked,
+    };
+    let spec = |kind| workers(name, plan, kind, Vec::new());
+    ScriptsSpec {
+        name: name.to_owned(),
+        perl: perl.map(spec),
+        python: python.map(spec),
+        warm,
+        max_processes: plan.max_processes,
+        launch: LaunchSpec {
+            user: plan.user.clone(),
+            group: plan.group.clone(),
+            limits: limits(plan.limits),
+            cgroup: cgroup(plan.cgroup),
+        },
     }
 }
 
@@ -117,8 +179,15 @@ fn module_files(module: &str, dir: &Path) -> Vec<PathBuf> {
     vec![dir.join(format!("{name}.py")), dir.join(name).join("__init__.py")]
 }
 
+fn python_mode(mode: conf::PythonMode) -> PythonMode {
+    match mode {
+        conf::PythonMode::Fresh => PythonMode::Fresh,
+        conf::PythonMode::Fork => PythonMode::Fork,
+    }
+}
+
 /// What each process may use.
-fn limits(plan: conf::ProcessLimits) -> ProcessLimits {
+pub fn limits(plan: conf::ProcessLimits) -> ProcessLimits {
     let conf::ProcessLimits { open_files, memory, cpu_time, processes, core } = plan;
     ProcessLimits { open_files, memory, cpu_time, processes, core }
 }

@@ -7,11 +7,16 @@ use std::time::Duration;
 
 use forebay_conf as conf;
 use forebay_engine::{AppStatus, Origin, Thread, WorkerRow};
-use forebay_workers::{App, FirstStart, Health, Program, StartError, WorkerState, WorkerStatus};
+use forebay_workers::{
+    App, AppSpec, FirstStart, Health, Launcher, Program, StartError, WorkerState, WorkerStatus,
+};
+use tokio::sync::Semaphore;
 
 use crate::app::{Target, WorkerApp};
-use crate::definition::Definition;
+use crate::cgi;
+use crate::definition::{Definition, ScriptsSpec};
 use crate::program::{Connections, How, Naming, ProgramApp, Speaks};
+use crate::script_app::{ScriptApp, Warm};
 
 /// An application that runs.
 #[derive(Clone)]
@@ -23,7 +28,58 @@ pub struct Running {
 #[derive(Clone)]
 enum Processes {
     Workers(App),
+    Scripts(Arc<ScriptProcesses>),
     Program(Program, Arc<Connections>),
+}
+
+/// Workers for scripts, and what starts those that no worker runs.
+struct ScriptProcesses {
+    warm: Warm,
+    perl: Option<App>,
+    python: Option<App>,
+    others: cgi::Processes,
+}
+
+impl ScriptProcesses {
+    fn begin(
+        spec: &ScriptsSpec,
+        log: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<(Self, Vec<FirstStart>), StartError> {
+        let log: Arc<dyn Fn(&str) + Send + Sync> = Arc::new(log);
+        let mut starts = Vec::new();
+        let mut begin = |spec: &Option<AppSpec>| {
+            let Some(spec) = spec else { return Ok(None) };
+            let log = log.clone();
+            let (app, first) = App::begin(spec.clone(), move |line| log(line))?;
+            starts.push(first);
+            Ok(Some(app))
+        };
+        let (perl, python) = (begin(&spec.perl)?, begin(&spec.python)?);
+        let others = cgi::Processes {
+            room: Arc::new(Semaphore::new(spec.max_processes)),
+            guard: Arc::default(),
+            launcher: Arc::new(Launcher::new(&spec.name, &spec.launch)?),
+            passed: &cgi::PASSED_BY_APPS,
+        };
+        Ok((Self { warm: spec.warm.clone(), perl, python, others }, starts))
+    }
+
+    fn workers(&self) -> impl Iterator<Item = &App> {
+        self.perl.iter().chain(&self.python)
+    }
+
+    /// That of all workers.
+    fn health(&self) -> Health {
+        self.workers().map(App::health).fold(Health::default(), |mut all, of_one| {
+            all.workers.extend(of_one.workers);
+            all.waiting += of_one.waiting;
+            all.starts += of_one.starts;
+            all.crashes += of_one.crashes;
+            all.crash_loop = all.crash_loop.or(of_one.crash_loop);
+            all.note = all.note.or(of_one.note);
+            all
+        })
+    }
 }
 
 impl Running {
@@ -31,16 +87,20 @@ impl Running {
     pub fn begin(
         definition: Definition,
         log: impl Fn(&str) + Send + Sync + 'static,
-    ) -> Result<(Self, FirstStart), StartError> {
+    ) -> Result<(Self, Vec<FirstStart>), StartError> {
         let (processes, first) = match &definition {
             Definition::Workers(spec) => {
                 let (app, first) = App::begin(spec.clone(), log)?;
-                (Processes::Workers(app), first)
+                (Processes::Workers(app), vec![first])
+            }
+            Definition::Scripts(spec) => {
+                let (scripts, first) = ScriptProcesses::begin(spec, log)?;
+                (Processes::Scripts(Arc::new(scripts)), first)
             }
             Definition::Program(spec) => {
                 let connections = Arc::new(Connections::new(spec.connections));
                 let (program, first) = Program::begin(spec.clone(), log)?;
-                (Processes::Program(program, connections), first)
+                (Processes::Program(program, connections), vec![first])
             }
         };
         Ok((Self { definition, processes }, first))
@@ -55,6 +115,7 @@ impl Running {
     pub fn is_same(&self, other: &Self) -> bool {
         match (&self.processes, &other.processes) {
             (Processes::Workers(one), Processes::Workers(other)) => one.is_same(other),
+            (Processes::Scripts(one), Processes::Scripts(other)) => Arc::ptr_eq(one, other),
             (Processes::Program(one, _), Processes::Program(other, _)) => one.is_same(other),
             _ => false,
         }
@@ -69,8 +130,11 @@ impl Running {
         thread: Rc<Thread>,
     ) -> Box<dyn Origin> {
         match &self.processes {
-            Processes::Workers(app) => {
-                Box::new(WorkerApp::new(thread, app.clone(), target, plan.max_output))
+            Processes::Workers(app) => Box::new(WorkerApp::new(thread, app.clone(), target, plan)),
+            Processes::Scripts(scripts) => {
+                let ScriptProcesses { warm, perl, python, others } = &**scripts;
+                let workers = (perl.as_ref(), python.as_ref());
+                Box::new(ScriptApp::new(thread, plan, warm.clone(), workers, others.clone()))
             }
             Processes::Program(program, connections) => {
                 let (program, connections) = (program.clone(), connections.clone());
@@ -81,8 +145,10 @@ impl Running {
 
     /// The configuration was read again, and it runs on.
     pub fn reloaded(&self) {
-        if let Processes::Workers(app) = &self.processes {
-            app.reloaded();
+        match &self.processes {
+            Processes::Workers(app) => app.reloaded(),
+            Processes::Scripts(scripts) => scripts.workers().for_each(App::reloaded),
+            Processes::Program(..) => {}
         }
     }
 
@@ -90,6 +156,12 @@ impl Running {
     pub async fn shutdown(&self, grace: Duration) {
         match &self.processes {
             Processes::Workers(app) => app.shutdown(grace).await,
+            Processes::Scripts(scripts) => {
+                for app in scripts.workers() {
+                    app.shutdown(grace).await;
+                }
+                scripts.others.guard.close();
+            }
             Processes::Program(program, _) => program.shutdown(grace).await,
         }
     }
@@ -98,6 +170,10 @@ impl Running {
     pub fn end(&self) {
         match &self.processes {
             Processes::Workers(app) => app.end(),
+            Processes::Scripts(scripts) => {
+                scripts.workers().for_each(App::end);
+                scripts.others.guard.close();
+            }
             Processes::Program(program, _) => program.end(),
         }
     }
@@ -106,6 +182,7 @@ impl Running {
     pub fn status(&self, name: &str) -> AppStatus {
         let health = match &self.processes {
             Processes::Workers(app) => app.health(),
+            Processes::Scripts(scripts) => scripts.health(),
             Processes::Program(program, _) => program.health(),
         };
         let Health { workers, waiting, starts, crashes, crash_loop, note } = health;

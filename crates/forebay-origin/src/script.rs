@@ -9,6 +9,8 @@ use std::rc::Rc;
 use forebay_engine::Request;
 use forebay_wire::cgi;
 
+use crate::mount;
+
 /// Scripts remembered at the most; then all are forgotten.
 const REMEMBERED: usize = 10_000;
 
@@ -22,6 +24,17 @@ pub struct Script {
 }
 
 impl Script {
+    /// The one program of a route: what the `*` of the route's path matched is PATH_INFO, and
+    /// nothing where the path is one of `exact`.
+    pub fn one_for_all(program: &Path, request: &Request, exact: &[Vec<u8>]) -> Self {
+        let path_info = if exact.contains(&request.path) {
+            0
+        } else {
+            mount::split(&request.path, request.rest.start).1.len()
+        };
+        Self { file: program.to_owned(), path_info }
+    }
+
     /// What the variables of `request` for this script, found below `dir`, are made from.
     pub fn describe<'a>(
         &'a self,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use forebay_conf::Plan;
 use forebay_engine::ErrorLog;
-use forebay_workers::StartError;
+use forebay_workers::{FirstStart, StartError};
 
 use crate::definition::{Definition, definition};
 use crate::running::Running;
@@ -32,7 +32,7 @@ pub fn start_all(
             None => {
                 let errors = errors.clone();
                 let (app, first) = Running::begin(definition, move |line| errors.say(line))?;
-                starts.push((name, first));
+                starts.extend(first.into_iter().map(|first| (name, first)));
                 app
             }
         };
@@ -84,7 +84,7 @@ pub fn try_starts(
     let begun: Vec<_> = begun.collect();
     let ended = begun.into_iter().map(|(name, begun)| {
         let outcome = begun.and_then(|(app, first)| {
-            let outcome = first.wait_for_end();
+            let outcome = first.iter().try_for_each(FirstStart::wait_for_end);
             app.end();
             outcome
         });

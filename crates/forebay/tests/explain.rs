@@ -153,7 +153,7 @@ fn files_fallback_fastcgi_and_applications() {
             "route     line 15: path = \"/*\"",
             "          no file \"app/time.pl\": left to the routes below",
             "route     line 20: path = \"/app/*\"",
-            "origin    app scripts: a worker of [app.scripts]",
+            "origin    app scripts: a worker of [app.scripts] for Perl",
             "script    {tmp}/scripts/time.pl",
             "  SCRIPT_NAME=/app/time.pl",
         ],

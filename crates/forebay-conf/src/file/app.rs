@@ -18,18 +18,26 @@ use super::shape::{At, OneOrMany, Size, Table, Time};
 pub struct App {
     /// What it is.
     pub kind: Option<At<Kind>>,
-    /// The directory: of the scripts (perl-cgi, python-cgi), of the modules (wsgi), else the
+    /// The directory: of the scripts (cgi-bin, perl-cgi, python-cgi), of the modules (wsgi), else the
     /// working directory. Default: that of this file.
     pub dir: Option<At<String>>,
     /// How each script is run. perl-cgi: registry (default), registry-prefork, perlrun, fork or
     /// cgi. python-cgi: fresh (default) or fork.
     #[schemars(with = "Option<ModeOfAnyKind>")]
     pub mode: Option<At<String>>,
+    /// cgi-bin: how its Perl scripts are run, as `mode` of perl-cgi. Default: registry.
+    pub perl_mode: Option<At<String>>,
+    /// cgi-bin: how its Python scripts are run, as `mode` of python-cgi. Default: fresh.
+    pub python_mode: Option<At<String>>,
+    /// cgi-bin, perl-cgi, python-cgi: processes at once for scripts that no worker runs, such as
+    /// those of a shell; further requests wait. Default: 64.
+    pub max_processes: Option<At<usize>>,
     /// psgi: the file whose last value is the application.
     pub file: Option<At<String>>,
     /// wsgi: "module:callable", or "module:factory()" for what a function returns.
     pub module: Option<At<String>>,
-    /// python-cgi, wsgi: the interpreter, such as that of a virtual environment. Default: python3
+    /// python-cgi, cgi-bin, wsgi: the interpreter, such as that of a virtual environment. Default:
+    /// that of the virtual environment that the #! lines of all Python scripts name, else python3
     /// from PATH.
     pub python: Option<At<String>>,
     /// php: the directory of the scripts. command that speaks fastcgi, scgi or uwsgi: what
@@ -99,6 +107,9 @@ pub struct App {
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
+    /// Unchanged CGI scripts in several languages: what is written in Perl or Python is kept warm,
+    /// anything else has a process for each request.
+    CgiBin,
     /// Unchanged Perl CGI scripts.
     PerlCgi,
     /// Unchanged Python CGI scripts.

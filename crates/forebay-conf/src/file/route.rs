@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::app::Limits;
 use super::proxy::Proxy;
 use super::shape::{AllOrList, At, OneOrMany, Size, Table, TextOr, Time};
 
@@ -119,18 +120,27 @@ pub enum Symlinks {
 /// Answers with CGI scripts, a process for each request.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["dir"]))]
+#[schemars(extend("oneOf" = [{ "required": ["dir"] }, { "required": ["program"] }]))]
 pub struct Cgi {
     /// The directory of the scripts.
     pub dir: Option<At<String>>,
+    /// In place of `dir`: one program for all paths of the route, as with Apache's ScriptAlias. What
+    /// the `*` of the route's path matched is its PATH_INFO.
+    pub program: Option<At<String>>,
     /// From start to the last byte of the reply. Default: "60s".
     pub timeout: Option<Time>,
     /// Processes at once; further requests wait. Default: 64.
     pub max_processes: Option<At<usize>>,
     /// Bytes of one reply, its head included; more end it. Default: no limit.
     pub max_output: Option<Size>,
-    /// Variables added to those of the request.
+    /// Variables added to those of the request, in place of theirs of the same name.
     pub env: BTreeMap<String, At<String>>,
+    /// The user the scripts run as, with its groups; needs root. Default: the one Forebay runs as.
+    pub user: Option<At<String>>,
+    /// The group the scripts run as, and the only one; needs root. Default: the groups of `user`.
+    pub group: Option<At<String>>,
+    /// What each process may use at the most. Default: what Forebay may.
+    pub limits: Table<Limits>,
 }
 
 /// Passes on to a FastCGI application that listens by itself.

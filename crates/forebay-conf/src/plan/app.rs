@@ -46,6 +46,8 @@ pub struct App {
     pub idle_timeout: Duration,
     /// Resident bytes above which a worker is replaced. `None`: no limit.
     pub max_memory: Option<u64>,
+    /// Processes at once for CGI scripts that no worker runs. Default 64.
+    pub max_processes: usize,
     /// Bytes of one reply, its head included. `u64::MAX`, the default: no limit.
     pub max_output: u64,
     /// The line of the file that the application begins on, from 1.
@@ -55,6 +57,18 @@ pub struct App {
 /// What runs. Paths are absolute and exist at the time of loading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppKind {
+    /// Unchanged CGI scripts in several languages.
+    CgiBin {
+        /// Where the scripts are.
+        dir: PathBuf,
+        /// How those in Perl are run.
+        perl_mode: PerlMode,
+        /// How those in Python are run.
+        python_mode: PythonMode,
+        /// The interpreter of those in Python. `None`: of the virtual environment that they all
+        /// name, or `python3` from PATH.
+        python: Option<PathBuf>,
+    },
     /// Unchanged Perl CGI scripts.
     PerlCgi {
         /// Where the scripts are.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Address, Matcher, Proxy};
+use super::{Address, Matcher, ProcessLimits, Proxy};
 
 /// Which requests it takes and what answers them.
 #[derive(Clone, Debug)]
@@ -119,19 +119,28 @@ pub enum Symlinks {
     Never,
 }
 
-/// Scripts of a directory, a process for each request.
+/// Scripts of a directory, or one program, a process for each request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgi {
     /// Absolute; a directory at the time of loading.
     pub dir: PathBuf,
+    /// The program for all paths, in `dir`; a file at the time of loading. `None`: the path names
+    /// the script.
+    pub program: Option<PathBuf>,
     /// From start to the last byte of the reply. Default 60 s.
     pub timeout: Duration,
     /// Processes at once, at least 1; further requests wait. Default 64.
     pub max_processes: usize,
     /// Bytes that a script may print, its head included. `u64::MAX`, the default: no limit.
     pub max_output: u64,
-    /// Variables added to those of the request.
+    /// Variables added to those of the request, in place of theirs of the same name.
     pub env: BTreeMap<String, String>,
+    /// The user the scripts run as. `None`: the one Forebay runs as.
+    pub user: Option<String>,
+    /// The group they run as. `None`: the groups of `user`.
+    pub group: Option<String>,
+    /// What each process may use at the most.
+    pub limits: ProcessLimits,
 }
 
 /// A FastCGI application that listens by itself.

@@ -1,10 +1,13 @@
 //! What a route answers with: exactly one.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use super::app::max_processes;
 use super::app_server::{fastcgi, scgi, uwsgi};
-use super::path::directory;
+use super::path::{directory, file};
+use super::process::limits;
 use super::proxy::proxy;
 use super::value::{
     no_control, required, size_or_unlimited, text, time_above_zero, variables, within,
@@ -157,23 +160,50 @@ pub(super) fn file_name(typed: &At<&String>) -> Outcome<String> {
 
 fn cgi(context: &Context<'_>, typed: &At<TextOr<file::Cgi>>) -> Outcome<Cgi> {
     let empty = file::Cgi::default();
-    let (table, dir) = match &typed.value {
-        TextOr::Text(dir) => (&empty, directory(context, &typed.with(dir))?),
+    let (table, dir, program) = match &typed.value {
+        TextOr::Text(dir) => (&empty, directory(context, &typed.with(dir))?, None),
         TextOr::Table(table) => {
-            let dir = required(&table.dir, &typed.span, "dir", "\"DIR\"")?;
-            (table, directory(context, dir)?)
+            let (dir, program) = scripts(context, typed, table)?;
+            (table, dir, program)
         }
+    };
+    let name = |typed: &Option<At<String>>| match typed {
+        Some(at) => text(at).map(|name| Some(name.to_owned())),
+        None => Ok(None),
     };
     Ok(Cgi {
         dir,
+        program,
         timeout: time_above_zero(&table.timeout, Duration::from_secs(60))?,
-        max_processes: match &table.max_processes {
-            Some(at) => within(at, 1..=100_000)?,
-            None => 64,
-        },
+        max_processes: max_processes(&table.max_processes)?,
         max_output: size_or_unlimited(&table.max_output)?.unwrap_or(u64::MAX),
         env: variables(&table.env)?,
+        user: name(&table.user)?,
+        group: name(&table.group)?,
+        limits: limits(&table.limits)?,
     })
+}
+
+/// A directory of scripts, or one program and where it is.
+fn scripts(
+    context: &Context<'_>,
+    typed: &At<TextOr<file::Cgi>>,
+    table: &file::Cgi,
+) -> Outcome<(PathBuf, Option<PathBuf>)> {
+    match (&table.dir, &table.program) {
+        (Some(dir), Some(program)) => Err(Problem::new(&program.span, "both `dir` and `program`")
+            .also(&dir.span, "the directory of many scripts")
+            .help("keep `program` if one program answers for all paths of the route")),
+        (None, Some(program)) => {
+            let program = file(context, program)?;
+            let dir = program.parent().unwrap_or(context.base).to_owned();
+            Ok((dir, Some(program)))
+        }
+        (dir, None) => {
+            let dir = required(dir, &typed.span, "dir", "\"DIR\"")?;
+            Ok((directory(context, dir)?, None))
+        }
+    }
 }
 
 fn app(file: &File, typed: &At<String>) -> Outcome<String> {

@@ -68,6 +68,7 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
         stop_timeout: time_above_zero(&typed.stop_timeout, Duration::from_secs(10))?,
         idle_timeout: time_above_zero(&typed.idle_timeout, Duration::from_secs(60))?,
         max_memory: at_least(&typed.max_memory, LEAST_MEMORY)?,
+        max_processes: max_processes(&typed.max_processes)?,
         max_output: size_or_unlimited(&typed.max_output)?.unwrap_or(u64::MAX),
         line: context.line(typed.span.start),
     })
@@ -77,6 +78,12 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outc
     let span = &typed.span;
     let dir = || directory(context, required(&typed.dir, span, "dir", "\"DIR\"")?);
     Ok(match kind {
+        Kind::CgiBin => AppKind::CgiBin {
+            dir: dir()?,
+            perl_mode: mode(&typed.perl_mode, "perl-cgi", &PERL_MODES)?,
+            python_mode: mode(&typed.python_mode, "python-cgi", &PYTHON_MODES)?,
+            python: python(context, typed)?,
+        },
         Kind::PerlCgi => {
             AppKind::PerlCgi { dir: dir()?, mode: mode(&typed.mode, "perl-cgi", &PERL_MODES)? }
         }
@@ -189,6 +196,11 @@ fn workers(typed: &At<file::Workers>) -> Outcome<Workers> {
             .help("swap them, or give one number for both"));
     }
     Ok(Workers { min, max })
+}
+
+/// Processes of CGI scripts at once.
+pub(super) fn max_processes(typed: &Option<At<usize>>) -> Outcome<usize> {
+    typed.as_ref().map_or(Ok(64), |at| within(at, 1..=100_000))
 }
 
 /// A worker below this is replaced before it has served anything.

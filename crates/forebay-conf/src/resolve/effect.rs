@@ -15,17 +15,26 @@ pub(super) fn no_effect(span: &Range<usize>, key: &str, why: &str, help: &str) -
 /// That no key is given that belongs to another kind.
 pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
     let cgi = matches!(kind, Kind::PerlCgi | Kind::PythonCgi);
+    let mixed = matches!(kind, Kind::CgiBin);
     let command = matches!(kind, Kind::Command);
     let listens = command || matches!(kind, Kind::Php);
     let rows = [
         ("mode", typed.mode.as_ref().map(|at| &at.span), cgi, "perl-cgi\" and kind = \"python-cgi"),
+        ("perl_mode", typed.perl_mode.as_ref().map(|at| &at.span), mixed, "cgi-bin"),
+        ("python_mode", typed.python_mode.as_ref().map(|at| &at.span), mixed, "cgi-bin"),
+        (
+            "max_processes",
+            typed.max_processes.as_ref().map(|at| &at.span),
+            cgi || mixed,
+            "cgi-bin\", \"perl-cgi\" or \"python-cgi",
+        ),
         ("file", typed.file.as_ref().map(|at| &at.span), matches!(kind, Kind::Psgi), "psgi"),
         ("module", typed.module.as_ref().map(|at| &at.span), matches!(kind, Kind::Wsgi), "wsgi"),
         (
             "python",
             typed.python.as_ref().map(|at| &at.span),
-            matches!(kind, Kind::PythonCgi | Kind::Wsgi),
-            "python-cgi\" and kind = \"wsgi",
+            matches!(kind, Kind::PythonCgi | Kind::CgiBin | Kind::Wsgi),
+            "python-cgi\", \"cgi-bin\" or \"wsgi",
         ),
         ("root", typed.root.as_ref().map(|at| &at.span), listens, "php\" and kind = \"command"),
         (

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forebay_conf::{Action, Plan};
+use forebay_workers::{LaunchSpec, Launcher};
 use tokio::sync::Semaphore;
 
-use super::{Origins, addresses};
+use super::{BuildError, Origins, addresses};
+use crate::definition::limits;
 use crate::upstream::{Balancing, Check, Endpoint, Group, Slots, Tallies};
 
 /// What all threads share of one route.
@@ -14,6 +16,8 @@ use crate::upstream::{Balancing, Check, Endpoint, Group, Slots, Tallies};
 pub(super) struct Shared {
     /// The processes that there may be at once.
     pub(super) room: Option<Arc<Semaphore>>,
+    /// Who those run as.
+    pub(super) launcher: Arc<Launcher>,
     /// Its backends, where it has any.
     pub(super) group: Option<Arc<Group>>,
     /// What is counted about them.
@@ -22,7 +26,10 @@ pub(super) struct Shared {
 
 /// By site and route. A route that does the same as that in its place before keeps what it had: its
 /// processes count on, and what is known of its backends holds.
-pub(super) fn shared_of_all(plan: &Plan, previous: Option<&Origins>) -> Vec<Vec<Shared>> {
+pub(super) fn shared_of_all(
+    plan: &Plan,
+    previous: Option<&Origins>,
+) -> Result<Vec<Vec<Shared>>, BuildError> {
     let kept = |site: usize, at: usize, route: &forebay_conf::Route| {
         let previous = previous?;
         let before = previous.plan.sites.get(site)?.routes.get(at)?;
@@ -30,22 +37,37 @@ pub(super) fn shared_of_all(plan: &Plan, previous: Option<&Origins>) -> Vec<Vec<
     };
     let of_site = |(site, routes): (usize, &forebay_conf::Site)| {
         let routes = routes.routes.iter().enumerate();
-        routes.map(|(at, route)| kept(site, at, route).unwrap_or_else(|| shared(route))).collect()
+        routes.map(|(at, route)| kept(site, at, route).map_or_else(|| shared(route), Ok)).collect()
     };
     plan.sites.iter().enumerate().map(of_site).collect()
 }
 
-fn shared(route: &forebay_conf::Route) -> Shared {
+fn shared(route: &forebay_conf::Route) -> Result<Shared, BuildError> {
     let mut shared = Shared { tallies: Tallies::new(addresses(route).len()), ..Shared::default() };
     match &route.action {
-        Action::Cgi(cgi) => shared.room = Some(Arc::new(Semaphore::new(cgi.max_processes))),
+        Action::Cgi(cgi) => {
+            shared.room = Some(Arc::new(Semaphore::new(cgi.max_processes)));
+            let launcher = Launcher::new("cgi", &launch_of(cgi));
+            let error = |error| BuildError::Route { line: route.line, error };
+            shared.launcher = Arc::new(launcher.map_err(error)?);
+        }
         Action::Proxy(proxy) => shared.group = Some(Group::new(&proxy.into())),
         Action::Fastcgi(_) | Action::AppServer(_) => {
             shared.group = Some(Group::new(&Balancing::equal(addresses(route).len())));
         }
         _ => {}
     }
-    shared
+    Ok(shared)
+}
+
+/// Who the scripts of a route run as, and what they may use.
+pub(crate) fn launch_of(cgi: &forebay_conf::Cgi) -> LaunchSpec {
+    LaunchSpec {
+        user: cgi.user.clone(),
+        group: cgi.group.clone(),
+        limits: limits(cgi.limits),
+        ..LaunchSpec::default()
+    }
 }
 
 /// Which backends are to be asked how they are.

@@ -14,14 +14,17 @@ use forebay_wire::{scgi, uwsgi};
 
 use super::Lines;
 use crate::app::Target;
-use crate::build::target;
+use crate::build::{exact_paths, target};
 use crate::cgi::{PASSED, no_script};
+use crate::definition::{Definition, definition};
 use crate::files::open::open;
+use crate::interpreter::{Languages, first_line};
 use crate::mount::{self, Mount};
 use crate::program::{self, Speaks};
 use crate::proxy::{announce, append_head};
 use crate::running;
-use crate::script::Scripts;
+use crate::script::{Script, Scripts};
+use crate::script_app::{Runner, unmarked};
 use crate::{app_server, fastcgi};
 
 /// Appends what answers, and what it would be sent.
@@ -33,7 +36,7 @@ pub(super) fn origin(
 ) -> Result<(), Fault> {
     match &route.action {
         Action::Files(settings) => files(settings, route.fallback, request, text),
-        Action::Cgi(settings) => script_of_cgi(settings, request, text),
+        Action::Cgi(settings) => script_of_cgi(settings, &exact_paths(route), request, text),
         Action::Fastcgi(settings) => script_of_fastcgi(settings, request, text),
         Action::AppServer(settings) => variables_of_server(settings, request, text),
         Action::Proxy(settings) => {
@@ -45,11 +48,18 @@ pub(super) fn origin(
         }
         Action::App(name) => {
             let app = &plan.apps[name];
-            let (script, variables) = match target(app) {
-                Target::Scripts(scripts) => find_script(&scripts, request)?,
-                Target::Mount(mount) => mounted(mount, request),
+            let (script, variables, runner) = match target(app) {
+                Target::Scripts(scripts) => {
+                    let (script, variables) = find_script(&scripts, request)?;
+                    let runner = runner(name, app, &script)?;
+                    (script, variables, runner)
+                }
+                Target::Mount(mount) => {
+                    let (file, variables) = mounted(mount, request);
+                    (file, variables, format!("a worker of [app.{name}]"))
+                }
             };
-            text.item("origin", format!("app {name}: a worker of [app.{name}]").as_bytes());
+            text.item("origin", format!("app {name}: {runner}").as_bytes());
             text.item("script", script.as_os_str().as_bytes());
             append(text, "variables", variables);
             Ok(())
@@ -110,15 +120,34 @@ fn files(
     Ok(())
 }
 
+/// Who runs a script of an application, and why.
+fn runner(name: &str, app: &App, script: &Path) -> Result<String, Fault> {
+    let Ok(Definition::Scripts(spec)) = definition(name, app) else {
+        return Ok(format!("a worker of [app.{name}]"));
+    };
+    let language = Languages::default().of(script);
+    let line = first_line(script).map(|line| format!(", as its first line is {line:?}"));
+    let line = line.unwrap_or_default();
+    match spec.warm.runner(script, &language) {
+        Runner::Perl => Ok(format!("a worker of [app.{name}] for Perl{line}")),
+        Runner::Python => Ok(format!("a worker of [app.{name}] for Python{line}")),
+        Runner::Process => Ok(format!("a process for the request{line}")),
+        Runner::Nobody => Err(unmarked(script)),
+    }
+}
+
 /// Names and values.
 type Variables = Vec<(Vec<u8>, Vec<u8>)>;
 
 fn find_script(scripts: &Scripts, request: &Request) -> Result<(PathBuf, Variables), Fault> {
     let script = scripts.find(request.rest(), 0).map_err(no_script)?;
+    Ok((script.file.clone(), variables_of(&script, scripts.dir(), request)))
+}
+
+fn variables_of(script: &Script, dir: &Path, request: &Request) -> Variables {
     let mut variables = Variables::new();
-    let described = script.describe(request, scripts.dir(), content_length(request));
-    cgi::variables(&described, &mut variables);
-    Ok((script.file.clone(), variables))
+    cgi::variables(&script.describe(request, dir, content_length(request)), &mut variables);
+    variables
 }
 
 fn mounted(mount: Mount, request: &Request) -> (PathBuf, Variables) {
@@ -136,9 +165,19 @@ fn content_length(request: &Request) -> Option<u64> {
     }
 }
 
-fn script_of_cgi(settings: &Cgi, request: &Request, text: &mut Lines) -> Result<(), Fault> {
-    let scripts = Scripts::new(settings.dir.clone());
-    let (script, mut variables) = find_script(&scripts, request)?;
+fn script_of_cgi(
+    settings: &Cgi,
+    exact: &[Vec<u8>],
+    request: &Request,
+    text: &mut Lines,
+) -> Result<(), Fault> {
+    let (script, mut variables) = match &settings.program {
+        Some(program) => {
+            let script = Script::one_for_all(program, request, exact);
+            (program.clone(), variables_of(&script, &settings.dir, request))
+        }
+        None => find_script(&Scripts::new(settings.dir.clone()), request)?,
+    };
     text.item("origin", b"cgi: a process for the request");
     text.item("script", script.as_os_str().as_bytes());
     for name in PASSED {
