@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use forebay_wire::cgi::{self, Sink};
-use forebay_wire::http1::{HeadError, Limits, Progress, RequestHead, RequestParser};
+use forebay_wire::http1::{Claims, HeadError, Limits, Progress, RequestHead, RequestParser};
 use forebay_wire::uwsgi::UwsgiError;
 use forebay_wire::{fastcgi, path, scgi, uwsgi};
 
@@ -102,6 +102,8 @@ fn append_variables(
         client: here,
         server: here,
         https: false,
+        // Whoever types fields means them.
+        claims: Claims::XForwarded,
     };
     cgi::variables(&request, &mut Replaced { sink, by: &gateway.variables });
     for (name, value) in &gateway.variables {
