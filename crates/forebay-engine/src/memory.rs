@@ -131,6 +131,11 @@ impl Link {
         self.resets.set(true);
     }
 
+    /// Whether the other end has closed or reset the connection, or writes no more.
+    pub fn is_finished(&self) -> bool {
+        self.incoming.has_ended()
+    }
+
     /// Waits until the other end has closed or reset the connection, or writes no more.
     pub async fn closed(&self) {
         poll_fn(|context| {

@@ -5,5 +5,8 @@
 mod world;
 
 mod backends;
+mod bodies;
 mod front;
+mod limits;
 mod time_limits;
+mod upgrades;

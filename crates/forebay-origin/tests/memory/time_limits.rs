@@ -136,3 +136,201 @@ fn a_client_that_takes_nothing_is_cut_off_after_the_write_limit() {
         assert!(outcome.is_err(), "half a reply ends with a reset");
     });
 }
+
+#[test]
+fn a_body_that_stops_coming_is_answered_408() {
+    converse(&with("[server.timeouts]\nbody_idle = \"12s\"", PROXIED), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf").await;
+        let since = Instant::now();
+        let mut connection = backend.accept().await;
+        assert_eq!(client.reply("POST ").await.status(), 408);
+        assert_took(since, Duration::from_secs(12));
+        connection.head().await.unwrap();
+        assert_eq!(connection.rest().await.0, b"half", "the backend got no whole request");
+    });
+}
+
+#[test]
+fn a_body_that_comes_slowly_but_steadily_is_waited_for() {
+    converse(&with("[server.timeouts]\nbody_idle = \"5s\"", PROXIED), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n").await;
+        for _ in 0..10 {
+            sleep(Duration::from_secs(4)).await;
+            client.send("b").await;
+        }
+        let (request, _connection) =
+            backend.answer("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+        assert_eq!(request.text(), "bbbbbbbbbb");
+        assert_eq!(client.reply("POST ").await.status(), 200);
+    });
+}
+
+#[test]
+fn a_body_below_its_rate_is_ended_however_steadily_it_comes() {
+    let limits = "[server.timeouts]\nbody_idle = \"5s\"\n[server.limits]\nbody_rate = \"100B\"";
+    converse(&with(limits, PROXIED), async |world| {
+        let _backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10000\r\n\r\n").await;
+        let dripping = async {
+            for _ in 0..1000 {
+                client.send("b").await;
+                sleep(Duration::from_millis(500)).await;
+                if client.link.is_finished() {
+                    break;
+                }
+            }
+        };
+        let since = Instant::now();
+        dripping.await;
+        assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
+        assert_eq!(client.reply("POST ").await.status(), 408);
+    });
+}
+
+#[test]
+fn the_reply_timeout_of_a_route_counts_for_it() {
+    let route = "[[site.route]]\npath = \"/*\"\nproxy = { to = \"http://10.0.0.1:3000\", \
+                 reply_timeout = \"3s\" }\n";
+    converse(route, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let mut silent = backend.accept().await;
+        silent.request().await;
+        let since = Instant::now();
+        assert_eq!(client.reply("GET ").await.status(), 504);
+        assert_took(since, Duration::from_secs(3));
+    });
+}
+
+#[test]
+fn the_connect_timeout_of_a_route_counts_for_it() {
+    let route = "[[site.route]]\npath = \"/*\"\nproxy = { to = \"http://10.0.0.1:3000\", \
+                 connect_timeout = \"3s\" }\n";
+    converse(route, async |world| {
+        world.fall_silent("10.0.0.1:3000");
+        let since = Instant::now();
+        assert_eq!(world.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.status(), 504);
+        let took = since.elapsed();
+        assert!(took >= Duration::from_secs(3) && took < Duration::from_millis(3300), "{took:?}");
+    });
+}
+
+#[test]
+fn the_time_for_a_reply_begins_when_the_body_is_sent() {
+    converse(&with("[server.timeouts]\nreply_idle = \"5s\"", PROXIED), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n").await;
+        for byte in b"body" {
+            sleep(Duration::from_secs(4)).await;
+            client.send([*byte]).await;
+        }
+        let mut connection = backend.accept().await;
+        connection.request().await;
+        sleep(Duration::from_secs(4)).await;
+        connection.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+        assert_eq!(client.reply("POST ").await.status(), 200);
+    });
+}
+
+#[test]
+fn a_tunnel_that_carries_nothing_is_closed_after_tunnel_idle() {
+    converse(&with("[server.timeouts]\ntunnel_idle = \"90s\"", PROXIED), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n").await;
+        let switch = "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+        let (_, mut server) = backend.answer(switch).await;
+        assert_eq!(client.reply("GET ").await.status(), 101);
+        // One direction alone keeps it open.
+        for _ in 0..5 {
+            sleep(Duration::from_secs(80)).await;
+            server.send("tick\r\n").await;
+            assert_eq!(client.line().await.unwrap(), "tick");
+        }
+        let since = Instant::now();
+        assert!(client.is_closed().await);
+        assert_took(since, Duration::from_secs(90));
+    });
+}
+
+#[test]
+fn a_request_that_waits_for_a_connection_is_given_up_after_connect_timeout() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("x.php"), "").unwrap();
+    let root = root.path().display().to_string();
+    let route = format!(
+        "[[site.route]]\npath = \"/*\"\nfastcgi = {{ to = \"10.0.0.1:9000\", root = \"{root}\", \
+         max_connections = 1 }}\n"
+    );
+    converse(&with("[server.timeouts]\nconnect = \"2s\"", &route), async |world| {
+        let mut backend = world.backend("10.0.0.1:9000");
+        let get = "GET /x.php HTTP/1.1\r\nHost: a\r\n\r\n";
+        let mut first = world.client();
+        first.send(get).await;
+        let _busy = backend.accept().await;
+        let since = Instant::now();
+        assert_eq!(world.ask(get).await.status(), 503);
+        let took = since.elapsed();
+        assert!(took >= Duration::from_secs(2) && took < Duration::from_millis(2300), "{took:?}");
+    });
+}
+
+#[test]
+fn a_fastcgi_application_that_is_silent_costs_a_504_after_reply_idle() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("x.php"), "").unwrap();
+    let root = root.path().display().to_string();
+    let to = "to = \"10.0.0.1:9000\"";
+    for action in [
+        format!("fastcgi = {{ {to}, root = \"{root}\" }}"),
+        format!("scgi = {{ {to} }}"),
+        format!("uwsgi = {{ {to} }}"),
+    ] {
+        let route = format!("[[site.route]]\npath = \"/*\"\n{action}\n");
+        converse(&with("[server.timeouts]\nreply_idle = \"8s\"", &route), async |world| {
+            let mut backend = world.backend("10.0.0.1:9000");
+            let mut client = world.client();
+            client.send("GET /x.php HTTP/1.1\r\nHost: a\r\n\r\n").await;
+            let _silent = backend.accept().await;
+            let since = Instant::now();
+            assert_eq!(client.reply("GET ").await.status(), 504, "{action}");
+            assert_took(since, Duration::from_secs(8));
+        });
+    }
+}
+
+#[test]
+fn an_idle_connection_to_a_backend_is_closed_after_a_minute() {
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        let (_, mut kept) = backend.answer(ok).await;
+        client.reply("GET ").await;
+        let since = Instant::now();
+        assert!(kept.is_closed().await);
+        let took = since.elapsed();
+        assert!(took >= Duration::from_secs(59) && took < Duration::from_secs(62), "{took:?}");
+    });
+}
+
+#[test]
+fn a_proxy_header_that_does_not_come_ends_the_connection_after_head() {
+    let site = "[server.timeouts]\nhead = \"6s\"\n[[site]]\nlisten = [\"127.0.0.1:80\"]\n\
+                proxy_protocol = true\n[[site.route]]\npath = \"/*\"\nrespond = \"here\"\n";
+    converse(site, async |world| {
+        let mut client = world.client();
+        client.send("PROXY TCP4 ").await;
+        let since = Instant::now();
+        assert!(client.is_closed().await);
+        assert_took(since, Duration::from_secs(6));
+    });
+}

@@ -1,0 +1,185 @@
+//! Limits of size and number: what runs into them, and what just fits.
+
+use crate::world::converse;
+
+const FIXED: &str = "[[site.route]]\npath = \"/*\"\nrespond = \"here\"\n";
+const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// `limits` of the server in front of a site with `routes`.
+fn with(limits: &str, routes: &str) -> String {
+    format!("[server.limits]\n{limits}\n[[site]]\nlisten = [\"127.0.0.1:80\"]\n{routes}")
+}
+
+/// A request with a head of so many bytes.
+fn request_of(length: usize) -> String {
+    let rest = "GET / HTTP/1.1\r\nHost: a\r\nX-Pad: \r\n\r\n".len();
+    format!("GET / HTTP/1.1\r\nHost: a\r\nX-Pad: {}\r\n\r\n", "x".repeat(length - rest))
+}
+
+#[test]
+fn a_head_of_head_size_is_taken_and_a_longer_one_refused() {
+    converse(&with("head_size = \"2KiB\"\ntarget = \"1KiB\"", FIXED), async |world| {
+        assert_eq!(world.ask(&request_of(2047)).await.status(), 200);
+        assert_eq!(world.ask(&request_of(2049)).await.status(), 431);
+    });
+}
+
+#[test]
+fn a_head_that_never_ends_is_refused_at_its_limit() {
+    converse(&with("head_size = \"4KiB\"\ntarget = \"1KiB\"", FIXED), async |world| {
+        let mut client = world.client();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n").await;
+        client.send("X-Endless: y\r\n".repeat(1000)).await;
+        assert_eq!(client.reply("GET ").await.status(), 431);
+        assert!(client.is_closed().await);
+    });
+}
+
+#[test]
+fn as_many_fields_as_allowed_are_taken_and_one_more_refused() {
+    converse(&with("fields = 5", FIXED), async |world| {
+        let request = |fields: usize| {
+            format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(fields - 1))
+        };
+        assert_eq!(world.ask(&request(5)).await.status(), 200);
+        assert_eq!(world.ask(&request(6)).await.status(), 431);
+    });
+}
+
+#[test]
+fn a_target_that_is_too_long_is_414() {
+    converse(&with("target = \"100B\"", FIXED), async |world| {
+        let request =
+            |length: usize| format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(length - 1));
+        assert_eq!(world.ask(&request(100)).await.status(), 200);
+        assert_eq!(world.ask(&request(101)).await.status(), 414);
+    });
+}
+
+#[test]
+fn a_body_of_max_body_is_taken_and_a_longer_one_refused_before_it_is_read() {
+    converse(&with("max_body = \"10B\"", PROXIED), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let request = |length: usize| {
+            let body = "b".repeat(length);
+            format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}")
+        };
+        let mut client = world.client();
+        client.send(request(10)).await;
+        let (asked, _connection) = backend.answer(OK).await;
+        assert_eq!(asked.body.len(), 10);
+        assert_eq!(client.reply("POST ").await.status(), 200);
+        assert_eq!(world.ask(&request(11)).await.status(), 413);
+        assert!(!backend.has_visitor());
+    });
+}
+
+#[test]
+fn a_chunked_body_is_refused_where_it_passes_max_body() {
+    converse(&with("max_body = \"10B\"", PROXIED), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").await;
+        client.send("8\r\n12345678\r\n").await;
+        let mut connection = backend.accept().await;
+        connection.head().await.unwrap();
+        client.send("8\r\n12345678\r\n").await;
+        assert_eq!(client.reply("POST ").await.status(), 413);
+        assert!(connection.rest().await.0.ends_with(b"12345678\r\n"), "and nothing of the rest");
+    });
+}
+
+#[test]
+fn the_max_body_of_a_route_counts_for_it() {
+    let routes = format!(
+        "[[site.route]]\npath = \"/large/*\"\nmax_body = \"1KiB\"\nproxy = \"http://10.0.0.1:3000\"\n{PROXIED}"
+    );
+    converse(&with("max_body = \"10B\"", &routes), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let request = |path: &str| {
+            let body = "b".repeat(100);
+            format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{body}")
+        };
+        assert_eq!(world.ask(&request("/small")).await.status(), 413);
+        let mut client = world.client();
+        client.send(request("/large/x")).await;
+        let (asked, _connection) = backend.answer(OK).await;
+        assert_eq!(asked.body.len(), 100);
+        assert_eq!(client.reply("POST ").await.status(), 200);
+    });
+}
+
+#[test]
+fn get_with_a_body_is_refused_unless_get_body_allows_it() {
+    let request = "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
+    converse(FIXED, async |world| assert_eq!(world.ask(request).await.status(), 400));
+    converse(&with("get_body = true", PROXIED), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send(request).await;
+        let (asked, _connection) = backend.answer(OK).await;
+        assert_eq!(asked.text(), "body");
+        assert_eq!(client.reply(request).await.status(), 200);
+    });
+}
+
+#[test]
+fn a_connection_closes_behind_its_last_request() {
+    converse(&with("keepalive_requests = 3", FIXED), async |world| {
+        let mut client = world.client();
+        for last in [false, false, true] {
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+            let reply = client.reply("GET ").await;
+            assert_eq!(reply.field("connection") == Some("close"), last);
+        }
+        assert!(client.is_closed().await);
+    });
+}
+
+#[test]
+fn an_address_with_too_many_connections_is_refused_and_others_are_not() {
+    converse(&with("connections_per_address = 2", FIXED), async |world| {
+        let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let (mut one, mut two) = (world.client(), world.client());
+        for client in [&mut one, &mut two] {
+            client.send(get).await;
+            assert_eq!(client.reply(get).await.status(), 200);
+        }
+        let (_, outcome) = world.client().rest().await;
+        assert!(outcome.is_err(), "the third is reset");
+        let mut other = world.client_from("192.0.2.8:4000");
+        other.send(get).await;
+        assert_eq!(other.reply(get).await.status(), 200);
+        drop(one);
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        assert_eq!(world.ask(get).await.status(), 200);
+    });
+}
+
+#[test]
+fn a_backend_with_a_head_without_end_costs_a_502_and_little_memory() {
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let mut endless = backend.accept().await;
+        endless.request().await;
+        endless.send("HTTP/1.1 200 OK\r\n").await;
+        endless.send("X-Endless: y\r\n".repeat(100_000)).await;
+        assert_eq!(client.reply("GET ").await.status(), 502);
+    });
+}
+
+#[test]
+fn interim_replies_without_end_cost_a_502() {
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let mut endless = backend.accept().await;
+        endless.request().await;
+        endless.send("HTTP/1.1 102 Processing\r\n\r\n".repeat(100_000)).await;
+        assert_eq!(client.reply("GET ").await.status(), 502);
+    });
+}

@@ -1,0 +1,136 @@
+//! Upgrades: a tunnel begins with the 101 that was asked for, and with nothing else.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::world::converse;
+
+const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
+const ASK: &str =
+    "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+const SWITCH: &str =
+    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+#[test]
+fn bytes_pass_both_ways_until_both_sides_have_finished() {
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send(ASK).await;
+        let (asked, mut server) = backend.answer(SWITCH).await;
+        assert_eq!(asked.field("upgrade"), Some("websocket"));
+        assert_eq!(client.reply(ASK).await.status(), 101);
+        for n in 0..10 {
+            client.send(format!("up {n}\r\n")).await;
+            assert_eq!(server.line().await.unwrap(), format!("up {n}"));
+            server.send(format!("down {n}\r\n")).await;
+            assert_eq!(client.line().await.unwrap(), format!("down {n}"));
+        }
+        client.link.finish();
+        assert!(server.is_closed().await);
+        server.send("last words\r\n").await;
+        assert_eq!(client.line().await.unwrap(), "last words");
+        drop(server);
+        assert!(client.is_closed().await);
+    });
+}
+
+#[test]
+fn what_either_side_sent_with_its_head_belongs_to_the_tunnel() {
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send(format!("{ASK}early up\r\n")).await;
+        let (_, mut server) = backend.answer(&format!("{SWITCH}early down\r\n")).await;
+        assert_eq!(client.reply(ASK).await.status(), 101);
+        assert_eq!(client.line().await.unwrap(), "early down");
+        assert_eq!(server.line().await.unwrap(), "early up");
+    });
+}
+
+#[test]
+fn another_answer_than_101_is_an_ordinary_reply() {
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send(ASK).await;
+        let (_, _connection) = backend.answer(OK).await;
+        assert_eq!(client.reply(ASK).await.text(), "ok");
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let (_, _connection) = backend.answer(OK).await;
+        assert_eq!(client.reply("GET ").await.text(), "ok");
+    });
+}
+
+#[test]
+fn a_101_to_another_protocol_than_asked_for_is_a_502() {
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send(ASK).await;
+        let (_, _connection) = backend.answer(&SWITCH.replace("websocket", "other")).await;
+        assert_eq!(client.reply(ASK).await.status(), 502);
+    });
+}
+
+#[test]
+fn an_upgrade_with_a_body_is_refused() {
+    converse(PROXIED, async |world| {
+        let request = ASK.replace("\r\n\r\n", "\r\nContent-Length: 4\r\n\r\nbody");
+        let request = request.replace("GET", "POST");
+        assert_eq!(world.ask(&request).await.status(), 400);
+    });
+}
+
+#[test]
+fn an_upgrade_to_http2_or_tls_stays_behind() {
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        for protocol in ["h2c", "TLS/1.0"] {
+            let mut client = world.client();
+            client.send(ASK.replace("websocket", protocol)).await;
+            let (asked, connection) = backend.answer(OK).await;
+            assert_eq!(asked.field("upgrade"), None, "{protocol}");
+            assert_eq!(client.reply(ASK).await.text(), "ok");
+            drop(connection);
+        }
+    });
+}
+
+#[test]
+fn a_side_that_breaks_resets_the_other() {
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send(ASK).await;
+        let (_, server) = backend.answer(SWITCH).await;
+        client.reply(ASK).await;
+        server.link.reset();
+        let (_, outcome) = client.rest().await;
+        assert!(outcome.is_err());
+    });
+}
+
+#[test]
+fn a_stop_ends_quiet_tunnels_and_lets_busy_ones_go_on() {
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let (mut quiet, mut busy) = (world.client(), world.client());
+        quiet.send(ASK).await;
+        let (_, _idle) = backend.answer(SWITCH).await;
+        quiet.reply(ASK).await;
+        busy.send(ASK).await;
+        let (_, mut server) = backend.answer(SWITCH).await;
+        busy.reply(ASK).await;
+        world.gateway.stop();
+        for n in 0..10 {
+            sleep(Duration::from_millis(500)).await;
+            server.send(format!("{n}\r\n")).await;
+            assert_eq!(busy.line().await.unwrap(), n.to_string());
+        }
+        let closed = tokio::time::timeout(Duration::from_secs(1), quiet.rest()).await;
+        assert!(closed.is_ok(), "a second of silence ends the other one");
+    });
+}
