@@ -1,0 +1,226 @@
+//! Asks Forebay and a model for the same, and compares what legitimately is the same.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::http::{Client, Reply};
+use forebay_testkit::peer::{self, Peer};
+use forebay_testkit::stream::Address;
+
+use crate::support::{Forebay, serve};
+
+/// How often each URL is asked for.
+const TIMES: usize = 30;
+/// Clients at once, as many as workers.
+const CLIENTS: usize = 4;
+
+/// A URL of an application.
+pub struct Row {
+    pub target: &'static str,
+    /// What the model answers, so that an application that is not set up right is no model.
+    pub status: u16,
+    /// What its body holds.
+    pub holds: &'static str,
+}
+
+pub const fn row(target: &'static str, status: u16, holds: &'static str) -> Row {
+    Row { target, status, holds }
+}
+
+/// What differs from one reply to the next for a good reason: the text between these two.
+pub type Mask = (&'static str, &'static str);
+
+/// What is asked for and how replies are compared.
+#[derive(Default)]
+pub struct Requests<'a> {
+    /// `{tmp}` in their targets is `tmp`.
+    pub rows: &'a [Row],
+    pub tmp: &'a str,
+    /// Further lines of the request's head. `{port}` in them is the server's.
+    pub fields: String,
+    pub masks: &'a [Mask],
+}
+
+/// Asks the model for each URL once and Forebay thirty times, and ends Forebay.
+///
+/// # Panics
+/// When a reply differs.
+pub fn compare(what: &str, requests: &Requests<'_>, model: &Address, forebay: Forebay) {
+    // Twice, as what a session keeps of visited pages is there from the second time on.
+    requests.rows.iter().for_each(|row| drop(ask(model, requests, row.target)));
+    let expected: Vec<String> =
+        requests.rows.iter().map(|row| requests.model(row, model)).collect();
+    let address = Address::from(forebay.address);
+    let (asked, wrong) = (AtomicUsize::new(0), Mutex::new(BTreeMap::<usize, Vec<String>>::new()));
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                loop {
+                    let number = asked.fetch_add(1, Ordering::Relaxed);
+                    if number >= TIMES * requests.rows.len() {
+                        return;
+                    }
+                    // Each round begins elsewhere, so that a worker meets the URLs in many orders.
+                    let row = (number + number / requests.rows.len() * 3) % requests.rows.len();
+                    let seen = requests.seen(&ask(&address, requests, requests.rows[row].target));
+                    if seen != expected[row] {
+                        wrong.lock().unwrap().entry(row).or_default().push(seen);
+                    }
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    let mut report = String::new();
+    for (row, replies) in &wrong {
+        let (target, first) = (requests.rows[*row].target, &replies[0]);
+        let difference = difference(&expected[*row], first);
+        writeln!(report, "{target}: {} of {TIMES} differ\n{difference}", replies.len()).unwrap();
+    }
+    assert!(wrong.is_empty(), "{what}:\n{report}\n{}", tail(&forebay.output()));
+    forebay.stop();
+}
+
+impl Requests<'_> {
+    fn model(&self, row: &Row, model: &Address) -> String {
+        let reply = ask(model, self, row.target);
+        let seen = self.seen(&reply);
+        assert_eq!(reply.status, row.status, "the model's reply to {}: {seen}", row.target);
+        assert!(seen.contains(row.holds), "the model's reply to {}: {seen}", row.target);
+        seen
+    }
+
+    /// What a client sees of a reply, as far as it is the application's.
+    fn seen(&self, reply: &Reply) -> String {
+        let mut seen = reply.status.to_string();
+        for name in ["Content-Type", "Location", "Content-Disposition", "X-Powered-By"] {
+            write!(seen, "\n{name}: {:?}", reply.headers_named(name)).unwrap();
+        }
+        write!(seen, "\n{}", String::from_utf8_lossy(&reply.body)).unwrap();
+        self.masks.iter().fold(seen, |text, mask| masked(&text, *mask))
+    }
+}
+
+fn ask(address: &Address, requests: &Requests<'_>, target: &str) -> Reply {
+    let mut client = Client::connect(address);
+    let target = target.replace("{tmp}", requests.tmp);
+    let fields = match address {
+        Address::Tcp(address) => requests.fields.replace("{port}", &address.port().to_string()),
+        Address::Unix(_) => requests.fields.clone(),
+    };
+    client.send(format!(
+        "GET {target} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: test\r\n{fields}Connection: close\r\n\r\n"
+    ));
+    client.reply()
+}
+
+fn masked(text: &str, (start, end): Mask) -> String {
+    let mut parts = text.split(start);
+    let mut masked = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.find(end).map_or("", |at| &part[at..]);
+        write!(masked, "{start}*{rest}").unwrap();
+    }
+    masked
+}
+
+/// The first line that differs, with the one before.
+fn difference(expected: &str, seen: &str) -> String {
+    let lines = expected.lines().zip(seen.lines());
+    let same = lines.take_while(|(expected, seen)| expected == seen).count();
+    let show = |text: &str| -> String {
+        let lines = text.lines().skip(same.saturating_sub(1)).take(4);
+        lines.map(|line| format!("    {line:.300}\n")).collect()
+    };
+    format!("  expected:\n{}  seen:\n{}", show(expected), show(seen))
+}
+
+fn tail(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}
+
+/// Scripts in Perl in each of these modes beside plain CGI.
+pub fn compare_modes(scripts: &Scripts<'_>, requests: &Requests<'_>, modes: &[&str]) {
+    let Some(model) = scripts.plain_cgi() else { return };
+    for mode in modes {
+        let forebay = scripts.forebay(&format!("kind = \"perl-cgi\"\nmode = \"{mode}\""));
+        compare(mode, requests, model.address(), forebay);
+    }
+}
+
+/// The user of applications where the test runs as root, as a line of an application's table.
+pub fn user() -> &'static str {
+    if rustix::process::geteuid().is_root() { "user = \"www-data\"\n" } else { "" }
+}
+
+/// Scripts as both sides run them.
+pub struct Scripts<'a> {
+    /// The directory behind `/cgi-bin/`.
+    pub dir: &'a str,
+    pub env: &'a [(&'a str, String)],
+}
+
+impl Scripts<'_> {
+    /// Apache, with a process for each request.
+    pub fn plain_cgi(&self) -> Option<Peer> {
+        let dir = self.dir;
+        let env = self.env.iter().map(|(name, value)| format!("SetEnv {name} \"{value}\"\n"));
+        let env: String = env.collect();
+        peer::apache(
+            &["alias", "cgi", "env"],
+            &format!(
+                "{env}KeepAlive Off\nUseCanonicalName Off\nScriptAlias /cgi-bin/ \"{dir}/\"\n\
+                 <Directory \"{dir}\">\nOptions ExecCGI FollowSymLinks\nRequire all granted\n\
+                 </Directory>\n"
+            ),
+        )
+    }
+
+    /// Forebay, with an application of the given keys.
+    pub fn forebay(&self, keys: &str) -> Forebay {
+        let env = self.env.iter().map(|(name, value)| format!("{name} = {value:?}"));
+        let env: Vec<_> = env.collect();
+        serve(
+            Folder::new(),
+            &format!(
+                "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/cgi-bin/*\"\n\
+                 app = \"scripts\"\n[app.scripts]\ndir = {:?}\nworkers = {CLIENTS}\n\
+                 env = {{ {} }}\n{}{keys}\n",
+                self.dir,
+                env.join(", "),
+                user()
+            ),
+        )
+    }
+}
+
+/// A folder that the application's user may write to.
+pub fn writable(folder: &Folder, name: &str) -> String {
+    let path = folder.path().join(name);
+    fs::create_dir_all(&path).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Runs a command of the set-up.
+///
+/// # Panics
+/// When it fails.
+pub fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {output:?}");
+}
+
+/// The path as text.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("temporary folders have plain names")
+}

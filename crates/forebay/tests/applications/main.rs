@@ -1,0 +1,10 @@
+//! Applications of Debian's packages, as they are: each of their URLs is asked for thirty times, all of
+//! them interleaved over several workers, and every reply is what plain CGI gives (for PHP: nginx with
+//! php-fpm; for PSGI: Starlet). So a worker that keeps something of a request shows.
+
+mod harness;
+mod perl;
+mod psgi;
+mod python;
+#[path = "../support/mod.rs"]
+mod support;
