@@ -96,6 +96,9 @@ pub struct Server {
     pub user: Option<At<String>>,
     /// The group to become, and the only one. Default: the groups of `user`.
     pub group: Option<At<String>>,
+    /// Where request bodies wait that are too large for memory, in files without a name. Default: what
+    /// TMPDIR says, else /tmp.
+    pub spool_dir: Option<At<String>>,
     /// How long requests in flight may take to finish after a signal to stop. Default: "30s".
     pub grace: Option<Time>,
     /// Whether the steps of each request are timed: replies tell in a Server-Timing field, and

@@ -63,6 +63,8 @@ pub struct Server {
     pub user: Option<String>,
     /// The group to become. `None`: the groups of `user`.
     pub group: Option<String>,
+    /// Where large request bodies are spooled, absolute. `None`: the system's directory for that.
+    pub spool_dir: Option<PathBuf>,
     /// How long requests in flight may take to finish after a signal to stop. Default 30 s.
     pub grace: Duration,
 }
@@ -78,6 +80,7 @@ impl Default for Server {
             limits: Limits::default(),
             user: None,
             group: None,
+            spool_dir: None,
             grace: Duration::from_secs(30),
         }
     }

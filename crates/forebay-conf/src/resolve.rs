@@ -56,7 +56,7 @@ pub(crate) fn resolve(file: &File, text: &str, base: &Path) -> Result<Plan, Vec<
     let context = Context::new(text, &base);
     let mut problems = Vec::new();
 
-    let server = keep(server::server(&file.server), &mut problems);
+    let server = keep(server::server(&context, &file.server), &mut problems);
     let log = keep(server::log(&context, &file.log), &mut problems);
     let mut apps = BTreeMap::new();
     for (name, typed) in &file.app {

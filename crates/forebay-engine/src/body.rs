@@ -1,6 +1,7 @@
 //! Reading a request's body.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -85,6 +86,12 @@ impl Body {
         self.expect_continue = false;
         self.is_concealed = false;
         self.in_hand = true;
+    }
+
+    /// Where it is spooled.
+    pub fn spool_dir(&self) -> PathBuf {
+        let client = self.client.as_ref().expect("a body is read while its client is attached");
+        client.thread.settings().spool_dir()
     }
 
     /// Goes back to the start, so that the body can be sent once more; `false` where it has come

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,9 +34,16 @@ pub struct Settings {
     pub timing: bool,
     /// Names that the administrator's listener is asked by, in lower case.
     pub admin_hosts: Vec<String>,
+    /// Where large bodies are spooled; `None`: the system's directory for that.
+    pub spool_dir: Option<PathBuf>,
 }
 
 impl Settings {
+    /// Where large bodies are spooled.
+    pub fn spool_dir(&self) -> PathBuf {
+        self.spool_dir.clone().unwrap_or_else(std::env::temp_dir)
+    }
+
     /// Limits on the head of a message.
     pub fn head_limits(&self) -> http1::Limits {
         let Limits { head_size, fields, target, get_body, .. } = self.limits;

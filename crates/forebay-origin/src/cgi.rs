@@ -138,7 +138,8 @@ impl Cgi {
             // What starts it could say so in the log alone.
             obstacle(file).map_or(Ok(()), Err)?;
         }
-        let stdin = stdin(body).map_err(|error| cannot_hand_over(&error))?;
+        let dir = self.thread.settings().spool_dir();
+        let stdin = stdin(body, &dir).map_err(|error| cannot_hand_over(&error))?;
         let (stdout, its_stdout) = pipe(launcher).map_err(|error| cannot_run(file, &error))?;
         let (stderr, its_stderr) = pipe(launcher).map_err(|error| cannot_run(file, &error))?;
         let mut command = Command::from(launcher.command(file.as_os_str()));
@@ -283,7 +284,7 @@ fn pipe(launcher: &Launcher) -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// A small body waits in a pipe, a larger one in a file: no task has to feed it.
-fn stdin(body: &Spooled) -> io::Result<Stdio> {
+fn stdin(body: &Spooled, dir: &Path) -> io::Result<Stdio> {
     match body {
         Spooled::Empty => Ok(Stdio::null()),
         Spooled::Memory(memory) => {
@@ -296,7 +297,7 @@ fn stdin(body: &Spooled) -> io::Result<Stdio> {
                     return Ok(reader.into());
                 }
             }
-            let mut file = tempfile::tempfile()?;
+            let mut file = tempfile::tempfile_in(dir)?;
             file.write_all(memory)?;
             rewind(file)
         }

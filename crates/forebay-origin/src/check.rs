@@ -18,7 +18,10 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
         let routes = routes.routes.iter().enumerate();
         routes.filter_map(move |(at, route)| of_route((site, at), route, &plan.server))
     });
-    let wrong: Vec<_> = users.into_iter().chain(apps).chain(routes).collect();
+    // Whether another user may write there is found out once it is that user who asks.
+    let becomes_another = rustix::process::geteuid().is_root() && gives_up_root(&plan.server);
+    let spool = if becomes_another { None } else { of_spool(&plan.server) };
+    let wrong: Vec<_> = users.into_iter().chain(apps).chain(routes).chain(spool).collect();
     if !wrong.is_empty() {
         return Err(plan.refuse(&wrong));
     }
@@ -42,6 +45,23 @@ pub fn ask_interpreters(plan: &Plan) -> Result<(), ConfError> {
     });
     let wrong: Vec<_> = wrong.collect();
     if wrong.is_empty() { Ok(()) } else { Err(plan.refuse(&wrong)) }
+}
+
+/// Whether who asks may write where large bodies are spooled: for a server that has become its user.
+pub fn check_spool(plan: &Plan) -> Result<(), ConfError> {
+    of_spool(&plan.server).map_or(Ok(()), |finding| Err(plan.refuse(&[finding])))
+}
+
+fn of_spool(server: &Server) -> Option<Finding> {
+    let dir = server.spool_dir.as_ref()?;
+    let error = tempfile::tempfile_in(dir).err()?;
+    let error = error.kind();
+    let user = server.user.as_deref().unwrap_or("the user that Forebay runs as");
+    Some(Finding {
+        key: vec!["server".into(), "spool_dir".into()],
+        message: format!("no file can be made in {}: {error}", dir.display()),
+        help: format!("make it writable for {user}, or name another directory"),
+    })
 }
 
 fn of_server(server: &Server) -> Vec<Finding> {

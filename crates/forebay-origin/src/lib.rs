@@ -34,7 +34,7 @@ mod takeover;
 mod upstream;
 
 pub use build::{BuildError, Origins};
-pub use check::{ask_interpreters, check};
+pub use check::{ask_interpreters, check, check_spool};
 pub use explain::{Question, QuestionError, explain};
 pub use forebay_workers::note_descriptors;
 pub use start::{AppStart, try_starts};

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
 
 use forebay_engine::{Body, Fault};
 use forebay_wire::http1::RequestFraming;
@@ -27,6 +28,8 @@ impl Spooled {
         if body.framing() == RequestFraming::None {
             return Ok(Self::Empty);
         }
+        let dir = body.spool_dir();
+        let full = |error| full(&dir, error);
         let mut memory = Vec::new();
         let mut file: Option<(File, u64)> = None;
         while let Some(piece) = body.next().await? {
@@ -36,7 +39,7 @@ impl Spooled {
             } else if memory.len() + piece.len() <= IN_MEMORY {
                 memory.extend_from_slice(piece);
             } else {
-                let mut spill = tempfile::tempfile().map_err(full)?;
+                let mut spill = tempfile::tempfile_in(&dir).map_err(full)?;
                 spill.write_all(&memory).and_then(|()| spill.write_all(piece)).map_err(full)?;
                 file = Some((spill, (memory.len() + piece.len()) as u64));
                 memory = Vec::new();
@@ -73,12 +76,11 @@ impl Spooled {
     }
 }
 
-fn full(error: io::Error) -> Fault {
+fn full(dir: &Path, error: io::Error) -> Fault {
     Fault::exhausted("spool a request body", &error).unwrap_or_else(|| {
-        let dir = std::env::temp_dir();
         let message = format!(
-            "cannot spool a request body in {}: {error}; free some space, or set TMPDIR to another \
-             directory",
+            "cannot spool a request body in {}: {error}; free some space, or name another \
+             directory as `spool_dir` in [server]",
             dir.display()
         );
         Fault::us(500, message)

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use forebay_conf::{ConfError, Plan};
-use forebay_engine::drop_privileges;
-use forebay_origin::{AppStart, note_descriptors, try_starts};
+use forebay_engine::{PrivilegeError, drop_privileges};
+use forebay_origin::{AppStart, check_spool, note_descriptors, try_starts};
 
 use crate::serve::cores;
 
@@ -43,6 +43,10 @@ pub fn run(args: Args) -> ExitCode {
             if args.start && !starts(&plan) {
                 return ExitCode::from(3);
             }
+            if let Err(error) = spools(&plan, args.start) {
+                let _ = write!(std::io::stderr(), "{error}");
+                return ExitCode::from(2);
+            }
             tell(&format!("{}: ok, {}", file.display(), summary(&plan)))
         }
         Err(error) => {
@@ -50,6 +54,19 @@ pub fn run(args: Args) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Whether large bodies can be spooled by the user that `[server]` names, who this process becomes
+/// unless it `is_user` already.
+fn spools(plan: &Plan, is_user: bool) -> Result<(), String> {
+    let server = &plan.server;
+    if server.spool_dir.is_some() && !is_user {
+        match drop_privileges(server.user.as_deref(), server.group.as_deref()) {
+            Ok(()) | Err(PrivilegeError::NotRoot) => {}
+            Err(error) => return Err(format!("forebay: {error}\n")),
+        }
+    }
+    check_spool(plan).map_err(|error| error.to_string())
 }
 
 /// Starts each application, as the user that `[server]` names, and ends it; whether all can start.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forebay_conf::{Listen, Plan};
 use forebay_engine::{ErrorLog, Inherited, Reload, Server, Settings, Wanted};
-use forebay_origin::{Origins, check, note_descriptors};
+use forebay_origin::{Origins, check, check_spool, note_descriptors};
 
 /// Exit codes of the README: bad usage or configuration, and what could not be started.
 const BAD_CONFIGURATION: u8 = 2;
@@ -79,6 +79,7 @@ fn serve(args: Args) -> Result<(), Failure> {
         .map_err(Failure::start)?;
     let (user, group) = (plan.server.user.as_deref(), plan.server.group.as_deref());
     server.become_user(user, group).map_err(Failure::start)?;
+    check_spool(&plan).map_err(Failure::configuration)?;
     let fixed = Fixed::of(&plan);
     let grace = plan.server.grace;
     let errors = server.errors();
@@ -182,6 +183,7 @@ fn wanted(plan: &Plan) -> Wanted {
             timeouts: plan.server.timeouts.clone(),
             limits: plan.server.limits.clone(),
             timing: plan.server.timing,
+            spool_dir: plan.server.spool_dir.clone(),
             admin_hosts: plan.server.admin_hosts.clone(),
         },
         log: plan.log.clone(),

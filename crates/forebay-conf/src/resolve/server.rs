@@ -1,7 +1,7 @@
 //! `[server]` and `[log]`.
 
 use super::effect::no_effect;
-use super::path::in_directory;
+use super::path::{directory, in_directory};
 use super::peer::socket_address;
 use super::site::host;
 use super::value::{no_control, size, size_or_unlimited, text, time, time_above_zero, within};
@@ -11,7 +11,7 @@ use crate::file::{self, At};
 use crate::plan::{AccessLog, Format, HostPattern, Limits, Log, Server, Timeouts};
 use crate::suggest;
 
-pub(super) fn server(typed: &file::Server) -> Outcome<Server> {
+pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Outcome<Server> {
     let default = Server::default();
     let admin = match &typed.admin {
         Some(at) => Some(socket_address(&at.with(text(&at.with(&at.0))?))?),
@@ -26,6 +26,7 @@ pub(super) fn server(typed: &file::Server) -> Outcome<Server> {
         limits: limits(&typed.limits)?,
         user: name(&typed.user)?,
         group: name(&typed.group)?,
+        spool_dir: typed.spool_dir.as_ref().map(|at| directory(context, at)).transpose()?,
         grace: time(&typed.grace, default.grace)?,
     })
 }

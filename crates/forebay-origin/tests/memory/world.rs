@@ -50,6 +50,7 @@ impl World {
             limits: plan.server.limits.clone(),
             timing: plan.server.timing,
             admin_hosts: Vec::new(),
+            spool_dir: plan.server.spool_dir.clone(),
         };
         let (errors, kept) = ErrorLog::kept();
         let log = plan.log.clone();
