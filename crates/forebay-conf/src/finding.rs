@@ -42,6 +42,11 @@ impl fmt::Debug for SourceFile {
 }
 
 impl Plan {
+    /// Whether it was made of a file.
+    pub fn has_file(&self) -> bool {
+        !self.file.name.is_empty()
+    }
+
     /// Why the plan cannot be carried out. `findings` must not be empty.
     pub fn refuse(&self, findings: &[Finding]) -> ConfError {
         let SourceFile { name, text } = &self.file;

@@ -25,12 +25,14 @@ pub async fn dispatch(
     is_logged: &mut bool,
 ) -> Result<(), Fault> {
     let Some(site) = site else { return Err(no_route()) };
-    let route = by_routes(client, exchange, site, is_logged).await?;
+    let mut taken = Vec::new();
+    let route = by_routes(client, exchange, site, &mut taken, is_logged).await?;
     let Some(diversion) = exchange.reply.take_diversion() else { return Ok(()) };
     let Exchange { request, .. } = &*exchange;
     let (method, target, asked) = (request.head.method, request.head.path_and_query, request.asked);
     // In a box, as the futures of idle connections have room for all that can happen to them.
-    let outcome = Box::pin(divert(client, exchange, (site, route), diversion, is_logged)).await;
+    let from = From { site, route, taken };
+    let outcome = Box::pin(divert(client, exchange, from, diversion, is_logged)).await;
     // The log tells what the client asked.
     let request = &mut exchange.request;
     (request.head.method, request.head.path_and_query) = (method, target);
@@ -39,22 +41,30 @@ pub async fn dispatch(
     outcome
 }
 
+/// What asked for something else in place of its reply.
+struct From<'s> {
+    site: &'s Site,
+    route: &'s Route,
+    /// Routes, by number, whose `fallback_to` was followed: each is once.
+    taken: Vec<usize>,
+}
+
 async fn divert(
     client: &Client,
     exchange: &mut Exchange,
-    (site, mut route): (&Site, &Route),
+    From { site, mut route, mut taken }: From<'_>,
     mut diversion: Diversion,
     is_logged: &mut bool,
 ) -> Result<(), Fault> {
     for _ in 0..REDIRECTS {
-        let target = match diversion {
-            Diversion::Route(target) => target,
+        match diversion {
+            Diversion::Route(target) => redirect(exchange, &target).await?,
+            Diversion::Path(path) => exchange.request.reroute(path),
             Diversion::File { place, fields } => {
                 return send_file(exchange, route, &place, fields).await;
             }
-        };
-        redirect(exchange, &target).await?;
-        route = by_routes(client, exchange, site, is_logged).await?;
+        }
+        route = by_routes(client, exchange, site, &mut taken, is_logged).await?;
         diversion = match exchange.reply.take_diversion() {
             Some(diversion) => diversion,
             None => return Ok(()),
@@ -68,6 +78,7 @@ async fn by_routes<'s>(
     client: &Client,
     exchange: &mut Exchange,
     site: &'s Site,
+    taken: &mut Vec<usize>,
     is_logged: &mut bool,
 ) -> Result<&'s Route, Fault> {
     let mut from = 0;
@@ -82,12 +93,23 @@ async fn by_routes<'s>(
         reply.set_rules(route.rules.clone());
         admit_body(body, reply, route).await?;
         client.enter(Step::Origin);
-        match serve_client(client, route, exchange).await {
-            Err(fault) if fault.is_not_mine && route.fallback && !exchange.reply.has_begun() => {
-                passed_on = Some(fault);
-                exchange.reply.prepare(&exchange.request.head, exchange.request.method());
-            }
+        let fault = match serve_client(client, route, exchange).await {
+            Err(fault) if fault.is_not_mine && !exchange.reply.has_begun() => fault,
             outcome => return outcome.map(|()| route),
+        };
+        let is_for_below = fault.is_for_below || route.fallback;
+        let fallback_to = route.fallback_to.as_ref().filter(|_| !taken.contains(&at));
+        if !is_for_below && fallback_to.is_none() {
+            return Err(fault);
+        }
+        exchange.reply.prepare(&exchange.request.head, exchange.request.method());
+        match fallback_to {
+            Some(path) if !is_for_below => {
+                taken.push(at);
+                exchange.reply.reroute(path.clone());
+                return Ok(route);
+            }
+            _ => passed_on = Some(fault),
         }
     }
     Err(passed_on.unwrap_or_else(no_route))
@@ -123,7 +145,7 @@ fn no_route() -> Fault {
 /// falls back leaves it as it is, for the next one.
 async fn admit_body(body: &mut Body, reply: &mut Reply, route: &Route) -> Result<(), Fault> {
     let takes_body = route.origin.takes_body();
-    if route.fallback && !takes_body {
+    if (route.passes_on() || route.origin.may_pass_on()) && !takes_body {
         if !body.is_small(WORTH_DRAINING) {
             reply.close_after();
         }

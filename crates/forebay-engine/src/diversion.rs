@@ -8,6 +8,8 @@ pub use forebay_wire::sendfile::Place;
 pub enum Diversion {
     /// What the site answers for this target.
     Route(Vec<u8>),
+    /// What the site answers for this path, normal, to a request that is otherwise the same.
+    Path(Vec<u8>),
     /// A file.
     File {
         /// Which one.

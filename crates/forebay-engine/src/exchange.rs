@@ -35,6 +35,12 @@ pub trait Origin {
         true
     }
 
+    /// Whether a request may be left, with its body, to another route although the route of this
+    /// origin does not say so.
+    fn may_pass_on(&self) -> bool {
+        false
+    }
+
     /// Whether the work is given up, by dropping the future of `serve`, when the client closes the
     /// connection, or only its own side of it (as nginx has it for requests that it passes on).
     fn ends_with_client(&self) -> bool {
@@ -142,6 +148,13 @@ impl Request {
     /// the pattern had none before its `*`.
     pub fn rest(&self) -> &[u8] {
         &self.path[self.rest.clone()]
+    }
+
+    /// Makes routes be found by another path, which is normal. The target stays.
+    pub fn reroute(&mut self, path: Vec<u8>) {
+        self.unmasked.clear();
+        self.rest = 0..path.len();
+        self.path = path;
     }
 
     /// Gives a target without a path (`http://host?query`) the path `/`. The new target goes behind

@@ -49,6 +49,8 @@ pub struct Fault {
     /// The origin has nothing for this request, and has touched neither body nor reply: a route
     /// that falls back leaves the request to the routes below.
     pub is_not_mine: bool,
+    /// As `is_not_mine`, and a route below has it: those are asked wherever the route falls back to.
+    pub is_for_below: bool,
 }
 
 impl Fault {
@@ -116,8 +118,22 @@ impl Fault {
         self
     }
 
+    /// The same fault, where it is known that the routes below are to be asked.
+    pub fn for_below(mut self) -> Self {
+        self.is_for_below = true;
+        self.not_mine()
+    }
+
     fn new(side: Side, status: u16, message: Cow<'static, str>) -> Self {
-        Self { side, status, retry: Retry::No, limit: None, message, is_not_mine: false }
+        Self {
+            side,
+            status,
+            retry: Retry::No,
+            limit: None,
+            message,
+            is_not_mine: false,
+            is_for_below: false,
+        }
     }
 }
 

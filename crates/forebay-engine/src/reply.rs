@@ -274,6 +274,13 @@ impl Reply {
         self.divert(Diversion::Route(target.to_vec()));
     }
 
+    /// In place of this reply, the request is routed anew by `path`, which is normal; its method,
+    /// target and body, which must not have been touched, stay.
+    pub fn reroute(&mut self, path: Vec<u8>) {
+        debug_assert!(self.phase == Phase::Waiting, "one reply has one head");
+        self.divert(Diversion::Path(path));
+    }
+
     fn divert(&mut self, diversion: Diversion) {
         self.empty();
         self.diversion = Some(Box::new(diversion));

@@ -51,6 +51,8 @@ pub struct Route {
     pub max_body: u64,
     /// Whether a request that is not the origin's goes on to the routes below.
     pub fallback: bool,
+    /// The path by which such a request is routed anew instead.
+    pub fallback_to: Option<Vec<u8>>,
     /// What sends the files that the origin asks to be sent.
     pub sendfile: Option<Sendfile>,
 }
@@ -61,6 +63,13 @@ pub struct Sendfile {
     pub root: PathBuf,
     /// Sends the file that the path of the request names, below that directory.
     pub files: Box<dyn Origin>,
+}
+
+impl Route {
+    /// Whether a request that is not the origin's is answered by another route.
+    pub(crate) fn passes_on(&self) -> bool {
+        self.fallback || self.fallback_to.is_some()
+    }
 }
 
 impl Table {

@@ -21,7 +21,7 @@ use crate::app_server::AppServer;
 use crate::cgi::{Cgi, PASSED, Processes};
 use crate::definition::Definition;
 use crate::fastcgi::{FASTCGI_IDLE, Fastcgi};
-use crate::files::Files;
+use crate::files::{Files, ScriptRoutes};
 use crate::mount::Mount;
 use crate::proxy::Proxy;
 use crate::respond::{FixedReply, Redirection};
@@ -214,22 +214,27 @@ impl Origins {
 
     fn site(&self, index: usize, thread: &Rc<Thread>) -> Site {
         let site = &self.plan.sites[index];
+        let scripts = ScriptRoutes::of(site, &self.plan);
         let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
             matcher: route.matcher.clone(),
-            origin: self.origin(route, &self.shared[index][at], thread),
+            origin: self.origin(route, &scripts, &self.shared[index][at], thread),
             log: route.log,
             rules: rules(route),
             max_body: route.max_body.unwrap_or(self.plan.server.limits.max_body),
             fallback: route.fallback,
+            fallback_to: route.fallback_to.as_ref().map(|path| path.clone().into_bytes()),
             sendfile: route.sendfile_root.as_ref().map(|root| Sendfile {
                 root: root.clone(),
                 files: Box::new(Files::new(
                     thread.clone(),
+                    // What is sent is the application's choice.
                     forebay_conf::Files {
                         index: Vec::new(),
+                        hidden: true,
                         ..forebay_conf::Files::new(root.clone())
                     },
                     true,
+                    ScriptRoutes::default(),
                 )),
             }),
         });
@@ -246,6 +251,7 @@ impl Origins {
     fn origin(
         &self,
         route: &forebay_conf::Route,
+        scripts: &ScriptRoutes,
         Shared { room, launcher, group, tallies }: &Shared,
         thread: &Rc<Thread>,
     ) -> Box<dyn Origin> {
@@ -256,14 +262,18 @@ impl Origins {
             Upstream::new(thread.clone(), backends, group, tallies)
         };
         let thread = thread.clone();
+        let told_apart = tells_apart(route);
         match &route.action {
-            Action::Files(files) => Box::new(Files::new(thread, files.clone(), route.fallback)),
+            Action::Files(files) => {
+                let passes_on = route.passes_on();
+                Box::new(Files::new(thread, files.clone(), passes_on, scripts.clone()))
+            }
             Action::Cgi(cgi) => {
                 let room = room.clone();
                 let room = room.unwrap_or_else(|| Arc::new(Semaphore::new(cgi.max_processes)));
                 let (guard, launcher) = (self.guard.clone(), launcher.clone());
                 let processes = Processes { room, guard, launcher, passed: &PASSED };
-                Box::new(Cgi::new(thread, cgi.clone(), processes, exact_paths(route)))
+                Box::new(Cgi::new(thread, cgi.clone(), processes, exact_paths(route), told_apart))
             }
             Action::Fastcgi(fastcgi) => {
                 let how = || Use {
@@ -295,7 +305,7 @@ impl Origins {
             }
             Action::App(name) => {
                 let app = &self.plan.apps[name];
-                self.apps[name].origin(name, app, target(app), thread)
+                self.apps[name].origin(name, app, target(app, told_apart), thread)
             }
             Action::Respond(respond) => Box::new(FixedReply(respond.clone())),
             Action::Redirect(redirect) => Box::new(Redirection(redirect.clone())),
@@ -334,6 +344,12 @@ pub fn trust(site: &forebay_conf::Site) -> Trust {
     Trust { proxies: site.trusted_proxies.clone(), fields: site.forwarded }
 }
 
+/// Whether a script route leaves what is no script to others. Where it asks for ends of names all that
+/// have one are scripts.
+pub(crate) fn tells_apart(route: &forebay_conf::Route) -> bool {
+    route.passes_on() && route.matcher.suffixes.is_empty()
+}
+
 fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {
     let sends_files = route.sendfile_root.is_some();
     let changes_fields = !route.set_headers.is_empty() || !route.remove_headers.is_empty();
@@ -362,12 +378,15 @@ pub(crate) fn exact_paths(route: &forebay_conf::Route) -> Vec<Vec<u8>> {
     exact.collect()
 }
 
-/// What requests for `app` are looked up as.
-pub(crate) fn target(app: &AppPlan) -> Target {
+/// What requests for `app` are looked up as; `are_told_apart` where data among its scripts is left
+/// to other routes.
+pub(crate) fn target(app: &AppPlan, are_told_apart: bool) -> Target {
     match &app.kind {
         AppKind::CgiBin { dir, .. }
         | AppKind::PerlCgi { dir, .. }
-        | AppKind::PythonCgi { dir, .. } => Target::Scripts(Scripts::new(dir.clone())),
+        | AppKind::PythonCgi { dir, .. } => {
+            Target::Scripts(Scripts::new(dir.clone()).told_apart(are_told_apart))
+        }
         AppKind::Psgi { file } => {
             Target::Mount(Mount { dir: app.dir.clone(), file: file.clone(), takes_over: true })
         }

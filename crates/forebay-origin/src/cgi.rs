@@ -77,8 +77,9 @@ impl Cgi {
         settings: conf::Cgi,
         processes: Processes,
         exact: Vec<Vec<u8>>,
+        are_told_apart: bool,
     ) -> Self {
-        let scripts = Scripts::new(settings.dir.clone());
+        let scripts = Scripts::new(settings.dir.clone()).told_apart(are_told_apart);
         Self { thread, settings, scripts, processes, exact }
     }
 
@@ -314,6 +315,7 @@ fn rewind(mut file: File) -> io::Result<Stdio> {
 pub fn no_script(reason: NoScript) -> Fault {
     match reason {
         NoScript::NotFound => Fault::client(404, "no such script").not_mine(),
+        NoScript::Data => Fault::client(403, "a file, and no script").not_mine(),
         NoScript::NotAFile => Fault::client(403, "a directory, not a script").not_mine(),
     }
 }

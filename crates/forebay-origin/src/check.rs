@@ -1,13 +1,14 @@
 //! What a plan needs of this machine: programs, users, groups and what is watched. The functions
 //! that look are those by which applications start.
 
-use forebay_conf::{Action, App, ConfError, Finding, Plan, Route, Server};
+use forebay_conf::{Action, App, ConfError, Files, Finding, Plan, Route, Server};
 use forebay_engine::{PrivilegeError, look_up};
 use forebay_workers::{AppSpec, Launcher, StartError};
 
 use crate::build::launch_of;
 use crate::cgi::obstacle;
 use crate::definition::{Definition, definition};
+use crate::files::ScriptRoutes;
 
 /// Why `plan` cannot be carried out on this machine; else what is doubtful about it. Nothing is
 /// started or looked up on the network, and whether Forebay may become its users is not looked at.
@@ -26,7 +27,8 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
         return Err(plan.refuse(&wrong));
     }
     let unwatched = plan.apps.iter().flat_map(|(name, app)| unwatched(name, app));
-    let doubtful: Vec<_> = serves_as_root(&plan.server).into_iter().chain(unwatched).collect();
+    let doubtful = serves_as_root(&plan.server).into_iter().chain(unwatched);
+    let doubtful: Vec<_> = doubtful.chain(sources(plan)).collect();
     Ok((!doubtful.is_empty()).then(|| plan.warn(&doubtful)))
 }
 
@@ -145,6 +147,46 @@ fn cannot_become(key: Vec<String>) -> Finding {
         help: "take one of the two out".into(),
     }
 }
+
+/// Files whose source is sent because no route of their site runs them.
+fn sources(plan: &Plan) -> Vec<Finding> {
+    let routes = plan.sites.iter().enumerate().flat_map(|(site, of)| {
+        let scripts = ScriptRoutes::of(of, plan);
+        let files = of.routes.iter().enumerate().filter_map(|(at, route)| match &route.action {
+            Action::Files(files) => Some((at, files)),
+            _ => None,
+        });
+        let sent = files.filter_map(move |(at, files)| Some((at, source_in(files, &scripts)?)));
+        sent.map(move |(at, name)| (site, at, name)).collect::<Vec<_>>()
+    });
+    let finding = |(site, at, name): (usize, usize, String)| Finding {
+        key: ["site", &site.to_string(), "route", &at.to_string(), "files"]
+            .map(str::to_owned)
+            .into(),
+        message: format!("the source of {name} is sent: no route of this site runs it"),
+        help:
+            "add a route that runs what is in this directory, such as an app of kind = \"php\", or \
+               move it elsewhere; `files` never sends what a script route of its site runs"
+                .into(),
+    };
+    if plan.has_file() { routes.map(finding).collect() } else { Vec::new() }
+}
+
+/// An index, or a PHP file beside it, that no route runs.
+fn source_in(files: &Files, scripts: &ScriptRoutes) -> Option<String> {
+    let ends = [".php", ".cgi", ".fcgi"];
+    let index = files.index.iter().filter(|name| ends.iter().any(|end| name.ends_with(end)));
+    let entries = std::fs::read_dir(&files.root).into_iter().flatten().take(LOOKED_AT);
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names = names.filter(|name| name.ends_with(".php"));
+    index.cloned().chain(names).find(|name| {
+        let path = files.root.join(name);
+        path.is_file() && !scripts.run_named(&path)
+    })
+}
+
+/// Entries of a directory that are looked at.
+const LOOKED_AT: usize = 1000;
 
 fn finding(name: &str, error: &StartError) -> Finding {
     Finding {

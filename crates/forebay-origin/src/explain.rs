@@ -8,7 +8,7 @@ mod question;
 
 use std::fmt::Write;
 
-use forebay_conf::{HostPattern, Listen, Matcher, PathPattern, Plan, Site};
+use forebay_conf::{HostPattern, Listen, Matcher, PathPattern, Plan, Route, Site};
 use forebay_engine::{Fault, Request, ambiguous_route, best_site, find_client};
 use forebay_wire::http1::RequestFraming;
 
@@ -110,15 +110,10 @@ fn routes(plan: &Plan, site: &Site, request: &mut Request, text: &mut Lines) -> 
         .prepare_path(site.encoded_slashes)
         .map_err(|error| Fault::client(error.status(), error.to_string()))?;
     let mut passed_on = None;
-    for route in &site.routes {
-        let method = request.head.method.of(&request.bytes);
-        let found = route.matcher.matches(method, &request.path);
-        let unmasked = route.matcher.matches(method, &request.unmasked);
-        if !request.unmasked.is_empty() && found.is_some() != unmasked.is_some() {
-            return Err(ambiguous_route());
-        }
-        let Some(found) = found else { continue };
-        request.rest = request.path.len() - found.rest.len()..request.path.len();
+    let mut taken = Vec::new();
+    let mut from = 0;
+    while let Some((at, route)) = next_route(site, request, from)? {
+        from = at + 1;
         text.item(
             "route",
             format!("line {}: {}", route.line, conditions(&route.matcher)).as_bytes(),
@@ -129,15 +124,50 @@ fn routes(plan: &Plan, site: &Site, request: &mut Request, text: &mut Lines) -> 
                 return Err(Fault::client(413, format!("the body is larger than {most} bytes")));
             }
         }
-        match origin(plan, route, request, text) {
-            Err(fault) if fault.is_not_mine && route.fallback => {
+        let fallback_to = route.fallback_to.as_ref().filter(|_| !taken.contains(&at));
+        let path = match (origin(plan, site, route, request, text), fallback_to) {
+            (Ok(None), _) => return Ok(()),
+            (Ok(Some(index)), _) => {
+                text.item("index", &index);
+                index
+            }
+            (Err(fault), _) if fault.is_for_below || (fault.is_not_mine && route.fallback) => {
                 text.item("", format!("{fault}: left to the routes below").as_bytes());
                 passed_on = Some(fault);
+                continue;
             }
-            outcome => return outcome,
-        }
+            (Err(fault), Some(path)) if fault.is_not_mine => {
+                text.item("", format!("{fault}: routed anew as {path}").as_bytes());
+                taken.push(at);
+                path.clone().into_bytes()
+            }
+            (Err(fault), _) => return Err(fault),
+        };
+        request.reroute(path);
+        from = 0;
     }
     Err(passed_on.unwrap_or_else(|| Fault::client(404, "no route takes this request")))
+}
+
+/// The first route, from the one numbered `from` on, that takes the request.
+fn next_route<'s>(
+    site: &'s Site,
+    request: &mut Request,
+    from: usize,
+) -> Result<Option<(usize, &'s Route)>, Fault> {
+    let method = request.head.method.of(&request.bytes);
+    for (at, route) in site.routes.iter().enumerate().skip(from) {
+        let found = route.matcher.matches(method, &request.path);
+        let unmasked = route.matcher.matches(method, &request.unmasked);
+        if !request.unmasked.is_empty() && found.is_some() != unmasked.is_some() {
+            return Err(ambiguous_route());
+        }
+        if let Some(found) = found {
+            request.rest = request.path.len() - found.rest.len()..request.path.len();
+            return Ok(Some((at, route)));
+        }
+    }
+    Ok(None)
 }
 
 /// The conditions of a route, as one would type them.

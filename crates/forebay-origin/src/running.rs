@@ -134,7 +134,11 @@ impl Running {
             Processes::Scripts(scripts) => {
                 let ScriptProcesses { warm, perl, python, others } = &**scripts;
                 let workers = (perl.as_ref(), python.as_ref());
-                Box::new(ScriptApp::new(thread, plan, warm.clone(), workers, others.clone()))
+                let app = ScriptApp::new(thread, plan, warm.clone(), workers, others.clone());
+                Box::new(match target {
+                    Target::Scripts(scripts) => app.with_scripts(scripts),
+                    Target::Mount(_) => app,
+                })
             }
             Processes::Program(program, connections) => {
                 let (program, connections) = (program.clone(), connections.clone());

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -67,11 +68,15 @@ pub enum NoScript {
     NotFound,
     /// It is a directory, or something else that is not a file.
     NotAFile,
+    /// A file that is no script.
+    Data,
 }
 
 /// Finds scripts below a directory, and remembers them for a second.
 pub struct Scripts {
     dir: PathBuf,
+    /// Only what looks like a script is one.
+    are_told_apart: bool,
     known: RefCell<HashMap<Vec<u8>, Known>>,
 }
 
@@ -81,7 +86,12 @@ type Known = (u64, Rc<Script>);
 impl Scripts {
     /// Scripts below `dir`.
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, known: RefCell::default() }
+        Self { dir, are_told_apart: false, known: RefCell::default() }
+    }
+
+    /// The same, where data among the scripts is left to others.
+    pub fn told_apart(self, are_told_apart: bool) -> Self {
+        Self { are_told_apart, ..self }
     }
 
     /// The directory.
@@ -99,12 +109,32 @@ impl Scripts {
             return Ok(script.clone());
         }
         let script = Rc::new(find(&self.dir, path)?);
+        if self.are_told_apart && !is_script(&script.file) {
+            return Err(NoScript::Data);
+        }
         if known.len() >= REMEMBERED {
             known.clear();
         }
         known.insert(path.to_vec(), (second, script.clone()));
         Ok(script)
     }
+}
+
+/// Whether a file of this name that begins so is a script or program, and not data beside one: what
+/// the system can run, and what languages name so.
+pub fn looks_like_script(name: &[u8], start: &[u8]) -> bool {
+    let end = name.rsplit(|&b| b == b'.').next().unwrap_or_default();
+    let ends: [&[u8]; 8] = [b"cgi", b"fcgi", b"pl", b"plx", b"perl", b"py", b"php", b"rb"];
+    start.starts_with(b"#!")
+        || start.starts_with(b"\x7fELF")
+        || (end.len() < name.len() && ends.iter().any(|one| end.eq_ignore_ascii_case(one)))
+}
+
+/// As [`looks_like_script`], for a file that is looked at now. One that cannot be read is one.
+pub fn is_script(file: &Path) -> bool {
+    let mut start = [0; 4];
+    let read = std::fs::File::open(file).and_then(|mut file| file.read(&mut start));
+    read.is_err() || looks_like_script(file.as_os_str().as_bytes(), &start)
 }
 
 fn find(dir: &Path, path: &[u8]) -> Result<Script, NoScript> {

@@ -110,9 +110,14 @@ impl ScriptApp {
             warm,
             perl: perl.map(worker),
             python: python.map(worker),
-            cgi: Cgi::new(thread.clone(), cgi_of(plan), processes, Vec::new()),
+            cgi: Cgi::new(thread.clone(), cgi_of(plan), processes, Vec::new(), false),
             thread,
         }
+    }
+
+    /// The same, where paths are looked up in `scripts`.
+    pub fn with_scripts(self, scripts: Scripts) -> Self {
+        Self { scripts, ..self }
     }
 
     async fn run(&self, exchange: &mut Exchange) -> Result<(), Fault> {

@@ -277,3 +277,23 @@ fn what_is_watched_and_not_there_is_a_warning() {
     assert!(warning.contains("no-such-lib does not exist"), "{warning}");
     assert!(warning.contains("watch.toml:8:15]"), "{warning}");
 }
+
+#[test]
+fn source_that_no_route_runs_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("index.php"), "<?php").unwrap();
+    let files = format!("[[site.route]]\npath = \"/*\"\nfiles = \"{}\"\n", folder.path().display());
+    let php = format!(
+        "[[site.route]]\nsuffix = \".php\"\nfastcgi = {{ to = \"unix:php.sock\", root = \"{}\" }}\n",
+        folder.path().display()
+    );
+    let warning = "the source of index.php is sent: no route of this site runs it";
+    for (routes, is_warned) in [(files.clone(), true), (php + &files, false)] {
+        let text = format!("[[site]]\nlisten = 8080\n{routes}");
+        let output = check(&[&typed("source.toml", &text)]);
+        assert_eq!(output.status.code(), Some(0));
+        let error = but_root(output.stderr);
+        assert_eq!(error.contains(warning), is_warned, "{error}");
+        assert_eq!(error.contains("source.toml:5:9"), is_warned, "{error}");
+    }
+}

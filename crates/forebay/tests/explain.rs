@@ -369,3 +369,34 @@ fn a_body_of_another_length_than_told_is_a_mistake() {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(errors.contains("Content-Length says 4 bytes, the body has 3"), "{errors}");
 }
+
+#[test]
+fn scripts_hidden_names_and_front_controllers() {
+    let folder = Folder::new();
+    for name in ["index.php", "sub/index.php", "a.php", ".env", "a.txt"] {
+        folder.write(&format!("htdocs/{name}"), "<?php");
+    }
+    folder.write(
+        "site.toml",
+        "[[site]]\nlisten = \"127.0.0.1:8080\"\n[[site.route]]\npath = \"/*\"\n\
+         fallback_to = \"/index.php\"\nfiles = \"htdocs\"\n[[site.route]]\nsuffix = \".php\"\n\
+         fastcgi = { to = \"unix:php.sock\", root = \"htdocs\" }\n",
+    );
+    let to_index = "          no file \"2026/hello\": routed anew as /index.php";
+    assert_says(&folder, &["/2026/hello"], &[to_index, "script    {tmp}/htdocs/index.php"]);
+    assert_says(&folder, &["/2026/hello"], &["  REQUEST_URI=/2026/hello", "  PATH_INFO="]);
+    assert_says(&folder, &["/sub/"], &["index     /sub/index.php", "  REQUEST_URI=/sub/"]);
+    assert_says(
+        &folder,
+        &["/sub"],
+        &["answer    301 to the same path with a slash: it is a directory"],
+    );
+    let left = "          a script of the route on line 7; its source is not sent: left to the routes below";
+    assert_says(&folder, &["/a.php"], &[left, "script    {tmp}/htdocs/a.php"]);
+    assert_says(
+        &folder,
+        &["/.env"],
+        &["          \".env\" begins with a dot, and `hidden` is false: routed anew as /index.php"],
+    );
+    assert_says(&folder, &["/a.txt"], &["file      {tmp}/htdocs/a.txt"]);
+}

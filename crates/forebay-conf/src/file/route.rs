@@ -67,6 +67,11 @@ pub struct Route {
     /// with nginx's try_files. For `files`, `cgi`, `fastcgi`, and `app` of kind perl-cgi,
     /// python-cgi or php. Default: false.
     pub fallback: Option<At<bool>>,
+    /// The path that answers, as if it had been asked for, where there is no such file or script:
+    /// "/index.php" for an application with one entrance, "/index.html" for one page. The
+    /// application still sees the request's own method, REQUEST_URI, query and body. For the routes
+    /// that may have `fallback`. Default: none.
+    pub fallback_to: Option<At<String>>,
     /// The directory of files that the origin may have sent by X-Accel-Redirect or X-Sendfile. For
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `proxy` and `app`. Default: those headers mean nothing.
     pub sendfile_root: Option<At<String>>,
@@ -83,6 +88,9 @@ pub struct Files {
     pub index: Option<At<OneOrMany<String>>>,
     /// Whether a directory without an index is listed. Default: false.
     pub listing: Option<bool>,
+    /// Whether files and directories whose names begin with a dot are sent; else they are not there,
+    /// but for `.well-known`. Default: false.
+    pub hidden: Option<bool>,
     /// Which symbolic links are followed. Default: "owner".
     pub follow_symlinks: Option<Symlinks>,
     /// Whether FILE.br, FILE.zst or FILE.gz is sent to clients that take it: true, or those to look

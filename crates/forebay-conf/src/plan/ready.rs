@@ -42,6 +42,7 @@ impl Plan {
             remove_headers: Vec::new(),
             max_body: None,
             fallback: false,
+            fallback_to: None,
             sendfile_root: None,
             line: 0,
         };
@@ -87,6 +88,7 @@ impl Files {
             root,
             index: vec!["index.html".into()],
             listing: false,
+            hidden: false,
             follow_symlinks: Symlinks::default(),
             precompressed: Vec::new(),
             max_ranges: 16,

@@ -27,11 +27,21 @@ pub struct Route {
     /// Whether a request that the origin has nothing for goes on to the routes below: no such
     /// file, no such script. Default false.
     pub fallback: bool,
+    /// The path that such a request is routed by instead, from the first route on. Begins with a
+    /// slash and is normal; `fallback` is false then.
+    pub fallback_to: Option<String>,
     /// Where the origin may have files sent from, by `X-Accel-Redirect` or `X-Sendfile`.
     /// Absolute; a directory at the time of loading. `None`: those fields mean nothing.
     pub sendfile_root: Option<PathBuf>,
     /// The line of the file that the route begins on, from 1; 0 where there is no file.
     pub line: usize,
+}
+
+impl Route {
+    /// Whether a request that the origin has nothing for is answered by another route.
+    pub fn passes_on(&self) -> bool {
+        self.fallback || self.fallback_to.is_some()
+    }
 }
 
 /// What answers a request.
@@ -64,6 +74,8 @@ pub struct Files {
     pub index: Vec<String>,
     /// Whether a directory without an index is listed. Default false.
     pub listing: bool,
+    /// Whether names that begin with a dot are there; `.well-known` always is. Default false.
+    pub hidden: bool,
     /// Which symbolic links are followed. Default [`Symlinks::Owner`], as Apache's
     /// SymLinksIfOwnerMatch.
     pub follow_symlinks: Symlinks,

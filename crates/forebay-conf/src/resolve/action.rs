@@ -115,6 +115,7 @@ fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Outcome<File
     Ok(Files {
         index,
         listing,
+        hidden: table.hidden.unwrap_or(false),
         follow_symlinks,
         precompressed: precompressed(table)?,
         max_ranges: match &table.max_ranges {

@@ -1,5 +1,6 @@
 //! `[[site.route]]`: which requests it takes, and what is done to the reply.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use super::action::action;
@@ -19,6 +20,7 @@ pub(super) fn route(
     Ok(Route {
         matcher: matcher(typed)?,
         fallback: fallback(file, typed, &action)?,
+        fallback_to: fallback_to(file, typed, &action)?,
         sendfile_root: sendfile_root(context, typed, &action)?,
         action,
         log: typed.log.unwrap_or(true),
@@ -32,6 +34,29 @@ pub(super) fn route(
 
 fn fallback(file: &File, typed: &file::Route, action: &Action) -> Outcome<bool> {
     let Some(at) = &typed.fallback else { return Ok(false) };
+    may_fall_back(file, &at.span, "fallback", action)?;
+    Ok(at.value)
+}
+
+fn fallback_to(file: &File, typed: &file::Route, action: &Action) -> Outcome<Option<String>> {
+    let Some(at) = &typed.fallback_to else { return Ok(None) };
+    may_fall_back(file, &at.span, "fallback_to", action)?;
+    if typed.fallback.as_ref().is_some_and(|fallback| fallback.value) {
+        return Err(Problem::new(&at.span, "`fallback_to` has no effect beside `fallback`").help(
+            "keep one: `fallback` asks the routes below, `fallback_to` asks all for another path",
+        ));
+    }
+    match path_pattern(&at.with(&at.value))? {
+        PathPattern::Exact(path) => Ok(Some(path)),
+        PathPattern::Prefix(_) => {
+            Err(Problem::new(&at.span, format!("\"{}\" is not the path of one thing", at.value))
+                .help("leave off the `*`: give a path such as \"/index.php\""))
+        }
+    }
+}
+
+/// That the origin can have nothing for a request.
+fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -> Outcome<()> {
     let name = match action {
         Action::Proxy(_) => "proxy",
         Action::AppServer(server) => match server.protocol {
@@ -41,14 +66,14 @@ fn fallback(file: &File, typed: &file::Route, action: &Action) -> Outcome<bool> 
         Action::Respond(_) => "respond",
         Action::Redirect(_) => "redirect",
         Action::App(name) if takes_every_path(file, name) => "app",
-        _ => return Ok(at.value),
+        _ => return Ok(()),
     };
-    Err(Problem::new(&at.span, format!("a route with `{name}` cannot fall back"))
+    Err(Problem::new(span, format!("a route with `{name}` cannot fall back"))
         .label("there is always an answer")
-        .help(
-            "`fallback` is for `files`, `cgi`, `fastcgi` and applications with a script for \
-               each path (perl-cgi, python-cgi, php): what is not there is left to the routes below",
-        ))
+        .help(format!(
+            "`{key}` is for `files`, `cgi`, `fastcgi` and applications with a script for each path \
+             (perl-cgi, python-cgi, php): what is not there is left to others"
+        )))
 }
 
 /// Whether the application is one program that answers for all paths.

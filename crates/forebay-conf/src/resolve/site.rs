@@ -144,7 +144,7 @@ fn routes(
         route.max_body = route.max_body.or(site_max_body);
         let mut compared = routes.iter().take(MOST_COMPARED);
         if let Some((first, span)) =
-            compared.find(|(r, _)| !r.fallback && r.matcher.covers(&route.matcher))
+            compared.find(|(r, _)| !r.passes_on() && r.matcher.covers(&route.matcher))
         {
             problems.push(
                 Problem::new(&at.span, "no request reaches this route")

@@ -1,11 +1,13 @@
 //! What answers, and what it would be sent.
 
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use forebay_conf::{
     Action, Address, App, AppKind, AppServer, Cgi, Fastcgi, Files, Listening, Plan, Proxy,
-    ProxyHeader, Route, ServerProtocol,
+    ProxyHeader, Route, ServerProtocol, Site,
 };
 use forebay_engine::{Fault, Request};
 use forebay_wire::cgi::{self, Sink};
@@ -14,10 +16,11 @@ use forebay_wire::{scgi, uwsgi};
 
 use super::Lines;
 use crate::app::Target;
-use crate::build::{exact_paths, target};
+use crate::build::{exact_paths, target, tells_apart};
 use crate::cgi::{PASSED, no_script};
 use crate::definition::{Definition, definition};
 use crate::files::open::open;
+use crate::files::{ScriptRoutes, fault, is_hidden};
 use crate::interpreter::{Languages, first_line};
 use crate::mount::{self, Mount};
 use crate::program::{self, Speaks};
@@ -27,16 +30,25 @@ use crate::script::{Script, Scripts};
 use crate::script_app::{Runner, unmarked};
 use crate::{app_server, fastcgi};
 
-/// Appends what answers, and what it would be sent.
+/// Appends what answers, and what it would be sent. `Some` is a path that the request is routed by
+/// anew.
 pub(super) fn origin(
     plan: &Plan,
+    site: &Site,
     route: &Route,
     request: &Request,
     text: &mut Lines,
-) -> Result<(), Fault> {
+) -> Result<Option<Vec<u8>>, Fault> {
+    if let Action::Files(settings) = &route.action {
+        return files(settings, &ScriptRoutes::of(site, plan), route.passes_on(), request, text);
+    }
+    processes(plan, route, request, text).map(|()| None)
+}
+
+fn processes(plan: &Plan, route: &Route, request: &Request, text: &mut Lines) -> Result<(), Fault> {
     match &route.action {
-        Action::Files(settings) => files(settings, route.fallback, request, text),
-        Action::Cgi(settings) => script_of_cgi(settings, &exact_paths(route), request, text),
+        Action::Files(_) => Ok(()),
+        Action::Cgi(settings) => script_of_cgi(route, settings, request, text),
         Action::Fastcgi(settings) => script_of_fastcgi(settings, request, text),
         Action::AppServer(settings) => variables_of_server(settings, request, text),
         Action::Proxy(settings) => {
@@ -48,7 +60,7 @@ pub(super) fn origin(
         }
         Action::App(name) => {
             let app = &plan.apps[name];
-            let (script, variables, runner) = match target(app) {
+            let (script, variables, runner) = match target(app, tells_apart(route)) {
                 Target::Scripts(scripts) => {
                     let (script, variables) = find_script(&scripts, request)?;
                     let runner = runner(name, app, &script)?;
@@ -79,34 +91,58 @@ pub(super) fn origin(
 
 fn files(
     settings: &Files,
+    scripts: &ScriptRoutes,
     fallback: bool,
     request: &Request,
     text: &mut Lines,
-) -> Result<(), Fault> {
+) -> Result<Option<Vec<u8>>, Fault> {
     text.item("origin", format!("files below {}", settings.root.display()).as_bytes());
-    if !matches!(request.method(), b"GET" | b"HEAD") {
-        let status = if fallback { 404 } else { 405 };
-        return Err(Fault::client(status, "files take GET and HEAD").not_mine());
-    }
-    let name = String::from_utf8_lossy(request.rest());
+    let is_read = matches!(request.method(), b"GET" | b"HEAD");
+    let status = if fallback { 404 } else { 405 };
+    let refused = || Fault::client(status, "files take GET and HEAD").not_mine();
+    let rest = request.rest();
+    let name = String::from_utf8_lossy(rest);
     let missing = || Fault::client(404, format!("no file {name:?}")).not_mine();
-    let opened = open(&settings.root, request.rest(), settings.follow_symlinks);
-    let metadata = opened.and_then(|file| file.metadata()).map_err(|error| match error.kind() {
-        std::io::ErrorKind::PermissionDenied => Fault::client(403, "the file may not be read"),
-        _ => missing(),
-    })?;
-    let found = settings.root.join(Path::new(std::ffi::OsStr::from_bytes(request.rest())));
+    if !settings.hidden && is_hidden(rest) {
+        let why = format!("{name:?} begins with a dot, and `hidden` is false");
+        return Err(Fault::client(404, why).not_mine());
+    }
+    let found = look_at(settings, rest);
+    if !is_read && found.is_err() {
+        return Err(refused());
+    }
+    let (file, path) = found.map_err(|error| error.unwrap_or_else(missing))?;
+    let is_directory = file.metadata().is_ok_and(|metadata| metadata.is_dir());
     let wants_directory = request.path.ends_with(b"/");
-    if metadata.is_file() && !wants_directory {
-        text.item("file", found.as_os_str().as_bytes());
-        return Ok(());
+    if !is_directory {
+        return match run_by(scripts, &file, &path) {
+            _ if wants_directory => Err(missing()),
+            Some(line) => {
+                let why = format!("a script of the route on line {line}; its source is not sent");
+                Err(Fault::client(404, why).for_below())
+            }
+            None if !is_read => Err(refused()),
+            None => {
+                text.item("file", path.as_os_str().as_bytes());
+                Ok(None)
+            }
+        };
     }
-    if !metadata.is_dir() {
-        return Err(missing());
-    }
-    let index = settings.index.iter().map(|name| found.join(name)).find(|file| file.is_file());
+    let own = settings.index.iter().map(String::as_str);
+    let index = own.chain(scripts.indexes()).find_map(|name| {
+        let below = [rest.strip_suffix(b"/").unwrap_or(rest), b"/", name.as_bytes()].concat();
+        let below = below.strip_prefix(b"/").unwrap_or(&below);
+        let (file, path) = look_at(settings, below).ok()?;
+        let is_script = run_by(scripts, &file, &path).is_some();
+        let is_own = settings.index.iter().any(|own| own == name);
+        (is_script || is_own).then_some((name, path, is_script))
+    });
     let is_empty = index.is_none() && !settings.listing;
     match index {
+        Some((name, _, true)) if wants_directory => {
+            return Ok(Some([&request.path, name.as_bytes()].concat()));
+        }
+        _ if !is_read => return Err(refused()),
         _ if is_empty && fallback => {
             return Err(Fault::client(404, "a directory without an index file").not_mine());
         }
@@ -114,10 +150,25 @@ fn files(
             text.item("answer", b"301 to the same path with a slash: it is a directory");
         }
         _ if is_empty => return Err(Fault::client(403, "a directory without an index file")),
-        Some(file) => text.item("file", file.as_os_str().as_bytes()),
+        Some((_, path, _)) => text.item("file", path.as_os_str().as_bytes()),
         None => text.item("answer", b"200 a listing of the directory"),
     }
-    Ok(())
+    Ok(None)
+}
+
+/// Opens a file or directory as `files` does. The error is `None` where it is not there.
+fn look_at(settings: &Files, below: &[u8]) -> Result<(File, PathBuf), Option<Fault>> {
+    let file = open(&settings.root, below, settings.follow_symlinks).map_err(|error| {
+        let fault = fault(&error);
+        (fault.status != 404).then_some(fault)
+    })?;
+    Ok((file, settings.root.join(Path::new(std::ffi::OsStr::from_bytes(below)))))
+}
+
+fn run_by(scripts: &ScriptRoutes, file: &File, path: &Path) -> Option<usize> {
+    let mut start = [0; 4];
+    let read = file.read_at(&mut start, 0).unwrap_or(0);
+    scripts.runner(path, file, &start[..read])
 }
 
 /// Who runs a script of an application, and why.
@@ -166,17 +217,20 @@ fn content_length(request: &Request) -> Option<u64> {
 }
 
 fn script_of_cgi(
+    route: &Route,
     settings: &Cgi,
-    exact: &[Vec<u8>],
     request: &Request,
     text: &mut Lines,
 ) -> Result<(), Fault> {
     let (script, mut variables) = match &settings.program {
         Some(program) => {
-            let script = Script::one_for_all(program, request, exact);
+            let script = Script::one_for_all(program, request, &exact_paths(route));
             (program.clone(), variables_of(&script, &settings.dir, request))
         }
-        None => find_script(&Scripts::new(settings.dir.clone()), request)?,
+        None => {
+            let scripts = Scripts::new(settings.dir.clone()).told_apart(tells_apart(route));
+            find_script(&scripts, request)?
+        }
     };
     text.item("origin", b"cgi: a process for the request");
     text.item("script", script.as_os_str().as_bytes());

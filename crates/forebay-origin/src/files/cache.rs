@@ -2,9 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -14,6 +16,7 @@ use forebay_engine::Fault;
 use forebay_wire::http1::encode;
 use rustix::io::Errno;
 
+use super::scripts::ScriptRoutes;
 use super::{not_found, open::open};
 
 /// Largest file that is kept in memory, in bytes. Larger ones go out by sendfile.
@@ -49,6 +52,8 @@ pub struct Entry {
     /// Read so soon after a change that another one could bear the same time.
     is_young: bool,
     checked: Cell<u64>,
+    /// The line of the script route that would run it: it is not to be sent.
+    pub run_by: Option<usize>,
     /// The second in which siblings were looked for, and those that were not there, as bits.
     missing: Cell<(u64, u8)>,
 }
@@ -98,6 +103,7 @@ pub struct Cache {
     varies: bool,
     /// Whether replies tell that ranges can be asked for.
     has_ranges: bool,
+    scripts: ScriptRoutes,
     entries: RefCell<HashMap<Vec<u8>, Rc<Entry>>>,
     kept: Cell<usize>,
 }
@@ -110,6 +116,7 @@ impl Cache {
             symlinks,
             varies: false,
             has_ranges: true,
+            scripts: ScriptRoutes::default(),
             entries: RefCell::default(),
             kept: Cell::new(0),
         }
@@ -118,6 +125,11 @@ impl Cache {
     /// The same cache, for files that may be replaced by compressed siblings.
     pub fn with_siblings(self, varies: bool) -> Self {
         Self { varies, ..self }
+    }
+
+    /// The same cache, which knows what `scripts` run.
+    pub fn with_scripts(self, scripts: ScriptRoutes) -> Self {
+        Self { scripts, ..self }
     }
 
     /// With `has_ranges`, replies tell that ranges can be asked for.
@@ -214,8 +226,9 @@ impl Cache {
             length = bytes.len() as u64;
             Content::Memory(bytes)
         } else {
-            Content::File(file)
+            Content::File(file.try_clone()?)
         };
+        let run_by = self.run_by(name, &file, &content)?;
         let modified = u64::try_from(metadata.mtime()).unwrap_or(0);
         let mut etag = format!("\"{modified:x}-{:x}-{length:x}", metadata.mtime_nsec());
         if let Some(coding) = name.coding {
@@ -251,8 +264,25 @@ impl Cache {
             identity: Identity::of(metadata),
             is_young: u64::try_from(metadata.ctime()).unwrap_or(0) + 1 >= second,
             checked: Cell::new(second),
+            run_by,
             missing: Cell::new((0, 0)),
         })
+    }
+
+    fn run_by(&self, name: &Name<'_>, file: &File, content: &Content) -> io::Result<Option<usize>> {
+        if self.scripts.is_empty() {
+            return Ok(None);
+        }
+        let mut start = [0; 4];
+        let start = match content {
+            Content::Memory(bytes) => &bytes[..bytes.len().min(4)],
+            Content::File(file) => {
+                let read = file.read_at(&mut start, 0)?;
+                &start[..read]
+            }
+        };
+        let path = self.root.join(OsStr::from_bytes(name.path));
+        Ok(self.scripts.runner(&path, file, start))
     }
 }
 
@@ -278,7 +308,8 @@ fn content_type(path: &[u8]) -> &'static str {
         .unwrap_or("application/octet-stream")
 }
 
-fn fault(error: &io::Error) -> Fault {
+/// What a file that cannot be opened comes to.
+pub fn fault(error: &io::Error) -> Fault {
     match error.kind() {
         io::ErrorKind::NotFound
         | io::ErrorKind::NotADirectory

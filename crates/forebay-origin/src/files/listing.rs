@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs::File;
 use std::io;
 
-use forebay_conf::Symlinks;
+use forebay_conf::Files;
 use rustix::fs::{Dir, FileType};
 
 use super::open::open_at;
@@ -12,19 +12,21 @@ use super::open::open_at;
 /// Entries listed at the most.
 const LISTED: usize = 10_000;
 
-/// The page for `directory`, which clients know as `path`. Names with a dot in front are left out,
-/// and links that may not be followed.
-pub fn page(directory: &File, symlinks: Symlinks, path: &[u8]) -> io::Result<String> {
+/// The page for `directory`, which clients know as `path`. Names with a dot in front are left
+/// out unless `settings` say otherwise, and links that may not be followed.
+pub fn page(directory: &File, settings: &Files, path: &[u8]) -> io::Result<String> {
     let mut entries = Vec::new();
     for entry in Dir::read_from(directory)?.take(LISTED) {
         let entry = entry?;
         let mut name = entry.file_name().to_bytes().to_vec();
-        if name.starts_with(b".") {
+        let is_hidden = name.starts_with(b".") && !settings.hidden;
+        if is_hidden || name == b"." || name == b".." {
             continue;
         }
         let is_directory = match entry.file_type() {
             FileType::Symlink | FileType::Unknown => {
-                let opened = open_at(directory, &name, symlinks).and_then(|file| file.metadata());
+                let opened = open_at(directory, &name, settings.follow_symlinks)
+                    .and_then(|file| file.metadata());
                 let Ok(metadata) = opened else { continue };
                 metadata.is_dir()
             }

@@ -6,6 +6,7 @@ mod listing;
 mod negotiate;
 pub mod open;
 mod parts;
+mod scripts;
 
 use std::fs::File;
 use std::rc::Rc;
@@ -14,81 +15,126 @@ use forebay_conf as conf;
 use forebay_engine::{Exchange, Fault, Length, Origin, Reply, Serving, Thread};
 use forebay_wire::http1::{Known, encode};
 
+pub use cache::fault;
 use cache::{Cache, Content, Entry, Found};
 use conditional::{Outcome, Part, decide};
 use listing::percent_encode;
+pub use scripts::ScriptRoutes;
 
 /// A directory of files, as one thread knows it.
 pub struct Files {
     thread: Rc<Thread>,
     settings: conf::Files,
     cache: Cache,
+    scripts: ScriptRoutes,
     /// What is not here is left to the routes below.
     fallback: bool,
 }
 
 impl Files {
-    /// Serves the files that `settings` names; with `fallback`, those that are there.
-    pub fn new(thread: Rc<Thread>, settings: conf::Files, fallback: bool) -> Self {
+    /// Serves the files that `settings` names, but for what `scripts` run; with `fallback`, those
+    /// that are there.
+    pub fn new(
+        thread: Rc<Thread>,
+        settings: conf::Files,
+        fallback: bool,
+        scripts: ScriptRoutes,
+    ) -> Self {
         let cache = Cache::new(settings.root.clone(), settings.follow_symlinks)
             .with_siblings(!settings.precompressed.is_empty())
-            .with_ranges(settings.max_ranges > 0);
-        Self { thread, settings, cache, fallback }
+            .with_ranges(settings.max_ranges > 0)
+            .with_scripts(scripts.clone());
+        Self { thread, settings, cache, scripts, fallback }
     }
 
     async fn answer(&self, exchange: &mut Exchange) -> Result<(), Fault> {
-        if !matches!(exchange.request.method(), b"GET" | b"HEAD") {
-            if self.fallback {
-                return Err(not_found());
-            }
-            return refuse_method(exchange).await;
+        let is_read = matches!(exchange.request.method(), b"GET" | b"HEAD");
+        if !is_read && self.scripts.is_empty() {
+            return self.refuse_method(exchange).await;
         }
         let mut path = exchange.request.rest().to_vec();
+        if !self.settings.hidden && is_hidden(&path) {
+            return Err(not_found());
+        }
         let wants_directory = exchange.request.path.ends_with(b"/");
         if wants_directory && !path.is_empty() && !path.ends_with(b"/") {
             path.push(b'/');
         }
-        match self.cache.find(&path, self.thread.second())? {
-            Found::File(entry) if !wants_directory => self.send(exchange, &path, entry).await,
-            Found::File(_) => Err(not_found()),
-            Found::Directory(_) if !wants_directory => {
+        match self.cache.find(&path, self.thread.second()) {
+            Ok(Found::File(entry)) if !wants_directory && entry.run_by.is_some() => {
+                Err(not_sent(&entry))
+            }
+            Ok(Found::Directory(opened)) if wants_directory => {
+                let index = self.find_index(&path);
+                self.send_index(exchange, &opened, index, is_read).await
+            }
+            _ if !is_read => self.refuse_method(exchange).await,
+            Ok(Found::File(entry)) if !wants_directory => self.send(exchange, &path, entry).await,
+            Ok(Found::File(_)) => Err(not_found()),
+            Ok(Found::Directory(_)) => {
                 if self.fallback {
                     path.push(b'/');
                     self.find_index(&path)?;
                 }
                 add_slash(exchange).await
             }
-            Found::Directory(opened) => self.index(exchange, &path, opened).await,
+            Err(fault) => Err(fault),
         }
     }
 
-    /// Answers with the first index file that is there, or the listing of the directory.
-    async fn index(
+    async fn refuse_method(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        if self.fallback {
+            return Err(not_found());
+        }
+        let reply = &mut exchange.reply;
+        reply.begin(405, b"");
+        reply.field("Allow", b"GET, HEAD");
+        reply.end_head(Length::Known(0), false);
+        reply.finish().await
+    }
+
+    async fn send_index(
         &self,
         exchange: &mut Exchange,
-        directory: &[u8],
-        opened: File,
+        directory: &File,
+        index: Result<Index, Fault>,
+        is_read: bool,
     ) -> Result<(), Fault> {
-        if let Some((path, entry)) = self.find_index(directory)? {
-            return self.send(exchange, &path, entry).await;
+        match index {
+            Ok(Index::Script(name)) => {
+                let path = [&exchange.request.path, name.as_bytes()].concat();
+                exchange.reply.reroute(path);
+                Ok(())
+            }
+            _ if !is_read => self.refuse_method(exchange).await,
+            Ok(Index::File(path, entry)) => self.send(exchange, &path, entry).await,
+            Ok(Index::Listing) => {
+                let page = listing::page(directory, &self.settings, &exchange.request.path)
+                    .map_err(|error| Fault::us(500, format!("cannot list a directory: {error}")))?;
+                exchange.reply.respond(200, "text/html; charset=utf-8", page.as_bytes()).await
+            }
+            Err(fault) => Err(fault),
         }
-        let page = listing::page(&opened, self.settings.follow_symlinks, &exchange.request.path)
-            .map_err(|error| Fault::us(500, format!("cannot list a directory: {error}")))?;
-        exchange.reply.respond(200, "text/html; charset=utf-8", page.as_bytes()).await
     }
 
-    /// The first index file that is there; `None` where the directory is listed instead.
-    fn find_index(&self, directory: &[u8]) -> Result<Option<Named>, Fault> {
-        for name in &self.settings.index {
+    /// What a directory is answered with: the first index file that is there, of the route's own
+    /// names and those of script routes.
+    fn find_index(&self, directory: &[u8]) -> Result<Index, Fault> {
+        for name in self.settings.index.iter().map(String::as_str).chain(self.scripts.indexes()) {
             let path = [directory, name.as_bytes()].concat();
             match self.cache.find(&path, self.thread.second()) {
-                Ok(Found::File(entry)) => return Ok(Some((path, entry))),
+                Ok(Found::File(entry)) if entry.run_by.is_some() => {
+                    return Ok(Index::Script(name.to_owned()));
+                }
+                Ok(Found::File(entry)) if self.settings.index.iter().any(|own| own == name) => {
+                    return Ok(Index::File(path, entry));
+                }
                 Err(fault) if fault.status != 404 => return Err(fault),
                 _ => {}
             }
         }
         match (self.settings.listing, self.fallback) {
-            (true, _) => Ok(None),
+            (true, _) => Ok(Index::Listing),
             (false, true) => Err(not_found()),
             (false, false) => Err(Fault::client(403, "a directory without an index file")),
         }
@@ -124,12 +170,23 @@ impl Files {
     }
 }
 
-/// A file and the path that names it.
-type Named = (Vec<u8>, Rc<Entry>);
+/// What a directory is answered with.
+enum Index {
+    /// A file and the path that names it.
+    File(Vec<u8>, Rc<Entry>),
+    /// The name of a script: the request is routed anew by its path.
+    Script(String),
+    /// Its entries.
+    Listing,
+}
 
 impl Origin for Files {
     fn takes_body(&self) -> bool {
         false
+    }
+
+    fn may_pass_on(&self) -> bool {
+        !self.scripts.is_empty()
     }
 
     fn ends_with_client(&self) -> bool {
@@ -145,12 +202,17 @@ fn not_found() -> Fault {
     Fault::client(404, "no such file").not_mine()
 }
 
-async fn refuse_method(exchange: &mut Exchange) -> Result<(), Fault> {
-    let reply = &mut exchange.reply;
-    reply.begin(405, b"");
-    reply.field("Allow", b"GET, HEAD");
-    reply.end_head(Length::Known(0), false);
-    reply.finish().await
+/// Whether a name on the way begins with a dot, but for `.well-known` (RFC 8615).
+pub fn is_hidden(path: &[u8]) -> bool {
+    let mut parts = path.split(|&b| b == b'/');
+    parts.any(|part| part.starts_with(b".") && part != b".well-known")
+}
+
+/// The source of a script is not sent.
+fn not_sent(entry: &Entry) -> Fault {
+    let line = entry.run_by.unwrap_or_default();
+    Fault::client(404, format!("a script of the route on line {line}; its source is not sent"))
+        .for_below()
 }
 
 /// Redirects to the directory's own path, so that relative links in its index work. The location is

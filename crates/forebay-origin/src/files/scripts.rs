@@ -1,0 +1,134 @@
+//! Which files the script routes of a site run, so that no other route sends their source.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use forebay_conf::{self as conf, Action, AppKind, PathPattern, Plan, Site};
+use rustix::fs::{CWD, readlinkat};
+
+use crate::program::{Naming, Speaks};
+use crate::running;
+use crate::script::looks_like_script;
+
+/// The script routes of one site.
+#[derive(Clone, Default)]
+pub struct ScriptRoutes(Rc<[ScriptRoute]>);
+
+/// One route that runs scripts.
+struct ScriptRoute {
+    line: usize,
+    /// The directory of the scripts, as it was given and without links.
+    dir: PathBuf,
+    real: Option<PathBuf>,
+    /// The only paths that it takes, without their slashes in front; empty: any.
+    only: Vec<String>,
+    /// Ends of the names of scripts; empty: what looks like a script is one.
+    ends: Vec<String>,
+    /// What it runs for a directory.
+    index: Option<String>,
+}
+
+impl ScriptRoutes {
+    /// Those of `site`.
+    pub fn of(site: &Site, plan: &Plan) -> Self {
+        Self(site.routes.iter().filter_map(|route| script_route(route, plan)).collect())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The line of the route that would run `file`, which was opened as `path`; `start` is what it
+    /// begins with.
+    pub fn runner(&self, path: &Path, file: &File, start: &[u8]) -> Option<usize> {
+        if self.is_empty() {
+            return None;
+        }
+        let descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let real = readlinkat(CWD, descriptor, Vec::new()).ok();
+        let real =
+            real.as_ref().map(|real| Path::new(std::ffi::OsStr::from_bytes(real.as_bytes())));
+        let found = self.0.iter().find(|route| {
+            let by_name = path.strip_prefix(&route.dir).ok();
+            let by_place = route.real.as_ref().and_then(|dir| real?.strip_prefix(dir).ok());
+            [by_name, by_place].into_iter().flatten().any(|below| route.runs(below, start))
+        });
+        found.map(|route| route.line)
+    }
+
+    /// What they run for directories.
+    pub fn indexes(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|route| route.index.as_deref())
+    }
+
+    /// Whether one of them would run the file at `path`, which is not looked at.
+    pub fn run_named(&self, path: &Path) -> bool {
+        let below = |route: &ScriptRoute| path.strip_prefix(&route.dir).ok().map(Path::to_owned);
+        self.0.iter().any(|route| below(route).is_some_and(|below| route.runs(&below, b"")))
+    }
+}
+
+impl ScriptRoute {
+    /// Whether it would run the file with this path below its directory.
+    fn runs(&self, below: &Path, start: &[u8]) -> bool {
+        let below = below.as_os_str().as_bytes();
+        let is_reached = |path: &String| match path.ends_with('/') || path.is_empty() {
+            true => self
+                .index
+                .as_ref()
+                .is_some_and(|i| [path.as_bytes(), i.as_bytes()].concat() == below),
+            false => path.as_bytes() == below,
+        };
+        if !self.only.is_empty() && !self.only.iter().any(is_reached) {
+            return false;
+        }
+        if self.ends.is_empty() {
+            looks_like_script(below, start)
+        } else {
+            self.ends.iter().any(|end| below.ends_with(end.as_bytes()))
+        }
+    }
+}
+
+fn script_route(route: &conf::Route, plan: &Plan) -> Option<ScriptRoute> {
+    let (dir, ends, index) = match &route.action {
+        Action::Cgi(cgi) if cgi.program.is_none() => (cgi.dir.clone(), Vec::new(), None),
+        Action::Fastcgi(fastcgi) => {
+            (fastcgi.root.clone(), fastcgi.scripts.clone(), Some(fastcgi.index.clone()))
+        }
+        Action::App(name) => match &plan.apps[name].kind {
+            AppKind::CgiBin { dir, .. }
+            | AppKind::PerlCgi { dir, .. }
+            | AppKind::PythonCgi { dir, .. } => (dir.clone(), Vec::new(), None),
+            _ => of_program(&plan.apps[name])?,
+        },
+        _ => return None,
+    };
+    // The matcher's own ends are as good a sign as any, where the application gives none.
+    let ends = if ends.is_empty() { route.matcher.suffixes.clone() } else { ends };
+    let exact = route.matcher.paths.iter().map(|pattern| match pattern {
+        PathPattern::Exact(path) => Some(path.trim_start_matches('/').to_owned()),
+        PathPattern::Prefix(_) => None,
+    });
+    let only = exact.collect::<Option<Vec<_>>>().unwrap_or_default();
+    Some(ScriptRoute { line: route.line, real: dir.canonicalize().ok(), dir, only, ends, index })
+}
+
+/// The directory of an application's scripts, the ends of their names, and its index.
+fn of_program(app: &conf::App) -> Option<(PathBuf, Vec<String>, Option<String>)> {
+    if !running::listens(app) {
+        return None;
+    }
+    let how = running::how(app);
+    let Speaks::Fastcgi(naming) = &how.speaks else { return None };
+    if matches!(naming, Naming::Mount) {
+        return None;
+    }
+    let settings = naming.settings(&how);
+    let index = matches!(naming, Naming::Scripts(..)).then(|| settings.index.clone());
+    Some((settings.root, settings.scripts, index))
+}
