@@ -37,6 +37,12 @@ my ($serving, $compiling, $exit_code);
 my $forgets;                                   # a script's variables and subs, after each request
 my %libraries;                                 # script => what it has in %INC besides modules
 my $EXIT = bless [], 'Forebay::Host::Exit';
+my $FAILED = bless [], 'Forebay::Host::Failed';    # an error that is in the log already, if anywhere
+my $open_data;                                 # DATA, which a script has
+our $data_package;                             # the one in force where a script's __DATA__ stands
+my $warner;                                    # what gets the warnings of a compilation
+my $kept_ends = 0;                             # END blocks that are left to Perl, of modules
+my ($carp, $accept);                           # CGI::Carp and FCGI as perl-modules.pl changes them
 
 # The signals whose handlers are put back after each request.
 my @SIGNALS = qw(ALRM CHLD CLD CONT HUP INT PIPE QUIT SEGV TERM TSTP USR1 USR2 VTALRM WINCH XCPU
@@ -51,6 +57,8 @@ my %PRCTL = (x86_64 => 157, aarch64 => 167, riscv64 => 167, i386 => 172, i486 =>
 my %CALLS = (x86_64 => [5, 262, 118, 120, 115],
     map { $_ => [80, 79, 148, 150, 158] } qw(aarch64 riscv64));
 my ($FSTAT, $FSTATAT, $GETRESUID, $GETRESGID, $GETGROUPS);
+my %DUP3 = (x86_64 => 292, map { $_ => 24 } qw(aarch64 riscv64));
+my $DUP3;
 my $AT_FDCWD = -100;
 # What they write to. The first 16 bytes of struct stat are device and inode, which tell a file from
 # others; size and the times of modification and status change tell versions of it apart.
@@ -103,6 +111,7 @@ sub remember_process {
     $log_inode = (stat STDERR)[$INODE];
     $null_device = (stat STDIN)[$RAW_DEVICE];
     my ($machine) = $Config::Config{archname} =~ /^([a-z0-9_]+)/;
+    $DUP3 = $DUP3{$machine};
     my $calls = $CALLS{$machine} or return;
     my $root = '/';
     syscall($calls->[1], $AT_FDCWD, $root, $stat, 0);
@@ -306,13 +315,18 @@ sub answer {
         $failure = 500 if !guarded($script->{code});
     }
     my $code = $exit_code;
+    if ($forgets) {
+        $script->{end} = [take_end_blocks(), @{ $script->{end} || [] }]
+            if $script && $script->{package};
+    }
     if ($script && $script->{end}) {
         guarded($_) or $failure = 500 for @{ $script->{end} };
     }
     if ($$ != $pid) {    # a child the script has forked
         CORE::exit($failure ? 255 : $code || 0);
     }
-    forget($file) if $forgets && $script;
+    close_data() if $open_data;
+    forget($file) if $forgets && $script && $script->{package};
     $serving = 0;
     return finish($failure);
 }
@@ -340,7 +354,10 @@ sub guarded {
         return 1 if eval { $_[0]->(); alarm 0; 1 };
         alarm 0;
         return 1 if defined $exit_code;
-        complain($@);
+        my $error = $@;
+        return 0 if ref $error eq 'Forebay::Host::Failed';
+        complain($error);
+        explain_failure($error) if !ref $error;
         return 0;
     }
     return 1;
@@ -493,6 +510,7 @@ sub restore_descriptors {
     }
     if ((stat STDOUT)[$INODE] != $output_inode || fileno STDOUT != 1) {
         $sound &&= open(STDOUT, '>&', $output) && fileno STDOUT == 1;
+        uncouple_output() if $sound;
     }
     if ((stat STDERR)[$INODE] != $log_inode || fileno STDERR != 2) {
         $sound &&= open(STDERR, '>&', $log) && fileno STDERR == 2;
@@ -571,6 +589,12 @@ sub script_for {
         return 500;
     }
     relocate($file);
+    if (defined(my $taint = taint_switch($source))) {
+        complain("$file: its #! line has -$taint, which a perl that runs cannot switch on: each request"
+            . ' starts a new one, as with mode = "cgi" (mode = "fork" is faster)');
+        return $scripts{$file}
+            = { version => $version, code => sub { run_as_program($file) }, quiet => 1 };
+    }
     delete @INC{ keys %{ delete $libraries{$file} } } if $libraries{$file};
     my $compiled = compile($file, $source) or return defined $exit_code ? 0 : 500;
     $compiled->{version} = $version;
@@ -621,11 +645,18 @@ sub keep_libraries {
 sub forget {
     my ($file) = @_;
     keep_libraries($file);
-    delete $libraries{$file};
+    forget_packages_of($file, values %{ delete $libraries{$file} || {} });
     my $package = $script->{package};
     undef $script;
+    empty($package);
+}
+
+# Drops what a package holds but has not imported.
+sub empty {
+    my ($package) = @_;
     require B;
     no strict 'refs';
+    no warnings;    # of constants
     my $stash = \%{"${package}::"};
     my @globs = map { \$stash->{$_} } grep { !/::\z/ && ref \$stash->{$_} eq 'GLOB' } keys %$stash;
     %$stash = map { ($_ => $stash->{$_}) } grep { /::\z/ } keys %$stash;
@@ -639,6 +670,36 @@ sub forget {
     }
 }
 
+# Drops the subs of files that are loaded anew by the next request, which else redefines them, and what
+# else is in the packages that they begin.
+sub forget_packages_of {
+    my %is_old = map { ($_ => 1) } @_;
+    my %packages;
+    require B;
+    for (keys %is_old) {
+        $packages{$_} = 1 for (read_file($_) // '') =~ /\bpackage\s+(\w+(?:(?:::|')\w+)*)/g;
+    }
+    no strict 'refs';
+    for my $package (keys %packages) {
+        (my $module = "$package.pm") =~ s{::|'}{/}g;
+        next if $INC{$module};
+        my $stash = \%{"${package}::"};
+        my ($own, $others) = (0, $package eq 'main');
+        for my $name (grep { !/::\z/ && ref \$stash->{$_} eq 'GLOB' } keys %$stash) {
+            my $code = *{ $stash->{$name} }{CODE} or next;
+            my $info = B::svref_2object($code);
+            next if $info->CvFLAGS & B::CVf_CONST();
+            if ($is_old{ $info->FILE }) {
+                forget_sub($package, $name);
+                $own = 1;
+            } elsif ($info->GV->isa('B::GV') && $info->GV->STASH->NAME eq $package) {
+                $others = 1;    # what it has imported is not
+            }
+        }
+        empty($package) if $own && !$others;
+    }
+}
+
 # Compiles `$source` into a sub in a package of its own; undef if that failed, which is in the log
 # then, or if the script has left with exit() in a BEGIN block.
 sub compile {
@@ -649,27 +710,43 @@ sub compile {
     CGI::initialize_globals() if defined &CGI::initialize_globals;
     my ($code, $data_at) = split_source($source);
     my $warns = $code =~ /\A#!.*?perl\S*(?:[ \t]+-\w+)*?[ \t]+-\w*w/;
-    my $has_end = $code =~ /\bEND\s*\{/ && require B;
+    my $has_end = ($forgets || $code =~ /\bEND\s*\{/) && require B;
     (my $name = $file) =~ tr/"\r\n/_/;
+    hide_callers($package) if $code =~ /\bcaller\b/;
+    reset_carp($file);
+    count_output_anew();
+    # __END__ is about main in a main program, __DATA__ about the package that it stands in.
+    my $is_data = defined $data_at && substr($source, length $code) =~ /\A\s*__DATA__/;
+    my $end = $is_data ? 'BEGIN { $Forebay::Host::data_package = __PACKAGE__ }' : '';
     undef $exit_code;
+    undef $warner;
+    my $had_carp = $carp;
     $compiling = 1;
     local $^W = $warns ? 1 : 0;
     $SIG{__WARN__} = \&warn_of_others if $forgets;
     # The lines after the code end a statement without semicolon and POD without =cut.
     my $sub = evaluate("package $package; sub __script__ {\n#line 1 \"$name\"\n$code\n;\n"
-            . "=pod\n\n=cut\n\n}\n\\&__script__");
-    $compiling = 0;
+            . "=pod\n\n=cut\n\n$end}\n\\&__script__");
     my $error = $@;
-    delete $SIG{__WARN__} if $forgets && ($SIG{__WARN__} // '') eq \&warn_of_others;
-    my @end = $has_end ? take_end_blocks($name) : ();
+    if ($forgets && ($SIG{__WARN__} // '') eq \&warn_of_others) {
+        if ($warner) { $SIG{__WARN__} = $warner }
+        else { delete $SIG{__WARN__} }
+    }
+    adopt_carp();
+    adopt_fcgi();
+    $error = handle_compile_error($error, $name, $had_carp) if !$sub && !defined $exit_code;
+    $compiling = 0;
+    my @end = $has_end ? take_end_blocks($forgets ? undef : $name) : ();
     if (!$sub) {
         complain($error) if !defined $exit_code;
         return undef;
     }
-    my $state = compiled_state($warns);
+    my $state = compiled_state($warns, $package, $code);
+    my $data_in = $is_data ? $data_package : $package;
     return {
         code => $sub, package => $package, end => @end ? \@end : undef,
-        data => defined $data_at ? [\$source, $data_at, $code =~ /^\s*use\s+utf8\b/m] : undef,
+        data => defined $data_at
+            ? [\$source, $data_at, scalar($code =~ /^\s*use\s+utf8\b/m), $data_in] : undef,
         handles => handles_of($package, $code), state => $state,
         quiet => $code !~ /SIG|sigtrap/ && !($state && $state->{signals}),
     };
@@ -677,7 +754,9 @@ sub compile {
 
 # Where the sub that a script becomes runs only once, one warning is none.
 sub warn_of_others {
-    warn @_ if $_[0] !~ /^Variable "[^"]*" will not stay shared at /;
+    return if $_[0] =~ /^Variable "[^"]*" will not stay shared at /;
+    goto &$warner if $warner;
+    warn @_;
 }
 
 # Forebay::Script:: and the path, with what no identifier can have as _xx; Perl's limit is 251 bytes.
@@ -694,11 +773,15 @@ sub forget_subs {
     my ($package) = @_;
     no strict 'refs';
     my $stash = \%{"${package}::"};
-    for my $name (grep { !/::\z/ } keys %$stash) {
-        my $entry = delete $stash->{$name};
-        next if ref \$entry ne 'GLOB';
-        *{"${package}::$name"} = $_ for grep { defined } map { *{$entry}{$_} } qw(SCALAR ARRAY HASH IO);
-    }
+    forget_sub($package, $_) for grep { !/::\z/ } keys %$stash;
+}
+
+sub forget_sub {
+    my ($package, $name) = @_;
+    no strict 'refs';
+    my $entry = delete ${"${package}::"}{$name};
+    return if ref \$entry ne 'GLOB';
+    *{"${package}::$name"} = $_ for grep { defined } map { *{$entry}{$_} } qw(SCALAR ARRAY HASH IO);
 }
 
 # The code before __END__ or __DATA__, and where the text after that line starts. Either word inside a
@@ -721,21 +804,33 @@ sub split_source {
     return $source;
 }
 
-# The END blocks of the file `$name`, taken from Perl so that it does not run them at its own end.
-# (Those of modules stay, and run when the worker ends.)
+# The END blocks of the file `$name`, or of all files but modules that stay loaded, taken from Perl so
+# that it does not run them at its own end. (Those of modules run when the worker ends.)
 sub take_end_blocks {
     my ($name) = @_;
     my $all = B::end_av();
     return if !$all->isa('B::AV');
     $all = $all->object_2svref;
-    my @taken;
+    return if @$all == $kept_ends && !defined $name;
+    my (@taken, %of_module);
+    %of_module = map { ($INC{$_} // '' => 1) } grep { /\.pm\z/ } keys %INC if !defined $name;
     for my $i (reverse 0 .. $#$all) {
         my $block = \$all->[$i];
-        next if B::svref_2object($block)->FILE ne $name;
+        my $info = B::svref_2object($block);
+        next if defined $name ? $info->FILE ne $name
+            : $of_module{ $info->FILE } || $INC{ module_file($info->STASH) };
         unshift @taken, $block;
         splice @$all, $i, 1;
     }
+    $kept_ends = @$all;
     return @taken;
+}
+
+# The name in %INC of the module whose package this is.
+sub module_file {
+    my ($stash) = @_;
+    return '' if !$stash->isa('B::HV');
+    return join('/', split /::/, $stash->NAME) . '.pm';
 }
 
 # The bareword handles that the script opens when it runs; not those that BEGIN blocks have opened.
@@ -752,7 +847,7 @@ sub handles_of {
 # What the compilation has changed in the process and each run must find so: signal handlers and
 # layers that modules set when they are loaded, pragmas of CGI.pm.
 sub compiled_state {
-    my ($warns) = @_;
+    my ($warns, $package, $code) = @_;
     my %state;
     $state{warns} = 1 if $warns;
     my %signals = map { ($_ => $SIG{$_}) } grep { defined $SIG{$_} } grep { $_ ne 'FPE' } keys %SIG;
@@ -766,15 +861,14 @@ sub compiled_state {
         $state{cgi} = [map { [\${$_}, ${$_}] } @CGI_PRAGMAS];
         $state{cgi_exports} = {%CGI::EXPORT};
     }
-    if (defined &CGI::Carp::ineval) {
-        no warnings qw(once redefine);
-        *CGI::Carp::ineval = \&inside_eval;    # it would take this host's eval for the script's
-    }
+    my $modules = state_of_modules($package, $code);
+    $state{modules} = $modules if $modules;
     return %state ? \%state : undef;
 }
 
 sub restore_state {
     my ($state) = @_;
+    restore_modules($state->{modules}) if $state->{modules};
     $^W = 1 if $state->{warns};
     @SIG{ keys %{ $state->{signals} } } = values %{ $state->{signals} } if $state->{signals};
     for my $layer (@{ $state->{layers} || [] }) {
@@ -789,11 +883,19 @@ sub restore_state {
 # Opens DATA at the text after __END__ or __DATA__, where it stands in a file that Perl itself reads.
 sub rewind_data {
     my ($for) = @_;
-    my ($source, $at, $utf8) = @{ $for->{data} };
+    my ($source, $at, $utf8, $package) = @{ $for->{data} };
     open my $handle, $utf8 ? '<:utf8' : '<', $source or return;
     seek $handle, $at, 0;
     no strict 'refs';
-    *{"$for->{package}::DATA"} = *main::DATA = *{$handle}{IO};
+    *{"${package}::DATA"} = *{$handle}{IO};
+    *main::DATA = *{$handle}{IO} if $package eq $for->{package};
+    $open_data = \*{"${package}::DATA"};
+}
+
+# Closes it: the package may be another script's, too, which has none.
+sub close_data {
+    close $open_data;
+    undef $open_data;
 }
 
 1;

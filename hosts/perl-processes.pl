@@ -91,19 +91,6 @@ sub run_program {
     return $? ? 500 : 0;
 }
 
-# In a new child: ends with this worker, and goes where the script is.
-sub leave_for {
-    my ($file) = @_;
-    end_with($pid);
-    chdir($file =~ m{^(.*/)}s ? $1 : '/');
-}
-
-# Ends this process, a child, with nothing of the worker's run or flushed.
-sub give_up {
-    complain($_[0]);
-    kill KILL => $$;
-}
-
 sub first_line {
     my ($file) = @_;
     open my $handle, '<', $file or return '';
@@ -150,7 +137,7 @@ sub start_zygote {
     my ($request, $first) = @_;
     my ($file, $environment) = @$request{qw(file environment)};
     socketpair my $link, my $its_link, 1, 1, 0 or return fail("cannot make a socket: $!");
-    open my $printed, '+>>', undef or return fail("cannot make a temporary file: $!");
+    open my $printed, '+>', undef or return fail("cannot make a temporary file: $!");
     my $child = fork;
     return fail("cannot fork: $!") if !defined $child;
     if (!$child) {
@@ -159,11 +146,12 @@ sub start_zygote {
         my @passed = map { fcntl $_, $SET_FD_FLAGS, 0; fileno $_ }
             $code_file, $its_link, $control, $output;
         my $load = sprintf '-M5.006;BEGIN{@Forebay::Zygote::given=(%s);require q(/proc/self/fd/%d)}',
-            join(',', @passed, $$, $PRCTL{ ($Config::Config{archname} =~ /^([a-z0-9_]+)/)[0] } // 0),
+            join(',', @passed, $$, $PRCTL{ ($Config::Config{archname} =~ /^([a-z0-9_]+)/)[0] } // 0,
+                $DUP3 // 0),
             $passed[0];
         my ($program, $switches) = $first =~ /^#!\s*(\S+)\s*(.*)/ ? ($1, $2) : ('perl', '');
         $program = $1 if $program =~ m{/env\z} && $switches =~ /(\S*perl\S*)/;
-        my @taint = $switches =~ /(?:^|\s)-\w*([tT])/ ? "-$1" : ();
+        my @taint = map { "-$_" } grep { defined } taint_switch($first);
         %ENV = %$environment;
         no warnings 'exec';
         CORE::exec { $program } $program, @taint, $load, $file

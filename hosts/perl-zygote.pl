@@ -6,8 +6,9 @@ package Forebay::Zygote;
 
 use strict;
 
-our @given;    # descriptors: this file, the link to the worker, control, output; the worker; prctl
-my ($code, $link_number, $control_number, $output_number, $own, $prctl) = @given;
+# Descriptors: this file, the link to the worker, control, output; the worker; numbers of prctl and dup3.
+our @given;
+my ($code, $link_number, $control_number, $output_number, $own, $prctl, $dup3) = @given;
 my %inherited = %ENV;
 my ($link, $control, $output, $printed, $child_handler, %set, @deleted);
 delete $INC{"/proc/self/fd/$code"};
@@ -97,7 +98,10 @@ sub become {
     body($part, $length) if $length;
     close $control;
     close $link;
-    reopen(\*STDOUT, '>&', $output);
+    # `tell` has counted what was printed, and goes on where the handle stays what it was.
+    if (!$dup3 || (fileno(STDOUT) // -1) != 1 || syscall($dup3, fileno $output, 1, 0) < 0) {
+        reopen(\*STDOUT, '>&', $output);
+    }
     close $output;
     syswrite STDOUT, $printed if length $printed;
     reopen_data();

@@ -5,7 +5,13 @@ use crate::spec::PerlMode;
 use std::process::Command;
 
 /// The host, which the worker reads from its control socket before anything else.
-const HOST: &str = include_str!("../../../hosts/perl-cgi.pl");
+const HOST: &str = concat!(
+    include_str!("../../../hosts/perl-cgi.pl"),
+    "\n",
+    include_str!("../../../hosts/perl-modules.pl"),
+    "\n",
+    include_str!("../../../hosts/perl-programs.pl"),
+);
 /// What comes behind it where each request has a process of its own.
 const PROCESSES: &str = include_str!("../../../hosts/perl-processes.pl");
 /// What such a process of Perl's loads in front of its script.

@@ -2,6 +2,7 @@
 
 use super::Supervisor;
 use crate::error::Exit;
+use crate::spec::Kind;
 use crate::starts::Failed;
 use crate::worker::{Facts, Killed, WorkerState};
 use std::process::ExitStatus;
@@ -28,9 +29,10 @@ impl Supervisor {
         {
             old.facts.replacing.store(false, Ordering::Relaxed);
         }
-        let expected = facts.state() == WorkerState::Ending
-            || matches!(facts.killed(), Some(Killed::Shutdown | Killed::LeaseDropped));
         let how = Exit::from(status);
+        let expected = facts.state() == WorkerState::Ending
+            || matches!(facts.killed(), Some(Killed::Shutdown | Killed::LeaseDropped))
+            || self.is_end_of_script(facts, how);
         // A ready worker that gets SIGKILL or SIGTERM has an enemy, not a fault.
         let was_fit = has_proved(facts)
             || facts.state() != WorkerState::Starting && matches!(how, Exit::Signal(9 | 15));
@@ -53,6 +55,15 @@ impl Supervisor {
         } else {
             self.start_failed(&text, &entry.stderr.last_lines());
         }
+    }
+
+    /// A CGI script may replace its process by another program, or end it: as a process of its own
+    /// it would have ended well.
+    fn is_end_of_script(&self, facts: &Facts, how: Exit) -> bool {
+        matches!(self.spec.kind, Kind::PerlCgi { .. } | Kind::PythonCgi { .. })
+            && facts.state() == WorkerState::Busy
+            && facts.killed().is_none()
+            && matches!(how, Exit::Code(0))
     }
 
     /// A start came to nothing: waits before the next.
