@@ -2,6 +2,7 @@
 //! them interleaved over several workers, and every reply is what plain CGI gives (for PHP: nginx with
 //! php-fpm; for PSGI: Starlet). So a worker that keeps something of a request shows.
 
+mod cgi_bin;
 mod harness;
 mod perl;
 mod psgi;

@@ -54,7 +54,7 @@ fn gitweb_answers_as_under_cgi() {
 }
 
 /// The repository `repositories/mill.git`, for gitweb and git.
-fn make_repository(folder: &Folder) {
+pub fn make_repository(folder: &Folder) {
     let work = folder.path().join("work");
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");
