@@ -1,5 +1,8 @@
 //! HTTP/2: the examples of the RFCs, their rules, any division of the input, and another
 //! implementation as the peer.
 
+mod drive;
 mod frames;
+mod heads;
 mod hpack;
+mod rules;

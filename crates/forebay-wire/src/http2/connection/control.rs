@@ -1,0 +1,220 @@
+//! Frames without payload for the caller: settings, windows, resets, priorities, GOAWAY.
+
+use std::time::Instant;
+
+use super::flow::LARGEST_WINDOW;
+use super::streams::Half;
+use super::{Cause, Connection, Event, Role, budget};
+use crate::http2::Priority;
+use crate::http2::error::{Abuse, ErrorCode, Http2Error, Rule};
+use crate::http2::frame::{self, DEFAULT_FRAME, Frame, Settings, settings};
+
+/// The payload of a PING that measures.
+pub(super) const MEASURE: [u8; 8] = *b"measure\0";
+
+/// Most PRIORITY_UPDATE frames kept for streams to come.
+const PRIORITIES: usize = 16;
+
+type Found = Result<Option<Event>, Http2Error>;
+
+impl Connection {
+    pub(super) fn control(&mut self, frame: Frame, now: Instant) -> Found {
+        match frame {
+            Frame::Settings(settings) => self.settings(settings, now),
+            Frame::SettingsAck => self.settings_ack(now),
+            Frame::Ping { payload, is_ack } => self.pinged(payload, is_ack, now),
+            Frame::WindowUpdate { stream, increment } => {
+                self.window_update(stream, increment, now).map(|()| None)
+            }
+            Frame::Reset { stream, code } => self.peer_reset(stream, code, now),
+            Frame::Goaway { last, code, .. } => self.peer_goes_away(last, code, now),
+            Frame::Priority => self.charge(budget::PRIORITY, Abuse::Priorities, now).map(|()| None),
+            Frame::PriorityUpdate { stream, value } => self.priority_update(stream, value, now),
+            Frame::PushPromise => Err(Http2Error::connection(Rule::Push)),
+            _ => self.charge(budget::USELESS, Abuse::UselessFrames, now).map(|()| None),
+        }
+    }
+
+    fn settings(&mut self, pairs: Settings, now: Instant) -> Found {
+        let price = budget::SETTINGS + pairs.iter().count() as u32 * budget::SETTING;
+        self.charge(price, Abuse::Settings, now)?;
+        for (id, value) in pairs.iter() {
+            self.setting(id, value)?;
+        }
+        frame::settings_ack(&mut self.out);
+        Ok(Some(Event::Settings))
+    }
+
+    fn setting(&mut self, id: u16, value: u32) -> Result<(), Http2Error> {
+        let bad = || Http2Error::connection(Rule::SettingValue);
+        let is_client = self.role == Role::Client;
+        match id {
+            settings::HEADER_TABLE_SIZE => self.encoder.set_allowed(value as usize),
+            // A server may not switch it on (RFC 9113 section 6.5.2).
+            settings::ENABLE_PUSH if value > u32::from(!is_client) => return Err(bad()),
+            settings::MAX_CONCURRENT_STREAMS if is_client => self.peer.streams = value,
+            settings::INITIAL_WINDOW_SIZE => self.initial_window(value)?,
+            settings::MAX_FRAME_SIZE => {
+                let size = value as usize;
+                if !(DEFAULT_FRAME..1 << 24).contains(&size) {
+                    return Err(bad());
+                }
+                self.peer.frame = size;
+            }
+            // It may not be taken back (RFC 8441 section 3).
+            settings::ENABLE_CONNECT_PROTOCOL if is_client => {
+                if value > 1 || value == 0 && self.peer.extended_connect {
+                    return Err(bad());
+                }
+                self.peer.extended_connect = value == 1;
+            }
+            settings::ENABLE_CONNECT_PROTOCOL | settings::NO_RFC7540_PRIORITIES if value > 1 => {
+                return Err(bad());
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Changes the windows of all streams by the difference (section 6.9.2).
+    fn initial_window(&mut self, value: u32) -> Result<(), Http2Error> {
+        let overflow = Http2Error::connection(Rule::WindowOverflow);
+        if i64::from(value) > LARGEST_WINDOW {
+            return Err(overflow);
+        }
+        let change = i64::from(value) - i64::from(self.peer.window);
+        self.peer.window = value;
+        for stream in self.streams.iter_mut() {
+            stream.send_window += change;
+            if stream.send_window > LARGEST_WINDOW {
+                return Err(overflow);
+            }
+            if stream.wants_to_send && stream.send_window > 0 && !stream.is_queued {
+                stream.is_queued = true;
+                self.queue.insert(stream.id, stream.priority);
+            }
+        }
+        Ok(())
+    }
+
+    fn settings_ack(&mut self, now: Instant) -> Found {
+        if self.settings_unacknowledged == 0 {
+            return self.charge(budget::USELESS, Abuse::Settings, now).map(|()| None);
+        }
+        self.settings_unacknowledged -= 1;
+        Ok(None)
+    }
+
+    fn pinged(&mut self, payload: [u8; 8], is_ack: bool, now: Instant) -> Found {
+        if !is_ack {
+            self.charge(budget::PING, Abuse::Pings, now)?;
+            frame::ping(&mut self.out, payload, true);
+            return Ok(None);
+        }
+        let sent = if payload == MEASURE { self.ping.take() } else { None };
+        match sent {
+            Some(sent) => {
+                let trip = now.saturating_duration_since(sent);
+                self.round_trip = Some(self.round_trip.map_or(trip, |fastest| fastest.min(trip)));
+                Ok(None)
+            }
+            None => self.charge(budget::USELESS, Abuse::Pings, now).map(|()| None),
+        }
+    }
+
+    fn window_update(&mut self, id: u32, inc: u32, now: Instant) -> Result<(), Http2Error> {
+        if inc < budget::SMALL_UPDATE {
+            self.charge(budget::WINDOW_UPDATE, Abuse::WindowUpdates, now)?;
+        }
+        if id == 0 {
+            if inc == 0 {
+                return Err(Http2Error::connection(Rule::WindowIncrement));
+            }
+            self.send_window += i64::from(inc);
+            let fits = self.send_window <= LARGEST_WINDOW;
+            return if fits { Ok(()) } else { Err(Http2Error::connection(Rule::WindowOverflow)) };
+        }
+        let Some(stream) = self.streams.get_mut(id) else {
+            self.expect_opened(id)?;
+            return self.charge(budget::WINDOW_UPDATE, Abuse::WindowUpdates, now);
+        };
+        if inc == 0 {
+            return Err(Http2Error::stream(id, Rule::WindowIncrement));
+        }
+        stream.send_window += i64::from(inc);
+        if stream.send_window > LARGEST_WINDOW {
+            return Err(Http2Error::stream(id, Rule::WindowOverflow));
+        }
+        if stream.wants_to_send && stream.send_window > 0 && !stream.is_queued {
+            stream.is_queued = true;
+            self.queue.insert(id, stream.priority);
+        }
+        Ok(())
+    }
+
+    /// Refuses frames for streams that nobody has opened.
+    fn expect_opened(&self, id: u32) -> Result<(), Http2Error> {
+        if id > self.last_opened || !Self::is_client_stream(id) {
+            return Err(Http2Error::connection(Rule::IdleStream));
+        }
+        Ok(())
+    }
+
+    fn peer_reset(&mut self, id: u32, code: ErrorCode, now: Instant) -> Found {
+        self.expect_opened(id)?;
+        let stream = self.remove(id);
+        let was_answered = stream.as_ref().is_none_or(|stream| stream.outgoing == Half::Ended);
+        let price = if was_answered { budget::LATE_RESET } else { budget::RESET };
+        let Some(stream) = stream else {
+            return self.charge(price, Abuse::Resets, now).map(|()| None);
+        };
+        if !stream.is_closed() {
+            self.active -= 1;
+        }
+        self.update_window(now);
+        // A server that resets what we asked for costs us little.
+        if self.role == Role::Server {
+            self.charge(price, Abuse::Resets, now)?;
+        }
+        Ok(Some(Event::Reset { stream: id, cause: Cause::Peer(code) }))
+    }
+
+    fn peer_goes_away(&mut self, last: u32, code: ErrorCode, now: Instant) -> Found {
+        self.charge(budget::USELESS, Abuse::UselessFrames, now)?;
+        self.is_draining = true;
+        self.events.push_back(Event::Goaway { code });
+        if self.role == Role::Client {
+            self.peer_accepts_to = self.peer_accepts_to.min(last);
+            let mut lost: Vec<u32> =
+                self.streams.iter().map(|stream| stream.id).filter(|&id| id > last).collect();
+            lost.sort_unstable();
+            for id in lost {
+                if self.remove(id).is_some_and(|stream| !stream.is_closed()) {
+                    self.active -= 1;
+                }
+                self.events.push_back(Event::Reset { stream: id, cause: Cause::Unprocessed });
+            }
+            self.update_window(now);
+        }
+        Ok(None)
+    }
+
+    fn priority_update(&mut self, id: u32, value: &[u8], now: Instant) -> Found {
+        // A server has no use for one, and a stream of the server cannot be meant: none is pushed.
+        if self.role == Role::Client || id == 0 || !Self::is_client_stream(id) {
+            return Err(Http2Error::connection(Rule::PriorityUpdate));
+        }
+        self.charge(budget::PRIORITY, Abuse::Priorities, now)?;
+        let priority = Priority::parse(value);
+        if id <= self.last_opened {
+            self.set_priority(id, priority);
+            return Ok(None);
+        }
+        self.priorities.retain(|&(stream, _)| stream != id);
+        if self.priorities.len() == PRIORITIES {
+            self.priorities.pop_front();
+        }
+        self.priorities.push_back((id, priority));
+        Ok(None)
+    }
+}

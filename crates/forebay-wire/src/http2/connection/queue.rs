@@ -1,0 +1,94 @@
+//! The order in which streams that have something to send take turns (RFC 9218 section 10).
+
+use std::collections::VecDeque;
+
+use crate::http2::Priority;
+
+const URGENCIES: usize = 8;
+
+/// Streams that wait for the connection, by urgency. Those that are not incremental come first
+/// among equals, in the order of their identifiers; incremental ones take turns behind them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Queue {
+    waiting: [VecDeque<(u32, bool)>; URGENCIES],
+    len: usize,
+}
+
+impl Queue {
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn insert(&mut self, stream: u32, priority: Priority) {
+        let waiting = &mut self.waiting[usize::from(priority.urgency) % URGENCIES];
+        let place = if priority.incremental {
+            waiting.len()
+        } else {
+            waiting.partition_point(|&(other, incremental)| !incremental && other < stream)
+        };
+        waiting.insert(place, (stream, priority.incremental));
+        self.len += 1;
+    }
+
+    pub fn remove(&mut self, stream: u32, priority: Priority) {
+        let waiting = &mut self.waiting[usize::from(priority.urgency) % URGENCIES];
+        if let Some(place) = waiting.iter().position(|&(other, _)| other == stream) {
+            waiting.remove(place);
+            self.len -= 1;
+        }
+    }
+
+    pub fn pop(&mut self) -> Option<u32> {
+        let (stream, _) = self.waiting.iter_mut().find_map(VecDeque::pop_front)?;
+        self.len -= 1;
+        Some(stream)
+    }
+
+    /// Whether one waits that is as urgent as this, or more.
+    pub fn goes_before(&self, priority: Priority) -> bool {
+        let more_urgent = &self.waiting[..=usize::from(priority.urgency) % URGENCIES];
+        self.len > 0 && more_urgent.iter().any(|waiting| !waiting.is_empty())
+    }
+
+    /// Gives the memory back.
+    pub fn shrink(&mut self) {
+        self.waiting.iter_mut().for_each(VecDeque::shrink_to_fit);
+    }
+
+    /// Bytes allocated.
+    pub fn allocated(&self) -> usize {
+        self.waiting.iter().map(|waiting| waiting.capacity() * size_of::<(u32, bool)>()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urgent_streams_go_first_whole_ones_in_order_and_parts_in_turns() {
+        let mut queue = Queue::default();
+        let priority = |urgency, incremental| Priority { urgency, incremental };
+        for (stream, urgency, incremental) in [
+            (9, 3, true),
+            (7, 3, false),
+            (5, 3, false),
+            (11, 3, true),
+            (13, 0, true),
+            (1, 7, false),
+        ] {
+            queue.insert(stream, priority(urgency, incremental));
+        }
+        assert!(queue.goes_before(priority(0, false)));
+        queue.remove(1, priority(7, false));
+        let mut order = Vec::new();
+        while let Some(stream) = queue.pop() {
+            order.push(stream);
+            if stream == 9 && order.len() < 6 {
+                queue.insert(9, priority(3, true));
+            }
+        }
+        assert_eq!(order, [13, 5, 7, 9, 11, 9]);
+        assert!(queue.is_empty() && !queue.goes_before(priority(7, false)));
+    }
+}

@@ -1,0 +1,432 @@
+//! Bytes to events: frames in the states that streams and connection are in (RFC 9113 sections 5.1,
+//! 6.1, 6.2, 6.10 and 8.1).
+
+use std::time::Instant;
+
+use super::budget;
+use super::streams::{Half, RequestKind};
+use super::{Cause, Connection, DataFrame, Event, Inbound, OpenBlock, Reading, Role, Step, Stream};
+use crate::http2::error::{Abuse, HeadRule, Http2Error, Rule, Scope};
+use crate::http2::frame::{DEFAULT_FRAME, Frame, HEADER_LEN, Header, Kind, PREFACE, flags};
+use crate::http2::hpack::Decoded;
+use crate::http2::{Head, Priority};
+
+/// Most CONTINUATION frames of one block.
+const FRAGMENTS: usize = 16;
+
+type Found = Result<Option<Event>, Http2Error>;
+
+impl Connection {
+    /// Reads on: `input` is what came after the last byte that was consumed. To be called until no
+    /// event comes, then again with more input.
+    ///
+    /// A frame that is not DATA is taken once it is whole, so the caller must have room for 16,393
+    /// bytes. An error is of the connection, and a GOAWAY that says so is in the output.
+    pub fn receive(&mut self, input: &[u8], now: Instant) -> Result<Step, Http2Error> {
+        let mut at = 0;
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Step { consumed: at, event: Some(event) });
+            }
+            if !self.can_receive() {
+                return Ok(Step { consumed: at, event: None });
+            }
+            let (consumed, found) = self.next(&input[at..], now);
+            match found {
+                Ok(Some(Event::Data { stream, data, end })) => {
+                    let data = data.start + at..data.end + at;
+                    let event = Some(Event::Data { stream, data, end });
+                    return Ok(Step { consumed: at + consumed, event });
+                }
+                Ok(None) if consumed == 0 && self.events.is_empty() => {
+                    return Ok(Step { consumed: at, event: None });
+                }
+                Ok(None) => {}
+                Ok(event) => return Ok(Step { consumed: at + consumed, event }),
+                Err(error) => self.fail(error, now)?,
+            }
+            at += consumed;
+        }
+    }
+
+    /// Resets the stream that an error is of, or ends the connection.
+    fn fail(&mut self, error: Http2Error, now: Instant) -> Result<(), Http2Error> {
+        let Scope::Stream(id) = error.scope else {
+            self.reading = Reading::Failed;
+            let last = self.last_opened.min(self.accept_to);
+            let last = if self.role == Role::Server { last } else { 0 };
+            crate::http2::frame::goaway(&mut self.out, last, error.rule.code(), b"");
+            return Err(error);
+        };
+        let was_announced = self.streams.get(id).is_some();
+        self.reset_with(id, error.rule.code());
+        self.update_window(now);
+        let stream = id;
+        self.events.push_back(if was_announced {
+            Event::Reset { stream, cause: Cause::Rule(error.rule) }
+        } else {
+            Event::Refused { stream, rule: error.rule }
+        });
+        let abuse = match error.rule {
+            Rule::TooManyStreams => Abuse::RefusedStreams,
+            _ => Abuse::ProvokedResets,
+        };
+        let charged = self.charge(budget::RESET, abuse, now);
+        charged.or_else(|error| self.fail(error, now))
+    }
+
+    /// The next thing in `input`, and how much of it that takes.
+    fn next(&mut self, input: &[u8], now: Instant) -> (usize, Found) {
+        match self.reading {
+            Reading::Failed => (input.len(), Ok(None)),
+            Reading::Preface => self.preface(input),
+            Reading::Data(data) => self.data(data, input, now),
+            Reading::FirstFrame | Reading::Frames => self.frame(input, now),
+        }
+    }
+
+    fn preface(&mut self, input: &[u8]) -> (usize, Found) {
+        let came = input.len().min(PREFACE.len());
+        if input[..came] != PREFACE[..came] {
+            return (0, Err(Http2Error::connection(Rule::Preface)));
+        }
+        if came < PREFACE.len() {
+            return (0, Ok(None));
+        }
+        self.reading = Reading::FirstFrame;
+        (came, Ok(None))
+    }
+
+    fn frame(&mut self, input: &[u8], now: Instant) -> (usize, Found) {
+        let Some(header) = Header::decode(input) else { return (0, Ok(None)) };
+        if let Err(error) = self.expect(&header) {
+            return (0, Err(error));
+        }
+        if header.kind == Kind::Data {
+            return self.begin_data(&header, &input[HEADER_LEN..], now);
+        }
+        let end = HEADER_LEN + header.len;
+        let Some(payload) = input.get(HEADER_LEN..end) else { return (0, Ok(None)) };
+        self.reading = Reading::Frames;
+        let found = header.frame(payload).and_then(|frame| self.take(frame, now));
+        (end, found)
+    }
+
+    /// Whether this frame may come now, as far as its header says.
+    fn expect(&self, header: &Header) -> Result<(), Http2Error> {
+        if matches!(self.reading, Reading::FirstFrame)
+            && (header.kind != Kind::Settings || header.has(flags::ACK))
+        {
+            return Err(Http2Error::connection(Rule::FirstFrame));
+        }
+        header.check(DEFAULT_FRAME)?;
+        let continues = header.kind == Kind::Continuation;
+        match self.open_block {
+            Some(block) if !continues || block.stream != header.stream => {
+                Err(Http2Error::connection(Rule::ContinuationExpected))
+            }
+            None if continues => Err(Http2Error::connection(Rule::ContinuationUnexpected)),
+            _ => Ok(()),
+        }
+    }
+
+    fn take(&mut self, frame: Frame, now: Instant) -> Found {
+        match frame {
+            Frame::Headers { stream, block, end_stream, end_headers: true } => {
+                self.head(stream, block, end_stream, now)
+            }
+            Frame::Headers { stream, block, end_stream, end_headers: false } => {
+                self.block.clear();
+                self.block.extend_from_slice(block);
+                self.open_block = Some(OpenBlock { stream, end_stream, frames: 0 });
+                Ok(None)
+            }
+            Frame::Continuation { block, end_headers, .. } => {
+                self.continuation(block, end_headers, now)
+            }
+            other => self.control(other, now),
+        }
+    }
+
+    fn continuation(&mut self, fragment: &[u8], is_last: bool, now: Instant) -> Found {
+        let Some(open) = self.open_block.as_mut() else { return Ok(None) };
+        open.frames += 1;
+        let open = *open;
+        if open.frames > FRAGMENTS || self.block.len() + fragment.len() > self.largest_block() {
+            return Err(Http2Error::connection(Rule::Abuse(Abuse::Continuation)));
+        }
+        if fragment.len() < budget::SMALL_FRAGMENT && !is_last {
+            self.charge(budget::CONTINUATION, Abuse::Continuation, now)?;
+        }
+        self.block.extend_from_slice(fragment);
+        if !is_last {
+            return Ok(None);
+        }
+        self.open_block = None;
+        let mut block = std::mem::take(&mut self.block);
+        let found = self.head(open.stream, &block, open.end_stream, now);
+        block.clear();
+        self.block = block;
+        found
+    }
+
+    /// No block that decodes to a list within the limit is larger: the Huffman code is not used
+    /// where it makes strings longer. Two frames are allowed anyhow.
+    fn largest_block(&self) -> usize {
+        (self.config.list.size * 2).max(DEFAULT_FRAME * 2)
+    }
+
+    /// A whole header block.
+    fn head(&mut self, stream: u32, block: &[u8], end: bool, now: Instant) -> Found {
+        let mut head = self.heads.pop().unwrap_or_default();
+        let decoded = self.decoder.decode(block, self.config.list, &mut head.fields);
+        let decoded = decoded.map_err(|e| Http2Error::connection(Rule::Compression(e)))?;
+        if decoded.too_large {
+            self.charge(budget::HEADER_LIST, Abuse::HeaderLists, now)?;
+        }
+        let incoming = self.streams.get(stream).map(|stream| stream.incoming);
+        match (incoming, self.role) {
+            (Some(Half::Head), _) => self.reply(stream, head, decoded, end),
+            (Some(Half::Body), _) => self.trailers(stream, head, decoded, end),
+            (Some(Half::Ended), _) => Err(Http2Error::stream(stream, Rule::ClosedStream)),
+            (None, Role::Server) if stream > self.last_opened => {
+                self.request(stream, head, decoded, end)
+            }
+            (None, role) => {
+                self.recycle(head);
+                let is_new = role == Role::Server && !self.closed.contains(&stream);
+                match self.frame_without_stream(stream) {
+                    // One that was skipped, not one that was open.
+                    Err(_) if is_new => Err(Http2Error::connection(Rule::StreamId)),
+                    found => found,
+                }
+            }
+        }
+    }
+
+    /// DATA or HEADERS for a stream that is not there: an error, unless we have reset it.
+    fn frame_without_stream(&self, id: u32) -> Found {
+        if id > self.last_opened || !Self::is_client_stream(id) {
+            return Err(Http2Error::connection(Rule::IdleStream));
+        }
+        if self.was_reset(id) || id > self.accept_to {
+            return Ok(None);
+        }
+        Err(Http2Error::connection(Rule::ClosedStream))
+    }
+
+    fn request(&mut self, id: u32, mut head: Box<Head>, decoded: Decoded, end: bool) -> Found {
+        if !Self::is_client_stream(id) {
+            return Err(Http2Error::connection(Rule::StreamId));
+        }
+        self.last_opened = id;
+        if id > self.accept_to {
+            self.recycle(head);
+            return Ok(None);
+        }
+        let checked = head.finish_request(decoded, &self.config.head);
+        if self.active >= self.config.streams {
+            self.recycle(head);
+            return Err(Http2Error::stream(id, Rule::TooManyStreams));
+        }
+        let refused = match checked {
+            Ok(()) => None,
+            Err(rule) if rule.status().is_some() => Some(rule),
+            Err(rule) => {
+                self.recycle(head);
+                return Err(Http2Error::stream(id, Rule::Head(rule)));
+            }
+        };
+        let mut stream =
+            Stream::new(id, Inbound::new(self.config.stream_window), self.peer.window.into());
+        stream.incoming = if end { Half::Ended } else { Half::Body };
+        stream.body_left = head.content_length;
+        stream.priority = self.priority_of(id).unwrap_or(head.priority);
+        stream.discards = refused.is_some();
+        let is_get = matches!(head.bytes(head.method), b"GET" | b"HEAD");
+        stream.without_body = is_get && !self.config.head.get_body;
+        if end && head.content_length.is_some_and(|length| length > 0) {
+            self.recycle(head);
+            return Err(Http2Error::stream(id, Rule::ContentLength));
+        }
+        head.priority = stream.priority;
+        self.streams.insert(stream);
+        self.active += 1;
+        Ok(Some(match refused {
+            Some(rule) => {
+                self.recycle(head);
+                Event::Unacceptable { stream: id, rule, end }
+            }
+            None => Event::Head { stream: id, head, end },
+        }))
+    }
+
+    /// The priority that came before the request.
+    fn priority_of(&mut self, id: u32) -> Option<Priority> {
+        let place = self.priorities.iter().position(|&(stream, _)| stream == id)?;
+        self.priorities.remove(place).map(|(_, priority)| priority)
+    }
+
+    fn reply(&mut self, id: u32, mut head: Box<Head>, decoded: Decoded, end: bool) -> Found {
+        let error = |rule| Err(Http2Error::stream(id, rule));
+        if let Err(rule) = head.finish_reply(decoded) {
+            self.recycle(head);
+            return error(Rule::Head(rule));
+        }
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(None) };
+        if head.status < 200 {
+            if end {
+                return error(Rule::Head(HeadRule::Status));
+            }
+            return Ok(Some(Event::Interim { stream: id, head }));
+        }
+        let is_tunnel = stream.request == RequestKind::Connect && head.status < 300;
+        stream.without_body =
+            stream.request == RequestKind::Head || matches!(head.status, 204 | 304);
+        if !stream.without_body && !is_tunnel {
+            stream.body_left = head.content_length;
+        }
+        stream.incoming = Half::Body;
+        if end {
+            if stream.body_left.is_some_and(|left| left > 0) {
+                return error(Rule::ContentLength);
+            }
+            stream.incoming = Half::Ended;
+            self.ended(id);
+        }
+        Ok(Some(Event::Head { stream: id, head, end }))
+    }
+
+    fn trailers(&mut self, id: u32, mut head: Box<Head>, decoded: Decoded, end: bool) -> Found {
+        let checked = if end { head.finish_trailers(decoded) } else { Err(HeadRule::TrailersEnd) };
+        if let Err(rule) = checked {
+            self.recycle(head);
+            return Err(Http2Error::stream(id, Rule::Head(rule)));
+        }
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(None) };
+        if stream.body_left.is_some_and(|left| left > 0) {
+            self.recycle(head);
+            return Err(Http2Error::stream(id, Rule::ContentLength));
+        }
+        stream.incoming = Half::Ended;
+        let discards = stream.discards;
+        self.ended(id);
+        if discards {
+            self.recycle(head);
+            return Ok(None);
+        }
+        Ok(Some(Event::Trailers { stream: id, head }))
+    }
+
+    /// The header of a DATA frame, and the length of its padding.
+    fn begin_data(&mut self, header: &Header, rest: &[u8], now: Instant) -> (usize, Found) {
+        let (len, stream) = (header.len as u32, header.stream);
+        let (mut used, mut padding) = (HEADER_LEN, 0);
+        if header.has(flags::PADDED) {
+            let Some(&byte) = rest.first() else { return (0, Ok(None)) };
+            used += 1;
+            padding = u32::from(byte) + 1;
+            if padding > len {
+                return (0, Err(Http2Error::connection(Rule::Padding)));
+            }
+        }
+        if !self.inbound.reserve(len) {
+            return (0, Err(Http2Error::connection(Rule::WindowExceeded)));
+        }
+        self.inbound.pass(padding);
+        let end = header.has(flags::END_STREAM);
+        let left = len - padding;
+        // One byte of the padding is its length, which is read.
+        let data = DataFrame { stream, left, padding: padding.saturating_sub(1), end };
+        self.reading = Reading::Data(data);
+        let checked = self.check_data(data, padding, now);
+        (used, checked.map(|()| None))
+    }
+
+    fn check_data(
+        &mut self,
+        frame: DataFrame,
+        padding: u32,
+        now: Instant,
+    ) -> Result<(), Http2Error> {
+        let DataFrame { stream: id, left: data, end, .. } = frame;
+        if data == 0 && !end {
+            self.charge(budget::EMPTY_DATA, Abuse::EmptyData, now)?;
+        }
+        let Some(stream) = self.streams.get_mut(id) else {
+            return self.frame_without_stream(id).map(drop);
+        };
+        let error = |rule| Err(Http2Error::stream(id, rule));
+        match stream.incoming {
+            Half::Head => return error(Rule::UnexpectedData),
+            Half::Ended => return error(Rule::ClosedStream),
+            Half::Body => {}
+        }
+        if !stream.inbound.reserve(data + padding) {
+            return error(Rule::WindowExceeded);
+        }
+        stream.inbound.pass(padding);
+        if stream.without_body && data > 0 {
+            let is_request = self.role == Role::Server;
+            let get_body = Rule::Head(HeadRule::GetBody);
+            return error(if is_request { get_body } else { Rule::UnexpectedData });
+        }
+        if let Some(left) = &mut stream.body_left {
+            match left.checked_sub(data.into()) {
+                Some(0) => *left = 0,
+                Some(more) if !end => *left = more,
+                _ => return error(Rule::ContentLength),
+            }
+        }
+        Ok(())
+    }
+
+    /// Some payload of a DATA frame.
+    fn data(&mut self, mut frame: DataFrame, input: &[u8], now: Instant) -> (usize, Found) {
+        let id = frame.stream;
+        let is_open = self.streams.get(id).is_some_and(|s| s.incoming == Half::Body);
+        if frame.left == 0 && !(frame.end && is_open) {
+            return self.skip_padding(frame, input, now);
+        }
+        let len = input.len().min(frame.left as usize);
+        if len == 0 && frame.left > 0 {
+            return (0, Ok(None));
+        }
+        frame.left -= len as u32;
+        self.reading = Reading::Data(frame);
+        let end = frame.end && frame.left == 0;
+        let Some(stream) = self.streams.get_mut(id).filter(|s| s.incoming == Half::Body) else {
+            self.inbound.pass(len as u32);
+            self.update_window(now);
+            return (len, Ok(None));
+        };
+        self.inbound.arrive(len as u32);
+        stream.inbound.arrive(len as u32);
+        let discards = stream.discards;
+        if end {
+            stream.incoming = Half::Ended;
+        }
+        if discards {
+            self.consume(id, len, now);
+        }
+        if end {
+            self.ended(id);
+        }
+        let event = Event::Data { stream: id, data: 0..len, end };
+        (len, Ok((!discards).then_some(event)))
+    }
+
+    fn skip_padding(&mut self, mut frame: DataFrame, input: &[u8], now: Instant) -> (usize, Found) {
+        let len = input.len().min(frame.padding as usize);
+        frame.padding -= len as u32;
+        let is_done = frame.padding == 0;
+        self.reading = if is_done { Reading::Frames } else { Reading::Data(frame) };
+        if is_done {
+            self.update_window(now);
+        }
+        if is_done && len == 0 {
+            return self.frame(input, now);
+        }
+        (len, Ok(None))
+    }
+}

@@ -1,0 +1,334 @@
+//! Calls to bytes: heads, data within windows and priorities, resets, GOAWAY.
+
+use std::fmt;
+use std::time::Instant;
+
+use super::flow::Inbound;
+use super::streams::{Half, RequestKind, Stall};
+use super::{Connection, Role, Stream, budget};
+use crate::fields::Fields;
+use crate::http1::Known;
+use crate::http2::Priority;
+use crate::http2::error::ErrorCode;
+use crate::http2::frame::{self, HEADER_LEN, Kind, flags};
+
+/// A window that is waited for begins to count anew once so many bytes were sent.
+const STALL_PROGRESS: usize = 4_096;
+
+/// Most that one stream of several sends in its turn.
+const TURN: usize = frame::DEFAULT_FRAME;
+
+/// What a request begins with. Empty members are left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestPseudo<'a> {
+    /// `:method`.
+    pub method: &'a [u8],
+    /// `:scheme`; empty for CONNECT.
+    pub scheme: &'a [u8],
+    /// `:authority`.
+    pub authority: &'a [u8],
+    /// `:path`; empty for CONNECT.
+    pub path: &'a [u8],
+    /// `:protocol` of an extended CONNECT.
+    pub protocol: &'a [u8],
+}
+
+/// Why something was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// The stream is gone, or this side of it has ended.
+    Closed,
+    /// The peer allows no more streams now.
+    Busy,
+    /// The connection takes no more streams: it goes away, or has used all identifiers.
+    Exhausted,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "stream closed",
+            Self::Busy => "no more streams at once",
+            Self::Exhausted => "connection takes no more streams",
+        })
+    }
+}
+
+impl std::error::Error for SendError {}
+
+impl Connection {
+    /// How many requests may be opened now (client).
+    pub fn available(&self) -> usize {
+        let ids = (0x7fff_ffff - self.last_opened.min(0x7fff_ffff)) / 2;
+        let goes_on = !self.is_draining && self.accept_to == u32::MAX && self.role == Role::Client;
+        let free = self.peer.streams.saturating_sub(self.active).min(ids);
+        if goes_on { free as usize } else { 0 }
+    }
+
+    /// Opens a stream with a request (client). Fields that are HTTP/1.1's alone are left out;
+    /// names may have upper case.
+    pub fn send_request(
+        &mut self,
+        request: &RequestPseudo,
+        fields: &Fields,
+        end: bool,
+    ) -> Result<u32, SendError> {
+        if self.available() == 0 {
+            let is_busy = self.active >= self.peer.streams && !self.is_draining;
+            return Err(if is_busy { SendError::Busy } else { SendError::Exhausted });
+        }
+        let id = if self.last_opened == 0 { 1 } else { self.last_opened + 2 };
+        self.last_opened = id;
+        let inbound = Inbound::new(self.config.stream_window);
+        let mut stream = Stream::new(id, inbound, self.peer.window.into());
+        stream.outgoing = if end { Half::Ended } else { Half::Body };
+        stream.request = match request.method {
+            b"HEAD" => RequestKind::Head,
+            b"CONNECT" => RequestKind::Connect,
+            _ => RequestKind::Ordinary,
+        };
+        self.streams.insert(stream);
+        self.active += 1;
+        let start = self.begin_block();
+        for (name, value) in [
+            (&b":method"[..], request.method),
+            (b":scheme", request.scheme),
+            (b":authority", request.authority),
+            (b":path", request.path),
+            (b":protocol", request.protocol),
+        ] {
+            if !value.is_empty() {
+                self.encoder.pair(&mut self.out, name, value);
+            }
+        }
+        self.finish_block(start, id, fields, end);
+        Ok(id)
+    }
+
+    /// Sends a reply's head; interim ones (status below 200) any number of times before.
+    pub fn send_reply(
+        &mut self,
+        id: u32,
+        status: u16,
+        fields: &Fields,
+        end: bool,
+    ) -> Result<(), SendError> {
+        let stream = self.streams.get_mut(id).filter(|stream| stream.outgoing == Half::Head);
+        let stream = stream.ok_or(SendError::Closed)?;
+        let end = end && status >= 200;
+        if status >= 200 {
+            stream.outgoing = if end { Half::Ended } else { Half::Body };
+        }
+        let start = self.begin_block();
+        self.encoder.status(&mut self.out, status);
+        self.finish_block(start, id, fields, end);
+        if end {
+            self.ended(id);
+        }
+        Ok(())
+    }
+
+    /// Sends trailers, which end our side. All data must have been taken before.
+    pub fn send_trailers(&mut self, id: u32, fields: &Fields) -> Result<(), SendError> {
+        let stream = self.streams.get_mut(id).filter(|stream| stream.outgoing == Half::Body);
+        stream.ok_or(SendError::Closed)?.outgoing = Half::Ended;
+        let start = self.begin_block();
+        self.finish_block(start, id, fields, true);
+        self.ended(id);
+        Ok(())
+    }
+
+    /// Sends as much of `data` as may go now, and says how much that is; `end` counts once that is
+    /// all. [`Self::poll_writable`] names the stream when it may go on.
+    pub fn send_data(
+        &mut self,
+        id: u32,
+        data: &[u8],
+        end: bool,
+        now: Instant,
+    ) -> Result<usize, SendError> {
+        let has_turn = std::mem::take(&mut self.turn) == id;
+        let output = self.out.len() - self.written;
+        let stream = self.streams.get_mut(id).filter(|stream| stream.outgoing == Half::Body);
+        let stream = stream.ok_or(SendError::Closed)?;
+        if stream.is_queued {
+            stream.is_queued = false;
+            self.queue.remove(id, stream.priority);
+        }
+        let must_wait = !has_turn && self.queue.goes_before(stream.priority);
+        let mut room = self.config.output.saturating_sub(output);
+        if must_wait {
+            room = 0;
+        } else if !self.queue.is_empty() && stream.priority.incremental {
+            room = room.min(TURN);
+        }
+        let window = stream.send_window.min(self.send_window).max(0) as usize;
+        let taken = data.len().min(room).min(window);
+        let is_last = end && taken == data.len();
+        let largest = self.peer.frame.min(frame::DEFAULT_FRAME);
+        if taken > 0 || is_last {
+            write_data(&mut self.out, id, &data[..taken], is_last, largest);
+            self.budget.earn(budget::DATA_SENT);
+        }
+        stream.send_window -= taken as i64;
+        self.send_window -= taken as i64;
+        stream.wants_to_send = taken < data.len();
+        let waits_for_window = stream.wants_to_send && window <= room;
+        stream.track_stall(taken, waits_for_window, now);
+        if stream.wants_to_send && stream.send_window > 0 {
+            stream.is_queued = true;
+            self.queue.insert(id, stream.priority);
+        }
+        if is_last {
+            stream.outgoing = Half::Ended;
+            self.ended(id);
+        }
+        Ok(taken)
+    }
+
+    /// The stream whose turn it is to go on with [`Self::send_data`], of those whose data was not
+    /// taken whole. It is named once; what it sends in its turn is its own choice.
+    pub fn poll_writable(&mut self) -> Option<u32> {
+        let output = self.out.len() - self.written;
+        if self.send_window <= 0 || output >= self.config.output {
+            return None;
+        }
+        while let Some(id) = self.queue.pop() {
+            let Some(stream) = self.streams.get_mut(id) else { continue };
+            stream.is_queued = false;
+            // A setting may have closed the window meanwhile.
+            if stream.send_window > 0 {
+                self.turn = id;
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// `len` bytes of a stream's data need no memory any more: its window opens.
+    pub fn consume(&mut self, id: u32, len: usize, now: Instant) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        // What a caller gives back too much is not the connection's.
+        let len = stream.inbound.held().min(len as u32);
+        stream.inbound.consume(len);
+        self.inbound.consume(len);
+        if stream.incoming != Half::Ended {
+            let limit = self.config.stream_window_limit;
+            if let Some(increment) = stream.inbound.update(now, self.round_trip, limit) {
+                frame::window_update(&mut self.out, id, increment);
+                self.measure(now);
+            }
+        }
+        self.update_window(now);
+        self.close_if_done(id);
+    }
+
+    /// Nobody reads this stream's data: what came and what comes is consumed at once, without
+    /// events.
+    pub fn discard(&mut self, id: u32, now: Instant) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        stream.discards = true;
+        let held = stream.inbound.held() as usize;
+        self.consume(id, held, now);
+    }
+
+    /// Ends a stream at once: `CANCEL` for want of interest, `NO_ERROR` behind a whole reply where
+    /// the rest of the request is of no use, `INTERNAL_ERROR` behind half of one.
+    pub fn reset(&mut self, id: u32, code: ErrorCode, now: Instant) {
+        let Some(stream) = self.streams.get(id) else { return };
+        if stream.is_closed() {
+            self.discard(id, now);
+            return;
+        }
+        self.reset_with(id, code);
+        self.update_window(now);
+    }
+
+    /// Puts a stream elsewhere in the order of sending.
+    pub fn set_priority(&mut self, id: u32, priority: Priority) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        if stream.is_queued {
+            self.queue.remove(id, stream.priority);
+            self.queue.insert(id, priority);
+        }
+        stream.priority = priority;
+    }
+
+    /// Asks the peer to open no more streams; those that it opens before it reads this are taken
+    /// still. [`Self::goaway`] follows a round trip later.
+    pub fn announce_goaway(&mut self) {
+        frame::goaway(&mut self.out, 0x7fff_ffff, ErrorCode::NO_ERROR, b"");
+    }
+
+    /// Takes no more streams; those that are open go on.
+    pub fn goaway(&mut self, code: ErrorCode) {
+        let last = if self.role == Role::Server { self.last_opened } else { 0 };
+        self.accept_to = self.accept_to.min(self.last_opened);
+        frame::goaway(&mut self.out, last.min(self.accept_to), code, b"");
+    }
+
+    fn begin_block(&mut self) -> usize {
+        let start = self.out.len();
+        self.out.extend_from_slice(&[0; HEADER_LEN]);
+        self.encoder.begin(&mut self.out);
+        start
+    }
+
+    fn finish_block(&mut self, start: usize, id: u32, fields: &Fields, end: bool) {
+        for field in fields.iter() {
+            let is_te = field.known == Known::Te && field.value == b"trailers";
+            if is_te || !is_http1_only(field.known) {
+                self.encoder.field(&mut self.out, field);
+            }
+        }
+        frame::finish_block(&mut self.out, start, id, end, self.peer.frame);
+    }
+}
+
+/// Fields that HTTP/2 forbids (RFC 9113 section 8.2.2), and `host`, which `:authority` stands for.
+fn is_http1_only(known: Known) -> bool {
+    matches!(
+        known,
+        Known::Connection
+            | Known::KeepAlive
+            | Known::ProxyConnection
+            | Known::TransferEncoding
+            | Known::Upgrade
+            | Known::Te
+            | Known::Host
+    )
+}
+
+fn write_data(out: &mut Vec<u8>, id: u32, data: &[u8], end: bool, largest: usize) {
+    let mut rest = data;
+    loop {
+        let (piece, behind) = rest.split_at(rest.len().min(largest));
+        rest = behind;
+        let is_last = rest.is_empty();
+        let bits = if end && is_last { flags::END_STREAM } else { 0 };
+        frame::header(out, piece.len(), Kind::Data, bits, id);
+        out.extend_from_slice(piece);
+        if is_last {
+            return;
+        }
+    }
+}
+
+impl Stream {
+    /// Notes since when a window is waited for.
+    fn track_stall(&mut self, sent: usize, waits: bool, now: Instant) {
+        if !self.wants_to_send {
+            self.stall = None;
+            return;
+        }
+        if let Some(stall) = &mut self.stall {
+            stall.sent += sent;
+        }
+        if self.stall.is_some_and(|stall| stall.sent >= STALL_PROGRESS) {
+            self.stall = None;
+        }
+        if waits && self.stall.is_none() {
+            self.stall = Some(Stall { since: now, sent: 0 });
+        }
+    }
+}
