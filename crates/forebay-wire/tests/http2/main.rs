@@ -1,6 +1,7 @@
 //! HTTP/2: the examples of the RFCs, their rules, any division of the input, and another
 //! implementation as the peer.
 
+mod differential;
 mod drive;
 mod frames;
 mod heads;
