@@ -155,6 +155,14 @@ pub struct Limits {
     pub get_body: Option<At<bool>>,
     /// Requests on one client connection before it is closed; 0: no limit. Default: 0.
     pub keepalive_requests: Option<At<u64>>,
+    /// What is kept in memory of one reply that its client does not take (`buffer` of a route);
+    /// more goes to a file. Default: "64KiB".
+    pub buffer_memory: Option<Size>,
+    /// What is kept of it in an unlinked file, in `spool_dir`; more is held back. 0: no file. Default:
+    /// "256MiB".
+    pub buffer_file: Option<Size>,
+    /// What is kept of all replies together, in memory and files. Default: "2GiB".
+    pub buffer_total: Option<Size>,
 }
 
 /// Where requests are logged. Errors always go to standard error.

@@ -140,6 +140,12 @@ pub struct Limits {
     pub get_body: bool,
     /// Requests on one client connection before it is closed. Default 0: no limit.
     pub keepalive_requests: u64,
+    /// What is kept in memory of one reply for a slow client. Default 64 KiB.
+    pub buffer_memory: u64,
+    /// What is kept in a file of one reply for a slow client. Default 256 MiB.
+    pub buffer_file: u64,
+    /// What is kept of all replies together. Default 2 GiB.
+    pub buffer_total: u64,
 }
 
 impl Default for Limits {
@@ -154,6 +160,9 @@ impl Default for Limits {
             connections_per_address: 0,
             get_body: false,
             keepalive_requests: 0,
+            buffer_memory: 64 * 1024,
+            buffer_file: 256 * 1024 * 1024,
+            buffer_total: 2 * 1024 * 1024 * 1024,
         }
     }
 }

@@ -205,6 +205,7 @@ impl Admin {
                 .collect::<BTreeMap<_, _>>(),
             "body_bytes": totals.body_bytes,
             "steps": steps(&totals),
+            "buffered_bytes": self.loads.buffered.bytes(),
             "limits_reached": Limit::ALL.iter().zip(totals.limits)
                 .map(|(limit, n)| (limit.name(), n)).collect::<BTreeMap<_, _>>(),
             "apps": apps.collect::<Vec<_>>(),
@@ -241,6 +242,12 @@ impl Admin {
                 "gauge",
                 "Open client connections.",
                 self.connections().sum::<usize>() as u64,
+            ),
+            (
+                "forebay_buffered_bytes",
+                "gauge",
+                "Kept of replies for slow clients, in memory and in files.",
+                self.loads.buffered.bytes(),
             ),
             (
                 "forebay_uptime_seconds",

@@ -11,6 +11,7 @@ use crate::deadline::{TICK, Ticks};
 use crate::exchange::{BUFFER, Client};
 use crate::fault::Fault;
 use crate::limit::Limit;
+use crate::spool::Spooled;
 use crate::thread::Settings;
 use crate::timing::Step;
 
@@ -30,8 +31,10 @@ pub struct Body {
     is_concealed: bool,
     /// Whether all that was read of the body is still in `inbox`.
     in_hand: bool,
-    /// Chunks that came together, as one piece.
+    /// Chunks that came together, as one piece; or the piece of `whole` that was read last.
     gathered: Vec<u8>,
+    /// All of it, where it was taken in before it is passed on, and how much has been passed on.
+    whole: Option<Box<(Spooled, u64)>>,
 }
 
 impl Body {
@@ -49,6 +52,7 @@ impl Body {
             is_concealed: false,
             in_hand: true,
             gathered: Vec::new(),
+            whole: None,
         }
     }
 
@@ -61,6 +65,7 @@ impl Body {
         self.client = None;
         self.inbox = Vec::new();
         self.gathered = Vec::new();
+        self.whole = None;
     }
 
     /// Makes ready for the body of `head`, whose first bytes may stand behind it in `bytes`.
@@ -86,6 +91,36 @@ impl Body {
         self.expect_continue = false;
         self.is_concealed = false;
         self.in_hand = true;
+        self.whole = None;
+    }
+
+    /// Takes all of the body in, unless it is in hand, before any of it is passed on: a slow upload
+    /// then holds nobody but itself. From then on it has a length, and can be sent again.
+    pub(crate) async fn buffer(&mut self) -> Result<(), Fault> {
+        if let RequestFraming::Length(length) = self.framing
+            && length <= (self.inbox.len() - self.start) as u64
+        {
+            return Ok(());
+        }
+        let whole = Spooled::take(self).await?;
+        if let Some(length) = whole.length() {
+            self.framing = RequestFraming::Length(length);
+            self.whole = Some(Box::new((whole, 0)));
+        }
+        Ok(())
+    }
+
+    /// The next piece of a body that was taken in.
+    fn next_of_whole(&mut self) -> Result<Option<&[u8]>, Fault> {
+        let Some(whole) = &mut self.whole else { return Ok(None) };
+        let (spooled, at) = &mut **whole;
+        self.gathered.resize(4 * BUFFER, 0);
+        let n = spooled.read_at(*at, &mut self.gathered).map_err(|error| {
+            Fault::us(500, format!("cannot read a request body that was kept: {error}"))
+        })?;
+        *at += n as u64;
+        self.gathered.truncate(n);
+        Ok((n > 0).then_some(&self.gathered[..]))
     }
 
     /// Where it is spooled.
@@ -97,6 +132,10 @@ impl Body {
     /// Goes back to the start, so that the body can be sent once more; `false` where it has come
     /// in pieces of which some are gone.
     pub fn rewind(&mut self) -> bool {
+        if let Some(whole) = &mut self.whole {
+            whole.1 = 0;
+            return true;
+        }
         if self.in_hand {
             self.start = 0;
             self.read = 0;
@@ -146,6 +185,9 @@ impl Body {
     /// The next piece, all that is in hand of chunks; `None` behind the last. Waits as long as the
     /// time limit for bodies allows.
     pub async fn next(&mut self) -> Result<Option<&[u8]>, Fault> {
+        if self.whole.is_some() {
+            return self.next_of_whole();
+        }
         let data = loop {
             let step = self.decoder.decode(&self.inbox[self.start..])?;
             let base = self.start;

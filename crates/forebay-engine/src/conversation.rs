@@ -277,6 +277,7 @@ async fn conclude(client: &Client, exchange: &mut Exchange, outcome: Result<(), 
         }
         report(client, request, &fault);
         reply.restart();
+        reply.set_buffered(false);
         if reply.has_begun() {
             client.socket.reset();
             return Next::Close;

@@ -7,6 +7,7 @@ use crate::body::Body;
 use crate::diversion::{Diversion, Place};
 use crate::exchange::{Client, Exchange};
 use crate::fault::Fault;
+use crate::limit::Limit;
 use crate::reply::{Reply, Rules};
 use crate::route::{Route, Site};
 use crate::timing::Step;
@@ -89,9 +90,15 @@ async fn by_routes<'s>(
             return Err(ambiguous_route());
         }
         from = at + 1;
-        let Exchange { body, reply, .. } = exchange;
+        let Exchange { request, body, reply, .. } = exchange;
         reply.set_rules(route.rules.clone());
+        reply.set_buffered(route.buffer);
         admit_body(body, reply, route).await?;
+        if route.request_buffering {
+            client.enter(Step::Body);
+            body.buffer().await?;
+            request.head.framing = body.framing();
+        }
         client.enter(Step::Origin);
         let fault = match serve_client(client, route, exchange).await {
             Err(fault) if fault.is_not_mine && !exchange.reply.has_begun() => fault,
@@ -126,9 +133,23 @@ async fn serve_client(
     }
     tokio::select! {
         biased;
-        outcome = route.origin.serve(exchange) => outcome,
-        () = client.gone() => Err(Fault::client(499, "the client closed before it was answered")),
+        outcome = route.origin.serve(exchange) => outcome?,
+        () = client.gone() => return Err(client_left()),
+        error = client.drain_for_ever() => return Err(Fault::client_gone(&error, Limit::Write)),
     }
+    if !client.has_backlog() {
+        return Ok(());
+    }
+    // What made the reply has ended, and serves others meanwhile.
+    tokio::select! {
+        biased;
+        drained = exchange.reply.drain() => drained,
+        () = client.gone() => Err(client_left()),
+    }
+}
+
+fn client_left() -> Fault {
+    Fault::client(499, "the client closed before it was answered")
 }
 
 /// Of a path that another route takes where `%2F` and backslashes are read as slashes: the backend
@@ -189,6 +210,8 @@ async fn send_file(
     };
     hide_body(exchange).await?;
     let Exchange { request, reply, .. } = exchange;
+    // A file holds up no process.
+    reply.set_buffered(false);
     request.become_get(None);
     // What is looked up has no slash in front.
     request.rest = 1..path.len();

@@ -14,6 +14,7 @@ use forebay_wire::http1::{
 };
 use forebay_wire::path::{self, PathError};
 
+use crate::backlog::Backlog;
 use crate::body::Body;
 use crate::fault::Fault;
 use crate::reply::Reply;
@@ -238,13 +239,15 @@ pub struct Client {
     pub is_half_closed: Cell<bool>,
     /// Where the request under way spends its time, if that is measured.
     pub(crate) steps: RefCell<Option<Box<Steps>>>,
+    /// What the client has not taken of the reply yet.
+    pub(crate) backlog: Backlog,
 }
 
 impl Client {
     pub fn new(socket: Socket, thread: Rc<Thread>, peer: SocketAddr, local: SocketAddr) -> Self {
         let (has_input, is_half_closed) = (Cell::new(false), Cell::new(false));
-        let steps = RefCell::default();
-        Self { socket, thread, peer, local, has_input, is_half_closed, steps }
+        let (steps, backlog) = (RefCell::default(), Backlog::default());
+        Self { socket, thread, peer, local, has_input, is_half_closed, steps, backlog }
     }
 
     /// The head of a request begins to come in.

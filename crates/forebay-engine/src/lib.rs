@@ -8,6 +8,7 @@
 
 mod accept;
 mod admin;
+mod backlog;
 mod body;
 mod clock;
 mod conversation;
@@ -30,6 +31,7 @@ mod route;
 mod server;
 mod serving;
 mod socket;
+mod spool;
 mod sys;
 mod systemd;
 mod thread;
@@ -49,10 +51,11 @@ pub use log::{ErrorLog, Kept};
 pub use log_opener::{VERB as OPEN_LOG, open_log};
 pub use pool::Pool;
 pub use privileges::{PrivilegeError, drop_privileges, look_up};
-pub use reply::{Length, Reply, Rules};
+pub use reply::{Length, Reply, Rules, goes_out_at_once};
 pub use route::{Route, Sendfile, Site, Table, best_site};
 pub use server::{Prepare, Reload, Server, StartError, Tables, Wanted};
 pub use socket::{Detached, Socket};
+pub use spool::Spooled;
 pub use systemd::{InheritError, Inherited};
 pub use thread::{Settings, Thread};
 pub use timing::Step;

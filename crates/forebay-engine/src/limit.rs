@@ -45,6 +45,8 @@ limits! {
     Timeout "timeout" "A CGI script took longer.",
     Queue "queue" "As many requests waited for an application already.",
     QueueTimeout "queue_timeout" "No worker became free in time.",
+    BufferFile "buffer_file" "A reply had to wait for its client, as its buffer was full.",
+    BufferTotal "buffer_total" "A reply had to wait for its client, as all buffers were full.",
     RequestTimeout "request_timeout" "An application took longer.",
 }
 

@@ -7,12 +7,13 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_conf::Listen;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::backlog::Buffered;
 use crate::systemd::Inherited;
 
 /// Connections that wait to be accepted; the kernel may allow fewer (net.core.somaxconn).
@@ -166,6 +167,8 @@ pub struct Loads {
     most_per_address: AtomicUsize,
     /// Connections by client address, counted only where there is a limit.
     addresses: Mutex<HashMap<IpAddr, usize>>,
+    /// What is kept of replies for slow clients.
+    pub buffered: Arc<Buffered>,
 }
 
 struct Load {
@@ -182,6 +185,7 @@ impl Loads {
             most: AtomicUsize::new(if most == 0 { usize::MAX } else { most }),
             most_per_address: AtomicUsize::new(most_per_address),
             addresses: Mutex::default(),
+            buffered: Arc::default(),
         }
     }
 

@@ -61,6 +61,8 @@ pub struct Reply {
     to_head: bool,
     to_http10: bool,
     keep_alive: bool,
+    /// Whether what the client does not take is kept for it.
+    is_buffered: bool,
     status: u16,
     body_bytes: u64,
 }
@@ -97,6 +99,7 @@ impl Reply {
             to_head: false,
             to_http10: false,
             keep_alive: false,
+            is_buffered: false,
             status: 0,
             body_bytes: 0,
         }
@@ -120,6 +123,7 @@ impl Reply {
         self.phase = Phase::Waiting;
         self.is_written = false;
         self.framing = Framing::None;
+        self.is_buffered = false;
         self.to_head = method == b"HEAD";
         self.to_http10 = head.version == Version::Http10;
         self.keep_alive = head.keep_alive && !self.client().thread.is_stopping();
@@ -139,6 +143,12 @@ impl Reply {
 
     pub(crate) fn set_rules(&mut self, rules: Option<Rc<Rules>>) {
         self.rules = rules;
+    }
+
+    /// Whether what the client does not take at once is kept for it, so that a slow client holds up
+    /// nothing that makes the reply; not for what asks to be sent as it comes.
+    pub(crate) fn set_buffered(&mut self, is_buffered: bool) {
+        self.is_buffered = is_buffered;
     }
 
     /// Starts the head. An empty `reason` stands for the usual one.
@@ -193,7 +203,8 @@ impl Reply {
         self.phase = Phase::Done;
         let written = self.flush().await;
         self.out = Vec::new();
-        written
+        written?;
+        self.drain().await
     }
 
     /// Counts bytes sent by other means as body.
@@ -208,6 +219,7 @@ impl Reply {
 
     /// Ends the head. `has_date` where the fields so far hold a `Date`.
     pub fn end_head(&mut self, length: Length, has_date: bool) {
+        self.is_buffered &= !goes_out_at_once(&self.out[self.fields..]);
         if let Some(rules) = self.rules.take() {
             self.apply(&rules);
             self.applied = Some(rules.clone());
@@ -326,6 +338,7 @@ impl Reply {
     pub async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> Result<(), Fault> {
         debug_assert!(!matches!(self.framing, Framing::Chunked), "files have a length");
         self.flush().await?;
+        self.drain().await?;
         match &mut self.framing {
             Framing::None => return Ok(()),
             Framing::Length(left) => *left = left.saturating_sub(length),
@@ -456,20 +469,27 @@ impl Reply {
         self.is_written = true;
         let (head, gathered) = self.out.split_at(self.body_at);
         let length = gathered.len() + data.len();
-        let socket = &self.client().socket;
+        let client = self.client();
         let written = if self.framing == Framing::Chunked && length > 0 {
             let mut size = Vec::with_capacity(20);
             encode::chunk_size(&mut size, length);
             let mut pieces =
                 [head, &size, gathered, data, encode::CHUNK_END, end].map(IoSlice::new);
-            socket.write_pieces(&mut pieces).await
+            client.write(&mut pieces, self.is_buffered).await
         } else if data.is_empty() && end.is_empty() {
-            socket.write_all(&self.out).await
+            client.write(&mut [IoSlice::new(&self.out)], self.is_buffered).await
         } else {
-            socket.write_pieces(&mut [&self.out[..], data, end].map(IoSlice::new)).await
+            let mut pieces = [&self.out[..], data, end].map(IoSlice::new);
+            client.write(&mut pieces, self.is_buffered).await
         };
         self.empty();
         written.map_err(|error| Fault::client_gone(&error, Limit::Write))
+    }
+
+    /// Waits until the client has taken all that was written.
+    pub(crate) async fn drain(&self) -> Result<(), Fault> {
+        let drained = self.client().drain().await;
+        drained.map_err(|error| Fault::client_gone(&error, Limit::Write))
     }
 
     fn empty(&mut self) {
@@ -494,4 +514,24 @@ fn remove_fields(out: &mut Vec<u8>, start: usize, names: &[String]) {
             out.extend_from_slice(line);
         }
     }
+}
+
+/// Whether these field lines ask that the reply be sent as it comes: `X-Accel-Buffering: no`, or an
+/// event stream.
+pub fn goes_out_at_once(lines: &[u8]) -> bool {
+    lines.split(|&b| b == b'\n').any(|line| {
+        let mut parts = line.splitn(2, |&b| b == b':');
+        let (name, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let value = value.trim_ascii();
+        match name.len() {
+            12 if name.eq_ignore_ascii_case(b"content-type") => {
+                const EVENTS: &[u8] = b"text/event-stream";
+                value.get(..EVENTS.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
+            }
+            17 if name.eq_ignore_ascii_case(b"x-accel-buffering") => {
+                value.eq_ignore_ascii_case(b"no")
+            }
+            _ => false,
+        }
+    })
 }

@@ -53,6 +53,10 @@ pub struct Route {
     pub fallback: bool,
     /// The path by which such a request is routed anew instead.
     pub fallback_to: Option<Vec<u8>>,
+    /// Whether what a slow client does not take of a reply is kept for it.
+    pub buffer: bool,
+    /// Whether a request's body is taken in whole before the origin is asked.
+    pub request_buffering: bool,
     /// What sends the files that the origin asks to be sent.
     pub sendfile: Option<Sendfile>,
 }

@@ -351,6 +351,31 @@ impl Socket {
         Ok(())
     }
 
+    /// Writes what the peer has room for; `pieces` are then what is left.
+    pub(crate) fn write_now(&self, pieces: &mut &mut [IoSlice<'_>]) -> io::Result<()> {
+        while !pieces.is_empty() {
+            match self.try_write(pieces)? {
+                0 => return Ok(()),
+                n => IoSlice::advance_slices(pieces, n as usize),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes some of what is not empty; 0 where the peer has no room.
+    pub(crate) fn try_write(&self, pieces: &[IoSlice<'_>]) -> io::Result<u64> {
+        loop {
+            match self.shared.io.write(pieces) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => return Ok(n as u64),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) if self.is_expired() => return Err(io::ErrorKind::TimedOut.into()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Sends `length` bytes of `file` from `offset` on, without copying them through this process.
     pub async fn send_file(
         &self,
@@ -401,7 +426,8 @@ impl Socket {
         self.shared.shut_down(Shutdown::Write);
     }
 
-    async fn wait_for_room(&self) -> io::Result<()> {
+    /// Waits until the peer has room, as long as [`Socket::limit_writes`] allows.
+    pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
         // Readiness may be stale from before the buffer filled up.
         let _ = self.try_io(Interest::WRITABLE, || {
             Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
@@ -430,7 +456,7 @@ impl Socket {
 }
 
 /// Lets every task run that is ready now.
-async fn give_way() {
+pub(crate) async fn give_way() {
     let mut has_given = false;
     poll_fn(|context| {
         if std::mem::replace(&mut has_given, true) {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use forebay_conf as conf;
-use forebay_engine::{Exchange, Fault, Limit, Origin, Retry, Serving, Step, Thread};
+use forebay_engine::{Exchange, Fault, Limit, Origin, Retry, Serving, Spooled, Step, Thread};
 use forebay_wire::cgi::{self, Block, Sink};
 use forebay_workers::{App, Body, EndKind, Event, Lease, Unavailable, WorkerFault};
 
@@ -13,7 +13,6 @@ use crate::mount::{self, Mount};
 use crate::output::Output;
 use crate::script::{Script, Scripts};
 use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
-use crate::spool::Spooled;
 use crate::takeover;
 use crate::upstream::{Attempts, BodyAtHand};
 
@@ -57,7 +56,7 @@ impl WorkerApp {
         let takes_over = matches!(&self.target, Target::Mount(mount) if mount.takes_over)
             && takeover::is_possible(exchange);
         let body = Spooled::take(&mut exchange.body).await?;
-        let block = self.block(exchange, script, body.len(), takes_over)?;
+        let block = self.block(exchange, script, body.length(), takes_over)?;
         let mut attempts = Attempts::default();
         for _ in 0..OFFERS {
             let run = Run { script, block: &block, body: &body, takes_over };

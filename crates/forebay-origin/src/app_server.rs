@@ -11,14 +11,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::pin::pin;
 
 use forebay_conf::{self as conf, ServerProtocol};
-use forebay_engine::{Exchange, Fault, Origin, Reply, Request, Serving, Socket, Step};
+use forebay_engine::{Exchange, Fault, Origin, Reply, Request, Serving, Socket, Spooled, Step};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::{scgi, uwsgi};
 
 use crate::mount::path_of;
 use crate::nph::NphReply;
 use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
-use crate::spool::Spooled;
 use crate::upstream::{
     Attempt, Backend, BodyAtHand, Carrier, Connection, Past, Upstream, send_and_read,
 };
@@ -62,7 +61,7 @@ impl AppServer {
         out.clear();
         inbox.clear();
         inbox.reserve(INBOX);
-        append_head(&mut out, &exchange.request, settings, body.len())?;
+        append_head(&mut out, &exchange.request, settings, body.length())?;
         let mut passing = Passing { origin: self, head: &out, body, inbox: &mut inbox };
         exchange.enter(Step::Connect);
         let outcome = self.upstream.send(&mut passing, exchange, None).await.map(drop);

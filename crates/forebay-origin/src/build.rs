@@ -223,6 +223,8 @@ impl Origins {
             max_body: route.max_body.unwrap_or(self.plan.server.limits.max_body),
             fallback: route.fallback,
             fallback_to: route.fallback_to.as_ref().map(|path| path.clone().into_bytes()),
+            buffer: route.buffer,
+            request_buffering: route.request_buffering,
             sendfile: route.sendfile_root.as_ref().map(|root| Sendfile {
                 root: root.clone(),
                 files: Box::new(Files::new(

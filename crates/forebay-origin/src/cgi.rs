@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use forebay_conf as conf;
 use forebay_engine::{
-    ErrorLog, Exchange, Fault, Limit, Origin, Reply, Request, Serving, Step, Thread,
+    ErrorLog, Exchange, Fault, Limit, Origin, Reply, Request, Serving, Spooled, Step, Thread,
 };
 use forebay_wire::cgi;
 use forebay_workers::{Launcher, give_back_descriptors};
@@ -31,7 +31,6 @@ use crate::output::Output;
 use crate::script::{NoScript, Script, Scripts};
 use crate::script_guard::ScriptGuard;
 use crate::script_reply::{OutputLimit, PAUSE};
-use crate::spool::Spooled;
 
 /// What a pipe holds without a reader.
 const PIPE: usize = 64 * 1024;
@@ -154,7 +153,7 @@ impl Cgi {
             .stdout(its_stdout)
             .stderr(its_stderr)
             .process_group(0);
-        let request = script.describe(request, self.scripts.dir(), body.len());
+        let request = script.describe(request, self.scripts.dir(), body.length());
         cgi::variables(&request, &mut Variables(&mut command));
         command.envs(&self.settings.env);
         let mut child = command.spawn().map_err(|error| cannot_run(file, &error))?;

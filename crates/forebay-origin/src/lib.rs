@@ -28,7 +28,6 @@ mod script;
 mod script_app;
 mod script_guard;
 mod script_reply;
-mod spool;
 mod start;
 mod takeover;
 mod upstream;

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_conf as conf;
-use forebay_engine::{Exchange, Fault, Limit, Origin, Request, Retry, Serving, Side, Step, Thread};
+use forebay_engine::{
+    Exchange, Fault, Limit, Origin, Request, Retry, Serving, Side, Spooled, Step, Thread,
+};
 use forebay_workers::{Place, Program, Seat};
 
 use crate::app::unavailable;
@@ -17,7 +19,6 @@ use crate::app_server::AppServer;
 use crate::fastcgi::{Fastcgi, Script};
 use crate::mount;
 use crate::proxy::Proxy;
-use crate::spool::Spooled;
 use crate::upstream::{
     Attempts, Backend, Balancing, BodyAtHand, Endpoint, Group, Slots, Tallies, Upstream, Use,
 };

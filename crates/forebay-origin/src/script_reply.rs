@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_engine::{Fault, Length, Limit, Reply};
+use forebay_engine::{Fault, Length, Limit, Reply, goes_out_at_once};
 use forebay_wire::cgi::{ReplyHead, ReplyParser};
 use forebay_wire::http1::{Field, Known, Limits, Progress};
 
@@ -58,6 +58,8 @@ pub struct ScriptReply {
     output: Vec<u8>,
     stage: Stage,
     is_unflushed: bool,
+    /// It goes out as it comes.
+    is_immediate: bool,
     limit: OutputLimit,
     /// Bytes of output so far.
     len: u64,
@@ -84,6 +86,7 @@ impl ScriptReply {
             output: Vec::with_capacity(8 * 1024),
             stage: Stage::Head,
             is_unflushed: false,
+            is_immediate: false,
             limit,
             len: 0,
             interim: 0,
@@ -117,6 +120,9 @@ impl ScriptReply {
         self.len += output.len() as u64;
         self.is_unflushed = true;
         if self.stage == Stage::Streaming {
+            if self.is_immediate {
+                return reply.send(output).await;
+            }
             return reply.push(output).await;
         }
         self.output.extend_from_slice(output);
@@ -134,8 +140,14 @@ impl ScriptReply {
                     self.len -= end as u64;
                     self.parser = ReplyParser::new(Limits::default());
                 }
-                Progress::Complete(_) => self.stage = Stage::Held,
+                Progress::Complete(end) => {
+                    self.stage = Stage::Held;
+                    self.is_immediate = goes_out_at_once(&self.output[..end]);
+                }
             }
+        }
+        if self.is_immediate {
+            return self.flush(reply).await;
         }
         if self.stage == Stage::Held && self.output.len() > HOLD {
             self.start(Length::Unknown, reply).await?;

@@ -433,7 +433,9 @@ fn a_slow_client_holds_up_nobody_else() {
             connection.send(end(asked.id));
         }
     });
-    let forebay = front_of(&application, ", multiplex = \"on\", max_buffered = \"256k\"");
+    // Nor does a buffer of the route keep it.
+    let keys = "multiplex = \"on\", max_buffered = \"256k\" }\nbuffer = false\n#";
+    let forebay = front_of(&application, &format!(", {keys}"));
     let mut slow = forebay.connect();
     slow.send("GET /x?large HTTP/1.1\r\nHost: h\r\n\r\n");
     // It takes a little and then nothing.

@@ -72,6 +72,15 @@ pub struct Route {
     /// application still sees the request's own method, REQUEST_URI, query and body. For the routes
     /// that may have `fallback`. Default: none.
     pub fallback_to: Option<At<String>>,
+    /// Whether what a slow client does not take of a reply is kept for it, in memory and then in a
+    /// file ([server.limits] `buffer_memory`, `buffer_file`, `buffer_total`), so that it holds up no
+    /// process; not what has `X-Accel-Buffering: no` or is an event stream. Default: true for `cgi`,
+    /// `fastcgi`, `scgi`, `uwsgi` and `app`, false for `proxy`.
+    pub buffer: Option<At<bool>>,
+    /// Whether a request's body is taken in whole, in memory and then in a file, before a server is
+    /// sent it. For `proxy` and for `app` of kind command that speaks http; all else but files does so
+    /// anyway. Default: true for `app`, false for `proxy`.
+    pub request_buffering: Option<At<bool>>,
     /// The directory of files that the origin may have sent by X-Accel-Redirect or X-Sendfile. For
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `proxy` and `app`. Default: those headers mean nothing.
     pub sendfile_root: Option<At<String>>,

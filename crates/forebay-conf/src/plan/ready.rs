@@ -43,6 +43,8 @@ impl Plan {
             max_body: None,
             fallback: false,
             fallback_to: None,
+            buffer: false,
+            request_buffering: false,
             sendfile_root: None,
             line: 0,
         };

@@ -30,6 +30,13 @@ pub struct Route {
     /// The path that such a request is routed by instead, from the first route on. Begins with a
     /// slash and is normal; `fallback` is false then.
     pub fallback_to: Option<String>,
+    /// Whether what a slow client does not take of a reply is kept for it. Default true for what runs
+    /// in processes (CGI, FastCGI, SCGI, uwsgi, applications), false for [`Action::Proxy`]; never for
+    /// what answers by itself.
+    pub buffer: bool,
+    /// Whether a request's body is taken in whole before an HTTP server is sent it. Default true for
+    /// applications that speak HTTP, false for [`Action::Proxy`]; false where it makes no difference.
+    pub request_buffering: bool,
     /// Where the origin may have files sent from, by `X-Accel-Redirect` or `X-Sendfile`.
     /// Absolute; a directory at the time of loading. `None`: those fields mean nothing.
     pub sendfile_root: Option<PathBuf>,

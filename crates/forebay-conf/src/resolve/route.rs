@@ -8,7 +8,7 @@ use super::path::directory;
 use super::value::{no_control, optional_time, size_or_unlimited, text};
 use super::{Context, Outcome};
 use crate::error::Problem;
-use crate::file::{self, At, File, Kind, Table};
+use crate::file::{self, At, File, Kind, Speaks, Table};
 use crate::plan::{Action, Matcher, PathPattern, Route, ServerProtocol};
 
 pub(super) fn route(
@@ -22,6 +22,8 @@ pub(super) fn route(
         fallback: fallback(file, typed, &action)?,
         fallback_to: fallback_to(file, typed, &action)?,
         sendfile_root: sendfile_root(context, typed, &action)?,
+        buffer: buffer(typed, &action)?,
+        request_buffering: request_buffering(file, typed, &action)?,
         action,
         log: typed.log.unwrap_or(true),
         expires: optional_time(&typed.expires)?,
@@ -74,6 +76,43 @@ fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -
             "`{key}` is for `files`, `cgi`, `fastcgi` and applications with a script for each path \
              (perl-cgi, python-cgi, php): what is not there is left to others"
         )))
+}
+
+/// Whether what a slow client does not take is kept for it.
+fn buffer(typed: &file::Route, action: &Action) -> Outcome<bool> {
+    let name = match action {
+        Action::Files(_) => "files",
+        Action::Respond(_) => "respond",
+        Action::Redirect(_) => "redirect",
+        Action::Proxy(_) => return Ok(typed.buffer.as_ref().is_some_and(|at| at.value)),
+        _ => return Ok(typed.buffer.as_ref().is_none_or(|at| at.value)),
+    };
+    let Some(at) = &typed.buffer else { return Ok(false) };
+    Err(Problem::new(&at.span, format!("`buffer` means nothing beside `{name}`"))
+        .help("a slow client holds nothing up there: leave it out"))
+}
+
+/// Whether request bodies are taken in whole before an HTTP server is sent them.
+fn request_buffering(file: &File, typed: &file::Route, action: &Action) -> Outcome<bool> {
+    let default = match action {
+        Action::Proxy(_) => false,
+        Action::App(name) if speaks_http(file, name) => true,
+        _ => {
+            let Some(at) = &typed.request_buffering else { return Ok(false) };
+            return Err(Problem::new(&at.span, "`request_buffering` makes no difference here")
+                .help(
+                    "it is for `proxy` and for applications that speak http; others take bodies in \
+                 whole, or read none",
+                ));
+        }
+    };
+    Ok(typed.request_buffering.as_ref().map_or(default, |at| at.value))
+}
+
+/// Whether the application is a program that is passed HTTP requests.
+fn speaks_http(file: &File, app: &str) -> bool {
+    let speaks = file.app.get(app).and_then(|app| app.speaks.as_ref());
+    speaks.is_some_and(|at| matches!(at.value, Speaks::Http))
 }
 
 /// Whether the application is one program that answers for all paths.

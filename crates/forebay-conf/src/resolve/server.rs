@@ -96,6 +96,9 @@ fn limits(typed: &file::Limits) -> Outcome<Limits> {
             .keepalive_requests
             .as_ref()
             .map_or(default.keepalive_requests, |at| at.value),
+        buffer_memory: size(&typed.buffer_memory)?.unwrap_or(default.buffer_memory),
+        buffer_file: size(&typed.buffer_file)?.unwrap_or(default.buffer_file),
+        buffer_total: size(&typed.buffer_total)?.unwrap_or(default.buffer_total),
     })
 }
 

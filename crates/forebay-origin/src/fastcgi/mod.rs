@@ -15,7 +15,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use forebay_conf as conf;
-use forebay_engine::{Exchange, Fault, Origin, Request, Retry, Serving, Socket, Step, Thread};
+use forebay_engine::{
+    Exchange, Fault, Origin, Request, Retry, Serving, Socket, Spooled, Step, Thread,
+};
 use forebay_wire::fastcgi::{self, Decoder, Event, ProtocolStatus};
 
 use line::Stream;
@@ -26,7 +28,6 @@ use stderr::Stderr;
 pub use script::Script;
 
 use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
-use crate::spool::Spooled;
 use crate::upstream::{
     Attempt, Backend, BodyAtHand, Carrier, Connection, Past, Upstream, send_and_read,
 };
@@ -135,7 +136,7 @@ impl Fastcgi {
     ) {
         fastcgi::begin(out, id, keep);
         let mut params = fastcgi::Params::new(out, id);
-        script.append_variables(request, &self.settings, body.len(), &mut params);
+        script.append_variables(request, &self.settings, body.length(), &mut params);
         params.finish();
         if let Spooled::Memory(memory) = body {
             fastcgi::stdin(out, id, memory);

@@ -3,13 +3,12 @@
 use std::cell::Cell;
 use std::pin::pin;
 
-use forebay_engine::{Exchange, Fault, Retry};
+use forebay_engine::{Exchange, Fault, Retry, Spooled};
 use forebay_wire::fastcgi::{self, ProtocolStatus};
 
 use super::line::{Came, Stream};
 use super::{Fastcgi, PIECE, Ways, check_end, unreadable};
 use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
-use crate::spool::Spooled;
 use crate::upstream::send_and_read;
 
 /// One request over a connection that it shares.

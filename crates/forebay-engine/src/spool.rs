@@ -5,8 +5,10 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use forebay_engine::{Body, Fault};
 use forebay_wire::http1::RequestFraming;
+
+use crate::body::Body;
+use crate::fault::Fault;
 
 /// Bytes that are kept in memory before a file is used. A slow upload may hold as much, and there
 /// may be thousands of them.
@@ -55,7 +57,7 @@ impl Spooled {
     }
 
     /// Length in bytes; `None` where the request has no body at all.
-    pub fn len(&self) -> Option<u64> {
+    pub fn length(&self) -> Option<u64> {
         match self {
             Self::Empty => None,
             Self::Memory(memory) => Some(memory.len() as u64),
