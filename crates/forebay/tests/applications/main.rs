@@ -5,6 +5,8 @@
 mod cgi_bin;
 mod harness;
 mod perl;
+mod perl_traps;
+mod php;
 mod psgi;
 mod python;
 #[path = "../support/mod.rs"]

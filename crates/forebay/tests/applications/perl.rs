@@ -9,7 +9,7 @@ use forebay_testkit::peer;
 use crate::harness::{Requests, Row, Scripts, compare_modes, row, run, text, writable};
 
 /// Where Debian has scripts.
-const CGI_BIN: &str = "/usr/lib/cgi-bin";
+pub const CGI_BIN: &str = "/usr/lib/cgi-bin";
 
 const GITWEB: [Row; 11] = [
     row("/cgi-bin/gitweb.cgi", 200, "mill.git"),

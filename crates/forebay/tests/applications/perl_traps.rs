@@ -1,0 +1,103 @@
+//! CGI scripts in Perl that a process that stays has to be careful with: blosxom, with DATA behind a
+//! `package`, and smokeping, with the loop of CGI::Fast.
+
+use std::fs;
+use std::process::Command;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::peer;
+
+use crate::harness::{Requests, Row, Scripts, compare_modes, row, run, text, writable};
+use crate::perl::CGI_BIN;
+
+const BLOSXOM: [Row; 7] = [
+    row("/cgi-bin/blosxom", 200, "The wheel turns"),
+    row("/cgi-bin/blosxom/", 200, "The wheel turns"),
+    row("/cgi-bin/blosxom/works", 200, "The gates"),
+    row("/cgi-bin/blosxom/works/gates.html", 200, "The gates"),
+    row("/cgi-bin/blosxom/2020/01/02", 200, "The wheel turns"),
+    row("/cgi-bin/blosxom/index.rss", 200, "<rss"),
+    row("/cgi-bin/blosxom?-q=%3Cx%3E&flav=rss", 200, "<rss"),
+];
+
+#[test]
+fn blosxom_answers_as_under_cgi() {
+    if !peer::has(&["blosxom", "libcgi-pm-perl"]) {
+        return;
+    }
+    let folder = Folder::new();
+    for (name, day, text) in
+        [("wheel", 2, "The wheel turns\n<p>Again.\n"), ("works/gates", 1, "The gates\n<p>Open.\n")]
+    {
+        let entry = folder.write(&format!("data/{name}.txt"), text);
+        run(Command::new("touch").arg(format!("--date=2020-01-0{day}T03:04:05Z")).arg(entry));
+    }
+    let dir = text(folder.path());
+    folder
+        .write("blosxom.conf", format!("$datadir = '{dir}/data'; $blog_title = 'The Mill';\n1;\n"));
+    let scripts = Scripts { dir: CGI_BIN, env: &[("BLOSXOM_CONFIG_DIR", dir.to_owned())] };
+    let requests = Requests { rows: &BLOSXOM, ..Requests::default() };
+    compare_modes(&scripts, &requests, &["perlrun", "fork"]);
+}
+
+const SMOKEPING: [Row; 5] = [
+    row("/cgi-bin/neighbour.pl?x=y", 200, "y"),
+    row("/cgi-bin/smokeping.cgi", 200, "The latency of the mill"),
+    row("/cgi-bin/smokeping.cgi?target=Local", 200, "Local network"),
+    row("/cgi-bin/smokeping.cgi?target=Local.Wheel", 200, "The wheel"),
+    row("/cgi-bin/smokeping.cgi?target=No.Such", 500, "Section 'No' does not exist"),
+];
+
+#[test]
+fn smokeping_with_cgi_fast_answers_as_under_cgi() {
+    if !peer::has(&["smokeping"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let dir = text(folder.path());
+    let (data, images) = (writable(&folder, "data"), writable(&folder, "images"));
+    let config = folder.write("config", smokeping_config(dir, &data, &images));
+    // As its documentation has it: the script, with the path of the configuration.
+    let script = fs::read_to_string("/usr/share/smokeping/smokeping.cgi").unwrap();
+    folder.script("cgi-bin/smokeping.cgi", script.replace("/etc/smokeping/config", text(&config)));
+    let neighbour = "#!/usr/bin/perl\nuse CGI; my $q = CGI->new;\n\
+        print $q->header('text/plain'), scalar($q->param('x')) // 'none';\n";
+    folder.script("cgi-bin/neighbour.pl", neighbour);
+    fs::create_dir_all(folder.path().join("data/Local")).unwrap();
+    for name in ["Wheel", "Gates"] {
+        round_trips(&format!("{data}/Local/{name}.rrd"));
+    }
+    let cgi_bin = format!("{dir}/cgi-bin");
+    let scripts = Scripts { dir: &cgi_bin, env: &[] };
+    // CGI::Carp names SERVER_ADMIN, which Apache sets; a graph begins three hours ago.
+    let masks = &[("send mail to ", ", giving"), (";start=", ";end")];
+    let requests = Requests { rows: &SMOKEPING, masks, ..Requests::default() };
+    compare_modes(&scripts, &requests, &["perlrun", "fork"]);
+}
+
+fn smokeping_config(dir: &str, data: &str, images: &str) -> String {
+    format!(
+        "*** General ***\nowner = Ann\ncontact = ann@mill.example\nmailhost = localhost\n\
+         cgiurl = http://localhost/cgi-bin/smokeping.cgi\nsendmail = /bin/true\nimgcache = {images}\n\
+         imgurl = /images\ndatadir = {data}\ndyndir = {data}\npiddir = {dir}\n\
+         smokemail = /etc/smokeping/smokemail\ntmail = /etc/smokeping/tmail\n\
+         *** Database ***\nstep = 300\npings = 20\nAVERAGE 0.5 1 1008\n\
+         *** Presentation ***\ntemplate = /etc/smokeping/basepage.html\ncharset = utf-8\n\
+         + overview\nwidth = 600\nheight = 50\nrange = 10h\n\
+         + detail\nwidth = 600\nheight = 200\nunison_tolerance = 2\n\"Last 3 Hours\" 3h\n\
+         *** Probes ***\n+ FPing\nbinary = /usr/bin/fping\n\
+         *** Targets ***\nprobe = FPing\nmenu = Top\ntitle = The latency of the mill\n\
+         + Local\nmenu = Local\ntitle = Local network\n\
+         ++ Wheel\nmenu = Wheel\ntitle = The wheel\nhost = 127.0.0.1\n\
+         ++ Gates\nmenu = Gates\ntitle = The gates\nhost = 127.0.0.2\n"
+    )
+}
+
+/// A database as smokeping's daemon makes it.
+fn round_trips(file: &str) {
+    let script = "use RRDs; my $file = shift; RRDs::create($file, '--step', 300, \
+        'DS:uptime:GAUGE:600:0:U', 'DS:loss:GAUGE:600:0:20', 'DS:median:GAUGE:600:0:U', \
+        (map \"DS:ping$_:GAUGE:600:0:U\", 1 .. 20), 'RRA:AVERAGE:0.5:1:1008'); \
+        die RRDs::error() if RRDs::error()";
+    run(Command::new("perl").args(["-e", script, file]));
+}
