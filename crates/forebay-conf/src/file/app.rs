@@ -14,7 +14,7 @@ use super::shape::{At, OneOrMany, Size, Table, Time};
 /// An application that Forebay starts and looks after.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["kind"]))]
+#[schemars(extend("required" = ["kind"], "oneOf" = by_form()))]
 pub struct App {
     /// What it is.
     pub kind: Option<At<Kind>>,
@@ -124,6 +124,105 @@ pub enum Kind {
     Command,
 }
 
+/// What an application can be, for the schema alone.
+struct Form {
+    kind: &'static str,
+    /// The protocols of a program.
+    speaks: &'static [&'static str],
+    /// Keys that it must have.
+    must: &'static [&'static str],
+    /// Keys of few kinds that it may have.
+    may: &'static [&'static str],
+    modes: &'static [&'static str],
+}
+
+const FORM: Form = Form { kind: "", speaks: &[], must: &[], may: &["max_output"], modes: &[] };
+
+const FORMS: [Form; 9] = [
+    Form {
+        kind: "cgi-bin",
+        must: &["dir"],
+        may: &["perl_mode", "python_mode", "max_processes", "python", "max_output"],
+        ..FORM
+    },
+    Form {
+        kind: "perl-cgi",
+        must: &["dir"],
+        may: &["mode", "max_processes", "max_output"],
+        modes: &["registry", "registry-prefork", "perlrun", "fork", "cgi"],
+        ..FORM
+    },
+    Form {
+        kind: "python-cgi",
+        must: &["dir"],
+        may: &["mode", "max_processes", "python", "max_output"],
+        modes: &["fresh", "fork"],
+        ..FORM
+    },
+    Form { kind: "psgi", must: &["file"], ..FORM },
+    Form { kind: "wsgi", must: &["module"], may: &["python", "max_output"], ..FORM },
+    Form {
+        kind: "php",
+        must: &["root"],
+        may: &["scripts", "start_timeout", "stop_timeout", "max_output"],
+        ..FORM
+    },
+    Form {
+        kind: "command",
+        speaks: &["http"],
+        must: &["run", "speaks"],
+        may: &["listen", "host", "connections", "start_timeout", "stop_timeout"],
+        ..FORM
+    },
+    Form {
+        kind: "command",
+        speaks: &["fastcgi"],
+        must: &["run", "speaks"],
+        may: &[
+            "root",
+            "scripts",
+            "listen",
+            "connections",
+            "start_timeout",
+            "stop_timeout",
+            "max_output",
+        ],
+        ..FORM
+    },
+    Form {
+        kind: "command",
+        speaks: &["scgi", "uwsgi"],
+        must: &["run", "speaks"],
+        may: &["root", "listen", "connections", "start_timeout", "stop_timeout", "max_output"],
+        ..FORM
+    },
+];
+
+/// One schema for each form, which has no key of another.
+fn by_form() -> Vec<Schema> {
+    let keys = || FORMS.iter().flat_map(|form| form.must.iter().chain(form.may));
+    let of_form = |form: &Form| {
+        let is_own = |key: &str| form.must.contains(&key) || form.may.contains(&key);
+        let mut properties = serde_json::Map::new();
+        // The directory is a working directory for those that have no scripts in it.
+        for key in keys().filter(|key| **key != "dir" && !is_own(key)) {
+            properties.insert((*key).to_owned(), false.into());
+        }
+        properties.insert("kind".into(), json_schema!({ "const": form.kind }).to_value());
+        for (key, values) in [("speaks", form.speaks), ("mode", form.modes)] {
+            if !values.is_empty() {
+                properties.insert(key.into(), json_schema!({ "enum": values }).to_value());
+            }
+        }
+        let mut schema = json_schema!({ "properties": properties, "required": form.must });
+        if form.kind == "command" && form.may.contains(&"scripts") {
+            schema.insert("dependentRequired".into(), serde_json::json!({ "scripts": ["root"] }));
+        }
+        schema
+    };
+    FORMS.iter().map(of_form).collect()
+}
+
 /// How each script is run: the schema alone has the modes of all kinds.
 struct ModeOfAnyKind;
 
@@ -155,6 +254,7 @@ pub enum Speaks {
     /// HTTP/1.1.
     Http,
     /// HTTP/2 without TLS.
+    #[schemars(skip)]
     H2c,
     /// FastCGI.
     Fastcgi,
@@ -163,6 +263,7 @@ pub enum Speaks {
     /// uwsgi.
     Uwsgi,
     /// AJP 1.3.
+    #[schemars(skip)]
     Ajp,
 }
 
