@@ -1,7 +1,9 @@
 //! What a plan needs of this machine: programs, users, groups and what is watched. The functions
 //! that look are those by which applications start.
 
-use forebay_conf::{Action, App, ConfError, Files, Finding, Plan, Route, Server};
+use forebay_conf::{
+    Action, Address, App, AppServer, ConfError, Files, Finding, Plan, Route, Server,
+};
 use forebay_engine::{PrivilegeError, look_up};
 use forebay_workers::{AppSpec, Launcher, StartError};
 
@@ -28,7 +30,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     }
     let unwatched = plan.apps.iter().flat_map(|(name, app)| unwatched(name, app));
     let doubtful = serves_as_root(&plan.server).into_iter().chain(unwatched);
-    let doubtful: Vec<_> = doubtful.chain(sources(plan)).collect();
+    let doubtful: Vec<_> = doubtful.chain(sources(plan)).chain(absent_roots(plan)).collect();
     Ok((!doubtful.is_empty()).then(|| plan.warn(&doubtful)))
 }
 
@@ -146,6 +148,36 @@ fn cannot_become(key: Vec<String>) -> Finding {
             .into(),
         help: "take one of the two out".into(),
     }
+}
+
+/// Roots of applications on Unix sockets that are not there: a mistake, unless it is a container's.
+fn absent_roots(plan: &Plan) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (site, of) in plan.sites.iter().enumerate() {
+        for (at, route) in of.routes.iter().enumerate() {
+            let (kind, to, root) = match &route.action {
+                Action::Fastcgi(fastcgi) => ("fastcgi", &fastcgi.to, &fastcgi.root),
+                Action::AppServer(AppServer { protocol, to, root: Some(root), .. }) => {
+                    (crate::app_server::name(*protocol), to, root)
+                }
+                _ => continue,
+            };
+            let is_local = to.iter().any(|address| matches!(address, Address::Unix(_)));
+            if !is_local || root.is_dir() {
+                continue;
+            }
+            let place = ["site", &site.to_string(), "route", &at.to_string(), kind, "root"];
+            found.push(Finding {
+                key: place.map(str::to_owned).into(),
+                message: format!("{} is no directory here", root.display()),
+                help:
+                    "right if the application sees other directories, as in a container; whether \
+                       a script is there is left to it then"
+                        .into(),
+            });
+        }
+    }
+    found
 }
 
 /// Files whose source is sent because no route of their site runs them.

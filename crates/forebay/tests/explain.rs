@@ -400,3 +400,31 @@ fn scripts_hidden_names_and_front_controllers() {
     );
     assert_says(&folder, &["/a.txt"], &["file      {tmp}/htdocs/a.txt"]);
 }
+
+#[test]
+fn a_root_above_the_file_is_told_by_its_real_path_and_one_of_a_container_need_not_exist() {
+    let folder = Folder::new();
+    folder.script("htdocs/a.cgi", "#!/bin/sh\n");
+    folder.write("htdocs/a.php", "<?php");
+    std::fs::create_dir(folder.path().join("releases")).unwrap();
+    std::os::unix::fs::symlink("../htdocs", folder.path().join("releases/now")).unwrap();
+    let text = "[[site]]\nlisten = \"127.0.0.1:8080\"\n[[site.route]]\npath = \"/releases/now/*\"\n\
+        cgi = \"releases/../releases/now\"\n[[site.route]]\nsuffix = \".cgi\"\ncgi = \"releases/../htdocs\"\n\
+        [[site.route]]\npath = \"/srv/*\"\nsuffix = \".php\"\n\
+        fastcgi = { to = \"unix:php.sock\", root = \"/no/such/place\" }\n\
+        [[site.route]]\nsuffix = \".php\"\n\
+        fastcgi = { to = \"unix:php.sock\", root = \"releases/../htdocs\" }\n";
+    folder.write("site.toml", text);
+    let real = ["  DOCUMENT_ROOT={tmp}/htdocs", "  SCRIPT_FILENAME={tmp}/htdocs/a.cgi"];
+    assert_says(&folder, &["/a.cgi"], &real);
+    assert_says(&folder, &["/a.php"], &["  SCRIPT_FILENAME={tmp}/htdocs/a.php"]);
+    let link = "  SCRIPT_FILENAME={tmp}/releases/now/a.cgi";
+    assert_says(&folder, &["/releases/now/a.cgi"], &[link]);
+    let there = "  SCRIPT_FILENAME=/no/such/place/srv/a.php";
+    assert_says(&folder, &["/srv/a.php"], &[there]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let output = command.arg("check").arg(folder.path().join("site.toml")).output().unwrap();
+    let warning = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{warning}");
+    assert!(warning.contains("/no/such/place is no directory here"), "{warning}");
+}

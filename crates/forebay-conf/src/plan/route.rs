@@ -167,8 +167,8 @@ pub struct Cgi {
 pub struct Fastcgi {
     /// Where it listens. Never empty.
     pub to: Vec<Address>,
-    /// Absolute; where the application finds its scripts. It is a directory here, too, unless
-    /// the application is reached over TCP and the path was typed absolute.
+    /// Absolute; where the application finds its scripts. It is a directory here, too, unless the
+    /// path was typed absolute: the application may be on another machine, or in a container.
     pub root: PathBuf,
     /// The script for a path that ends in `/`. Default `index.php`.
     pub index: String,
@@ -215,8 +215,8 @@ pub struct AppServer {
     pub protocol: ServerProtocol,
     /// Where it listens. Never empty.
     pub to: Vec<Address>,
-    /// Absolute; what it is told as DOCUMENT_ROOT. It is a directory here, too, unless the
-    /// application is reached over TCP and the path was typed absolute.
+    /// Absolute; what it is told as DOCUMENT_ROOT. It is a directory here, too, unless the path
+    /// was typed absolute.
     pub root: Option<PathBuf>,
     /// The beginning of paths that is SCRIPT_NAME: "/" and more, without a slash at its end.
     /// Empty, the default: the whole path is PATH_INFO.

@@ -23,7 +23,7 @@ pub(super) fn fastcgi(context: &Context<'_>, typed: &At<Table<file::Fastcgi>>) -
         None => "index.php".into(),
     };
     Ok(Fastcgi {
-        root: root(context, root_typed, &to)?,
+        root: root(context, root_typed)?,
         to,
         scripts: match script_ends(&typed.scripts)? {
             Some(ends) => ends,
@@ -125,7 +125,7 @@ impl Keys<'_> {
         Ok(AppServer {
             protocol,
             root: match self.root {
-                Some(typed) => Some(root(context, typed, &to)?),
+                Some(typed) => Some(root(context, typed)?),
                 None => None,
             },
             to,
@@ -156,12 +156,12 @@ fn addresses(
     items.iter().map(|at| peer::address(context, at)).collect()
 }
 
-/// A directory that may be on another machine, where all addresses may be.
-fn root(context: &Context<'_>, typed: &At<String>, to: &[Address]) -> Outcome<PathBuf> {
-    let remote = to.iter().all(|address| matches!(address, Address::Tcp(_)));
-    match remote && Path::new(&typed.value).is_absolute() {
-        true => path(context, typed),
-        false => directory(context, typed),
+/// A directory, which may be one of another machine or container: an absolute path need not exist.
+fn root(context: &Context<'_>, typed: &At<String>) -> Outcome<PathBuf> {
+    if Path::new(&typed.value).is_absolute() {
+        path(context, typed)
+    } else {
+        directory(context, typed)
     }
 }
 

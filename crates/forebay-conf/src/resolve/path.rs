@@ -1,7 +1,7 @@
 //! Paths: made absolute, and looked at where they have to exist.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::value::text;
 use super::{Context, Outcome};
@@ -11,7 +11,23 @@ use crate::{reason, suggest};
 
 /// An absolute path, which need not exist.
 pub(super) fn path(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<PathBuf> {
-    Ok(context.base.join(text(typed)?).components().collect())
+    Ok(without_parents(context.base.join(text(typed)?).components().collect()))
+}
+
+/// `path`, of which the part up to its last `..` is the real one, so that the whole is what scripts
+/// and logs can compare: a link before `..` leads elsewhere than its name says. What is behind, which
+/// may be a link that is exchanged at each release, stays as it is.
+fn without_parents(path: PathBuf) -> PathBuf {
+    let parts: Vec<_> = path.components().collect();
+    let Some(last) = parts.iter().rposition(|part| *part == Component::ParentDir) else {
+        return path;
+    };
+    let (before, behind) = parts.split_at(last + 1);
+    let before: PathBuf = before.iter().collect();
+    match before.canonicalize() {
+        Ok(real) => real.join(behind.iter().collect::<PathBuf>()).components().collect(),
+        Err(_) => path,
+    }
 }
 
 /// A directory.
