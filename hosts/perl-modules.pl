@@ -102,8 +102,8 @@ sub adopt_fcgi {
     return if $accept || !defined &FCGI::Accept;
     $accept = \&FCGI::Accept;
     no warnings 'redefine';
-    *FCGI::Accept = sub {
-        return $accept->(@_) if !$serving || FCGI::IsFastCGI($_[0]);
+    *FCGI::Accept = sub ($) {
+        return $accept->($_[0]) if !$serving || FCGI::IsFastCGI($_[0]);
         return -1 if $accepted eq $mark;
         $accepted = $mark;
         return 0;
