@@ -1,8 +1,10 @@
 //! HTTP/2: the examples of the RFCs, their rules, any division of the input, and another
 //! implementation as the peer.
 
+mod abuse;
 mod differential;
 mod drive;
+mod flow;
 mod frames;
 mod heads;
 mod hpack;
