@@ -104,6 +104,7 @@ fn append_variables(
         https: false,
         // Whoever types fields means them.
         claims: Claims::XForwarded,
+        user: b"",
     };
     cgi::variables(&request, &mut Replaced { sink, by: &gateway.variables });
     for (name, value) in &gateway.variables {

@@ -22,7 +22,8 @@ pub use app::{App, Cgroup, Kind, Limits as AppLimits, Listening, Range, Speaks, 
 pub(crate) use places::places;
 pub use proxy::{Balance, Health, HostField, Proxy, ProxyHeader, Redirects, Sticky, Upstream};
 pub use route::{
-    Cgi, Fastcgi, Files, Multiplex, Precompressed, Redirect, Respond, Route, Scgi, Symlinks, Uwsgi,
+    BasicAuth, Cgi, Fastcgi, Files, Multiplex, Precompressed, Redirect, Respond, Route, Scgi,
+    Symlinks, Uwsgi,
 };
 pub use shape::{AllOrList, At, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
 

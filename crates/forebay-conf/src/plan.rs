@@ -25,8 +25,8 @@ pub use pattern::{HostPattern, Match, Matcher, PathPattern};
 pub use peer::{Address, Listen, Network, Scheme};
 pub use proxy::{Backend, Balance, Health, HostField, Proxy, ProxyHeader, Redirects, Sticky};
 pub use route::{
-    Action, AppServer, Cgi, Fastcgi, Files, Multiplex, Precompressed, Redirect, Respond, Route,
-    ServerProtocol, Symlinks,
+    Access, Action, AppServer, BasicAuth, Cgi, Fastcgi, Files, Multiplex, Precompressed, Redirect,
+    RedirectPart, Respond, Route, ServerProtocol, Symlinks,
 };
 
 /// Everything `forebay serve` needs to know.

@@ -90,8 +90,13 @@ async fn by_routes<'s>(
             return Err(ambiguous_route());
         }
         from = at + 1;
+        exchange.reply.set_rules(route.rules.clone());
+        if let Some(gate) = &route.gate
+            && !gate.admit(exchange).await?
+        {
+            return Ok(route);
+        }
         let Exchange { request, body, reply, .. } = exchange;
-        reply.set_rules(route.rules.clone());
         reply.set_buffered(route.buffer);
         admit_body(body, reply, route).await?;
         if route.request_buffering {

@@ -49,6 +49,15 @@ pub trait Origin {
     }
 }
 
+/// What decides whether a request may use a route.
+pub trait Gate {
+    /// Whether it may. Where not, it has been answered, or a fault says why.
+    fn admit<'a>(&'a self, exchange: &'a mut Exchange) -> Admitting<'a>;
+}
+
+/// The future of [`Gate::admit`].
+pub type Admitting<'a> = Pin<Box<dyn Future<Output = Result<bool, Fault>> + 'a>>;
+
 /// The future of [`Origin::serve`].
 pub type Serving<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>;
 
@@ -77,6 +86,8 @@ pub struct Request {
     pub unmasked: Vec<u8>,
     /// Path and query as they came, where `head` has them without dot segments and repeated slashes.
     pub asked: Option<Span>,
+    /// The user that the route has let in; empty where none was asked for.
+    pub user: Vec<u8>,
     /// The part of `path` that the `*` of the route matched, or all of it without a `*`.
     pub rest: Range<usize>,
     /// Who the client is, by the word of proxies that are trusted.
@@ -309,6 +320,7 @@ impl Exchange {
                 path: Vec::new(),
                 unmasked: Vec::new(),
                 asked: None,
+                user: Vec::new(),
                 rest: 0..0,
                 client: client.peer,
                 peer: client.peer,
@@ -327,6 +339,7 @@ impl Exchange {
     pub(crate) fn attach(&mut self, client: &Rc<Client>) {
         self.request.bytes.clear();
         self.request.asked = None;
+        self.request.user.clear();
         self.request.client = client.peer;
         self.request.peer = client.peer;
         self.request.server = client.local;
@@ -352,6 +365,7 @@ impl Exchange {
         }
         self.request.head.len = 0;
         self.request.asked = None;
+        self.request.user.clear();
         self.request.https = false;
     }
 }

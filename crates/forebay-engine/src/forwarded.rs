@@ -192,6 +192,7 @@ mod tests {
             path: Vec::new(),
             unmasked: Vec::new(),
             asked: None,
+            user: Vec::new(),
             rest: 0..0,
             client: peer,
             peer,

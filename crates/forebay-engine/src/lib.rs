@@ -42,7 +42,7 @@ pub use admin::{AppStatus, AskStatus, BackendRow, Status, WorkerRow};
 pub use body::Body;
 pub use deadline::Deadlines;
 pub use dispatch::ambiguous_route;
-pub use exchange::{Exchange, Origin, Request, Serving};
+pub use exchange::{Admitting, Exchange, Gate, Origin, Request, Serving};
 pub use fault::{Fault, Retry, Side};
 pub use forwarded::{NotBelieved, Trust, find_client};
 pub use limit::Limit;

@@ -397,6 +397,7 @@ fn append_directive(letter: u8, entry: &Entry<'_>, out: &mut Vec<u8>) {
         b'h' | b'a' => {
             let _ = write!(out, "{}", request.client.ip().to_canonical());
         }
+        b'u' if !request.user.is_empty() => append_escaped(&request.user, out),
         b'A' => {
             let _ = write!(out, "{}", request.server.ip().to_canonical());
         }
@@ -481,6 +482,11 @@ fn append_json(entry: &Entry<'_>, out: &mut Vec<u8>) {
     let reply = &entry.exchange.reply;
     let host = request.head.authority.map(|span| span.of(&request.bytes)).unwrap_or_default();
     let _ = write!(out, "{{\"time\":\"{}\",\"client\":\"{}\"", entry.time, request.client.ip());
+    if !request.user.is_empty() {
+        out.extend_from_slice(b",\"user\":\"");
+        append_json_text(&request.user, out);
+        out.push(b'"');
+    }
     for (key, value) in [
         ("method", request.method()),
         ("host", host),

@@ -389,6 +389,11 @@ impl Reply {
 
     /// A small page that names the status.
     pub async fn respond_error(&mut self, status: u16) -> Result<(), Fault> {
+        self.respond_error_with(status, b"").await
+    }
+
+    /// As [`Self::respond_error`], with these field lines.
+    pub async fn respond_error_with(&mut self, status: u16, lines: &[u8]) -> Result<(), Fault> {
         let reason = encode::reason_phrase(status);
         let page = format!(
             "<!DOCTYPE html>\n<title>{status} {reason}</title>\n<h1>{status} {reason}</h1>\n"
@@ -399,6 +404,7 @@ impl Reply {
             // What is full or being started is another thing in a second.
             self.field("Retry-After", b"1");
         }
+        self.out.extend_from_slice(lines);
         self.end_head(Length::Known(page.len() as u64), false);
         self.push(page.as_bytes()).await?;
         self.finish().await

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use forebay_conf::{EncodedSlashes, HostPattern, Matcher};
 use forebay_wire::http1::host_of;
 
-use crate::exchange::{Origin, Request};
+use crate::exchange::{Gate, Origin, Request};
 use crate::forwarded::Trust;
 use crate::reply::Rules;
 
@@ -43,6 +43,8 @@ pub struct Route {
     pub matcher: Matcher,
     /// What answers them.
     pub origin: Box<dyn Origin>,
+    /// Who may use it; `None`: everybody.
+    pub gate: Option<Box<dyn Gate>>,
     /// Whether they are logged.
     pub log: bool,
     /// Changes to the head of replies.

@@ -137,6 +137,7 @@ fn append_variables(
         server: request.server,
         https: request.https,
         claims: request.claims(),
+        user: &request.user,
     };
     cgi::variables(&variables, &mut Replaced { sink, by: &settings.params });
     for (name, value) in &settings.params {

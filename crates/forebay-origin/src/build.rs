@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use forebay_conf::{Action, Address, App as AppPlan, AppKind, Listen, PathPattern, Plan};
 use forebay_engine::{
-    BackendRow, ErrorLog, Origin, Route, Rules, Sendfile, Site, Status, Table, Tables, Thread,
-    Trust,
+    BackendRow, ErrorLog, Gate, Origin, Route, Rules, Sendfile, Site, Status, Table, Tables,
+    Thread, Trust,
 };
 use forebay_workers::StartError;
 use tokio::sync::Semaphore;
 
+use crate::access::{Guarded, Users, UsersError, checks_at_once};
 use crate::app::Target;
 use crate::app_server::AppServer;
 use crate::cgi::{Cgi, PASSED, Processes};
@@ -51,6 +52,8 @@ pub enum BuildError {
         /// What the system said.
         error: std::io::Error,
     },
+    /// The users of a route cannot be read.
+    Users(UsersError),
     /// An application does not start.
     App(StartError),
     /// The scripts of a route cannot be started as it says.
@@ -70,6 +73,7 @@ impl fmt::Display for BuildError {
             Self::Lookup { address, error } => {
                 write!(f, "cannot find the backend {address}: {error}; check the name in `to`")
             }
+            Self::Users(error) => error.fmt(f),
             Self::App(error) => error.fmt(f),
             Self::Route { line, error } => write!(
                 f,
@@ -96,6 +100,8 @@ pub struct Origins {
     /// Of all CGI scripts; a reload passes it on.
     guard: Arc<ScriptGuard>,
     _checker: Option<Checker>,
+    /// Passwords that are checked at once, by all threads.
+    password_checks: Arc<Semaphore>,
     /// Cloned into every site, so that its count tells whether requests use one.
     held: Arc<()>,
 }
@@ -114,13 +120,30 @@ impl Origins {
         let running = |name: &str, definition: &Definition| previous?.running(name, definition);
         let apps =
             start_all(&plan, errors, previous.is_some(), running).map_err(BuildError::App)?;
+        for auth in plan.sites.iter().flat_map(|site| &site.routes).filter_map(passwords) {
+            Users::load(&auth.file).map_err(BuildError::Users)?;
+        }
+        let password_checks = previous.map_or_else(
+            || Arc::new(Semaphore::new(checks_at_once())),
+            |previous| previous.password_checks.clone(),
+        );
         let shared = shared_of_all(&plan, previous)?;
         let slots = slots(&plan, previous);
         let checks = checks(&plan, &shared, &endpoints);
         let checker = Checker::start(checks, errors).map_err(BuildError::Checks)?;
         let guard = previous.map_or_else(Arc::default, |previous| previous.guard.clone());
         let held = Arc::default();
-        Ok(Self { plan, endpoints, apps, slots, shared, guard, _checker: checker, held })
+        Ok(Self {
+            plan,
+            endpoints,
+            apps,
+            slots,
+            shared,
+            guard,
+            _checker: checker,
+            password_checks,
+            held,
+        })
     }
 
     /// What makes the table of each thread.
@@ -217,6 +240,7 @@ impl Origins {
         let scripts = ScriptRoutes::of(site, &self.plan);
         let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
             matcher: route.matcher.clone(),
+            gate: self.gate(route, thread),
             origin: self.origin(route, &scripts, &self.shared[index][at], thread),
             log: route.log,
             rules: rules(route),
@@ -248,6 +272,14 @@ impl Origins {
             held: self.held.clone(),
             routes: routes.collect(),
         }
+    }
+
+    fn gate(&self, route: &forebay_conf::Route, thread: &Rc<Thread>) -> Option<Box<dyn Gate>> {
+        if route.access == forebay_conf::Access::default() {
+            return None;
+        }
+        let checks = self.password_checks.clone();
+        Some(Box::new(Guarded::new(thread.clone(), route.access.clone(), checks)))
     }
 
     fn origin(
@@ -339,6 +371,10 @@ fn addresses(route: &forebay_conf::Route) -> Vec<Address> {
         Action::Proxy(proxy) => proxy.to.iter().map(|backend| backend.address.clone()).collect(),
         _ => Vec::new(),
     }
+}
+
+fn passwords(route: &forebay_conf::Route) -> Option<&forebay_conf::BasicAuth> {
+    route.access.basic_auth.as_ref()
 }
 
 /// Whom a site believes about its clients.

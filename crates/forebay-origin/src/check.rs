@@ -7,6 +7,7 @@ use forebay_conf::{
 use forebay_engine::{PrivilegeError, look_up};
 use forebay_workers::{AppSpec, Launcher, StartError};
 
+use crate::access::Users;
 use crate::build::launch_of;
 use crate::cgi::obstacle;
 use crate::definition::{Definition, definition};
@@ -24,7 +25,13 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     // Whether another user may write there is found out once it is that user who asks.
     let becomes_another = rustix::process::geteuid().is_root() && gives_up_root(&plan.server);
     let spool = if becomes_another { None } else { of_spool(&plan.server) };
-    let wrong: Vec<_> = users.into_iter().chain(apps).chain(routes).chain(spool).collect();
+    let wrong: Vec<_> = users
+        .into_iter()
+        .chain(apps)
+        .chain(routes)
+        .chain(spool)
+        .chain(unreadable_users(plan))
+        .collect();
     if !wrong.is_empty() {
         return Err(plan.refuse(&wrong));
     }
@@ -242,4 +249,21 @@ fn unwatched(name: &str, app: &App) -> Vec<Finding> {
             ),
         })
         .collect()
+}
+
+/// Routes whose users cannot be read.
+fn unreadable_users(plan: &Plan) -> Vec<Finding> {
+    let routes = plan.sites.iter().enumerate().flat_map(|(at, site)| {
+        site.routes.iter().enumerate().map(move |(route_at, route)| (at, route_at, route))
+    });
+    let wrong = routes.filter_map(|(site, at, route)| {
+        let error = Users::load(&route.access.basic_auth.as_ref()?.file).err()?;
+        let key = ["site", &site.to_string(), "route", &at.to_string(), "basic_auth", "file"];
+        Some(Finding {
+            key: key.map(str::to_owned).to_vec(),
+            message: error.to_string(),
+            help: error.advice().to_owned(),
+        })
+    });
+    wrong.collect()
 }

@@ -118,6 +118,13 @@ fn routes(plan: &Plan, site: &Site, request: &mut Request, text: &mut Lines) -> 
             "route",
             format!("line {}: {}", route.line, conditions(&route.matcher)).as_bytes(),
         );
+        if !route.access.admits(request.client.ip()) {
+            let message = format!("`allow` or `deny` refuses {}", request.client.ip());
+            return Err(Fault::client(403, message));
+        }
+        if let Some(auth) = &route.access.basic_auth {
+            text.item("", format!("for the users of {}", auth.file.display()).as_bytes());
+        }
         if let RequestFraming::Length(length) = request.head.framing {
             let most = route.max_body.unwrap_or(plan.server.limits.max_body);
             if length > most {

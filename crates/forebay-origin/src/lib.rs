@@ -6,6 +6,7 @@
 //! applications belong to `forebay-workers`; an origin only borrows a worker.
 #![forbid(unsafe_code)]
 
+mod access;
 mod app;
 mod app_server;
 mod build;

@@ -44,6 +44,7 @@ impl Mount {
             server: request.server,
             https: request.https,
             claims: request.claims(),
+            user: &request.user,
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Replies that need no backend: fixed ones and redirections.
 
-use forebay_conf::{Redirect, Respond};
-use forebay_engine::{Exchange, Length, Origin, Serving};
+use forebay_conf::{Redirect, RedirectPart, Respond};
+use forebay_engine::{Exchange, Fault, Length, Origin, Request, Serving};
+use forebay_wire::http1::host_of;
+use forebay_wire::path;
 
 /// A fixed reply.
 pub struct FixedReply(pub Respond);
@@ -43,10 +45,60 @@ impl Origin for Redirection {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
         Box::pin(async move {
             let reply = &mut exchange.reply;
+            let location = location(&self.0.to, &exchange.request)?;
             reply.begin(self.0.status, b"");
-            reply.field("Location", self.0.to.as_bytes());
+            reply.field("Location", &location);
             reply.end_head(Length::Known(0), false);
             reply.finish().await
         })
+    }
+}
+
+/// Where `request` is sent. What a client wrote holds no control byte and no space, as its target and
+/// host were parsed; what is not of a URL is escaped.
+pub fn location(parts: &[RedirectPart], request: &Request) -> Result<Vec<u8>, Fault> {
+    let uri = request.target();
+    let (path, query) = uri.split_at(memchr::memchr(b'?', uri).unwrap_or(uri.len()));
+    let mut location = Vec::new();
+    for part in parts {
+        match part {
+            RedirectPart::Text(text) => location.extend_from_slice(text.as_bytes()),
+            RedirectPart::Path => append_escaped(path, &mut location),
+            RedirectPart::Query => {
+                append_escaped(query.get(1..).unwrap_or_default(), &mut location)
+            }
+            RedirectPart::Uri => append_escaped(uri, &mut location),
+            RedirectPart::Rest => {
+                let taken = &request.path[..request.rest.start];
+                let rest = path::strip_prefix(path, taken).unwrap_or_default();
+                append_escaped(rest, &mut location);
+            }
+            RedirectPart::Host => location.extend_from_slice(host(request)?),
+        }
+    }
+    // `//host` would be another host.
+    let slashes = location.iter().take_while(|&&byte| byte == b'/').count();
+    location.drain(..slashes.saturating_sub(1));
+    Ok(location)
+}
+
+/// The host that was asked, if it is one that a URL can be made of.
+fn host(request: &Request) -> Result<&[u8], Fault> {
+    let authority = request.head.authority.map(|span| span.of(&request.bytes));
+    let host = host_of(authority.unwrap_or_default());
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._[:]".contains(byte);
+    if host.is_empty() || !host.iter().all(is_plain) {
+        return Err(Fault::client(400, "a redirection to the host that was asked, and none was"));
+    }
+    Ok(host)
+}
+
+fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
+    for &byte in bytes {
+        if byte.is_ascii_graphic() && !b"\"<>\\^`{|}#".contains(&byte) {
+            out.push(byte);
+        } else {
+            out.extend_from_slice(format!("%{byte:02X}").as_bytes());
+        }
     }
 }

@@ -57,6 +57,7 @@ impl Script {
             server: request.server,
             https: request.https,
             claims: request.claims(),
+            user: &request.user,
         }
     }
 }

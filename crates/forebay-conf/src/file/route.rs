@@ -53,6 +53,15 @@ pub struct Route {
     /// Answers with a redirection: where to, or a table with `to` and `status`.
     pub redirect: Option<At<TextOr<Redirect>>>,
 
+    /// Addresses or networks ("10.0.0.0/8") of clients that may use it; all others get 403.
+    /// Default: all may.
+    pub allow: Option<At<OneOrMany<String>>>,
+    /// Addresses or networks of clients that may not use it, whatever `allow` says. Default: none.
+    pub deny: Option<At<OneOrMany<String>>>,
+    /// Users that may use it, by the Basic scheme: a table with `file` and `realm`. Default: no one
+    /// is asked.
+    pub basic_auth: Option<At<Table<BasicAuth>>>,
+
     /// Whether its requests go to the access log. Default: true.
     pub log: Option<bool>,
     /// How long clients may keep the reply, such as "30d". Default: nothing is said.
@@ -84,6 +93,18 @@ pub struct Route {
     /// The directory of files that the origin may have sent by X-Accel-Redirect or X-Sendfile. For
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `proxy` and `app`. Default: those headers mean nothing.
     pub sendfile_root: Option<At<String>>,
+}
+
+/// Users and their passwords.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["file"]))]
+pub struct BasicAuth {
+    /// A file as `htpasswd` of Apache writes it, with bcrypt (-B), SHA-crypt (-2, -5) or apr1 (-m). It
+    /// is read again when it has changed.
+    pub file: Option<At<String>>,
+    /// What browsers show when they ask for the password. Default: "restricted".
+    pub realm: Option<At<String>>,
 }
 
 /// Answers with files.
@@ -270,7 +291,8 @@ pub struct Respond {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
 pub struct Redirect {
-    /// A URL, or a path that begins with a slash.
+    /// A URL, or a path that begins with a slash. {host} in it stands for the host that was asked,
+    /// {path}, {query} and {uri} for its path, query and both, {rest} for what the `*` matched.
     pub to: Option<At<String>>,
     /// 301, 302, 303, 307 or 308. Default: 302.
     pub status: Option<At<u16>>,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{
-    Action, EncodedSlashes, Files, ForwardedFields, HostPattern, Listen, Log, Matcher, PathPattern,
+    Access, Action, EncodedSlashes, Files, ForwardedFields, HostPattern, Listen, Log, Matcher,
+    PathPattern,
 };
 use super::{Plan, Proxy, Respond, Route, Server, Site, Symlinks};
 use crate::error::{ConfError, Problem};
@@ -46,6 +47,7 @@ impl Plan {
             buffer: false,
             request_buffering: false,
             sendfile_root: None,
+            access: Access::default(),
             line: 0,
         };
         let site = Site {

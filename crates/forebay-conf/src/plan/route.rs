@@ -1,10 +1,11 @@
 //! A route: which requests it takes and what answers them.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Address, Matcher, ProcessLimits, Proxy};
+use super::{Address, Matcher, Network, ProcessLimits, Proxy};
 
 /// Which requests it takes and what answers them.
 #[derive(Clone, Debug)]
@@ -40,6 +41,8 @@ pub struct Route {
     /// Where the origin may have files sent from, by `X-Accel-Redirect` or `X-Sendfile`.
     /// Absolute; a directory at the time of loading. `None`: those fields mean nothing.
     pub sendfile_root: Option<PathBuf>,
+    /// Who may use it.
+    pub access: Access,
     /// The line of the file that the route begins on, from 1; 0 where there is no file.
     pub line: usize,
 }
@@ -49,6 +52,34 @@ impl Route {
     pub fn passes_on(&self) -> bool {
         self.fallback || self.fallback_to.is_some()
     }
+}
+
+/// Who may use a route. All of it has to hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Networks of clients that may use it; empty, the default: all.
+    pub allow: Vec<Network>,
+    /// Networks of clients that may not, whatever `allow` says. Default: none.
+    pub deny: Vec<Network>,
+    /// Users that may use it. `None`, the default: no one is asked.
+    pub basic_auth: Option<BasicAuth>,
+}
+
+impl Access {
+    /// Whether a client at this address may use it.
+    pub fn admits(&self, client: IpAddr) -> bool {
+        let is_in = |networks: &[Network]| networks.iter().any(|network| network.contains(client));
+        !is_in(&self.deny) && (self.allow.is_empty() || is_in(&self.allow))
+    }
+}
+
+/// Users and their passwords.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BasicAuth {
+    /// Absolute; a file at the time of loading.
+    pub file: PathBuf,
+    /// What browsers show; without control characters. Default `restricted`.
+    pub realm: String,
 }
 
 /// What answers a request.
@@ -258,8 +289,25 @@ pub struct Respond {
 /// A redirection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
-    /// The `Location`: a URL, or a path that begins with `/`.
-    pub to: String,
+    /// The `Location`: a URL, or a path that begins with `/`. Never empty.
+    pub to: Vec<RedirectPart>,
     /// 301, 302, 303, 307 or 308. Default 302.
     pub status: u16,
+}
+
+/// A piece of where a redirection leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RedirectPart {
+    /// Text: printable ASCII.
+    Text(String),
+    /// `{host}`: the host that was asked, without its port.
+    Host,
+    /// `{path}`: the path as a backend would be sent it.
+    Path,
+    /// `{query}`: the query without its question mark.
+    Query,
+    /// `{uri}`: path and query.
+    Uri,
+    /// `{rest}`: what the `*` of the route's path matched.
+    Rest,
 }

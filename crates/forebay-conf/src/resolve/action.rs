@@ -15,7 +15,7 @@ use super::value::{
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, AllOrList, At, File, Table, TextOr};
-use crate::plan::{Action, Cgi, Files, Precompressed, Redirect, Respond, Symlinks};
+use crate::plan::{Action, Cgi, Files, Precompressed, Redirect, RedirectPart, Respond, Symlinks};
 use crate::suggest;
 
 pub(super) fn action(
@@ -253,8 +253,11 @@ fn redirect(typed: &At<TextOr<file::Redirect>>) -> Outcome<Redirect> {
         }
     };
     let target = no_control(text(&to)?, &to)?;
+    let parts = redirect_parts(target, &to)?;
     let url = target.starts_with("http://") || target.starts_with("https://");
-    if !(url || target.starts_with('/')) || target.contains(' ') || !target.is_ascii() {
+    let path =
+        target.starts_with('/') || matches!(parts[0], RedirectPart::Path | RedirectPart::Uri);
+    if !(url || path) || target.contains(' ') || !target.is_ascii() {
         return Err(Problem::new(&to.span, format!("cannot redirect to \"{target}\""))
             .help("give a URL (https://...) or a path that begins with a slash, percent-encoded"));
     }
@@ -266,5 +269,64 @@ fn redirect(typed: &At<TextOr<file::Redirect>>) -> Outcome<Redirect> {
         }
         None => 302,
     };
-    Ok(Redirect { to: target.to_owned(), status })
+    Ok(Redirect { to: parts, status })
+}
+
+/// Text and placeholders. What a path could make a host of, or a scheme, is refused.
+fn redirect_parts(target: &str, typed: &At<&String>) -> Outcome<Vec<RedirectPart>> {
+    let mut parts = Vec::new();
+    let mut rest = target;
+    while let Some((before, behind)) = rest.split_once('{') {
+        if !before.is_empty() {
+            parts.push(RedirectPart::Text(before.to_owned()));
+        }
+        let (name, behind) = behind.split_once('}').unwrap_or((behind, ""));
+        parts.push(match name {
+            "host" => RedirectPart::Host,
+            "path" => RedirectPart::Path,
+            "query" => RedirectPart::Query,
+            "uri" => RedirectPart::Uri,
+            "rest" => RedirectPart::Rest,
+            _ => {
+                let message = format!("there is no placeholder \"{{{name}}}\"");
+                return Err(Problem::new(&typed.span, message)
+                    .help("there are {host}, {path}, {query}, {uri} and {rest}"));
+            }
+        });
+        rest = behind;
+    }
+    if !rest.is_empty() || parts.is_empty() {
+        parts.push(RedirectPart::Text(rest.to_owned()));
+    }
+    host_is_the_files(&parts, target, typed)?;
+    Ok(parts)
+}
+
+/// Whose host it is must not depend on the path that a client asks for: behind `https://` come a
+/// host and a slash, a path or the end.
+fn host_is_the_files(parts: &[RedirectPart], target: &str, typed: &At<&String>) -> Outcome<()> {
+    let problem = || {
+        Problem::new(&typed.span, format!("\"{target}\" lets clients choose where they are sent"))
+            .help("put a host and a slash in front, as in \"https://example.org/{rest}\"")
+    };
+    let RedirectPart::Text(first) = &parts[0] else { return Ok(()) };
+    let Some((_, mut text)) = first.split_once("://") else { return Ok(()) };
+    let mut has_host = false;
+    for part in parts[1..].iter().map(Some).chain([None]) {
+        has_host |= !text.is_empty();
+        if text.contains(['/', '?', '#']) {
+            return if text.starts_with(['/', '?', '#']) && !has_host {
+                Err(problem())
+            } else {
+                Ok(())
+            };
+        }
+        match part {
+            Some(RedirectPart::Text(next)) => text = next,
+            Some(RedirectPart::Host) => (text, has_host) = ("", true),
+            Some(RedirectPart::Path | RedirectPart::Uri) | None if has_host => return Ok(()),
+            _ => return Err(problem()),
+        }
+    }
+    Ok(())
 }

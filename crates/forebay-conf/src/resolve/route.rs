@@ -4,12 +4,13 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use super::action::action;
-use super::path::directory;
-use super::value::{no_control, optional_time, size_or_unlimited, text};
+use super::path::{self, directory};
+use super::peer::network;
+use super::value::{no_control, optional_time, required, size_or_unlimited, text};
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, At, File, Kind, Speaks, Table};
-use crate::plan::{Action, Matcher, PathPattern, Route, ServerProtocol};
+use crate::plan::{Access, Action, BasicAuth, Matcher, PathPattern, Route, ServerProtocol};
 
 pub(super) fn route(
     context: &Context<'_>,
@@ -30,8 +31,31 @@ pub(super) fn route(
         set_headers: set_headers(typed)?,
         remove_headers: typed.remove_headers.iter().map(removed).collect::<Outcome<_>>()?,
         max_body: size_or_unlimited(&typed.max_body)?,
+        access: access(context, typed)?,
         line: context.line(typed.span.start),
     })
+}
+
+fn access(context: &Context<'_>, typed: &file::Route) -> Outcome<Access> {
+    let networks = |typed: &Option<At<file::OneOrMany<String>>>| {
+        let Some(at) = typed else { return Ok(Vec::new()) };
+        if at.items().is_empty() {
+            return Err(Problem::new(&at.span, "this list is empty")
+                .help("name addresses or networks such as \"10.0.0.0/8\", or leave the key out"));
+        }
+        at.items().iter().map(network).collect::<Outcome<_>>()
+    };
+    let basic_auth = typed.basic_auth.as_ref().map(|at| basic_auth(context, at)).transpose()?;
+    Ok(Access { allow: networks(&typed.allow)?, deny: networks(&typed.deny)?, basic_auth })
+}
+
+fn basic_auth(context: &Context<'_>, typed: &At<Table<file::BasicAuth>>) -> Outcome<BasicAuth> {
+    let file = required(&typed.file, &typed.span, "file", "\"htpasswd\"")?;
+    let realm = match &typed.realm {
+        Some(at) => no_control(text(at)?, at)?,
+        None => "restricted",
+    };
+    Ok(BasicAuth { file: path::file(context, file)?, realm: realm.to_owned() })
 }
 
 fn fallback(file: &File, typed: &file::Route, action: &Action) -> Outcome<bool> {

@@ -25,6 +25,7 @@ use crate::interpreter::{Languages, first_line};
 use crate::mount::{self, Mount};
 use crate::program::{self, Speaks};
 use crate::proxy::{announce, append_head};
+use crate::respond::location;
 use crate::running;
 use crate::script::{Script, Scripts};
 use crate::script_app::{Runner, unmarked};
@@ -82,7 +83,9 @@ fn processes(plan: &Plan, route: &Route, request: &Request, text: &mut Lines) ->
             Ok(())
         }
         Action::Redirect(redirect) => {
-            let said = format!("a redirection: {} to {}", redirect.status, redirect.to);
+            let to = location(&redirect.to, request)?;
+            let to = String::from_utf8_lossy(&to);
+            let said = format!("a redirection: {} to {to}", redirect.status);
             text.item("origin", said.as_bytes());
             Ok(())
         }

@@ -121,6 +121,7 @@ pub(super) fn request(
         path: Vec::new(),
         unmasked: Vec::new(),
         asked: None,
+        user: Vec::new(),
         rest: 0..0,
         client: peer,
         peer,

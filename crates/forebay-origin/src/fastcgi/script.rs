@@ -93,6 +93,7 @@ impl Script {
             server: request.server,
             https: request.https,
             claims: request.claims(),
+            user: &request.user,
         };
         cgi::variables(&variables, sink);
         append_as_nginx(request, self, content_length, sink);
@@ -143,6 +144,8 @@ fn append_as_nginx(
         Some(content_type) => params.variable(b"HTTP_CONTENT_TYPE", content_type),
         None => params.variable(b"CONTENT_TYPE", b""),
     }
-    // Nobody has checked who the user is. (nginx passes on what the client claims.)
-    params.variable(b"REMOTE_USER", b"");
+    // Who the user is nobody has checked. (nginx passes on what the client claims.)
+    if request.user.is_empty() {
+        params.variable(b"REMOTE_USER", b"");
+    }
 }

@@ -57,6 +57,8 @@ pub struct Request<'a> {
     pub https: bool,
     /// Which fields that say where the request comes from are a trusted proxy's.
     pub claims: Claims,
+    /// The user that the gateway has let in by the Basic scheme; empty where it asked for none.
+    pub user: &'a [u8],
 }
 
 /// Passes the variables of `request` to `sink`.
@@ -106,6 +108,10 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
         sink.variable(b"HTTPS", b"on");
     }
     addresses(request, sink);
+    if !request.user.is_empty() {
+        sink.variable(b"AUTH_TYPE", b"Basic");
+        sink.variable(b"REMOTE_USER", request.user);
+    }
     if let Some(length) = request.content_length {
         number(sink, b"CONTENT_LENGTH", length);
     } else if head.value(Known::ContentLength, bytes).is_some() {
@@ -115,7 +121,7 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     if let Some(content_type) = head.value(Known::ContentType, bytes) {
         sink.variable(b"CONTENT_TYPE", content_type);
     }
-    header_fields(head, bytes, request.claims, sink);
+    header_fields(request, sink);
 }
 
 fn addresses(request: &Request<'_>, sink: &mut impl Sink) {
@@ -143,13 +149,17 @@ fn host_of(authority: &[u8]) -> &[u8] {
     }
 }
 
-fn header_fields(head: &RequestHead, bytes: &[u8], claims: Claims, sink: &mut impl Sink) {
+fn header_fields(request: &Request<'_>, sink: &mut impl Sink) {
+    let Request { head, bytes, claims, user, .. } = *request;
     let mut name = Vec::with_capacity(64);
     let mut joined = Vec::new();
     for (at, field) in head.fields.iter().enumerate() {
         let text = field.name.of(bytes);
         let is_same = |other: &&Field| other.name.of(bytes).eq_ignore_ascii_case(text);
+        // Whoever has let a user in keeps the password to itself, as Apache does.
+        let is_password = !user.is_empty() && text.eq_ignore_ascii_case(b"authorization");
         if !is_passed(field, text)
+            || is_password
             || claims.are_forged(field, bytes)
             || head.fields[..at].iter().any(|other| is_same(&other))
         {
@@ -203,6 +213,7 @@ mod tests {
             server: "[::ffff:127.0.0.1]:80".parse().unwrap(),
             https: true,
             claims: Claims::Nobodys,
+            user: b"",
         };
         let mut pairs = Vec::new();
         variables(&request, &mut pairs);

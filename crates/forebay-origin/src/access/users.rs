@@ -1,0 +1,172 @@
+//! The users of a file as Apache's `htpasswd` writes it: `name:hash`, a line each.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_engine::ErrorLog;
+
+use super::hash::Hash;
+
+/// Largest file, in bytes.
+const LARGEST: u64 = 16 * 1024 * 1024;
+
+/// Why users cannot be read.
+#[derive(Debug)]
+pub enum UsersError {
+    /// The system's word.
+    Io(PathBuf, io::Error),
+    /// It is larger than [`LARGEST`].
+    TooLarge(PathBuf),
+    /// A line, from 1, is not `name:hash` with a hash that is known here.
+    Line(PathBuf, usize),
+}
+
+impl UsersError {
+    /// What to do next.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Self::Io(..) => "make it readable for the user that Forebay runs as",
+            Self::TooLarge(_) => "it is no file of users, or too many of them",
+            Self::Line(..) => {
+                "write the line anew: htpasswd -B FILE USER (bcrypt); SHA-crypt ($5$, $6$) and apr1 \
+                 are known, too"
+            }
+        }
+    }
+}
+
+impl fmt::Display for UsersError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(file, error) => {
+                write!(f, "cannot read users from {}: {error}", file.display())
+            }
+            Self::TooLarge(file) => {
+                write!(f, "the file of users {} is larger than {LARGEST} bytes", file.display())
+            }
+            Self::Line(file, line) => {
+                let file = file.display();
+                write!(f, "{file}, line {line}: not a user and a password's hash that is known")
+            }
+        }
+    }
+}
+
+impl std::error::Error for UsersError {}
+
+/// What tells that a file has changed.
+type Stamp = (u64, u64, u64, i64, i64);
+
+/// The users of a file, read again when it has changed.
+#[derive(Default)]
+pub struct Users {
+    file: PathBuf,
+    hashes: HashMap<Vec<u8>, Arc<Hash>>,
+    /// The hash that takes longest: unknown users are compared with it.
+    slowest: Option<Arc<Hash>>,
+    stamp: Option<Stamp>,
+    looked: Option<u64>,
+    version: u64,
+}
+
+impl Users {
+    /// The users of `file`, not yet read.
+    pub fn new(file: PathBuf) -> Self {
+        Self { file, ..Self::default() }
+    }
+
+    /// Reads the users of `file`; each line has to be one.
+    pub fn load(file: &Path) -> Result<Self, UsersError> {
+        let mut users = Self::new(file.to_owned());
+        match users.read()? {
+            Some(line) => Err(UsersError::Line(file.to_owned(), line)),
+            None => Ok(users),
+        }
+    }
+
+    /// Looks whether the file has changed, once a second; whether it has. Without a file nobody is
+    /// let in.
+    pub fn look(&mut self, second: u64, errors: &ErrorLog) -> Result<bool, UsersError> {
+        if self.looked == Some(second) {
+            return Ok(false);
+        }
+        let found = fs::metadata(&self.file).map(|found| stamp(&found));
+        if found.as_ref().is_ok_and(|found| self.stamp == Some(*found)) {
+            self.looked = Some(second);
+            return Ok(false);
+        }
+        self.stamp = None;
+        match self.read() {
+            Ok(wrong) => {
+                self.looked = Some(second);
+                if let Some(line) = wrong {
+                    errors.say(&UsersError::Line(self.file.clone(), line).to_string());
+                }
+                Ok(true)
+            }
+            Err(error) => {
+                self.hashes.clear();
+                self.version += 1;
+                Err(error)
+            }
+        }
+    }
+
+    /// Counts how often the file was read.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The hash to compare a password of `user` with, and whether that is the user's.
+    pub fn hash_of(&self, user: &[u8]) -> Option<(Arc<Hash>, bool)> {
+        match self.hashes.get(user) {
+            Some(hash) => Some((hash.clone(), true)),
+            None => Some((self.slowest.clone()?, false)),
+        }
+    }
+
+    /// Reads the file; the first line that is wrong, if there is one. Such lines name nobody.
+    fn read(&mut self) -> Result<Option<usize>, UsersError> {
+        let failed = |error| UsersError::Io(self.file.clone(), error);
+        let file = File::open(&self.file).map_err(failed)?;
+        let found = file.metadata().map_err(failed)?;
+        let mut text = Vec::new();
+        file.take(LARGEST + 1).read_to_end(&mut text).map_err(failed)?;
+        if text.len() as u64 > LARGEST {
+            return Err(UsersError::TooLarge(self.file.clone()));
+        }
+        let mut wrong = None;
+        self.hashes.clear();
+        for (at, line) in text.split(|&b| b == b'\n').enumerate() {
+            let line = line.trim_ascii();
+            if line.is_empty() || line.starts_with(b"#") {
+                continue;
+            }
+            match parse(line) {
+                // The first line of a name counts, as with Apache.
+                Some((user, hash)) => drop(self.hashes.entry(user).or_insert(Arc::new(hash))),
+                None => wrong = wrong.or(Some(at + 1)),
+            }
+        }
+        self.slowest = self.hashes.values().max_by_key(|hash| hash.cost()).cloned();
+        self.stamp = Some(stamp(&found));
+        self.version += 1;
+        Ok(wrong)
+    }
+}
+
+fn parse(line: &[u8]) -> Option<(Vec<u8>, Hash)> {
+    let (user, rest) = line.split_at(memchr::memchr(b':', line)?);
+    let hash = rest[1..].split(|&b| b == b':').next()?;
+    let hash = Hash::parse(str::from_utf8(hash).ok()?)?;
+    (!user.is_empty()).then(|| (user.to_vec(), hash))
+}
+
+fn stamp(found: &fs::Metadata) -> Stamp {
+    (found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec())
+}
