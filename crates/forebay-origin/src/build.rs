@@ -30,7 +30,9 @@ use crate::running::Running;
 use crate::script::Scripts;
 use crate::script_guard::ScriptGuard;
 use crate::start::start_all;
-use crate::upstream::{Backend, Balancing, Checker, Endpoint, Group, Slots, Upstream, Use};
+use crate::upstream::{
+    Backend, Balancing, Checker, Endpoint, Group, IdlePools, Slots, Upstream, Use,
+};
 pub(crate) use shared::launch_of;
 use shared::{Shared, checks, shared_of_all, slots};
 
@@ -224,8 +226,9 @@ impl Origins {
     }
 
     fn table(&self, listen: &[Option<Listen>], thread: &Rc<Thread>) -> Table {
-        let sites: Vec<_> =
-            (0..self.plan.sites.len()).map(|index| Rc::new(self.site(index, thread))).collect();
+        let pools = Rc::default();
+        let sites = 0..self.plan.sites.len();
+        let sites: Vec<_> = sites.map(|index| Rc::new(self.site(index, thread, &pools))).collect();
         let listeners = listen.iter().map(|address| {
             let here = self.plan.sites.iter().enumerate();
             here.filter(|(_, site)| address.as_ref().is_some_and(|a| site.listen.contains(a)))
@@ -235,13 +238,13 @@ impl Origins {
         Table::new(listeners.collect())
     }
 
-    fn site(&self, index: usize, thread: &Rc<Thread>) -> Site {
+    fn site(&self, index: usize, thread: &Rc<Thread>, pools: &Rc<IdlePools>) -> Site {
         let site = &self.plan.sites[index];
         let scripts = ScriptRoutes::of(site, &self.plan);
         let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
             matcher: route.matcher.clone(),
             gate: self.gate(route, thread),
-            origin: self.origin(route, &scripts, &self.shared[index][at], thread),
+            origin: self.origin(route, &scripts, &self.shared[index][at], (thread, pools)),
             log: route.log,
             rules: rules(route),
             max_body: route.max_body.unwrap_or(self.plan.server.limits.max_body),
@@ -287,7 +290,7 @@ impl Origins {
         route: &forebay_conf::Route,
         scripts: &ScriptRoutes,
         Shared { room, launcher, group, tallies }: &Shared,
-        thread: &Rc<Thread>,
+        (thread, pools): (&Rc<Thread>, &Rc<IdlePools>),
     ) -> Box<dyn Origin> {
         let thread = thread.clone();
         let upstream = |backends: Vec<Backend>| {
@@ -311,6 +314,7 @@ impl Origins {
             }
             Action::Fastcgi(fastcgi) => {
                 let how = || Use {
+                    pools: Some(pools.clone()),
                     keep: if fastcgi.keep_conn { FASTCGI_KEEP } else { 0 },
                     idle_time: FASTCGI_IDLE,
                     is_hasty: true,
@@ -327,6 +331,7 @@ impl Origins {
             }
             Action::Proxy(proxy) => {
                 let how = || Use {
+                    pools: Some(pools.clone()),
                     keep: if proxy.send_proxy.is_some() { 0 } else { proxy.keepalive },
                     idle_time: HTTP_IDLE,
                     connect_timeout: proxy.connect_timeout,

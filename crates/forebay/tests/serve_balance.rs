@@ -358,3 +358,52 @@ fn a_route_has_time_limits_of_its_own() {
     stream.read_exact(&mut head).unwrap();
     assert_eq!(&head, b"GET ");
 }
+
+/// Serves one connection at a time, as long as that is open: each reply is the request's target.
+fn one_connection_at_a_time(listener: TcpListener) {
+    for stream in listener.incoming().flatten() {
+        let mut reader = BufReader::new(stream);
+        let mut target = None;
+        let mut line = String::new();
+        while reader.read_line(&mut line).is_ok_and(|n| n > 0) {
+            match line.trim_end() {
+                "" => {
+                    let target = target.take().unwrap_or_default();
+                    let length = String::len(&target);
+                    let reply =
+                        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{target}");
+                    if reader.get_mut().write_all(reply.as_bytes()).is_err() {
+                        break;
+                    }
+                }
+                first if target.is_none() => {
+                    target = first.split(' ').nth(1).map(str::to_owned);
+                }
+                _ => {}
+            }
+            line.clear();
+        }
+    }
+}
+
+#[test]
+fn two_routes_share_the_one_connection_that_a_backend_takes() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    // It ends with the test's process.
+    thread::spawn(move || one_connection_at_a_time(listener));
+    let forebay = support::serve_file(
+        Folder::new(),
+        &format!(
+            "[server]\nthreads = 1\ntimeouts = {{ reply_idle = \"2s\" }}\n\
+             [[site]]\nlisten = \"127.0.0.1:0\"\n\
+             [[site.route]]\npath = \"/a/*\"\nproxy = \"{url}\"\n\
+             [[site.route]]\npath = \"/b/*\"\nproxy = \"{url}\"\n"
+        ),
+    );
+    for target in ["/a/1", "/b/2", "/a/3", "/b/4"] {
+        let reply = forebay.get(target);
+        assert_eq!((reply.status, reply.text()), (200, target), "{}", forebay.output());
+    }
+    forebay.stop();
+}

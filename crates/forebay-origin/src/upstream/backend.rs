@@ -1,5 +1,7 @@
 //! Connections to a backend: found in the thread's pool or made.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -76,6 +78,8 @@ pub struct Use {
     pub connect_timeout: Option<Duration>,
     /// Between two reads of a reply; `None`: as the server's settings say.
     pub reply_timeout: Option<Duration>,
+    /// Where idle connections are shared with other routes to it. `None`: they are not.
+    pub pools: Option<Rc<IdlePools>>,
     /// Who is told when it says something.
     pub life: Option<Arc<Life>>,
 }
@@ -110,15 +114,14 @@ struct IdleConnections {
 impl Backend {
     /// A backend that is used so. Must be called within the thread's event loop.
     pub fn new(thread: Rc<Thread>, endpoint: Endpoint, how: Use) -> Self {
-        let idle = Rc::new(IdleConnections {
-            pool: Pool::new(how.keep, how.idle_time),
-            deadlines: thread.deadlines.clone(),
-        });
-        if how.is_hasty {
-            idle.pool.expect_haste();
-        }
-        let nudges = how.slots.as_ref().map(|slots| slots.join());
-        tokio::task::spawn_local(look_after(Rc::downgrade(&idle), nudges));
+        let idle = match &how.pools {
+            Some(pools) if how.keep > 0 => {
+                let key = (how.name.clone(), how.keep, how.idle_time, how.is_hasty);
+                let mut pools = pools.0.borrow_mut();
+                pools.entry(key).or_insert_with(|| IdleConnections::new(&thread, &how)).clone()
+            }
+            _ => IdleConnections::new(&thread, &how),
+        };
         let timeouts = &thread.settings().timeouts;
         let connect_timeout = how.connect_timeout.unwrap_or(timeouts.connect);
         let reply_timeout = how.reply_timeout.unwrap_or(timeouts.reply_idle);
@@ -310,7 +313,29 @@ impl Backend {
     }
 }
 
+/// The idle connections that the routes of one thread share: those to one backend that are kept
+/// alike.
+#[derive(Default)]
+pub struct IdlePools(RefCell<HashMap<PoolKey, Rc<IdleConnections>>>);
+
+/// Which backend, how many idle connections, for how long, and whether it closes without a word.
+type PoolKey = (String, usize, Duration, bool);
+
 impl IdleConnections {
+    /// None yet; looked after as long as somebody holds them.
+    fn new(thread: &Rc<Thread>, how: &Use) -> Rc<Self> {
+        let idle = Rc::new(Self {
+            pool: Pool::new(how.keep, how.idle_time),
+            deadlines: thread.deadlines.clone(),
+        });
+        if how.is_hasty {
+            idle.pool.expect_haste();
+        }
+        let nudges = how.slots.as_ref().map(|slots| slots.join());
+        tokio::task::spawn_local(look_after(Rc::downgrade(&idle), nudges));
+        idle
+    }
+
     fn take(&self) -> Option<(Socket, Option<Slot>, bool)> {
         let (socket, slot, is_settled) = self.pool.take(&self.deadlines)?;
         if let Some(slot) = &slot {
