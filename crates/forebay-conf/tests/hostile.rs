@@ -72,7 +72,7 @@ proptest! {
             None => PathPattern::Exact(typed.clone()),
         };
         let paths = patterns.iter().map(pattern).collect();
-        let matcher = Matcher { paths, suffixes, methods: Vec::new() };
+        let matcher = Matcher { paths, suffixes, ..Matcher::default() };
         let path = path.as_bytes();
         if let Some(found) = matcher.matches(b"GET", path) {
             prop_assert!(path.ends_with(found.rest));

@@ -109,7 +109,9 @@ async fn by_routes<'s>(
             Err(fault) if fault.is_not_mine && !exchange.reply.has_begun() => fault,
             outcome => return outcome.map(|()| route),
         };
-        let is_for_below = fault.is_for_below || route.fallback;
+        // A suffix within the path may have turned out to end no script's name.
+        let is_by_segment = route.matcher.is_by_segment(&exchange.request.path);
+        let is_for_below = fault.is_for_below || route.fallback || is_by_segment;
         let fallback_to = route.fallback_to.as_ref().filter(|_| !taken.contains(&at));
         if !is_for_below && fallback_to.is_none() {
             return Err(fault);

@@ -1,5 +1,6 @@
 //! Applications that Forebay runs: a request goes to an idle worker.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -9,6 +10,7 @@ use forebay_wire::cgi::{self, Block, Sink};
 use forebay_workers::{App, Body, EndKind, Event, Lease, Unavailable, WorkerFault};
 
 use crate::cgi::no_script;
+use crate::definition::env_of_requests;
 use crate::mount::{self, Mount};
 use crate::output::Output;
 use crate::script::{Script, Scripts};
@@ -34,12 +36,15 @@ pub struct WorkerApp {
     target: Target,
     /// Bytes of one reply at the most.
     max_output: u64,
+    /// What the configuration says in place of requests.
+    instead: BTreeMap<String, String>,
 }
 
 impl WorkerApp {
     /// Passes requests for `target` to the workers of `app`, by what `plan` says.
     pub fn new(thread: Rc<Thread>, app: App, target: Target, plan: &conf::App) -> Self {
-        Self { thread, app, target, max_output: plan.max_output }
+        let (max_output, instead) = (plan.max_output, env_of_requests(plan));
+        Self { thread, app, target, max_output, instead }
     }
 
     /// The same for the scripts in `dir`, by what `plan` says.
@@ -85,7 +90,7 @@ impl WorkerApp {
             (Target::Scripts(_), None) => return Err(Fault::us(500, "no script was looked up")),
         };
         let mut block = Block(Vec::with_capacity(2048));
-        cgi::variables(&request, &mut block);
+        variables(&request, &self.instead, &mut block);
         if takes_over {
             block.variable(takeover::VARIABLE, b"1");
         }
@@ -141,6 +146,32 @@ impl WorkerApp {
             if let Event::End(kind) = event {
                 return finish(kind, reading, exchange).await;
             }
+        }
+    }
+}
+
+/// Passes the variables of `request` to `sink`, but for those that `instead` has.
+fn variables(request: &cgi::Request<'_>, instead: &BTreeMap<String, String>, sink: &mut impl Sink) {
+    if instead.is_empty() {
+        return cgi::variables(request, sink);
+    }
+    cgi::variables(request, &mut Instead { sink: &mut *sink, of: instead });
+    for (name, value) in instead {
+        sink.variable(name.as_bytes(), value.as_bytes());
+    }
+}
+
+/// Leaves out what is said otherwise: a name that comes twice costs hosts a second look.
+struct Instead<'a, S> {
+    sink: &'a mut S,
+    of: &'a BTreeMap<String, String>,
+}
+
+impl<S: Sink> Sink for Instead<'_, S> {
+    fn variable(&mut self, name: &[u8], value: &[u8]) {
+        let is_replaced = str::from_utf8(name).is_ok_and(|name| self.of.contains_key(name));
+        if !is_replaced {
+            self.sink.variable(name, value);
         }
     }
 }

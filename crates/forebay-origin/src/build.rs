@@ -4,6 +4,7 @@ mod shared;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -299,7 +300,6 @@ impl Origins {
             Upstream::new(thread.clone(), backends, group, tallies)
         };
         let thread = thread.clone();
-        let told_apart = tells_apart(route);
         match &route.action {
             Action::Files(files) => {
                 let passes_on = route.passes_on();
@@ -310,7 +310,8 @@ impl Origins {
                 let room = room.unwrap_or_else(|| Arc::new(Semaphore::new(cgi.max_processes)));
                 let (guard, launcher) = (self.guard.clone(), launcher.clone());
                 let processes = Processes { room, guard, launcher, passed: &PASSED };
-                Box::new(Cgi::new(thread, cgi.clone(), processes, exact_paths(route), told_apart))
+                let scripts = (scripts_of(&cgi.dir, route), exact_paths(route));
+                Box::new(Cgi::new(thread, cgi.clone(), processes, scripts))
             }
             Action::Fastcgi(fastcgi) => {
                 let how = || Use {
@@ -344,7 +345,7 @@ impl Origins {
             }
             Action::App(name) => {
                 let app = &self.plan.apps[name];
-                self.apps[name].origin(name, app, target(app, told_apart), thread)
+                self.apps[name].origin(name, app, route, thread)
             }
             Action::Respond(respond) => Box::new(FixedReply(respond.clone())),
             Action::Redirect(redirect) => Box::new(Redirection(redirect.clone())),
@@ -421,15 +422,18 @@ pub(crate) fn exact_paths(route: &forebay_conf::Route) -> Vec<Vec<u8>> {
     exact.collect()
 }
 
-/// What requests for `app` are looked up as; `are_told_apart` where data among its scripts is left
-/// to other routes.
-pub(crate) fn target(app: &AppPlan, are_told_apart: bool) -> Target {
+/// The scripts in `dir`, as `route` has them looked up.
+pub(crate) fn scripts_of(dir: &Path, route: &forebay_conf::Route) -> Scripts {
+    let ends = route.matcher.suffixes.clone();
+    Scripts::new(dir.to_owned()).told_apart(tells_apart(route)).ending_in(ends)
+}
+
+/// What requests for `app` are looked up as.
+pub(crate) fn target(app: &AppPlan, route: &forebay_conf::Route) -> Target {
     match &app.kind {
         AppKind::CgiBin { dir, .. }
         | AppKind::PerlCgi { dir, .. }
-        | AppKind::PythonCgi { dir, .. } => {
-            Target::Scripts(Scripts::new(dir.clone()).told_apart(are_told_apart))
-        }
+        | AppKind::PythonCgi { dir, .. } => Target::Scripts(scripts_of(dir, route)),
         AppKind::Psgi { file } => {
             Target::Mount(Mount { dir: app.dir.clone(), file: file.clone(), takes_over: true })
         }

@@ -70,15 +70,13 @@ pub struct Processes {
 }
 
 impl Cgi {
-    /// Runs the scripts that `settings` names. A path in `exact` is the one program itself.
+    /// Runs `scripts` by what `settings` say. A path in `exact` is the one program itself.
     pub fn new(
         thread: Rc<Thread>,
         settings: conf::Cgi,
         processes: Processes,
-        exact: Vec<Vec<u8>>,
-        are_told_apart: bool,
+        (scripts, exact): (Scripts, Vec<Vec<u8>>),
     ) -> Self {
-        let scripts = Scripts::new(settings.dir.clone()).told_apart(are_told_apart);
         Self { thread, settings, scripts, processes, exact }
     }
 

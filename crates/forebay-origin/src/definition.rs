@@ -1,5 +1,6 @@
 //! What an application is, from its plan: what its supervisor is told.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use forebay_conf::{self as conf, AppKind};
@@ -62,11 +63,20 @@ pub fn definition(name: &str, plan: &conf::App) -> Result<Definition, StartError
             spec.connections = *connections;
             Ok(Definition::Program(program(spec, plan)))
         }
-        AppKind::Php { scripts, .. } => {
+        AppKind::Php { scripts, ini, version, .. } => {
             let max_requests = plan.max_requests;
             let (request_timeout, idle_timeout) = (plan.request_timeout, plan.idle_timeout);
             let (children, scripts) = (processes(plan), scripts.clone());
-            let php = Php { children, max_requests, request_timeout, idle_timeout, scripts };
+            let (ini, version) = (ini.clone(), version.clone());
+            let php = Php {
+                children,
+                max_requests,
+                request_timeout,
+                idle_timeout,
+                scripts,
+                ini,
+                version,
+            };
             let spec = forebay_workers::php(name, php)?;
             Ok(Definition::Program(program(spec, plan)))
         }
@@ -151,7 +161,7 @@ fn workers(name: &str, plan: &conf::App, kind: Kind, files: Vec<PathBuf>) -> App
         request_timeout: plan.request_timeout,
         queue: plan.queue,
         queue_timeout: plan.queue_timeout,
-        env: env(plan).collect(),
+        env: env(plan).into_iter().collect(),
         max_memory: plan.max_memory,
         idle_timeout: plan.idle_timeout,
         max_age: plan.max_age,
@@ -169,8 +179,36 @@ fn processes(plan: &conf::App) -> Workers {
     Workers { min: plan.workers.min, max: plan.workers.max }
 }
 
-fn env(plan: &conf::App) -> impl Iterator<Item = (String, String)> {
-    plan.env.iter().map(|(name, value)| (name.clone(), value.clone()))
+/// The variables of an application's processes. Where libraries are looked for is in them, in front
+/// of what the variables say otherwise.
+pub fn env(plan: &conf::App) -> BTreeMap<String, String> {
+    let mut env = plan.env.clone();
+    if plan.lib.is_empty() {
+        return env;
+    }
+    let own = plan.lib.iter().map(|dir| dir.to_string_lossy()).collect::<Vec<_>>().join(":");
+    for name in ["PERL5LIB", "PYTHONPATH"] {
+        let others = env.get(name).cloned().or_else(|| std::env::var(name).ok());
+        let others = others.filter(|others| !others.is_empty());
+        let all = others.map_or_else(|| own.clone(), |others| format!("{own}:{others}"));
+        env.insert(name.to_owned(), all);
+    }
+    env
+}
+
+/// Those that stand in place of what a request says, such as DOCUMENT_ROOT and REMOTE_USER.
+pub fn env_of_requests(plan: &conf::App) -> BTreeMap<String, String> {
+    const BEGIN: [&str; 7] =
+        ["CONTENT_", "HTTP_", "REMOTE_", "REQUEST_", "SCRIPT_", "SERVER_", "DOCUMENT_"];
+    const NAMES: [&str; 6] =
+        ["AUTH_TYPE", "GATEWAY_INTERFACE", "HTTPS", "PATH_INFO", "PATH_TRANSLATED", "QUERY_STRING"];
+    // HTTP_PROXY is for what the application asks for.
+    let is_of_request = |name: &str| {
+        name != "HTTP_PROXY"
+            && (NAMES.contains(&name) || BEGIN.iter().any(|begin| name.starts_with(begin)))
+    };
+    let all = plan.env.iter().filter(|(name, _)| is_of_request(name));
+    all.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// Where Python looks for the module of `module:callable` first.

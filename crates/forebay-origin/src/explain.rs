@@ -131,6 +131,7 @@ fn routes(plan: &Plan, site: &Site, request: &mut Request, text: &mut Lines) -> 
                 return Err(Fault::client(413, format!("the body is larger than {most} bytes")));
             }
         }
+        let is_by_segment = route.matcher.is_by_segment(&request.path);
         let fallback_to = route.fallback_to.as_ref().filter(|_| !taken.contains(&at));
         let path = match (origin(plan, site, route, request, text), fallback_to) {
             (Ok(None), _) => return Ok(()),
@@ -138,7 +139,10 @@ fn routes(plan: &Plan, site: &Site, request: &mut Request, text: &mut Lines) -> 
                 text.item("index", &index);
                 index
             }
-            (Err(fault), _) if fault.is_for_below || (fault.is_not_mine && route.fallback) => {
+            (Err(fault), _)
+                if fault.is_for_below
+                    || (fault.is_not_mine && (route.fallback || is_by_segment)) =>
+            {
                 text.item("", format!("{fault}: left to the routes below").as_bytes());
                 passed_on = Some(fault);
                 continue;

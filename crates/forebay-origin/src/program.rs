@@ -2,7 +2,7 @@
 //! program's processes as it would to a backend.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,17 +46,28 @@ pub struct How {
     pub silence: Duration,
     /// Bytes of one reply at the most.
     pub max_output: u64,
+    /// Variables in place of those of requests.
+    pub params: BTreeMap<String, String>,
 }
 
 /// What a program speaks.
 #[derive(Clone, Debug)]
 pub enum Speaks {
-    /// HTTP/1.1, with this `Host`.
-    Http(conf::HostField),
+    /// HTTP/1.1.
+    Http(HttpRoute),
     /// FastCGI.
     Fastcgi(Naming),
     /// SCGI or uwsgi.
     AppServer(conf::AppServer),
+}
+
+/// How requests go to a program that speaks HTTP.
+#[derive(Clone, Debug, Default)]
+pub struct HttpRoute {
+    /// The `Host` that it is told.
+    pub host: conf::HostField,
+    /// The beginning of paths that it is not told.
+    pub strip_prefix: Option<String>,
 }
 
 /// What paths name, for a FastCGI program.
@@ -220,9 +231,8 @@ impl ProgramApp {
         let thread = self.thread.clone();
         let upstream = Upstream::new(thread.clone(), vec![backend], group, &tallies);
         match &self.how.speaks {
-            Speaks::Http(host) => {
-                let plan = proxy_plan(seat.place(), *host);
-                Speaker::Http(Proxy::new(thread, upstream, &plan))
+            Speaks::Http(route) => {
+                Speaker::Http(Proxy::new(thread, upstream, &route.at(seat.place())))
             }
             Speaks::Fastcgi(naming) => {
                 let settings = naming.settings(&self.how);
@@ -281,7 +291,7 @@ impl Naming {
             root: root.clone(),
             index: "index.php".into(),
             scripts,
-            params: Default::default(),
+            params: how.params.clone(),
             keep_conn: true,
             multiplex: conf::Multiplex::Off,
             max_streams: 1,
@@ -299,23 +309,26 @@ pub fn mounted(settings: &conf::AppServer, request: &Request) -> conf::AppServer
     conf::AppServer { mount: String::from_utf8_lossy(mount).into_owned(), ..settings.clone() }
 }
 
-/// The route to one HTTP server at this place.
-fn proxy_plan(place: &Place, host: conf::HostField) -> conf::Proxy {
-    match place {
-        Place::Unix(path) => route_to(conf::Address::Unix(path.clone()), UNIX_AUTHORITY, host),
-        Place::Tcp(address) => {
-            let address = address.to_string();
-            route_to(conf::Address::Tcp(address.clone()), &address, host)
+impl HttpRoute {
+    /// The route to one HTTP server, which calls itself `authority`.
+    pub fn to(&self, address: conf::Address, authority: &str) -> conf::Proxy {
+        let (scheme, authority) = (conf::Scheme::Http, authority.to_owned());
+        let backend =
+            conf::Backend { scheme, address, authority, weight: 1, backup: false, route: None };
+        let strip_prefix = self.strip_prefix.clone();
+        conf::Proxy { host: self.host, strip_prefix, ..conf::Proxy::new(vec![backend]) }
+    }
+
+    /// The route to one HTTP server at this place.
+    fn at(&self, place: &Place) -> conf::Proxy {
+        match place {
+            Place::Unix(path) => self.to(conf::Address::Unix(path.clone()), UNIX_AUTHORITY),
+            Place::Tcp(address) => {
+                let address = address.to_string();
+                self.to(conf::Address::Tcp(address.clone()), &address)
+            }
         }
     }
-}
-
-/// The route to one HTTP server, which calls itself `authority`.
-pub fn route_to(address: conf::Address, authority: &str, host: conf::HostField) -> conf::Proxy {
-    let (scheme, authority) = (conf::Scheme::Http, authority.to_owned());
-    let backend =
-        conf::Backend { scheme, address, authority, weight: 1, backup: false, route: None };
-    conf::Proxy { host, ..conf::Proxy::new(vec![backend]) }
 }
 
 /// Closes the idle connections to processes that get no more requests.

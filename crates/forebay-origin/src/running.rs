@@ -12,11 +12,12 @@ use forebay_workers::{
 };
 use tokio::sync::Semaphore;
 
-use crate::app::{Target, WorkerApp};
+use crate::app::WorkerApp;
+use crate::build::{scripts_of, target};
 use crate::cgi;
-use crate::definition::{Definition, ScriptsSpec};
-use crate::program::{Connections, How, Naming, ProgramApp, Speaks};
-use crate::script_app::{ScriptApp, Warm};
+use crate::definition::{Definition, ScriptsSpec, env_of_requests};
+use crate::program::{Connections, How, HttpRoute, Naming, ProgramApp, Speaks};
+use crate::script_app::{ScriptApp, Warm, script_dir};
 
 /// An application that runs.
 #[derive(Clone)]
@@ -121,24 +122,23 @@ impl Running {
         }
     }
 
-    /// What passes the requests of a route on. `target` is what workers are asked for.
+    /// What passes the requests of `route` on.
     pub fn origin(
         &self,
         name: &str,
         plan: &conf::App,
-        target: Target,
+        route: &conf::Route,
         thread: Rc<Thread>,
     ) -> Box<dyn Origin> {
         match &self.processes {
-            Processes::Workers(app) => Box::new(WorkerApp::new(thread, app.clone(), target, plan)),
+            Processes::Workers(app) => {
+                Box::new(WorkerApp::new(thread, app.clone(), target(plan, route), plan))
+            }
             Processes::Scripts(scripts) => {
                 let ScriptProcesses { warm, perl, python, others } = &**scripts;
-                let workers = (perl.as_ref(), python.as_ref());
-                let app = ScriptApp::new(thread, plan, warm.clone(), workers, others.clone());
-                Box::new(match target {
-                    Target::Scripts(scripts) => app.with_scripts(scripts),
-                    Target::Mount(_) => app,
-                })
+                let workers = (warm.clone(), perl.as_ref(), python.as_ref());
+                let found = scripts_of(&script_dir(plan), route);
+                Box::new(ScriptApp::new(thread, plan, found, workers, others.clone()))
             }
             Processes::Program(program, connections) => {
                 let (program, connections) = (program.clone(), connections.clone());
@@ -210,7 +210,7 @@ pub fn listens(plan: &conf::App) -> bool {
 /// How requests are passed on to a program of this plan.
 pub fn how(plan: &conf::App) -> How {
     let speaks = match &plan.kind {
-        conf::AppKind::Php { root, scripts } => {
+        conf::AppKind::Php { root, scripts, .. } => {
             Speaks::Fastcgi(Naming::Scripts(root.clone(), scripts.clone()))
         }
         conf::AppKind::Command { speaks: conf::Speaks::Fastcgi, root, scripts, .. } => {
@@ -227,15 +227,18 @@ pub fn how(plan: &conf::App) -> How {
             let protocol = conf::ServerProtocol::Uwsgi { modifier1: 0, modifier2: 0 };
             Speaks::AppServer(server(plan, protocol, root.clone()))
         }
-        conf::AppKind::Command { host, .. } => Speaks::Http(*host),
+        conf::AppKind::Command { host, strip_prefix, .. } => {
+            Speaks::Http(HttpRoute { host: *host, strip_prefix: strip_prefix.clone() })
+        }
         // No other kind listens.
-        _ => Speaks::Http(conf::HostField::Client),
+        _ => Speaks::Http(HttpRoute::default()),
     };
     How {
         speaks,
         dir: plan.dir.clone(),
         silence: plan.request_timeout,
         max_output: plan.max_output,
+        params: env_of_requests(plan),
     }
 }
 
@@ -250,7 +253,7 @@ fn server(
         to: Vec::new(),
         root,
         mount: String::new(),
-        params: Default::default(),
+        params: env_of_requests(plan),
         max_output: plan.max_output,
         max_connections: None,
     }

@@ -78,6 +78,8 @@ pub struct Scripts {
     dir: PathBuf,
     /// Only what looks like a script is one.
     are_told_apart: bool,
+    /// The ends that a script's name may have; none: any.
+    ends: Vec<String>,
     known: RefCell<HashMap<Vec<u8>, Known>>,
 }
 
@@ -87,12 +89,18 @@ type Known = (u64, Rc<Script>);
 impl Scripts {
     /// Scripts below `dir`.
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, are_told_apart: false, known: RefCell::default() }
+        Self { dir, are_told_apart: false, ends: Vec::new(), known: RefCell::default() }
     }
 
     /// The same, where data among the scripts is left to others.
     pub fn told_apart(self, are_told_apart: bool) -> Self {
         Self { are_told_apart, ..self }
+    }
+
+    /// The same, where names have one of these ends, if there are any: those of the route, which may
+    /// stand in the path behind the name of another file.
+    pub fn ending_in(self, ends: Vec<String>) -> Self {
+        Self { ends, ..self }
     }
 
     /// The directory.
@@ -112,6 +120,10 @@ impl Scripts {
         let script = Rc::new(find(&self.dir, path)?);
         if self.are_told_apart && !is_script(&script.file) {
             return Err(NoScript::Data);
+        }
+        let name = script.file.file_name().unwrap_or_default().as_bytes();
+        if !self.ends.is_empty() && !self.ends.iter().any(|end| name.ends_with(end.as_bytes())) {
+            return Err(NoScript::NotFound);
         }
         if known.len() >= REMEMBERED {
             known.clear();

@@ -10,6 +10,7 @@ use forebay_workers::App;
 
 use crate::app::WorkerApp;
 use crate::cgi::{Cgi, Processes, no_script};
+use crate::definition::env;
 use crate::interpreter::{Language, Languages};
 use crate::script::Scripts;
 
@@ -97,27 +98,24 @@ impl ScriptApp {
     pub fn new(
         thread: Rc<Thread>,
         plan: &conf::App,
-        warm: Warm,
-        (perl, python): (Option<&App>, Option<&App>),
+        scripts: Scripts,
+        (warm, perl, python): (Warm, Option<&App>, Option<&App>),
         processes: Processes,
     ) -> Self {
         let dir = script_dir(plan);
         let worker =
             |app: &App| WorkerApp::of_scripts(thread.clone(), app.clone(), dir.clone(), plan);
+        // What is started was found already.
+        let all = Scripts::new(dir.clone());
         Self {
-            scripts: Scripts::new(dir.clone()),
+            scripts,
             languages: Languages::default(),
             warm,
             perl: perl.map(worker),
             python: python.map(worker),
-            cgi: Cgi::new(thread.clone(), cgi_of(plan), processes, Vec::new(), false),
+            cgi: Cgi::new(thread.clone(), cgi_of(plan), processes, (all, Vec::new())),
             thread,
         }
-    }
-
-    /// The same, where paths are looked up in `scripts`.
-    pub fn with_scripts(self, scripts: Scripts) -> Self {
-        Self { scripts, ..self }
     }
 
     async fn run(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -173,7 +171,7 @@ pub fn cgi_of(plan: &conf::App) -> conf::Cgi {
         timeout: plan.request_timeout,
         max_processes: plan.max_processes,
         max_output: plan.max_output,
-        env: plan.env.clone(),
+        env: env(plan),
         user: plan.user.clone(),
         group: plan.group.clone(),
         limits: plan.limits,

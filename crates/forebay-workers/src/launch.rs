@@ -11,6 +11,7 @@ use rustix::process::{
 };
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -220,11 +221,21 @@ impl Launch {
         let error = command.exec();
         let hint = match error.kind() {
             std::io::ErrorKind::NotFound => " (is it installed, and in PATH?)",
-            std::io::ErrorKind::PermissionDenied => " (has it the run bit, for this user?)",
+            std::io::ErrorKind::PermissionDenied if has_no_run_bit(Path::new(program)) => {
+                " (it has no run bit: chmod +x)"
+            }
+            std::io::ErrorKind::PermissionDenied => {
+                " (this user may not run it or its interpreter, or not enter a directory above it)"
+            }
             _ => "",
         };
         format!("cannot run {}: {error}{hint}", program.display())
     }
+}
+
+/// Whether nobody may run it.
+fn has_no_run_bit(program: &Path) -> bool {
+    std::fs::metadata(program).is_ok_and(|found| found.permissions().mode() & 0o111 == 0)
 }
 
 /// `forebay __launch`: returns only if the program cannot be run, having said why.

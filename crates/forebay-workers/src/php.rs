@@ -23,18 +23,26 @@ pub struct Php {
     pub idle_timeout: Duration,
     /// Ends of the names of files that it may run, each a dot and more, without spaces.
     pub scripts: Vec<String>,
+    /// Settings as in php.ini, `name=value`.
+    pub ini: Vec<String>,
+    /// Which version, `8.2`. `None`: the newest.
+    pub version: Option<String>,
 }
 
 /// A program that runs PHP scripts. What is not of `php` is set by the caller.
 pub fn php(name: &str, php: Php) -> Result<ProgramSpec, StartError> {
-    let mut spec = if let Some(program) = php_fpm() {
+    let version = php.version.as_deref();
+    let settings = php.ini.iter().flat_map(|setting| ["-d".to_owned(), setting.clone()]);
+    let mut spec = if let Some(program) = php_fpm(version) {
         let run = ["{0}", "--nodaemonize", "--fpm-config", "{room}/php-fpm.conf"];
         let run = run.map(|text| text.replace("{0}", &program.to_string_lossy()));
-        let mut spec = ProgramSpec::new(name, run.to_vec(), Listening::Socket);
+        let run = run.into_iter().chain(settings).collect();
+        let mut spec = ProgramSpec::new(name, run, Listening::Socket);
         spec.files = vec![("php-fpm.conf".to_owned(), configuration(&php))];
         spec
-    } else if let Some(program) = find("php-cgi") {
-        let run = vec![program.to_string_lossy().into_owned(), "-b".into(), "{socket}".into()];
+    } else if let Some(program) = find(&format!("php-cgi{}", version.unwrap_or_default())) {
+        let run = [program.to_string_lossy().into_owned(), "-b".into(), "{socket}".into()];
+        let run = run.into_iter().chain(settings).collect();
         let mut spec = ProgramSpec::new(name, run, Listening::Socket);
         let most = php.max_requests.unwrap_or(u64::from(u32::MAX >> 1));
         spec.env = vec![
@@ -42,6 +50,13 @@ pub fn php(name: &str, php: Php) -> Result<ProgramSpec, StartError> {
             ("PHP_FCGI_MAX_REQUESTS".into(), most.to_string()),
         ];
         spec
+    } else if let Some(version) = version {
+        let what = format!(
+            "neither php-fpm{version} nor php-cgi{version} is in PATH or /usr/sbin{}",
+            others()
+        );
+        let error = StartError::new(name, what);
+        return Err(error.at(&["version"]).help("install it, or leave `version` out"));
     } else {
         let error = StartError::new(name, "neither php-fpm nor php-cgi is in PATH or /usr/sbin");
         return Err(error.at(&["kind"]).help("install one of them"));
@@ -87,19 +102,33 @@ fn configuration(php: &Php) -> String {
     text
 }
 
-/// Debian has the version in the name of the program: the newest installed.
-fn php_fpm() -> Option<PathBuf> {
-    if let Some(program) = find("php-fpm") {
-        return Some(program);
+/// Debian has the version in the name of the program: this one, or the newest installed.
+fn php_fpm(version: Option<&str>) -> Option<PathBuf> {
+    if let Some(version) = version {
+        return find(&format!("php-fpm{version}"));
     }
-    let files = std::fs::read_dir("/usr/sbin").ok()?.flatten();
+    find("php-fpm").or_else(|| versions().pop().map(|(_, path)| path))
+}
+
+/// The versions of php-fpm in /usr/sbin, the newest last.
+fn versions() -> Vec<((u32, u32), PathBuf)> {
+    let files = std::fs::read_dir("/usr/sbin").into_iter().flatten().flatten();
     let versions = files.filter_map(|file| {
         let name = file.file_name().into_string().ok()?;
         let (major, minor) = name.strip_prefix("php-fpm")?.split_once('.')?;
         let version: (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
         Some((version, file.path()))
     });
-    versions.max().map(|(_, path)| path)
+    let mut versions: Vec<_> = versions.collect();
+    versions.sort();
+    versions
+}
+
+/// Which versions there are in place of the one that was asked for.
+fn others() -> String {
+    let names = versions().into_iter().map(|((major, minor), _)| format!("{major}.{minor}"));
+    let names: Vec<_> = names.collect();
+    if names.is_empty() { String::new() } else { format!("; installed: {}", names.join(", ")) }
 }
 
 fn find(program: &str) -> Option<PathBuf> {
@@ -121,6 +150,8 @@ mod tests {
                 request_timeout: Duration::from_secs(60),
                 idle_timeout: Duration::from_millis(10),
                 scripts: vec![".php".into(), ".phtml".into()],
+                ini: Vec::new(),
+                version: None,
             })
         };
         assert!(text(4, 4).contains("pm = static\n"));

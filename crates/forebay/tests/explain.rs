@@ -134,7 +134,7 @@ fn files_fallback_fastcgi_and_applications() {
         &["/dir"],
         &["answer    301 to the same path with a slash: it is a directory"],
     );
-    assert_says(&folder, &["/x.php/info"], &["answer    404 no file \"x.php/info\""]);
+    assert_says(&folder, &["/x.php/info"], &["  SCRIPT_NAME=/x.php", "  PATH_INFO=/info"]);
     assert_says(
         &folder,
         &["/x.php"],

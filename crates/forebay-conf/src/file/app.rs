@@ -57,6 +57,13 @@ pub struct App {
     /// command that speaks http: the Host that it is told, the client's or 127.0.0.1 with its port
     /// (localhost, where it listens on a Unix socket). Default: "client".
     pub host: Option<At<HostField>>,
+    /// command that speaks http: the beginning of paths that it is not told, such as "/shop"; its
+    /// redirections and cookie paths get it in front. Default: none.
+    pub strip_prefix: Option<At<String>>,
+    /// php: settings as in php.ini, such as { upload_max_filesize = "64M" }. Default: none.
+    pub ini: BTreeMap<String, At<String>>,
+    /// php: the version, such as "8.2". Default: the newest that is installed.
+    pub version: Option<At<String>>,
     /// command: connections to each process at once. Default: 100 for http, else 1.
     pub connections: Option<At<usize>>,
     /// command, php: how long a process may take to listen. Default: "30s".
@@ -81,8 +88,12 @@ pub struct App {
     pub queue: Option<At<usize>>,
     /// How long one may wait. Default: "10s".
     pub queue_timeout: Option<Time>,
-    /// Variables added to the workers' environment.
+    /// Variables added to the workers' environment. Those of a request, such as DOCUMENT_ROOT and
+    /// REMOTE_USER, stand in place of what requests say.
     pub env: BTreeMap<String, At<String>>,
+    /// perl-cgi, python-cgi, cgi-bin, psgi, wsgi: directories where Perl (@INC) and Python (sys.path)
+    /// look for modules first. Default: none.
+    pub lib: Option<At<OneOrMany<String>>>,
     /// The user the workers run as, with its groups; needs root. Default: the one Forebay runs as.
     pub user: Option<At<String>>,
     /// The group the workers run as, and the only one; needs root. Default: the groups of `user`.

@@ -30,6 +30,9 @@ pub struct App {
     pub queue_timeout: Duration,
     /// Variables added to the workers' environment.
     pub env: BTreeMap<String, String>,
+    /// Where modules of Perl and Python are looked for first. Absolute; directories at the time of
+    /// loading, without colons in their names.
+    pub lib: Vec<PathBuf>,
     /// The user the workers run as. `None`: the one Forebay runs as.
     pub user: Option<String>,
     /// The group they run as. `None`: the groups of `user`.
@@ -105,6 +108,10 @@ pub enum AppKind {
         root: PathBuf,
         /// Ends of the names of files that may be run; never empty. Default `.php`.
         scripts: Vec<String>,
+        /// Settings as in php.ini, `name=value`.
+        ini: Vec<String>,
+        /// `8.2`. `None`: the newest.
+        version: Option<String>,
     },
     /// A program that listens by itself.
     Command {
@@ -116,6 +123,8 @@ pub enum AppKind {
         listen: Listening,
         /// The `Host` that it is told, where it speaks HTTP.
         host: HostField,
+        /// The beginning of paths that it is not told, where it speaks HTTP.
+        strip_prefix: Option<String>,
         /// Connections to each process at once, at least 1. Default 100 for HTTP, else 1.
         connections: usize,
         /// What SCRIPT_FILENAME begins with. `None`: the path is PATH_INFO.

@@ -63,6 +63,9 @@ pub struct Matcher {
     pub paths: Vec<PathPattern>,
     /// One of these ends the path; empty: any. Compared byte by byte.
     pub suffixes: Vec<String>,
+    /// Whether a suffix may also end a segment within the path, whose rest is then PATH_INFO: for
+    /// what runs scripts.
+    pub allows_path_info: bool,
     /// One of these; empty: any. `GET` takes `HEAD` as well.
     pub methods: Vec<String>,
 }
@@ -123,8 +126,23 @@ impl Matcher {
         self.methods.is_empty() || self.methods.iter().any(takes)
     }
 
+    /// Whether a suffix was found within the path, and not at its end. Then the route takes what
+    /// there is a script for, and leaves the rest to the routes below.
+    pub fn is_by_segment(&self, path: &[u8]) -> bool {
+        !self.suffixes.is_empty() && !self.ends(path)
+    }
+
     fn takes_suffix(&self, path: &[u8]) -> bool {
-        self.suffixes.is_empty() || self.suffixes.iter().any(|s| path.ends_with(s.as_bytes()))
+        self.suffixes.is_empty() || self.ends(path) || self.allows_path_info && self.has(path)
+    }
+
+    fn ends(&self, path: &[u8]) -> bool {
+        self.suffixes.iter().any(|suffix| path.ends_with(suffix.as_bytes()))
+    }
+
+    /// Whether a segment of the path ends so.
+    fn has(&self, path: &[u8]) -> bool {
+        path.split(|&b| b == b'/').any(|segment| self.ends(segment))
     }
 }
 
@@ -142,6 +160,21 @@ mod tests {
             paths: paths.iter().map(pattern).collect(),
             suffixes: own(suffixes),
             methods: own(methods),
+            allows_path_info: false,
+        }
+    }
+
+    #[test]
+    fn a_suffix_within_the_path_is_for_scripts() {
+        let plain = matcher(&[], &[".cgi"], &[]);
+        assert!(plain.matches(b"GET", b"/x.cgi/a/b").is_none());
+        let scripts = Matcher { allows_path_info: true, ..plain };
+        for (path, by_segment) in [("/x.cgi/a/b", true), ("/x.cgi/", true), ("/x.cgi", false)] {
+            assert!(scripts.matches(b"GET", path.as_bytes()).is_some(), "{path}");
+            assert_eq!(scripts.is_by_segment(path.as_bytes()), by_segment, "{path}");
+        }
+        for path in ["/x.cgis/a", "/x/a", "/"] {
+            assert!(scripts.matches(b"GET", path.as_bytes()).is_none(), "{path}");
         }
     }
 

@@ -9,8 +9,8 @@ use super::path::{directory, file};
 use super::process::{cgroup, limits, watch};
 use super::program::program;
 use super::value::{
-    optional_time_above_zero, required, size, size_or_unlimited, text, time_above_zero, variables,
-    within,
+    no_control, optional_time_above_zero, required, size, size_or_unlimited, text, time_above_zero,
+    variables, within,
 };
 use super::{Context, Outcome};
 use crate::error::Problem;
@@ -54,6 +54,7 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
         },
         queue_timeout: time_above_zero(&typed.queue_timeout, Duration::from_secs(10))?,
         env: variables(&typed.env)?,
+        lib: lib(context, typed)?,
         user: match &typed.user {
             Some(at) => Some(text(at)?.to_owned()),
             None => None,
@@ -106,7 +107,8 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outc
         },
         Kind::Php => {
             let root = required(&typed.root, span, "root", "\"DIR\"")?;
-            AppKind::Php { root: directory(context, root)?, scripts: php_scripts(typed)? }
+            let (root, scripts) = (directory(context, root)?, php_scripts(typed)?);
+            AppKind::Php { root, scripts, ini: ini(typed)?, version: version(typed)? }
         }
         Kind::Command => program(context, typed)?,
     })
@@ -120,6 +122,43 @@ fn php_scripts(typed: &file::App) -> Outcome<Vec<String>> {
         }
         (ends, _) => Ok(ends.unwrap_or_else(|| vec![PHP.into()])),
     }
+}
+
+/// Settings of PHP, each a line of php.ini.
+fn ini(typed: &file::App) -> Outcome<Vec<String>> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let setting = |(name, at): (&String, &At<String>)| {
+        if name.is_empty() || !name.chars().all(is_plain) {
+            let problem = Problem::new(&at.span, format!("\"{name}\" is no setting of PHP"));
+            return Err(problem.help("write its name as in php.ini, such as memory_limit"));
+        }
+        Ok(format!("{name}={}", no_control(at, at)?))
+    };
+    typed.ini.iter().map(setting).collect()
+}
+
+fn version(typed: &file::App) -> Outcome<Option<String>> {
+    let Some(at) = &typed.version else { return Ok(None) };
+    let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+    match at.split_once('.') {
+        Some((major, minor)) if is_number(major) && is_number(minor) => Ok(Some(at.value.clone())),
+        _ => Err(Problem::new(&at.span, format!("\"{}\" is no version of PHP", at.value))
+            .help("write two numbers, such as version = \"8.2\"")),
+    }
+}
+
+/// Directories that a list with colons can hold.
+fn lib(context: &Context<'_>, typed: &file::App) -> Outcome<Vec<PathBuf>> {
+    let Some(at) = &typed.lib else { return Ok(Vec::new()) };
+    let dir = |item: &At<&String>| {
+        let dir = directory(context, item)?;
+        if dir.to_string_lossy().contains(':') {
+            return Err(Problem::new(&item.span, "a directory with a colon in its path")
+                .help("Perl and Python would take it for two: give it another name, or a link"));
+        }
+        Ok(dir)
+    };
+    at.items().iter().map(dir).collect()
 }
 
 /// The interpreter. Links are not followed: a virtual environment is known by where its link is.

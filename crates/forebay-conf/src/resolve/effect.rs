@@ -17,7 +17,8 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
     let cgi = matches!(kind, Kind::PerlCgi | Kind::PythonCgi);
     let mixed = matches!(kind, Kind::CgiBin);
     let command = matches!(kind, Kind::Command);
-    let listens = command || matches!(kind, Kind::Php);
+    let php = matches!(kind, Kind::Php);
+    let listens = command || php;
     let rows = [
         ("mode", typed.mode.as_ref().map(|at| &at.span), cgi, "perl-cgi\" and kind = \"python-cgi"),
         ("perl_mode", typed.perl_mode.as_ref().map(|at| &at.span), mixed, "cgi-bin"),
@@ -47,6 +48,15 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
         ("speaks", typed.speaks.as_ref().map(|at| &at.span), command, "command"),
         ("listen", typed.listen.as_ref().map(|at| &at.span), command, "command"),
         ("host", typed.host.as_ref().map(|at| &at.span), command, "command"),
+        ("strip_prefix", typed.strip_prefix.as_ref().map(|at| &at.span), command, "command"),
+        ("ini", typed.ini.values().map(|at| &at.span).next(), php, "php"),
+        ("version", typed.version.as_ref().map(|at| &at.span), php, "php"),
+        (
+            "lib",
+            typed.lib.as_ref().map(|at| &at.span),
+            !listens,
+            "cgi-bin\", \"perl-cgi\", \"python-cgi\", \"psgi\" or \"wsgi",
+        ),
         ("connections", typed.connections.as_ref().map(|at| &at.span), command, "command"),
         (
             "start_timeout",

@@ -27,6 +27,14 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
     };
     let listen = listening(typed, &run, &run_typed.span)?;
     let host = host(typed, speaks)?;
+    let strip_prefix = match &typed.strip_prefix {
+        Some(at) if speaks != Speaks::Http => {
+            let why = "on a program that does not speak http";
+            let help = "leave it out: it finds the prefix in SCRIPT_NAME, the rest in PATH_INFO";
+            return Err(no_effect(&at.span, "strip_prefix", why, help));
+        }
+        typed => super::proxy::strip_prefix(typed)?,
+    };
     let connections = match &typed.connections {
         Some(at) => within(at, 1..=100_000)?,
         None if speaks == Speaks::Http => 100,
@@ -44,7 +52,7 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
         None => None,
     };
     let scripts = scripts(typed, &run, speaks, root.is_some())?;
-    Ok(AppKind::Command { run, speaks, listen, host, connections, root, scripts })
+    Ok(AppKind::Command { run, speaks, listen, host, strip_prefix, connections, root, scripts })
 }
 
 /// What of `root` may be run. A program of PHP's would run any file, an uploaded picture, too.

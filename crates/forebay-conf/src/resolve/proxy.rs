@@ -169,7 +169,7 @@ fn health(typed: &At<Table<file::Health>>) -> Outcome<Health> {
     })
 }
 
-fn strip_prefix(typed: &Option<At<String>>) -> Outcome<Option<String>> {
+pub(super) fn strip_prefix(typed: &Option<At<String>>) -> Outcome<Option<String>> {
     match typed {
         Some(at) if !text(at)?.starts_with('/') => {
             Err(Problem::new(&at.span, format!("\"{}\" is not a path", at.value))

@@ -19,7 +19,7 @@ pub(super) fn route(
 ) -> Outcome<Route> {
     let action = action(context, file, typed)?;
     Ok(Route {
-        matcher: matcher(typed)?,
+        matcher: Matcher { allows_path_info: runs_scripts(file, &action), ..matcher(typed)? },
         fallback: fallback(file, typed, &action)?,
         fallback_to: fallback_to(file, typed, &action)?,
         sendfile_root: sendfile_root(context, typed, &action)?,
@@ -137,6 +137,15 @@ fn request_buffering(file: &File, typed: &file::Route, action: &Action) -> Outco
 fn speaks_http(file: &File, app: &str) -> bool {
     let speaks = file.app.get(app).and_then(|app| app.speaks.as_ref());
     speaks.is_some_and(|at| matches!(at.value, Speaks::Http))
+}
+
+/// Whether each path names a script, with PATH_INFO behind it.
+fn runs_scripts(file: &File, action: &Action) -> bool {
+    match action {
+        Action::Cgi(_) | Action::Fastcgi(_) => true,
+        Action::App(name) => !takes_every_path(file, name),
+        _ => false,
+    }
 }
 
 /// Whether the application is one program that answers for all paths.

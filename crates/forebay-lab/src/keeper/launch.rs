@@ -58,10 +58,12 @@ fn become_server(argv: &[OsString]) -> String {
         return "no program to run".to_owned();
     };
     let error = Command::new(program).args(arguments).exec();
-    format!(
-        "cannot run {}: {error} (is it installed, in PATH, and has it the run bit?)",
-        program.display()
-    )
+    let hint = match error.kind() {
+        std::io::ErrorKind::NotFound => " (is it installed, and in PATH?)",
+        std::io::ErrorKind::PermissionDenied => " (may this user run it? chmod +x, if it may not)",
+        _ => "",
+    };
+    format!("cannot run {}: {error}{hint}", program.display())
 }
 
 /// The set of the given cores; those beyond what the kernel interface holds are left out.

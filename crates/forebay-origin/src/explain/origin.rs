@@ -1,5 +1,6 @@
 //! What answers, and what it would be sent.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -16,9 +17,9 @@ use forebay_wire::{scgi, uwsgi};
 
 use super::Lines;
 use crate::app::Target;
-use crate::build::{exact_paths, target, tells_apart};
+use crate::build::{exact_paths, scripts_of, target};
 use crate::cgi::{PASSED, no_script};
-use crate::definition::{Definition, definition};
+use crate::definition::{Definition, definition, env, env_of_requests};
 use crate::files::open::open;
 use crate::files::{ScriptRoutes, fault, is_hidden};
 use crate::interpreter::{Languages, first_line};
@@ -61,20 +62,23 @@ fn processes(plan: &Plan, route: &Route, request: &Request, text: &mut Lines) ->
         }
         Action::App(name) => {
             let app = &plan.apps[name];
-            let (script, variables, runner) = match target(app, tells_apart(route)) {
+            let (script, variables, runner) = match target(app, route) {
                 Target::Scripts(scripts) => {
-                    let (script, variables) = find_script(&scripts, request)?;
+                    let (script, mut variables) = find_script(&scripts, request)?;
+                    replace(&mut variables, &env_of_requests(app));
                     let runner = runner(name, app, &script)?;
                     (script, variables, runner)
                 }
                 Target::Mount(mount) => {
-                    let (file, variables) = mounted(mount, request);
+                    let (file, mut variables) = mounted(mount, request);
+                    replace(&mut variables, &env_of_requests(app));
                     (file, variables, format!("a worker of [app.{name}]"))
                 }
             };
             text.item("origin", format!("app {name}: {runner}").as_bytes());
             text.item("script", script.as_os_str().as_bytes());
             append(text, "variables", variables);
+            environment(app, text);
             Ok(())
         }
         Action::Respond(respond) => {
@@ -174,6 +178,23 @@ fn run_by(scripts: &ScriptRoutes, file: &File, path: &Path) -> Option<usize> {
     scripts.runner(path, file, &start[..read])
 }
 
+/// Puts variables in place of others of the same name.
+fn replace(variables: &mut Variables, by: &BTreeMap<String, String>) {
+    for (name, value) in by {
+        variables.retain(|(other, _)| other != name.as_bytes());
+        variables.variable(name.as_bytes(), value.as_bytes());
+    }
+}
+
+/// What the configuration adds to the environment of an application's processes.
+fn environment(app: &App, text: &mut Lines) {
+    let variables = env(app).into_iter().map(|(name, value)| (name.into(), value.into()));
+    let variables: Variables = variables.collect();
+    if !variables.is_empty() {
+        append(text, "environment", variables);
+    }
+}
+
 /// Who runs a script of an application, and why.
 fn runner(name: &str, app: &App, script: &Path) -> Result<String, Fault> {
     let Ok(Definition::Scripts(spec)) = definition(name, app) else {
@@ -230,10 +251,7 @@ fn script_of_cgi(
             let script = Script::one_for_all(program, request, &exact_paths(route));
             (program.clone(), variables_of(&script, &settings.dir, request))
         }
-        None => {
-            let scripts = Scripts::new(settings.dir.clone()).told_apart(tells_apart(route));
-            find_script(&scripts, request)?
-        }
+        None => find_script(&scripts_of(&settings.dir, route), request)?,
     };
     text.item("origin", b"cgi: a process for the request");
     text.item("script", script.as_os_str().as_bytes());
@@ -242,10 +260,7 @@ fn script_of_cgi(
             variables.variable(name.as_bytes(), value.as_bytes());
         }
     }
-    for (name, value) in &settings.env {
-        variables.retain(|(other, _)| other != name.as_bytes());
-        variables.variable(name.as_bytes(), value.as_bytes());
-    }
+    replace(&mut variables, &settings.env);
     append(text, "variables", variables);
     Ok(())
 }
@@ -299,9 +314,9 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Lines) -> Result
     };
     text.item("origin", format!("app {name}: a process of [app.{name}], by {spoken}").as_bytes());
     match &how.speaks {
-        Speaks::Http(host) => {
+        Speaks::Http(route) => {
             let name = authority(app);
-            head(&program::route_to(Address::Tcp(name.into()), name, *host), request, text);
+            head(&route.to(Address::Tcp(name.into()), name), request, text);
         }
         Speaks::AppServer(settings) => {
             read_back(&program::mounted(settings, request), request, text)?;
@@ -315,6 +330,7 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Lines) -> Result
             append(text, "variables", variables);
         }
     }
+    environment(app, text);
     Ok(())
 }
 
