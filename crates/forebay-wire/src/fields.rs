@@ -59,6 +59,15 @@ impl Fields {
         self.entries.push(Entry { name, value, known, sensitive: false });
     }
 
+    /// Appends a field whose name and value lie one behind the other in `joined`.
+    pub(crate) fn push_joined(&mut self, known: Known, joined: &[u8], name_len: usize) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(joined);
+        let name = Span::new(start, start + name_len);
+        let value = Span::new(start + name_len, start + joined.len());
+        self.entries.push(Entry { name, value, known, sensitive: false });
+    }
+
     /// Appends a field with a number as its value.
     pub fn push_number(&mut self, name: &[u8], value: u64) {
         let known = Known::of(name);

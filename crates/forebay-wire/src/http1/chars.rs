@@ -46,8 +46,39 @@ fn may_have_control(word: [u8; 8]) -> bool {
 
 /// Whether `byte` may stand in a request target. Bytes above ASCII are let through as nginx does:
 /// they mean the same to everyone downstream.
-pub(crate) fn is_target_byte(byte: u8) -> bool {
+pub(super) fn is_target_byte(byte: u8) -> bool {
     byte > 0x20 && byte != 0x7f && byte != b'#'
+}
+
+/// Whether all of `bytes` may stand in a request target, eight at a time as above.
+pub(crate) fn is_target(bytes: &[u8]) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    let may_be_bad = |word: [u8; 8]| {
+        let x = u64::from_ne_bytes(word);
+        let is = |byte: u64| {
+            let differs = x ^ (ONES * byte);
+            differs.wrapping_sub(ONES) & !differs
+        };
+        let to_space = x.wrapping_sub(ONES * 0x21) & !x;
+        (to_space | is(0x7f) | is(u64::from(b'#'))) & (ONES * 0x80) != 0
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    words.iter().all(|word| !may_be_bad(*word) || word.iter().all(|&b| is_target_byte(b)))
+        && rest.iter().all(|&b| is_target_byte(b))
+}
+
+/// Whether a letter among `bytes` is in upper case, eight bytes at a time as above.
+pub(crate) fn has_upper_case(bytes: &[u8]) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    let has_upper = |word: [u8; 8]| {
+        let x = u64::from_ne_bytes(word);
+        let low = x & (ONES * 0x7f);
+        let from_a = low + ONES * (0x80 - u64::from(b'A'));
+        let above_z = low + ONES * (0x7f - u64::from(b'Z'));
+        from_a & !above_z & !x & (ONES * 0x80) != 0
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    words.iter().any(|word| has_upper(*word)) || rest.iter().any(u8::is_ascii_uppercase)
 }
 
 /// ASCII case-insensitive equality.
@@ -80,6 +111,19 @@ mod tests {
                 let mut value = vec![b'a'; 20];
                 value[place] = byte;
                 assert_eq!(is_field_value(&value), allowed, "byte {byte:#x} at {place}");
+            }
+        }
+    }
+
+    #[test]
+    fn targets_and_upper_case_are_judged_alike_at_every_place() {
+        for byte in 0..=255u8 {
+            for place in 0..20 {
+                let mut value = vec![b'z'; 20];
+                value[place] = byte;
+                assert_eq!(is_target(&value), is_target_byte(byte), "byte {byte:#x} at {place}");
+                let is_upper = byte.is_ascii_uppercase();
+                assert_eq!(has_upper_case(&value), is_upper, "byte {byte:#x} at {place}");
             }
         }
     }

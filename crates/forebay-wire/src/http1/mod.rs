@@ -17,7 +17,7 @@ mod target;
 mod trailer;
 
 pub use body::{BodyDecoder, Step};
-pub(crate) use chars::{TOKEN, is_target_byte};
+pub(crate) use chars::{TOKEN, has_upper_case, is_target};
 pub use chars::{eq_ignore_case, is_field_value, is_token, list_has};
 pub use claims::{Claims, is_disguised};
 pub use error::{HeadError, HttpError};

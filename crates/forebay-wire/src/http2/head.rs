@@ -2,10 +2,13 @@
 
 use crate::Span;
 use crate::fields::{Entry, Fields};
-use crate::http1::{Known, is_disguised_framing, is_host, is_target_byte, is_token, parse_length};
+use crate::http1::{Known, is_disguised_framing, is_host, is_target, is_token, parse_length};
 
 use super::error::HeadRule;
 use super::hpack::{Decoded, Flaw};
+
+/// Longest authority that a head remembers.
+const LONGEST_JUDGED: usize = 256;
 
 /// What a request head may be like, beside the limits of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +80,8 @@ pub struct Head {
     pub accepts_trailers: bool,
     /// The `priority` field.
     pub priority: Priority,
+    /// The last `:authority` that was one, so that the next need not be judged again.
+    judged: Vec<u8>,
 }
 
 /// A pseudo-field, and its place among those found.
@@ -112,9 +117,10 @@ impl Head {
 
     /// Forgets all and keeps the memory.
     pub fn clear(&mut self) {
-        let mut fields = std::mem::take(&mut self.fields);
+        let (mut fields, judged) =
+            (std::mem::take(&mut self.fields), std::mem::take(&mut self.judged));
         fields.clear();
-        *self = Self { fields, ..Self::default() };
+        *self = Self { fields, judged, ..Self::default() };
     }
 
     /// Draws the conclusions from a decoded request, and refuses what breaks a rule.
@@ -254,8 +260,17 @@ impl Head {
         let text = chosen.of(bytes);
         // The port of a tunnel may not be left out (RFC 9110 section 9.3.6).
         let has_port = text.last().is_some_and(u8::is_ascii_digit) && text.contains(&b':');
-        if text.is_empty() || !is_host(text) || is_tunnel && !has_port {
+        if text.is_empty() || is_tunnel && !has_port {
             return Err(HeadRule::Authority);
+        }
+        if text != self.judged {
+            if !is_host(text) {
+                return Err(HeadRule::Authority);
+            }
+            self.judged.clear();
+            if text.len() <= LONGEST_JUDGED {
+                self.judged.extend_from_slice(text);
+            }
         }
         self.authority = chosen;
         if host.is_none() && !is_tunnel {
@@ -280,7 +295,7 @@ impl Head {
         }
         let text = self.bytes(path);
         let is_asterisk = text == b"*" && self.bytes(self.method) == b"OPTIONS";
-        let is_path = text.first() == Some(&b'/') && text.iter().all(|&b| is_target_byte(b));
+        let is_path = text.first() == Some(&b'/') && is_target(text);
         if !is_path && !is_asterisk {
             return Err(HeadRule::Path);
         }

@@ -90,8 +90,7 @@ impl Stream {
 pub(super) struct Streams {
     entries: Vec<Stream>,
     /// A place in `entries` plus one; zero where the slot is free. Its length is a power of two and
-    /// at least twice the number of entries. Identifiers follow each other, so that their lower
-    /// bits hardly ever meet.
+    /// at least twice the number of entries.
     slots: Vec<u32>,
 }
 
@@ -160,8 +159,9 @@ impl Streams {
         self.entries.capacity() * size_of::<Stream>() + self.slots.capacity() * 4
     }
 
+    /// Identifiers follow each other; spread, they make no long runs, which removal walks.
     fn home(&self, id: u32) -> usize {
-        (id >> 1) as usize & (self.slots.len() - 1)
+        (id.wrapping_mul(0x9e37_79b9) >> 16) as usize & (self.slots.len() - 1)
     }
 
     fn find(&self, id: u32) -> Option<usize> {

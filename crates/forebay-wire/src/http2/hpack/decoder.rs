@@ -125,15 +125,15 @@ impl Decoder {
         let Some(place) = index.checked_sub(1) else { return Err(HpackError::Index) };
         if let Some((name, value)) = ENTRIES.get(place) {
             if list.has_room(name.len() + value.len()) {
-                list.copy(name, value, static_table::KNOWN[place]);
+                list.fields.push_known(static_table::KNOWN[place], name, value);
             }
             return Ok(());
         }
-        let found = self.table.get(place - static_table::LEN);
-        let (entry, name, value) = found.ok_or(HpackError::Index)?;
-        if list.has_room(name.len() + value.len()) {
+        let found = self.table.joined(place - static_table::LEN);
+        let (entry, joined) = found.ok_or(HpackError::Index)?;
+        if list.has_room(joined.len()) {
             list.flaw(entry.flaw);
-            list.copy(name, value, entry.known);
+            list.fields.push_joined(entry.known, joined, entry.name_len());
         }
         Ok(())
     }
@@ -219,10 +219,6 @@ impl List<'_> {
         if self.found.flaw == Flaw::None {
             self.found.flaw = flaw;
         }
-    }
-
-    fn copy(&mut self, name: &[u8], value: &[u8], known: Known) {
-        self.fields.push_known(known, name, value);
     }
 
     fn push(&mut self, literal: Literal, sensitive: bool) {

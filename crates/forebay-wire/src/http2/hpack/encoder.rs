@@ -4,6 +4,7 @@
 //! request ids do not push out what repeats, and no list of names has to guess which those are.
 
 use crate::fields::FieldRef;
+use crate::http1::has_upper_case;
 
 use super::static_table::{self, ENTRIES, hash};
 use super::table::{Entry, Table};
@@ -97,7 +98,7 @@ impl Encoder {
 
     /// Appends a field, its name in lower case.
     pub fn field(&mut self, out: &mut Vec<u8>, field: FieldRef) {
-        if field.name.iter().any(u8::is_ascii_uppercase) {
+        if has_upper_case(field.name) {
             let mut lower = std::mem::take(&mut self.lower);
             lower.clear();
             lower.extend(field.name.iter().map(u8::to_ascii_lowercase));

@@ -115,41 +115,50 @@ pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> 
 }
 
 fn decode_into(mut input: &[u8], out: &mut [u8]) -> Result<usize, HpackError> {
-    // The upper `valid` bits of `window` come from the input; ones follow once it is used up.
+    // The upper `valid` bits of `window` come from the input.
     let (mut window, mut valid) = (0u64, 0u32);
     let mut written = 0;
     loop {
-        if valid <= 32 {
-            if let Some((word, rest)) = input.split_first_chunk::<4>() {
-                window |= u64::from(u32::from_be_bytes(*word)) << (32 - valid);
-                valid += 32;
+        if let Some(word) = input.first_chunk::<8>() {
+            // Whole bytes of the word as many as fit; the bits behind them are read again.
+            window |= u64::from_be_bytes(*word) >> valid;
+            let taken = (63 - valid) / 8;
+            valid += taken * 8;
+            input = &input[taken as usize..];
+        } else {
+            while valid <= 56
+                && let Some((&byte, rest)) = input.split_first()
+            {
+                window |= u64::from(byte) << (56 - valid);
+                valid += 8;
                 input = rest;
-            } else {
-                while let Some((&byte, rest)) = input.split_first() {
-                    window |= u64::from(byte) << (56 - valid);
-                    valid += 8;
-                    input = rest;
-                }
-                if valid < LONGEST as u32 {
-                    return finish(window, valid, out, written);
-                }
+            }
+            if valid < LONGEST as u32 {
+                return finish(window, valid, out, written);
             }
         }
         // At least 30 bits are valid here: enough for any code, or for three short ones.
-        let mut short = SHORT[(window >> (64 - SHORT_BITS)) as usize];
-        let (mut length, mut symbol) = if short == 0 { long(window)? } else { split(short) };
-        for _ in 0..3 {
+        let before = valid;
+        while valid >= SHORT_BITS {
+            let short = SHORT[(window >> (64 - SHORT_BITS)) as usize];
+            if short == 0 {
+                break;
+            }
+            let (length, symbol) = split(short);
             out[written] = symbol;
             written += 1;
             window <<= length;
             valid -= length;
-            let followed = short != 0;
-            short = SHORT[(window >> (64 - SHORT_BITS)) as usize];
-            if !followed || short == 0 {
-                break;
-            }
-            (length, symbol) = split(short);
         }
+        if valid == before {
+            let (length, symbol) = long(window)?;
+            out[written] = symbol;
+            written += 1;
+            window <<= length;
+            valid -= length;
+        }
+        // Bits beyond the valid ones are read again.
+        window &= !(u64::MAX >> valid);
     }
 }
 

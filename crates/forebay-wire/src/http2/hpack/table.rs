@@ -22,6 +22,10 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    pub fn name_len(&self) -> usize {
+        self.name_len as usize
+    }
+
     fn size(&self) -> usize {
         self.name_len as usize + self.value_len as usize + ENTRY_OVERHEAD
     }
@@ -73,11 +77,17 @@ impl Table {
 
     /// The entry at `place`, the newest being zero, with name and value.
     pub fn get(&self, place: usize) -> Option<(&Entry, &[u8], &[u8])> {
+        let (entry, joined) = self.joined(place)?;
+        let (name, value) = joined.split_at_checked(entry.name_len as usize)?;
+        Some((entry, name, value))
+    }
+
+    /// The same with the value right behind the name.
+    pub fn joined(&self, place: usize) -> Option<(&Entry, &[u8])> {
         let entry = self.entries.get(self.entries.len().checked_sub(place + 1)?)?;
         let start = entry.start.wrapping_sub(self.base) as usize;
-        let end = start + entry.name_len as usize + entry.value_len as usize;
-        let (name, value) = self.bytes.get(start..end)?.split_at(entry.name_len as usize);
-        Some((entry, name, value))
+        let end = start + (entry.name_len + entry.value_len) as usize;
+        Some((entry, self.bytes.get(start..end)?))
     }
 
     /// The place of the entry inserted as the `number`th, where it is still there.
