@@ -367,3 +367,37 @@ fn exchange(from: &mut Connection, to: &mut Connection, now: Instant) {
     }
     assert!(rest.is_empty());
 }
+
+#[test]
+fn an_extended_connect_is_a_stream_of_bytes_both_ways() {
+    use forebay_wire::http2::Event;
+    let now = Instant::now();
+    let mut server = server(Config::default(), Raw::client());
+    let mut client = client(Raw::server().setting(8, 1));
+    let pseudo = RequestPseudo { method: b"CONNECT", protocol: b"websocket", ..REQUEST };
+    let id = client.send_request(&pseudo, &Fields::new(), false).unwrap();
+    assert_eq!(client.send_data(id, b"to the server", false, now), Ok(13));
+    let output = client.output().to_vec();
+    client.wrote(usize::MAX);
+    let seen = feed(&mut server, &output, || 7);
+    let head = "1 head CONNECT http h / websocket; host=h";
+    assert_eq!(seen.events, [head, "1 data to the server"]);
+    server.send_reply(id, 200, &Fields::new(), false).unwrap();
+    assert_eq!(server.send_data(id, b"to the client", true, now), Ok(13));
+    let output = server.output().to_vec();
+    let mut rest = &output[..];
+    let mut events = Vec::new();
+    while let Some(event) = {
+        let step = client.receive(rest, now).unwrap();
+        let line = step.event.as_ref().map(|event: &Event| event_line(event, rest));
+        rest = &rest[step.consumed..];
+        line
+    } {
+        events.push(event);
+    }
+    assert_eq!(events, ["1 head 200", "1 data to the client end"]);
+    // The server has ended its side; the client's goes on.
+    assert_eq!(client.send_data(id, b"last", true, now), Ok(4));
+    client.consume(id, 13, now);
+    assert_eq!(client.streams(), 0);
+}

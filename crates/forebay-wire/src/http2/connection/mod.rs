@@ -10,7 +10,10 @@
 //! hold is bounded by [`Config`]; what a peer may cost us, by a budget (`budget.rs`).
 
 mod budget;
+mod config;
 mod control;
+mod data;
+mod event;
 mod flow;
 mod queue;
 mod receive;
@@ -18,151 +21,21 @@ mod send;
 mod streams;
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::error::{Abuse, ErrorCode, Http2Error, Rule};
 use super::frame::{self, PREFACE, settings};
-use super::hpack::{DEFAULT_TABLE, Decoder, Encoder, ListLimits};
-use super::{Head, HeadLimits, HeadRule, Priority};
+use super::hpack::{Decoder, Encoder};
+use super::{Head, Priority};
 
 use budget::Budget;
 use flow::{DEFAULT_WINDOW, Inbound};
 use queue::Queue;
 use streams::{Stream, Streams};
 
+pub use config::Config;
+pub use event::{Cause, Event, Step};
 pub use send::{RequestPseudo, SendError};
-
-/// Limits and sizes of a connection.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Most streams that a client may have open at once.
-    pub streams: u32,
-    /// Largest list of fields.
-    pub list: ListLimits,
-    /// What requests may be like beside.
-    pub head: HeadLimits,
-    /// Window of a new stream, at least 65,535 bytes, and what it may grow to.
-    pub stream_window: u32,
-    /// See [`Self::stream_window`].
-    pub stream_window_limit: u32,
-    /// Window of the connection, at least 65,535 bytes, and what it may grow to.
-    pub connection_window: u32,
-    /// See [`Self::connection_window`].
-    pub connection_window_limit: u32,
-    /// Most that the encoder's table takes, in bytes.
-    pub encoder_table: usize,
-    /// No more DATA is taken while this many bytes wait to be written.
-    pub output: usize,
-    /// Nothing more is read while this many bytes wait to be written.
-    pub output_limit: usize,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            streams: 128,
-            list: ListLimits { size: 32 * 1024, fields: 100 },
-            head: HeadLimits { target: 8 * 1024, get_body: false, extended_connect: true },
-            stream_window: DEFAULT_WINDOW,
-            stream_window_limit: 1024 * 1024,
-            connection_window: 1024 * 1024,
-            connection_window_limit: 16 * 1024 * 1024,
-            encoder_table: DEFAULT_TABLE,
-            output: 64 * 1024,
-            output_limit: 512 * 1024,
-        }
-    }
-}
-
-/// What [`Connection::receive`] found.
-#[derive(Debug, Default)]
-pub struct Step {
-    /// Bytes of the input that are done with.
-    pub consumed: usize,
-    /// What they said; `None` when more input is needed.
-    pub event: Option<Event>,
-}
-
-/// Something that the caller must know.
-#[derive(Debug)]
-pub enum Event {
-    /// A request (server) or a final reply (client).
-    Head {
-        /// Its stream.
-        stream: u32,
-        /// The head, to be given back by [`Connection::recycle`].
-        head: Box<Head>,
-        /// Nothing follows.
-        end: bool,
-    },
-    /// An interim reply, status 100 to 199 (client).
-    Interim {
-        /// Its stream.
-        stream: u32,
-        /// The head, to be given back by [`Connection::recycle`].
-        head: Box<Head>,
-    },
-    /// A request that is well formed, but that we do not serve: the rule has the status to reply
-    /// with (server).
-    Unacceptable {
-        /// Its stream.
-        stream: u32,
-        /// What is wrong with it.
-        rule: HeadRule,
-        /// Nothing follows.
-        end: bool,
-    },
-    /// Data, to be given back by [`Connection::consume`].
-    Data {
-        /// Its stream.
-        stream: u32,
-        /// Where it lies in the input that was given to [`Connection::receive`].
-        data: Range<usize>,
-        /// Nothing follows.
-        end: bool,
-    },
-    /// Trailers, which end the stream.
-    Trailers {
-        /// Its stream.
-        stream: u32,
-        /// Their fields, to be given back by [`Connection::recycle`].
-        head: Box<Head>,
-    },
-    /// The stream is gone.
-    Reset {
-        /// Its identifier.
-        stream: u32,
-        /// Why.
-        cause: Cause,
-    },
-    /// A stream that was never announced was refused by us.
-    Refused {
-        /// Its identifier.
-        stream: u32,
-        /// The rule that it broke.
-        rule: Rule,
-    },
-    /// The peer opens no more streams, or takes no more; those that it does not answer are reset
-    /// by further events.
-    Goaway {
-        /// Why.
-        code: ErrorCode,
-    },
-    /// The peer's settings have come or changed.
-    Settings,
-}
-
-/// Why a stream is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// The peer reset it.
-    Peer(ErrorCode),
-    /// The peer broke this rule, so that we reset it.
-    Rule(Rule),
-    /// The peer goes away, and has not processed it: it may be sent elsewhere.
-    Unprocessed,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {

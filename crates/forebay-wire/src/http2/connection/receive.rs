@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::budget;
 use super::streams::{Half, RequestKind};
-use super::{Cause, Connection, DataFrame, Event, Inbound, OpenBlock, Reading, Role, Step, Stream};
+use super::{Cause, Connection, Event, Inbound, OpenBlock, Reading, Role, Step, Stream};
 use crate::http2::error::{Abuse, HeadRule, Http2Error, Rule, Scope};
 use crate::http2::frame::{DEFAULT_FRAME, Frame, HEADER_LEN, Header, Kind, PREFACE, flags};
 use crate::http2::hpack::Decoded;
@@ -97,7 +97,7 @@ impl Connection {
         (came, Ok(None))
     }
 
-    fn frame(&mut self, input: &[u8], now: Instant) -> (usize, Found) {
+    pub(super) fn frame(&mut self, input: &[u8], now: Instant) -> (usize, Found) {
         let Some(header) = Header::decode(input) else { return (0, Ok(None)) };
         if let Err(error) = self.expect(&header) {
             return (0, Err(error));
@@ -205,7 +205,7 @@ impl Connection {
     }
 
     /// DATA or HEADERS for a stream that is not there: an error, unless we have reset it.
-    fn frame_without_stream(&self, id: u32) -> Found {
+    pub(super) fn frame_without_stream(&self, id: u32) -> Found {
         if id > self.last_opened || !Self::is_client_stream(id) {
             return Err(Http2Error::connection(Rule::IdleStream));
         }
@@ -316,117 +316,5 @@ impl Connection {
             return Ok(None);
         }
         Ok(Some(Event::Trailers { stream: id, head }))
-    }
-
-    /// The header of a DATA frame, and the length of its padding.
-    fn begin_data(&mut self, header: &Header, rest: &[u8], now: Instant) -> (usize, Found) {
-        let (len, stream) = (header.len as u32, header.stream);
-        let (mut used, mut padding) = (HEADER_LEN, 0);
-        if header.has(flags::PADDED) {
-            let Some(&byte) = rest.first() else { return (0, Ok(None)) };
-            used += 1;
-            padding = u32::from(byte) + 1;
-            if padding > len {
-                return (0, Err(Http2Error::connection(Rule::Padding)));
-            }
-        }
-        if !self.inbound.reserve(len) {
-            return (0, Err(Http2Error::connection(Rule::WindowExceeded)));
-        }
-        self.inbound.pass(padding);
-        let end = header.has(flags::END_STREAM);
-        let left = len - padding;
-        // One byte of the padding is its length, which is read.
-        let data = DataFrame { stream, left, padding: padding.saturating_sub(1), end };
-        self.reading = Reading::Data(data);
-        let checked = self.check_data(data, padding, now);
-        (used, checked.map(|()| None))
-    }
-
-    fn check_data(
-        &mut self,
-        frame: DataFrame,
-        padding: u32,
-        now: Instant,
-    ) -> Result<(), Http2Error> {
-        let DataFrame { stream: id, left: data, end, .. } = frame;
-        if data == 0 && !end {
-            self.charge(budget::EMPTY_DATA, Abuse::EmptyData, now)?;
-        }
-        let Some(stream) = self.streams.get_mut(id) else {
-            return self.frame_without_stream(id).map(drop);
-        };
-        let error = |rule| Err(Http2Error::stream(id, rule));
-        match stream.incoming {
-            Half::Head => return error(Rule::UnexpectedData),
-            Half::Ended => return error(Rule::ClosedStream),
-            Half::Body => {}
-        }
-        if !stream.inbound.reserve(data + padding) {
-            return error(Rule::WindowExceeded);
-        }
-        stream.inbound.pass(padding);
-        if stream.without_body && data > 0 {
-            let is_request = self.role == Role::Server;
-            let get_body = Rule::Head(HeadRule::GetBody);
-            return error(if is_request { get_body } else { Rule::UnexpectedData });
-        }
-        if let Some(left) = &mut stream.body_left {
-            match left.checked_sub(data.into()) {
-                Some(0) => *left = 0,
-                Some(more) if !end => *left = more,
-                _ => return error(Rule::ContentLength),
-            }
-        }
-        Ok(())
-    }
-
-    /// Some payload of a DATA frame.
-    fn data(&mut self, mut frame: DataFrame, input: &[u8], now: Instant) -> (usize, Found) {
-        let id = frame.stream;
-        let is_open = self.streams.get(id).is_some_and(|s| s.incoming == Half::Body);
-        if frame.left == 0 && !(frame.end && is_open) {
-            return self.skip_padding(frame, input, now);
-        }
-        let len = input.len().min(frame.left as usize);
-        if len == 0 && frame.left > 0 {
-            return (0, Ok(None));
-        }
-        frame.left -= len as u32;
-        self.reading = Reading::Data(frame);
-        let end = frame.end && frame.left == 0;
-        let Some(stream) = self.streams.get_mut(id).filter(|s| s.incoming == Half::Body) else {
-            self.inbound.pass(len as u32);
-            self.update_window(now);
-            return (len, Ok(None));
-        };
-        self.inbound.arrive(len as u32);
-        stream.inbound.arrive(len as u32);
-        let discards = stream.discards;
-        if end {
-            stream.incoming = Half::Ended;
-        }
-        if discards {
-            self.consume(id, len, now);
-        }
-        if end {
-            self.ended(id);
-        }
-        let event = Event::Data { stream: id, data: 0..len, end };
-        (len, Ok((!discards).then_some(event)))
-    }
-
-    fn skip_padding(&mut self, mut frame: DataFrame, input: &[u8], now: Instant) -> (usize, Found) {
-        let len = input.len().min(frame.padding as usize);
-        frame.padding -= len as u32;
-        let is_done = frame.padding == 0;
-        self.reading = if is_done { Reading::Frames } else { Reading::Data(frame) };
-        if is_done {
-            self.update_window(now);
-        }
-        if is_done && len == 0 {
-            return self.frame(input, now);
-        }
-        (len, Ok(None))
     }
 }

@@ -147,22 +147,7 @@ impl Connection {
         end: bool,
         now: Instant,
     ) -> Result<usize, SendError> {
-        let has_turn = std::mem::take(&mut self.turn) == id;
-        let output = self.out.len() - self.written;
-        let stream = self.streams.get_mut(id).filter(|stream| stream.outgoing == Half::Body);
-        let stream = stream.ok_or(SendError::Closed)?;
-        if stream.is_queued {
-            stream.is_queued = false;
-            self.queue.remove(id, stream.priority);
-        }
-        let must_wait = !has_turn && self.queue.goes_before(stream.priority);
-        let mut room = self.config.output.saturating_sub(output);
-        if must_wait {
-            room = 0;
-        } else if !self.queue.is_empty() && stream.priority.incremental {
-            room = room.min(TURN);
-        }
-        let window = stream.send_window.min(self.send_window).max(0) as usize;
+        let (room, window) = self.allowance(id)?;
         let taken = data.len().min(room).min(window);
         let is_last = end && taken == data.len();
         let largest = self.peer.frame.min(frame::DEFAULT_FRAME);
@@ -170,8 +155,9 @@ impl Connection {
             write_data(&mut self.out, id, &data[..taken], is_last, largest);
             self.budget.earn(budget::DATA_SENT);
         }
-        stream.send_window -= taken as i64;
         self.send_window -= taken as i64;
+        let stream = self.streams.get_mut(id).ok_or(SendError::Closed)?;
+        stream.send_window -= taken as i64;
         stream.wants_to_send = taken < data.len();
         let waits_for_window = stream.wants_to_send && window <= room;
         stream.track_stall(taken, waits_for_window, now);
@@ -184,6 +170,26 @@ impl Connection {
             self.ended(id);
         }
         Ok(taken)
+    }
+
+    /// What a stream may send now, by its turn and the room in the output, and by the windows. It
+    /// leaves the queue.
+    fn allowance(&mut self, id: u32) -> Result<(usize, usize), SendError> {
+        let has_turn = std::mem::take(&mut self.turn) == id;
+        let output = self.out.len() - self.written;
+        let stream = self.streams.get_mut(id).filter(|stream| stream.outgoing == Half::Body);
+        let stream = stream.ok_or(SendError::Closed)?;
+        if stream.is_queued {
+            stream.is_queued = false;
+            self.queue.remove(id, stream.priority);
+        }
+        let mut room = self.config.output.saturating_sub(output);
+        if !has_turn && self.queue.goes_before(stream.priority) {
+            room = 0;
+        } else if !self.queue.is_empty() && stream.priority.incremental {
+            room = room.min(TURN);
+        }
+        Ok((room, stream.send_window.min(self.send_window).max(0) as usize))
     }
 
     /// The stream whose turn it is to go on with [`Self::send_data`], of those whose data was not

@@ -1,0 +1,95 @@
+//! What a connection has to say to its caller.
+
+use std::ops::Range;
+
+use crate::http2::Head;
+use crate::http2::error::{ErrorCode, HeadRule, Rule};
+
+/// What [`Connection::receive`] found.
+#[derive(Debug, Default)]
+pub struct Step {
+    /// Bytes of the input that are done with.
+    pub consumed: usize,
+    /// What they said; `None` when more input is needed.
+    pub event: Option<Event>,
+}
+
+/// Something that the caller must know.
+#[derive(Debug)]
+pub enum Event {
+    /// A request (server) or a final reply (client).
+    Head {
+        /// Its stream.
+        stream: u32,
+        /// The head, to be given back by [`Connection::recycle`].
+        head: Box<Head>,
+        /// Nothing follows.
+        end: bool,
+    },
+    /// An interim reply, status 100 to 199 (client).
+    Interim {
+        /// Its stream.
+        stream: u32,
+        /// The head, to be given back by [`Connection::recycle`].
+        head: Box<Head>,
+    },
+    /// A request that is well formed, but that we do not serve: the rule has the status to reply
+    /// with (server).
+    Unacceptable {
+        /// Its stream.
+        stream: u32,
+        /// What is wrong with it.
+        rule: HeadRule,
+        /// Nothing follows.
+        end: bool,
+    },
+    /// Data, to be given back by [`Connection::consume`].
+    Data {
+        /// Its stream.
+        stream: u32,
+        /// Where it lies in the input that was given to [`Connection::receive`].
+        data: Range<usize>,
+        /// Nothing follows.
+        end: bool,
+    },
+    /// Trailers, which end the stream.
+    Trailers {
+        /// Its stream.
+        stream: u32,
+        /// Their fields, to be given back by [`Connection::recycle`].
+        head: Box<Head>,
+    },
+    /// The stream is gone.
+    Reset {
+        /// Its identifier.
+        stream: u32,
+        /// Why.
+        cause: Cause,
+    },
+    /// A stream that was never announced was refused by us.
+    Refused {
+        /// Its identifier.
+        stream: u32,
+        /// The rule that it broke.
+        rule: Rule,
+    },
+    /// The peer opens no more streams, or takes no more; those that it does not answer are reset
+    /// by further events.
+    Goaway {
+        /// Why.
+        code: ErrorCode,
+    },
+    /// The peer's settings have come or changed.
+    Settings,
+}
+
+/// Why a stream is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The peer reset it.
+    Peer(ErrorCode),
+    /// The peer broke this rule, so that we reset it.
+    Rule(Rule),
+    /// The peer goes away, and has not processed it: it may be sent elsewhere.
+    Unprocessed,
+}
