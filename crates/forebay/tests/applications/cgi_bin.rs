@@ -53,7 +53,7 @@ print qq(Status: 302 Found\\nLocation: http://localhost/there\\nContent-Type: te
 
 #[test]
 fn scripts_of_all_languages_in_one_directory_answer_as_under_cgi() {
-    if !peer::has(&["gitweb", "perl", "libcgi-pm-perl", "python3"]) {
+    if !peer::has(&["git", "perl", "libcgi-pm-perl", "python3"]) {
         return;
     }
     let folder = Folder::new();

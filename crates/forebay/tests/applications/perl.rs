@@ -161,36 +161,3 @@ fn log_line(number: usize) -> String {
         90 + weighted(number % 6),
     )
 }
-
-const BLOSXOM: [Row; 5] = [
-    row("/cgi-bin/blosxom", 200, "The race is open"),
-    row("/cgi-bin/blosxom/mill", 200, "The wheel turns"),
-    row("/cgi-bin/blosxom/mill/index.html", 200, "The wheel turns"),
-    row("/cgi-bin/blosxom/race.html", 200, "The race is open"),
-    row("/cgi-bin/blosxom/none", 200, "<html"),
-];
-
-#[test]
-fn blosxom_answers_as_under_cgi() {
-    if !peer::has(&["blosxom", "libcgi-pm-perl"]) {
-        return;
-    }
-    let folder = Folder::new();
-    // Posts stand in the order of their times, those of one time in any.
-    for (name, day, post) in [
-        ("race", "2021-03-04", "The race is open\n<p>Since today.</p>\n"),
-        ("mill/wheel", "2021-03-05", "The wheel turns\n<p>Slowly.</p>\n"),
-    ] {
-        let path = folder.write(&format!("posts/{name}.txt"), post);
-        run(Command::new("touch").args(["-d", day, text(&path)]));
-    }
-    let root = text(folder.path());
-    let config = format!(
-        "$datadir = '{root}/posts'; $plugin_dir = '{root}/none'; $url = 'http://mill.example/b';\n1;\n"
-    );
-    folder.write("blosxom.conf", config);
-    let scripts = Scripts { dir: CGI_BIN, env: &[("BLOSXOM_CONFIG_DIR", root.to_owned())] };
-    let requests = Requests { rows: &BLOSXOM, ..Requests::default() };
-    // Its pages are variables of a package of its own, which registry keeps, as mod_perl does.
-    compare_modes(&scripts, &requests, &["perlrun", "fork"]);
-}

@@ -10,9 +10,10 @@ use forebay_testkit::peer;
 use crate::harness::{Requests, Row, Scripts, compare_modes, row, run, text, writable};
 use crate::perl::CGI_BIN;
 
-const BLOSXOM: [Row; 7] = [
+const BLOSXOM: [Row; 8] = [
     row("/cgi-bin/blosxom", 200, "The wheel turns"),
     row("/cgi-bin/blosxom/", 200, "The wheel turns"),
+    row("/cgi-bin/blosxom/none", 200, "<html"),
     row("/cgi-bin/blosxom/works", 200, "The gates"),
     row("/cgi-bin/blosxom/works/gates.html", 200, "The gates"),
     row("/cgi-bin/blosxom/2020/01/02", 200, "The wheel turns"),
