@@ -5,8 +5,12 @@
 mod world;
 
 mod backends;
+mod balancing;
 mod bodies;
 mod front;
 mod limits;
+mod proxied;
+mod proxied_fields;
+mod routing;
 mod time_limits;
 mod upgrades;

@@ -76,11 +76,55 @@ impl World {
         Peer::new(self.gateway.connect(0, address.parse().unwrap()))
     }
 
+    /// A client's connection to the listener of this number, from 0 in the order of the file.
+    pub fn client_at(&self, listener: usize) -> Peer {
+        Peer::new(self.gateway.connect(listener, SocketAddr::from(([192, 0, 2, 7], 4000))))
+    }
+
     /// What one client gets for one request over a connection of its own.
     pub async fn ask(&self, request: &str) -> Message {
         let mut client = self.client();
         client.send(request).await;
         client.reply(request).await
+    }
+
+    /// What `backend` is asked for `request` over a new connection, and what the client gets where
+    /// `reply` is all that the backend sends before it closes.
+    pub async fn pass(
+        &self,
+        backend: &mut Backend,
+        request: impl AsRef<[u8]>,
+        reply: impl AsRef<[u8]>,
+    ) -> (Message, Message) {
+        let (asked, replied) = self.try_pass(backend, request, reply).await;
+        (asked, replied.expect("a whole reply comes"))
+    }
+
+    /// As [`World::pass`], with an error where the reply is cut off.
+    pub async fn try_pass(
+        &self,
+        backend: &mut Backend,
+        request: impl AsRef<[u8]>,
+        reply: impl AsRef<[u8]>,
+    ) -> (Message, io::Result<Message>) {
+        let mut client = self.client();
+        let is_head = request.as_ref().starts_with(b"HEAD ");
+        let asking = async {
+            client.send(request).await;
+            loop {
+                let reply = client.any_reply(is_head).await?;
+                if !matches!(reply.status(), 100 | 102..=199) {
+                    return Ok(reply);
+                }
+            }
+        };
+        let answering = async {
+            let mut connection = backend.accept().await;
+            let asked = connection.request().await;
+            connection.send(reply).await;
+            asked
+        };
+        tokio::join!(answering, asking)
     }
 
     /// A backend that listens at a TCP address.

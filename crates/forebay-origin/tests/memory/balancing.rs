@@ -1,0 +1,290 @@
+//! Several HTTP backends behind one route: whose turn it is by weight, cookie and load.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::world::{Backend, Message, Peer, World, converse};
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+fn proxied(to: &str, keys: &str) -> String {
+    let url = |name: &str| format!("http://10.0.0.{name}:3000");
+    let to = to.replace("{a}", &url("1")).replace("{b}", &url("2")).replace("{c}", &url("3"));
+    format!("[[site.route]]\npath = \"/*\"\n[site.route.proxy]\nto = [{to}]\n{keys}\n")
+}
+
+/// The backend at the address of this number answers each request with `name`, and closes.
+fn named(world: &World, number: u8, name: &'static str) -> tokio::task::JoinHandle<()> {
+    let backend = world.backend(&format!("10.0.0.{number}:3000"));
+    tokio::task::spawn_local(answer_all(backend, name))
+}
+
+async fn answer_all(mut backend: Backend, name: &'static str) {
+    loop {
+        let mut connection = backend.accept().await;
+        tokio::task::spawn_local(async move {
+            if connection.more().await.unwrap_or(false) {
+                connection.request().await;
+                send_name(&mut connection, name).await;
+            }
+        });
+    }
+}
+
+async fn send_name(connection: &mut Peer, name: &str) {
+    let length = name.len();
+    let head = format!("HTTP/1.1 200 X\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+    connection.send(head + name).await;
+}
+
+async fn names(world: &World, count: usize) -> String {
+    let mut names = String::new();
+    for _ in 0..count {
+        names.push_str(world.ask(GET).await.text());
+    }
+    names
+}
+
+async fn ask(world: &World, target: &str, fields: &str) -> (String, Option<String>) {
+    let reply = world.ask(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
+    assert_eq!(reply.status(), 200);
+    (reply.text().to_owned(), reply.field("set-cookie").map(str::to_owned))
+}
+
+#[test]
+fn backends_take_turns_by_weight_whatever_connection_a_client_is_on() {
+    converse(&proxied("{ url = \"{a}\", weight = 3 }, \"{b}\"", ""), async |world| {
+        let _served = (named(world, 1, "a"), named(world, 2, "b"));
+        assert_eq!(names(world, 8).await, "aabaaaba");
+        let mut client = world.client();
+        let mut kept = String::new();
+        for _ in 0..4 {
+            client.send(GET).await;
+            kept.push_str(client.reply(GET).await.text());
+        }
+        assert_eq!(kept, "aaba");
+    });
+}
+
+#[test]
+fn a_backend_that_is_gone_costs_no_upload_either_and_one_line_of_the_log() {
+    converse(&proxied("\"{a}\", \"{b}\"", ""), async |world| {
+        let _served = named(world, 2, "b");
+        let post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
+        for _ in 0..5 {
+            assert_eq!(world.ask(post).await.status(), 200);
+            assert_eq!(world.ask(GET).await.status(), 200);
+        }
+        let errors = world.errors();
+        let message = "is left out for 10s: cannot connect";
+        assert_eq!(errors.iter().filter(|e| e.contains(message)).count(), 1, "{errors:?}");
+    });
+}
+
+#[test]
+fn a_backend_that_makes_no_sense_is_left_out_and_tried_again_by_one_request() {
+    converse(&proxied("\"{b}\", \"{a}\"", "fail_timeout = \"2s\""), async |world| {
+        let _served = named(world, 1, "a");
+        let mut flaky = world.backend("10.0.0.2:3000");
+        let mut client = world.client();
+        client.send(GET).await;
+        let (_, connection) = flaky.answer("What is HTTP?\r\n\r\n").await;
+        assert_eq!(client.reply(GET).await.status(), 502, "not asked for twice");
+        drop(connection);
+        assert_eq!(names(world, 3).await, "aaa");
+        sleep(Duration::from_secs(3)).await;
+        let _served = tokio::task::spawn_local(answer_all(flaky, "b"));
+        assert!(names(world, 2).await.contains('b'), "tried by one request");
+        let both = names(world, 2).await;
+        assert!(both == "ab" || both == "ba", "and back for good: {both}");
+    });
+}
+
+#[test]
+fn a_backup_serves_only_when_all_others_are_down() {
+    let backup = "\"{a}\", { url = \"{b}\", backup = true }";
+    converse(&proxied(backup, ""), async |world| {
+        let _served = (named(world, 1, "a"), named(world, 2, "b"));
+        assert_eq!(names(world, 4).await, "aaaa");
+    });
+    converse(&proxied(backup, ""), async |world| {
+        let _served = named(world, 2, "b");
+        assert_eq!(names(world, 4).await, "bbbb");
+    });
+}
+
+#[test]
+fn when_all_are_down_each_is_tried_until_one_is_back() {
+    converse(&proxied("\"{a}\", \"{b}\"", "fail_timeout = \"1h\""), async |world| {
+        assert_eq!(world.ask(GET).await.status(), 502);
+        assert_eq!(world.ask(GET).await.status(), 502);
+        let _served = named(world, 2, "b");
+        assert_eq!(names(world, 1).await, "b", "at once");
+    });
+}
+
+#[test]
+fn so_many_failures_as_max_fails_leave_a_backend_out() {
+    converse(&proxied("\"{a}\", \"{b}\"", "max_fails = 3"), async |world| {
+        let _served = named(world, 2, "b");
+        for n in 1..=3 {
+            assert!(world.errors().iter().all(|error| !error.contains("left out")), "{n}");
+            assert_eq!(names(world, 1).await, "b");
+        }
+        let errors = world.errors();
+        assert_eq!(errors.iter().filter(|e| e.contains("left out")).count(), 1, "{errors:?}");
+    });
+}
+
+#[test]
+fn a_cookie_keeps_a_client_with_its_backend() {
+    let to = "{ url = \"{a}\", route = \"one\" }, \"{b}\"";
+    converse(&proxied(to, "sticky = { cookie = \"srv\" }"), async |world| {
+        let _served = (named(world, 1, "a"), named(world, 2, "b"));
+        let (name, cookie) = ask(world, "/", "").await;
+        assert_eq!(name, "a");
+        assert_eq!(cookie.unwrap(), "srv=one; Path=/; HttpOnly; SameSite=Lax");
+        for _ in 0..3 {
+            let replied = ask(world, "/", "Cookie: x=y; srv=one\r\n").await;
+            assert_eq!(replied, ("a".to_owned(), None), "it is not set again");
+        }
+        let (name, cookie) = ask(world, "/", "").await;
+        let cookie = cookie.unwrap();
+        assert_eq!(name, "b");
+        let cookie = cookie.split(';').next().unwrap();
+        assert!(!cookie.contains("10.0"), "{cookie}");
+        for _ in 0..3 {
+            let fields = format!("Cookie: x=srv\r\nCookie: {cookie}\r\n");
+            assert_eq!(ask(world, "/", &fields).await, ("b".to_owned(), None));
+        }
+        let (_, cookie) = ask(world, "/", "Cookie: srv=nonsense; srvx=one\r\n").await;
+        assert!(cookie.is_some(), "a new one in place of one that means nothing");
+    });
+}
+
+#[test]
+fn a_client_whose_backend_is_down_goes_to_another() {
+    let to = "{ url = \"{b}\", route = \"gone\" }, { url = \"{a}\", route = \"a\" }";
+    converse(&proxied(to, "sticky = { cookie = \"srv\" }"), async |world| {
+        let _served = named(world, 1, "a");
+        for _ in 0..3 {
+            let (name, cookie) = ask(world, "/", "Cookie: srv=gone\r\n").await;
+            assert_eq!(name, "a");
+            assert!(cookie.unwrap().starts_with("srv=a;"));
+        }
+    });
+}
+
+#[test]
+fn a_session_ends_in_the_route_of_its_backend() {
+    let to = "{ url = \"{a}\", route = \"tomcat1\" }, { url = \"{b}\", route = \"tomcat2\" }";
+    let keys = "sticky = { cookie = \"JSESSIONID\", routes = true }";
+    converse(&proxied(to, keys), async |world| {
+        let _served = (named(world, 1, "a"), named(world, 2, "b"));
+        for _ in 0..3 {
+            let replied = ask(world, "/", "Cookie: JSESSIONID=AB.CD.tomcat2\r\n").await;
+            assert_eq!(replied, ("b".to_owned(), None));
+            assert_eq!(ask(world, "/x;jsessionid=AB.tomcat1?y=z", "").await.0, "a");
+            let stale = "Cookie: JSESSIONID=1.other; JSESSIONID=\"2.tomcat2\"\r\n";
+            assert_eq!(ask(world, "/", stale).await.0, "b", "the first that names a backend");
+        }
+        let mut unknown = String::new();
+        for _ in 0..4 {
+            unknown.push_str(&ask(world, "/", "Cookie: JSESSIONID=AB\r\n").await.0);
+        }
+        assert_eq!(unknown, "abab");
+    });
+}
+
+#[test]
+fn who_has_less_to_do_is_asked() {
+    converse(&proxied("\"{a}\", \"{b}\"", "balance = \"least-connections\""), async |world| {
+        let (mut a, mut b) = (world.backend("10.0.0.1:3000"), world.backend("10.0.0.2:3000"));
+        let mut slow: Vec<_> = (0..6).map(|_| world.client()).collect();
+        for client in &mut slow {
+            client.send(GET).await;
+        }
+        let (mut held_by_a, mut held_by_b) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            held_by_a.push(a.accept().await);
+            held_by_b.push(b.accept().await);
+        }
+        assert!(!a.has_visitor() && !b.has_visitor(), "shared out evenly");
+        for connection in &mut held_by_b {
+            connection.request().await;
+            send_name(connection, "b").await;
+        }
+        let _served = tokio::task::spawn_local(answer_all(b, "b"));
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(names(world, 5).await, "bbbbb");
+        for connection in &mut held_by_a {
+            connection.request().await;
+            send_name(connection, "a").await;
+        }
+        let mut replies = String::new();
+        for client in &mut slow {
+            replies.push_str(client.reply(GET).await.text());
+        }
+        assert_eq!(replies.matches('a').count(), 3, "{replies}");
+        let _served = tokio::task::spawn_local(answer_all(a, "a"));
+        assert!(names(world, 2).await.contains('a'), "both are asked again");
+    });
+}
+
+/// Takes a request, and resets its connection in place of an answer.
+async fn lose(backend: &mut Backend) -> Message {
+    let mut connection = backend.accept().await;
+    let request = connection.request().await;
+    connection.link.reset();
+    request
+}
+
+#[test]
+fn a_body_that_is_still_in_hand_goes_with_a_request_that_is_sent_once_more() {
+    converse(&proxied("\"{a}\", \"{b}\"", "max_fails = 0"), async |world| {
+        let mut flaky = world.backend("10.0.0.1:3000");
+        let mut well = world.backend("10.0.0.2:3000");
+        let put = "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
+        let mut client = world.client();
+        client.send(put).await;
+        assert_eq!(lose(&mut flaky).await.text(), "hello");
+        let ok = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nb";
+        let (asked, _connection) = well.answer(ok).await;
+        assert_eq!((&*asked.start, asked.text()), ("PUT / HTTP/1.1", "hello"));
+        assert_eq!(client.reply(put).await.text(), "b");
+    });
+}
+
+#[test]
+fn two_attempts_are_made_and_no_third() {
+    converse(&proxied("\"{a}\", \"{b}\", \"{c}\"", ""), async |world| {
+        let (mut a, mut b) = (world.backend("10.0.0.1:3000"), world.backend("10.0.0.2:3000"));
+        let mut c = world.backend("10.0.0.3:3000");
+        let mut client = world.client();
+        client.send(GET).await;
+        for _ in 0..2 {
+            tokio::select! {
+                _ = lose(&mut a) => {}
+                _ = lose(&mut b) => {}
+                _ = lose(&mut c) => {}
+            }
+        }
+        assert_eq!(client.reply(GET).await.status(), 502);
+        assert!(!a.has_visitor() && !b.has_visitor() && !c.has_visitor());
+    });
+}
+
+#[test]
+fn the_host_may_be_that_of_the_backend() {
+    for (keys, host) in [("host = \"backend\"", "10.0.0.1:3000"), ("", "a.example")] {
+        converse(&proxied("\"{a}\"", keys), async |world| {
+            let mut backend = world.backend("10.0.0.1:3000");
+            let request = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
+            let ok = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+            let (asked, _) = world.pass(&mut backend, request, ok).await;
+            assert_eq!(asked.values("host"), [host]);
+            assert_eq!(asked.values("x-forwarded-host"), ["a.example"]);
+        });
+    }
+}

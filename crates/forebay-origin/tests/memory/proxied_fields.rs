@@ -1,0 +1,279 @@
+//! What HTTP backends and clients see of each other's fields, paths and framing.
+
+use crate::world::{World, converse};
+
+const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+fn with_site(keys: &str, routes: &str) -> String {
+    format!("[[site]]\nlisten = [\"127.0.0.1:80\"]\n{keys}\n{routes}")
+}
+
+/// The request line that the backend is sent for this target.
+async fn passed(world: &World, backend: &mut crate::world::Backend, target: &str) -> String {
+    let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+    world.pass(backend, request, OK).await.0.start
+}
+
+#[test]
+fn fields_of_one_hop_stay_on_it_and_claims_about_the_client_are_replaced() {
+    converse(PROXIED, async |world| {
+        let request = "GET /a?b HTTP/1.1\r\nHost: name:81\r\nConnection: X-Drop, keep-alive, close\r\n\
+             X-Drop: 1\r\nx-drop: 2\r\nX-Keep: 3\r\nKeep-Alive: timeout=5\r\nTE: gzip\r\n\
+             Trailer: X\r\nUpgrade: h2c\r\nProxy-Connection: close\r\nProxy: http://evil/\r\n\
+             X-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: evil\r\n\
+             X-Real-IP: 9.9.9.9\r\nForwarded: for=9.9.9.9\r\nx-forwarded-for: 8.8.8.8\r\n\r\n";
+        let mut backend = world.backend("10.0.0.1:3000");
+        let (asked, _) = world.pass(&mut backend, request, OK).await;
+        assert_eq!(asked.start, "GET /a?b HTTP/1.1");
+        let fields: Vec<_> = asked.fields.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        assert_eq!(
+            fields,
+            [
+                ("host", "name:81"),
+                ("x-keep", "3"),
+                ("x-forwarded-for", "192.0.2.7"),
+                ("x-forwarded-proto", "http"),
+                ("x-forwarded-host", "name:81"),
+            ]
+        );
+    });
+}
+
+#[test]
+fn fields_of_one_hop_in_a_reply_stay_on_it() {
+    converse(PROXIED, async |world| {
+        let reply = "HTTP/1.1 200 OK\r\nConnection: X-Drop, close\r\nX-Drop: 1\r\nKeep-Alive: timeout=5\r\n\
+             X-Keep: 2\r\nProxy-Connection: x\r\nUpgrade: h2c\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\
+             Content-Length: 2\r\n\r\nok";
+        let mut backend = world.backend("10.0.0.1:3000");
+        let (_, reply) = world.pass(&mut backend, GET, reply).await;
+        assert_eq!(reply.values("set-cookie"), ["a", "b"]);
+        assert_eq!(reply.field("x-keep"), Some("2"));
+        for gone in ["connection", "x-drop", "keep-alive", "proxy-connection", "upgrade"] {
+            assert_eq!(reply.field(gone), None, "{gone}");
+        }
+    });
+}
+
+#[test]
+fn what_is_said_to_the_gateway_reaches_no_client() {
+    converse(PROXIED, async |world| {
+        let reply = "HTTP/1.1 200 OK\r\nX-Accel-Redirect: /secret/a\r\nX-Accel-Buffering: no\r\n\
+                     x-sendfile: /srv/secret/a\r\nX-Accelerate: 1\r\nContent-Length: 2\r\n\r\nhi";
+        let mut backend = world.backend("10.0.0.1:3000");
+        let (_, reply) = world.pass(&mut backend, GET, reply).await;
+        assert_eq!(reply.text(), "hi");
+        for name in ["x-accel-redirect", "x-accel-buffering", "x-sendfile"] {
+            assert_eq!(reply.field(name), None, "{name}");
+        }
+        assert_eq!(reply.field("x-accelerate"), Some("1"));
+    });
+}
+
+#[test]
+fn a_prefix_is_stripped_however_the_rest_is_written() {
+    let route = "[[site.route]]\npath = \"/app/*\"\n\
+                 proxy = { to = \"http://10.0.0.1:3000\", strip_prefix = \"/app\" }\n";
+    converse(route, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        for (target, expected) in [
+            ("/app/x?y", "/x?y"),
+            ("/app/", "/"),
+            ("/app/%2e%2e%252fz", "/%2e%2e%252fz"),
+            ("/app//x", "/x"),
+        ] {
+            let line = format!("GET {expected} HTTP/1.1");
+            assert_eq!(passed(world, &mut backend, target).await, line, "{target}");
+        }
+    });
+}
+
+#[test]
+fn the_host_of_an_absolute_target_counts() {
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let request = "GET http://a.example/x?y HTTP/1.1\r\nHost: b.example\r\n\r\n";
+        let (asked, _) = world.pass(&mut backend, request, OK).await;
+        assert_eq!(asked.start, "GET /x?y HTTP/1.1");
+        assert_eq!(asked.values("host"), ["a.example"]);
+        assert!(!format!("{asked:?}").contains("b.example"), "{asked:?}");
+        let line = passed(world, &mut backend, "http://a.example").await;
+        assert_eq!(line, "GET / HTTP/1.1");
+    });
+}
+
+#[test]
+fn a_target_without_path_has_the_path_slash() {
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let line = passed(world, &mut backend, "http://a?x=1").await;
+        assert_eq!(line, "GET /?x=1 HTTP/1.1");
+    });
+}
+
+#[test]
+fn options_of_the_server_as_a_whole_are_answered_by_it() {
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        assert_eq!(world.ask("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n").await.status(), 200);
+        assert!(!backend.has_visitor());
+    });
+}
+
+#[test]
+fn encoded_slashes_are_refused_and_logged_unless_the_site_passes_them() {
+    let targets = ["/a%2Fb", "/a%2fb", "/a%5Cb", "/a\\b"];
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        for target in targets {
+            let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(world.ask(&request).await.status(), 404, "{target}");
+        }
+        let errors = world.errors();
+        let hint = "encoded_slashes = \"pass\" for its site";
+        assert!(errors.iter().any(|error| error.contains(hint)), "{errors:?}");
+        assert!(!backend.has_visitor());
+    });
+    converse(&with_site("encoded_slashes = \"pass\"", PROXIED), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        for target in targets {
+            let line = passed(world, &mut backend, target).await;
+            assert_eq!(line, format!("GET {target} HTTP/1.1"));
+        }
+    });
+}
+
+#[test]
+fn a_backend_is_sent_the_path_that_was_matched() {
+    let api = "[[site.route]]\npath = \"/api/*\"\n\
+               proxy = { to = \"http://10.0.0.1:3000\", strip_prefix = \"/api\" }\n";
+    let routes = format!("{api}{PROXIED}");
+    converse(&with_site("encoded_slashes = \"pass\"", &routes), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        for (target, sent) in [
+            ("/a%20b/%c3%a9?x=//../y", "/a%20b/%c3%a9?x=//../y"),
+            ("/%252e%252e%252fx", "/%252e%252e%252fx"),
+            ("/a%2Fb%5cc", "/a%2Fb%5cc"),
+            ("//host/a", "/host/a"),
+            ("/a//b/./%7Ec/%2e%2E/d?q", "/a/b/d?q"),
+            ("/a/..", "/"),
+            ("http://h//a", "/a"),
+            ("/%61pi/%61", "/%61"),
+            ("/x/../api//b", "/b"),
+        ] {
+            let line = format!("GET {sent} HTTP/1.1");
+            assert_eq!(passed(world, &mut backend, target).await, line, "{target}");
+        }
+    });
+}
+
+#[test]
+fn a_head_whose_path_was_cleaned_keeps_its_body_and_the_requests_behind_it() {
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        let requests = "POST //a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc\
+                        GET /b/../c HTTP/1.1\r\nHost: h\r\n\r\nGET /d HTTP/1.1\r\nHost: h\r\n\r\n";
+        client.send_in_pieces(requests, 7).await;
+        for (line, body) in [("POST /a", "abc"), ("GET /c", ""), ("GET /d", "")] {
+            let close = OK.replace("Content-Length", "Connection: close\r\nContent-Length");
+            let (asked, _) = backend.answer(&close).await;
+            assert_eq!((asked.start.as_str(), asked.text()), (&*format!("{line} HTTP/1.1"), body));
+            assert_eq!(client.reply("").await.text(), "ok");
+        }
+    });
+}
+
+#[test]
+fn a_slash_in_disguise_takes_no_request_past_a_route() {
+    let denied = "[[site.route]]\npath = \"/admin/*\"\nrespond = { status = 403 }\n";
+    let routes = format!("{denied}{PROXIED}");
+    converse(&with_site("encoded_slashes = \"pass\"", &routes), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        for target in ["/admin%2fx", "/%61dmin/x", "//admin//x", "/x/../admin/x", "/x%2f../admin/x"]
+        {
+            let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+            let status = world.ask(&request).await.status();
+            assert!(matches!(status, 400 | 403 | 404), "{target}: {status}");
+        }
+        assert!(!backend.has_visitor());
+    });
+}
+
+#[test]
+fn replies_of_old_and_terse_backends_are_passed_on() {
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        for (sent, start, text) in [
+            (
+                "HTTP/1.1 200 Fine\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n\
+                 0\r\nT: u\r\n\r\n",
+                "HTTP/1.1 200 Fine",
+                "abcde",
+            ),
+            ("HTTP/1.1 200 OK\r\n\r\nuntil the end", "HTTP/1.1 200 OK", "until the end"),
+            ("HTTP/1.0 200 OK\r\n\r\nold", "HTTP/1.1 200 OK", "old"),
+            (
+                "HTTP/1.0 200 OK\r\nContent-Length: 3\r\nConnection: keep-alive\r\n\r\nold",
+                "HTTP/1.1 200 OK",
+                "old",
+            ),
+        ] {
+            let (_, reply) = world.pass(&mut backend, GET, sent).await;
+            assert_eq!((&*reply.start, reply.text()), (start, text), "{sent:?}");
+            let is_chunked = reply.field("transfer-encoding") == Some("chunked");
+            assert_eq!(is_chunked, !sent.contains("Content-Length"), "{sent:?}");
+        }
+        let not_modified = "HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\n\r\n";
+        let (_, reply) = world.pass(&mut backend, GET, not_modified).await;
+        assert_eq!((reply.status(), reply.field("etag")), (304, Some("\"x\"")));
+        let (_, reply) =
+            world.pass(&mut backend, GET, "HTTP/1.1 404\r\nContent-Length: 0\r\n\r\n").await;
+        assert_eq!(reply.status(), 404);
+    });
+}
+
+/// Bytes without a pattern that repeats soon.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+#[test]
+fn large_replies_arrive_exactly() {
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let large = pattern(1_000_000);
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", large.len());
+        let (_, reply) = world.pass(&mut backend, GET, [head.as_bytes(), &large].concat()).await;
+        assert!(reply.body == large);
+        let head = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
+        let (_, reply) = world.pass(&mut backend, GET, [head.as_bytes(), &large].concat()).await;
+        assert!(reply.body == large);
+    });
+}
+
+#[test]
+fn uploads_arrive_exactly_in_their_framing() {
+    converse(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let body = pattern(1_000_000);
+        let length = body.len();
+        let head = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
+        let (asked, _) = world.pass(&mut backend, [head.as_bytes(), &body].concat(), OK).await;
+        assert!(asked.body == body);
+        assert_eq!(asked.field("content-length"), Some(&*length.to_string()));
+        let mut request =
+            b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+        for piece in body.chunks(33_333) {
+            request.extend(format!("{:x}\r\n", piece.len()).as_bytes());
+            request.extend(piece);
+            request.extend(b"\r\n");
+        }
+        request.extend(b"0\r\n\r\n");
+        let (asked, _) = world.pass(&mut backend, request, OK).await;
+        assert!(asked.body == body);
+        assert_eq!(asked.field("content-length"), None);
+    });
+}
