@@ -155,12 +155,28 @@ impl Fields {
         self.entries.push(entry);
     }
 
-    /// Gives the first field of this name another value that lies in the arena.
-    pub(crate) fn set_value(&mut self, name: &[u8], value: Span) {
-        let bytes = &self.bytes;
-        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name.of(bytes) == name) {
-            entry.value = value;
+    /// Makes all fields of this name one, in the place of the first, their values joined.
+    pub(crate) fn join(&mut self, name: &[u8], separator: &[u8]) {
+        let start = self.bytes.len();
+        for entry in &self.entries {
+            if entry.name.of(&self.bytes) == name {
+                if self.bytes.len() > start {
+                    self.bytes.extend_from_slice(separator);
+                }
+                let value = entry.value.start as usize..entry.value.end as usize;
+                self.bytes.extend_from_within(value);
+            }
         }
+        let joined = Span::new(start, self.bytes.len());
+        let bytes = &self.bytes;
+        let mut is_first = true;
+        self.entries.retain_mut(|entry| {
+            if entry.name.of(bytes) != name {
+                return true;
+            }
+            entry.value = joined;
+            std::mem::take(&mut is_first)
+        });
     }
 
     /// Drops the first `count` entries, whose bytes stay named by other spans.

@@ -158,7 +158,8 @@ impl Head {
             return Err(HeadRule::GetBody);
         }
         if facts.crumbs > 1 {
-            self.join_cookies();
+            // RFC 9113 section 8.2.3.
+            self.fields.join(b"cookie", b"; ");
         }
         Ok(())
     }
@@ -304,22 +305,6 @@ impl Head {
         }
         (self.scheme, self.path) = (scheme, path);
         Ok(())
-    }
-
-    /// Joins the crumbs of a cookie (RFC 9113 section 8.2.3) in the place of the first.
-    fn join_cookies(&mut self) {
-        let is_cookie = |name: &[u8]| name == b"cookie";
-        let mut whole = Vec::new();
-        for value in self.fields.get_all(b"cookie") {
-            if !whole.is_empty() {
-                whole.extend_from_slice(b"; ");
-            }
-            whole.extend_from_slice(value);
-        }
-        let value = self.fields.append(&whole);
-        let mut is_first = true;
-        self.fields.retain(|field| !is_cookie(field.name) || std::mem::take(&mut is_first));
-        self.fields.set_value(b"cookie", value);
     }
 }
 

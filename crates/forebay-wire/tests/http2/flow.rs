@@ -401,3 +401,21 @@ fn an_extended_connect_is_a_stream_of_bytes_both_ways() {
     client.consume(id, 13, now);
     assert_eq!(client.streams(), 0);
 }
+
+#[test]
+fn a_ping_shows_that_the_peer_lives() {
+    let now = Instant::now();
+    let mut client = client(Raw::server());
+    client.ping(now);
+    client.ping(now + Duration::from_secs(1));
+    assert_eq!(client.unanswered_ping(), Some(now));
+    let ping = client.output().to_vec();
+    assert_eq!(ping.len(), 17);
+    let other = Raw::default().frame(PING, ACK, 0, b"another!");
+    client.receive(&other.0, now).unwrap();
+    assert_eq!(client.unanswered_ping(), Some(now));
+    let answer = Raw::default().frame(PING, ACK, 0, &ping[9..]);
+    client.receive(&answer.0, now + Duration::from_millis(3)).unwrap();
+    assert_eq!(client.unanswered_ping(), None);
+    assert_eq!(client.round_trip(), Some(Duration::from_millis(3)));
+}

@@ -29,7 +29,7 @@ use super::hpack::{Decoder, Encoder};
 use super::{Head, Priority};
 
 use budget::Budget;
-use flow::{DEFAULT_WINDOW, Inbound};
+use flow::{DEFAULT_WINDOW, Inbound, LARGEST_WINDOW};
 use queue::Queue;
 use streams::{Stream, Streams};
 
@@ -163,7 +163,14 @@ impl Connection {
     }
 
     fn new(role: Role, reading: Reading, mut config: Config) -> Self {
-        config.stream_window = config.stream_window.max(DEFAULT_WINDOW);
+        for window in [
+            &mut config.stream_window,
+            &mut config.stream_window_limit,
+            &mut config.connection_window,
+            &mut config.connection_window_limit,
+        ] {
+            *window = (*window).clamp(DEFAULT_WINDOW, LARGEST_WINDOW as u32);
+        }
         Self {
             role,
             reading,
@@ -262,6 +269,20 @@ impl Connection {
     /// Whether the peer takes extended CONNECT (client).
     pub fn peer_takes_extended_connect(&self) -> bool {
         self.peer.extended_connect
+    }
+
+    /// Sends a PING, unless one is under way: its answer measures the round trip and shows that the
+    /// peer lives.
+    pub fn ping(&mut self, now: Instant) {
+        if self.ping.is_none() {
+            self.ping = Some(now);
+            frame::ping(&mut self.out, control::MEASURE, false);
+        }
+    }
+
+    /// Since when a PING waits for its answer.
+    pub fn unanswered_ping(&self) -> Option<Instant> {
+        self.ping
     }
 
     /// The fastest round trip that was measured.
@@ -390,11 +411,10 @@ impl Connection {
         }
     }
 
-    /// Sends a PING to measure the round trip, unless that is known.
+    /// Measures the round trip, unless it is known.
     fn measure(&mut self, now: Instant) {
-        if self.round_trip.is_none() && self.ping.is_none() {
-            self.ping = Some(now);
-            frame::ping(&mut self.out, control::MEASURE, false);
+        if self.round_trip.is_none() {
+            self.ping(now);
         }
     }
 }
