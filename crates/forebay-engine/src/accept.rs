@@ -11,10 +11,10 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_local};
 
-use crate::conversation::converse;
 use crate::deadline::TICK;
 use crate::exchange::Client;
 use crate::fault::Fault;
+use crate::front::http1::serve_connection;
 use crate::limit::Limit;
 use crate::listen::{Handed, Listener};
 use crate::socket::Socket;
@@ -221,7 +221,7 @@ pub fn start(
     }
     let client = Rc::new(Client::new(socket, thread.clone(), peer, local));
     spawn_local(async move {
-        converse(client, index, Vec::new()).await;
+        serve_connection(client, index, Vec::new()).await;
         drop(counted);
     });
 }
@@ -256,7 +256,7 @@ async fn start_proxied(
     }
     socket.unlimit_read();
     let client = Rc::new(Client::new(socket, thread, peer, local));
-    converse(client, index, early).await;
+    serve_connection(client, index, early).await;
 }
 
 /// The PROXY header, and what was read behind it.

@@ -8,9 +8,9 @@ use std::rc::Rc;
 use forebay_wire::http1::{RequestHead, Version, encode};
 use forebay_wire::sendfile;
 
-use crate::diversion::Diversion;
 use crate::exchange::{BUFFER, Client};
 use crate::fault::{Fault, Side};
+use crate::internal_redirect::InternalRedirect;
 use crate::limit::Limit;
 use crate::timing::Step;
 
@@ -57,7 +57,7 @@ pub struct Reply {
     rules: Option<Rc<Rules>>,
     /// The rules of a head that has ended, which trailers have to follow.
     applied: Option<Rc<Rules>>,
-    diversion: Option<Box<Diversion>>,
+    redirect: Option<Box<InternalRedirect>>,
     to_head: bool,
     to_http10: bool,
     keep_alive: bool,
@@ -95,7 +95,7 @@ impl Reply {
             body_at: 0,
             rules: None,
             applied: None,
-            diversion: None,
+            redirect: None,
             to_head: false,
             to_http10: false,
             keep_alive: false,
@@ -129,7 +129,7 @@ impl Reply {
         self.keep_alive = head.keep_alive && !self.client().thread.is_stopping();
         self.rules = None;
         self.applied = None;
-        self.diversion = None;
+        self.redirect = None;
         self.status = 0;
         self.body_bytes = 0;
     }
@@ -224,9 +224,9 @@ impl Reply {
             self.apply(&rules);
             self.applied = Some(rules.clone());
             if rules.sends_files
-                && let Some(diversion) = Diversion::to_file(&self.out[self.fields..])
+                && let Some(redirect) = InternalRedirect::to_file(&self.out[self.fields..])
             {
-                return self.divert(diversion);
+                return self.discard_for_redirect(redirect);
             }
         }
         sendfile::strip(&mut self.out, self.fields);
@@ -283,29 +283,29 @@ impl Reply {
     /// it (RFC 3875 section 6.2.2). What the origin still writes is dropped.
     pub fn redirect_internally(&mut self, target: &[u8]) {
         debug_assert!(self.phase == Phase::Waiting, "one reply has one head");
-        self.divert(Diversion::Route(target.to_vec()));
+        self.discard_for_redirect(InternalRedirect::Route(target.to_vec()));
     }
 
     /// In place of this reply, the request is routed anew by `path`, which is normal; its method,
     /// target and body, which must not have been touched, stay.
     pub fn reroute(&mut self, path: Vec<u8>) {
         debug_assert!(self.phase == Phase::Waiting, "one reply has one head");
-        self.divert(Diversion::Path(path));
+        self.discard_for_redirect(InternalRedirect::Path(path));
     }
 
-    fn divert(&mut self, diversion: Diversion) {
+    fn discard_for_redirect(&mut self, redirect: InternalRedirect) {
         self.empty();
-        self.diversion = Some(Box::new(diversion));
+        self.redirect = Some(Box::new(redirect));
         self.framing = Framing::None;
         self.phase = Phase::Body;
     }
 
     /// What to answer with in place of the reply that was given; the reply can begin again.
-    pub(crate) fn take_diversion(&mut self) -> Option<Diversion> {
-        let diversion = self.diversion.take()?;
+    pub(crate) fn take_redirect(&mut self) -> Option<InternalRedirect> {
+        let redirect = self.redirect.take()?;
         self.phase = Phase::Waiting;
         self.status = 0;
-        Some(*diversion)
+        Some(*redirect)
     }
 
     /// Adds body bytes, which are written when enough have gathered; [`Reply::flush`] and
@@ -412,7 +412,7 @@ impl Reply {
 
     /// Gives up a reply of which nothing has been written yet.
     pub fn restart(&mut self) {
-        if !self.is_written || self.diversion.take().is_some() {
+        if !self.is_written || self.redirect.take().is_some() {
             self.empty();
             self.framing = Framing::None;
             self.phase = Phase::Waiting;

@@ -1,32 +1,23 @@
-//! A client's connection from its first byte to its last: the life of its requests, in order.
+//! HTTP/1.1 connections (RFC 9112): heads are read one after the other, each request is answered, and
+//! the connection is kept or closed.
 
 use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::Duration;
 
-use forebay_wire::http1::{HeadError, Limits, Progress, RequestFraming, RequestParser, TargetForm};
-use forebay_wire::path::PathError;
+use forebay_wire::http1::{HeadError, Limits, Progress, RequestParser};
 
-use crate::dispatch::{WORTH_DRAINING, dispatch};
 use crate::exchange::{BUFFER, Client, Exchange, Request};
-use crate::fault::{Fault, Side};
-use crate::forwarded::{Trust, find_client};
+use crate::fault::Fault;
 use crate::limit::Limit;
-use crate::route::Site;
+use crate::request::{Next, answer, record};
 use crate::timing::Step;
 
 /// How long a closing connection is read on.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What is left to do with the connection.
-#[derive(PartialEq, Eq)]
-enum Next {
-    Request,
-    Close,
-}
-
 /// Serves a connection until it closes. `early` is what has been read from it already.
-pub async fn converse(client: Rc<Client>, listener: usize, early: Vec<u8>) {
+pub async fn serve_connection(client: Rc<Client>, listener: usize, early: Vec<u8>) {
     let timeouts = &client.thread.settings().timeouts;
     client.socket.limit_writes(timeouts.write);
     let mut wait = timeouts.head;
@@ -110,7 +101,7 @@ async fn serve_waiting(
         if *left == 0 || client.thread.table.borrow().is_leaving(listener) {
             exchange.request.head.keep_alive = false;
         }
-        if serve_one(client, listener, exchange).await == Next::Close {
+        if answer(client, listener, exchange).await == Next::Close {
             return Next::Close;
         }
         exchange.next();
@@ -156,9 +147,10 @@ async fn read_head(client: &Client, request: &mut Request) -> Result<bool, Fault
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
                 let waiting = request.bytes.is_empty();
-                return match waiting {
-                    true => Ok(false),
-                    false => Err(Fault::client(408, "slow head").limited_by(Limit::Head)),
+                return if waiting {
+                    Ok(false)
+                } else {
+                    Err(Fault::client(408, "slow head").limited_by(Limit::Head))
                 };
             }
             Err(_) => return Ok(false),
@@ -188,144 +180,6 @@ fn refuse_other_protocols(bytes: &[u8]) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn serve_one(client: &Rc<Client>, listener: usize, exchange: &mut Exchange) -> Next {
-    let start = client.thread.start();
-    let Exchange { request, body, reply, .. } = exchange;
-    body.prepare(&request.head, &mut request.bytes);
-    request.complete_target();
-    let method = request.head.method.of(&request.bytes);
-    reply.prepare(&request.head, method);
-    let site = find_site(client, listener, request);
-    let mut is_logged = true;
-    let prepared = believe(client, site.as_deref(), request)
-        .and_then(|()| prepare(client, site.as_deref(), request));
-    let outcome = match prepared {
-        Ok(true) => dispatch(client, exchange, site.as_deref(), &mut is_logged).await,
-        Ok(false) => asterisk(exchange).await,
-        Err(fault) => Err(fault),
-    };
-    if outcome.is_ok()
-        && let Some(tunnel) = exchange.tunnel.take()
-    {
-        client.end_steps();
-        // Boxed, so that requests that are no upgrades do not carry room for a tunnel.
-        Box::pin(exchange.carry(&client.socket, *tunnel)).await;
-    }
-    let next = conclude(client, exchange, outcome).await;
-    client.end_steps();
-    client.thread.note(exchange, start, is_logged);
-    next
-}
-
-fn find_site(client: &Client, listener: usize, request: &Request) -> Option<Rc<Site>> {
-    let authority = request.head.authority.map(|span| span.of(&request.bytes));
-    client.thread.table.borrow().site(listener, authority.unwrap_or_default()).cloned()
-}
-
-/// Finds out who the client is. What a trusted proxy tells may make no sense: that is a matter of
-/// its configuration or ours, so it is told in the log, if not for each request.
-fn believe(client: &Client, site: Option<&Site>, request: &mut Request) -> Result<(), Fault> {
-    let nobody = Trust::default();
-    let trust = site.map_or(&nobody, |site| &site.trust);
-    find_client(request, client.peer, trust).map_err(|why| {
-        client.thread.complain(&format!("400 {why}: from {}", client.peer.ip()));
-        why.into()
-    })
-}
-
-/// Makes the path clean; `false` for `OPTIONS *`, which is about the server as a whole.
-fn prepare(client: &Client, site: Option<&Site>, request: &mut Request) -> Result<bool, Fault> {
-    if request.head.form == TargetForm::Asterisk {
-        return Ok(false);
-    }
-    if matches!(request.method(), b"CONNECT" | b"TRACE") {
-        return Err(Fault::client(501, "method not implemented"));
-    }
-    let slashes = site.map(|site| site.encoded_slashes).unwrap_or_default();
-    request.prepare_path(slashes).map(|()| true).map_err(|error| {
-        if error == PathError::EncodedSlash {
-            client.thread.complain(&format!(
-                "404 {error}: {}, from {}; where an application needs such paths, set \
-                 encoded_slashes = \"pass\" for its site",
-                String::from_utf8_lossy(request.asked_target()),
-                client.peer.ip()
-            ));
-        }
-        Fault::client(error.status(), error.to_string())
-    })
-}
-
-async fn asterisk(exchange: &mut Exchange) -> Result<(), Fault> {
-    let reply = &mut exchange.reply;
-    reply.begin(200, b"");
-    reply.field("Allow", b"GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH");
-    reply.end_head(crate::reply::Length::Known(0), false);
-    reply.finish().await
-}
-
-/// Brings the reply to an end whatever the origin did, and decides about the connection.
-async fn conclude(client: &Client, exchange: &mut Exchange, outcome: Result<(), Fault>) -> Next {
-    let Exchange { request, body, reply, .. } = exchange;
-    let fault = match outcome {
-        Ok(()) if reply.is_done() => None,
-        Ok(()) => Some(Fault::us(500, "the origin left its reply unfinished")),
-        Err(fault) => Some(fault),
-    };
-    if let Some(fault) = fault {
-        if let Some(limit) = fault.limit {
-            client.thread.counters.count_limit(limit);
-        }
-        report(client, request, &fault);
-        reply.restart();
-        reply.set_buffered(false);
-        if reply.has_begun() {
-            client.socket.reset();
-            return Next::Close;
-        }
-        let framing_lost = fault.side == Side::Client && matches!(fault.status, 400 | 408 | 499);
-        if framing_lost || body.framing() != RequestFraming::None && fault.status == 413 {
-            reply.close_after();
-        }
-        if fault.status == 499 {
-            reply.note_status(499);
-            return Next::Close;
-        }
-        if reply.respond_error(fault.status).await.is_err() {
-            return Next::Close;
-        }
-    }
-    client.end_steps();
-    let wanted = reply.keeps_alive();
-    if wanted && matches!(body.discard(WORTH_DRAINING).await, Ok(true)) {
-        return Next::Request;
-    }
-    if !body.is_done() && !body.is_unasked() {
-        linger(client).await;
-    }
-    Next::Close
-}
-
-/// Tells what went wrong. Of the clients' own faults a body over the limit is told, since that may
-/// be a limit to raise.
-fn report(client: &Client, request: &Request, fault: &Fault) {
-    let is_clients = fault.side == Side::Client && fault.status != 500;
-    if is_clients && fault.status != 413 {
-        return;
-    }
-    let line = format!(
-        "{} {}: {} {}",
-        fault.status,
-        fault,
-        String::from_utf8_lossy(request.method()),
-        String::from_utf8_lossy(request.asked_target()),
-    );
-    if is_clients {
-        client.thread.complain(&format!("{line}, from {}", request.client.ip()));
-    } else {
-        client.thread.errors.say(&line);
-    }
-}
-
 /// Answers a request whose head cannot be read.
 async fn refuse(client: &Client, exchange: &mut Exchange, fault: &Fault) {
     let start = client.thread.start();
@@ -336,8 +190,7 @@ async fn refuse(client: &Client, exchange: &mut Exchange, fault: &Fault) {
     exchange.request.path.clear();
     exchange.reply.prepare_refusal(exchange.request.method());
     let answered = exchange.reply.respond_error(fault.status).await;
-    client.end_steps();
-    client.thread.note(exchange, start, true);
+    record(client, exchange, start, true);
     if answered.is_ok() {
         linger(client).await;
     }
@@ -345,7 +198,7 @@ async fn refuse(client: &Client, exchange: &mut Exchange, fault: &Fault) {
 
 /// Reads on for a moment after the last reply: closing with unread bytes would reset the
 /// connection, and the client could lose the reply (RFC 9112 section 9.6).
-async fn linger(client: &Client) {
+pub async fn linger(client: &Client) {
     client.socket.finish_writing();
     client.socket.limit_read(LINGER);
     let mut buffer = Vec::with_capacity(BUFFER);

@@ -1,0 +1,153 @@
+//! Replies that ask for something else to be sent in their place, and how that is followed.
+
+use std::rc::Rc;
+
+use forebay_wire::sendfile;
+pub use forebay_wire::sendfile::Place;
+
+use crate::exchange::{Client, Exchange};
+use crate::fault::Fault;
+use crate::reply::Rules;
+use crate::request::{WORTH_DRAINING, ask_routes};
+use crate::route::{Route, Site};
+
+/// Internal redirects of one request.
+const REDIRECTS: usize = 10;
+
+/// What is to be sent in place of an origin's reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InternalRedirect {
+    /// What the site answers for this target.
+    Route(Vec<u8>),
+    /// What the site answers for this path, normal, to a request that is otherwise the same.
+    Path(Vec<u8>),
+    /// A file.
+    File {
+        /// Which one.
+        place: Place,
+        /// Field lines of the origin's reply that the client gets with the file.
+        fields: Vec<u8>,
+    },
+}
+
+impl InternalRedirect {
+    /// What the field lines of a reply ask for; `None` where they ask for nothing.
+    pub fn to_file(lines: &[u8]) -> Option<Self> {
+        let (place, fields) = sendfile::find(lines)?;
+        Some(Self::File { place, fields })
+    }
+}
+
+/// What asked for something else in place of its reply.
+pub struct Origins<'s> {
+    /// The site.
+    pub site: &'s Site,
+    /// The route whose origin asked.
+    pub route: &'s Route,
+    /// Routes, by number, whose `fallback_to` was followed: each is once.
+    pub taken: Vec<usize>,
+}
+
+/// Answers with what `redirect` names, and with what that may name in turn.
+pub async fn follow(
+    client: &Client,
+    exchange: &mut Exchange,
+    origins: Origins<'_>,
+    redirect: InternalRedirect,
+    is_logged: &mut bool,
+) -> Result<(), Fault> {
+    let Exchange { request, .. } = &*exchange;
+    let (method, target, asked) = (request.head.method, request.head.path_and_query, request.asked);
+    let outcome = follow_all(client, exchange, origins, redirect, is_logged).await;
+    // The log has what the client asked.
+    let request = &mut exchange.request;
+    (request.head.method, request.head.path_and_query) = (method, target);
+    let _ = request.clean_path();
+    request.asked = asked;
+    outcome
+}
+
+async fn follow_all(
+    client: &Client,
+    exchange: &mut Exchange,
+    Origins { site, mut route, mut taken }: Origins<'_>,
+    mut redirect: InternalRedirect,
+    is_logged: &mut bool,
+) -> Result<(), Fault> {
+    for _ in 0..REDIRECTS {
+        match redirect {
+            InternalRedirect::Route(target) => ask_for(exchange, &target).await?,
+            InternalRedirect::Path(path) => exchange.request.reroute(path),
+            InternalRedirect::File { place, fields } => {
+                return send_file(exchange, route, &place, fields).await;
+            }
+        }
+        route = ask_routes(client, exchange, site, &mut taken, is_logged).await?;
+        redirect = match exchange.reply.take_redirect() {
+            Some(redirect) => redirect,
+            None => return Ok(()),
+        };
+    }
+    Err(Fault::app(500, format!("more than {REDIRECTS} internal redirects, one after the other")))
+}
+
+/// Makes the request one for `target`, which an origin named in place of a reply.
+async fn ask_for(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault> {
+    let end = memchr::memchr(b'#', target).unwrap_or(target.len());
+    let target = &target[..end];
+    let wrong = |what: &str| {
+        let target = String::from_utf8_lossy(target);
+        Fault::app(502, format!("the Location {target:?} of an internal redirect {what}"))
+    };
+    if !target.starts_with(b"/") || !target.iter().all(u8::is_ascii_graphic) {
+        return Err(wrong("is not a path, percent-encoded"));
+    }
+    hide_body(exchange).await?;
+    exchange.request.become_get(Some(target));
+    exchange.request.clean_path().map_err(|error| wrong(&format!("is malformed: {error}")))
+}
+
+/// Sends the file that the reply of `route` asked for, with the fields of that reply.
+async fn send_file(
+    exchange: &mut Exchange,
+    route: &Route,
+    place: &Place,
+    fields: Vec<u8>,
+) -> Result<(), Fault> {
+    let sendfile = route.sendfile.as_ref();
+    let sendfile = sendfile.ok_or_else(|| Fault::us(500, "a file to send, and no directory"))?;
+    let Some(path) = place.below(&sendfile.root) else {
+        let root = sendfile.root.display();
+        return Err(Fault::backend(502, format!("asked for a file outside {root}: {place:?}")));
+    };
+    hide_body(exchange).await?;
+    let Exchange { request, reply, .. } = exchange;
+    // A file holds up no process.
+    reply.set_buffered(false);
+    request.become_get(None);
+    // What is looked up has no slash in front.
+    request.rest = 1..path.len();
+    request.path = path;
+    let mut remove = route.rules.as_ref().map_or(Vec::new(), |rules| rules.remove.clone());
+    if fields.split(|&b| b == b'\n').any(|l| l.to_ascii_lowercase().starts_with(b"content-type:")) {
+        remove.push("content-type".into());
+    }
+    reply.set_rules(Some(Rc::new(Rules { add: fields, remove, ..Rules::default() })));
+    sendfile.files.serve(exchange).await.map_err(|fault| {
+        // The fields are those of the file, not of a page that tells of an error.
+        exchange.reply.set_rules(route.rules.clone());
+        match fault.status {
+            403 | 404 => Fault::backend(fault.status, format!("{fault}, asked for as {place:?}")),
+            _ => fault,
+        }
+    })
+}
+
+/// Whoever answers next sees a request without a body.
+async fn hide_body(exchange: &mut Exchange) -> Result<(), Fault> {
+    if !exchange.body.discard(WORTH_DRAINING).await? {
+        exchange.reply.close_after();
+    }
+    exchange.body.conceal();
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! What ARCHITECTURE.md says about where things are is so.
+
+use std::fs;
+use std::path::Path;
+
+/// The places that the table of steps names: file and function.
+fn places(table: &str) -> Vec<(String, String)> {
+    let quoted = table.split('`').skip(1).step_by(2);
+    let place = |text: &str| {
+        let (file, function) = text.split_once(':')?;
+        Some((file.to_owned(), function.to_owned()))
+    };
+    quoted.map(|text| place(text).unwrap_or_else(|| panic!("{text} names no function"))).collect()
+}
+
+#[test]
+fn every_step_of_a_request_is_found_where_its_table_says() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let table: Vec<_> = text
+        .lines()
+        .skip_while(|line| !line.starts_with("| step |"))
+        .take_while(|line| line.starts_with('|'))
+        .skip(2)
+        .collect();
+    let steps = (1..=11).map(|step| format!("| {step} "));
+    for step in steps {
+        assert!(table.iter().any(|row| row.starts_with(&step)), "there is no row {step}");
+    }
+    for row in table {
+        let places = places(row);
+        assert!(!places.is_empty(), "{row}");
+        for (file, function) in places {
+            let path = root.join("crates").join(format!("forebay-{file}"));
+            let source = fs::read_to_string(&path)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let is_there = [format!("fn {function}("), format!("fn {function}<")]
+                .iter()
+                .any(|definition| source.contains(definition));
+            assert!(is_there, "{file} has no function {function}: {row}");
+        }
+    }
+}
