@@ -62,9 +62,13 @@ pub(crate) fn is_target(bytes: &[u8]) -> bool {
         let to_space = x.wrapping_sub(ONES * 0x21) & !x;
         (to_space | is(0x7f) | is(u64::from(b'#'))) & (ONES * 0x80) != 0
     };
+    let is_good = |word: &[u8; 8]| !may_be_bad(*word) || word.iter().all(|&b| is_target_byte(b));
     let (words, rest) = bytes.as_chunks::<8>();
-    words.iter().all(|word| !may_be_bad(*word) || word.iter().all(|&b| is_target_byte(b)))
-        && rest.iter().all(|&b| is_target_byte(b))
+    match bytes.last_chunk() {
+        // The last eight may be among those before, too.
+        Some(last) => words.iter().all(is_good) && is_good(last),
+        None => rest.iter().all(|&b| is_target_byte(b)),
+    }
 }
 
 /// Whether a letter among `bytes` is in upper case, eight bytes at a time as above.
@@ -78,7 +82,10 @@ pub(crate) fn has_upper_case(bytes: &[u8]) -> bool {
         from_a & !above_z & !x & (ONES * 0x80) != 0
     };
     let (words, rest) = bytes.as_chunks::<8>();
-    words.iter().any(|word| has_upper(*word)) || rest.iter().any(u8::is_ascii_uppercase)
+    match bytes.last_chunk() {
+        Some(last) => words.iter().any(|word| has_upper(*word)) || has_upper(*last),
+        None => rest.iter().any(u8::is_ascii_uppercase),
+    }
 }
 
 /// ASCII case-insensitive equality.

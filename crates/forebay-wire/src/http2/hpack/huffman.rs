@@ -172,6 +172,10 @@ fn finish(
     loop {
         // `valid` is below 30, so the shift fits.
         let padded = window | u64::MAX >> valid;
+        // No code of fewer than eight bits is all ones.
+        if valid < 8 && padded == u64::MAX {
+            return Ok(written);
+        }
         let short = SHORT[(padded >> (64 - SHORT_BITS)) as usize];
         let found = if short == 0 { long(padded).ok() } else { Some(split(short)) };
         match found {
@@ -181,7 +185,6 @@ fn finish(
                 window <<= length;
                 valid -= length;
             }
-            _ if valid < 8 && padded == u64::MAX => return Ok(written),
             _ => return Err(HpackError::Padding),
         }
     }

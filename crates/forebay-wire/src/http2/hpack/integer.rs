@@ -6,42 +6,43 @@ use super::HpackError;
 const LARGEST: u32 = (1 << 28) - 1;
 
 /// The integer whose prefix has `bits` bits in the first byte of `input`; `input` moves behind it.
+#[inline]
 pub(super) fn decode(input: &mut &[u8], bits: u32) -> Result<usize, HpackError> {
-    let (&first, mut rest) = input.split_first().ok_or(HpackError::Truncated)?;
+    let (&first, rest) = input.split_first().ok_or(HpackError::Truncated)?;
+    *input = rest;
     let prefix = (1u32 << bits) - 1;
-    let mut value = u32::from(first) & prefix;
-    if value == prefix {
-        let mut shift = 0;
-        loop {
-            let (&byte, behind) = rest.split_first().ok_or(HpackError::Truncated)?;
-            rest = behind;
-            // 28 bits of the fourth byte at most, so that nothing overflows.
-            value += u32::from(byte & 0x7f) << shift;
-            if value > LARGEST {
-                return Err(HpackError::Integer);
-            }
-            if byte & 0x80 == 0 {
-                break;
-            }
-            shift += 7;
-            if shift > 21 {
-                return Err(HpackError::Integer);
-            }
+    let value = u32::from(first) & prefix;
+    if value == prefix { decode_rest(input, value) } else { Ok(value as usize) }
+}
+
+fn decode_rest(input: &mut &[u8], mut value: u32) -> Result<usize, HpackError> {
+    for shift in [0, 7, 14, 21] {
+        let (&byte, rest) = input.split_first().ok_or(HpackError::Truncated)?;
+        *input = rest;
+        value += u32::from(byte & 0x7f) << shift;
+        if value > LARGEST {
+            return Err(HpackError::Integer);
+        }
+        if byte & 0x80 == 0 {
+            return Ok(value as usize);
         }
     }
-    *input = rest;
-    Ok(value as usize)
+    Err(HpackError::Integer)
 }
 
 /// Appends `value` with a prefix of `bits` bits, whose byte has the upper bits of `pattern`.
+#[inline]
 pub(super) fn encode(out: &mut Vec<u8>, value: usize, bits: u32, pattern: u8) {
     let prefix = (1usize << bits) - 1;
     if value < prefix {
         out.push(pattern | value as u8);
-        return;
+    } else {
+        out.push(pattern | prefix as u8);
+        encode_rest(out, value - prefix);
     }
-    out.push(pattern | prefix as u8);
-    let mut rest = value - prefix;
+}
+
+fn encode_rest(out: &mut Vec<u8>, mut rest: usize) {
     while rest >= 0x80 {
         out.push(rest as u8 | 0x80);
         rest >>= 7;
