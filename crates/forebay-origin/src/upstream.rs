@@ -146,7 +146,7 @@ impl Upstream {
         let (connection, past) = self.connect(attempt, carrier, false).await?;
         let fault = match carrier.exchange(attempt, connection, exchange).await {
             Ok(outcome) => return Ok(outcome),
-            Err(fault) => fault,
+            Err(fault) => attempt.backend.judge(fault).await,
         };
         let again = match (past, fault.retry) {
             (Past::Kept | Past::Shared, Retry::IfReused) => {
@@ -162,14 +162,17 @@ impl Upstream {
             (Past::Shared, Retry::Yes) => !exchange.reply.has_begun(),
             _ => false,
         };
-        let outcome = match again {
-            true => {
-                let (connection, _) = self.connect(attempt, carrier, true).await?;
-                carrier.exchange(attempt, connection, exchange).await
+        let fault = if again {
+            let (connection, _) = self.connect(attempt, carrier, true).await?;
+            match carrier.exchange(attempt, connection, exchange).await {
+                Ok(outcome) => return Ok(outcome),
+                Err(fault) => attempt.backend.judge(fault).await,
             }
-            false => Err(fault),
+        } else {
+            fault
         };
-        outcome.inspect_err(|fault| self.count(attempt, fault))
+        self.count(attempt, &fault);
+        Err(fault)
     }
 
     /// Nothing has been sent to a backend that cannot be reached: another may be tried.

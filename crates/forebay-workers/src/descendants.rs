@@ -40,6 +40,17 @@ pub(crate) fn memory_below(root: i32) -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
+/// Whether the end of the process has begun: the kernel marks a process before it closes what that
+/// has open, so that whoever sees a connection of it break finds the mark.
+pub(crate) fn is_exiting(pid: u32) -> bool {
+    /// PF_EXITING in proc_pid_stat(5), field 9.
+    const EXITING: u32 = 4;
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    let fields = stat.rsplit_once(") ").map(|(_, fields)| fields.split(' '));
+    let flags = fields.and_then(|mut fields| fields.nth(6)?.parse::<u32>().ok());
+    flags.is_none_or(|flags| flags & EXITING != 0)
+}
+
 fn read(pid: i32, stat: &str) -> Option<Found> {
     // The name in parentheses may itself hold spaces and parentheses.
     let (_, fields) = stat.rsplit_once(") ")?;
@@ -55,6 +66,18 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
+
+    #[test]
+    fn an_end_that_has_begun_is_seen_until_it_is_reaped_and_after() {
+        assert!(!is_exiting(std::process::id()));
+        let mut child = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        // It has closed what it had open, so it is about to be a zombie or is one.
+        std::io::copy(child.stdout.as_mut().unwrap(), &mut std::io::sink()).unwrap();
+        assert!(is_exiting(pid));
+        child.wait().unwrap();
+        assert!(is_exiting(pid));
+    }
 
     #[test]
     fn a_line_of_proc_is_read_whatever_the_name() {

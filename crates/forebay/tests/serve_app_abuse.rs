@@ -77,6 +77,23 @@ struct Abuse {
 }
 
 #[test]
+fn a_request_that_crashed_its_worker_is_not_tried_on_another() {
+    let forebay = abused("registry");
+    forebay.folder.script("scripts/poison.pl", "#!/usr/bin/perl\nkill 9, $$; sleep 10;\n");
+    let own = forebay.process.id();
+    for _ in 0..5 {
+        assert!(eventually(|| workers(own).len() == WORKERS), "{}", forebay.output());
+        let before = workers(own);
+        assert_eq!(forebay.get("/s/hello.pl?").status, 200, "{}", forebay.output());
+        assert_eq!(forebay.get("/s/poison.pl").status, 502, "{}", forebay.output());
+        let left = || before.iter().filter(|pid| is_alive(&pid.to_string())).count();
+        assert!(eventually(|| left() < WORKERS));
+        assert_eq!(left(), WORKERS - 1, "{}", forebay.output());
+    }
+    forebay.stop();
+}
+
+#[test]
 fn requests_succeed_but_for_those_of_killed_workers() {
     let (mut counts, kills) = abuse("registry");
     assert_eq!(counts.remove(&504), Some(1), "the one that hangs: {counts:?}");

@@ -461,7 +461,7 @@ fn load(forebay: &Forebay, during: impl FnOnce()) -> Counts {
 }
 
 #[test]
-fn processes_killed_under_load_cost_nothing_that_may_be_sent_again() {
+fn processes_killed_under_load_cost_at_most_the_requests_that_they_have() {
     let forebay = command(&format!("{SOCKET}\nworkers = 3\nconnections = 4"));
     let counts = load(&forebay, || {
         for _ in 0..10 {
@@ -480,9 +480,10 @@ fn processes_killed_under_load_cost_nothing_that_may_be_sent_again() {
         "{counts:?}: {}",
         forebay.output()
     );
-    // Only a request whose second process was killed, too, may fail: fewer than there are kills.
+    // A request that may have killed its process is not sent to another: a process has four at the
+    // most, one of each client.
     let lost = counts.get(&502).copied().unwrap_or(0);
-    assert!(lost < 10, "{counts:?}: {}", forebay.output());
+    assert!(lost <= 40, "{counts:?}: {}", forebay.output());
     assert!(eventually(|| guards(forebay.process.id()) == 3), "as many as before");
     forebay.stop();
 }

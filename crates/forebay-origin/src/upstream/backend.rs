@@ -305,6 +305,19 @@ impl Backend {
         }
     }
 
+    /// What `fault` means where the backend is a process of ours. A request that crashed its process
+    /// would crash the next one, so it is not sent again.
+    pub async fn judge(&self, fault: Fault) -> Fault {
+        let Some(life) = self.life.as_ref().filter(|_| fault.retry == Retry::IfReused) else {
+            return fault;
+        };
+        if !life.has_crashed().await {
+            return fault;
+        }
+        let message = format!("{} crashed with the request, which is not sent again", self.name);
+        Fault::backend(502, message)
+    }
+
     /// The connection ended before the reply did.
     pub fn cut_off(&self, any_reply: bool) -> Fault {
         let retry = if any_reply { Retry::No } else { Retry::IfReused };

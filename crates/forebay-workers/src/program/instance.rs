@@ -1,26 +1,58 @@
 //! One process of a program, as supervisor and seats share it.
 
 use super::Place;
-use crate::descendants::memory_below;
+use crate::descendants::{is_exiting, memory_below};
+use crate::error::Exit;
 use crate::worker::{WorkerState, WorkerStatus};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// The longest request line that is kept to be shown.
 const KEPT_OF_REQUEST: usize = 1024;
 
-/// When a process was last heard of, on whatever connection.
+/// How long the report of an end may take that has begun: the kernel has the rest of it to do.
+const REPORT_OF_END: Duration = Duration::from_secs(1);
+/// The same where no end is in sight: a process that the program has started may be what ended, and
+/// the program follow.
+const REPORT_OF_NONE: Duration = Duration::from_millis(50);
+
+/// What is known of a process: when it was last heard of, on whatever connection, and its end.
 #[derive(Debug)]
 pub struct Life {
     started: Instant,
     /// In ms since the start.
     heard: AtomicU64,
+    /// The program's process id; 0 until the guard has reported it.
+    pid: AtomicU32,
+    end: watch::Sender<Option<End>>,
+}
+
+/// How a process came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// It was asked to, or stopped by itself.
+    Orderly,
+    /// It failed: any exit code but 0, any signal but SIGTERM.
+    Crash,
+}
+
+impl End {
+    pub(super) fn of(exit: Exit, was_asked: bool) -> End {
+        let is_orderly = matches!(exit, Exit::Code(0) | Exit::Signal(15));
+        if was_asked || is_orderly { End::Orderly } else { End::Crash }
+    }
 }
 
 impl Life {
     fn new() -> Arc<Life> {
-        Arc::new(Life { started: Instant::now(), heard: AtomicU64::new(0) })
+        Arc::new(Life {
+            started: Instant::now(),
+            heard: AtomicU64::new(0),
+            pid: AtomicU32::new(0),
+            end: watch::Sender::new(None),
+        })
     }
 
     /// The process has said something.
@@ -29,8 +61,30 @@ impl Life {
         self.heard.store(now, Ordering::Relaxed);
     }
 
+    /// Whether the process, which has just closed a connection, has crashed. The connection breaks
+    /// before the end is reported: the report is waited for, shortly where no end has begun.
+    pub async fn has_crashed(&self) -> bool {
+        let mut end = self.end.subscribe();
+        let limit = if is_exiting(self.pid()) { REPORT_OF_END } else { REPORT_OF_NONE };
+        let reported = tokio::time::timeout(limit, end.wait_for(Option::is_some)).await;
+        matches!(reported, Ok(Ok(end)) if *end == Some(End::Crash))
+    }
+
+    /// How it came to its end; what is reported first counts.
+    pub(super) fn ended(&self, end: End) {
+        self.end.send_if_modified(|known| known.is_none() && known.replace(end).is_none());
+    }
+
     pub(super) fn last(&self) -> Instant {
         self.started + Duration::from_millis(self.heard.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.pid.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_pid(&self, pid: u32) {
+        self.pid.store(pid, Ordering::Relaxed);
     }
 }
 
@@ -46,8 +100,6 @@ pub(super) struct Instance {
     /// Replaced then.
     pub(super) replace_at: Option<Instant>,
     pub(super) guard: u32,
-    /// The program's process id; 0 until the guard has told it.
-    pub(super) pid: AtomicU32,
     pub(super) requests: AtomicU64,
     pub(super) life: Arc<Life>,
     /// Method and target of the request that began last.
@@ -69,7 +121,6 @@ impl Instance {
             limit,
             replace_at,
             guard,
-            pid: AtomicU32::new(0),
             requests: AtomicU64::new(0),
             life: Life::new(),
             line: Mutex::default(),
@@ -99,7 +150,7 @@ impl Instance {
         let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let line = String::from_utf8_lossy(&line);
         WorkerStatus {
-            pid: self.pid.load(Ordering::Relaxed),
+            pid: self.life.pid(),
             state,
             requests: self.requests.load(Ordering::Relaxed),
             age: self.started.elapsed(),

@@ -5,7 +5,7 @@ mod renewal;
 mod reports;
 
 use super::fleet::{Fleet, Look, Stage};
-use super::instance::Instance;
+use super::instance::{End, Instance};
 use super::start::{self, Started};
 use super::{Listening, ProgramSpec, ready};
 use crate::cgroup::Cgroup;
@@ -19,7 +19,6 @@ use reports::{await_end, report};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -200,7 +199,7 @@ impl Supervisor {
             Event::Ended(id, guard) => self.ended(id, guard),
             Event::Started(id, pid) => {
                 if let Some(entry) = self.entries.get(&id) {
-                    entry.instance.pid.store(pid, Ordering::Relaxed);
+                    entry.instance.life.set_pid(pid);
                 }
             }
             Event::ProgramEnded(id, exit) => {
@@ -208,6 +207,8 @@ impl Supervisor {
                 self.fleet.retire(id);
                 if let Some(entry) = self.entries.get_mut(&id) {
                     entry.exit = Some(exit);
+                    let was_asked = matches!(entry.ending, Ending::Asked(_) | Ending::Forced(_));
+                    entry.instance.life.ended(End::of(exit, was_asked));
                     if matches!(entry.ending, Ending::No) {
                         entry.ending = Ending::Asked(Instant::now() + self.spec.stop_timeout);
                         entry.fault.get_or_insert("unasked");

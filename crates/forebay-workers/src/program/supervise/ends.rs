@@ -3,9 +3,9 @@
 use super::{Ending, Supervisor, has_proved, order};
 use crate::error::Exit;
 use crate::program::fleet::{Look, Stage};
+use crate::program::instance::End;
 use crate::starts::Failed;
 use rustix::process::{Pid, Signal, kill_process};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How long a guard may take to end what it guards, once it was told to do so by force.
@@ -37,7 +37,7 @@ impl Supervisor {
             return;
         }
         entry.ending = Ending::Draining(now + drain_timeout);
-        let pid = entry.instance.pid.load(Ordering::Relaxed);
+        let pid = entry.instance.life.pid();
         self.starts.say(&format!(
             "nothing was heard of process {pid} within request_timeout; it is replaced, and may \
              finish its other requests"
@@ -59,6 +59,8 @@ impl Supervisor {
         let Some(entry) = self.entries.remove(&id) else { return };
         let was_asked = entry.fault.is_none() && !matches!(entry.ending, Ending::No);
         let fell = !was_asked && self.closing.is_none();
+        // The guard may have been killed with its program, as by a control group without memory.
+        entry.instance.life.ended(End::of(guard, !fell));
         self.fleet.remove(id, fell);
         if let Some(old) = entry.replaces.and_then(|old| self.entries.get_mut(&old)) {
             old.is_being_replaced = false;
@@ -67,7 +69,7 @@ impl Supervisor {
             return;
         }
         let why = entry.fault.unwrap_or("unasked");
-        let text = match (entry.instance.pid.load(Ordering::Relaxed), entry.exit) {
+        let text = match (entry.instance.life.pid(), entry.exit) {
             (0, _) => format!("cannot start {}: its guard ended, {guard}", self.spec.run[0]),
             (pid, Some(exit)) => format!("process {pid} ended, {exit}: {why}{}", hint(exit)),
             (pid, None) => format!("process {pid} ended with its guard, {guard}: {why}"),

@@ -40,7 +40,7 @@ impl Supervisor {
             let is_used_up = instance.requests.load(Ordering::Relaxed) >= instance.limit;
             let is_news = self.entries.get(&id).is_some_and(|entry| !entry.is_being_replaced);
             if is_fat && is_news {
-                let pid = instance.pid.load(Ordering::Relaxed);
+                let pid = instance.life.pid();
                 self.starts.say(&format!("process {pid} uses too much memory"));
             }
             if is_old || is_fat || is_used_up {
