@@ -281,6 +281,13 @@ pub fn header(out: &mut Vec<u8>, len: usize, kind: Kind, flags: u8, stream: u32)
     out.extend_from_slice(&header_bytes(len, kind, flags, stream));
 }
 
+/// Writes a frame header over the first nine bytes of `out`.
+pub fn set_header(out: &mut [u8], len: usize, kind: Kind, flags: u8, stream: u32) {
+    if let Some(place) = out.first_chunk_mut() {
+        *place = header_bytes(len, kind, flags, stream);
+    }
+}
+
 fn header_bytes(len: usize, kind: Kind, flags: u8, stream: u32) -> [u8; HEADER_LEN] {
     let [_, a, b, c] = (len as u32).to_be_bytes();
     let [s0, s1, s2, s3] = stream.to_be_bytes();
@@ -346,9 +353,8 @@ pub fn finish_block(
     let len = out.len() - start - HEADER_LEN;
     let end_stream = if end_stream { flags::END_STREAM } else { 0 };
     if len <= largest {
-        let whole = header_bytes(len, Kind::Headers, end_stream | flags::END_HEADERS, stream);
-        out[start..start + HEADER_LEN].copy_from_slice(&whole);
-        return;
+        let bits = end_stream | flags::END_HEADERS;
+        return set_header(&mut out[start..], len, Kind::Headers, bits, stream);
     }
     let block = out.split_off(start + HEADER_LEN);
     out.truncate(start);

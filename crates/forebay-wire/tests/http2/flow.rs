@@ -419,3 +419,39 @@ fn a_ping_shows_that_the_peer_lives() {
     assert_eq!(client.unanswered_ping(), None);
     assert_eq!(client.round_trip(), Some(Duration::from_millis(3)));
 }
+
+#[test]
+fn data_is_written_in_place_a_frame_at_a_time() {
+    let now = Instant::now();
+    let body: Vec<u8> = (0..40_000).map(|at| (at % 251) as u8).collect();
+    let mut server = server(Config::default(), Raw::client().setting(4, 30_000).head(1, GET, true));
+    server.send_reply(1, 200, &Fields::new(), false).unwrap();
+    written(&mut server);
+    let mut sent = 0;
+    let mut lengths = Vec::new();
+    let mut received = Vec::new();
+    for round in 0..6 {
+        // The fourth reads short, and the fifth reads nothing.
+        let most = [usize::MAX, usize::MAX, usize::MAX, 100, 0, usize::MAX][round];
+        if round == 3 {
+            give(&mut server, &Raw::default().u32(WINDOW_UPDATE, 1, 20_000));
+        }
+        let fill = |space: &mut [u8]| {
+            let len = space.len().min(most);
+            space[..len].copy_from_slice(&body[sent..sent + len]);
+            len
+        };
+        let taken = server.fill_data(1, body.len() - sent, now, fill).unwrap();
+        sent += taken;
+        lengths.push(taken);
+        let output = server.output();
+        if let Some((Frame::Data { data, end_stream, .. }, len)) = decode(output, 16_384).unwrap() {
+            assert_eq!((len, end_stream), (output.len(), sent == body.len()));
+            received.extend_from_slice(data);
+        }
+        server.wrote(usize::MAX);
+    }
+    assert_eq!(lengths, [16_384, 13_616, 0, 100, 0, 9_900]);
+    assert!(received == body);
+    assert_eq!(server.fill_data(1, 1, now, |_| 1), Err(SendError::Closed));
+}

@@ -239,7 +239,7 @@ impl Connection {
 
     /// So many bytes of the output are written.
     pub fn wrote(&mut self, len: usize) {
-        self.written = (self.written + len).min(self.out.len());
+        self.written = self.written.saturating_add(len).min(self.out.len());
         if self.written == self.out.len() {
             self.out.clear();
             self.written = 0;

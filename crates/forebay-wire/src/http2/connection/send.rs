@@ -56,6 +56,13 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
+/// What a stream may send: by its turn and the room in the output, and by the windows.
+#[derive(Clone, Copy)]
+struct Allowance {
+    room: usize,
+    window: usize,
+}
+
 impl Connection {
     /// How many requests may be opened now (client).
     pub fn available(&self) -> usize {
@@ -147,20 +154,67 @@ impl Connection {
         end: bool,
         now: Instant,
     ) -> Result<usize, SendError> {
-        let (room, window) = self.allowance(id)?;
-        let taken = data.len().min(room).min(window);
+        let allowance = self.allowance(id)?;
+        let taken = data.len().min(allowance.room).min(allowance.window);
         let is_last = end && taken == data.len();
         let largest = self.peer.frame.min(frame::DEFAULT_FRAME);
         if taken > 0 || is_last {
             write_data(&mut self.out, id, &data[..taken], is_last, largest);
+        }
+        self.sent_data(id, taken, data.len() - taken, is_last, allowance, now);
+        Ok(taken)
+    }
+
+    /// Sends data that `fill` writes in place, one frame of it at most; `left` bytes are left until
+    /// the end of our side. `fill` says how many bytes it has written, and is not called when none
+    /// may go now. Otherwise as [`Self::send_data`].
+    pub fn fill_data(
+        &mut self,
+        id: u32,
+        left: usize,
+        now: Instant,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<usize, SendError> {
+        let allowance = self.allowance(id)?;
+        let largest = self.peer.frame.min(frame::DEFAULT_FRAME);
+        let space = left.min(allowance.room).min(allowance.window).min(largest);
+        let start = self.out.len();
+        let mut taken = 0;
+        if space > 0 {
+            self.out.resize(start + HEADER_LEN + space, 0);
+            taken = fill(&mut self.out[start + HEADER_LEN..]).min(space);
+        }
+        let is_last = taken == left;
+        if taken > 0 || is_last {
+            self.out.resize(start + HEADER_LEN + taken, 0);
+            let bits = if is_last { flags::END_STREAM } else { 0 };
+            frame::set_header(&mut self.out[start..], taken, Kind::Data, bits, id);
+        } else {
+            self.out.truncate(start);
+        }
+        self.sent_data(id, taken, left - taken, is_last, allowance, now);
+        Ok(taken)
+    }
+
+    /// Counts data that is in the output; a stream with more waits for its turn or a window.
+    fn sent_data(
+        &mut self,
+        id: u32,
+        taken: usize,
+        left: usize,
+        is_last: bool,
+        allowance: Allowance,
+        now: Instant,
+    ) {
+        if taken > 0 || is_last {
             self.budget.earn(budget::DATA_SENT);
         }
         self.send_window -= taken as i64;
-        let stream = self.streams.get_mut(id).ok_or(SendError::Closed)?;
+        let Some(stream) = self.streams.get_mut(id) else { return };
         stream.send_window -= taken as i64;
-        stream.wants_to_send = taken < data.len();
-        let waits_for_window = stream.wants_to_send && window <= room;
-        stream.track_stall(taken, waits_for_window, now);
+        stream.wants_to_send = left > 0;
+        let waits_for_window = stream.wants_to_send && allowance.window <= allowance.room;
+        stream.track_stall(taken, waits_for_window && taken == allowance.window, now);
         if stream.wants_to_send && stream.send_window > 0 {
             stream.is_queued = true;
             self.queue.insert(id, stream.priority);
@@ -169,12 +223,10 @@ impl Connection {
             stream.outgoing = Half::Ended;
             self.ended(id);
         }
-        Ok(taken)
     }
 
-    /// What a stream may send now, by its turn and the room in the output, and by the windows. It
-    /// leaves the queue.
-    fn allowance(&mut self, id: u32) -> Result<(usize, usize), SendError> {
+    /// What a stream may send now. It leaves the queue.
+    fn allowance(&mut self, id: u32) -> Result<Allowance, SendError> {
         let has_turn = std::mem::take(&mut self.turn) == id;
         let output = self.out.len() - self.written;
         let stream = self.streams.get_mut(id).filter(|stream| stream.outgoing == Half::Body);
@@ -189,7 +241,8 @@ impl Connection {
         } else if !self.queue.is_empty() && stream.priority.incremental {
             room = room.min(TURN);
         }
-        Ok((room, stream.send_window.min(self.send_window).max(0) as usize))
+        let window = stream.send_window.min(self.send_window).max(0) as usize;
+        Ok(Allowance { room, window })
     }
 
     /// The stream whose turn it is to go on with [`Self::send_data`], of those whose data was not
