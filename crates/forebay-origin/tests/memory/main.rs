@@ -4,14 +4,20 @@
 
 mod world;
 
+mod applications;
 mod backends;
 mod balancing;
 mod bodies;
+mod buffering;
+mod clients;
+mod fastcgi;
 mod files;
 mod front;
+mod handing_on;
 mod limits;
 mod proxied;
 mod proxied_fields;
+mod redirects;
 mod routing;
 mod time_limits;
 mod upgrades;

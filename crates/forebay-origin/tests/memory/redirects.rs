@@ -1,0 +1,95 @@
+//! Redirections and cookies of an HTTP backend that does not know how clients reach it.
+
+use crate::world::{Message, converse};
+
+fn shop(keys: &str) -> String {
+    format!(
+        "[[site.route]]\npath = \"/shop/*\"\nproxy = {{ to = \"http://10.0.0.1:3000\"{keys} }}\n"
+    )
+}
+
+/// What a client of www.example gets where the backend answers with these fields, in each of which
+/// `{own}` is its own authority and `{host}` the one that it is told.
+fn replied(keys: &str, answers: &[&str]) -> Vec<Message> {
+    let mut replies = Vec::new();
+    converse(&shop(keys), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        for answer in answers {
+            let mut client = world.client();
+            client.send("GET /shop/x HTTP/1.1\r\nHost: www.example\r\n\r\n").await;
+            let mut connection = backend.accept().await;
+            let asked = connection.request().await;
+            let fields = answer.replace("{own}", "10.0.0.1:3000");
+            let fields = fields.replace("{host}", asked.field("host").unwrap());
+            let head = "HTTP/1.1 302 Found\r\nConnection: close\r\nContent-Length: 0\r\n";
+            connection.send(format!("{head}{fields}\r\n\r\n")).await;
+            replies.push(client.reply("GET ").await);
+        }
+    });
+    replies
+}
+
+#[test]
+fn a_backend_behind_a_stripped_prefix_redirects_to_below_it() {
+    for (sent, expected) in [
+        ("/login?a", "/shop/login?a"),
+        ("/", "/shop/"),
+        ("http://{own}/a", "/shop/a"),
+        ("http://{host}/a", "http://www.example/shop/a"),
+        ("/shop/a", "/shop/a"),
+        ("a", "a"),
+        ("http://elsewhere.example/a", "http://elsewhere.example/a"),
+        ("//elsewhere.example/a", "//elsewhere.example/a"),
+    ] {
+        let fields =
+            format!("Location: {sent}\r\nContent-Location: {sent}\r\nRefresh: 3; url={sent}");
+        let reply = replied(", strip_prefix = \"/shop\"", &[&fields]).remove(0);
+        assert_eq!(reply.values("location"), [expected], "{sent}");
+        assert_eq!(reply.values("content-location"), [expected], "{sent}");
+        assert_eq!(reply.values("refresh"), [format!("3; url={expected}")], "{sent}");
+    }
+}
+
+#[test]
+fn a_backend_that_is_given_its_own_host_redirects_to_the_clients() {
+    let fields = "Location: http://{host}/a?b\r\nSet-Cookie: a=b; Domain=10.0.0.1";
+    let reply = replied(", host = \"backend\"", &[fields]).remove(0);
+    assert_eq!(reply.field("location"), Some("/a?b"));
+    assert_eq!(reply.field("set-cookie"), Some("a=b"));
+}
+
+#[test]
+fn no_redirection_becomes_one_to_another_host() {
+    for path in ["//evil.example/", "/\\evil.example/", "\\evil.example"] {
+        let fields = format!("Location: http://{{host}}{path}");
+        let reply = replied(", host = \"backend\"", &[&fields]).remove(0);
+        assert_eq!(reply.field("location"), Some(&*format!("http://10.0.0.1:3000{path}")));
+    }
+}
+
+#[test]
+fn cookies_of_a_backend_behind_a_stripped_prefix_are_for_what_is_below_it() {
+    let fields = "Set-Cookie: a=1; Path=/; HttpOnly\r\nSet-Cookie: b=2\r\n\
+        Set-Cookie: a=3; path=/x\r\nSet-Cookie: __Host-c=4; Path=/; Secure\r\n\
+        Set-Cookie: d=5; Path=/shop/y";
+    let reply = replied(", strip_prefix = \"/shop/\"", &[fields]).remove(0);
+    assert_eq!(
+        reply.values("set-cookie"),
+        [
+            "a=1; Path=/shop; HttpOnly",
+            "b=2",
+            "a=3; path=/shop/x",
+            "__Host-c=4; Path=/; Secure",
+            "d=5; Path=/shop/y"
+        ]
+    );
+}
+
+#[test]
+fn redirections_pass_as_they_are_where_the_route_says_so() {
+    let keys = ", strip_prefix = \"/shop\", host = \"backend\", redirect = \"off\"";
+    let fields = "Location: http://{own}/a\r\nSet-Cookie: a=1; Path=/";
+    let reply = replied(keys, &[fields]).remove(0);
+    assert_eq!(reply.field("location"), Some("http://10.0.0.1:3000/a"));
+    assert_eq!(reply.field("set-cookie"), Some("a=1; Path=/"));
+}
