@@ -220,16 +220,22 @@ impl Reply {
     /// Ends the head. `has_date` where the fields so far hold a `Date`.
     pub fn end_head(&mut self, length: Length, has_date: bool) {
         self.is_buffered &= !goes_out_at_once(&self.out[self.fields..]);
-        if let Some(rules) = self.rules.take() {
+        let rules = self.rules.take();
+        let sends_files = rules.as_ref().is_some_and(|rules| rules.sends_files);
+        if !sends_files {
+            // First, as what the route itself sets may be meant for a gateway in front.
+            sendfile::strip(&mut self.out, self.fields);
+        }
+        if let Some(rules) = rules {
             self.apply(&rules);
-            self.applied = Some(rules.clone());
-            if rules.sends_files
-                && let Some(redirect) = InternalRedirect::to_file(&self.out[self.fields..])
-            {
+            self.applied = Some(rules);
+        }
+        if sends_files {
+            if let Some(redirect) = InternalRedirect::to_file(&self.out[self.fields..]) {
                 return self.discard_for_redirect(redirect);
             }
+            sendfile::strip(&mut self.out, self.fields);
         }
-        sendfile::strip(&mut self.out, self.fields);
         let client = self.client.as_ref().expect("a reply is written while its client is attached");
         if let Some(steps) = &mut *client.steps.borrow_mut() {
             steps.enter(Step::Reply);

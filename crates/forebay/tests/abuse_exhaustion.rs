@@ -233,7 +233,7 @@ fn a_full_disk_below_the_spool_is_a_500_that_says_so() {
         });
     }
     forebay.wait_for_output("No space left on device");
-    forebay.wait_for_output("set TMPDIR to another directory");
+    forebay.wait_for_output("name another directory as `spool_dir`");
     assert!(eventually(|| proc::descriptors(pid).len() <= open + 4));
     forebay.stop();
 }

@@ -334,7 +334,9 @@ fn backends_are_shown_as_they_are() {
 
 #[test]
 fn backends_of_other_protocols_are_shown_too() {
-    for (protocol, more) in [("scgi", ""), ("uwsgi", ""), ("fastcgi", ", root = \"/nowhere\"")] {
+    for (protocol, more) in
+        [("scgi", ""), ("uwsgi", ""), ("fastcgi", ", root = \"/nowhere\", scripts = \"*\"")]
+    {
         let (go, wait) = std::sync::mpsc::channel();
         let slow = Backend::tcp([vec![Step::Read(1), Step::Tell(go), Step::ReadToEnd]]);
         let (slow_port, dead) = (slow.port(), free_port());
