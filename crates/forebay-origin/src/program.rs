@@ -18,7 +18,7 @@ use crate::app::unavailable;
 use crate::app_server::AppServer;
 use crate::fastcgi::{Fastcgi, Script};
 use crate::mount;
-use crate::proxy::Proxy;
+use crate::proxy::{Proxy, sticky};
 use crate::upstream::{
     Attempts, Backend, Balancing, BodyAtHand, Endpoint, Group, Slots, Tallies, Upstream, Use,
 };
@@ -68,6 +68,8 @@ pub struct HttpRoute {
     pub host: conf::HostField,
     /// The beginning of paths that it is not told.
     pub strip_prefix: Option<String>,
+    /// The cookie that names a client's process.
+    pub sticky: Option<String>,
 }
 
 /// What paths name, for a FastCGI program.
@@ -157,7 +159,11 @@ impl ProgramApp {
         let mut attempts = Attempts::default();
         for _ in 0..OFFERS {
             exchange.enter(Step::Connect);
-            let seat = self.program.checkout().await.map_err(unavailable)?;
+            let seat = self
+                .program
+                .checkout_at(self.wanted(&exchange.request))
+                .await
+                .map_err(unavailable)?;
             let speaker = self.speaker(&seat);
             seat.begin(exchange.request.method(), exchange.request.target());
             let fault = match speaker.pass_on(exchange, &prepared).await {
@@ -172,6 +178,14 @@ impl ProgramApp {
             attempts.failed(fault, exchange, at_hand)?;
         }
         Err(attempts.last().unwrap_or_else(|| Fault::us(500, "no process was offered the request")))
+    }
+
+    /// The process that the request's cookie names, if it takes requests.
+    fn wanted(&self, request: &Request) -> Option<u64> {
+        let Speaks::Http(HttpRoute { sticky: Some(cookie), .. }) = &self.how.speaks else {
+            return None;
+        };
+        sticky::values(request, cookie).find_map(|name| self.program.named(name))
     }
 
     /// A process that takes one request at a time does not wait for a slow upload.
@@ -232,7 +246,9 @@ impl ProgramApp {
         let upstream = Upstream::new(thread.clone(), vec![backend], group, &tallies);
         match &self.how.speaks {
             Speaks::Http(route) => {
-                Speaker::Http(Proxy::new(thread, upstream, &route.at(seat.place())))
+                let mut plan = route.at(seat.place());
+                plan.to[0].route = Some(seat.name().to_owned());
+                Speaker::Http(Proxy::new(thread, upstream, &plan))
             }
             Speaks::Fastcgi(naming) => {
                 let settings = naming.settings(&self.how);
@@ -316,7 +332,9 @@ impl HttpRoute {
         let backend =
             conf::Backend { scheme, address, authority, weight: 1, backup: false, route: None };
         let strip_prefix = self.strip_prefix.clone();
-        conf::Proxy { host: self.host, strip_prefix, ..conf::Proxy::new(vec![backend]) }
+        let cookie = self.sticky.clone();
+        let sticky = cookie.map(|cookie| conf::Sticky { cookie, routes: false });
+        conf::Proxy { host: self.host, strip_prefix, sticky, ..conf::Proxy::new(vec![backend]) }
     }
 
     /// The route to one HTTP server at this place.

@@ -227,9 +227,11 @@ pub fn how(plan: &conf::App) -> How {
             let protocol = conf::ServerProtocol::Uwsgi { modifier1: 0, modifier2: 0 };
             Speaks::AppServer(server(plan, protocol, root.clone()))
         }
-        conf::AppKind::Command { host, strip_prefix, .. } => {
-            Speaks::Http(HttpRoute { host: *host, strip_prefix: strip_prefix.clone() })
-        }
+        conf::AppKind::Command { host, strip_prefix, sticky, .. } => Speaks::Http(HttpRoute {
+            host: *host,
+            strip_prefix: strip_prefix.clone(),
+            sticky: sticky.clone(),
+        }),
         // No other kind listens.
         _ => Speaks::Http(HttpRoute::default()),
     };

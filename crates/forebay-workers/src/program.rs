@@ -164,8 +164,14 @@ impl Program {
 
     /// A seat for one request; waits for one in turn if all are taken.
     pub async fn checkout(&self) -> Result<Seat, Unavailable> {
+        self.checkout_at(None).await
+    }
+
+    /// As [`checkout`](Program::checkout), at the process with this [id](Seat::id) if that takes
+    /// requests and has a seat left.
+    pub async fn checkout_at(&self, wanted: Option<u64>) -> Result<Seat, Unavailable> {
         let shared = &self.shared;
-        let mut receiver = match shared.fleet.take(shared.spec.queue)? {
+        let mut receiver = match shared.fleet.take(shared.spec.queue, wanted)? {
             Taken::Seat(seat) => return Ok(seat),
             Taken::Wait(receiver) => receiver,
         };
@@ -186,6 +192,11 @@ impl Program {
     /// Whether the process with this [id](Seat::id) takes requests.
     pub fn serves(&self, id: u64) -> bool {
         self.shared.fleet.serves(id)
+    }
+
+    /// The [id](Seat::id) of the process with this [name](Seat::name), while it takes requests.
+    pub fn named(&self, name: &[u8]) -> Option<u64> {
+        self.shared.fleet.named(name)
     }
 
     /// Whether the other one is this very program.

@@ -217,7 +217,10 @@ fn programs_that_listen_by_themselves_are_told_what_they_are_sent() {
     };
     let sites = [
         "[[site]]\nlisten = 8080\n".to_owned(),
-        app("own", "kind = \"command\"\nrun = [\"x\", \"{socket}\"]\nspeaks = \"http\""),
+        app(
+            "own",
+            "kind = \"command\"\nrun = [\"x\", \"{socket}\"]\nspeaks = \"http\"\nsticky = { cookie = \"w\" }",
+        ),
         app(
             "named",
             "kind = \"command\"\nrun = [\"x\", \"{port}\"]\nspeaks = \"http\"\nhost = \"backend\"",
@@ -233,7 +236,11 @@ fn programs_that_listen_by_themselves_are_told_what_they_are_sent() {
     assert_says(
         &folder,
         &["/own/a?b"],
-        &["origin    app own: a process of [app.own], by HTTP", "  GET /own/a?b HTTP/1.1"],
+        &[
+            "origin    app own: a process of [app.own], by HTTP",
+            "sticky    the process that the cookie w names, if it has room",
+            "  GET /own/a?b HTTP/1.1",
+        ],
     );
     assert_says(&folder, &["/named/a"], &["  Host: 127.0.0.1:{port}"]);
     let variables = [

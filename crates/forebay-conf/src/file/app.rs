@@ -60,6 +60,9 @@ pub struct App {
     /// command that speaks http: the beginning of paths that it is not told, such as "/shop"; its
     /// redirections and cookie paths get it in front. Default: none.
     pub strip_prefix: Option<At<String>>,
+    /// command that speaks http: sends a client to the same of several processes each time, by a
+    /// cookie, while that process lives and has a connection left. Default: no.
+    pub sticky: Option<At<Table<ProcessSticky>>>,
     /// php: settings as in php.ini, such as { upload_max_filesize = "64M" }. Default: none.
     pub ini: BTreeMap<String, At<String>>,
     /// php: the version, such as "8.2". Default: the newest that is installed.
@@ -182,7 +185,7 @@ const FORMS: [Form; 9] = [
         kind: "command",
         speaks: &["http"],
         must: &["run", "speaks"],
-        may: &["listen", "host", "connections", "start_timeout", "stop_timeout"],
+        may: &["listen", "host", "sticky", "connections", "start_timeout", "stop_timeout"],
         ..FORM
     },
     Form {
@@ -256,6 +259,15 @@ impl JsonSchema for ModeOfAnyKind {
             ],
         })
     }
+}
+
+/// Sends a client to the same process each time.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["cookie"]))]
+pub struct ProcessSticky {
+    /// The name of the cookie, which Forebay makes.
+    pub cookie: Option<At<String>>,
 }
 
 /// The protocol a program speaks.

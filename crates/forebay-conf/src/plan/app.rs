@@ -125,6 +125,8 @@ pub enum AppKind {
         host: HostField,
         /// The beginning of paths that it is not told, where it speaks HTTP.
         strip_prefix: Option<String>,
+        /// The cookie, a token, that names a client's process, where it speaks HTTP.
+        sticky: Option<String>,
         /// Connections to each process at once, at least 1. Default 100 for HTTP, else 1.
         connections: usize,
         /// What SCRIPT_FILENAME begins with. `None`: the path is PATH_INFO.

@@ -49,6 +49,7 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
         ("listen", typed.listen.as_ref().map(|at| &at.span), command, "command"),
         ("host", typed.host.as_ref().map(|at| &at.span), command, "command"),
         ("strip_prefix", typed.strip_prefix.as_ref().map(|at| &at.span), command, "command"),
+        ("sticky", typed.sticky.as_ref().map(|at| &at.span), command, "command"),
         ("ini", typed.ini.values().map(|at| &at.span).next(), php, "php"),
         ("version", typed.version.as_ref().map(|at| &at.span), php, "php"),
         (

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::app_server::{PHP, script_ends};
 use super::effect::no_effect;
 use super::path::directory;
-use super::proxy::host_field;
+use super::proxy::{host_field, sticky_cookie};
 use super::value::{required, text, within};
 use super::{Context, Outcome};
 use crate::error::Problem;
@@ -35,6 +35,14 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
         }
         typed => super::proxy::strip_prefix(typed)?,
     };
+    let sticky = match &typed.sticky {
+        Some(at) if speaks != Speaks::Http => {
+            let why = "on a program that does not speak http";
+            return Err(no_effect(&at.span, "sticky", why, "leave it out"));
+        }
+        Some(at) => Some(sticky_cookie(&at.cookie, &at.span)?),
+        None => None,
+    };
     let connections = match &typed.connections {
         Some(at) => within(at, 1..=100_000)?,
         None if speaks == Speaks::Http => 100,
@@ -52,7 +60,17 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
         None => None,
     };
     let scripts = scripts(typed, &run, speaks, root.is_some())?;
-    Ok(AppKind::Command { run, speaks, listen, host, strip_prefix, connections, root, scripts })
+    Ok(AppKind::Command {
+        run,
+        speaks,
+        listen,
+        host,
+        strip_prefix,
+        sticky,
+        connections,
+        root,
+        scripts,
+    })
 }
 
 /// What of `root` may be run. A program of PHP's would run any file, an uploaded picture, too.

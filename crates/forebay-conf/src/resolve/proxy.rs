@@ -132,20 +132,29 @@ fn backend(context: &Context<'_>, typed: &At<&TextOr<file::Upstream>>) -> Outcom
 }
 
 fn sticky(typed: &At<Table<file::Sticky>>, to: &[Backend]) -> Outcome<Sticky> {
-    let cookie = required(&typed.cookie, &typed.span, "cookie", "\"JSESSIONID\"")?;
-    let name = text(cookie)?;
-    let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    if !name.bytes().all(is_token) {
-        return Err(Problem::new(&cookie.span, format!("\"{name}\" cannot name a cookie"))
-            .help("a name is of letters, digits and some signs, such as \"JSESSIONID\""));
-    }
+    let cookie = sticky_cookie(&typed.cookie, &typed.span)?;
     let routes = typed.routes.unwrap_or(false);
     if routes && let Some(without) = to.iter().find(|backend| backend.route.is_none()) {
         let message = format!("the server {} has no route", without.authority);
         return Err(Problem::new(&typed.span, message)
             .help("write { url = \"...\", route = \"...\" } in `to`, as its jvmRoute says"));
     }
-    Ok(Sticky { cookie: name.to_owned(), routes })
+    Ok(Sticky { cookie, routes })
+}
+
+/// The name of a cookie that Forebay reads.
+pub(super) fn sticky_cookie(
+    typed: &Option<At<String>>,
+    table: &std::ops::Range<usize>,
+) -> Outcome<String> {
+    let cookie = required(typed, table, "cookie", "\"JSESSIONID\"")?;
+    let name = text(cookie)?;
+    let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if !name.bytes().all(is_token) {
+        return Err(Problem::new(&cookie.span, format!("\"{name}\" cannot name a cookie"))
+            .help("a name is of letters, digits and some signs, such as \"JSESSIONID\""));
+    }
+    Ok(name.to_owned())
 }
 
 fn health(typed: &At<Table<file::Health>>) -> Outcome<Health> {

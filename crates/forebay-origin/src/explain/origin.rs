@@ -315,6 +315,10 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Lines) -> Result
     text.item("origin", format!("app {name}: a process of [app.{name}], by {spoken}").as_bytes());
     match &how.speaks {
         Speaks::Http(route) => {
+            if let Some(cookie) = &route.sticky {
+                let line = format!("the process that the cookie {cookie} names, if it has room");
+                text.item("sticky", line.as_bytes());
+            }
             let name = authority(app);
             head(&route.to(Address::Tcp(name.into()), name), request, text);
         }

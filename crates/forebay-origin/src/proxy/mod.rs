@@ -7,7 +7,7 @@
 pub mod announce;
 mod converse;
 mod rewrite;
-mod sticky;
+pub mod sticky;
 pub(crate) mod upgrade;
 
 use std::cell::RefCell;

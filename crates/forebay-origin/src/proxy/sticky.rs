@@ -2,7 +2,7 @@
 
 use forebay_conf as conf;
 use forebay_engine::Request;
-use forebay_wire::cookies::cookies;
+use forebay_wire::cookies::{Cookie, cookies};
 use forebay_wire::http1::encode;
 
 /// The cookie that names a client's backend.
@@ -24,16 +24,7 @@ impl Sticky {
     /// The backend that the request's cookie names. With `routes` the session may stand in the
     /// path, too, as `;jsessionid=` does for clients without cookies.
     pub fn wanted(&self, request: &Request) -> Option<usize> {
-        let lines = request
-            .head
-            .fields
-            .iter()
-            .filter(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(b"cookie"));
-        let mut cookies = lines.flat_map(|field| cookies(field.value.of(&request.bytes)));
-        let by_cookie = cookies.find_map(|cookie| {
-            let is_ours = cookie.name == self.cookie.as_bytes();
-            is_ours.then(|| self.backend(cookie.unquoted()))?
-        });
+        let by_cookie = values(request, &self.cookie).find_map(|value| self.backend(value));
         by_cookie.or_else(|| self.routes.then(|| self.in_path(request.target()))?)
     }
 
@@ -66,6 +57,19 @@ impl Sticky {
             self.backend(value.strip_prefix(b"=")?)
         })
     }
+}
+
+/// The values of the request's cookies of this name.
+pub fn values<'a>(request: &'a Request, cookie: &str) -> impl Iterator<Item = &'a [u8]> {
+    let lines = request
+        .head
+        .fields
+        .iter()
+        .filter(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(b"cookie"));
+    lines
+        .flat_map(|field| cookies(field.value.of(&request.bytes)))
+        .filter(move |one| one.name == cookie.as_bytes())
+        .map(Cookie::unquoted)
 }
 
 /// The backend's route, or a name made from its address (FNV-1a), the same for every thread and

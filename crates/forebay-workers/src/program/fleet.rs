@@ -91,13 +91,18 @@ impl Fleet {
         let _ = self.commands.set(commands);
     }
 
-    /// A seat at the process with the fewest requests, or a place in the queue of at most `limit`.
-    pub(super) fn take(self: &Arc<Self>, limit: usize) -> Result<Taken, Unavailable> {
+    /// A seat at the process `wanted`, else at the one with the fewest requests, or a place in the
+    /// queue of at most `limit`.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        limit: usize,
+        wanted: Option<u64>,
+    ) -> Result<Taken, Unavailable> {
         let mut inner = self.lock();
         if inner.closed {
             return Err(Unavailable::ShuttingDown);
         }
-        if let Some(seat) = self.seat(&mut inner) {
+        if let Some(seat) = self.seat(&mut inner, wanted) {
             return Ok(Taken::Seat(seat));
         }
         if let Some(lines) = inner.crash_loop.as_ref().filter(|_| inner.refuses) {
@@ -114,15 +119,22 @@ impl Fleet {
         Ok(Taken::Wait(receiver))
     }
 
-    fn seat(self: &Arc<Self>, inner: &mut Inner) -> Option<Seat> {
+    fn seat(self: &Arc<Self>, inner: &mut Inner, wanted: Option<u64>) -> Option<Seat> {
         let count = inner.rows.len();
         let turn = inner.turn;
         let free = |row: &Row| row.stage == Stage::Serving && row.under_way < self.seats;
-        let best = (0..count)
-            .map(|at| (at + turn) % count)
-            .filter(|&at| free(&inner.rows[at]))
-            .min_by_key(|&at| inner.rows[at].under_way)?;
-        inner.turn = best + 1;
+        let at = |id| inner.rows.iter().position(|row| row.instance.id == id && free(row));
+        let best = match wanted.and_then(at) {
+            Some(wanted) => wanted,
+            None => {
+                let best = (0..count)
+                    .map(|at| (at + turn) % count)
+                    .filter(|&at| free(&inner.rows[at]))
+                    .min_by_key(|&at| inner.rows[at].under_way)?;
+                inner.turn = best + 1;
+                best
+            }
+        };
         let row = &mut inner.rows[best];
         row.under_way += 1;
         let instance = row.instance.clone();
@@ -139,7 +151,7 @@ impl Fleet {
             if inner.waiting.is_empty() || inner.closed {
                 return;
             }
-            let Some(seat) = self.seat(&mut inner) else { return };
+            let Some(seat) = self.seat(&mut inner, None) else { return };
             let next = inner.waiting.pop_front();
             drop(inner);
             // Where nobody waits any more the seat comes back by its drop.
@@ -239,6 +251,14 @@ impl Fleet {
         self.lock().row(id).is_some_and(|row| row.stage == Stage::Serving)
     }
 
+    /// The process of this [name](Seat::name), while it takes requests.
+    pub(super) fn named(&self, name: &[u8]) -> Option<u64> {
+        let inner = self.lock();
+        let mut serving = inner.rows.iter().filter(|row| row.stage == Stage::Serving);
+        let row = serving.find(|row| row.instance.name.as_bytes() == name)?;
+        Some(row.instance.id)
+    }
+
     pub(super) fn health(&self) -> Health {
         let rows = self.look();
         let workers = rows.iter().map(|row| {
@@ -284,6 +304,11 @@ impl Seat {
     /// Which process it is: a number that does not come again.
     pub fn id(&self) -> u64 {
         self.instance.id
+    }
+
+    /// What clients may know the process by: 16 random hexadecimal digits.
+    pub fn name(&self) -> &str {
+        &self.instance.name
     }
 
     /// Where the process listens.
@@ -357,9 +382,9 @@ mod tests {
         let place = Place::Unix("/nowhere".into());
         fleet.add(Arc::new(Instance::new(1, place, 0, u64::MAX, None)));
         fleet.serve(1);
-        let Ok(Taken::Seat(seat)) = fleet.take(1) else { panic!("the seat is free") };
+        let Ok(Taken::Seat(seat)) = fleet.take(1, None) else { panic!("the seat is free") };
         seat.was_silent(Duration::ZERO);
         drop(seat);
-        assert!(matches!(fleet.take(1), Ok(Taken::Wait(_))));
+        assert!(matches!(fleet.take(1, None), Ok(Taken::Wait(_))));
     }
 }

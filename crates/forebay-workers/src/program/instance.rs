@@ -4,6 +4,7 @@ use super::Place;
 use crate::descendants::{is_exiting, memory_below};
 use crate::error::Exit;
 use crate::worker::{WorkerState, WorkerStatus};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -93,6 +94,8 @@ impl Life {
 pub(super) struct Instance {
     /// Counts processes of this program; process ids may come again.
     pub(super) id: u64,
+    /// What clients may know it by, who must not find the names of others: random.
+    pub(super) name: String,
     pub(super) place: Place,
     pub(super) started: Instant,
     /// Replaced after this many requests.
@@ -116,6 +119,7 @@ impl Instance {
     ) -> Instance {
         Instance {
             id,
+            name: format!("{:016x}", RandomState::new().hash_one(id)),
             place,
             started: Instant::now(),
             limit,
