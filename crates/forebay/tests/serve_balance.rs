@@ -3,16 +3,15 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::process::eventually;
-use forebay_testkit::scripted::{Backend, Step};
 use support::echo::Echo;
 use support::{Forebay, site};
 
@@ -101,12 +100,6 @@ fn names(forebay: &Forebay, count: usize) -> String {
     (0..count).map(|_| forebay.get("/").text().to_owned()).collect()
 }
 
-fn ask(forebay: &Forebay, target: &str, fields: &str) -> (String, Option<String>) {
-    let reply = forebay.ask(format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
-    assert_eq!(reply.status, 200);
-    (reply.text().to_owned(), reply.header("Set-Cookie").map(str::to_owned))
-}
-
 #[test]
 fn backends_take_turns_by_weight_whatever_thread_a_client_is_on() {
     let (a, b) = (Named::start("a"), Named::start("b"));
@@ -134,58 +127,6 @@ fn nobody_notices_a_backend_that_is_gone() {
     let output = forebay.output();
     assert_eq!(output.matches(message).count(), 1, "{output}");
     forebay.stop();
-}
-
-#[test]
-fn a_backend_that_has_failed_is_tried_again_later() {
-    let well = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nb";
-    let flaky = Backend::tcp([
-        vec![Step::ReadHead, Step::send("What is HTTP?\r\n\r\n")],
-        vec![Step::ReadHead, Step::send(well)],
-        vec![Step::ReadHead, Step::send(well)],
-    ]);
-    let a = Named::start("a");
-    let to = format!("\"http://127.0.0.1:{}\", \"{}\"", flaky.port(), a.url());
-    let forebay = proxy(&to, "fail_timeout = \"2s\"");
-    assert_eq!(
-        forebay.get("/").status,
-        502,
-        "an answer that makes no sense is not asked for twice"
-    );
-    assert_eq!(names(&forebay, 3), "aaa");
-    assert!(eventually(|| names(&forebay, 1) == "b"), "tried by one request");
-    let both = names(&forebay, 2);
-    assert!(both == "ab" || both == "ba", "and back for good: {both}");
-    forebay.stop();
-    flaky.finish();
-}
-
-#[test]
-fn a_backup_serves_only_when_all_others_are_down() {
-    let (a, b) = (Named::start("a"), Named::start("b"));
-    let to = format!("\"{}\", {{ url = \"{}\", backup = true }}", a.url(), b.url());
-    let forebay = proxy(&to, "");
-    assert_eq!(names(&forebay, 4), "aaaa");
-    let to = format!("\"{}\", {{ url = \"{}\", backup = true }}", nobody(), b.url());
-    let forebay = proxy(&to, "");
-    assert_eq!(names(&forebay, 4), "bbbb");
-}
-
-#[test]
-fn when_all_are_down_each_is_tried_until_one_is_back() {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    let forebay =
-        proxy(&format!("\"{}\", \"http://{address}\"", nobody()), "fail_timeout = \"1h\"");
-    assert_eq!(forebay.get("/").status, 502);
-    assert_eq!(forebay.get("/").status, 502);
-    let listener = TcpListener::bind(address).unwrap();
-    let serving = thread::spawn(move || {
-        answer(listener.accept().unwrap().0, "b", &State::default()).unwrap();
-    });
-    assert_eq!(forebay.get("/").text(), "b", "at once");
-    serving.join().unwrap();
 }
 
 #[test]
@@ -220,69 +161,6 @@ fn a_backend_that_hangs_is_down() {
 }
 
 #[test]
-fn a_cookie_keeps_a_client_with_its_backend() {
-    let (a, b) = (Named::start("a"), Named::start("b"));
-    let to = format!("{{ url = \"{}\", route = \"one\" }}, \"{}\"", a.url(), b.url());
-    let forebay = proxy(&to, "sticky = { cookie = \"srv\" }");
-    let (name, cookie) = ask(&forebay, "/", "");
-    assert_eq!(name, "a");
-    assert_eq!(cookie.unwrap(), "srv=one; Path=/; HttpOnly; SameSite=Lax");
-    for _ in 0..3 {
-        let told = ask(&forebay, "/", "Cookie: x=y; srv=one\r\n");
-        assert_eq!(told, ("a".to_owned(), None), "it is not told again");
-    }
-    let (name, cookie) = ask(&forebay, "/", "");
-    let cookie = cookie.unwrap();
-    assert_eq!(name, "b");
-    let cookie = cookie.split(';').next().unwrap();
-    assert!(!cookie.contains("127"), "{cookie}");
-    for _ in 0..3 {
-        let told = ask(&forebay, "/", &format!("Cookie: x=srv\r\nCookie: {cookie}\r\n"));
-        assert_eq!(told, ("b".to_owned(), None));
-    }
-    let (_, cookie) = ask(&forebay, "/", "Cookie: srv=nonsense; srvx=one\r\n");
-    assert!(cookie.is_some(), "a new one in place of one that means nothing");
-}
-
-#[test]
-fn a_client_whose_backend_is_down_goes_to_another() {
-    let a = Named::start("a");
-    let to = format!(
-        "{{ url = \"{}\", route = \"gone\" }}, {{ url = \"{}\", route = \"a\" }}",
-        nobody(),
-        a.url()
-    );
-    let forebay = proxy(&to, "sticky = { cookie = \"srv\" }");
-    for _ in 0..3 {
-        let (name, cookie) = ask(&forebay, "/", "Cookie: srv=gone\r\n");
-        assert_eq!(name, "a");
-        assert!(cookie.unwrap().starts_with("srv=a;"));
-    }
-}
-
-#[test]
-fn a_session_ends_in_the_route_of_its_backend() {
-    let (a, b) = (Named::start("a"), Named::start("b"));
-    let to = format!(
-        "{{ url = \"{}\", route = \"tomcat1\" }}, {{ url = \"{}\", route = \"tomcat2\" }}",
-        a.url(),
-        b.url()
-    );
-    let forebay = proxy(&to, "sticky = { cookie = \"JSESSIONID\", routes = true }");
-    let none = None::<String>;
-    for _ in 0..3 {
-        let told = ask(&forebay, "/", "Cookie: JSESSIONID=AB.CD.tomcat2\r\n");
-        assert_eq!(told, ("b".to_owned(), none.clone()));
-        assert_eq!(ask(&forebay, "/x;jsessionid=AB.tomcat1?y=z", "").0, "a");
-        let stale = "Cookie: JSESSIONID=1.other; JSESSIONID=\"2.tomcat2\"\r\n";
-        assert_eq!(ask(&forebay, "/", stale).0, "b", "the first that names a backend");
-    }
-    let unknown: String =
-        (0..4).map(|_| ask(&forebay, "/", "Cookie: JSESSIONID=AB\r\n").0).collect();
-    assert_eq!(unknown, "abab");
-}
-
-#[test]
 fn who_has_less_to_do_is_asked() {
     let (a, b) = (Named::start("a"), Named::start("b"));
     let to = format!("\"{}\", \"{}\"", a.url(), b.url());
@@ -304,59 +182,6 @@ fn who_has_less_to_do_is_asked() {
     let replies: String = slow.iter_mut().map(|client| client.reply().text().to_owned()).collect();
     assert_eq!(replies.matches('a').count(), 3, "{replies}");
     assert!(eventually(|| names(&forebay, 1) == "a"), "both are asked again");
-}
-
-#[test]
-fn what_may_be_sent_twice_is_sent_once_more_to_another() {
-    let a = Named::start("a");
-    let lost = || vec![Step::ReadHead, Step::Reset];
-    let flaky = Backend::tcp([lost(), lost(), lost(), lost()]);
-    let flaky_url = format!("http://127.0.0.1:{}", flaky.port());
-    let forebay = proxy(&format!("\"{flaky_url}\", \"{}\"", a.url()), "max_fails = 0");
-    // Each takes both turns: it is lost with the one and goes to the other.
-    assert_eq!(names(&forebay, 2), "aa");
-    let put = "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
-    assert_eq!(forebay.ask(put).text(), "a", "a body that is still in hand goes with it");
-    let post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
-    assert_eq!(forebay.ask(post).status, 502, "it may have been acted on");
-    forebay.stop();
-    let records = flaky.finish();
-    assert!(records[2].received.starts_with(b"PUT "));
-
-    let flaky = Backend::tcp([lost(), lost(), lost()]);
-    let url = format!("\"http://127.0.0.1:{}\"", flaky.port());
-    let forebay = proxy(&[&*url, &*url, &*url].join(", "), "");
-    assert_eq!(forebay.get("/").status, 502);
-    forebay.stop();
-    let records = flaky.records();
-    assert!(records[2].failure.is_some(), "two attempts and no third");
-}
-
-#[test]
-fn the_host_may_be_that_of_the_backend() {
-    let echo = Echo::start();
-    let authority = echo.url().split_off("http://".len());
-    let forebay = proxy(&format!("\"{}\"", echo.url()), "host = \"backend\"");
-    let text = forebay.ask("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").text().to_owned();
-    assert!(text.contains(&format!("\r\nHost: {authority}\r\n")), "{text}");
-    assert!(text.contains("\r\nX-Forwarded-Host: a.example\r\n"), "{text}");
-    let forebay = proxy(&format!("\"{}\"", echo.url()), "");
-    let text = forebay.ask("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").text().to_owned();
-    assert!(text.contains("\r\nHost: a.example\r\n"), "{text}");
-}
-
-#[test]
-fn a_route_has_time_limits_of_its_own() {
-    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let to = format!("\"http://{}\"", silent.local_addr().unwrap());
-    let forebay = proxy(&to, "connect_timeout = \"1s\"\nreply_timeout = \"200ms\"");
-    let before = Instant::now();
-    assert_eq!(forebay.get("/").status, 504);
-    assert!(before.elapsed() < Duration::from_secs(15), "not the 60 s of the server");
-    let mut stream = silent.accept().unwrap().0;
-    let mut head = [0; 4];
-    stream.read_exact(&mut head).unwrap();
-    assert_eq!(&head, b"GET ");
 }
 
 /// Serves one connection at a time, as long as that is open: each reply is the request's target.

@@ -13,7 +13,6 @@ use forebay_testkit::peer::{self, Peer};
 use forebay_testkit::process::eventually;
 use forebay_testkit::scripted::{Backend, Step};
 use forebay_testkit::stream::Address;
-use support::fastcgi::{Application, end as end_of};
 use support::{Forebay, chunked, pattern, serve};
 
 const ECHO: &str = "<?php header('Content-Type: application/octet-stream');
@@ -300,30 +299,6 @@ fn fcgiwrap_runs_scripts() {
     forebay.stop();
 }
 
-/// A record of request 1.
-fn record(kind: u8, content: &[u8]) -> Vec<u8> {
-    let length = (content.len() as u16).to_be_bytes();
-    [&[1, kind, 0, 1, length[0], length[1], 0, 0], content].concat()
-}
-
-fn stdout(text: &str) -> Vec<u8> {
-    record(6, text.as_bytes())
-}
-
-fn end() -> Vec<u8> {
-    record(3, &[0; 8])
-}
-
-/// The reply by way of a scripted peer that gets the head of a request and sends these bytes.
-fn reply_by(bytes: &[u8]) -> Result<forebay_testkit::http::Reply, std::io::Error> {
-    let backend = Backend::unix([vec![Step::Read(24), Step::send(bytes)]]);
-    let forebay = scripted(&backend);
-    let reply = forebay.try_get("/x");
-    let (exit, _) = forebay.stop();
-    assert!(!exit.output.contains("panicked"), "{}", exit.output);
-    reply
-}
-
 fn scripted(backend: &Backend) -> Forebay {
     let folder = Folder::new();
     folder.write("x", "");
@@ -333,91 +308,6 @@ fn scripted(backend: &Backend) -> Forebay {
         backend.path().display()
     );
     support::serve_file(folder, &configuration)
-}
-
-#[test]
-fn replies_in_any_pieces_are_read() {
-    let whole = [
-        stdout("Content-Type: text/plain\r\n\r\nabc"),
-        record(7, b"a warning\n"),
-        stdout("def"),
-        stdout(""),
-        end(),
-    ]
-    .concat();
-    assert_eq!(reply_by(&whole).unwrap().text(), "abcdef");
-    let backend = Backend::unix([vec![Step::Read(24), Step::SendByteByByte(whole)]]);
-    assert_eq!(scripted(&backend).get("/x").text(), "abcdef");
-}
-
-#[test]
-fn broken_replies_are_bad_gateways() {
-    for broken in [
-        b"nonsense nonsense nonsense".to_vec(),
-        Vec::new(),
-        stdout("Content-Type: text/plain\r\n"),
-        [stdout("Content-Type: text/plain\r\n"), end()].concat(),
-        [stdout("no header\r\n\r\n"), end()].concat(),
-        [stdout("Status: 99\r\n\r\n"), end()].concat(),
-        end(),
-        record(3, &[0, 0, 0, 0, 1, 0, 0, 0]),
-    ] {
-        let reply = reply_by(&broken).unwrap();
-        assert_eq!(reply.status, 502, "{:?}", broken.escape_ascii().to_string());
-    }
-    let overloaded = record(3, &[0, 0, 0, 0, 2, 0, 0, 0]);
-    assert_eq!(reply_by(&overloaded).unwrap().status, 503);
-}
-
-#[test]
-fn an_empty_reply_over_a_kept_connection_is_asked_for_once_more_where_that_is_safe() {
-    let (tell, told) = std::sync::mpsc::channel();
-    let tell = std::sync::Mutex::new(tell);
-    // It answers the first request of a connection, and ends all others without a word.
-    let application = Application::start(move |connection| {
-        let mut is_first = true;
-        while let Some(asked) = connection.asked() {
-            let query = asked.query();
-            let _ = tell.lock().unwrap().send(query.clone());
-            match is_first && query != "empty" {
-                true => connection.answer(asked.id, &format!("{} {query}", connection.number)),
-                false => connection.send(end_of(asked.id)),
-            }
-            is_first = false;
-        }
-    });
-    let folder = Folder::new();
-    folder.write("x", "");
-    let configuration = format!(
-        "[server]\nthreads = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
-         fastcgi = {{ to = \"unix:{}\", root = \".\", index = \"index.cgi\" }}\n",
-        application.path().display()
-    );
-    let mut forebay = support::serve_file(folder, &configuration);
-    assert_eq!(forebay.get("/x?first").text(), "0 first");
-    assert_eq!(forebay.get("/x?second").text(), "1 second");
-    let post = "POST /x?empty HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\na";
-    assert_eq!(forebay.ask(post).status, 502);
-    forebay.wait_for_output("sent an empty reply");
-    forebay.stop();
-    let asked: Vec<_> = told.try_iter().collect();
-    assert_eq!(asked, ["first", "second", "second", "empty"]);
-}
-
-#[test]
-fn a_reply_that_breaks_off_is_cut() {
-    let head = "Content-Type: text/plain\r\nContent-Length: 10\r\n\r\n";
-    for cut in [
-        stdout(&format!("{head}abc")),
-        [stdout(&format!("{head}abc")), end()].concat(),
-        stdout("Content-Type: text/plain\r\n\r\nabc"),
-        [stdout(&format!("{head}abcdefghijklm")), end()].concat(),
-    ] {
-        match reply_by(&cut) {
-            Ok(reply) => assert_eq!(reply.status, 502, "{}", cut.escape_ascii()),
-            Err(error) => assert!(!error.to_string().contains("in time"), "{error}"),
-        }
-    }
 }
 
 #[test]

@@ -52,137 +52,12 @@ fn a_directory_without_index_is_listed_where_it_was_named_on_the_command_line() 
 }
 
 #[test]
-fn files_have_their_types() {
-    let forebay = files();
-    for (target, kind) in [
-        ("/", "text/html"),
-        ("/a.txt", "text/plain"),
-        ("/style.css", "text/css"),
-        ("/logo.svg", "image/svg+xml"),
-        ("/no-extension", "application/octet-stream"),
-    ] {
-        let reply = forebay.get(target);
-        assert_eq!(reply.status, 200, "{target}");
-        let got = reply.header("Content-Type").unwrap();
-        assert!(got.starts_with(kind), "{target}: {got}");
-        assert!(reply.header("Date").is_some());
-        assert!(reply.header("Last-Modified").is_some());
-        let length = reply.body.len().to_string();
-        assert_eq!(reply.headers_named("Content-Length"), [length.as_str()]);
-    }
-    forebay.stop();
-}
-
-#[test]
 fn a_directory_as_argument_is_served() {
     let folder = htdocs();
     let htdocs = folder.path().join("htdocs").to_str().unwrap().to_owned();
     let forebay = serve_arguments(folder, &[&htdocs, "--listen", "127.0.0.1:0"]);
     assert_eq!(forebay.get("/dir/b.txt").text(), "b");
     forebay.stop();
-}
-
-#[test]
-fn conditional_requests_are_answered() {
-    let forebay = files();
-    let whole = forebay.get("/a.txt");
-    let etag = whole.header("ETag").unwrap();
-    let date = whole.header("Last-Modified").unwrap();
-    for (fields, status) in [
-        (format!("If-None-Match: {etag}\r\n"), 304),
-        (format!("If-None-Match: W/{etag}\r\n"), 304),
-        (format!("If-None-Match: \"x\", {etag}\r\n"), 304),
-        ("If-None-Match: *\r\n".into(), 304),
-        ("If-None-Match: \"x\"\r\n".into(), 200),
-        (format!("If-None-Match: \"x\"\r\nIf-Modified-Since: {date}\r\n"), 200),
-        (format!("If-Modified-Since: {date}\r\n"), 304),
-        ("If-Modified-Since: Thu, 01 Jan 1970 00:00:01 GMT\r\n".into(), 200),
-        ("If-Modified-Since: nonsense\r\n".into(), 200),
-        ("If-Match: \"x\"\r\n".into(), 412),
-        (format!("If-Match: {etag}\r\n"), 200),
-        ("If-Unmodified-Since: Thu, 01 Jan 1970 00:00:01 GMT\r\n".into(), 412),
-    ] {
-        let reply = forebay.ask(head("/a.txt", &fields));
-        assert_eq!(reply.status, status, "{fields}");
-        if status == 304 {
-            assert_eq!(reply.header("ETag"), Some(etag));
-            assert!(reply.header("Content-Length").is_none_or(|length| length == "10"));
-        }
-    }
-}
-
-#[test]
-fn one_range_is_sent() {
-    let forebay = files();
-    let etag = forebay.get("/a.txt").header("ETag").unwrap().to_owned();
-    for (fields, status, body, range) in [
-        ("Range: bytes=2-4\r\n".to_owned(), 206, "234", Some("bytes 2-4/10")),
-        ("Range: bytes=-3\r\n".to_owned(), 206, "789", Some("bytes 7-9/10")),
-        ("Range: bytes=8-\r\n".to_owned(), 206, "89", Some("bytes 8-9/10")),
-        ("Range: bytes=0-99\r\n".to_owned(), 206, "0123456789", Some("bytes 0-9/10")),
-        ("Range: bytes=10-\r\n".to_owned(), 416, "", Some("bytes */10")),
-        ("Range: lines=1-2\r\n".to_owned(), 200, "0123456789", None),
-        ("Range: bytes=4-2\r\n".to_owned(), 200, "0123456789", None),
-        (format!("Range: bytes=0-0\r\nIf-Range: {etag}\r\n"), 206, "0", Some("bytes 0-0/10")),
-        ("Range: bytes=0-0\r\nIf-Range: \"x\"\r\n".to_owned(), 200, "0123456789", None),
-    ] {
-        let reply = forebay.ask(head("/a.txt", &fields));
-        assert_eq!((reply.status, reply.text()), (status, body), "{fields}");
-        assert_eq!(reply.header("Content-Range"), range, "{fields}");
-    }
-}
-
-#[test]
-fn head_has_the_fields_of_get_and_no_body() {
-    let forebay = files();
-    let get = forebay.get("/a.txt");
-    let mut client = forebay.connect();
-    client.send("HEAD /a.txt HTTP/1.1\r\nHost: h\r\n\r\n");
-    let reply = client.reply_to_head();
-    for name in ["Content-Length", "Content-Type", "ETag", "Last-Modified"] {
-        assert_eq!(reply.header(name), get.header(name), "{name}");
-    }
-    assert_eq!(client.get("/dir/b.txt").text(), "b");
-    client.send("HEAD /missing HTTP/1.1\r\nHost: h\r\n\r\n");
-    assert_eq!(client.reply_to_head().status, 404);
-    assert_eq!(client.get("/dir/b.txt").text(), "b");
-}
-
-#[test]
-fn other_methods_are_refused() {
-    let forebay = files();
-    for method in ["POST", "PUT", "DELETE", "PATCH"] {
-        let mut client = forebay.connect();
-        let request =
-            format!("{method} /a.txt HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc");
-        client.send(request);
-        let reply = client.reply();
-        assert_eq!((reply.status, reply.header("Allow")), (405, Some("GET, HEAD")));
-        assert_eq!(client.get("/dir/b.txt").text(), "b", "the connection goes on");
-    }
-}
-
-#[test]
-fn a_directory_without_slash_redirects_to_this_host() {
-    let forebay = files();
-    for (target, location) in [
-        ("/dir", "/dir/"),
-        ("/dir?a=b&c", "/dir/?a=b&c"),
-        ("//dir", "/dir/"),
-        ("///dir?x", "/dir/?x"),
-        ("/a/../dir", "/dir/"),
-        ("/%64ir", "/dir/"),
-        ("/.//dir", "/dir/"),
-        ("/x/..//dir", "/dir/"),
-    ] {
-        let reply = forebay.get(target);
-        assert_eq!(reply.status, 301, "{target}");
-        let got = reply.header("Location").unwrap();
-        assert!(got.starts_with('/') && !got.starts_with("//"), "{target}: {got}");
-        let followed = forebay.get(got);
-        assert_eq!((followed.status, followed.text()), (200, "<p>dir"), "{target}: {got}");
-        assert_eq!(got, location, "{target}");
-    }
 }
 
 #[test]
@@ -353,23 +228,6 @@ fn what_is_no_file_is_refused_without_waiting() {
     assert_eq!(forebay.get("/missing").status, 404);
     let long = format!("/{}", "x".repeat(5000));
     assert_eq!(forebay.get(&long).status, 404);
-}
-
-#[test]
-fn a_listing_escapes_names() {
-    let folder = htdocs();
-    folder.write("htdocs/bare/<b>&\"'.txt", "");
-    folder.write("htdocs/bare/.hidden", "");
-    folder.write("htdocs/bare/a b%41?#.txt", "found");
-    let routes = "[[site.route]]\npath = \"/*\"\nfiles = { root = \"htdocs\", listing = true }\n";
-    let forebay = site(folder, routes);
-    let page = forebay.get("/bare/");
-    assert_eq!(page.status, 200);
-    assert!(!page.text().contains("<b>") && !page.text().contains(".hidden"), "{}", page.text());
-    let link = "./a%20b%2541%3F%23.txt";
-    assert!(page.text().contains(link), "{}", page.text());
-    assert_eq!(forebay.get(&format!("/bare/{}", &link[2..])).text(), "found");
-    assert_eq!(forebay.get("/dir/").text(), "<p>dir", "an index goes before a listing");
 }
 
 #[test]

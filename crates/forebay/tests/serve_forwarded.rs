@@ -71,56 +71,6 @@ fn forebay_finds_the_client() {
     forebay.stop();
 }
 
-#[test]
-fn forebay_believes_nobody_unless_told_so() {
-    let folder = Folder::new();
-    folder.script("cgi/who.sh", SCRIPT);
-    let forebay = site(folder, "[[site.route]]\npath = \"/*\"\ncgi = \"cgi\"\n");
-    assert_eq!(answers(forebay.address, "/who.sh"), vec!["127.0.0.1"; CASES.len()]);
-    forebay.stop();
-}
-
-/// The `X-Forwarded-` fields that a backend is sent for a request with these, or the status.
-fn passed_on(site_keys: &str, fields: &str) -> Result<Vec<String>, u16> {
-    let echo = Echo::start();
-    let forebay = site(Folder::new(), &format!("{site_keys}\n{}", echo.route()));
-    let reply = forebay.ask(format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
-    forebay.stop();
-    if reply.status != 200 {
-        return Err(reply.status);
-    }
-    let lines = reply.text().lines().filter(|line| line.contains("orwarded"));
-    Ok(lines.map(str::to_owned).collect())
-}
-
-#[test]
-fn backends_are_told_what_is_believed() {
-    let trusting = "trusted_proxies = \"127.0.0.0/8\"";
-    let told = |chain: &str, proto: &str| {
-        Ok(vec![
-            format!("X-Forwarded-For: {chain}127.0.0.1"),
-            format!("X-Forwarded-Proto: {proto}"),
-            "X-Forwarded-Host: h".to_owned(),
-        ])
-    };
-    let forwarded = "Forwarded: for=\"[2001:db8::1]:80\";proto=https\r\n";
-    assert_eq!(passed_on("", forwarded), told("", "http"), "a stranger's word is dropped");
-    assert_eq!(passed_on("", "Forwarded: =\r\n"), told("", "http"));
-    assert_eq!(passed_on(trusting, forwarded), told("2001:db8::1, ", "https"));
-    assert_eq!(passed_on(trusting, "Forwarded: for=_x\r\n"), told("", "http"));
-    assert_eq!(passed_on(trusting, "Forwarded: =\r\n"), Err(400));
-
-    let both = format!("{forwarded}X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Host: evil\r\n");
-    assert_eq!(passed_on(trusting, &both), Err(400), "nothing says which is the proxy's");
-    let by = |which: &str| format!("{trusting}\nforwarded = \"{which}\"");
-    assert_eq!(passed_on(&by("forwarded"), &both), told("2001:db8::1, ", "https"));
-    let alone = "X-Forwarded-For: 192.0.2.1\r\n";
-    assert_eq!(passed_on(&by("forwarded"), alone), told("", "http"));
-    assert_eq!(passed_on(&by("x-forwarded"), forwarded), told("", "http"));
-    let both = format!("{forwarded}{alone}");
-    assert_eq!(passed_on(&by("x-forwarded"), &both), told("192.0.2.1, ", "http"));
-}
-
 /// What clients claim about where they come from, in all the names that a backend may join.
 const FORGED: &str = "X_Forwarded_For: 6.6.6.1\r\nx_real_ip: 6.6.6.2\r\nX.Forwarded.Proto: 6.6.6.3\r\n\
     X_FORWARDED_HOST: 6.6.6.4\r\nX-Forwarded-Port: 6.6.6.5\r\nX-Forwarded-Ssl: 6.6.6.6\r\n\
@@ -204,22 +154,6 @@ fn nginx_drops_names_with_underscores() {
     let reply = client.reply();
     assert!(!reply.text().contains("X_Forwarded_For"), "{}", reply.text());
     assert!(reply.text().contains("X-Forwarded-Port: 6.6.6.5"), "{}", reply.text());
-}
-
-#[test]
-fn a_contradiction_is_told_in_the_log() {
-    let mut forebay = site(
-        Folder::new(),
-        "trusted_proxies = \"127.0.0.1\"\n[[site.route]]\nrespond = \"hello\"\n",
-    );
-    let mut client = forebay.connect();
-    client.send(
-        "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 192.0.2.1\r\nForwarded: for=192.0.2.2\r\n\r\n",
-    );
-    let reply = client.reply();
-    assert_eq!((reply.status, reply.header("Connection")), (400, Some("close")));
-    forebay.wait_for_output("contradict each other; say in `forwarded` of the site");
-    forebay.stop();
 }
 
 #[test]

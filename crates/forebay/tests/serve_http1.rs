@@ -4,7 +4,6 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
 
 use forebay_testkit::corpus::{self, Outcome};
 use forebay_testkit::folder::Folder;
@@ -108,22 +107,6 @@ fn a_connection_serves_until_somebody_closes_it() {
 }
 
 #[test]
-fn http_1_0_closes_unless_asked() {
-    let forebay = site(Folder::new(), OK);
-    let mut client = forebay.connect();
-    client.send("GET / HTTP/1.0\r\n\r\n");
-    let reply = client.reply();
-    assert_eq!((reply.text(), reply.header("Connection")), ("hello", Some("close")));
-    assert!(client.is_closed());
-    let mut client = forebay.connect();
-    for _ in 0..3 {
-        client.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
-        let reply = client.reply();
-        assert_eq!((reply.text(), reply.header("Connection")), ("hello", Some("keep-alive")));
-    }
-}
-
-#[test]
 fn a_hundred_pipelined_requests_are_answered_in_order() {
     let echo = Echo::start();
     let routes =
@@ -209,26 +192,6 @@ fn continue_is_sent_when_the_body_is_wanted() {
 }
 
 #[test]
-fn a_body_that_is_too_large_is_told_in_the_log() {
-    let routes = "[[site.route]]\nmax_body = 100\nrespond = \"hello\"\n";
-    for request in [
-        "POST /known HTTP/1.1\r\nHost: h\r\nContent-Length: 101\r\n\r\n".to_owned(),
-        format!(
-            "POST /chunked HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n{}",
-            "x".repeat(101)
-        ),
-    ] {
-        let mut forebay = site(Folder::new(), routes);
-        assert_eq!(forebay.ask(&request).status, 413);
-        let target = request.split(' ').nth(1).unwrap();
-        forebay.wait_for_output(&format!(
-            "413 the request body is larger than the max_body of 100 bytes: POST {target}, from 127.0.0.1"
-        ));
-        forebay.stop();
-    }
-}
-
-#[test]
 fn a_body_of_get_is_refused_unless_allowed() {
     let echo = Echo::start();
     let get = "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
@@ -306,51 +269,6 @@ fn heads_have_limits() {
 }
 
 #[test]
-fn a_slow_head_is_given_up() {
-    let forebay = with_server("timeouts = { head = \"300ms\", keep_alive = \"300ms\" }", OK);
-    let mut client = forebay.connect();
-    client.send("GET / HTTP/1.1\r\nHo");
-    let reply = client.reply();
-    assert_eq!((reply.status, reply.header("Connection")), (408, Some("close")));
-    assert!(client.is_closed());
-
-    // Bytes that keep coming do not help: the whole head has that long.
-    let mut client = forebay.connect();
-    client.send("GET / HTTP/1.1\r\n");
-    let mut dripped = 0;
-    while client.try_send(b"A: b\r\n").is_ok() && dripped < 10_000 {
-        std::thread::sleep(Duration::from_millis(20));
-        dripped += 1;
-    }
-    assert!(dripped < 10_000, "the connection was closed");
-
-    assert!(forebay.connect().is_closed(), "one that says nothing is closed without a word");
-    let mut client = forebay.connect();
-    client.get("/");
-    assert!(client.is_closed(), "and so is one that says nothing more");
-}
-
-#[test]
-fn keep_alive_can_be_off() {
-    let forebay = with_server("timeouts = { keep_alive = \"0s\" }", OK);
-    let mut client = forebay.connect();
-    let reply = client.get("/");
-    assert_eq!((reply.text(), reply.header("Connection")), ("hello", Some("close")));
-    assert!(client.is_closed());
-}
-
-#[test]
-fn a_connection_serves_so_many_requests() {
-    let forebay = with_server("limits = { keepalive_requests = 3 }", OK);
-    let mut client = forebay.connect();
-    for last in [false, false, true] {
-        let reply = client.get("/");
-        assert_eq!(reply.header("Connection").is_some(), last);
-    }
-    assert!(client.is_closed());
-}
-
-#[test]
 fn connections_beyond_the_limit_wait_for_a_place() {
     let forebay = with_server("limits = { connections = 2 }", OK);
     let mut first = forebay.connect();
@@ -374,22 +292,6 @@ fn connections_of_one_address_have_a_limit() {
     let is_served = || forebay.try_get("/").is_ok_and(|reply| reply.status == 200);
     assert!(eventually(is_served), "a place is free again");
     assert_eq!(first.get("/").status, 200);
-}
-
-#[test]
-fn a_body_that_stops_coming_is_given_up() {
-    let echo = Echo::start();
-    let forebay = with_server("timeouts = { body_idle = \"300ms\" }", &echo.route());
-    for framing in ["Content-Length: 10", "Transfer-Encoding: chunked"] {
-        let mut client = forebay.connect();
-        client.send(format!("POST / HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n"));
-        client.send("3\r\nabc");
-        let reply = client.reply();
-        assert_eq!((reply.status, reply.header("Connection")), (408, Some("close")), "{framing}");
-        assert!(client.is_closed());
-    }
-    assert_eq!(echo.whole(), 0);
-    assert!(!forebay.output().contains("408"), "the client's fault is not in the error log");
 }
 
 #[test]
@@ -426,39 +328,6 @@ fn clients_that_go_away_harm_nobody() {
     assert_eq!(echo.whole(), 1, "no cut request was taken for a whole one");
     let (exit, _) = forebay.stop();
     assert!(!exit.output.contains("panicked"), "{}", exit.output);
-}
-
-#[test]
-fn absolute_targets_and_the_server_as_a_whole() {
-    let echo = Echo::start();
-    let forebay = site(Folder::new(), &echo.route());
-    let reply = forebay.ask("GET http://a.example/x?y HTTP/1.1\r\nHost: b.example\r\n\r\n");
-    let text = reply.text();
-    assert!(text.starts_with("GET /x?y HTTP/1.1\r\nHost: a.example\r\n"), "{text}");
-    assert!(!text.contains("b.example"), "{text}");
-    assert_eq!(forebay.ask("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n").status, 200);
-    assert!(
-        forebay
-            .ask("GET http://a.example HTTP/1.1\r\nHost: h\r\n\r\n")
-            .text()
-            .starts_with("GET / ")
-    );
-}
-
-#[test]
-fn who_speaks_another_protocol_is_told_at_once() {
-    // Longer than the test waits.
-    let forebay = with_server("timeouts = { head = \"1h\" }", OK);
-    let mut client = forebay.connect();
-    // How a TLS client begins; it waits for an answer now.
-    client.send([0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]);
-    let reply = client.reply();
-    assert_eq!((reply.status, reply.header("Connection")), (400, Some("close")));
-    let mut client = forebay.connect();
-    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-    let reply = client.reply();
-    assert_eq!((reply.status, reply.header("Connection")), (505, Some("close")));
-    forebay.stop();
 }
 
 /// No site can be named so, and applications make file names of hosts.

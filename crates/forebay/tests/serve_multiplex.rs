@@ -5,8 +5,8 @@ mod support;
 
 use std::collections::HashSet;
 use std::fs;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -85,23 +85,6 @@ fn interleaved_replies_reach_their_own_clients() {
         ask_at_once(&forebay, 20);
     }
     assert_eq!(application.accepted(), 1);
-    forebay.stop();
-}
-
-#[test]
-fn more_requests_than_a_connection_takes_open_another() {
-    // None answers before each connection has as many requests as it takes.
-    let all = Barrier::new(4);
-    let application = Application::start(move |connection| {
-        let asked: Vec<_> = (0..5).map_while(|_| connection.asked()).collect();
-        all.wait();
-        for one in asked {
-            connection.answer(one.id, &format!("<{}>", one.query()));
-        }
-    });
-    let forebay = front_of(&application, ", multiplex = \"on\", max_streams = 5");
-    ask_at_once(&forebay, 20);
-    assert_eq!(application.accepted(), 4);
     forebay.stop();
 }
 

@@ -69,41 +69,6 @@ fn the_header_names_client_and_server() {
 }
 
 #[test]
-fn requests_that_follow_the_first_have_the_same_client() {
-    let forebay = site("");
-    let first = "GET /who.sh HTTP/1.1\r\nHost: h\r\n\r\n";
-    let header = "PROXY TCP4 192.0.2.7 198.51.100.9 1234 443\r\n";
-    let pieces = format!("{header}{first}{first}{GET}");
-    let reply = exchange(forebay.address, &[pieces.as_bytes()]);
-    assert_eq!(reply.matches("192.0.2.7 1234").count(), 3, "{reply}");
-    forebay.stop();
-}
-
-#[test]
-fn a_connection_without_a_good_header_is_closed() {
-    let mut forebay = site("");
-    for bytes in [
-        GET.as_bytes(),
-        b"PROXY TCP4 1.2.3.4 1.2.3.4 1 65536\r\n",
-        b"PROXY nonsense\r\n",
-        &v2(0x21, 0x11, &[0; 3]),
-        b"\0\0\0\0",
-    ] {
-        let reply = exchange(forebay.address, &[bytes, GET.as_bytes()]);
-        assert_eq!(reply, "", "{:?}", bytes.escape_ascii());
-    }
-    forebay.wait_for_output("127.0.0.1: the connection does not begin with a PROXY header");
-    forebay.stop();
-}
-
-#[test]
-fn the_header_has_as_long_as_a_head() {
-    let forebay = site_with("[server.timeouts]\nhead = \"200ms\"", "");
-    assert_eq!(exchange(forebay.address, &[b"PROXY TCP4 192.0.2.7"]), "");
-    forebay.stop();
-}
-
-#[test]
 fn only_trusted_peers_may_name_the_client() {
     let header = b"PROXY TCP4 192.0.2.7 198.51.100.9 1234 443\r\n";
     let forebay = site("trusted_proxies = \"10.0.0.0/8\"");

@@ -48,38 +48,6 @@ fn each_connection_begins_with_a_line_that_names_the_client() {
 }
 
 #[test]
-fn version_2_names_the_client_too() {
-    let (own, server, records) = begun("v2", 1, 28);
-    let ports = [own.port().to_be_bytes(), server.port().to_be_bytes()].concat();
-    let addresses = [127, 0, 0, 1, 127, 0, 0, 1];
-    let header =
-        [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"[..], &addresses, &ports, b"GET /x "].concat();
-    assert!(records[0].received.starts_with(&header), "{:?}", records[0].received.escape_ascii());
-}
-
-#[test]
-fn the_client_is_who_a_trusted_proxy_says() {
-    let script = vec![Step::ReadHead, Step::send(REPLY)];
-    let backend = Backend::tcp(vec![script.clone(), script]);
-    let url = format!("http://127.0.0.1:{}", backend.port());
-    let forebay = front(&url, "send_proxy = \"v1\"", "trusted_proxies = \"127.0.0.1\"");
-    let port = forebay.address.port();
-    for client in ["192.0.2.7", "2001:db8::7"] {
-        forebay.ask(format!("GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: {client}\r\n\r\n"));
-    }
-    let records = backend.finish();
-    for (record, line) in records.iter().zip([
-        format!("PROXY TCP4 192.0.2.7 127.0.0.1 0 {port}\r\nGET"),
-        // Both addresses have to be of one family.
-        format!("PROXY TCP6 2001:db8::7 ::ffff:127.0.0.1 0 {port}\r\nGET"),
-    ]) {
-        let received = String::from_utf8_lossy(&record.received);
-        assert!(received.starts_with(&line), "{received}");
-    }
-    forebay.stop();
-}
-
-#[test]
 fn nginx_reads_it() {
     let Some(nginx) = nginx(
         "server { listen 127.0.0.1:{port} proxy_protocol; location / {\n\

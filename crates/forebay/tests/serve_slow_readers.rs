@@ -4,16 +4,14 @@ mod support;
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::port::free_port;
 use forebay_testkit::process::eventually;
-use forebay_testkit::scripted::{Backend, Step};
 use rustix::net::sockopt;
-use support::{Forebay, pattern, serve};
+use support::{Forebay, serve};
 
 /// More than the sockets between Forebay and a client that does not read take.
 const LARGE: usize = 24 << 20;
@@ -23,10 +21,8 @@ const LARGE: usize = 24 << 20;
 const APPLICATION: &str = "my $piece = join '', map { chr($_ * 7 % 256) } 0 .. 65535;\n\
     sub { my $path = $_[0]{PATH_INFO};\n\
       return [200, [], [$$]] if $path eq '/pid';\n\
-      my @more = $path eq '/unbuffered' ? ('X-Accel-Buffering' => 'no')\n\
-        : $path eq '/events' ? ('Content-Type' => 'text/event-stream') : ();\n\
-      return [200, [], ['short']] if $path ne '/large' && !@more;\n\
-      return sub { my $out = $_[0]->([200, ['X-Pid' => $$, @more]]);\n\
+      return [200, [], ['short']] if $path ne '/large';\n\
+      return sub { my $out = $_[0]->([200, ['X-Pid' => $$]]);\n\
         $out->write($piece) for 1 .. COUNT; $out->close } }\n";
 
 fn pieces() -> usize {
@@ -157,48 +153,6 @@ fn a_full_buffer_holds_the_reply_back() {
 }
 
 #[test]
-fn a_disk_that_takes_nothing_holds_the_reply_back() {
-    let folder = Folder::new();
-    folder.write("app.psgi", APPLICATION.replace("COUNT", &pieces().to_string()));
-    let configuration = "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\napp = \"own\"\n\
-                         [app.own]\nkind = \"psgi\"\nfile = \"app.psgi\"\nworkers = 1\n";
-    let file = support::write_configuration(&folder, configuration);
-    let mut command = support::command(&[file.to_str().unwrap()]);
-    command.env("TMPDIR", "/no/such/directory");
-    let mut forebay = support::serve_command(folder, command);
-    let slow = ask(forebay.address, "/large");
-    forebay.wait_for_output("cannot keep a reply for a slow client in /no/such/directory");
-    assert!(payload(slow) == large_body());
-    forebay.stop();
-}
-
-#[test]
-fn what_is_to_be_sent_as_it_comes_is_not_kept() {
-    for target in ["/unbuffered", "/events"] {
-        let served = served("", "", "workers = 1");
-        let slow = served.ask(target);
-        assert!(eventually(|| served.metric("forebay_workers{app=\"own\",state=\"busy\"}") == 1));
-        // Its reply begins to come, and nothing more of it is taken.
-        let mut first = [0; 1];
-        slow.peek(&mut first).unwrap();
-        assert_eq!((served.buffered(), served.idle_workers()), (0, 0), "{target}");
-        assert!(payload(slow) == large_body(), "{target}");
-        served.forebay.stop();
-    }
-}
-
-#[test]
-fn a_route_may_have_no_buffer() {
-    let served = served("", "buffer = false", "workers = 1");
-    let slow = served.ask("/large");
-    let mut first = [0; 1];
-    slow.peek(&mut first).unwrap();
-    assert_eq!((served.buffered(), served.idle_workers()), (0, 0));
-    assert!(payload(slow) == large_body());
-    served.forebay.stop();
-}
-
-#[test]
 fn a_reader_that_keeps_up_with_its_reply_costs_no_buffer() {
     let served = served("limits = { buffer_total = 0 }", "", "workers = 1");
     for _ in 0..20 {
@@ -206,52 +160,6 @@ fn a_reader_that_keeps_up_with_its_reply_costs_no_buffer() {
     }
     assert_eq!(served.metric("forebay_limit_reached_total{limit=\"buffer_total\"}"), 0);
     served.forebay.stop();
-}
-
-#[test]
-fn what_an_application_has_printed_reaches_its_client_while_it_goes_on() {
-    let (told, came) = channel();
-    let whole = pattern(LARGE);
-    let mut reply = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n".to_vec();
-    reply.extend_from_slice(&whole);
-    // The backend never ends its reply by itself: what is kept is read to its last byte meanwhile.
-    let backend =
-        Backend::tcp([vec![Step::ReadHead, Step::send(reply), Step::Tell(told), Step::ReadToEnd]]);
-    let configuration = format!(
-        "[[site]]\nlisten = \"127.0.0.1:0\"\n\
-         [[site.route]]\nproxy = \"http://127.0.0.1:{}\"\nbuffer = true\n",
-        backend.port()
-    );
-    let forebay = serve(Folder::new(), &configuration);
-    let mut stream = ask(forebay.address, "/");
-    came.recv_timeout(Duration::from_secs(20))
-        .expect("the backend is done before the client reads");
-    let mut read = Vec::new();
-    let mut buffer = vec![0; 65536];
-    while payload_bytes(&read) < LARGE {
-        let n = stream.read(&mut buffer).unwrap();
-        assert!(n > 0, "cut off after {}", read.len());
-        read.extend_from_slice(&buffer[..n]);
-    }
-    drop(stream);
-    backend.finish();
-    forebay.stop();
-}
-
-/// At least so many bytes of payload: what came without its framing, of which there is little.
-fn payload_bytes(reply: &[u8]) -> usize {
-    let Some(at) = reply.windows(4).position(|four| four == b"\r\n\r\n") else { return 0 };
-    let (mut rest, mut total) = (&reply[at + 4..], 0);
-    while let Some(end) = rest.windows(2).position(|two| two == b"\r\n") {
-        let size = usize::from_str_radix(std::str::from_utf8(&rest[..end]).unwrap(), 16).unwrap();
-        let there = size.min(rest.len() - end - 2);
-        total += there;
-        if rest.len() < end + 4 + size {
-            break;
-        }
-        rest = &rest[end + 4 + size..];
-    }
-    total
 }
 
 /// A program with one connection at a time, which reads all of a request before it answers.

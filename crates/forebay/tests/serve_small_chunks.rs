@@ -2,16 +2,9 @@
 
 mod support;
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::thread;
-use std::time::Duration;
-
 use forebay_testkit::folder::Folder;
 use forebay_testkit::scripted::{Backend, Step};
 use support::{chunked, pattern, site};
-
-const DEADLINE: Duration = Duration::from_secs(20);
 
 /// One-byte chunks in a body.
 const CHUNKS: usize = 300_000;
@@ -42,35 +35,6 @@ fn in_single_bytes(payload: &[u8]) -> Vec<u8> {
 fn body_of(message: &[u8]) -> &[u8] {
     let at = message.windows(4).position(|four| four == b"\r\n\r\n").expect("a whole head");
     &message[at + 4..]
-}
-
-#[test]
-fn an_upload_in_tiny_chunks_reaches_the_backend_in_large_ones() {
-    let payload = pattern(CHUNKS);
-    let backend = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = backend.local_addr().unwrap();
-    let receiving = thread::spawn(move || {
-        let (mut stream, _) = backend.accept().unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        let (mut received, mut buffer) = (Vec::new(), [0; 65536]);
-        while !received.ends_with(b"\r\n0\r\n\r\n") {
-            let n = stream.read(&mut buffer).unwrap();
-            assert!(n > 0, "the request is cut off");
-            received.extend_from_slice(&buffer[..n]);
-        }
-        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
-        received
-    });
-    let forebay = site(Folder::new(), &format!("[[site.route]]\nproxy = \"http://{address}\"\n"));
-    let mut client = forebay.connect();
-    client.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
-    client.send(in_single_bytes(&payload));
-    assert_eq!(client.reply().text(), "ok");
-    let received = receiving.join().unwrap();
-    let (received, chunks) = decode(body_of(&received));
-    assert!(received == payload, "the payload is changed");
-    assert!(chunks < CHUNKS / 100, "{chunks} chunks for {CHUNKS}");
-    forebay.stop();
 }
 
 #[test]

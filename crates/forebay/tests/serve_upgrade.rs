@@ -5,20 +5,16 @@ mod support;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::scripted::{Backend, Step};
-use support::echo::Echo;
-use support::{Forebay, pattern, serve, site};
+use support::{Forebay, pattern, serve};
 
 const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\n\
     Upgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n";
 const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\n\
     Connection: Upgrade\r\nSec-WebSocket-Accept: y\r\n\r\n";
-const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-
 fn proxy(port: u16) -> Forebay {
     with_server("", port)
 }
@@ -96,163 +92,6 @@ fn both_sides_talk_once_the_backend_has_switched() {
 }
 
 #[test]
-fn nothing_reaches_the_backend_before_it_has_switched() {
-    let (port, backend) = backend(|mut stream| {
-        read_head(&mut stream);
-        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-        let early = stream.read(&mut [0; 100]);
-        assert!(
-            early.is_err_and(|e| matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
-        );
-        stream.set_read_timeout(Some(forebay_testkit::DEADLINE)).unwrap();
-        stream.write_all(SWITCHED.as_bytes()).unwrap();
-        let mut data = [0; 11];
-        stream.read_exact(&mut data).unwrap();
-        assert_eq!(&data, b"too hastily");
-    });
-    let forebay = proxy(port);
-    let mut client = forebay.connect();
-    client.send([UPGRADE, "too "].concat());
-    client.send("hastily");
-    assert_eq!(client.reply().status, 101);
-    backend.join().unwrap();
-    assert!(client.is_closed());
-}
-
-#[test]
-fn the_backend_may_finish_first() {
-    let backend = Backend::tcp([vec![
-        Step::ReadHead,
-        Step::send(SWITCHED),
-        Step::send("all"),
-        Step::FinishSending,
-        Step::expect("and still heard"),
-        Step::ReadToEnd,
-    ]]);
-    let forebay = proxy(backend.port());
-    let mut client = upgraded(&forebay);
-    assert_eq!(client.rest(), b"all");
-    client.send("and still heard");
-    client.finish_sending();
-    backend.finish();
-}
-
-#[test]
-fn an_answer_other_than_101_is_an_ordinary_one() {
-    let backend = Backend::tcp([
-        vec![Step::ReadHead, Step::send(OK), Step::ReadToEnd],
-        vec![Step::ReadHead, Step::send(OK), Step::ReadToEnd],
-    ]);
-    let forebay = proxy(backend.port());
-    let mut client = forebay.connect();
-    // What follows is another request, not data of a tunnel.
-    client.send([UPGRADE, "GET /next HTTP/1.1\r\nHost: h\r\n\r\n"].concat());
-    for _ in 0..2 {
-        let reply = client.reply();
-        assert_eq!((reply.status, reply.text()), (200, "ok"));
-        assert_eq!(reply.header("Upgrade"), None);
-    }
-    forebay.stop();
-    let records = backend.finish();
-    assert!(records[0].received.starts_with(b"GET /chat "), "a connection of its own");
-    assert!(records[1].received.starts_with(b"GET /next "));
-    assert!(!String::from_utf8_lossy(&records[1].received).contains("pgrade"));
-}
-
-#[test]
-fn data_behind_a_refused_upgrade_is_read_as_a_request() {
-    let backend = Backend::tcp([vec![Step::ReadHead, Step::send(OK), Step::ReadToEnd]]);
-    let forebay = proxy(backend.port());
-    let mut client = forebay.connect();
-    client.send([UPGRADE.as_bytes(), b"\x81\x05hello\r\n\r\n"].concat());
-    assert_eq!(client.reply().status, 200);
-    assert_eq!(client.reply().status, 400);
-    assert!(client.is_closed());
-    forebay.stop();
-    backend.finish();
-}
-
-#[test]
-fn an_upgrade_with_a_body_is_refused() {
-    let echo = Echo::start();
-    let forebay = site(Folder::new(), &echo.route());
-    for body in ["Content-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"] {
-        let head = "POST / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n";
-        let mut client = forebay.connect();
-        client.send([head, body].concat());
-        let reply = client.reply();
-        assert_eq!((reply.status, reply.header("Connection")), (400, Some("close")));
-        assert!(client.is_closed());
-    }
-    assert_eq!(echo.connections(), 0);
-}
-
-#[test]
-fn upgrades_that_nobody_should_tunnel_are_ignored() {
-    let echo = Echo::start();
-    let fixed = "[[site.route]]\npath = \"/fixed\"\nrespond = \"hello\"\n";
-    let forebay = site(Folder::new(), &[fixed, &echo.route()].concat());
-    let ask = |target: &str, fields: &str| {
-        let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
-        let reply = forebay.ask(head);
-        assert_eq!(reply.status, 200);
-        let text = reply.text().to_owned();
-        assert!(!text.to_ascii_lowercase().contains("upgrade"), "{text}");
-        text
-    };
-    // In a tunnel of HTTP requests would go past the routes.
-    let h2c = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMA\r\n";
-    assert!(!ask("/", h2c).contains("HTTP2"));
-    ask("/", "Connection: upgrade\r\nUpgrade: websocket, H2C\r\n");
-    ask("/", "Connection: upgrade\r\nUpgrade: TLS/1.0\r\n");
-    ask("/", "Connection: upgrade\r\nUpgrade: HTTP/2.0\r\n");
-    ask("/", "Connection: upgrade\r\n");
-    ask("/", "Upgrade: websocket\r\n");
-    assert_eq!(ask("/fixed", "Connection: upgrade\r\nUpgrade: websocket\r\n"), "hello");
-}
-
-#[test]
-fn a_backend_that_switches_to_what_nobody_asked_for_is_at_fault() {
-    let other = SWITCHED.replace("WebSocket\r", "h2c\r");
-    let silent = "HTTP/1.1 101 Switching Protocols\r\n\r\n".to_owned();
-    for switched in [other, silent] {
-        let backend = Backend::tcp([vec![Step::ReadHead, Step::send(switched), Step::ReadToEnd]]);
-        let forebay = proxy(backend.port());
-        assert_eq!(forebay.ask(UPGRADE).status, 502);
-        backend.finish();
-    }
-    let backend = Backend::tcp([vec![Step::ReadHead, Step::send(SWITCHED), Step::ReadToEnd]]);
-    let forebay = proxy(backend.port());
-    assert_eq!(forebay.get("/").status, 502, "no upgrade was asked for at all");
-    backend.finish();
-}
-
-#[test]
-fn a_tunnel_that_carries_nothing_ends() {
-    let backend = Backend::tcp([vec![Step::ReadHead, Step::send(SWITCHED), Step::ReadToEnd]]);
-    let forebay = with_server("timeouts = { tunnel_idle = \"300ms\" }", backend.port());
-    let mut client = upgraded(&forebay);
-    assert!(client.is_closed());
-    backend.finish();
-}
-
-#[test]
-fn one_direction_keeps_the_other_alive() {
-    let mut steps = vec![Step::ReadHead, Step::send(SWITCHED)];
-    for _ in 0..20 {
-        steps.extend([Step::Pause(Duration::from_millis(100)), Step::send("tick")]);
-    }
-    steps.push(Step::expect("thanks"));
-    let backend = Backend::tcp([steps]);
-    let forebay = with_server("timeouts = { tunnel_idle = \"1s\" }", backend.port());
-    let mut stream = upgraded(&forebay).into_stream();
-    let mut ticks = [0; 80];
-    stream.read_exact(&mut ticks).unwrap();
-    stream.write_all(b"thanks").unwrap();
-    backend.finish();
-}
-
-#[test]
 fn a_tunnel_ends_soon_after_the_server_is_told_to_stop() {
     let backend = Backend::tcp([vec![Step::ReadHead, Step::send(SWITCHED), Step::ReadToEnd]]);
     let forebay = with_server("grace = \"1h\"", backend.port());
@@ -302,23 +141,4 @@ fn much_is_carried_both_ways_at_once() {
     stream.shutdown(Shutdown::Write).unwrap();
     assert!(reading.join().unwrap() == pattern(MUCH));
     backend.join().unwrap();
-}
-
-#[test]
-fn a_tunnel_is_logged_when_it_ends() {
-    let backend = Backend::tcp([vec![Step::ReadHead, Step::send([SWITCHED, "12345"].concat())]]);
-    let configuration = format!(
-        "[log]\naccess = \"access.log\"\nformat = \"%>s %U %B\"\n\
-         [[site]]\nlisten = \"127.0.0.1:0\"\n\
-         [[site.route]]\nproxy = \"http://127.0.0.1:{}\"\n",
-        backend.port()
-    );
-    let forebay = serve(Folder::new(), &configuration);
-    let mut client = upgraded(&forebay);
-    client.finish_sending();
-    assert_eq!(client.rest(), b"12345");
-    backend.finish();
-    let (_, folder) = forebay.stop();
-    let log = std::fs::read_to_string(folder.path().join("access.log")).unwrap();
-    assert_eq!(log, "101 /chat 5\n");
 }

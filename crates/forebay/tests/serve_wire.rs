@@ -8,7 +8,6 @@ use forebay_testkit::http::{Client, Reply};
 use forebay_testkit::peer;
 use forebay_testkit::scripted::{Backend, Step};
 use forebay_testkit::stream::Address;
-use support::echo::Echo;
 use support::{Forebay, site};
 
 const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\
@@ -55,42 +54,6 @@ fn interim_replies_of_a_backend_pass() {
     assert_eq!(ours.interim[0].1.len(), 1, "{:?}: hop-by-hop fields stay here", ours.interim);
     if let Some(theirs) = theirs {
         assert_eq!(link(&ours).unwrap().1, link(&theirs).unwrap().1);
-    }
-}
-
-#[test]
-fn interim_replies_go_to_nobody_who_does_not_know_them() {
-    let backend = answering([HINTS, OK].concat(), 1);
-    let forebay = site(Folder::new(), &route_to(&backend, ""));
-    let reply = forebay.ask("GET / HTTP/1.0\r\n\r\n");
-    assert_eq!((reply.text(), reply.interim.len()), ("ok", 0));
-}
-
-#[test]
-fn a_route_removes_fields_from_interim_replies_too() {
-    let backend = answering([HINTS, OK].concat(), 1);
-    let keys = "remove_headers = [\"link\"]\n";
-    let forebay = site(Folder::new(), &route_to(&backend, keys));
-    assert_eq!(forebay.get("/").interim, [(103, vec![]), (102, vec![])]);
-}
-
-#[test]
-fn a_backend_that_ends_behind_an_interim_reply_is_a_bad_gateway() {
-    for rest in ["", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", "nonsense\r\n\r\n"] {
-        let backend = answering([HINTS, rest].concat(), 1);
-        let forebay = site(Folder::new(), &route_to(&backend, ""));
-        let reply = forebay.get("/");
-        assert_eq!((reply.status, reply.interim.len()), (502, 2), "{rest:?}");
-    }
-}
-
-#[test]
-fn interim_replies_are_counted() {
-    for (count, status) in [(256, 200), (257, 502)] {
-        let backend = answering(["HTTP/1.1 102 P\r\n\r\n".repeat(count).as_str(), OK].concat(), 1);
-        let forebay = site(Folder::new(), &route_to(&backend, ""));
-        let reply = forebay.get("/");
-        assert_eq!((reply.status, reply.interim.len()), (status, 256), "{count}");
     }
 }
 
@@ -142,96 +105,11 @@ fn trailers_of_a_backend_pass_to_those_who_take_them() {
     assert!(!received.to_lowercase().contains("gzip"), "{received}");
 }
 
-#[test]
-fn trailers_stay_where_nobody_takes_them() {
-    for (version, te) in [("1.1", ""), ("1.1", "TE: gzip\r\n"), ("1.0", "TE: trailers\r\n")] {
-        let backend = answering(WITH_TRAILERS, 1);
-        let forebay = site(Folder::new(), &route_to(&backend, ""));
-        let reply = forebay.ask(format!("GET / HTTP/{version}\r\nHost: h\r\n{te}\r\n"));
-        assert_eq!((reply.text(), reply.header("Trailer")), ("ok", None));
-        assert_eq!(reply.trailers, []);
-        let received = backend.finish().remove(0).received;
-        assert!(!String::from_utf8_lossy(&received).contains("TE:"));
-    }
-}
-
-#[test]
-fn a_route_removes_fields_from_trailers_too() {
-    let backend = answering(WITH_TRAILERS, 1);
-    let keys = "remove_headers = [\"x-gone\"]\n";
-    let forebay = site(Folder::new(), &route_to(&backend, keys));
-    let names: Vec<_> =
-        forebay.ask(WANTS_TRAILERS).trailers.into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["X-Sum"]);
-}
-
-#[test]
-fn trailers_that_break_a_rule_cut_the_reply_off() {
-    for trailer in ["Content-Length: 3\r\n", "a b\r\n", "A: b\r\n c\r\n", "A: \0\r\n"] {
-        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-        let backend = Backend::tcp([vec![
-            Step::ReadHead,
-            Step::send(format!("{head}2\r\nok\r\n")),
-            Step::send(format!("0\r\n{trailer}\r\n")),
-        ]]);
-        let forebay = site(Folder::new(), &route_to(&backend, ""));
-        let mut client = forebay.connect();
-        client.send(WANTS_TRAILERS);
-        // A 502 where none of the reply had been written when the trailer came.
-        let reply = client.try_reply();
-        assert!(reply.is_err() || reply.is_ok_and(|reply| reply.status == 502), "{trailer:?}");
-    }
-}
-
-#[test]
-fn a_target_without_path_has_the_path_slash() {
-    let echo = Echo::start();
-    let forebay = site(Folder::new(), &echo.route());
-    for (target, path) in [("http://a?x=1", "/?x=1"), ("http://a:80?", "/?"), ("http://a", "/")] {
-        let mut client = forebay.connect();
-        // Pipelined, as the request behind must not be taken for a part of this one.
-        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").repeat(2));
-        client.send(format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"));
-        for method in ["GET", "GET", "POST"] {
-            let reply = client.reply();
-            let line = format!("{method} {path} HTTP/1.1\r\nHost: a");
-            assert!(reply.text().starts_with(&line), "{target}: {}", reply.text());
-            assert_eq!(reply.text().ends_with("hi"), method == "POST");
-        }
-    }
-}
-
-#[test]
-fn a_higher_minor_version_is_answered_as_1_1() {
-    let forebay = site(Folder::new(), "[[site.route]]\nrespond = \"hello\"\n");
-    let mut client = forebay.connect();
-    for minor in [2, 9, 1] {
-        client.send(format!("GET / HTTP/1.{minor}\r\nHost: h\r\n\r\n"));
-        let reply = client.reply();
-        assert_eq!((&reply.version[..], reply.status, reply.text()), ("HTTP/1.1", 200, "hello"));
-    }
-    assert_eq!(forebay.ask("GET / HTTP/2.0\r\nHost: h\r\n\r\n").status, 505);
-}
-
 fn with_file(keys: &str) -> Forebay {
     let folder = Folder::new();
     folder.write("files/a", "0123456789");
     let files = format!("files = {{ root = \"files\"{keys} }}");
     site(folder, &format!("[[site.route]]\npath = \"/*\"\n{files}\n"))
-}
-
-#[test]
-fn several_lines_of_tags_are_one_list() {
-    let forebay = with_file("");
-    let etag = forebay.get("/a").header("ETag").unwrap().to_owned();
-    let ask = |fields: &str| {
-        forebay.ask(format!("GET /a HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n")).status
-    };
-    for (name, listed, other) in [("If-None-Match", 304, 200), ("If-Match", 200, 412)] {
-        assert_eq!(ask(&format!("{name}: \"x\"\r\n{name}: {etag}")), listed);
-        assert_eq!(ask(&format!("{name}: {etag}\r\n{name}: \"x\"")), listed);
-        assert_eq!(ask(&format!("{name}: \"x\"\r\n{name}: \"y\"")), other);
-    }
 }
 
 #[test]

@@ -129,6 +129,7 @@ fn replies_as_of_scripts_and_as_of_servers_are_taken() {
                 200,
                 "abc",
             ),
+            ("HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\r\n\r\nx", 200, "x"),
         ] {
             for seed in 0..5 {
                 let (reply, _) = answered(&route(protocol, ""), sent.as_bytes(), seed);

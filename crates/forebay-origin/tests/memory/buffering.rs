@@ -230,3 +230,44 @@ fn an_upload_goes_on_to_the_backend_as_it_comes_otherwise() {
         assert_eq!(connection.exactly(4).await.unwrap(), b"rest");
     });
 }
+
+/// How long an application over SCGI waits for a client that reads nothing for 20 s, where its reply
+/// begins so and its route has these keys.
+fn application_waits(keys: &str, fields: &str) -> Duration {
+    let route = format!("[[site.route]]\nscgi = {{ to = \"10.0.0.1:9000\" }}\n{keys}\n");
+    let mut waits = None;
+    converse(&route, async |world| {
+        let mut application = world.backend("10.0.0.1:9000");
+        let mut client = world.client();
+        client.link.limit_room(1000);
+        client.send(GET).await;
+        let mut connection = application.accept().await;
+        connection.more().await.unwrap();
+        let sending = async {
+            let since = Instant::now();
+            connection.send(format!("Content-Length: {LARGE}\r\n{fields}\r\n")).await;
+            connection.send(pattern()).await;
+            since.elapsed()
+        };
+        let reading = async {
+            sleep(Duration::from_secs(20)).await;
+            assert_arrives(client).await;
+        };
+        waits = Some(tokio::join!(sending, reading).0);
+    });
+    waits.unwrap()
+}
+
+#[test]
+fn the_reply_of_an_application_is_kept_unless_it_or_its_route_says_no() {
+    let kept = application_waits("", "");
+    assert!(kept < Duration::from_secs(1), "{kept:?}");
+    for (keys, fields) in [
+        ("buffer = false", ""),
+        ("", "X-Accel-Buffering: no\r\n"),
+        ("", "Content-Type: text/event-stream\r\n"),
+    ] {
+        let waits = application_waits(keys, fields);
+        assert!(waits >= Duration::from_secs(20), "{keys} {fields}: {waits:?}");
+    }
+}

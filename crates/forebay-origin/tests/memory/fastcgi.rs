@@ -335,3 +335,73 @@ fn an_application_is_asked_whether_it_multiplexes_and_shares_no_connection_if_no
         }
     });
 }
+
+/// A record of GET_VALUES_RESULT with these pairs.
+fn values(pairs: &[(&str, &str)]) -> Vec<u8> {
+    let mut content = Vec::new();
+    for (name, value) in pairs {
+        content.extend([name.len() as u8, value.len() as u8]);
+        content.extend_from_slice(name.as_bytes());
+        content.extend_from_slice(value.as_bytes());
+    }
+    record(10, 0, &content)
+}
+
+#[test]
+fn what_an_application_says_of_multiplexing_counts_within_250_ms() {
+    for (answer, logged) in [
+        (Some(values(&[("FCGI_MPXS_CONNS", "1"), ("FCGI_MAX_REQS", "10")])), None),
+        (Some(values(&[("FCGI_MPXS_CONNS", "0")])), Some("does not multiplex")),
+        (Some(values(&[])), Some("does not multiplex")),
+        (Some(record(11, 0, &[9, 0, 0, 0, 0, 0, 0, 0])), Some("does not multiplex")),
+        (Some(b"not FastCGI at all".to_vec()), Some("does not multiplex")),
+        (None, Some("does not say whether")),
+    ] {
+        converse(&route(", multiplex = \"auto\""), async |world| {
+            let mut application = world.backend("10.0.0.1:9000");
+            let since = Instant::now();
+            let mut clients = ask_at_once(world, 1).await;
+            let mut asking = Connection::accept(&mut application).await;
+            assert_eq!(asking.record().await.unwrap().0, GET_VALUES);
+            if let Some(answer) = &answer {
+                asking.send(answer.clone()).await;
+            }
+            let mut connection = Connection::accept(&mut application).await;
+            let took = since.elapsed();
+            let limit = Duration::from_millis(250);
+            assert!(took <= limit * 2, "{answer:?}: {took:?}");
+            assert!(answer.is_some() || took >= limit, "{took:?}");
+            let asked = connection.asked().await.unwrap();
+            connection.answer(asked.id, "fine").await;
+            assert_eq!(clients[0].reply("").await.text(), "fine");
+            let errors = world.errors();
+            let said: Vec<_> = errors.iter().filter(|error| error.contains("multiplex")).collect();
+            match logged {
+                Some(part) => assert!(said.iter().any(|error| error.contains(part)), "{errors:?}"),
+                None => assert!(said.is_empty(), "{errors:?}"),
+            }
+        });
+    }
+}
+
+#[test]
+fn a_client_that_falls_behind_max_buffered_is_cut_off_and_holds_up_nobody_else() {
+    let keys = ", multiplex = \"on\", max_buffered = 100000";
+    converse(&(route(keys) + "buffer = false\n"), async |world| {
+        let mut application = world.backend("10.0.0.1:9000");
+        let mut clients = ask_at_once(world, 2).await;
+        clients[0].link.limit_room(1000);
+        let mut connection = Connection::accept(&mut application).await;
+        let slow = connection.asked().await.unwrap();
+        let fast = connection.asked().await.unwrap();
+        let piece = "x".repeat(50_000);
+        connection.send(stdout(slow.id, "A: b\n\n")).await;
+        for _ in 0..20 {
+            connection.send(stdout(slow.id, &piece)).await;
+        }
+        connection.answer(fast.id, "fast").await;
+        assert_eq!(clients[1].reply("").await.text(), "fast");
+        let (received, outcome) = clients[0].rest().await;
+        assert!(outcome.is_err() && received.len() < 20 * piece.len(), "{}", received.len());
+    });
+}

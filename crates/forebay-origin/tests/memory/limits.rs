@@ -183,3 +183,26 @@ fn interim_replies_without_end_cost_a_502() {
         assert_eq!(client.reply("GET ").await.status(), 502);
     });
 }
+
+#[test]
+fn no_more_idle_connections_to_a_backend_are_kept_than_keepalive_says() {
+    let route = "[[site.route]]\npath = \"/*\"\n\
+                 proxy = { to = \"http://10.0.0.1:3000\", keepalive = 2 }\n";
+    converse(route, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut clients: Vec<_> = (0..5).map(|_| world.client()).collect();
+        let mut connections = Vec::new();
+        for client in &mut clients {
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+            connections.push(backend.accept().await);
+        }
+        for (client, connection) in clients.iter_mut().zip(&mut connections) {
+            connection.request().await;
+            connection.send(OK).await;
+            assert_eq!(client.reply("GET ").await.text(), "ok");
+        }
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        let kept = connections.iter().filter(|connection| !connection.link.is_finished()).count();
+        assert_eq!(kept, 2);
+    });
+}

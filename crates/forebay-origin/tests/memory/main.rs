@@ -4,12 +4,14 @@
 
 mod world;
 
+mod access;
 mod applications;
 mod backends;
 mod balancing;
 mod bodies;
 mod buffering;
 mod clients;
+mod connections;
 mod fastcgi;
 mod files;
 mod front;
@@ -20,5 +22,6 @@ mod proxied_fields;
 mod redirects;
 mod routing;
 mod time_limits;
+mod tunnels;
 mod upgrades;
 mod wire;

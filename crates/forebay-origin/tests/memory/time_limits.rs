@@ -334,3 +334,23 @@ fn a_proxy_header_that_does_not_come_ends_the_connection_after_head() {
         assert_took(since, Duration::from_secs(6));
     });
 }
+
+#[test]
+fn an_idle_connection_to_a_fastcgi_application_is_closed_after_two_seconds() {
+    let route = "[[site.route]]\npath = \"/*\"\n\
+                 fastcgi = { to = \"10.0.0.1:9000\", root = \"/nowhere\", scripts = \"*\" }\n";
+    converse(route, async |world| {
+        let mut application = world.backend("10.0.0.1:9000");
+        let mut client = world.client();
+        client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let mut kept = application.accept().await;
+        kept.more().await.unwrap();
+        let reply = crate::fastcgi::stdout(1, "Content-Type: text/plain\r\n\r\nfine");
+        kept.send([reply, crate::fastcgi::end(1)].concat()).await;
+        assert_eq!(client.reply("GET ").await.text(), "fine");
+        let since = Instant::now();
+        kept.rest().await.1.unwrap();
+        let took = since.elapsed();
+        assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(4), "{took:?}");
+    });
+}
