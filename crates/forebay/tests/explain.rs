@@ -219,7 +219,8 @@ fn programs_that_listen_by_themselves_are_told_what_they_are_sent() {
         "[[site]]\nlisten = 8080\n".to_owned(),
         app(
             "own",
-            "kind = \"command\"\nrun = [\"x\", \"{socket}\"]\nspeaks = \"http\"\nsticky = { cookie = \"w\" }",
+            "kind = \"command\"\nrun = [\"x\", \"{socket}\"]\nspeaks = \"http\"\n\
+             sticky = { cookie = \"w\" }",
         ),
         app(
             "named",

@@ -232,3 +232,57 @@ fn two_routes_share_the_one_connection_that_a_backend_takes() {
     }
     forebay.stop();
 }
+
+#[test]
+fn two_routes_and_two_threads_share_the_connections_that_are_allowed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    // It ends with the test's process.
+    thread::spawn(move || one_connection_at_a_time(listener));
+    let forebay = support::serve_file(
+        Folder::new(),
+        &format!(
+            "[server]\nthreads = 2\ntimeouts = {{ reply_idle = \"2s\", connect = \"20s\" }}\n\
+             [[site]]\nlisten = \"127.0.0.1:0\"\n\
+             [[site.route]]\npath = \"/a/*\"\nproxy = {{ to = \"{url}\", max_connections = 1 }}\n\
+             [[site.route]]\npath = \"/b/*\"\nproxy = {{ to = \"{url}\", keepalive = 3 }}\n"
+        ),
+    );
+    let clients = 6;
+    thread::scope(|scope| {
+        for n in 0..clients {
+            let forebay = &forebay;
+            scope.spawn(move || {
+                for (at, method) in
+                    ["GET", "POST", "GET", "POST"].iter().cycle().take(12).enumerate()
+                {
+                    let target = format!("/{}/{n}-{at}", if at % 3 == 0 { "a" } else { "b" });
+                    let head = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n");
+                    let reply = forebay.ask(format!("{head}Content-Length: 0\r\n\r\n"));
+                    assert_eq!(
+                        (reply.status, reply.text()),
+                        (200, &*target),
+                        "{}",
+                        forebay.output()
+                    );
+                }
+            });
+        }
+    });
+    forebay.stop();
+}
+
+#[test]
+fn a_request_that_no_connection_becomes_free_for_is_refused() {
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let to = format!("\"http://{}\"", silent.local_addr().unwrap());
+    let forebay = proxy(&to, "max_connections = 1\nconnect_timeout = \"200ms\"");
+    let mut first = forebay.connect();
+    first.send("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    let mut stream = silent.accept().unwrap().0;
+    let refused = forebay.get("/b");
+    assert_eq!(refused.status, 503, "{}", forebay.output());
+    assert!(eventually(|| forebay.output().contains("are busy")), "{}", forebay.output());
+    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx").unwrap();
+    assert_eq!(first.reply().text(), "x");
+}

@@ -1,5 +1,5 @@
-//! `forebay serve` with a program of several processes (`kind = "command"`, `workers`): which of them
-//! gets a request, and which never does.
+//! `forebay serve` with a program of several processes (`kind = "command"`, `workers`): which of
+//! them gets a request, and which never does.
 
 mod support;
 
@@ -51,8 +51,8 @@ fn server(threads: usize, keys: &str) -> Forebay {
     let folder = Folder::new();
     folder.write("server.py", SERVER);
     let configuration = format!(
-        "[server]\nthreads = {threads}\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\n\
-         app = \"own\"\n[app.own]\nkind = \"command\"\nspeaks = \"http\"\n\
+        "[server]\nthreads = {threads}\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.route]]\npath = \"/*\"\napp = \"own\"\n[app.own]\nkind = \"command\"\nspeaks = \"http\"\n\
          run = [\"python3\", \"{{dir}}/server.py\", \"{{port}}\"]\n{keys}\n"
     );
     serve(folder, &configuration)

@@ -34,6 +34,10 @@ pub struct Proxy {
     pub redirect: Option<Redirects>,
     /// Idle connections kept per server and thread. Default: 64.
     pub keepalive: Option<At<usize>>,
+    /// Connections to each server, over all threads and all routes to it; further requests wait for
+    /// one as long as connecting may take. Connections that were upgraded count, those of `health`
+    /// do not. Default: no limit.
+    pub max_connections: Option<At<usize>>,
     /// Begins each connection with a PROXY header that names the client. No connection is used for
     /// a second request then. Default: none.
     pub send_proxy: Option<At<ProxyHeader>>,

@@ -28,6 +28,8 @@ pub struct Proxy {
     pub redirect: Redirects,
     /// Idle connections kept per backend and thread. Default 64.
     pub keepalive: usize,
+    /// Connections to each server over all threads and routes, at least 1. Default: no limit.
+    pub max_connections: Option<usize>,
     /// The PROXY header that connections begin with; none is used twice then. Default `None`.
     pub send_proxy: Option<ProxyHeader>,
     /// To connect to a server. `None`: as the server's [`super::Timeouts::connect`].
@@ -53,6 +55,7 @@ impl Proxy {
             strip_prefix: None,
             redirect: Redirects::default(),
             keepalive: 64,
+            max_connections: None,
             send_proxy: None,
             connect_timeout: None,
             reply_timeout: None,

@@ -10,9 +10,12 @@ impl Plan {
     pub fn max_connections(&self) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         for route in self.sites.iter().flat_map(|site| &site.routes) {
-            let (to, limit) = match &route.action {
-                Action::Fastcgi(fastcgi) => (&fastcgi.to, fastcgi.max_connections),
-                Action::AppServer(server) => (&server.to, server.max_connections),
+            let (to, limit): (Vec<_>, _) = match &route.action {
+                Action::Fastcgi(fastcgi) => (fastcgi.to.iter().collect(), fastcgi.max_connections),
+                Action::AppServer(server) => (server.to.iter().collect(), server.max_connections),
+                Action::Proxy(proxy) => {
+                    (proxy.to.iter().map(|to| &to.address).collect(), proxy.max_connections)
+                }
                 _ => continue,
             };
             let Some(limit) = limit else { continue };

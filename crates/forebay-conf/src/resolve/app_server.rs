@@ -200,6 +200,6 @@ fn modifier(typed: &Option<At<usize>>) -> Outcome<u8> {
     typed.as_ref().map_or(Ok(0), |at| within(at, 0..=255).map(|value| value as u8))
 }
 
-fn max_connections(typed: &Option<At<usize>>) -> Outcome<Option<usize>> {
+pub(super) fn max_connections(typed: &Option<At<usize>>) -> Outcome<Option<usize>> {
     typed.as_ref().map(|at| within(at, 1..=1_000_000)).transpose()
 }

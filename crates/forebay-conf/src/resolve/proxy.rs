@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::app_server::max_connections;
 use super::value::{optional_time_above_zero, required, text, time_above_zero, within};
 use super::{Context, Outcome, peer};
 use crate::error::Problem;
@@ -42,6 +43,7 @@ pub(super) fn proxy(context: &Context<'_>, typed: &At<TextOr<file::Proxy>>) -> O
             Some(at) => within(at, 0..=1_000_000)?,
             None => default.keepalive,
         },
+        max_connections: max_connections(&table.max_connections)?,
         send_proxy: send_proxy(table)?,
         connect_timeout: optional_time_above_zero(&table.connect_timeout)?,
         reply_timeout: optional_time_above_zero(&table.reply_timeout)?,
