@@ -79,10 +79,42 @@ fn processes(forebay: &Forebay, target: &str, count: usize) -> BTreeSet<String> 
 #[test]
 fn a_request_that_crashed_its_process_is_not_tried_on_another() {
     let forebay = server(1, "workers = 3");
+    only_one_process_crashes(&forebay);
+    forebay.stop();
+}
+
+#[test]
+fn a_request_that_crashed_its_fastcgi_process_is_not_tried_on_another() {
+    if !forebay_testkit::peer::has_perl("FCGI", "libfcgi-perl") {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write(
+        "own.pl",
+        "use FCGI; use POSIX; my %env;\n\
+         my $r = FCGI::Request(\\*STDIN, \\*STDOUT, \\*STDERR, \\%env);\n\
+         while ($r->Accept() >= 0) { my $path = $env{PATH_INFO};\n\
+         kill 9, $$ if $path eq '/kill'; POSIX::abort() if $path eq '/abort';\n\
+         POSIX::_exit(3) if $path eq '/exit';\n\
+         print \"Content-Type: text/plain\\r\\n\\r\\n$$\"; }\n",
+    );
+    let forebay = serve(
+        folder,
+        "[server]\nthreads = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.route]]\npath = \"/*\"\napp = \"own\"\n\
+         [app.own]\nkind = \"command\"\nrun = [\"perl\", \"{dir}/own.pl\"]\nspeaks = \"fastcgi\"\n\
+         listen = \"stdin\"\nworkers = 3\n",
+    );
+    only_one_process_crashes(&forebay);
+    forebay.stop();
+}
+
+/// Has processes crash, each by a request.
+fn only_one_process_crashes(forebay: &Forebay) {
     // Over connections that are kept, and over new ones.
     for warm in ["/pid", "/close"] {
         for poison in ["/kill", "/abort", "/exit"] {
-            let before = processes(&forebay, warm, 3);
+            let before = processes(forebay, warm, 3);
             let reply = forebay.get(poison);
             assert_eq!(reply.status, 502, "{poison}: {}", forebay.output());
             let mut left = BTreeSet::new();
@@ -91,11 +123,10 @@ fn a_request_that_crashed_its_process_is_not_tried_on_another() {
                 left.len() < 3
             }));
             assert_eq!(left.len(), 2, "{poison} after {warm}: {}", forebay.output());
-            let after = processes(&forebay, warm, 3);
+            let after = processes(forebay, warm, 3);
             assert!(left.iter().all(|pid| after.contains(*pid)), "{before:?} {after:?}");
         }
     }
-    forebay.stop();
 }
 
 #[test]
