@@ -473,61 +473,6 @@ fn a_connection_that_dies_is_made_anew() {
     forebay.stop();
 }
 
-#[test]
-fn silence_is_a_timeout_and_no_more() {
-    let application = Application::start(|connection| {
-        while let Some(asked) = connection.asked() {
-            if asked.query() == "speak" {
-                connection.answer(asked.id, "said");
-            }
-        }
-    });
-    let folder = Folder::new();
-    folder.write("x", "");
-    let forebay = support::serve_file(
-        folder,
-        &format!(
-            "[server]\nthreads = 1\ntimeouts = {{ reply_idle = \"2s\" }}\n\
-             [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nfastcgi = {{ to = \"unix:{}\", \
-             root = \".\", index = \"none\"{ON} }}\n",
-            application.path().display()
-        ),
-    );
-    let mut silent = forebay.connect();
-    silent.send("GET /x?hush HTTP/1.1\r\nHost: h\r\n\r\n");
-    assert_eq!(forebay.get("/x?speak").text(), "said");
-    assert_eq!(silent.reply().status, 504);
-    assert_eq!(forebay.get("/x?speak").text(), "said");
-    assert_eq!(application.accepted(), 1);
-    forebay.stop();
-}
-
-#[test]
-fn silence_of_an_application_that_never_reads_is_an_error() {
-    let (tell, told) = channel::<()>();
-    let told = Mutex::new(told);
-    let application = Application::start(move |_| {
-        let _ = told.lock().unwrap().recv_timeout(DEADLINE);
-    });
-    let folder = Folder::new();
-    folder.write("x", "");
-    let forebay = support::serve_file(
-        folder,
-        &format!(
-            "[server]\nthreads = 1\ntimeouts = {{ reply_idle = \"200ms\", write = \"200ms\" }}\n\
-             [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nfastcgi = {{ to = \"unix:{}\", \
-             root = \".\", index = \"none\"{ON} }}\n",
-            application.path().display()
-        ),
-    );
-    let mut client = forebay.connect();
-    client.send("POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 900000\r\n\r\n");
-    client.send(vec![b'x'; 900_000]);
-    assert!(matches!(client.reply().status, 502 | 504));
-    drop(tell);
-    forebay.stop();
-}
-
 const SLOW_HANDLER: &str = r#"<%@ WebHandler Language="C#" Class="Slow" %>
 using System.Threading;
 using System.Web;

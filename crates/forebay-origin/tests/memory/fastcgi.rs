@@ -301,13 +301,10 @@ fn silence_over_a_shared_connection_is_a_504_for_those_who_wait_and_no_more() {
         assert_eq!(clients[1].reply("").await.text(), "slowly");
         connection.answer(silent.id, "too late").await;
         let mut more = ask_at_once(world, 1).await;
-        let asked = tokio::select! {
-            asked = connection.asked() => (asked, connection),
-            mut fresh = Connection::accept(&mut application) => (fresh.asked().await, fresh),
-        };
-        let (Some(asked), mut connection) = asked else { panic!("closed with a request on it") };
+        let asked = connection.asked().await.expect("the connection goes on");
         connection.answer(asked.id, "in time").await;
         assert_eq!(more[0].reply("").await.text(), "in time");
+        assert!(!application.has_visitor());
     });
 }
 
@@ -403,5 +400,25 @@ fn a_client_that_falls_behind_max_buffered_is_cut_off_and_holds_up_nobody_else()
         assert_eq!(clients[1].reply("").await.text(), "fast");
         let (received, outcome) = clients[0].rest().await;
         assert!(outcome.is_err() && received.len() < 20 * piece.len(), "{}", received.len());
+    });
+}
+
+#[test]
+fn silence_of_an_application_that_never_reads_is_an_error() {
+    let limits = "[server.timeouts]\nreply_idle = \"9s\"\nwrite = \"9s\"";
+    let configuration = format!("{limits}\n[[site]]\nlisten = \"127.0.0.1:80\"\n{}", route(ON));
+    converse(&configuration, async |world| {
+        let mut application = world.backend("10.0.0.1:9000");
+        let mut client = world.client();
+        let sending = async {
+            client.send("POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 900000\r\n\r\n").await;
+            client.send(vec![b'x'; 900_000]).await;
+            client.reply("").await.status()
+        };
+        let since = Instant::now();
+        let (_never_read, status) = tokio::join!(application.accept(), sending);
+        assert!(matches!(status, 502 | 504), "{status}");
+        let took = since.elapsed();
+        assert!(took >= Duration::from_secs(9) && took < Duration::from_secs(20), "{took:?}");
     });
 }
