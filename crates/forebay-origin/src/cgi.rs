@@ -140,6 +140,9 @@ impl Cgi {
         let stdin = stdin(body, &dir).map_err(|error| cannot_hand_over(&error))?;
         let (stdout, its_stdout) = pipe(launcher).map_err(|error| cannot_run(file, &error))?;
         let (stderr, its_stderr) = pipe(launcher).map_err(|error| cannot_run(file, &error))?;
+        // All that may fail comes before the start: a script without a `Process` would have no end.
+        let stdout = ChildStdout::from_std(stdout.into()).map_err(|e| cannot_run(file, &e))?;
+        let stderr = ChildStderr::from_std(stderr.into()).map_err(|e| cannot_run(file, &e))?;
         let mut command = Command::from(launcher.command(file.as_os_str()));
         command
             .env_clear()
@@ -164,9 +167,7 @@ impl Cgi {
             }
             guard.watch(leader);
         }
-        child.stdout =
-            Some(ChildStdout::from_std(stdout.into()).map_err(|e| cannot_run(file, &e))?);
-        let stderr = ChildStderr::from_std(stderr.into()).map_err(|e| cannot_run(file, &e))?;
+        child.stdout = Some(stdout);
         let name = file.display().to_string();
         tokio::task::spawn_local(log_stderr(stderr, name, self.thread.errors.clone()));
         Ok(Process { child: Some((child, leader)), guard: guard.clone() })
