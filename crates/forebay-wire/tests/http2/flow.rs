@@ -455,3 +455,23 @@ fn data_is_written_in_place_a_frame_at_a_time() {
     assert!(received == body);
     assert_eq!(server.fill_data(1, 1, now, |_| 1), Err(SendError::Closed));
 }
+
+#[test]
+fn a_stream_whose_caller_writes_nothing_is_not_named_again() {
+    let now = Instant::now();
+    let mut server = server(Config::default(), Raw::client().head(1, GET, true));
+    server.send_reply(1, 200, &Fields::new(), false).unwrap();
+    written(&mut server);
+    assert_eq!(server.fill_data(1, 10, now, |_| 0), Ok(0));
+    assert!(server.output().is_empty());
+    assert_eq!(server.poll_writable(), None, "the window is open, but there is nothing to write");
+    give(&mut server, &Raw::default().u32(WINDOW_UPDATE, 1, 1_000));
+    assert_eq!(server.poll_writable(), None);
+    assert_eq!(server.fill_data(1, 10, now, |space| space.len() / 2), Ok(5));
+    assert_eq!(server.poll_writable(), Some(1), "a short write is gone on with");
+    assert_eq!(server.fill_data(1, 5, now, |_| 0), Ok(0));
+    assert_eq!(server.poll_writable(), None);
+    assert_eq!(server.fill_data(1, 5, now, |space| space.len()), Ok(5));
+    assert_eq!(server.poll_writable(), None);
+    assert_eq!(server.fill_data(1, 1, now, |_| 1), Err(SendError::Closed));
+}

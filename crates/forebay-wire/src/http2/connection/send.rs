@@ -166,8 +166,10 @@ impl Connection {
     }
 
     /// Sends data that `fill` writes in place, one frame of it at most; `left` bytes are left until
-    /// the end of our side. `fill` says how many bytes it has written, and is not called when none
-    /// may go now. Otherwise as [`Self::send_data`].
+    /// the end of our side. `fill` returns how many bytes it has written, and is not called when
+    /// none may go now. Where it writes none, of some that might go, the stream is not queued:
+    /// [`Self::poll_writable`] does not name it, and the caller goes on once there is something to
+    /// write. Otherwise as [`Self::send_data`].
     pub fn fill_data(
         &mut self,
         id: u32,
@@ -191,6 +193,13 @@ impl Connection {
             frame::set_header(&mut self.out[start..], taken, Kind::Data, bits, id);
         } else {
             self.out.truncate(start);
+        }
+        if space > 0 && taken == 0 {
+            if let Some(stream) = self.streams.get_mut(id) {
+                stream.wants_to_send = false;
+                stream.stall = None;
+            }
+            return Ok(0);
         }
         self.sent_data(id, taken, left - taken, is_last, allowance, now);
         Ok(taken)
