@@ -280,15 +280,20 @@ fn redirect_parts(target: &str, typed: &At<&String>) -> Outcome<Vec<RedirectPart
         if !before.is_empty() {
             parts.push(RedirectPart::Text(before.to_owned()));
         }
-        let (name, behind) = behind.split_once('}').unwrap_or((behind, ""));
+        let (name, behind) = match behind.split_once('}') {
+            Some((name, behind)) => (Some(name), behind),
+            None => (None, behind),
+        };
         parts.push(match name {
-            "host" => RedirectPart::Host,
-            "path" => RedirectPart::Path,
-            "query" => RedirectPart::Query,
-            "uri" => RedirectPart::Uri,
-            "rest" => RedirectPart::Rest,
+            Some("host") => RedirectPart::Host,
+            Some("path") => RedirectPart::Path,
+            Some("query") => RedirectPart::Query,
+            Some("uri") => RedirectPart::Uri,
+            Some("rest") => RedirectPart::Rest,
             _ => {
-                let message = format!("there is no placeholder \"{{{name}}}\"");
+                let placeholder =
+                    name.map_or_else(|| format!("{{{behind}"), |name| format!("{{{name}}}"));
+                let message = format!("there is no placeholder \"{placeholder}\"");
                 return Err(Problem::new(&typed.span, message)
                     .help("there are {host}, {path}, {query}, {uri} and {rest}"));
             }
