@@ -1,4 +1,4 @@
-//! Taking connections: accepting them, spreading them over threads, and starting conversations.
+//! Taking connections: accepting them, spreading them over threads, and serving each.
 
 use std::collections::HashMap;
 use std::io;
@@ -106,7 +106,7 @@ async fn accept_tcp(
     }
 }
 
-/// Starts the conversation here, or gives it to a thread with less to do.
+/// Serves the connection here, or gives it to a thread with less to do.
 fn place(thread: &Rc<Thread>, stream: TcpStream, peer: SocketAddr, own: SocketAddr, index: usize) {
     match thread.load.lighter_than(thread.index) {
         Some(other) => {

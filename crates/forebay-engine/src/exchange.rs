@@ -170,7 +170,7 @@ impl Request {
     }
 
     /// Gives a target without a path (`http://host?query`) the path `/`. The new target goes behind
-    /// the head, as in [`Request::become_get`].
+    /// the head, as in `become_get`.
     pub fn complete_target(&mut self) {
         let head = &self.head;
         if !matches!(head.form, TargetForm::Absolute { .. })

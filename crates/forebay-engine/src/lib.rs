@@ -1,4 +1,4 @@
-//! Threads, listeners, conversations, timers and limits of the gateway.
+//! Threads, listeners, fronts, the life of a request, timers and limits of the gateway.
 //!
 //! The engine takes connections, reads requests from them, finds the route and hands an
 //! [`Exchange`] to the [`Origin`] of that route. It does not know what a CGI script or a FastCGI

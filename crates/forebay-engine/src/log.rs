@@ -1,5 +1,5 @@
 //! The access log and the error log, written by a thread of their own: no disk and no terminal is
-//! slow enough to hold up a conversation.
+//! slow enough to hold up a request.
 
 use std::cell::{Cell, RefCell};
 use std::fs::{File, OpenOptions};
@@ -35,7 +35,7 @@ enum Message {
 pub struct ErrorLog(SyncSender<Message>);
 
 impl ErrorLog {
-    /// A log that is kept in memory: the last thousand messages that nobody has asked for.
+    /// A log that is kept in memory: the first thousand messages that nobody has asked for.
     pub fn kept() -> (Self, Kept) {
         let (sender, receiver) = sync_channel(1024);
         (Self(sender), Kept { receiver, taken: RefCell::default() })

@@ -136,6 +136,11 @@ impl Link {
         self.incoming.has_ended()
     }
 
+    /// Whether bytes have come that were not read.
+    pub fn has_input(&self) -> bool {
+        self.peek() == Some(true)
+    }
+
     /// Waits until the other end has closed or reset the connection, or writes no more.
     pub async fn closed(&self) {
         poll_fn(|context| {

@@ -34,7 +34,7 @@ impl fmt::Display for PrivilegeError {
 
 impl std::error::Error for PrivilegeError {}
 
-/// For good becomes `user`, with its groups, or those of `group` alone; see [`Identity::assume`].
+/// For good becomes `user`, with its groups, or those of `group` alone; see `Identity::assume`.
 pub fn drop_privileges(user: Option<&str>, group: Option<&str>) -> Result<(), PrivilegeError> {
     Identity::find(user, group)?.map_or(Ok(()), |identity| identity.assume())
 }

@@ -227,6 +227,8 @@ fn no_route() -> Fault {
 /// answered by that.
 async fn admit(client: &Client, exchange: &mut Exchange, route: &Route) -> Result<bool, Fault> {
     exchange.reply.set_rules(route.rules.clone());
+    // What the gate answers is not the route's.
+    exchange.reply.set_buffered(false);
     if let Some(gate) = &route.gate
         && !gate.admit(exchange).await?
     {
@@ -284,6 +286,8 @@ async fn end_reply(client: &Client, exchange: &mut Exchange, outcome: Result<(),
     }
     report(client, request, &fault);
     reply.restart();
+    // Nobody drains a backlog behind the origin any more.
+    reply.set_buffered(false);
     if reply.has_begun() {
         client.socket.reset();
         return false;

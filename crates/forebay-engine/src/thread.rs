@@ -1,4 +1,4 @@
-//! What the conversations of one thread share.
+//! What the connections of one thread share.
 
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -79,6 +79,9 @@ fn users(folder: &Folder) -> bool {
         if output.is_empty() {
             // An htpasswd before 2.4.58 has no SHA-crypt.
             let kind = if option == "-2" { "-5" } else { "-6" };
+            if !peer::has(&["openssl"]) {
+                return false;
+            }
             let made = Command::new("openssl").args(["passwd", kind, PASSWORD]).output().unwrap();
             text.push_str(&format!("{user}:{}", String::from_utf8(made.stdout).unwrap()));
         } else {

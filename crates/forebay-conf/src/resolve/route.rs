@@ -98,7 +98,7 @@ fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -
         .label("there is always an answer")
         .help(format!(
             "`{key}` is for `files`, `cgi`, `fastcgi` and applications with a script for each path \
-             (perl-cgi, python-cgi, php): what is not there is left to others"
+             (perl-cgi, python-cgi, cgi-bin, php): what is not there is left to others"
         )))
 }
 

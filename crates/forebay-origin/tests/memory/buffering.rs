@@ -271,3 +271,27 @@ fn the_reply_of_an_application_is_kept_unless_it_or_its_route_says_no() {
         assert!(waits >= Duration::from_secs(20), "{keys} {fields}: {waits:?}");
     }
 }
+
+#[test]
+fn an_error_page_on_a_buffered_route_reaches_a_client_that_reads_late() {
+    let route = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\nbuffer = true\n";
+    converse(route, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.link.limit_room(500);
+        client.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        client.send("POST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await;
+        // With it the link is nearly full, and the page about the second does not fit.
+        let page = "x".repeat(380);
+        let reply = format!("HTTP/1.1 200 OK\r\nContent-Length: 380\r\n\r\n{page}");
+        let (_, _kept) = backend.answer(&reply).await;
+        let mut dying = backend.accept().await;
+        dying.request().await;
+        dying.link.reset();
+        sleep(Duration::from_secs(1)).await;
+        let first = client.reply("GET ").await;
+        assert_eq!(first.text(), page);
+        let soon = tokio::time::timeout(Duration::from_secs(5), client.reply("POST "));
+        assert_eq!(soon.await.expect("it is not kept back").status(), 502);
+    });
+}

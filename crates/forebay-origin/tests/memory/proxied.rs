@@ -92,6 +92,7 @@ fn a_head_waits_for_the_body_that_it_announces() {
         client.send(GET).await;
         let (_, mut slow) = backend.answer("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n").await;
         sleep(Duration::from_millis(20)).await;
+        assert!(!client.link.has_input(), "the head waits");
         slow.send("0123456789").await;
         let reply = client.reply(GET).await;
         assert_eq!((reply.status(), reply.text()), (200, "0123456789"));

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::http2::Head;
 use crate::http2::error::{ErrorCode, HeadRule, Rule};
 
-/// What [`Connection::receive`] found.
+/// What [`Connection::receive`](super::Connection::receive) found.
 #[derive(Debug, Default)]
 pub struct Step {
     /// Bytes of the input that are done with.
@@ -21,7 +21,7 @@ pub enum Event {
     Head {
         /// Its stream.
         stream: u32,
-        /// The head, to be given back by [`Connection::recycle`].
+        /// The head, to be given back by [`Connection::recycle`](super::Connection::recycle).
         head: Box<Head>,
         /// Nothing follows.
         end: bool,
@@ -30,7 +30,7 @@ pub enum Event {
     Interim {
         /// Its stream.
         stream: u32,
-        /// The head, to be given back by [`Connection::recycle`].
+        /// The head, to be given back by [`Connection::recycle`](super::Connection::recycle).
         head: Box<Head>,
     },
     /// A request that is well formed, but that we do not serve: the rule has the status to reply
@@ -43,11 +43,11 @@ pub enum Event {
         /// Nothing follows.
         end: bool,
     },
-    /// Data, to be given back by [`Connection::consume`].
+    /// Data, to be given back by [`Connection::consume`](super::Connection::consume).
     Data {
         /// Its stream.
         stream: u32,
-        /// Where it lies in the input that was given to [`Connection::receive`].
+        /// Where it lies in the input that was given to [`Connection::receive`](super::Connection::receive).
         data: Range<usize>,
         /// Nothing follows.
         end: bool,
@@ -56,7 +56,7 @@ pub enum Event {
     Trailers {
         /// Its stream.
         stream: u32,
-        /// Their fields, to be given back by [`Connection::recycle`].
+        /// Their fields, to be given back by [`Connection::recycle`](super::Connection::recycle).
         head: Box<Head>,
     },
     /// The stream is gone.
