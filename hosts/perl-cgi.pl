@@ -583,8 +583,8 @@ sub script_for {
         complain("$file: $!");
         return 403;
     }
-    # Forebay has looked at its first line, before it changed.
-    if ($source =~ /\A(#!.*)/ && $1 !~ /perl/i) {
+    # Forebay has looked at its first line, before it changed. One that names nothing is no mark.
+    if ($source =~ /\A(#!.*\S.*)/ && $1 !~ /perl/i) {
         complain("$file: $1 names another language than Perl; ask once more");
         return 500;
     }

@@ -302,8 +302,9 @@ class Host:
                 return refuse(file, 'not executable (chmod +x)', 403)
             with open(file, 'rb') as text:
                 source = text.read()
-            # Forebay has looked at its first line, before it changed.
-            if source.startswith(b'#!') and b'python' not in source.split(b'\n')[0].lower():
+            # Forebay has looked at its first line, before it changed. One that names nothing is no mark.
+            line = source.split(b'\n', 1)[0]
+            if line.startswith(b'#!') and line[2:].strip() and b'python' not in line.lower():
                 return refuse(file, 'its #! line names another language than Python', 500)
         except OSError as error:
             missing = isinstance(error, (FileNotFoundError, NotADirectoryError))

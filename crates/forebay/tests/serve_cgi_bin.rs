@@ -194,6 +194,26 @@ fn what_names_no_interpreter_or_a_wrong_one_is_a_500_that_quotes_the_line() {
 }
 
 #[test]
+fn a_first_line_that_names_nothing_leaves_the_script_to_the_workers() {
+    for (kind, name, text) in [
+        ("perl-cgi", "x.pl", perl as fn(&str) -> String),
+        ("python-cgi", "x.py", python as fn(&str) -> String),
+    ] {
+        let folder = Folder::new();
+        for (count, line) in ["#!", "#! \t", "#!\r"].iter().enumerate() {
+            folder.script(&format!("cgi/{count}/{name}"), text(line));
+        }
+        let forebay = serve_as(kind, folder, "");
+        for count in 0..3 {
+            let reply = forebay.get(&format!("/cgi-bin/{count}/{name}"));
+            assert_eq!(reply.status, 200, "{kind} {count}: {}", forebay.output());
+            assert!(kind.starts_with(reply.text().split(' ').next().unwrap()), "{}", reply.text());
+        }
+        forebay.stop();
+    }
+}
+
+#[test]
 fn all_scripts_of_an_application_have_its_user_limits_and_variables() {
     if !rustix::process::geteuid().is_root() {
         return;
