@@ -172,7 +172,7 @@ impl Target {
         }
     }
 
-    fn reopen(&mut self, opener: Option<&Opener>) {
+    fn reopen(&mut self, opener: Option<&mut Opener>) {
         if let Self::File(path, _) = self {
             let opener = opener.filter(|opener| opener.is_for(path));
             let reopened = match (Self::open(&conf::AccessLog::Path(path.clone())), opener) {
@@ -194,7 +194,7 @@ impl Target {
 
 fn write_all(receiver: &Receiver<Message>, mut target: Target) {
     let mut troubles = Troubles::default();
-    let mut opener = None;
+    let mut opener: Option<Opener> = None;
     while let Ok(message) = receiver.recv() {
         match message {
             Message::Lines(lines) => troubles.write(&mut target, &lines),
@@ -202,7 +202,7 @@ fn write_all(receiver: &Receiver<Message>, mut target: Target) {
                 let now = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S");
                 let _ = writeln!(io::stderr(), "{now} forebay: {line}");
             }
-            Message::Reopen => target.reopen(opener.as_ref()),
+            Message::Reopen => target.reopen(opener.as_mut()),
             Message::Opener(other) => opener = Some(other),
             Message::Switch(other) => target = other,
             Message::End => return,

@@ -3,22 +3,24 @@
 //!
 //! Before root is given up, a process of the same program is started that stays root. Of everything
 //! that root may do it does one thing: asked over a socket, it opens the file whose path it was
-//! started with, for appending, and sends the descriptor. A server that somebody has taken over gets
-//! no more than that. The process ends when the socket closes.
+//! started with, for appending, and sends the descriptor. It finds the directory once, before the
+//! server gives up root, and goes through no link later. A server that somebody has taken over gets
+//! no more than that. The process ends when the socket closes, and by no signal before.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
+use nix::sys::signal::{SigSet, Signal};
+use rustix::fs::{Mode, OFlags, fstat, openat, stat};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -39,7 +41,8 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// Starts it for the log at `path`, which will belong to this user and group.
+    /// Starts it for the log at `path`, which will belong to this user and group, and waits until
+    /// it has opened the directory.
     pub fn start(path: &Path, user: u32, group: u32) -> io::Result<Self> {
         let (socket, theirs) = UnixStream::pair()?;
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -55,7 +58,11 @@ impl Opener {
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()?;
-        Ok(Self { process, socket: Some(socket), path: path.to_owned() })
+        let opener = Self { process, socket: Some(socket), path: path.to_owned() };
+        if let Some(socket) = &opener.socket {
+            receive(socket)?.0?;
+        }
+        Ok(opener)
     }
 
     /// Whether it opens this file.
@@ -64,22 +71,36 @@ impl Opener {
     }
 
     /// The log, opened anew.
-    pub fn open(&self) -> io::Result<File> {
-        let mut socket = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        socket.write_all(b"o")?;
-        receive(socket)
+    pub fn open(&mut self) -> io::Result<File> {
+        let Some(mut socket) = self.socket.as_ref() else {
+            return Err(io::Error::other("what opens it did not answer before; restart Forebay"));
+        };
+        let answer = socket.write_all(b"o").and_then(|()| receive(socket));
+        if answer.is_err() {
+            // An answer that comes late would be taken for that to the next question.
+            self.socket = None;
+        }
+        let (outcome, file) = answer?;
+        outcome.map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::STALE) => {
+                io::Error::other("its directory is another than at the start; restart Forebay")
+            }
+            _ => error,
+        })?;
+        file.ok_or_else(|| io::Error::other("no log was sent"))
     }
 }
 
 impl Drop for Opener {
     fn drop(&mut self) {
-        drop(self.socket.take());
-        let _ = self.process.wait();
+        if self.socket.take().is_some() {
+            let _ = self.process.wait();
+        }
     }
 }
 
-/// The errno in four bytes, 0 with a descriptor.
-fn receive(socket: &UnixStream) -> io::Result<File> {
+/// The errno in four bytes, 0 where it did what it was asked, and the descriptor.
+fn receive(socket: &UnixStream) -> io::Result<(io::Result<()>, Option<File>)> {
     let mut answer = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -88,66 +109,148 @@ fn receive(socket: &UnixStream) -> io::Result<File> {
     if received.bytes != answer.len() {
         return Err(io::Error::other("the process that opens the log has ended"));
     }
-    match i32::from_ne_bytes(answer) {
-        0 => {}
-        error => return Err(io::Error::from_raw_os_error(error)),
-    }
+    let outcome = match i32::from_ne_bytes(answer) {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    };
     let descriptor = ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    descriptor.map(File::from).ok_or_else(|| io::Error::other("no log was sent"))
+    Ok((outcome, descriptor.map(File::from)))
 }
 
 /// The process itself, with what follows [`VERB`]: user, group and path.
 pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    // A control group or a terminal signals all its processes: this one ends with its server.
+    let mut signals = SigSet::empty();
+    let others = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1];
+    others.into_iter().for_each(|signal| signals.add(signal));
+    if signals.thread_block().is_err() {
+        return ExitCode::FAILURE;
+    }
     let mut number = || arguments.next()?.to_str()?.parse::<u32>().ok();
     let (Some(user), Some(group)) = (number(), number()) else { return ExitCode::FAILURE };
     let Some(path) = arguments.next().map(PathBuf::from) else { return ExitCode::FAILURE };
     let Ok(socket) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
     let mut socket = UnixStream::from(socket);
+    let log = match Log::find(path, user, group) {
+        Ok(log) => log,
+        Err(error) => {
+            let _ = send(&socket, Err(error));
+            return ExitCode::FAILURE;
+        }
+    };
+    if send(&socket, Ok(None)).is_err() {
+        return ExitCode::FAILURE;
+    }
     let mut asked = [0];
     while matches!(socket.read(&mut asked), Ok(1)) {
-        if send(&socket, open(&path, user, group)).is_err() {
+        if send(&socket, log.open().map(Some)).is_err() {
             break;
         }
     }
     ExitCode::SUCCESS
 }
 
-/// Opens the log, or makes one for the user. The directory may be the user's, who could have put a
-/// link there: to follow it would give away any file of the system.
-fn open(path: &Path, user: u32, group: u32) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.append(true).custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
-    let made = options.clone().create_new(true).open(path);
-    match made {
-        Ok(file) => {
-            fchown(&file, Some(user), Some(group))?;
-            Ok(file)
+/// The log, in the directory that its path led to at the start. Directories above may be the
+/// user's, who could put a link in their place: to follow it would open, or make, any file of the
+/// system.
+struct Log {
+    path: PathBuf,
+    dir: OwnedFd,
+    user: u32,
+    group: u32,
+}
+
+impl Log {
+    fn find(path: PathBuf, user: u32, group: u32) -> io::Result<Self> {
+        let parent = path.parent().ok_or(Errno::ISDIR)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(parent, flags, Mode::empty())?;
+        Ok(Self { path, dir, user, group })
+    }
+
+    /// Opens the log, or makes one for the user. The directory itself may be the user's, too: a link
+    /// in place of the log, and a second name of another file, are refused.
+    fn open(&self) -> io::Result<File> {
+        self.check_dir()?;
+        let name = self.path.file_name().ok_or(Errno::ISDIR)?;
+        let flags = OFlags::WRONLY
+            | OFlags::APPEND
+            | OFlags::NOFOLLOW
+            | OFlags::NONBLOCK
+            | OFlags::NOCTTY
+            | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o666);
+        match openat(&self.dir, name, flags | OFlags::CREATE | OFlags::EXCL, mode) {
+            Ok(file) => {
+                fchown(&file, Some(self.user), Some(self.group))?;
+                Ok(file.into())
+            }
+            Err(Errno::EXIST) => {
+                let file = File::from(openat(&self.dir, name, flags, Mode::empty())?);
+                let metadata = file.metadata()?;
+                let is_plain = metadata.is_file() && metadata.nlink() == 1;
+                if is_plain { Ok(file) } else { Err(Errno::PERM.into()) }
+            }
+            Err(error) => Err(error.into()),
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let file = options.open(path)?;
-            let metadata = file.metadata()?;
-            let is_plain = metadata.is_file() && metadata.nlink() == 1;
-            if is_plain { Ok(file) } else { Err(Errno::PERM.into()) }
-        }
-        Err(error) => Err(error),
+    }
+
+    /// Where the path leads elsewhere by now, lines would go on in a directory that nobody looks
+    /// at. What is opened does not depend on it.
+    fn check_dir(&self) -> io::Result<()> {
+        let parent = self.path.parent().ok_or(Errno::ISDIR)?;
+        let (now, then) = (stat(parent)?, fstat(&self.dir)?);
+        let is_same = (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino);
+        if is_same { Ok(()) } else { Err(Errno::STALE.into()) }
     }
 }
 
-fn send(socket: &UnixStream, opened: io::Result<File>) -> io::Result<()> {
+fn send(socket: &UnixStream, opened: io::Result<Option<File>>) -> io::Result<()> {
     let error = match &opened {
         Ok(_) => 0,
         Err(error) => error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
     };
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors = opened.as_ref().ok().map(|file| [file.as_fd()]);
+    let descriptors = opened.as_ref().ok().and_then(|file| Some([file.as_ref()?.as_fd()]));
     if let Some(descriptors) = &descriptors {
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     }
     let answer = error.to_ne_bytes();
     sendmsg(socket, &[IoSlice::new(&answer)], &mut ancillary, SendFlags::NOSIGNAL)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_comes_late_is_not_that_to_the_next_question() {
+        let (socket, mut theirs) = UnixStream::pair().unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let process = Command::new("true").spawn().unwrap();
+        let mut opener = Opener { process, socket: Some(socket), path: PathBuf::new() };
+        assert!(opener.open().is_err(), "no answer");
+        assert_eq!(theirs.read(&mut [0]).unwrap(), 1);
+        let old = File::open("/dev/null").unwrap();
+        assert!(send(&theirs, Ok(Some(old))).is_err(), "nobody takes the late answer");
+        let error = opener.open().unwrap_err().to_string();
+        assert!(error.contains("restart Forebay"), "{error}");
+        opener.process.wait().unwrap();
+    }
+
+    #[test]
+    fn an_error_leaves_the_next_question_open() {
+        let (socket, theirs) = UnixStream::pair().unwrap();
+        let process = Command::new("true").spawn().unwrap();
+        let mut opener = Opener { process, socket: Some(socket), path: PathBuf::new() };
+        send(&theirs, Err(Errno::NOSPC.into())).unwrap();
+        send(&theirs, Ok(Some(File::open("/dev/null").unwrap()))).unwrap();
+        assert_eq!(Errno::from_io_error(&opener.open().unwrap_err()), Some(Errno::NOSPC));
+        assert!(opener.open().is_ok());
+    }
 }

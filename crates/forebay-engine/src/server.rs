@@ -140,8 +140,14 @@ impl Server {
         if let (conf::AccessLog::Path(path), Some((user, group))) =
             (&self.wanted.log.access, identity.numbers())
         {
-            let opener = Opener::start(path, user, group).map_err(StartError::System)?;
-            self.writer.set_opener(opener);
+            match Opener::start(path, user, group) {
+                Ok(opener) => self.writer.set_opener(opener),
+                // As without /proc: only a log that this user may not open cannot be rotated.
+                Err(error) => self.errors().say(&format!(
+                    "no process keeps root to open the access log anew: {error}; have the log in \
+                     a directory of the user's, or restart to rotate it"
+                )),
+            }
         }
         identity.assume().map_err(StartError::Privileges)
     }

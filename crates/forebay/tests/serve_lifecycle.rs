@@ -10,11 +10,13 @@ use std::thread;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
+use forebay_testkit::peer;
 use forebay_testkit::process::{Exit, Process, eventually};
 use forebay_testkit::scripted::{Backend, Step};
 use forebay_testkit::stream::Address;
 use rustix::process::Signal;
-use support::{Forebay, command, is_alive, serve, site, write_configuration};
+use support::proc::children;
+use support::{Forebay, command, is_alive, serve, serve_command, site, write_configuration};
 
 fn run(arguments: &[&str]) -> Exit {
     Process::start(command(arguments)).wait()
@@ -371,8 +373,76 @@ fn a_link_in_place_of_the_log_is_not_opened_by_root() {
         assert!(eventually(|| refusals() == count + 1), "{}", forebay.output());
         forebay.get("/forged");
     }
+    // The directory above is swapped for another of root's.
+    fs::remove_file(&path).unwrap();
+    let folder = forebay.folder.path().to_owned();
+    let (logs, moved, vault) = (folder.join("logs"), folder.join("moved"), folder.join("vault"));
+    forebay.folder.write("vault/other", "");
+    fs::set_permissions(&vault, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::rename(&logs, &moved).unwrap();
+    std::os::unix::fs::symlink(&vault, &logs).unwrap();
+    forebay.signal(Signal::USR1);
+    forebay.wait_for_output("its directory is another than at the start; restart Forebay");
+    assert!(!vault.join("access.log").exists() && !moved.join("access.log").exists());
+    fs::remove_file(&logs).unwrap();
+    fs::rename(&moved, &logs).unwrap();
+    forebay.signal(Signal::USR1);
+    assert!(eventually(|| path.exists()), "{}", forebay.output());
     let (_, _folder) = forebay.stop();
     assert_eq!(fs::read_to_string(secret).unwrap(), "");
+}
+
+#[test]
+fn what_opens_the_log_ends_with_its_server_and_by_no_signal() {
+    let (mut forebay, is_root) = logging_as_another_user();
+    if !is_root {
+        return;
+    }
+    let path = forebay.folder.path().join("logs/access.log");
+    let is_opener = |id: &u32| {
+        fs::read(format!("/proc/{id}/cmdline"))
+            .is_ok_and(|line| String::from_utf8_lossy(&line).contains("__open-log"))
+    };
+    let opener = children(forebay.process.id()).into_iter().find(is_opener).expect("an opener");
+    let opener = rustix::process::Pid::from_raw(opener.cast_signed()).unwrap();
+    for signal in [Signal::USR1, Signal::HUP, Signal::INT, Signal::TERM] {
+        rustix::process::kill_process(opener, signal).unwrap();
+    }
+    fs::remove_file(&path).unwrap();
+    forebay.signal(Signal::USR1);
+    assert!(eventually(|| path.exists()), "{}", forebay.output());
+    // With its server, which is what `stop` looks at.
+    forebay.stop();
+}
+
+#[test]
+fn without_proc_a_server_gives_up_root_all_the_same() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let hidden = "mount -t tmpfs tmpfs /proc";
+    let unshare = |script: &str| {
+        let mut unshare = std::process::Command::new("unshare");
+        unshare.args(["-m", "sh", "-c", script, "sh"]);
+        unshare
+    };
+    if !unshare(hidden).output().is_ok_and(|output| output.status.success()) {
+        peer::skip("/proc cannot be hidden here (unshare -m; mount -t tmpfs)");
+        return;
+    }
+    let folder = Folder::new();
+    let file = write_configuration(
+        &folder,
+        "[server]\nuser = \"www-data\"\n[log]\naccess = \"access.log\"\n\
+         [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nrespond = \"hello\"\n",
+    );
+    let serve = command(&["--threads", "2", file.to_str().unwrap()]);
+    let mut mounted = unshare(&format!("{hidden} && exec \"$@\""));
+    mounted.arg(serve.get_program()).args(serve.get_args());
+    let mut forebay = serve_command(folder, mounted);
+    forebay.wait_for_output("no process keeps root to open the access log anew");
+    assert_eq!(forebay.get("/").text(), "hello");
+    forebay.stop();
 }
 
 #[test]
