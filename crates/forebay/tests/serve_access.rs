@@ -7,7 +7,7 @@ use std::process::Command;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::{Client, Reply};
 use forebay_testkit::peer::{self, UwsgiApp, UwsgiSocket, apache, nginx, uwsgi};
-use forebay_testkit::process::eventually;
+use forebay_testkit::process::{Process, eventually};
 use forebay_testkit::stream::Address;
 use support::echo::Echo;
 use support::{Forebay, serve, serve_file, site};
@@ -305,6 +305,35 @@ fn users_are_read_again_when_their_file_has_changed() {
     std::fs::write(&file, text).unwrap();
     assert!(eventually(|| status() == 200));
     forebay.stop();
+}
+
+/// With one thread, which the first open would keep for good.
+#[test]
+fn a_fifo_in_place_of_the_file_of_users_stops_nobody() {
+    let folder = Folder::new();
+    let file = folder.write("users", "");
+    let configuration = format!(
+        "[server]\nthreads = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.route]]\npath = \"/in\"\nrespond = \"in\"\n{GUARDED}[[site.route]]\nrespond = \"out\"\n"
+    );
+    let forebay = serve_file(folder, &configuration);
+    assert_eq!(ask_with(forebay.address, "/in", "a", "b").status, 401);
+    std::fs::remove_file(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    assert!(eventually(|| ask_with(forebay.address, "/in", "a", "b").status == 500));
+    assert_eq!(forebay.get("/in").status, 401);
+    assert_eq!(forebay.get("/out").status, 200);
+    let (exit, folder) = forebay.stop();
+    assert!(exit.output.contains("no regular file"), "{}", exit.output);
+    // The same as it starts.
+    let site = support::write_configuration(&folder, &configuration);
+    for what in ["check", "serve"] {
+        let mut command = Command::new(support::program());
+        command.arg(what).arg(&site);
+        let exit = Process::start(command).wait();
+        assert_eq!(exit.status.code(), Some(2), "{what}: {}", exit.output);
+        assert!(exit.output.contains("is not a file"), "{what}: {}", exit.output);
+    }
 }
 
 /// With one thread: whoever asks for something else does not wait for a hash of two seconds.

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_engine::ErrorLog;
+use rustix::fs::OFlags;
 
 use super::hash::Hash;
 
@@ -20,6 +21,8 @@ const LARGEST: u64 = 16 * 1024 * 1024;
 pub enum UsersError {
     /// The system's word.
     Io(PathBuf, io::Error),
+    /// It is a directory, a pipe or a device.
+    NotRegular(PathBuf),
     /// It is larger than [`LARGEST`].
     TooLarge(PathBuf),
     /// A line, from 1, is not `name:hash` with a hash that is known here.
@@ -31,6 +34,7 @@ impl UsersError {
     pub fn advice(&self) -> &'static str {
         match self {
             Self::Io(..) => "make it readable for the user that Forebay runs as",
+            Self::NotRegular(_) => "put a regular file there, as htpasswd writes it",
             Self::TooLarge(_) => "it is no file of users, or too many of them",
             Self::Line(..) => {
                 "write the line anew: htpasswd -B FILE USER (bcrypt); SHA-crypt ($5$, $6$) and apr1 \
@@ -45,6 +49,9 @@ impl fmt::Display for UsersError {
         match self {
             Self::Io(file, error) => {
                 write!(f, "cannot read users from {}: {error}", file.display())
+            }
+            Self::NotRegular(file) => {
+                write!(f, "the file of users {} is no regular file", file.display())
             }
             Self::TooLarge(file) => {
                 write!(f, "the file of users {} is larger than {LARGEST} bytes", file.display())
@@ -133,8 +140,11 @@ impl Users {
     /// Reads the file; the first line that is wrong, if there is one. Such lines name nobody.
     fn read(&mut self) -> Result<Option<usize>, UsersError> {
         let failed = |error| UsersError::Io(self.file.clone(), error);
-        let file = File::open(&self.file).map_err(failed)?;
+        let file = open(&self.file).map_err(failed)?;
         let found = file.metadata().map_err(failed)?;
+        if !found.is_file() {
+            return Err(UsersError::NotRegular(self.file.clone()));
+        }
         let mut text = Vec::new();
         file.take(LARGEST + 1).read_to_end(&mut text).map_err(failed)?;
         if text.len() as u64 > LARGEST {
@@ -158,6 +168,12 @@ impl Users {
         self.version += 1;
         Ok(wrong)
     }
+}
+
+/// A FIFO without a writer is opened at once, where a plain open would wait for one on the event loop.
+fn open(file: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(file)
 }
 
 fn parse(line: &[u8]) -> Option<(Vec<u8>, Hash)> {
