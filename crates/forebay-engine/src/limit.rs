@@ -2,7 +2,7 @@
 
 macro_rules! limits {
     ($($variant:ident $key:literal $doc:literal,)*) => {
-        /// A limit, named as its key in the configuration.
+        /// A limit, named as its key in the configuration, where it has one.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Limit {
             $(#[doc = $doc] $variant,)*
@@ -47,6 +47,7 @@ limits! {
     QueueTimeout "queue_timeout" "No worker became free in time.",
     BufferFile "buffer_file" "A reply had to wait for its client, as its buffer was full.",
     BufferTotal "buffer_total" "A reply had to wait for its client, as all buffers were full.",
+    PasswordChecks "password_checks" "Others' passwords were checked for too long; it has no key.",
     RequestTimeout "request_timeout" "An application took longer.",
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use forebay_conf::{Access, BasicAuth};
-use forebay_engine::{Admitting, Exchange, Fault, Gate, Request, Thread};
+use forebay_engine::{Admitting, Exchange, Fault, Gate, Limit, Request, Thread};
 use forebay_wire::http1::encode;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
@@ -118,7 +118,8 @@ impl Passwords {
         };
         let permit = tokio::time::timeout(PATIENCE, self.checks.clone().acquire_owned()).await;
         let Ok(Ok(permit)) = permit else {
-            return Err(Fault::us(503, "too many passwords are being checked"));
+            return Err(Fault::us(503, "too many passwords are being checked")
+                .limited_by(Limit::PasswordChecks));
         };
         let password = password.to_vec();
         let check = tokio::task::spawn_blocking(move || {

@@ -155,6 +155,11 @@ impl Origins {
         Arc::new(move |thread, listen| origins.table(listen, thread))
     }
 
+    /// A permit for each password that may be checked at once.
+    pub fn password_checks(&self) -> &Arc<Semaphore> {
+        &self.password_checks
+    }
+
     /// How applications and backends are.
     pub fn status(&self) -> Status {
         let status = |(name, app): (&String, &Running)| app.status(name);

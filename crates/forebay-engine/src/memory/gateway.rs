@@ -10,7 +10,8 @@ use tokio::task::JoinHandle;
 
 use super::{Link, Network};
 use crate::accept::start;
-use crate::counters::Counters;
+use crate::counters::{Counters, Totals};
+use crate::limit::Limit;
 use crate::listen::Loads;
 use crate::log::{ErrorLog, Kept};
 use crate::server::Tables;
@@ -77,6 +78,11 @@ impl Gateway {
     /// Answers what is under way and closes what is idle.
     pub fn stop(&self) {
         self.thread.stop();
+    }
+
+    /// How often this limit was run into.
+    pub fn reached(&self, limit: Limit) -> u64 {
+        Totals::of(std::slice::from_ref(&self.thread.counters)).limits[limit as usize]
     }
 
     /// The errors that were logged since this was asked last.

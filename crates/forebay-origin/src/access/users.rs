@@ -13,8 +13,9 @@ use rustix::fs::OFlags;
 
 use super::hash::Hash;
 
-/// Largest file, in bytes.
-const LARGEST: u64 = 16 * 1024 * 1024;
+/// Largest file, in bytes, some ten thousand users: each thread reads it for each route, and serves
+/// nobody meanwhile.
+const LARGEST: u64 = 1024 * 1024;
 
 /// Why users cannot be read.
 #[derive(Debug)]
@@ -78,6 +79,8 @@ pub struct Users {
     slowest: Option<Arc<Hash>>,
     stamp: Option<Stamp>,
     looked: Option<u64>,
+    /// Why the file could not be read when it was looked at.
+    failure: Option<Arc<UsersError>>,
     version: u64,
 }
 
@@ -98,19 +101,19 @@ impl Users {
 
     /// Looks whether the file has changed, once a second; whether it has. Without a file nobody is
     /// let in.
-    pub fn look(&mut self, second: u64, errors: &ErrorLog) -> Result<bool, UsersError> {
+    pub fn look(&mut self, second: u64, errors: &ErrorLog) -> Result<bool, Arc<UsersError>> {
         if self.looked == Some(second) {
-            return Ok(false);
+            return self.failure.clone().map_or(Ok(false), Err);
         }
+        self.looked = Some(second);
+        self.failure = None;
         let found = fs::metadata(&self.file).map(|found| stamp(&found));
         if found.as_ref().is_ok_and(|found| self.stamp == Some(*found)) {
-            self.looked = Some(second);
             return Ok(false);
         }
         self.stamp = None;
         match self.read() {
             Ok(wrong) => {
-                self.looked = Some(second);
                 if let Some(line) = wrong {
                     errors.say(&UsersError::Line(self.file.clone(), line).to_string());
                 }
@@ -118,8 +121,9 @@ impl Users {
             }
             Err(error) => {
                 self.hashes.clear();
+                self.slowest = None;
                 self.version += 1;
-                Err(error)
+                Err(self.failure.insert(Arc::new(error)).clone())
             }
         }
     }
@@ -185,4 +189,40 @@ fn parse(line: &[u8]) -> Option<(Vec<u8>, Hash)> {
 
 fn stamp(found: &fs::Metadata) -> Stamp {
     (found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = "me:$apr1$12345678$my0OIRja9KzJPSFy62uTY1\n";
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_opened_once_a_second() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("users");
+        let (errors, _kept) = ErrorLog::kept();
+        let mut users = Users::new(file.clone());
+        assert!(users.look(1, &errors).is_err());
+        fs::write(&file, LINE).unwrap();
+        assert!(users.look(1, &errors).is_err(), "the error of this second");
+        assert!(users.hash_of(b"me").is_none());
+        assert!(users.look(2, &errors).unwrap());
+        assert!(users.hash_of(b"me").unwrap().1);
+        fs::remove_file(&file).unwrap();
+        assert!(!users.look(2, &errors).unwrap());
+        assert!(users.look(3, &errors).is_err());
+        assert!(users.hash_of(b"me").is_none());
+    }
+
+    #[test]
+    fn a_file_of_more_than_a_mebibyte_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("users");
+        let comment = "#".repeat(LARGEST as usize - LINE.len());
+        fs::write(&file, format!("{LINE}{comment}")).unwrap();
+        assert!(Users::load(&file).is_ok());
+        fs::write(&file, format!("{LINE}{comment}#")).unwrap();
+        assert!(matches!(Users::load(&file), Err(UsersError::TooLarge(_))));
+    }
 }

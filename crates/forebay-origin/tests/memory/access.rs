@@ -1,5 +1,6 @@
 //! Who may use a route, and where redirections lead that keep what was asked.
 
+use forebay_engine::Limit;
 use tempfile::TempDir;
 
 use crate::world::{Message, World, converse};
@@ -81,6 +82,25 @@ fn only_the_right_password_lets_a_user_in() {
             assert_eq!(reply.status(), 401, "{fields}");
             assert!(challenge.starts_with("Basic realm=\"a "), "{fields}: {challenge}");
         }
+    });
+}
+
+#[test]
+fn a_password_that_waits_too_long_to_be_checked_is_counted() {
+    let folder = users();
+    converse(&guarded(&folder, "respond = \"in\""), async |world| {
+        let checks = world.password_checks();
+        let all = checks.available_permits() as u32;
+        let held = checks.acquire_many(all).await.unwrap();
+        assert_eq!(get(world, "/", RIGHT).await.status(), 503);
+        assert_eq!(world.gateway.reached(Limit::PasswordChecks), 1);
+        assert_eq!(get(world, "/", "").await.status(), 401, "nothing is to be checked");
+        drop(held);
+        assert_eq!(get(world, "/", RIGHT).await.text(), "in");
+        let held = checks.acquire_many(all).await.unwrap();
+        assert_eq!(get(world, "/", RIGHT).await.text(), "in", "it is remembered");
+        drop(held);
+        assert_eq!(world.gateway.reached(Limit::PasswordChecks), 1);
     });
 }
 

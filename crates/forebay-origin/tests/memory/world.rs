@@ -12,7 +12,7 @@ use forebay_engine::memory::{Destination, Gateway, Link};
 use forebay_engine::{ErrorLog, Settings};
 use forebay_origin::Origins;
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 /// Where the site of a test listens, unless it says otherwise.
 const LISTEN: &str = "127.0.0.1:80";
@@ -64,6 +64,11 @@ impl World {
         let origins = Arc::new(origins);
         let gateway = Gateway::new(settings, (&log, kept, errors), &origins.tables(), &listen);
         Self { gateway, origins, listen }
+    }
+
+    /// The permits to check a password.
+    pub fn password_checks(&self) -> &Semaphore {
+        self.origins.password_checks()
     }
 
     /// A client's connection.
