@@ -146,7 +146,7 @@ pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
     let mut asked = [0];
     while matches!(socket.read(&mut asked), Ok(1)) {
-        if send(&socket, log.open().map(Some)).is_err() {
+        if send(&socket, log.check_dir().and_then(|()| log.open()).map(Some)).is_err() {
             break;
         }
     }
@@ -174,7 +174,6 @@ impl Log {
     /// Opens the log, or makes one for the user. The directory itself may be the user's, too: a link
     /// in place of the log, and a second name of another file, are refused.
     fn open(&self) -> io::Result<File> {
-        self.check_dir()?;
         let name = self.path.file_name().ok_or(Errno::ISDIR)?;
         let flags = OFlags::WRONLY
             | OFlags::APPEND
@@ -241,6 +240,27 @@ mod tests {
         let error = opener.open().unwrap_err().to_string();
         assert!(error.contains("restart Forebay"), "{error}");
         opener.process.wait().unwrap();
+    }
+
+    #[test]
+    fn the_directory_is_that_of_the_start_whatever_its_path_leads_to() {
+        let tmp = tempfile::tempdir().unwrap();
+        let at = |name: &str| tmp.path().join(name);
+        std::fs::create_dir(at("logs")).unwrap();
+        std::fs::create_dir(at("vault")).unwrap();
+        let own = std::fs::metadata(tmp.path()).unwrap();
+        let log = Log::find(at("logs/access.log"), own.uid(), own.gid()).unwrap();
+        log.check_dir().unwrap();
+        std::fs::rename(at("logs"), at("moved")).unwrap();
+        std::os::unix::fs::symlink(at("vault"), at("logs")).unwrap();
+        let refused = log.check_dir().unwrap_err();
+        assert_eq!(Errno::from_io_error(&refused), Some(Errno::STALE));
+        // Swapped behind that check: made, then opened again.
+        for _ in 0..2 {
+            log.open().unwrap().write_all(b"x").unwrap();
+        }
+        assert_eq!(std::fs::read(at("moved/access.log")).unwrap(), b"xx");
+        assert!(!at("vault/access.log").exists());
     }
 
     #[test]
