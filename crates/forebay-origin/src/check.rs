@@ -198,31 +198,39 @@ fn sources(plan: &Plan) -> Vec<Finding> {
         let sent = files.filter_map(move |(at, files)| Some((at, source_in(files, &scripts)?)));
         sent.map(move |(at, name)| (site, at, name)).collect::<Vec<_>>()
     });
-    let finding = |(site, at, name): (usize, usize, String)| Finding {
+    let finding = |(site, at, name): (usize, usize, String)| {
+        Finding {
         key: ["site", &site.to_string(), "route", &at.to_string(), "files"]
             .map(str::to_owned)
             .into(),
         message: format!("the source of {name} is sent: no route of this site runs it"),
         help:
-            "add a route that runs what is in this directory, such as an app of kind = \"php\", or \
-               move it elsewhere; `files` never sends what a script route of its site runs"
+            "add a route that runs it, such as an app of kind = \"php\" (whose `scripts` has the ends \
+             of names that it runs) or \"cgi-bin\", or move it elsewhere; `files` never sends what a \
+             script route of its site runs"
                 .into(),
+    }
     };
     if plan.has_file() { routes.map(finding).collect() } else { Vec::new() }
 }
 
-/// An index, or a PHP file beside it, that no route runs.
+/// An index, or another file of the root that is source by its name, that no route runs.
 fn source_in(files: &Files, scripts: &ScriptRoutes) -> Option<String> {
-    let ends = [".php", ".cgi", ".fcgi"];
-    let index = files.index.iter().filter(|name| ends.iter().any(|end| name.ends_with(end)));
+    let is_source = |name: &String| {
+        let end = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
+        end.is_some_and(|end| SOURCES.contains(&end.as_str()))
+    };
     let entries = std::fs::read_dir(&files.root).into_iter().flatten().take(LOOKED_AT);
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let names = names.filter(|name| name.ends_with(".php"));
-    index.cloned().chain(names).find(|name| {
+    files.index.iter().cloned().chain(names).filter(is_source).find(|name| {
         let path = files.root.join(name);
         path.is_file() && !scripts.run_named(&path)
     })
 }
+
+/// Ends of names that are those of source.
+const SOURCES: [&str; 10] =
+    ["php", "php3", "php4", "php5", "php7", "phtml", "cgi", "fcgi", "pl", "py"];
 
 /// Entries of a directory that are looked at.
 const LOOKED_AT: usize = 1000;

@@ -297,3 +297,22 @@ fn source_that_no_route_runs_is_a_warning() {
         assert_eq!(error.contains("source.toml:5:9"), is_warned, "{error}");
     }
 }
+
+#[test]
+fn source_of_other_names_that_no_route_runs_is_a_warning_too() {
+    for name in ["a.phtml", "a.php5", "UP.PHP", "x.cgi", "x.pl", "y.py"] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(name), "").unwrap();
+        let dir = folder.path().display();
+        let text = format!(
+            "[[site]]\nlisten = 8080\n[[site.route]]\nsuffix = \".php\"\n\
+             fastcgi = {{ to = \"unix:php.sock\", root = \"{dir}\" }}\n\
+             [[site.route]]\npath = \"/*\"\nfiles = \"{dir}\"\n"
+        );
+        let output = check(&[&typed("sources.toml", &text)]);
+        assert_eq!(output.status.code(), Some(0));
+        let error = but_root(output.stderr);
+        let warning = format!("the source of {name} is sent: no route of this site runs it");
+        assert!(error.contains(&warning), "{name}: {error}");
+    }
+}

@@ -401,12 +401,18 @@ fn scripts_hidden_names_and_front_controllers() {
     );
     let left = "          a script of the route on line 7; its source is not sent: left to the routes below";
     assert_says(&folder, &["/a.php"], &[left, "script    {tmp}/htdocs/a.php"]);
+    assert_says(&folder, &["/a.php/x"], &[left, "script    {tmp}/htdocs/a.php", "  PATH_INFO=/x"]);
+    folder.write("htdocs/a.php~", "<?php");
+    assert_says(&folder, &["/a.php~"], &[left]);
     assert_says(
         &folder,
         &["/.env"],
         &["          \".env\" begins with a dot, and `hidden` is false: routed anew as /index.php"],
     );
     assert_says(&folder, &["/a.txt"], &["file      {tmp}/htdocs/a.txt"]);
+    let fifo = folder.path().join("htdocs/fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    assert_says(&folder, &["/fifo"], &["answer    403 neither a file nor a directory"]);
 }
 
 #[test]

@@ -174,11 +174,13 @@ fn pretty_permalinks_reach_index_php_as_behind_nginx() {
     let conf = format!(
         "server {{ listen 127.0.0.1:{{port}}; server_name h; root {root}; index index.php;
             location / {{ try_files $uri $uri/ /index.php?$args; }}
-            location ~ \\.php$ {{ try_files $uri =404; fastcgi_pass unix:{socket};
+            location ~ [^/]\\.php(/|$) {{ fastcgi_split_path_info ^(.+?\\.php)(/.*)$;
+                set $path_info $fastcgi_path_info; set $asked $uri;
+                try_files $fastcgi_script_name /index.php?$args; fastcgi_pass unix:{socket};
                 fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
                 fastcgi_param SCRIPT_NAME $fastcgi_script_name;
-                fastcgi_param PATH_INFO $fastcgi_path_info;
-                fastcgi_param DOCUMENT_URI $document_uri;
+                fastcgi_param PATH_INFO $path_info;
+                fastcgi_param DOCUMENT_URI $asked;
                 fastcgi_param REQUEST_URI $request_uri;
                 fastcgi_param QUERY_STRING $query_string;
                 fastcgi_param REQUEST_METHOD $request_method;
@@ -209,6 +211,9 @@ fn pretty_permalinks_reach_index_php_as_behind_nginx() {
             "/wp-content/missing.css",
             "/readme.html",
             "/index.php?x",
+            "/wp-admin/index.php/x/y?z",
+            "/index.php/2026/hello/",
+            "/wp-admin/none.php/x",
         ] {
             let shown = |reply: &Reply| {
                 let location = reply.header("Location").unwrap_or_default();
@@ -227,6 +232,41 @@ fn pretty_permalinks_reach_index_php_as_behind_nginx() {
             }
         }
         assert!(!forebay.get("/wp-config.php").text().contains("password"));
+        forebay.stop();
+    }
+}
+
+#[test]
+fn copies_of_scripts_that_editors_leave_are_not_sent() {
+    let Some(fpm) = peer::php_fpm(1) else { return };
+    let folder = wordpress();
+    let copies = [
+        "wp-config.php~",
+        "wp-config.php.bak",
+        "wp-config.php.OLD",
+        "#wp-config.php#",
+        "x.php.swp",
+    ];
+    for copy in copies.iter().copied().chain(["notes.txt~", "photos.bak"]) {
+        folder.write(&format!("site/{copy}"), "<?php $password = 1;");
+    }
+    let (root, socket) = (folder.path().join("site"), fpm.socket().display().to_string());
+    let root = root.display();
+    let php = format!(
+        "[[site.route]]\nsuffix = \".php\"\n\
+         fastcgi = {{ to = \"unix:{socket}\", root = \"{root}\" }}\n"
+    );
+    let files = format!("[[site.route]]\nfallback = true\nfiles = \"{root}\"\n");
+    for routes in [format!("{php}{files}"), format!("{files}{php}")] {
+        let forebay = site(Folder::new(), &routes);
+        for copy in copies {
+            let reply = forebay.get(&format!("/{}", copy.replace('#', "%23")));
+            assert_eq!(reply.status, 404, "{copy}\n{routes}");
+            assert!(!reply.text().contains("password"), "{copy}");
+        }
+        for own in ["/notes.txt~", "/photos.bak"] {
+            assert_eq!(forebay.get(own).status, 200, "{own}");
+        }
         forebay.stop();
     }
 }

@@ -314,6 +314,13 @@ fn host_is_the_files(parts: &[RedirectPart], target: &str, typed: &At<&String>) 
         Problem::new(&typed.span, format!("\"{target}\" lets clients choose where they are sent"))
             .help("put a host and a slash in front, as in \"https://example.org/{rest}\"")
     };
+    let is_template = parts.iter().any(|part| !matches!(part, RedirectPart::Text(_)));
+    // Browsers take a backslash for a slash.
+    if is_template && (target.contains('\\') || target.starts_with("//")) {
+        let message = format!("\"{target}\" may lead to a host that clients choose");
+        return Err(Problem::new(&typed.span, message)
+            .help("write \"https://{host}/...\", or a path that begins with one slash"));
+    }
     let RedirectPart::Text(first) = &parts[0] else { return Ok(()) };
     let Some((_, mut text)) = first.split_once("://") else { return Ok(()) };
     let mut has_host = false;

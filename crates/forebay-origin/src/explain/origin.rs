@@ -110,6 +110,9 @@ fn files(
     let rest = request.rest();
     let name = String::from_utf8_lossy(rest);
     let missing = || Fault::client(404, format!("no file {name:?}")).not_mine();
+    if let Some(line) = script_before(settings, scripts, rest) {
+        return Err(not_sent(line));
+    }
     if !settings.hidden && is_hidden(rest) {
         let why = format!("{name:?} begins with a dot, and `hidden` is false");
         return Err(Fault::client(404, why).not_mine());
@@ -119,15 +122,17 @@ fn files(
         return Err(refused());
     }
     let (file, path) = found.map_err(|error| error.unwrap_or_else(missing))?;
-    let is_directory = file.metadata().is_ok_and(|metadata| metadata.is_dir());
+    let metadata = file.metadata();
+    let is_directory = metadata.as_ref().is_ok_and(|metadata| metadata.is_dir());
+    if !is_directory && metadata.is_ok_and(|metadata| !metadata.is_file()) {
+        let why = "neither a file nor a directory";
+        return Err(if is_read { Fault::client(403, why) } else { refused() });
+    }
     let wants_directory = request.path.ends_with(b"/");
     if !is_directory {
         return match run_by(scripts, &file, &path) {
             _ if wants_directory => Err(missing()),
-            Some(line) => {
-                let why = format!("a script of the route on line {line}; its source is not sent");
-                Err(Fault::client(404, why).for_below())
-            }
+            Some(line) => Err(not_sent(line)),
             None if !is_read => Err(refused()),
             None => {
                 text.item("file", path.as_os_str().as_bytes());
@@ -161,6 +166,24 @@ fn files(
         None => text.item("answer", b"200 a listing of the directory"),
     }
     Ok(None)
+}
+
+fn not_sent(line: usize) -> Fault {
+    let why = format!("a script of the route on line {line}; its source is not sent");
+    Fault::client(404, why).for_below()
+}
+
+/// The line of the route that runs what the path goes on behind, as `/x.php/a` does.
+fn script_before(settings: &Files, scripts: &ScriptRoutes, rest: &[u8]) -> Option<usize> {
+    let ends = rest.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    let mut beginnings = ends.map(|(end, _)| &rest[..end]);
+    beginnings.find_map(|beginning| {
+        let (file, path) = look_at(settings, beginning).ok()?;
+        let is_file = file.metadata().is_ok_and(|found| found.is_file());
+        let is_shown = settings.hidden || !is_hidden(beginning);
+        let line = (is_file && is_shown).then(|| run_by(scripts, &file, &path))??;
+        scripts.takes_path_info(line).then_some(line)
+    })
 }
 
 /// Opens a file or directory as `files` does. The error is `None` where it is not there.

@@ -54,7 +54,7 @@ impl Files {
         }
         let mut path = exchange.request.rest().to_vec();
         if !self.settings.hidden && is_hidden(&path) {
-            return Err(not_found());
+            return Err(self.behind_script(&path).unwrap_or_else(not_found));
         }
         let wants_directory = exchange.request.path.ends_with(b"/");
         if wants_directory && !path.is_empty() && !path.ends_with(b"/") {
@@ -68,9 +68,16 @@ impl Files {
                 let index = self.find_index(&path);
                 self.send_index(exchange, &opened, index, is_read).await
             }
+            Ok(Found::File(_)) if wants_directory => {
+                Err(self.behind_script(&path).unwrap_or_else(not_found))
+            }
+            Err(fault) if fault.status == 404 => match self.behind_script(&path) {
+                Some(script) => Err(script),
+                None if !is_read => self.refuse_method(exchange).await,
+                None => Err(fault),
+            },
             _ if !is_read => self.refuse_method(exchange).await,
-            Ok(Found::File(entry)) if !wants_directory => self.send(exchange, &path, entry).await,
-            Ok(Found::File(_)) => Err(not_found()),
+            Ok(Found::File(entry)) => self.send(exchange, &path, entry).await,
             Ok(Found::Directory(_)) => {
                 if self.fallback {
                     path.push(b'/');
@@ -80,6 +87,30 @@ impl Files {
             }
             Err(fault) => Err(fault),
         }
+    }
+
+    /// What a path comes to that goes on behind the name of a script, as `/x.php/a/b` does: it is
+    /// for the route that runs it.
+    fn behind_script(&self, path: &[u8]) -> Option<Fault> {
+        if self.scripts.is_empty() {
+            return None;
+        }
+        for end in memchr::memchr_iter(b'/', path) {
+            let beginning = &path[..end];
+            if !self.settings.hidden && is_hidden(beginning) {
+                return None;
+            }
+            match self.cache.find(beginning, self.thread.second()) {
+                Ok(Found::Directory(_)) => {}
+                Ok(Found::File(entry)) => {
+                    let is_run =
+                        entry.run_by.is_some_and(|line| self.scripts.takes_path_info(line));
+                    return is_run.then(|| not_sent(&entry));
+                }
+                Err(_) => return None,
+            }
+        }
+        None
     }
 
     async fn refuse_method(&self, exchange: &mut Exchange) -> Result<(), Fault> {

@@ -1,4 +1,5 @@
-//! Which files the script routes of a site run, so that no other route sends their source.
+//! Which files the script routes of a site run, so that no other route sends their source, or that of
+//! copies that editors leave beside them.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -42,7 +43,7 @@ impl ScriptRoutes {
         self.0.is_empty()
     }
 
-    /// The line of the route that would run `file`, which was opened as `path`; `start` is what it
+    /// The line of the route that would run `file`, or what it is a copy of by its name, which was opened as `path`; `start` is what it
     /// begins with.
     pub fn runner(&self, path: &Path, file: &File, start: &[u8]) -> Option<usize> {
         if self.is_empty() {
@@ -60,12 +61,18 @@ impl ScriptRoutes {
         found.map(|route| route.line)
     }
 
+    /// Whether the route on this line, which is that of a [`runner`](Self::runner), takes paths that
+    /// go on behind the names of its scripts.
+    pub fn takes_path_info(&self, line: usize) -> bool {
+        self.0.iter().any(|route| route.line == line && route.only.is_empty())
+    }
+
     /// What they run for directories.
     pub fn indexes(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|route| route.index.as_deref())
     }
 
-    /// Whether one of them would run the file at `path`, which is not looked at.
+    /// Whether one of them would run the file at `path`, or what it is a copy of, which is not looked at.
     pub fn run_named(&self, path: &Path) -> bool {
         let below = |route: &ScriptRoute| path.strip_prefix(&route.dir).ok().map(Path::to_owned);
         self.0.iter().any(|route| below(route).is_some_and(|below| route.runs(&below, b"")))
@@ -73,9 +80,14 @@ impl ScriptRoutes {
 }
 
 impl ScriptRoute {
-    /// Whether it would run the file with this path below its directory.
+    /// Whether it would run the file with this path below its directory, or what that is a copy of.
     fn runs(&self, below: &Path, start: &[u8]) -> bool {
         let below = below.as_os_str().as_bytes();
+        self.runs_named(below, start)
+            || original(below).is_some_and(|below| self.runs_named(&below, start))
+    }
+
+    fn runs_named(&self, below: &[u8], start: &[u8]) -> bool {
         let is_reached = |path: &String| match path.ends_with('/') || path.is_empty() {
             true => self
                 .index
@@ -93,6 +105,31 @@ impl ScriptRoute {
         }
     }
 }
+
+/// The path of the file that the one at `path` is a copy of, by its name: `x~`, `#x#` and `x.bak` are
+/// copies of `x`, and so is `x.bak~`.
+fn original(path: &[u8]) -> Option<Vec<u8>> {
+    let start = memchr::memrchr(b'/', path).map_or(0, |at| at + 1);
+    let (dir, mut name) = path.split_at(start);
+    while let Some(shorter) = without_mark(name) {
+        name = shorter;
+    }
+    (name.len() < path.len() - start).then(|| [dir, name].concat())
+}
+
+fn without_mark(name: &[u8]) -> Option<&[u8]> {
+    let by_editor = || name.strip_prefix(b"#")?.strip_suffix(b"#");
+    let by_end = || {
+        let end = memchr::memrchr(b'.', name)?;
+        let is_mark = COPIES.iter().any(|copy| name[end + 1..].eq_ignore_ascii_case(copy));
+        is_mark.then(|| &name[..end])
+    };
+    let shorter = name.strip_suffix(b"~").or_else(by_editor).or_else(by_end)?;
+    (!shorter.is_empty()).then_some(shorter)
+}
+
+/// What editors and admins end the names of copies with, behind a dot.
+const COPIES: [&[u8]; 6] = [b"bak", b"save", b"swp", b"swo", b"old", b"orig"];
 
 fn script_route(route: &conf::Route, plan: &Plan) -> Option<ScriptRoute> {
     let (dir, ends, index) = match &route.action {
@@ -131,4 +168,26 @@ fn of_program(app: &conf::App) -> Option<(PathBuf, Vec<String>, Option<String>)>
     let settings = naming.settings(&how);
     let index = matches!(naming, Naming::Scripts(..)).then(|| settings.index.clone());
     Some((settings.root, settings.scripts, index))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::original;
+
+    #[test]
+    fn a_copy_is_told_by_its_name() {
+        for (copy, of) in [
+            ("x.php~", "x.php"),
+            ("a~/x.php.bak", "a~/x.php"),
+            ("x.php.SAVE", "x.php"),
+            ("x.php.swp~", "x.php"),
+            ("a/#x.php#", "a/x.php"),
+            (".x.php.swp", ".x.php"),
+        ] {
+            assert_eq!(original(copy.as_bytes()), Some(of.into()), "{copy}");
+        }
+        for own in ["x.php", "a.bak/x.php", "~", "a/#", "##", ".bak", "x.dist", "bak", ""] {
+            assert_eq!(original(own.as_bytes()), None, "{own}");
+        }
+    }
 }
