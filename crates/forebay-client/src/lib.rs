@@ -3,11 +3,15 @@
 //!
 //! A [`Session`] is driven by whoever has the connection. [`Http1`] speaks HTTP/1.1, [`Fastcgi`]
 //! FastCGI as its web server, [`AppServer`] SCGI and uwsgi. What a reply holds goes to a [`Sink`].
+//! A [`MuxSession`] carries several exchanges at once: [`Http2`]. They are two traits so that those
+//! of one exchange neither look exchanges up nor read the clock.
 #![forbid(unsafe_code)]
 
 mod app_server;
 mod fastcgi;
 mod http1;
+mod http2;
+mod mux;
 mod request;
 mod script;
 
@@ -16,10 +20,13 @@ use std::fmt;
 use forebay_wire::cgi::CgiError;
 use forebay_wire::fastcgi::FastcgiError;
 use forebay_wire::http1::{HeadError, HttpError};
+use forebay_wire::http2::Rule;
 
 pub use app_server::AppServer;
 pub use fastcgi::Fastcgi;
 pub use http1::{Http1, ReplyReader};
+pub use http2::{Http2, Http2Request};
+pub use mux::{Ended, MuxReceipt, MuxSession, StreamError};
 pub use request::{Gateway, fastcgi_request, scgi_request, uwsgi_request};
 
 /// The client's side of one connection, for one exchange at a time.
@@ -101,6 +108,10 @@ pub enum Malformed {
     Interim,
     /// Bytes behind the end of the reply.
     Surplus,
+    /// A rule of HTTP/2.
+    Http2(Rule),
+    /// HTTP/1.1 where HTTP/2 was to be spoken.
+    NotHttp2,
 }
 
 impl fmt::Display for Malformed {
@@ -114,6 +125,11 @@ impl fmt::Display for Malformed {
             Self::Upgrade => f.write_str("the server switched protocols without being asked"),
             Self::Interim => f.write_str("the server sent 1xx replies without end"),
             Self::Surplus => f.write_str("the server sent bytes behind the end of its reply"),
+            Self::Http2(rule) => write!(f, "the reply is malformed HTTP/2: {rule}"),
+            Self::NotHttp2 => f.write_str(
+                "the server speaks HTTP/1.1, not HTTP/2 by prior knowledge: use http:// without \
+                 --http2",
+            ),
         }
     }
 }

@@ -65,7 +65,7 @@ pub fn uwsgi_request(
     }))
 }
 
-fn parse(http: &[u8]) -> Result<(RequestHead, &[u8]), HeadError> {
+pub(crate) fn parse(http: &[u8]) -> Result<(RequestHead, &[u8]), HeadError> {
     let mut head = RequestHead::default();
     match RequestParser::new(Limits::default()).parse(http, &mut head)? {
         Progress::Complete(len) => Ok((head, &http[len..])),

@@ -1,7 +1,13 @@
 //! Replies of each protocol: whole, byte by byte and in pieces they are the same; broken ones are
 //! told from good ones.
 
-use forebay_client::{AppServer, Fastcgi, Http1, Malformed, Session, Sink};
+use std::sync::Arc;
+use std::time::Instant;
+
+use forebay_client::{
+    AppServer, Ended, Fastcgi, Http1, Http2, Http2Request, Malformed, MuxSession, Session, Sink,
+    StreamError,
+};
 
 #[derive(Debug, Default, PartialEq)]
 struct Collected {
@@ -122,4 +128,82 @@ fn applications_of_scgi_and_uwsgi_may_answer_with_http_or_as_scripts_do() {
     assert_eq!(ended("Content-Type: a/b\r\n"), None);
     assert_eq!(ended("HTT"), None);
     assert_eq!(ended(""), None);
+}
+
+fn http2(streams: usize) -> Http2<Collected> {
+    let request = b"GET /x HTTP/1.1\r\nHost: a.example\r\nX-Y: z\r\n\r\n";
+    let request = Arc::new(Http2Request::of(request).unwrap());
+    Http2::new(request, true, (0..streams).map(|_| Collected::default()))
+}
+
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0, 0, payload.len() as u8, kind, flags, 0, 0, 0, stream];
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// Reads `bytes` in pieces of `size`; exchanges that ended, with their status and body.
+fn read_mux(session: &mut Http2<Collected>, bytes: &[u8], size: usize) -> Vec<(usize, String)> {
+    let (mut pending, mut all) = (Vec::new(), Vec::new());
+    for piece in bytes.chunks(size) {
+        pending.extend_from_slice(piece);
+        loop {
+            let receipt = session.input(&pending, Instant::now()).unwrap();
+            pending.drain(..receipt.consumed);
+            let Some(Ended { exchange, result }) = receipt.ended else { break };
+            let body = String::from_utf8(std::mem::take(&mut session.sink(exchange).body)).unwrap();
+            all.push(match result {
+                Ok(answer) => (exchange, format!("{} {body}", answer.status)),
+                Err(error) => (exchange, error.to_string()),
+            });
+        }
+    }
+    all
+}
+
+#[test]
+fn streams_of_http2_end_in_any_order_and_fail_alone() {
+    let mut bytes = frame(4, 0, 0, &[]);
+    bytes.extend(frame(1, 4, 5, &[0x88]));
+    bytes.extend(frame(1, 4, 1, &[0x8d]));
+    bytes.extend(frame(0, 0, 5, b"fi"));
+    bytes.extend(frame(3, 0, 3, &[0, 0, 0, 7]));
+    bytes.extend(frame(0, 1, 5, b"ve"));
+    bytes.extend(frame(0, 1, 1, b"one"));
+    for size in [1, 2, 7, usize::MAX >> 1] {
+        let mut session = http2(3);
+        session.connect();
+        assert_eq!(session.capacity(), 1, "before the settings");
+        assert_eq!(read_mux(&mut session, &bytes[..9], size), []);
+        assert_eq!(session.capacity(), 3);
+        assert!((0..3).all(|exchange| session.start(exchange, Instant::now())));
+        assert_eq!(session.capacity(), 0);
+        let ended = read_mux(&mut session, &bytes[9..], size);
+        let refused = StreamError::Refused.to_string();
+        let expected = [(1, refused), (2, "200 five".into()), (0, "404 one".into())];
+        assert_eq!(ended, expected, "in pieces of {size}");
+        assert_eq!(session.capacity(), 3);
+    }
+}
+
+#[test]
+fn an_http2_server_that_goes_away_leaves_what_it_did_not_take() {
+    let mut session = http2(2);
+    read_mux(&mut session, &frame(4, 0, 0, &[]), 100);
+    assert!((0..2).all(|exchange| session.start(exchange, Instant::now())));
+    let mut bytes = frame(7, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]);
+    bytes.extend(frame(1, 5, 1, &[0x88]));
+    let ended = read_mux(&mut session, &bytes, 100);
+    assert_eq!(ended, [(1, StreamError::Unprocessed.to_string()), (0, "200 ".into())]);
+    assert!(session.is_finished() && session.capacity() == 0);
+    assert_eq!(session.farewell().as_deref(), Some("GOAWAY, NO_ERROR"));
+    session.connect();
+    assert!(!session.is_finished() && session.capacity() == 1);
+}
+
+#[test]
+fn what_is_no_http2_is_told_from_what_is_malformed() {
+    let error = |bytes: &[u8]| http2(1).input(bytes, Instant::now()).unwrap_err().to_string();
+    assert!(error(b"HTTP/1.1 400 Bad Request\r\n\r\n").contains("speaks HTTP/1.1"));
+    assert!(error(&frame(6, 0, 0, b"ping....")).contains("first frame is not SETTINGS"));
 }

@@ -2,17 +2,18 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use forebay_client::{Answer, Malformed, Receipt, Session};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
-use crate::inspection::{Inspection, Mismatch};
+use crate::dialling::{BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED};
+use crate::inspection::Inspection;
 use crate::tally::Failure;
 use crate::target::Dialled;
-use crate::worker::ThreadState;
+use crate::worker::{Drive, ThreadState};
 
 /// One connection of the load. It outlives its sockets: a closed one is replaced.
 #[derive(Debug)]
@@ -58,30 +59,62 @@ struct Exchange {
     write_error: Option<Errno>,
 }
 
-/// Attempts to connect that failed in a row.
-#[derive(Debug, Default)]
-struct Refusals {
-    count: u32,
-    since: Option<Instant>,
-    /// Which of the server's addresses is tried.
-    attempt: usize,
-}
-
 /// Why no complete reply came.
-struct Ending(Option<Errno>, &'static str);
+pub(crate) struct Ending(pub Option<Errno>, pub &'static str);
 
-/// Pause after the first failed attempt to connect; doubled with each in a row.
-const PAUSE: Duration = Duration::from_millis(10);
-const PAUSE_LIMIT: Duration = Duration::from_secs(1);
+impl<C: Session<Sink = Inspection>> Drive for Connection<C> {
+    #[inline]
+    fn begin(&mut self, now: Instant, state: &mut ThreadState) {
+        let due = state.pacer.first(now);
+        self.turn(due, now, now, state);
+    }
 
-/// Pause where the backlog of a Unix socket is full.
-const BACKLOG_PAUSE: Duration = Duration::from_millis(1);
+    #[inline]
+    fn ready(&mut self, flags: EventFlags, now: Instant, state: &mut ThreadState) {
+        match self.phase {
+            Phase::Connecting => self.connected(now, state),
+            Phase::Exchanging if self.written_all() => {}
+            Phase::Exchanging => self.write(state),
+            Phase::Resting | Phase::Done => return self.drop_if_closed(state),
+        }
+        if self.phase == Phase::Exchanging && flags.intersects(EventFlags::IN.union(CLOSING)) {
+            self.read(flags.intersects(CLOSING), state);
+        }
+    }
 
-/// So many failed attempts in a row give the server up while it was never reached.
-const FIRST_ATTEMPTS: u32 = 3;
+    #[inline]
+    fn go_on(&mut self, now: Instant, state: &mut ThreadState) {
+        let due = state.pacer.next(now);
+        self.turn(due, now, now, state);
+    }
 
-const CLOSING: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
-const WATCHED: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
+    #[inline]
+    fn woken(&mut self, now: Instant, state: &mut ThreadState) {
+        if self.wake.is_none_or(|at| at > now) {
+            return;
+        }
+        self.wake = None;
+        match self.phase {
+            Phase::Resting => self.start(now, state),
+            Phase::Connecting if self.socket.is_none() => self.connect(now, state),
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn check_deadline(&mut self, now: Instant, state: &mut ThreadState) {
+        match self.phase {
+            Phase::Connecting if now >= self.exchange.deadline => {
+                self.refused(Errno::TIMEDOUT, now, state);
+            }
+            Phase::Exchanging if now >= self.exchange.deadline => {
+                let why = format!("no complete reply within {:?}", state.timeout);
+                self.fail(Failure::Timeout, &why, state);
+            }
+            _ => {}
+        }
+    }
+}
 
 impl<C: Session<Sink = Inspection>> Connection<C> {
     pub fn new(id: usize, session: C) -> Self {
@@ -96,58 +129,6 @@ impl<C: Session<Sink = Inspection>> Connection<C> {
             pending: Vec::new(),
             wake: None,
             refusals: Refusals::default(),
-        }
-    }
-
-    /// Begins with the first request.
-    pub fn begin(&mut self, now: Instant, state: &mut ThreadState) {
-        let due = state.pacer.first(now);
-        self.turn(due, now, now, state);
-    }
-
-    /// Handles what epoll reported for the socket.
-    pub fn ready(&mut self, flags: EventFlags, now: Instant, state: &mut ThreadState) {
-        match self.phase {
-            Phase::Connecting => self.connected(now, state),
-            Phase::Exchanging if self.written_all() => {}
-            Phase::Exchanging => self.write(state),
-            Phase::Resting | Phase::Done => return self.drop_if_closed(state),
-        }
-        if self.phase == Phase::Exchanging && flags.intersects(EventFlags::IN.union(CLOSING)) {
-            self.read(flags.intersects(CLOSING), state);
-        }
-    }
-
-    /// Takes up the next request, the reply to the last one having come.
-    pub fn go_on(&mut self, now: Instant, state: &mut ThreadState) {
-        let due = state.pacer.next(now);
-        self.turn(due, now, now, state);
-    }
-
-    /// Handles the wake-up that was ordered, if it is not a leftover of an earlier order.
-    pub fn woken(&mut self, now: Instant, state: &mut ThreadState) {
-        if self.wake.is_none_or(|at| at > now) {
-            return;
-        }
-        self.wake = None;
-        match self.phase {
-            Phase::Resting => self.start(now, state),
-            Phase::Connecting if self.socket.is_none() => self.connect(now, state),
-            _ => {}
-        }
-    }
-
-    /// Fails the request at hand if its time is up.
-    pub fn check_deadline(&mut self, now: Instant, state: &mut ThreadState) {
-        match self.phase {
-            Phase::Connecting if now >= self.exchange.deadline => {
-                self.refused(Errno::TIMEDOUT, now, state);
-            }
-            Phase::Exchanging if now >= self.exchange.deadline => {
-                let why = format!("no complete reply within {:?}", state.timeout);
-                self.fail(Failure::Timeout, &why, state);
-            }
-            _ => {}
         }
     }
 
@@ -181,19 +162,11 @@ impl<C: Session<Sink = Inspection>> Connection<C> {
 
     fn connect(&mut self, now: Instant, state: &mut ThreadState) {
         self.phase = Phase::Connecting;
-        let Dialled { socket, connected } = match state.target.dial(self.refusals.attempt) {
+        let Dialled { socket, connected } = match self.refusals.dial(self.id, state) {
             Ok(dialled) => dialled,
             Err(Errno::AGAIN) => return self.wake_at(now + BACKLOG_PAUSE, state),
             Err(errno) => return self.refused(errno, now, state),
         };
-        // Watching for room to write is for connects in progress only. On a Unix socket it would
-        // bring an event for every read of the peer.
-        let flags = if connected { WATCHED } else { WATCHED | EventFlags::OUT };
-        if let Err(errno) =
-            epoll::add(&state.epoll, &socket, EventData::new_u64(self.id as u64), flags)
-        {
-            return self.refused(errno, now, state);
-        }
         self.socket = Some(socket);
         if connected {
             self.established(state);
@@ -209,8 +182,7 @@ impl<C: Session<Sink = Inspection>> Connection<C> {
     }
 
     fn established(&mut self, state: &mut ThreadState) {
-        state.target.answered(self.refusals.attempt);
-        self.refusals = Refusals { attempt: self.refusals.attempt, ..Refusals::default() };
+        self.refusals.accepted(state);
         self.used = false;
         self.phase = Phase::Exchanging;
         self.write(state);
@@ -219,28 +191,17 @@ impl<C: Session<Sink = Inspection>> Connection<C> {
     /// A connection could not be made: tries the next address, a little later, or not again.
     fn refused(&mut self, errno: Errno, now: Instant, state: &mut ThreadState) {
         self.close();
-        if state.target.has_more(self.refusals.attempt) {
-            self.refusals.attempt += 1;
-            return self.connect(now, state);
-        }
-        self.refusals.attempt = 0;
-        self.refusals.count += 1;
-        state.last_refusal = Some(errno);
-        state.tally.fail(Failure::Connect, &std::io::Error::from(errno));
-        let since = *self.refusals.since.get_or_insert(now);
-        let given_up = match state.target.reached() {
-            false => errno == Errno::TIMEDOUT || self.refusals.count >= FIRST_ATTEMPTS,
-            // A run by duration ends anyway, and the server may come back before.
-            true => state.budget.limited() && now - since >= state.timeout,
+        let resume = match self.refusals.refused(errno, now, state) {
+            Next::Address => return self.connect(now, state),
+            Next::Nothing => {
+                state.tally.fail(Failure::Connect, &std::io::Error::from(errno));
+                self.phase = Phase::Done;
+                state.active -= 1;
+                return;
+            }
+            Next::Attempt(resume) => resume,
         };
-        if given_up {
-            self.phase = Phase::Done;
-            state.gave_up = true;
-            state.active -= 1;
-            return;
-        }
-        let doubled = PAUSE.saturating_mul(1 << (self.refusals.count - 1).min(16));
-        let resume = now + doubled.min(PAUSE_LIMIT);
+        state.tally.fail(Failure::Connect, &std::io::Error::from(errno));
         let due = state.pacer.next(resume);
         self.turn(due, resume, now, state);
     }
@@ -323,21 +284,8 @@ impl<C: Session<Sink = Inspection>> Connection<C> {
 
     fn complete(&mut self, answer: Answer, closing: bool, state: &mut ThreadState) {
         let now = Instant::now();
-        let (status, inspected) = (answer.status, self.session.sink());
-        let length = inspected.length();
-        state.tally.reply(status, length);
-        match inspected.mismatch(status) {
-            None => state.tally.complete(now.saturating_duration_since(self.exchange.due)),
-            Some(Mismatch::Status(expected)) => {
-                let why = format_args!("a reply has status {status}, not {expected}");
-                state.tally.fail(Failure::Check, &why);
-            }
-            Some(Mismatch::Body) => {
-                let body = format_args!("its body of {length} bytes lacks the expected text");
-                let why = format_args!("a reply has status {status}, but {body}");
-                state.tally.fail(Failure::Check, &why);
-            }
-        }
+        let latency = now.saturating_duration_since(self.exchange.due);
+        state.tally.judge(answer.status, self.session.sink(), latency);
         self.used = true;
         if closing || !answer.reusable || !self.written_all() {
             self.close();

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use forebay_client::{Malformed, Session, Sink};
+use forebay_client::{Ended, Malformed, MuxSession, Session, Sink};
 
 use crate::request::Request;
 use crate::target::resolve_tcp;
@@ -52,24 +52,17 @@ pub fn fetch(
     let request = Request::of(&spec).map_err(FetchError::Request)?;
     let deadline = Deadline { at: Instant::now() + timeout, timeout };
     let sink = Collected::default();
+    let mut stream = connect(url, &deadline)?;
+    let stream = stream.as_mut();
     match url.protocol() {
-        Protocol::Http => fetch_by(request.http1(sink), url, &deadline),
-        Protocol::Fastcgi => fetch_by(request.fastcgi(sink), url, &deadline),
-        Protocol::Scgi | Protocol::Uwsgi => fetch_by(request.app_server(sink), url, &deadline),
-    }
-}
-
-fn fetch_by(
-    session: impl Session<Sink = Collected>,
-    url: &Url,
-    deadline: &Deadline,
-) -> Result<Reply, FetchError> {
-    match url.endpoint() {
-        Endpoint::Unix(path) => {
-            let stream = UnixStream::connect(path).map_err(FetchError::Connect)?;
-            exchange(stream, session, deadline)
+        Protocol::Http => exchange(stream, request.http1(sink), &deadline),
+        Protocol::H2c => {
+            let parts = request.http2_parts().map_err(FetchError::Request)?;
+            let session = request.http2(&parts, std::iter::once(sink));
+            exchange_on_stream(stream, session, &deadline)
         }
-        Endpoint::Tcp { .. } => exchange(connect(url, deadline)?, session, deadline),
+        Protocol::Fastcgi => exchange(stream, request.fastcgi(sink), &deadline),
+        Protocol::Scgi | Protocol::Uwsgi => exchange(stream, request.app_server(sink), &deadline),
     }
 }
 
@@ -89,11 +82,15 @@ struct Collected {
     body: Vec<u8>,
 }
 
-fn connect(url: &Url, deadline: &Deadline) -> Result<TcpStream, FetchError> {
+fn connect(url: &Url, deadline: &Deadline) -> Result<Box<dyn Stream>, FetchError> {
+    if let Endpoint::Unix(path) = url.endpoint() {
+        let stream = UnixStream::connect(path).map_err(FetchError::Connect)?;
+        return Ok(Box::new(stream));
+    }
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for address in resolve_tcp(url).map_err(FetchError::Request)? {
         match TcpStream::connect_timeout(&address, deadline.left()?) {
-            Ok(stream) => return Ok(stream),
+            Ok(stream) => return Ok(Box::new(stream)),
             Err(error) => last = error,
         }
     }
@@ -101,7 +98,7 @@ fn connect(url: &Url, deadline: &Deadline) -> Result<TcpStream, FetchError> {
 }
 
 fn exchange(
-    mut stream: impl Stream,
+    stream: &mut dyn Stream,
     mut session: impl Session<Sink = Collected>,
     deadline: &Deadline,
 ) -> Result<Reply, FetchError> {
@@ -132,6 +129,46 @@ fn exchange(
         if n == 0 {
             let early = || io::Error::new(io::ErrorKind::UnexpectedEof, "closed before the reply");
             return Err(FetchError::Exchange(written.err().unwrap_or_else(early)));
+        }
+    }
+}
+
+/// As [`exchange`], by a session that could carry more.
+fn exchange_on_stream(
+    stream: &mut dyn Stream,
+    mut session: impl MuxSession<Sink = Collected>,
+    deadline: &Deadline,
+) -> Result<Reply, FetchError> {
+    session.start(0, Instant::now());
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        stream.limit(deadline.left()?).map_err(FetchError::Exchange)?;
+        // What cannot be written shows in the next read, after a reply that came before.
+        while !session.output().is_empty() {
+            let written = stream.write(session.output()).unwrap_or(session.output().len());
+            session.wrote(written, Instant::now());
+        }
+        let n = match stream.read(&mut buffer) {
+            Ok(n) => n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(deadline.judge(error)),
+        };
+        bytes.extend_from_slice(&buffer[..n]);
+        let malformed = |error: Malformed| FetchError::Protocol(error.to_string());
+        let receipt = session.input(&bytes, Instant::now()).map_err(malformed)?;
+        bytes.drain(..receipt.consumed);
+        if let Some(Ended { result: Err(error), .. }) = receipt.ended {
+            return Err(FetchError::Protocol(error.to_string()));
+        }
+        if receipt.ended.is_some() || session.sink(0).body.len() >= BODY_LIMIT {
+            let status = session.status(0);
+            let Collected { headers, body } = std::mem::take(session.sink(0));
+            return Ok(Reply { status, headers, body });
+        }
+        if n == 0 {
+            let early = io::Error::new(io::ErrorKind::UnexpectedEof, "closed before the reply");
+            return Err(FetchError::Exchange(early));
         }
     }
 }

@@ -8,7 +8,8 @@
 //! - `run` resolves the address, starts the threads and adds their tallies up;
 //! - `worker` is the thread: wait for events, give each to its connection, sweep for timeouts;
 //!   `waiting` is how it waits;
-//! - `connection` is one connection's states, from connecting to the next request;
+//! - `connection` is one connection's states, from connecting to the next request; `mux` the same
+//!   for a connection of several requests at once; `dialling` is how both connect;
 //! - `request` makes the bytes that are sent, `inspection` looks at what comes back.
 //!
 //! [`fetch()`] makes one simple request, for probes. Nothing here starts or watches servers.
@@ -16,9 +17,11 @@
 
 mod budget;
 mod connection;
+mod dialling;
 mod error;
 mod fetch;
 mod inspection;
+mod mux;
 mod outcome;
 mod pacer;
 mod request;

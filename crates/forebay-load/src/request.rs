@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use forebay_client::{AppServer, Fastcgi, Gateway, Http1, Sink};
-use forebay_wire::http1::{is_field_value, is_token};
+use forebay_client::{AppServer, Fastcgi, Gateway, Http1, Http2, Http2Request, Sink};
+use forebay_wire::http1::{HeadError, is_field_value, is_token};
 
 use crate::{Error, Protocol, Spec};
 
@@ -14,8 +14,13 @@ const OWN_FIELDS: [(&str, &str); 3] = [
     ("expect", "100-continue is not available"),
 ];
 
+/// Fields that HTTP/2 forbids (RFC 9113 section 8.2.2).
+const CONNECTION_FIELDS: [&str; 5] =
+    ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
+
 /// The request of a run, in the encoding of its protocol.
 pub(crate) struct Request {
+    /// As one of HTTP/1.1 where the protocol is HTTP/2.
     bytes: Arc<[u8]>,
     to_head: bool,
     keepalive: bool,
@@ -26,14 +31,14 @@ impl Request {
     pub fn of(spec: &Spec) -> Result<Self, Error> {
         let http = http_request(spec)?;
         let protocol = spec.url.protocol();
-        if protocol == Protocol::Http && spec.gateway != Gateway::default() {
+        if matches!(protocol, Protocol::Http | Protocol::H2c) && spec.gateway != Gateway::default()
+        {
             let why = "a root and variables are for applications: use fcgi, scgi or uwsgi";
             return Err(Error::Invalid(why.to_owned()));
         }
         let (gateway, keepalive) = (&spec.gateway, spec.keepalive);
-        let malformed = |error| Error::Invalid(format!("the request is malformed: {error}"));
         let bytes = match protocol {
-            Protocol::Http => http,
+            Protocol::Http | Protocol::H2c => http,
             Protocol::Fastcgi => {
                 forebay_client::fastcgi_request(&http, gateway, keepalive).map_err(malformed)?
             }
@@ -50,6 +55,20 @@ impl Request {
         Http1::new(self.bytes.clone(), self.to_head, self.keepalive, sink)
     }
 
+    /// The parts that HTTP/2 sends.
+    pub fn http2_parts(&self) -> Result<Arc<Http2Request>, Error> {
+        Http2Request::of(&self.bytes).map(Arc::new).map_err(malformed)
+    }
+
+    /// An HTTP/2 connection that carries `parts`, in as many streams as there are sinks.
+    pub fn http2<S: Sink>(
+        &self,
+        parts: &Arc<Http2Request>,
+        sinks: impl Iterator<Item = S>,
+    ) -> Http2<S> {
+        Http2::new(parts.clone(), self.keepalive, sinks)
+    }
+
     /// A FastCGI connection.
     pub fn fastcgi<S: Sink>(&self, sink: S) -> Fastcgi<S> {
         Fastcgi::new(self.bytes.clone(), self.keepalive, sink)
@@ -59,6 +78,10 @@ impl Request {
     pub fn app_server<S: Sink>(&self, sink: S) -> AppServer<S> {
         AppServer::new(self.bytes.clone(), self.to_head, sink)
     }
+}
+
+fn malformed(error: HeadError) -> Error {
+    Error::Invalid(format!("the request is malformed: {error}"))
 }
 
 /// The request as one of HTTP/1.1.
@@ -79,6 +102,9 @@ fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     }
     for (name, value) in &spec.headers {
         check_field(name, value)?;
+        if spec.url.protocol() == Protocol::H2c {
+            check_http2_field(name, value)?;
+        }
         field(name, value);
     }
     if !spec.keepalive && !given("connection") {
@@ -100,4 +126,16 @@ fn check_field(name: &str, value: &str) -> Result<(), Error> {
         Some((_, why)) => Err(Error::Invalid(format!("leave out the field {name}: {why}"))),
         None => Ok(()),
     }
+}
+
+fn check_http2_field(name: &str, value: &str) -> Result<(), Error> {
+    let is_about_connection = CONNECTION_FIELDS.iter().any(|own| own.eq_ignore_ascii_case(name));
+    if is_about_connection {
+        let why = format!("leave out the field {name}: it is about a connection of HTTP/1.1");
+        return Err(Error::Invalid(why));
+    }
+    if name.eq_ignore_ascii_case("te") && value != "trailers" {
+        return Err(Error::Invalid(format!("{name}: {value} is HTTP/1.1's: HTTP/2 has trailers")));
+    }
+    Ok(())
 }

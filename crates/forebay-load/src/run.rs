@@ -6,16 +6,17 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_client::Session;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::budget::RequestBudget;
+use crate::connection::Connection;
 use crate::inspection::Inspection;
+use crate::mux::MuxConnection;
 use crate::pacer::Pacer;
 use crate::request::Request;
 use crate::tally::Tally;
 use crate::target::Target;
-use crate::worker::{Finished, Share, Worker};
+use crate::worker::{Drive, Finished, Share, Worker};
 use crate::{Client, Control, Error, Outcome, Protocol, Spec, Stop};
 
 /// Above this share of the time a load thread counts as busy.
@@ -35,19 +36,30 @@ pub fn run(spec: &Spec, control: &Control) -> Result<Outcome, Error> {
     let request = Request::of(spec)?;
     let inspection = || Inspection::new(spec.check.as_ref());
     match spec.url.protocol() {
-        Protocol::Http => drive(spec, control, || request.http1(inspection())),
-        Protocol::Fastcgi => drive(spec, control, || request.fastcgi(inspection())),
+        Protocol::Http => {
+            drive(spec, control, |id| Connection::new(id, request.http1(inspection())))
+        }
+        Protocol::H2c => {
+            let parts = request.http2_parts()?;
+            drive(spec, control, |id| {
+                let inspections = (0..spec.streams).map(|_| inspection());
+                MuxConnection::new(id, request.http2(&parts, inspections), spec.streams)
+            })
+        }
+        Protocol::Fastcgi => {
+            drive(spec, control, |id| Connection::new(id, request.fastcgi(inspection())))
+        }
         Protocol::Scgi | Protocol::Uwsgi => {
-            drive(spec, control, || request.app_server(inspection()))
+            drive(spec, control, |id| Connection::new(id, request.app_server(inspection())))
         }
     }
 }
 
-/// Runs the load over sessions that `session` makes.
-fn drive<S: Session<Sink = Inspection> + Send>(
+/// Runs the load over connections that `connection` makes, each from its place in its thread.
+fn drive<C: Drive + Send>(
     spec: &Spec,
     control: &Control,
-    session: impl Fn() -> S,
+    connection: impl Fn(usize) -> C,
 ) -> Result<Outcome, Error> {
     let threads = spec.threads.min(spec.connections);
     allow_files(spec.connections as u64 + 2 * threads as u64)?;
@@ -57,8 +69,8 @@ fn drive<S: Session<Sink = Inspection> + Send>(
     for (index, budget) in RequestBudget::of(spec.stop, threads).into_iter().enumerate() {
         let pacer = Pacer::new(spec, start, index, threads);
         let share = Share { budget, pacer, target: target.clone(), timeout: spec.timeout };
-        let sessions = (0..part(spec.connections, threads, index)).map(|_| session());
-        workers.push(Worker::new(sessions, share).map_err(system("opening epoll"))?);
+        let connections = (0..part(spec.connections, threads, index)).map(&connection).collect();
+        workers.push(Worker::new(connections, share).map_err(system("opening epoll"))?);
     }
     let end = match spec.stop {
         Stop::Duration(duration) => Some(start + duration),
@@ -75,8 +87,8 @@ fn drive<S: Session<Sink = Inspection> + Send>(
     Ok(sum(spec, start, finished))
 }
 
-fn run_threads<S: Session<Sink = Inspection> + Send>(
-    workers: Vec<Worker<S>>,
+fn run_threads<C: Drive + Send>(
+    workers: Vec<Worker<C>>,
     end: Option<Instant>,
     control: &Control,
 ) -> Result<Vec<Finished>, Error> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_client::Gateway;
 
-use crate::{Error, Url};
+use crate::{Error, Protocol, Url};
 
 /// One run of the load generator.
 #[derive(Clone, Debug)]
@@ -14,6 +14,8 @@ pub struct Spec {
     pub url: Url,
     /// Connections kept busy at the same time.
     pub connections: usize,
+    /// HTTP/2: requests in flight at most on each connection; fewer where the server allows fewer.
+    pub streams: usize,
     /// Load threads; at most one per connection is started.
     pub threads: usize,
     /// When the run is over.
@@ -25,7 +27,7 @@ pub struct Spec {
     pub headers: Vec<(String, String)>,
     /// The request body.
     pub body: Vec<u8>,
-    /// Whether to use a connection again. If not, `Connection: close` is sent.
+    /// Whether to use a connection again. If not, HTTP/1.1 sends `Connection: close`.
     pub keepalive: bool,
     /// How long a request, its connect included, may take.
     pub timeout: Duration,
@@ -87,6 +89,9 @@ pub struct Control {
     pub failed: AtomicU64,
 }
 
+/// Most streams of a connection.
+const STREAMS_LIMIT: usize = 65_536;
+
 impl Spec {
     /// `GET url` over 10 keep-alive connections for 10 seconds, on as many threads as there are
     /// cores, with a timeout of 10 seconds.
@@ -95,6 +100,7 @@ impl Spec {
         Self {
             url,
             connections,
+            streams: 1,
             threads: default_threads(connections),
             stop: Stop::Duration(Duration::from_secs(10)),
             method: "GET".to_owned(),
@@ -114,6 +120,19 @@ impl Spec {
         let refuse = |what: &str| Err(Error::Invalid(what.to_owned()));
         if self.connections == 0 || self.threads == 0 {
             return refuse("at least one connection and one thread are needed");
+        }
+        if self.streams == 0 || self.streams > STREAMS_LIMIT {
+            return refuse("streams must be from 1 to 65,536");
+        }
+        if self.streams > 1 && self.url.protocol() != Protocol::H2c {
+            return refuse(
+                "several streams on a connection are for HTTP/2: write h2c://, or add --http2",
+            );
+        }
+        if self.streams > 1 && !self.keepalive {
+            return refuse(
+                "without keep-alive a connection carries one request: leave the streams out",
+            );
         }
         if self.stop == Stop::Requests(0) || self.stop == Stop::Duration(Duration::ZERO) {
             return refuse("at least one request, or a duration above zero, is needed");

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use forebay_stat::Latency;
 
+use crate::inspection::{Inspection, Mismatch};
 use crate::{Bytes, Failures, Requests};
 
 /// What one load thread counts; merged with the others' when all have ended.
@@ -52,16 +53,35 @@ impl Tally {
 
     /// Counts a complete reply with a body of so many bytes, whether or not it passed the check.
     #[inline]
-    pub fn reply(&mut self, status: u16, body: u64) {
+    fn reply(&mut self, status: u16, body: u64) {
         self.status[usize::from(status).min(999)] += 1;
         self.bytes.body += body;
     }
 
     /// Counts a completed request.
     #[inline]
-    pub fn complete(&mut self, latency: Duration) {
+    fn complete(&mut self, latency: Duration) {
         self.completed += 1;
         self.latency.record(latency);
+    }
+
+    /// Counts a complete reply as a completed or a failed request, as the check has it.
+    #[inline]
+    pub fn judge(&mut self, status: u16, inspected: &Inspection, latency: Duration) {
+        let length = inspected.length();
+        self.reply(status, length);
+        match inspected.mismatch(status) {
+            None => self.complete(latency),
+            Some(Mismatch::Status(expected)) => {
+                let why = format_args!("a reply has status {status}, not {expected}");
+                self.fail(Failure::Check, &why);
+            }
+            Some(Mismatch::Body) => {
+                let body = format_args!("its body of {length} bytes lacks the expected text");
+                let why = format_args!("a reply has status {status}, but {body}");
+                self.fail(Failure::Check, &why);
+            }
+        }
     }
 
     /// Counts a failed request.

@@ -1,5 +1,5 @@
 //! The URLs that the load generator takes: `http://host[:port]/path`, `http+unix:///socket:/path`, and
-//! the same with `fcgi`, `scgi` and `uwsgi`.
+//! the same with `h2c`, `fcgi`, `scgi` and `uwsgi`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,6 +19,8 @@ pub struct Url {
 pub enum Protocol {
     /// HTTP/1.1.
     Http,
+    /// HTTP/2 over cleartext, by prior knowledge.
+    H2c,
     /// FastCGI, as a web server speaks it to an application.
     Fastcgi,
     /// SCGI.
@@ -48,6 +50,8 @@ pub enum UrlError {
     Unavailable(String),
     /// The scheme is none of ours, or missing.
     Scheme(String),
+    /// HTTP/2 was asked for where this is spoken.
+    NotHttp(Protocol),
     /// The host, port or socket path is not well-formed; what is wrong with it.
     Authority(&'static str),
     /// The path or query is not well-formed; what is wrong with it.
@@ -63,7 +67,7 @@ impl Url {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(UrlError::Scheme(text.to_owned()));
         };
-        if matches!(scheme, "https" | "h2c" | "ajp" | "ws" | "wss") {
+        if matches!(scheme, "https" | "ajp" | "ws" | "wss") {
             return Err(UrlError::Unavailable(scheme.to_owned()));
         }
         let (name, is_unix) = match scheme.strip_suffix("+unix") {
@@ -94,6 +98,14 @@ impl Url {
         Ok(Self { text: base + target, target: target.to_owned(), ..self.clone() })
     }
 
+    /// The same resource over HTTP/2 by prior knowledge.
+    pub fn over_http2(self) -> Result<Self, UrlError> {
+        match self.protocol {
+            Protocol::Http | Protocol::H2c => Ok(Self { protocol: Protocol::H2c, ..self }),
+            other => Err(UrlError::NotHttp(other)),
+        }
+    }
+
     /// What is spoken.
     pub fn protocol(&self) -> Protocol {
         self.protocol
@@ -121,7 +133,7 @@ impl Url {
 }
 
 impl Protocol {
-    const ALL: [Self; 4] = [Self::Http, Self::Fastcgi, Self::Scgi, Self::Uwsgi];
+    const ALL: [Self; 5] = [Self::Http, Self::H2c, Self::Fastcgi, Self::Scgi, Self::Uwsgi];
 
     fn of_scheme(scheme: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|protocol| protocol.scheme() == scheme)
@@ -130,6 +142,7 @@ impl Protocol {
     fn scheme(self) -> &'static str {
         match self {
             Self::Http => "http",
+            Self::H2c => "h2c",
             Self::Fastcgi => "fcgi",
             Self::Scgi => "scgi",
             Self::Uwsgi => "uwsgi",
@@ -140,7 +153,7 @@ impl Protocol {
     /// and uWSGI use.
     fn port(self) -> u16 {
         match self {
-            Self::Http => 80,
+            Self::Http | Self::H2c => 80,
             Self::Fastcgi => 9000,
             Self::Scgi => 4000,
             Self::Uwsgi => 3031,
@@ -223,6 +236,7 @@ impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Http => "http/1.1",
+            Self::H2c => "h2c",
             Self::Fastcgi => "fastcgi",
             Self::Scgi => "scgi",
             Self::Uwsgi => "uwsgi",
@@ -246,14 +260,17 @@ impl fmt::Display for UrlError {
             Self::Unavailable(scheme) => {
                 write!(
                     f,
-                    "{scheme}:// is not available in this version; use http, fcgi, scgi or uwsgi"
+                    "{scheme}:// is not available in this version; use http, h2c, fcgi, scgi or uwsgi"
                 )
             }
             Self::Scheme(text) => write!(
                 f,
                 "{text:?} does not begin with a known scheme; write http://HOST:PORT/PATH or \
-                 http+unix:///SOCKET:/PATH, or fcgi, scgi or uwsgi in place of http"
+                 http+unix:///SOCKET:/PATH, or h2c, fcgi, scgi or uwsgi in place of http"
             ),
+            Self::NotHttp(protocol) => {
+                write!(f, "HTTP/2 is for http:// and h2c://, and the URL names {protocol}")
+            }
             Self::Authority(what) => write!(f, "the host part is malformed: {what}"),
             Self::Target(what) => write!(f, "the path is malformed: {what}"),
         }
@@ -307,6 +324,17 @@ mod tests {
     }
 
     #[test]
+    fn http2_has_a_scheme_of_its_own_or_is_asked_for() {
+        let url = Url::parse("h2c://h/x").unwrap();
+        assert_eq!((url.protocol(), url.endpoint()), (Protocol::H2c, &tcp("h", 80)));
+        assert_eq!(url.clone().over_http2(), Ok(url));
+        let url = Url::parse("http+unix:///run/s:/x").unwrap().over_http2().unwrap();
+        assert_eq!(url.protocol().to_string(), "h2c");
+        let error = Url::parse("fcgi://h/").unwrap().over_http2().unwrap_err();
+        assert_eq!(error, UrlError::NotHttp(Protocol::Fastcgi));
+    }
+
+    #[test]
     fn another_target_on_the_same_server() {
         let url = Url::parse("http://h:1/x").unwrap().with_target("/y?z").unwrap();
         assert_eq!((url.as_str(), url.target()), ("http://h:1/y?z", "/y?z"));
@@ -317,7 +345,7 @@ mod tests {
 
     #[test]
     fn schemes_to_come_say_so() {
-        for scheme in ["https", "h2c", "ajp", "ws", "wss"] {
+        for scheme in ["https", "ajp", "ws", "wss"] {
             let error = Url::parse(&format!("{scheme}://h/")).unwrap_err();
             assert_eq!(error, UrlError::Unavailable(scheme.into()));
             assert!(error.to_string().contains("not available in this version"));

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use forebay_client::Session;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -19,17 +18,33 @@ use rustix::time::{
 
 use crate::Control;
 use crate::budget::RequestBudget;
-use crate::connection::Connection;
-use crate::inspection::Inspection;
 use crate::pacer::Pacer;
 use crate::tally::Tally;
 use crate::target::Target;
 use crate::waiting::{BATCH, Waiting, timespec};
 
+/// A connection that a load thread drives, of one exchange at a time or of several.
+pub(crate) trait Drive {
+    /// Begins with the first request.
+    fn begin(&mut self, now: Instant, state: &mut ThreadState);
+
+    /// Handles what epoll reported for the socket.
+    fn ready(&mut self, flags: EventFlags, now: Instant, state: &mut ThreadState);
+
+    /// Takes up the next request, the connection having left itself in [`ThreadState::idle`].
+    fn go_on(&mut self, now: Instant, state: &mut ThreadState);
+
+    /// Handles the wake-up that was ordered, if it is not a leftover of an earlier order.
+    fn woken(&mut self, now: Instant, state: &mut ThreadState);
+
+    /// Fails the requests at hand whose time is up.
+    fn check_deadline(&mut self, now: Instant, state: &mut ThreadState);
+}
+
 /// A load thread's connections and all that they share.
 #[derive(Debug)]
 pub(crate) struct Worker<C> {
-    connections: Vec<Connection<C>>,
+    connections: Vec<C>,
     waiting: Waiting,
     state: ThreadState,
 }
@@ -55,7 +70,7 @@ pub(crate) struct ThreadState {
     pub last_refusal: Option<Errno>,
 }
 
-/// What a thread is started with, beside its sessions.
+/// What a thread is started with, beside its connections.
 #[derive(Debug)]
 pub(crate) struct Share {
     pub budget: RequestBudget,
@@ -94,11 +109,9 @@ const TICK: Duration = Duration::from_millis(50);
 /// The timer's place among the connections in event data.
 const TIMER: u64 = u64::MAX;
 
-impl<C: Session<Sink = Inspection>> Worker<C> {
-    /// A thread's worth of connections, one for each session.
-    pub fn new(sessions: impl Iterator<Item = C>, share: Share) -> io::Result<Self> {
-        let connections: Vec<_> =
-            sessions.enumerate().map(|(id, c)| Connection::new(id, c)).collect();
+impl<C: Drive> Worker<C> {
+    /// A thread's worth of connections, each numbered by its place.
+    pub fn new(connections: Vec<C>, share: Share) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let alarm = Alarm::new(&epoll)?;
         let state = ThreadState {

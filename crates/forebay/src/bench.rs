@@ -21,16 +21,16 @@ use forebay_load::{
 /// Drive load at a server and report what its clients saw
 ///
 /// Keeps CONNECTIONS busy for a time (-d) or a number of requests (-n), each sending its next
-/// request when it has its reply; with -r requests are due at a given rate whether or not replies
-/// come. Latency counts from when a request was due to the last byte of its reply.
+/// request when it has its reply, over HTTP/2 on up to STREAMS at once; with -r requests are due at
+/// a given rate whether or not replies come. Latency counts from when a request was due to the last byte of its reply.
 ///
 /// Exit codes: 0 all well; 1 requests failed or replies were 4xx or 5xx (unless --allow-failures);
 /// 2 wrong usage; 3 the server could not be reached, or a result file not written.
 #[derive(clap::Args)]
 pub struct Args {
     #[arg(
-        help = "What to ask for: http://HOST[:PORT]/PATH or http+unix:///SOCKET:/PATH; with fcgi, scgi or \
-                  uwsgi in place of http straight to an application"
+        help = "What to ask for: http://HOST[:PORT]/PATH or http+unix:///SOCKET:/PATH; with h2c in place of \
+                  http over HTTP/2, with fcgi, scgi or uwsgi straight to an application"
     )]
     url: String,
     /// Connections kept busy at the same time
@@ -72,12 +72,12 @@ pub struct Args {
     /// Use a new connection for each request
     #[arg(long)]
     no_keepalive: bool,
-    /// Speak HTTP/2 (not available in this version)
+    /// Speak HTTP/2 by prior knowledge, as h2c:// does
     #[arg(long)]
     http2: bool,
-    /// HTTP/2 requests in flight per connection (not available in this version)
-    #[arg(long, requires = "http2")]
-    streams: Option<usize>,
+    /// HTTP/2 requests in flight per connection, fewer where the server allows fewer
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
+    streams: usize,
     /// Pause on each connection between a reply and the next request, as in 100ms
     #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "rate")]
     think: Option<Duration>,
@@ -145,12 +145,9 @@ pub fn run(args: &Args) -> ExitCode {
 impl Args {
     /// The load that the flags describe, or what is wrong with them.
     fn spec(&self) -> Result<Spec, String> {
-        if self.http2 {
-            return Err("--http2 is not available in this version: leave it out to load over \
-                        HTTP/1.1"
-                .to_owned());
-        }
-        let url = Url::parse(&self.url).map_err(|error| error.to_string())?;
+        let url = Url::parse(&self.url);
+        let url = if self.http2 { url.and_then(Url::over_http2) } else { url };
+        let url = url.map_err(|error| error.to_string())?;
         let body = match (&self.body, &self.body_file) {
             (Some(text), _) => text.clone().into_bytes(),
             (_, Some(file)) => body_file::read(file)
@@ -164,6 +161,7 @@ impl Args {
         };
         Ok(Spec {
             connections: self.connections,
+            streams: self.streams,
             threads: self.threads.unwrap_or(cores.min(self.connections.max(1))),
             stop: match self.requests {
                 Some(n) => Stop::Requests(n),

@@ -120,6 +120,26 @@ fn failures_and_error_replies_exit_with_1_unless_allowed() {
     assert!(text(&output.stdout).contains("20 (protocol: 20)"), "{output:?}");
 }
 
+/// SETTINGS, and a reply of status 200 on stream 1: `:status` by its place in the static table.
+const HTTP2: &str = "\0\0\0\x04\0\0\0\0\0\0\0\x05\x01\x05\0\0\0\x01\x08\x03200";
+
+#[test]
+fn http2_is_spoken_by_its_scheme_and_by_its_flag() {
+    let address = server(HTTP2);
+    let (h2c, http) = (format!("h2c://{address}/"), format!("http://{address}/"));
+    for flags in [&[&h2c[..], "--json", "-"][..], &[&http, "--http2", "--json", "-"]] {
+        let output = bench(&[flags, &["-n", "5", "-c", "1", "--no-keepalive"]].concat());
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&json["protocol"], &json["requests"]["completed"]), (&"h2c".into(), &5.into()));
+    }
+    let url = format!("h2c://{}/", server(HELLO));
+    let output = bench(&[&url, "-n", "20", "--streams", "4"]);
+    assert_eq!(output.status.code(), Some(1));
+    let report = text(&output.stdout);
+    assert!(report.contains("10 connections of 4 streams"), "{report}");
+    assert!(report.contains("speaks HTTP/1.1, not HTTP/2 by prior knowledge"), "{report}");
+}
+
 #[test]
 fn wrong_usage_exits_with_2_and_says_what_to_do() {
     let url = "http://127.0.0.1:1/";
@@ -129,7 +149,10 @@ fn wrong_usage_exits_with_2_and_says_what_to_do() {
         (&["ajp://127.0.0.1/"], "not available in this version"),
         (&[url, "--root", "/srv"], "use fcgi, scgi or uwsgi"),
         (&["fcgi://127.0.0.1:1/", "--param", "X"], "NAME=value"),
-        (&[url, "--http2"], "not available in this version"),
+        (&["fcgi://127.0.0.1:1/", "--http2"], "HTTP/2 is for http:// and h2c://"),
+        (&[url, "--streams", "8"], "--http2"),
+        (&[url, "--http2", "--streams", "0"], "from 1"),
+        (&[url, "--http2", "-H", "Connection: close"], "leave out the field Connection"),
         (&[url, "-n", "5", "-d", "5s"], "cannot be used with"),
         (&[url, "-d", "5"], "a number and a unit"),
         (&[url, "-c", "0"], "at least one connection"),

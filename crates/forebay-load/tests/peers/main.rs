@@ -1,4 +1,5 @@
 //! Real servers under load. One that is not installed is reported as skipped, by name.
 
 mod applications;
+mod nghttpd;
 mod nginx;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use forebay_load::{Outcome, Spec};
+use forebay_load::{Outcome, Protocol, Spec};
 
 /// The percentiles of the table.
 const PERCENTILES: [(&str, f64); 6] =
@@ -15,10 +15,15 @@ const SAMPLES_BEYOND: u64 = 10;
 /// The report of a run, `cancelled` where it was ended early.
 pub fn text(spec: &Spec, outcome: &Outcome, cancelled: bool) -> String {
     let mut out = format!(
-        "{} {}: {}, {}, {}{}\n\n",
+        "{} {}: {}{}, {}, {}{}\n\n",
         spec.method,
         outcome.url,
         counted(outcome.connections as u64, "connection"),
+        if outcome.protocol == Protocol::H2c {
+            format!(" of {}", counted(spec.streams as u64, "stream"))
+        } else {
+            String::new()
+        },
         counted(outcome.threads as u64, "thread"),
         seconds(outcome.duration),
         if cancelled { " (ended early)" } else { "" },

@@ -1,0 +1,320 @@
+//! HTTP/2 (RFC 9113), the client's side: one request, again and again, on many streams at once.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use forebay_wire::fields::Fields;
+use forebay_wire::http1::HeadError;
+use forebay_wire::http2::{Cause, Config, Connection, ErrorCode, Event, RequestPseudo};
+
+use crate::mux::CodeName;
+use crate::request::parse;
+use crate::{Answer, Ended, Malformed, MuxReceipt, MuxSession, Sink, StreamError};
+
+/// A request in the parts that HTTP/2 sends.
+#[derive(Clone, Debug)]
+pub struct Http2Request {
+    method: Vec<u8>,
+    authority: Vec<u8>,
+    path: Vec<u8>,
+    fields: Fields,
+    body: Vec<u8>,
+}
+
+/// An HTTP/2 connection over cleartext, both sides knowing that it is one.
+#[derive(Debug)]
+pub struct Http2<S> {
+    request: Arc<Http2Request>,
+    connection: Connection,
+    exchanges: Vec<Exchange<S>>,
+    /// The stream of each exchange, 0 where none is under way: apart, as it is searched.
+    streams: Vec<u32>,
+    under_way: usize,
+    keepalive: bool,
+    /// The server's settings have come.
+    is_settled: bool,
+    /// Requests that this connection has carried.
+    carried: u32,
+    goaway: Option<ErrorCode>,
+}
+
+#[derive(Debug)]
+struct Exchange<S> {
+    sink: S,
+    status: u16,
+    /// Bytes of the request's body that are in the output.
+    sent: usize,
+    interim: u32,
+}
+
+/// A server may announce its work in 1xx replies; more than this many is abuse.
+const INTERIM_LIMIT: u32 = 16;
+
+/// No request is started while this many bytes wait to be written.
+const OUTPUT_LIMIT: usize = 128 * 1024;
+
+/// A connection has identifiers for 2^30 streams.
+const STREAMS_LIMIT: u32 = (1 << 30) - 1;
+
+impl Http2Request {
+    /// The parts of `http`, a whole HTTP/1.1 request. Names become lower case, `Host` becomes
+    /// `:authority`, and fields about an HTTP/1.1 connection are left out.
+    pub fn of(http: &[u8]) -> Result<Self, HeadError> {
+        let (head, body) = parse(http)?;
+        let mut fields = Fields::new();
+        for field in &head.fields {
+            let name = field.name.of(http).to_ascii_lowercase();
+            fields.push(&name, field.value.of(http));
+        }
+        Ok(Self {
+            method: head.method.of(http).to_vec(),
+            authority: head.authority.map(|span| span.of(http).to_vec()).unwrap_or_default(),
+            path: head.path_and_query.of(http).to_vec(),
+            fields,
+            body: body.to_vec(),
+        })
+    }
+
+    fn pseudo(&self) -> RequestPseudo<'_> {
+        RequestPseudo {
+            method: &self.method,
+            scheme: b"http",
+            authority: &self.authority,
+            path: &self.path,
+            protocol: b"",
+        }
+    }
+}
+
+impl<S: Sink> Http2<S> {
+    /// A connection that carries `request` in as many exchanges at once as there are `sinks`.
+    /// `keepalive`: whether it carries more than one in all.
+    pub fn new(
+        request: Arc<Http2Request>,
+        keepalive: bool,
+        sinks: impl Iterator<Item = S>,
+    ) -> Self {
+        let exchanges: Vec<_> =
+            sinks.map(|sink| Exchange { sink, status: 0, sent: 0, interim: 0 }).collect();
+        Self {
+            request,
+            connection: Connection::client(Config::default()),
+            streams: vec![0; exchanges.len()],
+            exchanges,
+            under_way: 0,
+            keepalive,
+            is_settled: false,
+            carried: 0,
+            goaway: None,
+        }
+    }
+
+    /// The exchange of a stream; none where it has ended.
+    fn find(&self, stream: u32) -> Option<usize> {
+        self.streams.iter().position(|&other| other == stream)
+    }
+
+    /// Whether the connection has carried all that it may.
+    fn is_spent(&self) -> bool {
+        self.carried >= if self.keepalive { STREAMS_LIMIT } else { 1 }
+    }
+
+    fn forget(&mut self, exchange: usize) {
+        self.streams[exchange] = 0;
+        self.under_way -= 1;
+    }
+
+    /// The reply is whole. What is left of the request is of no use to the server.
+    fn answer(&mut self, exchange: usize, now: Instant) -> Ended {
+        if self.exchanges[exchange].sent < self.request.body.len() {
+            self.connection.reset(self.streams[exchange], ErrorCode::CANCEL, now);
+        }
+        self.forget(exchange);
+        let reusable = self.keepalive && self.goaway.is_none();
+        Ended { exchange, result: Ok(Answer { status: self.exchanges[exchange].status, reusable }) }
+    }
+
+    fn failed(&mut self, exchange: usize, error: StreamError) -> Ended {
+        self.forget(exchange);
+        Ended { exchange, result: Err(error) }
+    }
+
+    /// What an event means for an exchange; none where it goes on.
+    fn handle(&mut self, event: Event, input: &[u8], now: Instant) -> Option<Ended> {
+        match event {
+            Event::Head { stream, head, end } => {
+                let found = self.find(stream);
+                if let Some(exchange) = found {
+                    let exchange = &mut self.exchanges[exchange];
+                    exchange.status = head.status;
+                    if exchange.sink.wants_fields() {
+                        head.fields.iter().for_each(|f| exchange.sink.field(f.name, f.value));
+                    }
+                }
+                self.connection.recycle(head);
+                found.filter(|_| end).map(|exchange| self.answer(exchange, now))
+            }
+            Event::Interim { stream, head } => {
+                self.connection.recycle(head);
+                let exchange = self.find(stream)?;
+                self.exchanges[exchange].interim += 1;
+                if self.exchanges[exchange].interim <= INTERIM_LIMIT {
+                    return None;
+                }
+                self.connection.reset(stream, ErrorCode::ENHANCE_YOUR_CALM, now);
+                Some(self.failed(exchange, StreamError::Malformed(Malformed::Interim)))
+            }
+            Event::Data { stream, data, end } => {
+                let found = self.find(stream);
+                if let Some(exchange) = found {
+                    self.exchanges[exchange].sink.body(&input[data.clone()]);
+                }
+                self.connection.consume(stream, data.len(), now);
+                found.filter(|_| end).map(|exchange| self.answer(exchange, now))
+            }
+            Event::Trailers { stream, head } => {
+                self.connection.recycle(head);
+                self.find(stream).map(|exchange| self.answer(exchange, now))
+            }
+            Event::Reset { stream, cause } => {
+                let exchange = self.find(stream)?;
+                let error = match cause {
+                    Cause::Peer(ErrorCode::REFUSED_STREAM) => StreamError::Refused,
+                    Cause::Peer(code) => StreamError::Reset(code),
+                    Cause::Rule(rule) => StreamError::Malformed(Malformed::Http2(rule)),
+                    Cause::Unprocessed => StreamError::Unprocessed,
+                };
+                Some(self.failed(exchange, error))
+            }
+            Event::Goaway { code } => {
+                self.goaway = Some(code);
+                None
+            }
+            Event::Settings => {
+                self.is_settled = true;
+                None
+            }
+            // A server's alone.
+            Event::Unacceptable { .. } | Event::Refused { .. } => None,
+        }
+    }
+
+    /// Sends what windows and turns allow of the bodies under way.
+    fn send_bodies(&mut self, now: Instant) {
+        if self.request.body.is_empty() {
+            return;
+        }
+        while let Some(stream) = self.connection.poll_writable() {
+            if let Some(exchange) = self.find(stream) {
+                self.send_body(exchange, now);
+            }
+        }
+    }
+
+    fn send_body(&mut self, exchange: usize, now: Instant) {
+        let state = &mut self.exchanges[exchange];
+        let rest = &self.request.body[state.sent..];
+        // A stream that is gone has an event that says so.
+        let taken = self.connection.send_data(self.streams[exchange], rest, true, now);
+        state.sent += taken.unwrap_or_default();
+    }
+}
+
+impl<S: Sink> MuxSession for Http2<S> {
+    type Sink = S;
+
+    fn connect(&mut self) {
+        self.connection = Connection::client(Config::default());
+        self.streams.fill(0);
+        self.under_way = 0;
+        self.is_settled = false;
+        self.carried = 0;
+        self.goaway = None;
+    }
+
+    fn capacity(&self) -> usize {
+        if self.is_spent() || self.connection.output().len() >= OUTPUT_LIMIT {
+            return 0;
+        }
+        // The settings say how many streams the server allows.
+        let allowed = if self.is_settled { self.exchanges.len() } else { 1 };
+        allowed.saturating_sub(self.under_way).min(self.connection.available())
+    }
+
+    fn start(&mut self, exchange: usize, now: Instant) -> bool {
+        let request = self.request.clone();
+        let end = request.body.is_empty();
+        let Ok(stream) = self.connection.send_request(&request.pseudo(), &request.fields, end)
+        else {
+            return false;
+        };
+        self.streams[exchange] = stream;
+        self.under_way += 1;
+        self.carried += 1;
+        let state = &mut self.exchanges[exchange];
+        (state.status, state.sent, state.interim) = (0, 0, 0);
+        state.sink.begin();
+        if !end {
+            self.send_body(exchange, now);
+        }
+        true
+    }
+
+    fn cancel(&mut self, exchange: usize, now: Instant) {
+        self.connection.reset(self.streams[exchange], ErrorCode::CANCEL, now);
+        self.forget(exchange);
+    }
+
+    fn output(&self) -> &[u8] {
+        self.connection.output()
+    }
+
+    fn wrote(&mut self, n: usize, now: Instant) {
+        self.connection.wrote(n);
+        self.send_bodies(now);
+    }
+
+    fn takes_input(&self) -> bool {
+        self.connection.can_receive()
+    }
+
+    fn input(&mut self, bytes: &[u8], now: Instant) -> Result<MuxReceipt, Malformed> {
+        if !self.is_settled && bytes.starts_with(b"HTTP/") {
+            return Err(Malformed::NotHttp2);
+        }
+        let mut consumed = 0;
+        loop {
+            let rest = &bytes[consumed..];
+            let step = self.connection.receive(rest, now);
+            let step = step.map_err(|error| Malformed::Http2(error.rule))?;
+            consumed += step.consumed;
+            let Some(event) = step.event else {
+                self.send_bodies(now);
+                return Ok(MuxReceipt { consumed, ended: None });
+            };
+            if let Some(ended) = self.handle(event, rest, now) {
+                return Ok(MuxReceipt { consumed, ended: Some(ended) });
+            }
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.under_way == 0 && (self.is_spent() || self.goaway.is_some())
+    }
+
+    fn farewell(&self) -> Option<String> {
+        self.goaway.map(|code| format!("GOAWAY, {}", CodeName(code)))
+    }
+
+    fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+
+    fn status(&self, exchange: usize) -> u16 {
+        self.exchanges[exchange].status
+    }
+
+    fn sink(&mut self, exchange: usize) -> &mut S {
+        &mut self.exchanges[exchange].sink
+    }
+}

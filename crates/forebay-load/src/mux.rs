@@ -1,0 +1,455 @@
+//! One connection of the load that carries several requests at once.
+//!
+//! Each of its streams is what a whole connection is where there is one request at a time: it takes
+//! a request up when it is free, waits until that is due, starts it when the session has room, and
+//! is free again when the reply has come. Requests outlive the connection: those that no server has
+//! seen wait for the next one.
+
+mod streams;
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use forebay_client::{Ended, Malformed, MuxSession, StreamError};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+
+use crate::connection::Ending;
+use crate::dialling::{BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED};
+use crate::inspection::Inspection;
+use crate::tally::Failure;
+use crate::target::Dialled;
+use crate::worker::{Drive, ThreadState};
+
+use streams::{State, Stream, Streams};
+
+/// One connection of the load, with its streams. It outlives its sockets.
+#[derive(Debug)]
+pub(crate) struct MuxConnection<C> {
+    id: usize,
+    session: C,
+    phase: Phase,
+    socket: Option<OwnedFd>,
+    /// Whether the socket has carried a reply before.
+    used: bool,
+    /// Reads from the socket that brought bytes.
+    reads: u64,
+    write_error: Option<Errno>,
+    /// Input was left unread, as the session has too much to write.
+    is_blocked: bool,
+    /// A request has timed out, and nothing has come since it was started: no other is started here
+    /// unless something comes.
+    is_silent: bool,
+    /// Bytes that are received but not consumed.
+    pending: Vec<u8>,
+    streams: Streams,
+    /// Started requests of which no byte is written yet.
+    unwritten: u64,
+    /// After a failed attempt to connect: not before this instant.
+    resume: Option<Instant>,
+    refusals: Refusals,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// There is no connection, nor is one wanted.
+    Closed,
+    /// Waits for the socket to be connected, or for room in the server's backlog.
+    Connecting,
+    Open,
+    /// Has no more requests.
+    Done,
+}
+
+impl<C: MuxSession<Sink = Inspection>> Drive for MuxConnection<C> {
+    fn begin(&mut self, now: Instant, state: &mut ThreadState) {
+        self.advance(now, state);
+    }
+
+    fn ready(&mut self, flags: EventFlags, now: Instant, state: &mut ThreadState) {
+        match self.phase {
+            Phase::Connecting => self.connected(now, state),
+            Phase::Open => {
+                self.write(now, state);
+                if flags.intersects(EventFlags::IN.union(CLOSING)) || self.is_blocked {
+                    self.read(flags.intersects(CLOSING), state);
+                } else {
+                    self.advance(now, state);
+                }
+            }
+            Phase::Closed | Phase::Done => {}
+        }
+    }
+
+    fn go_on(&mut self, now: Instant, state: &mut ThreadState) {
+        self.advance(now, state);
+    }
+
+    fn woken(&mut self, now: Instant, state: &mut ThreadState) {
+        if self.phase == Phase::Connecting && self.socket.is_none() {
+            self.connect(now, state);
+        }
+        self.streams.end_rest(now, now + state.timeout);
+        self.advance(now, state);
+    }
+
+    fn check_deadline(&mut self, now: Instant, state: &mut ThreadState) {
+        let Streams { waiting, under_way, .. } = &self.streams;
+        if self.phase == Phase::Done || waiting.is_empty() && *under_way == 0 {
+            return;
+        }
+        let mut failed = false;
+        for stream in 0..self.streams.all.len() {
+            let Stream { state: at, until, reads, .. } = self.streams.all[stream];
+            if now < until || !matches!(at, State::Waiting | State::UnderWay) {
+                continue;
+            }
+            if self.phase == Phase::Connecting {
+                return self.refused(Errno::TIMEDOUT, now, state);
+            }
+            if at == State::UnderWay {
+                self.session.cancel(stream, now);
+            }
+            let why = format_args!("no complete reply within {:?}", state.timeout);
+            state.tally.fail(Failure::Timeout, &why);
+            self.streams.release(stream);
+            self.is_silent |= at == State::Waiting || reads == self.reads;
+            failed = true;
+        }
+        if failed {
+            self.advance(now, state);
+        }
+    }
+}
+
+impl<C: MuxSession<Sink = Inspection>> MuxConnection<C> {
+    pub fn new(id: usize, session: C, streams: usize) -> Self {
+        Self {
+            id,
+            session,
+            phase: Phase::Closed,
+            socket: None,
+            used: false,
+            reads: 0,
+            write_error: None,
+            is_blocked: false,
+            is_silent: false,
+            pending: Vec::new(),
+            streams: Streams::new(streams, Instant::now()),
+            unwritten: 0,
+            resume: None,
+            refusals: Refusals::default(),
+        }
+    }
+
+    /// Does what can be done now: takes requests up, starts those that wait, writes.
+    fn advance(&mut self, now: Instant, state: &mut ThreadState) {
+        while self.phase != Phase::Done {
+            let is_given_up = self.is_silent && self.streams.under_way == 0;
+            if self.phase == Phase::Open && (is_given_up || self.session.is_finished()) {
+                self.close();
+            }
+            self.take_up(now, state);
+            if self.streams.is_idle() {
+                self.close();
+                self.phase = Phase::Done;
+                state.active -= 1;
+                return;
+            }
+            match self.phase {
+                Phase::Closed if !self.streams.waiting.is_empty() => {
+                    return self.connect(now, state);
+                }
+                Phase::Open => {}
+                _ => return,
+            }
+            self.start_waiting(now);
+            let is_written = self.write(now, state);
+            // Writing may have made room for more.
+            if !is_written || self.streams.waiting.is_empty() || self.capacity() == 0 {
+                return;
+            }
+        }
+    }
+
+    /// How many requests may be started on the open connection.
+    fn capacity(&self) -> usize {
+        if self.is_silent { 0 } else { self.session.capacity() }
+    }
+
+    /// Takes requests up for as many streams as there is room for. Where there is none at all, one
+    /// request waits nevertheless, so that its timeout ends that.
+    fn take_up(&mut self, now: Instant, state: &mut ThreadState) {
+        let room = if self.phase == Phase::Open { self.capacity() } else { 1 };
+        let earliest = self.resume.unwrap_or(now).max(now);
+        while self.streams.claims() < room || self.streams.is_idle() {
+            let Some(&stream) = self.streams.free.last() else { return };
+            if !state.budget.take() {
+                return;
+            }
+            self.streams.free.pop();
+            let begun = std::mem::replace(&mut self.streams.all[stream].begun, true);
+            let due = if begun { state.pacer.next(earliest) } else { state.pacer.first(earliest) };
+            let begin = due.max(earliest);
+            let request = &mut self.streams.all[stream];
+            (request.due, request.is_retry) = (due, false);
+            if begin > now {
+                self.streams.rest(stream, begin);
+                state.alarm.add(begin, self.id);
+            } else {
+                self.streams.wait(stream, now + state.timeout);
+            }
+        }
+    }
+
+    fn start_waiting(&mut self, now: Instant) {
+        while self.capacity() > 0
+            && let Some(stream) = self.streams.waiting.pop_front()
+        {
+            if !self.session.start(stream, now) {
+                self.streams.waiting.push_front(stream);
+                return;
+            }
+            self.streams.under_way += 1;
+            let request = &mut self.streams.all[stream];
+            (request.state, request.reads) = (State::UnderWay, self.reads);
+            self.unwritten += u64::from(!request.is_retry);
+        }
+    }
+
+    fn connect(&mut self, now: Instant, state: &mut ThreadState) {
+        self.phase = Phase::Connecting;
+        let Dialled { socket, connected } = match self.refusals.dial(self.id, state) {
+            Ok(dialled) => dialled,
+            Err(Errno::AGAIN) => return state.alarm.add(now + BACKLOG_PAUSE, self.id),
+            Err(errno) => return self.refused(errno, now, state),
+        };
+        self.socket = Some(socket);
+        if connected {
+            self.established(now, state);
+        }
+    }
+
+    fn connected(&mut self, now: Instant, state: &mut ThreadState) {
+        let Some(socket) = &self.socket else { return };
+        match sockopt::socket_error(socket) {
+            Ok(Ok(())) => self.established(now, state),
+            Ok(Err(errno)) | Err(errno) => self.refused(errno, now, state),
+        }
+    }
+
+    fn established(&mut self, now: Instant, state: &mut ThreadState) {
+        self.refusals.accepted(state);
+        self.session.connect();
+        self.pending.clear();
+        (self.used, self.reads, self.is_blocked, self.is_silent) = (false, 0, false, false);
+        (self.write_error, self.resume) = (None, None);
+        self.phase = Phase::Open;
+        self.advance(now, state);
+    }
+
+    /// A connection could not be made: the requests that waited for it have failed.
+    fn refused(&mut self, errno: Errno, now: Instant, state: &mut ThreadState) {
+        self.close();
+        let next = self.refusals.refused(errno, now, state);
+        if let Next::Address = next {
+            return self.connect(now, state);
+        }
+        while let Some(&stream) = self.streams.waiting.front() {
+            state.tally.fail(Failure::Connect, &std::io::Error::from(errno));
+            self.streams.release(stream);
+        }
+        match next {
+            Next::Attempt(resume) => {
+                self.resume = Some(resume);
+                self.advance(now, state);
+            }
+            Next::Address | Next::Nothing => {
+                self.phase = Phase::Done;
+                state.active -= 1;
+            }
+        }
+    }
+
+    /// Writes until there is no more; false where there is no room for more.
+    fn write(&mut self, now: Instant, state: &mut ThreadState) -> bool {
+        let Some(socket) = &self.socket else { return false };
+        while !self.session.output().is_empty() && self.write_error.is_none() {
+            match send(socket, self.session.output(), SendFlags::NOSIGNAL) {
+                Ok(n) => {
+                    state.tally.sent += std::mem::take(&mut self.unwritten);
+                    self.session.wrote(n, now);
+                }
+                Err(Errno::AGAIN) => {
+                    // Asks anew for an event, which comes at once if there is room by now.
+                    let data = EventData::new_u64(self.id as u64);
+                    let flags = WATCHED | EventFlags::OUT;
+                    if let Err(errno) = epoll::modify(&state.epoll, socket, data, flags) {
+                        self.write_error = Some(errno);
+                    }
+                    return false;
+                }
+                Err(Errno::INTR) => {}
+                // Replies may be there already; the event of the broken connection leads to
+                // reading them.
+                Err(errno) => self.write_error = Some(errno),
+            }
+        }
+        self.write_error.is_none()
+    }
+
+    /// Reads until there is no more; with `closing`, until the end. A read that did not fill the
+    /// buffer has emptied the socket.
+    fn read(&mut self, closing: bool, state: &mut ThreadState) {
+        let mut now = Instant::now();
+        if std::mem::take(&mut self.is_blocked)
+            && let Err(malformed) = self.receive(0, now, state)
+        {
+            return self.broken(&malformed, now, state);
+        }
+        loop {
+            if !self.session.takes_input() && !self.write(now, state) {
+                // There will be an event once there is room to write.
+                self.is_blocked = true;
+                break;
+            }
+            let Some(socket) = &self.socket else { return };
+            let received = recv(socket, &mut state.buffer[..], RecvFlags::empty());
+            now = Instant::now();
+            match received {
+                Ok((_, 0)) => return self.lost(Ending(None, "the server closed"), now, state),
+                Ok((n, _)) => {
+                    self.reads += 1;
+                    self.is_silent = false;
+                    state.tally.bytes.read += n as u64;
+                    if let Err(malformed) = self.receive(n, now, state) {
+                        return self.broken(&malformed, now, state);
+                    }
+                    if n < state.buffer.len() && !closing {
+                        break;
+                    }
+                }
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(errno) => {
+                    let ending = Ending(Some(errno), "the connection broke");
+                    return self.lost(ending, now, state);
+                }
+            }
+        }
+        self.advance(now, state);
+    }
+
+    /// Takes in the first `n` bytes of the state's buffer, behind those that are pending. They are
+    /// copied only if they are not consumed at once.
+    fn receive(
+        &mut self,
+        n: usize,
+        now: Instant,
+        state: &mut ThreadState,
+    ) -> Result<(), Malformed> {
+        let direct = self.pending.is_empty();
+        if !direct {
+            self.pending.extend_from_slice(&state.buffer[..n]);
+        }
+        let mut at = 0;
+        loop {
+            let input = if direct { &state.buffer[at..n] } else { &self.pending[at..] };
+            let receipt = self.session.input(input, now)?;
+            at += receipt.consumed;
+            match receipt.ended {
+                Some(ended) => self.ended(ended, now, state),
+                None => break,
+            }
+        }
+        if direct {
+            self.pending.extend_from_slice(&state.buffer[at..n]);
+        } else {
+            self.pending.drain(..at);
+        }
+        Ok(())
+    }
+
+    /// A request has its reply, or has failed alone.
+    fn ended(&mut self, ended: Ended, now: Instant, state: &mut ThreadState) {
+        let stream = ended.exchange;
+        match ended.result {
+            Ok(answer) => {
+                let due = self.streams.all[stream].due;
+                let latency = now.saturating_duration_since(due);
+                state.tally.judge(answer.status, self.session.sink(stream), latency);
+                self.used = true;
+            }
+            // A server that has served nothing since the last time would go on like this.
+            Err(StreamError::Unprocessed) if self.used || !self.streams.all[stream].is_retry => {
+                return self.retry(stream, state);
+            }
+            Err(error @ StreamError::Malformed(_)) => state.tally.fail(Failure::Protocol, &error),
+            Err(error) => state.tally.fail(Failure::Read, &error),
+        }
+        self.streams.release(stream);
+    }
+
+    /// The request waits for another connection.
+    fn retry(&mut self, stream: usize, state: &mut ThreadState) {
+        let until = self.streams.all[stream].until;
+        self.streams.under_way -= 1;
+        self.streams.all[stream].is_retry = true;
+        self.streams.wait(stream, until);
+        state.tally.resent += 1;
+    }
+
+    /// The server broke the protocol of the connection: all that is under way has failed.
+    fn broken(&mut self, malformed: &Malformed, now: Instant, state: &mut ThreadState) {
+        // The session's last words say what was wrong.
+        self.write(now, state);
+        self.fail_all(Failure::Protocol, malformed, state);
+        self.close();
+        self.advance(now, state);
+    }
+
+    /// The connection ended. On one that has served before, requests that were sent after the last
+    /// byte of the server are sent again: it had given the connection up before they came.
+    fn lost(&mut self, ending: Ending, now: Instant, state: &mut ThreadState) {
+        for stream in 0..self.streams.all.len() {
+            let Stream { state: at, reads, is_retry, .. } = self.streams.all[stream];
+            if at == State::UnderWay && self.used && reads == self.reads && !is_retry {
+                self.retry(stream, state);
+            }
+        }
+        let why = if let Some(farewell) = self.session.farewell() {
+            format!("{ending} ({farewell}) before the reply was complete")
+        } else if !self.session.is_settled() {
+            format!("{ending} before its SETTINGS: does it speak HTTP/2 by prior knowledge?")
+        } else {
+            format!("{ending} before the reply was complete")
+        };
+        match self.write_error {
+            Some(errno) => {
+                let why = format!("{} ({why})", std::io::Error::from(errno));
+                self.fail_all(Failure::Write, &why, state);
+            }
+            None => self.fail_all(Failure::Read, &why, state),
+        }
+        self.close();
+        self.advance(now, state);
+    }
+
+    fn fail_all(&mut self, failure: Failure, why: &dyn fmt::Display, state: &mut ThreadState) {
+        for stream in 0..self.streams.all.len() {
+            if self.streams.all[stream].state == State::UnderWay {
+                state.tally.fail(failure, why);
+                self.streams.release(stream);
+            }
+        }
+    }
+
+    /// Closing takes the socket out of the epoll set.
+    fn close(&mut self) {
+        self.socket = None;
+        self.phase = Phase::Closed;
+        self.unwritten = 0;
+    }
+}
