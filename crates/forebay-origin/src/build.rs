@@ -124,7 +124,7 @@ impl Origins {
         let apps =
             start_all(&plan, errors, previous.is_some(), running).map_err(BuildError::App)?;
         for auth in plan.sites.iter().flat_map(|site| &site.routes).filter_map(passwords) {
-            Users::load(&auth.file).map_err(BuildError::Users)?;
+            Users::check(&auth.file).map_err(BuildError::Users)?;
         }
         let password_checks = previous.map_or_else(
             || Arc::new(Semaphore::new(checks_at_once())),

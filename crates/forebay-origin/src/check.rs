@@ -2,12 +2,13 @@
 //! that look are those by which applications start.
 
 use forebay_conf::{
-    Action, Address, App, AppServer, ConfError, Files, Finding, Plan, Route, Server,
+    Action, Address, App, AppKind, AppServer, ConfError, Files, Finding, PathPattern, Plan, Route,
+    Server,
 };
 use forebay_engine::{PrivilegeError, look_up};
 use forebay_workers::{AppSpec, Launcher, StartError};
 
-use crate::access::Users;
+use crate::access::{Users, UsersError};
 use crate::build::launch_of;
 use crate::cgi::obstacle;
 use crate::definition::{Definition, definition};
@@ -25,19 +26,16 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     // Whether another user may write there is found out once it is that user who asks.
     let becomes_another = rustix::process::geteuid().is_root() && gives_up_root(&plan.server);
     let spool = if becomes_another { None } else { of_spool(&plan.server) };
-    let wrong: Vec<_> = users
-        .into_iter()
-        .chain(apps)
-        .chain(routes)
-        .chain(spool)
-        .chain(unreadable_users(plan))
-        .collect();
+    let (unreadable_users, odd_users) = of_users(plan);
+    let wrong: Vec<_> =
+        users.into_iter().chain(apps).chain(routes).chain(spool).chain(unreadable_users).collect();
     if !wrong.is_empty() {
         return Err(plan.refuse(&wrong));
     }
     let unwatched = plan.apps.iter().flat_map(|(name, app)| unwatched(name, app));
     let doubtful = serves_as_root(&plan.server).into_iter().chain(unwatched);
-    let doubtful: Vec<_> = doubtful.chain(sources(plan)).chain(absent_roots(plan)).collect();
+    let doubtful = doubtful.chain(sources(plan)).chain(absent_roots(plan));
+    let doubtful: Vec<_> = doubtful.chain(odd_users).chain(unmatched_prefixes(plan)).collect();
     Ok((!doubtful.is_empty()).then(|| plan.warn(&doubtful)))
 }
 
@@ -187,6 +185,50 @@ fn absent_roots(plan: &Plan) -> Vec<Finding> {
     found
 }
 
+/// Prefixes that no path of their route begins with, so that nothing is cut off.
+fn unmatched_prefixes(plan: &Plan) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (site, of) in plan.sites.iter().enumerate() {
+        for (at, route) in of.routes.iter().enumerate() {
+            let (key, prefix) = match &route.action {
+                Action::Proxy(proxy) => ("proxy", proxy.strip_prefix.as_deref()),
+                Action::App(name) => (
+                    "app",
+                    match &plan.apps[name].kind {
+                        AppKind::Command { strip_prefix, .. } => strip_prefix.as_deref(),
+                        _ => None,
+                    },
+                ),
+                _ => continue,
+            };
+            let Some(prefix) = prefix else { continue };
+            let prefix = prefix.trim_end_matches('/');
+            let is_met = |path: &PathPattern| match path {
+                PathPattern::Exact(path) => path.starts_with(prefix),
+                PathPattern::Prefix(start) => {
+                    start.starts_with(prefix) || prefix.starts_with(start)
+                }
+            };
+            let paths = &route.matcher.paths;
+            let message = match prefix {
+                "" => "strip_prefix = \"/\" cuts nothing off".to_owned(),
+                _ if paths.is_empty() || paths.iter().any(is_met) => continue,
+                _ => format!("no path of this route begins with the strip_prefix \"{prefix}\""),
+            };
+            found.push(Finding {
+                key: ["site", &site.to_string(), "route", &at.to_string(), key]
+                    .map(str::to_owned)
+                    .into(),
+                message: format!("WARNING: {message}"),
+                help: "give the beginning of the route's own paths, such as \"/shop\" with path = \
+                       \"/shop/*\", or leave it out"
+                    .into(),
+            });
+        }
+    }
+    found
+}
+
 /// Files whose source is sent because no route of their site runs them.
 fn sources(plan: &Plan) -> Vec<Finding> {
     let routes = plan.sites.iter().enumerate().flat_map(|(site, of)| {
@@ -259,19 +301,28 @@ fn unwatched(name: &str, app: &App) -> Vec<Finding> {
         .collect()
 }
 
-/// Routes whose users cannot be read.
-fn unreadable_users(plan: &Plan) -> Vec<Finding> {
-    let routes = plan.sites.iter().enumerate().flat_map(|(at, site)| {
-        site.routes.iter().enumerate().map(move |(route_at, route)| (at, route_at, route))
-    });
-    let wrong = routes.filter_map(|(site, at, route)| {
-        let error = Users::load(&route.access.basic_auth.as_ref()?.file).err()?;
-        let key = ["site", &site.to_string(), "route", &at.to_string(), "basic_auth", "file"];
-        Some(Finding {
-            key: key.map(str::to_owned).to_vec(),
-            message: error.to_string(),
-            help: error.advice().to_owned(),
-        })
-    });
-    wrong.collect()
+/// Routes whose users cannot be read, and lines of their files that are no users.
+fn of_users(plan: &Plan) -> (Vec<Finding>, Vec<Finding>) {
+    let (mut wrong, mut doubtful) = (Vec::new(), Vec::new());
+    for (site, of) in plan.sites.iter().enumerate() {
+        for (at, route) in of.routes.iter().enumerate() {
+            let Some(auth) = &route.access.basic_auth else { continue };
+            let place = ["site", &site.to_string(), "route", &at.to_string(), "basic_auth", "file"];
+            let finding = |error: &UsersError, message| Finding {
+                key: place.map(str::to_owned).to_vec(),
+                message,
+                help: error.advice().to_owned(),
+            };
+            match Users::check(&auth.file) {
+                Err(error) => wrong.push(finding(&error, error.to_string())),
+                Ok(odd) => doubtful.extend(odd.iter().take(ODD_LINES).map(|error| {
+                    finding(error, format!("WARNING: {error}; its user cannot log in"))
+                })),
+            }
+        }
+    }
+    (wrong, doubtful)
 }
+
+/// Odd lines of one file of users that are shown.
+const ODD_LINES: usize = 10;

@@ -316,3 +316,47 @@ fn source_of_other_names_that_no_route_runs_is_a_warning_too() {
         assert!(error.contains(&warning), "{name}: {error}");
     }
 }
+
+#[test]
+fn a_strip_prefix_that_no_path_begins_with_is_a_warning() {
+    for (path, prefix, is_warned) in [
+        ("/d/*", "/shop", true),
+        ("/shop/*", "/", true),
+        ("/shop/*", "/shop", false),
+        ("/shop/a", "/shop/", false),
+        ("/*", "/shop", false),
+    ] {
+        let text = format!(
+            "[[site]]\nlisten = 8080\n[[site.route]]\npath = \"{path}\"\n\
+             proxy = {{ to = \"http://127.0.0.1:1\", strip_prefix = \"{prefix}\" }}\n"
+        );
+        let output = check(&[&typed("prefix.toml", &text)]);
+        assert_eq!(output.status.code(), Some(0));
+        let error = but_root(output.stderr);
+        assert_eq!(error.contains("strip_prefix"), is_warned, "{path} {prefix}: {error}");
+    }
+}
+
+#[test]
+fn an_odd_line_among_users_is_a_warning_and_refused_where_nobody_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("users");
+    let text = format!(
+        "[[site]]\nlisten = 8080\n[[site.route]]\nrespond = \"in\"\n\
+         basic_auth = {{ file = \"{}\" }}\n",
+        file.display()
+    );
+    let path = typed("users.toml", &text);
+    let user = "me:$apr1$12345678$my0OIRja9KzJPSFy62uTY1\n";
+    for (users, code, shown) in [
+        (format!("{user}old:crypted\n"), 0, "its user cannot log in"),
+        ("old:crypted\n".to_owned(), 2, "line 1"),
+    ] {
+        std::fs::write(&file, users).unwrap();
+        let output = check(&[&path]);
+        let error = String::from_utf8(output.stderr).unwrap().replace(['\n', '|'], " ");
+        let error = error.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(output.status.code(), Some(code), "{error}");
+        assert!(error.contains(shown), "{error}");
+    }
+}

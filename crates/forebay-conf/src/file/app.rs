@@ -150,42 +150,51 @@ struct Form {
     modes: &'static [&'static str],
 }
 
-const FORM: Form = Form { kind: "", speaks: &[], must: &[], may: &["max_output"], modes: &[] };
+const FORM: Form =
+    Form { kind: "", speaks: &[], must: &[], may: &["lib", "max_output"], modes: &[] };
 
 const FORMS: [Form; 9] = [
     Form {
         kind: "cgi-bin",
         must: &["dir"],
-        may: &["perl_mode", "python_mode", "max_processes", "python", "max_output"],
+        may: &["perl_mode", "python_mode", "max_processes", "python", "lib", "max_output"],
         ..FORM
     },
     Form {
         kind: "perl-cgi",
         must: &["dir"],
-        may: &["mode", "max_processes", "max_output"],
+        may: &["mode", "max_processes", "lib", "max_output"],
         modes: &["registry", "registry-prefork", "perlrun", "fork", "cgi"],
         ..FORM
     },
     Form {
         kind: "python-cgi",
         must: &["dir"],
-        may: &["mode", "max_processes", "python", "max_output"],
+        may: &["mode", "max_processes", "python", "lib", "max_output"],
         modes: &["fresh", "fork"],
         ..FORM
     },
     Form { kind: "psgi", must: &["file"], ..FORM },
-    Form { kind: "wsgi", must: &["module"], may: &["python", "max_output"], ..FORM },
+    Form { kind: "wsgi", must: &["module"], may: &["python", "lib", "max_output"], ..FORM },
     Form {
         kind: "php",
         must: &["root"],
-        may: &["scripts", "start_timeout", "stop_timeout", "max_output"],
+        may: &["scripts", "ini", "version", "start_timeout", "stop_timeout", "max_output"],
         ..FORM
     },
     Form {
         kind: "command",
         speaks: &["http"],
         must: &["run", "speaks"],
-        may: &["listen", "host", "sticky", "connections", "start_timeout", "stop_timeout"],
+        may: &[
+            "listen",
+            "host",
+            "strip_prefix",
+            "sticky",
+            "connections",
+            "start_timeout",
+            "stop_timeout",
+        ],
         ..FORM
     },
     Form {

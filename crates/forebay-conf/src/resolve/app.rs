@@ -81,16 +81,17 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outc
     Ok(match kind {
         Kind::CgiBin => AppKind::CgiBin {
             dir: dir()?,
-            perl_mode: mode(&typed.perl_mode, "perl-cgi", &PERL_MODES)?,
-            python_mode: mode(&typed.python_mode, "python-cgi", &PYTHON_MODES)?,
+            perl_mode: mode(&typed.perl_mode, "cgi-bin", "perl_mode", &PERL_MODES)?,
+            python_mode: mode(&typed.python_mode, "cgi-bin", "python_mode", &PYTHON_MODES)?,
             python: python(context, typed)?,
         },
-        Kind::PerlCgi => {
-            AppKind::PerlCgi { dir: dir()?, mode: mode(&typed.mode, "perl-cgi", &PERL_MODES)? }
-        }
+        Kind::PerlCgi => AppKind::PerlCgi {
+            dir: dir()?,
+            mode: mode(&typed.mode, "perl-cgi", "mode", &PERL_MODES)?,
+        },
         Kind::PythonCgi => AppKind::PythonCgi {
             dir: dir()?,
-            mode: mode(&typed.mode, "python-cgi", &PYTHON_MODES)?,
+            mode: mode(&typed.mode, "python-cgi", "mode", &PYTHON_MODES)?,
             python: python(context, typed)?,
         },
         Kind::Psgi => {
@@ -177,10 +178,11 @@ const PERL_MODES: [(&str, PerlMode); 5] = [
 const PYTHON_MODES: [(&str, PythonMode); 2] =
     [("fresh", PythonMode::Fresh), ("fork", PythonMode::Fork)];
 
-/// One of the modes of an application's own kind, of which there are `modes`.
+/// One of `modes`, which the application's own kind has for `key`.
 fn mode<M: Copy + Default>(
     typed: &Option<At<String>>,
     kind: &str,
+    key: &str,
     modes: &[(&str, M)],
 ) -> Outcome<M> {
     let Some(at) = typed else { return Ok(M::default()) };
@@ -188,7 +190,7 @@ fn mode<M: Copy + Default>(
         return Ok(*mode);
     }
     let names = || modes.iter().map(|(name, _)| *name);
-    let problem = Problem::new(&at.span, format!("kind \"{kind}\" has no mode \"{}\"", at.value));
+    let problem = Problem::new(&at.span, format!("kind \"{kind}\" has no {key} \"{}\"", at.value));
     let problem = problem.help(format!("write {}", suggest::list(names(), "or", '"')));
     Err(match suggest::nearest(&at.value, names()) {
         Some(meant) => problem.label(format!("did you mean \"{meant}\"?")),

@@ -90,12 +90,15 @@ impl Users {
         Self { file, ..Self::default() }
     }
 
-    /// Reads the users of `file`; each line has to be one.
-    pub fn load(file: &Path) -> Result<Self, UsersError> {
+    /// Reads the users of `file`; the lines that are none, whose users cannot log in. Where no line
+    /// is one they are the error.
+    pub fn check(file: &Path) -> Result<Vec<UsersError>, UsersError> {
         let mut users = Self::new(file.to_owned());
-        match users.read()? {
-            Some(line) => Err(UsersError::Line(file.to_owned(), line)),
-            None => Ok(users),
+        let wrong = users.read()?;
+        let mut wrong = wrong.into_iter().map(|line| UsersError::Line(file.to_owned(), line));
+        match wrong.next() {
+            Some(first) if users.hashes.is_empty() => Err(first),
+            first => Ok(first.into_iter().chain(wrong).collect()),
         }
     }
 
@@ -114,7 +117,7 @@ impl Users {
         self.stamp = None;
         match self.read() {
             Ok(wrong) => {
-                if let Some(line) = wrong {
+                if let Some(line) = wrong.first().copied() {
                     errors.say(&UsersError::Line(self.file.clone(), line).to_string());
                 }
                 Ok(true)
@@ -141,8 +144,8 @@ impl Users {
         }
     }
 
-    /// Reads the file; the first line that is wrong, if there is one. Such lines name nobody.
-    fn read(&mut self) -> Result<Option<usize>, UsersError> {
+    /// Reads the file; the numbers of the lines that are wrong. Such lines name nobody.
+    fn read(&mut self) -> Result<Vec<usize>, UsersError> {
         let failed = |error| UsersError::Io(self.file.clone(), error);
         let file = open(&self.file).map_err(failed)?;
         let found = file.metadata().map_err(failed)?;
@@ -154,7 +157,7 @@ impl Users {
         if text.len() as u64 > LARGEST {
             return Err(UsersError::TooLarge(self.file.clone()));
         }
-        let mut wrong = None;
+        let mut wrong = Vec::new();
         self.hashes.clear();
         for (at, line) in text.split(|&b| b == b'\n').enumerate() {
             let line = line.trim_ascii();
@@ -164,7 +167,7 @@ impl Users {
             match parse(line) {
                 // The first line of a name counts, as with Apache.
                 Some((user, hash)) => drop(self.hashes.entry(user).or_insert(Arc::new(hash))),
-                None => wrong = wrong.or(Some(at + 1)),
+                None => wrong.push(at + 1),
             }
         }
         self.slowest = self.hashes.values().max_by_key(|hash| hash.cost()).cloned();
@@ -221,8 +224,26 @@ mod tests {
         let file = dir.path().join("users");
         let comment = "#".repeat(LARGEST as usize - LINE.len());
         fs::write(&file, format!("{LINE}{comment}")).unwrap();
-        assert!(Users::load(&file).is_ok());
+        assert!(Users::check(&file).is_ok());
         fs::write(&file, format!("{LINE}{comment}#")).unwrap();
-        assert!(matches!(Users::load(&file), Err(UsersError::TooLarge(_))));
+        assert!(matches!(Users::check(&file), Err(UsersError::TooLarge(_))));
+    }
+
+    #[test]
+    fn an_odd_line_is_told_and_refuses_the_file_only_where_no_line_is_a_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("users");
+        fs::write(&file, format!("odd\n# users\n{LINE}old:crypted\n")).unwrap();
+        let odd = Users::check(&file).unwrap();
+        let lines = odd.iter().map(|error| match error {
+            UsersError::Line(_, line) => *line,
+            _ => 0,
+        });
+        let lines: Vec<_> = lines.collect();
+        assert_eq!(lines, [1, 4]);
+        fs::write(&file, "# users\nold:crypted\n").unwrap();
+        assert!(matches!(Users::check(&file), Err(UsersError::Line(_, 2))));
+        fs::write(&file, "# nobody yet\n").unwrap();
+        assert!(Users::check(&file).unwrap().is_empty());
     }
 }
