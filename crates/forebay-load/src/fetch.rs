@@ -146,7 +146,11 @@ fn exchange_on_stream(
         stream.limit(deadline.left()?).map_err(FetchError::Exchange)?;
         // What cannot be written shows in the next read, after a reply that came before.
         while !session.output().is_empty() {
-            let written = stream.write(session.output()).unwrap_or(session.output().len());
+            let written = match stream.write(session.output()) {
+                Ok(n) => n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => session.output().len(),
+            };
             session.wrote(written, Instant::now());
         }
         let n = match stream.read(&mut buffer) {
