@@ -2,10 +2,12 @@
 //! slow enough to hold up a request.
 
 use std::cell::{Cell, RefCell};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,12 +15,20 @@ use forebay_conf as conf;
 use forebay_wire::http1::{Version, encode};
 
 use crate::exchange::{Exchange, Request};
+use crate::log_file::{self, Owner};
 use crate::log_opener::Opener;
 
 /// Bytes of log lines that one thread holds back at most while the writer is behind.
 const HELD_BACK: usize = 4 << 20;
 /// Bytes of log lines that are handed over before the next tick.
 const HAND_OVER: usize = 64 << 10;
+/// Bytes that all threads have handed over and the writer has not written, at most.
+const QUEUED: usize = 16 << 20;
+/// Bytes that a message counts for besides its text.
+const OVERHEAD: usize = 64;
+/// How long the writer may take at the end for what it has not written: nobody may read the pipe
+/// that it writes to.
+const ENDING: Duration = Duration::from_secs(5);
 
 /// What the writer is told.
 enum Message {
@@ -30,15 +40,78 @@ enum Message {
     End,
 }
 
+impl Message {
+    fn size(&self) -> usize {
+        match self {
+            Self::Lines(lines) => lines.len() + OVERHEAD,
+            Self::Error(line) => line.len() + OVERHEAD,
+            Self::Reopen | Self::Switch(_) | Self::Opener(_) | Self::End => 0,
+        }
+    }
+}
+
+/// The way to the writer. Nobody ever waits for it, however long it takes.
+#[derive(Clone)]
+struct Queue {
+    sender: Sender<Message>,
+    queued: Arc<AtomicUsize>,
+}
+
+impl Queue {
+    fn new() -> (Self, Queued) {
+        let (sender, receiver) = channel();
+        let queued = Arc::<AtomicUsize>::default();
+        (Self { sender, queued: queued.clone() }, Queued { receiver, queued })
+    }
+
+    /// Gives it back where too much is queued.
+    fn send(&self, message: Message) -> Result<(), Message> {
+        let size = message.size();
+        if self.queued.fetch_add(size, Ordering::Relaxed) + size > QUEUED && size > 0 {
+            self.queued.fetch_sub(size, Ordering::Relaxed);
+            return Err(message);
+        }
+        self.sender.send(message).map_err(|error| error.0)
+    }
+
+    /// What is no line always finds room: a signal each.
+    fn order(&self, message: Message) {
+        let _ = self.send(message);
+    }
+}
+
+/// The writer's end of a [`Queue`].
+struct Queued {
+    receiver: Receiver<Message>,
+    queued: Arc<AtomicUsize>,
+}
+
+impl Queued {
+    /// To be called when a message of this size is done with.
+    fn release(&self, size: usize) {
+        self.queued.fetch_sub(size, Ordering::Relaxed);
+    }
+}
+
+/// Has the access log opened anew.
+pub(crate) struct Reopener(Queue);
+
+impl Reopener {
+    /// As [`Writer::reopen`].
+    pub(crate) fn reopen(&self) {
+        self.0.order(Message::Reopen);
+    }
+}
+
 /// Where errors are told: a line each on standard error.
 #[derive(Clone)]
-pub struct ErrorLog(SyncSender<Message>);
+pub struct ErrorLog(Queue);
 
 impl ErrorLog {
-    /// A log that is kept in memory: the first thousand messages that nobody has asked for.
+    /// A log that is kept in memory: the first 16 MiB that nobody has asked for.
     pub fn kept() -> (Self, Kept) {
-        let (sender, receiver) = sync_channel(1024);
-        (Self(sender), Kept { receiver, taken: RefCell::default() })
+        let (queue, queued) = Queue::new();
+        (Self(queue), Kept { queued, taken: RefCell::default() })
     }
 
     /// The access log of one thread, which goes where this goes.
@@ -46,15 +119,15 @@ impl ErrorLog {
         AccessLog::new(log, self.0.clone())
     }
 
-    /// Says one thing. It is dropped when the writer is a thousand lines behind.
+    /// Says one thing. It is dropped when the writer is too far behind.
     pub fn say(&self, message: &str) {
-        let _ = self.0.try_send(Message::Error(message.to_owned()));
+        let _ = self.0.send(Message::Error(message.to_owned()));
     }
 }
 
 /// What was logged, kept for whoever asks instead of being written.
 pub struct Kept {
-    receiver: Receiver<Message>,
+    queued: Queued,
     taken: RefCell<(Vec<String>, Vec<String>)>,
 }
 
@@ -73,7 +146,8 @@ impl Kept {
 
     fn take(&self) {
         let (errors, lines) = &mut *self.taken.borrow_mut();
-        for message in self.receiver.try_iter() {
+        for message in self.queued.receiver.try_iter() {
+            self.queued.release(message.size());
             match message {
                 Message::Error(line) => errors.push(line),
                 Message::Lines(text) => {
@@ -87,56 +161,66 @@ impl Kept {
 
 /// The thread that writes the logs.
 pub struct Writer {
-    sender: SyncSender<Message>,
+    queue: Queue,
     thread: Option<JoinHandle<()>>,
+    /// Hangs up when the thread has written all.
+    ended: Receiver<()>,
 }
 
 impl Writer {
-    /// Opens the access log and starts the thread.
-    pub fn start(access: &conf::AccessLog) -> io::Result<Self> {
-        let (sender, receiver) = sync_channel(1024);
-        let target = Target::open(access)?;
-        let thread = std::thread::Builder::new()
-            .name("log".into())
-            .spawn(move || write_all(&receiver, target))?;
-        Ok(Self { sender, thread: Some(thread) })
+    /// Opens the access log, which is made for `owner` unless it is there, and starts the thread.
+    pub fn start(access: &conf::AccessLog, owner: Option<Owner>) -> io::Result<Self> {
+        let (queue, queued) = Queue::new();
+        let target = Target::open(access, owner)?;
+        let (ending, ended) = channel::<()>();
+        let thread = std::thread::Builder::new().name("log".into()).spawn(move || {
+            write_all(&queued, target);
+            drop(ending);
+        })?;
+        Ok(Self { queue, thread: Some(thread), ended })
     }
 
     /// Where errors are told.
     pub fn errors(&self) -> ErrorLog {
-        ErrorLog(self.sender.clone())
+        ErrorLog(self.queue.clone())
     }
 
     /// The access log of one thread.
     pub fn access(&self, log: &conf::Log) -> AccessLog {
-        AccessLog::new(log, self.sender.clone())
+        AccessLog::new(log, self.queue.clone())
+    }
+
+    /// What has the access log opened anew on another thread.
+    pub(crate) fn reopener(&self) -> Reopener {
+        Reopener(self.queue.clone())
     }
 
     /// Opens another access log, which is used from [`Writer::switch`] on.
     pub fn open(access: &conf::AccessLog) -> io::Result<Target> {
-        Target::open(access)
+        Target::open(access, None)
     }
 
     /// From now on writes lines there.
     pub fn switch(&self, target: Target) {
-        let _ = self.sender.send(Message::Switch(target));
+        self.queue.order(Message::Switch(target));
     }
 
     /// From now on a log that this process may not open is opened by that one.
     pub fn set_opener(&self, opener: Opener) {
-        let _ = self.sender.send(Message::Opener(opener));
+        self.queue.order(Message::Opener(opener));
     }
 
     /// Opens the access log anew, as after a rotation.
     pub fn reopen(&self) {
-        let _ = self.sender.send(Message::Reopen);
+        self.queue.order(Message::Reopen);
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        let _ = self.sender.send(Message::End);
-        if let Some(thread) = self.thread.take() {
+        self.queue.order(Message::End);
+        let has_ended = self.ended.recv_timeout(ENDING) == Err(RecvTimeoutError::Disconnected);
+        if let Some(thread) = self.thread.take().filter(|_| has_ended) {
             let _ = thread.join();
         }
     }
@@ -150,12 +234,12 @@ pub enum Target {
 }
 
 impl Target {
-    fn open(access: &conf::AccessLog) -> io::Result<Self> {
+    fn open(access: &conf::AccessLog, owner: Option<Owner>) -> io::Result<Self> {
         Ok(match access {
             conf::AccessLog::Off => Self::Off,
             conf::AccessLog::Stdout => Self::Stdout,
             conf::AccessLog::Path(path) => {
-                let file = OpenOptions::new().append(true).create(true).open(path);
+                let file = log_file::open(path, owner);
                 let context = |error: io::Error| {
                     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
                 };
@@ -175,7 +259,7 @@ impl Target {
     fn reopen(&mut self, opener: Option<&mut Opener>) {
         if let Self::File(path, _) = self {
             let opener = opener.filter(|opener| opener.is_for(path));
-            let reopened = match (Self::open(&conf::AccessLog::Path(path.clone())), opener) {
+            let reopened = match (Self::open(&conf::AccessLog::Path(path.clone()), None), opener) {
                 (Err(error), Some(opener)) if error.kind() == io::ErrorKind::PermissionDenied => {
                     opener.open().map(|file| Self::File(path.clone(), file))
                 }
@@ -192,10 +276,11 @@ impl Target {
     }
 }
 
-fn write_all(receiver: &Receiver<Message>, mut target: Target) {
+fn write_all(queued: &Queued, mut target: Target) {
     let mut troubles = Troubles::default();
     let mut opener: Option<Opener> = None;
-    while let Ok(message) = receiver.recv() {
+    while let Ok(message) = queued.receiver.recv() {
+        let size = message.size();
         match message {
             Message::Lines(lines) => troubles.write(&mut target, &lines),
             Message::Error(line) => {
@@ -207,6 +292,7 @@ fn write_all(receiver: &Receiver<Message>, mut target: Target) {
             Message::Switch(other) => target = other,
             Message::End => return,
         }
+        queued.release(size);
     }
 }
 
@@ -255,11 +341,11 @@ pub struct AccessLog {
     lines: RefCell<Vec<u8>>,
     lost: Cell<u64>,
     time: RefCell<(u64, String)>,
-    sender: SyncSender<Message>,
+    queue: Queue,
 }
 
 impl AccessLog {
-    fn new(log: &conf::Log, sender: SyncSender<Message>) -> Self {
+    fn new(log: &conf::Log, queue: Queue) -> Self {
         let pattern = match (&log.access, &log.format) {
             (conf::AccessLog::Off, _) => None,
             (_, conf::Format::Json) => Some(Pattern::Json),
@@ -268,7 +354,7 @@ impl AccessLog {
             (_, conf::Format::Pattern(pattern)) => Some(Pattern::parse(pattern)),
         };
         let (lines, time) = (RefCell::default(), RefCell::default());
-        Self { pattern, lines, lost: Cell::new(0), time, sender }
+        Self { pattern, lines, lost: Cell::new(0), time, queue }
     }
 
     /// From now on logs as `other` says; what is held back stays.
@@ -307,12 +393,12 @@ impl AccessLog {
         if lines.is_empty() {
             return;
         }
-        match self.sender.try_send(Message::Lines(lines)) {
-            Err(TrySendError::Full(Message::Lines(lines))) => *self.lines.borrow_mut() = lines,
+        match self.queue.send(Message::Lines(lines)) {
+            Err(Message::Lines(lines)) => *self.lines.borrow_mut() = lines,
             _ if self.lost.get() > 0 => {
                 let lost = self.lost.take();
                 let text = format!("the access log is too slow: {lost} lines were lost");
-                let _ = self.sender.try_send(Message::Error(text));
+                let _ = self.queue.send(Message::Error(text));
             }
             _ => {}
         }
@@ -519,5 +605,28 @@ fn append_json_text(bytes: &[u8], out: &mut Vec<u8>) {
                 let _ = write!(out, "{letter}");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_a_writer_that_hangs_is_bounded_in_bytes_and_stops_no_signal() {
+        let (errors, kept) = ErrorLog::kept();
+        let line = "x".repeat(64 << 10);
+        for _ in 0..1000 {
+            errors.say(&line);
+        }
+        Reopener(errors.0.clone()).reopen();
+        let last = kept.queued.receiver.try_iter().last();
+        assert!(matches!(last, Some(Message::Reopen)));
+        assert_eq!(kept.queued.queued.load(Ordering::Relaxed) / (line.len() + OVERHEAD), 255);
+        let (errors, kept) = ErrorLog::kept();
+        (0..1000).for_each(|_| errors.say(&line));
+        assert_eq!(kept.errors().len(), QUEUED / (line.len() + OVERHEAD));
+        errors.say("again");
+        assert_eq!(kept.errors(), ["again"]);
     }
 }

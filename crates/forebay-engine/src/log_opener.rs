@@ -12,7 +12,6 @@ use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, fchown};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -20,12 +19,14 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
-use rustix::fs::{Mode, OFlags, fstat, openat, stat};
+use rustix::fs::{fstat, stat};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+
+use crate::log_file::{self, Owner};
 
 /// The first argument of the process.
 pub const VERB: &str = "__open-log";
@@ -85,6 +86,9 @@ impl Opener {
             Some(Errno::STALE) => {
                 io::Error::other("its directory is another than at the start; restart Forebay")
             }
+            Some(Errno::PERM | Errno::LOOP) => io::Error::other(
+                "a link, or no regular file, lies in its place, which root does not open; remove it",
+            ),
             _ => error,
         })?;
         file.ok_or_else(|| io::Error::other("no log was sent"))
@@ -131,10 +135,11 @@ pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
     let mut number = || arguments.next()?.to_str()?.parse::<u32>().ok();
     let (Some(user), Some(group)) = (number(), number()) else { return ExitCode::FAILURE };
+    let owner = (user, group);
     let Some(path) = arguments.next().map(PathBuf::from) else { return ExitCode::FAILURE };
     let Ok(socket) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
     let mut socket = UnixStream::from(socket);
-    let log = match Log::find(path, user, group) {
+    let log = match Log::find(&path, owner) {
         Ok(log) => log,
         Err(error) => {
             let _ = send(&socket, Err(error));
@@ -159,42 +164,25 @@ pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 struct Log {
     path: PathBuf,
     dir: OwnedFd,
-    user: u32,
-    group: u32,
+    owner: Owner,
 }
 
 impl Log {
-    fn find(path: PathBuf, user: u32, group: u32) -> io::Result<Self> {
-        let parent = path.parent().ok_or(Errno::ISDIR)?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(parent, flags, Mode::empty())?;
-        Ok(Self { path, dir, user, group })
+    fn find(path: &Path, owner: Owner) -> io::Result<Self> {
+        let path = log_file::resolve(path)?;
+        let dir = log_file::open_dir(&path)?;
+        Ok(Self { path, dir, owner })
     }
 
     /// Opens the log, or makes one for the user. The directory itself may be the user's, too: a link
     /// in place of the log, and a second name of another file, are refused.
     fn open(&self) -> io::Result<File> {
         let name = self.path.file_name().ok_or(Errno::ISDIR)?;
-        let flags = OFlags::WRONLY
-            | OFlags::APPEND
-            | OFlags::NOFOLLOW
-            | OFlags::NONBLOCK
-            | OFlags::NOCTTY
-            | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(0o666);
-        match openat(&self.dir, name, flags | OFlags::CREATE | OFlags::EXCL, mode) {
-            Ok(file) => {
-                fchown(&file, Some(self.user), Some(self.group))?;
-                Ok(file.into())
-            }
-            Err(Errno::EXIST) => {
-                let file = File::from(openat(&self.dir, name, flags, Mode::empty())?);
-                let metadata = file.metadata()?;
-                let is_plain = metadata.is_file() && metadata.nlink() == 1;
-                if is_plain { Ok(file) } else { Err(Errno::PERM.into()) }
-            }
-            Err(error) => Err(error.into()),
-        }
+        log_file::open_at(&self.dir, name.as_ref(), Some(self.owner)).map_err(|error| {
+            // A refusal goes over the socket as a number.
+            let is_refused = error.raw_os_error().is_none();
+            if is_refused { Errno::PERM.into() } else { error }
+        })
     }
 
     /// Where the path leads elsewhere by now, lines would go on in a directory that nobody looks
@@ -225,6 +213,8 @@ fn send(socket: &UnixStream, opened: io::Result<Option<File>>) -> io::Result<()>
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]
@@ -249,7 +239,7 @@ mod tests {
         std::fs::create_dir(at("logs")).unwrap();
         std::fs::create_dir(at("vault")).unwrap();
         let own = std::fs::metadata(tmp.path()).unwrap();
-        let log = Log::find(at("logs/access.log"), own.uid(), own.gid()).unwrap();
+        let log = Log::find(&at("logs/access.log"), (own.uid(), own.gid())).unwrap();
         log.check_dir().unwrap();
         std::fs::rename(at("logs"), at("moved")).unwrap();
         std::os::unix::fs::symlink(at("vault"), at("logs")).unwrap();

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use forebay_conf::{self as conf, Listen};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::admin::{self, Admin, AskStatus};
 use crate::counters::Counters;
 use crate::listen::{self, ListenError, Listener, Loads};
-use crate::log::{ErrorLog, Writer};
+use crate::log::{ErrorLog, Reopener, Writer};
 use crate::log_opener::Opener;
 use crate::privileges::{Identity, PrivilegeError};
 use crate::route::Table;
@@ -93,12 +93,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the sockets, but for those that are inherited, and the access log.
+    /// Opens the sockets, but for those that are inherited, and the access log, which is made for
+    /// who `identity` is.
     pub fn open(
         wanted: Wanted,
         threads: usize,
         admin: Option<SocketAddr>,
         mut inherited: Inherited,
+        identity: Option<&Identity>,
     ) -> Result<Self, StartError> {
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
@@ -113,7 +115,8 @@ impl Server {
         }
         inherited.finish().map_err(StartError::Inherit)?;
         let admin = admin.map(admin::open).transpose().map_err(StartError::Listen)?;
-        let writer = Writer::start(&wanted.log.access).map_err(StartError::Log)?;
+        let writer = Writer::start(&wanted.log.access, identity.and_then(Identity::numbers));
+        let writer = writer.map_err(StartError::Log)?;
         let notify = Notify::from_environment();
         let runtime =
             Builder::new_current_thread().enable_all().build().map_err(StartError::System)?;
@@ -133,10 +136,8 @@ impl Server {
         })
     }
 
-    /// For good becomes another user, with its groups or those of `group` alone.
-    pub fn become_user(&self, user: Option<&str>, group: Option<&str>) -> Result<(), StartError> {
-        let identity = Identity::find(user, group).map_err(StartError::Privileges)?;
-        let Some(identity) = identity else { return Ok(()) };
+    /// For good becomes another user; before, starts what opens its log anew.
+    pub fn become_user(&self, identity: &Identity) -> Result<(), StartError> {
         if let (conf::AccessLog::Path(path), Some((user, group))) =
             (&self.wanted.log.access, identity.numbers())
         {
@@ -192,7 +193,7 @@ impl Server {
         }
         self.notify.stopping();
         stage.send_replace(Stage::Stopping);
-        self.wait_for_end(&runtime, &mut signals, &stage, grace);
+        self.wait_for_end(&runtime, signals, &stage, grace);
         if stage.receiver_count() == 0 {
             for thread in threads.handles {
                 let _ = thread.join();
@@ -204,18 +205,16 @@ impl Server {
     fn wait_for_end(
         &self,
         runtime: &Runtime,
-        signals: &mut Signals,
+        signals: Signals,
         stage: &watch::Sender<Stage>,
         grace: Duration,
     ) {
+        let second = wait_for_second(signals, self.writer.reopener());
         runtime.block_on(async {
             let second_signal = async {
-                loop {
-                    match signals.next().await {
-                        Asked::Stop => return,
-                        Asked::Reopen => self.writer.reopen(),
-                        Asked::Reload => {}
-                    }
+                if second.await.is_err() {
+                    // There is no thread that waits for one.
+                    std::future::pending::<()>().await;
                 }
             };
             tokio::select! {
@@ -281,6 +280,29 @@ impl Server {
         }
         Ok(threads)
     }
+}
+
+/// Waits for the signal that ends the process at once, on a thread that does nothing else: whatever
+/// the others wait for, it ends [`ENDING`] later. Guards end the processes of applications then.
+fn wait_for_second(mut signals: Signals, log: Reopener) -> oneshot::Receiver<()> {
+    let (seen, second) = oneshot::channel();
+    // Without the thread, the end has its grace.
+    let _ = std::thread::Builder::new().name("second-signal".into()).spawn(move || {
+        let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
+        runtime.block_on(async {
+            loop {
+                match signals.next().await {
+                    Asked::Stop => return,
+                    Asked::Reopen => log.reopen(),
+                    Asked::Reload => {}
+                }
+            }
+        });
+        let _ = seen.send(());
+        std::thread::sleep(ENDING);
+        std::process::exit(0);
+    });
+    second
 }
 
 /// The serving threads, as the main thread sees them.

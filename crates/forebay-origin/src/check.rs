@@ -2,10 +2,10 @@
 //! that look are those by which applications start.
 
 use forebay_conf::{
-    Action, Address, App, AppKind, AppServer, ConfError, Files, Finding, PathPattern, Plan, Route,
-    Server,
+    AccessLog, Action, Address, App, AppKind, AppServer, ConfError, Files, Finding, PathPattern,
+    Plan, Route, Server,
 };
-use forebay_engine::{PrivilegeError, look_up};
+use forebay_engine::{PrivilegeError, check_log, look_up};
 use forebay_workers::{AppSpec, Launcher, StartError};
 
 use crate::access::{Users, UsersError};
@@ -27,8 +27,14 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     let becomes_another = rustix::process::geteuid().is_root() && gives_up_root(&plan.server);
     let spool = if becomes_another { None } else { of_spool(&plan.server) };
     let (unreadable_users, odd_users) = of_users(plan);
-    let wrong: Vec<_> =
-        users.into_iter().chain(apps).chain(routes).chain(spool).chain(unreadable_users).collect();
+    let wrong: Vec<_> = users
+        .into_iter()
+        .chain(apps)
+        .chain(routes)
+        .chain(spool)
+        .chain(of_log(&plan.log.access))
+        .chain(unreadable_users)
+        .collect();
     if !wrong.is_empty() {
         return Err(plan.refuse(&wrong));
     }
@@ -70,6 +76,16 @@ fn of_spool(server: &Server) -> Option<Finding> {
         key: vec!["server".into(), "spool_dir".into()],
         message: format!("no file can be made in {}: {error}", dir.display()),
         help: format!("make it writable for {user}, or name another directory"),
+    })
+}
+
+fn of_log(access: &AccessLog) -> Option<Finding> {
+    let AccessLog::Path(path) = access else { return None };
+    let error = check_log(path).err()?;
+    Some(Finding {
+        key: vec!["log".into(), "access".into()],
+        message: format!("the access log {} is not written", path.display()),
+        help: error.to_string(),
     })
 }
 

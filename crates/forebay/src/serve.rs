@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_conf::{Listen, Plan};
-use forebay_engine::{ErrorLog, Inherited, Reload, Server, Settings, Wanted};
+use forebay_engine::{ErrorLog, Identity, Inherited, Reload, Server, Settings, Wanted};
 use forebay_origin::{Origins, check, check_spool, note_descriptors};
 
 /// Exit codes of the README: bad usage or configuration, and what could not be started.
@@ -75,10 +75,14 @@ fn serve(args: Args) -> Result<(), Failure> {
     let mut plan = plan(&args, |warning| drop(write!(io::stderr(), "{warning}")))?;
     let threads = threads(&args, &plan);
     let notes = plan.share_connections(threads).map_err(unshared)?;
-    let server = Server::open(wanted(&plan), threads, plan.server.admin, inherited)
-        .map_err(Failure::start)?;
     let (user, group) = (plan.server.user.as_deref(), plan.server.group.as_deref());
-    server.become_user(user, group).map_err(Failure::start)?;
+    let identity = Identity::find(user, group).map_err(Failure::start)?;
+    let (asked, admin) = (wanted(&plan), plan.server.admin);
+    let server = Server::open(asked, threads, admin, inherited, identity.as_ref())
+        .map_err(Failure::start)?;
+    if let Some(identity) = &identity {
+        server.become_user(identity).map_err(Failure::start)?;
+    }
     check_spool(&plan).map_err(Failure::configuration)?;
     let fixed = Fixed::of(&plan);
     let grace = plan.server.grace;

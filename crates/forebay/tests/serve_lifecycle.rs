@@ -445,6 +445,149 @@ fn without_proc_a_server_gives_up_root_all_the_same() {
     forebay.stop();
 }
 
+const LOGGED: &str = "[log]\naccess = \"logs/access.log\"\nformat = \"%U\"\n\
+                      [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nrespond = \"hello\"\n";
+const AS_ANOTHER: &str = "[server]\nuser = \"www-data\"\n";
+
+/// What `check` and `serve` say about a configuration that both refuse.
+fn refused(folder: &Folder, configuration: &str) -> String {
+    let file = write_configuration(folder, configuration);
+    let said = ["check", "serve"].map(|verb| {
+        let mut command = std::process::Command::new(support::program());
+        command.arg(verb).arg(&file);
+        let exit = Process::start(command).wait();
+        assert_eq!(exit.status.code(), Some(2), "{verb}: {}", exit.output);
+        exit.output
+    });
+    assert_eq!(said[0], said[1]);
+    said[0].split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The log's directory may be the user's, who may plant a link before root opens the log.
+#[test]
+fn root_follows_links_of_its_own_alone_when_it_opens_the_log() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let configuration = format!("{AS_ANOTHER}{LOGGED}");
+    let folder = Folder::new();
+    let secret = folder.write("secret", "");
+    folder.write("logs/old", "");
+    let path = folder.path().join("logs/access.log");
+    std::os::unix::fs::symlink(&secret, &path).unwrap();
+    std::os::unix::fs::lchown(&path, Some(33), Some(33)).unwrap();
+    let said = refused(&folder, &configuration);
+    assert!(said.contains("belongs to user 33") && said.contains("chown -h root"), "{said}");
+    fs::remove_file(&path).unwrap();
+    fs::hard_link(&secret, &path).unwrap();
+    let file = write_configuration(&folder, &configuration);
+    let exit = run(&[file.to_str().unwrap()]);
+    assert_eq!(exit.status.code(), Some(3), "{}", exit.output);
+    assert!(exit.output.contains("a second name"), "{}", exit.output);
+    assert_eq!(fs::read_to_string(&secret).unwrap(), "");
+    // An administrator has the log on another disk. What is made there belongs to the user.
+    fs::remove_file(&path).unwrap();
+    folder.write("disk/old", "");
+    let disk = folder.path().join("disk");
+    fs::set_permissions(&disk, fs::Permissions::from_mode(0o700)).unwrap();
+    std::os::unix::fs::symlink("../disk/access", &path).unwrap();
+    let mut forebay = serve(folder, &configuration);
+    let log = disk.join("access");
+    assert_eq!(fs::metadata(&log).unwrap().uid(), 33);
+    fs::rename(&log, disk.join("rotated")).unwrap();
+    forebay.signal(Signal::USR1);
+    assert!(eventually(|| log.exists()), "{}", forebay.output());
+    forebay.get("/rotated");
+    let (_, _folder) = forebay.stop();
+    assert_eq!(fs::read_to_string(&log).unwrap(), "/rotated\n");
+}
+
+#[test]
+fn a_fifo_is_no_access_log() {
+    let folder = Folder::new();
+    folder.write("logs/old", "");
+    let path = folder.path().join("logs/access.log");
+    let make_fifo = || {
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    };
+    make_fifo();
+    let said = refused(&folder, LOGGED);
+    assert!(said.contains("no regular file"), "{said}");
+    fs::remove_file(&path).unwrap();
+    let mut forebay = serve(folder, LOGGED);
+    let old = path.with_file_name("old");
+    fs::rename(&path, &old).unwrap();
+    make_fifo();
+    forebay.signal(Signal::USR1);
+    forebay.wait_for_output("the access log stays open as it was");
+    forebay.get("/on");
+    let (_, _folder) = forebay.stop();
+    assert_eq!(fs::read_to_string(old).unwrap(), "/on\n");
+}
+
+#[test]
+fn devices_and_standard_output_are_access_logs() {
+    for path in ["/dev/null", "/dev/stdout", "/dev/stderr"] {
+        let forebay = serve(Folder::new(), &LOGGED.replace("logs/access.log", path));
+        forebay.get("/a-line");
+        let (exit, _folder) = forebay.stop();
+        assert_eq!(exit.output.contains("/a-line"), path != "/dev/null", "{}", exit.output);
+    }
+}
+
+#[test]
+fn a_second_signal_ends_what_waits_for_who_reads_no_log() {
+    let folder = Folder::new();
+    let fifo = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let _reader = fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
+    let file = write_configuration(&folder, &LOGGED.replace("logs/access.log", "stdout"));
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "exec \"$@\" > \"$0\""]).arg(&fifo);
+    let forebay = command(&["--threads", "2", file.to_str().unwrap()]);
+    shell.arg(forebay.get_program()).args(forebay.get_args());
+    let mut forebay = serve_command(folder, shell);
+    let long = format!("/{}", "x".repeat(4000));
+    (0..40).for_each(|_| assert_eq!(forebay.get(&long).status, 200));
+    forebay.signal(Signal::USR1);
+    assert_eq!(forebay.get("/").status, 200);
+    forebay.signal(Signal::TERM);
+    let address = Address::Tcp(forebay.address);
+    assert!(eventually(|| Client::try_connect(&address).is_err()));
+    forebay.signal(Signal::TERM);
+    forebay.process.wait();
+}
+
+/// The first signal is the program's to heed, which it has an hour for.
+#[test]
+fn a_second_signal_ends_applications_that_ignore_the_first() {
+    let folder = Folder::new();
+    folder.write(
+        "app.py",
+        "import http.server, os, signal, sys\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+         open('pid', 'w').write(str(os.getpid()))\n\
+         http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), \
+         http.server.SimpleHTTPRequestHandler).serve_forever()\n",
+    );
+    let mut forebay = serve(
+        folder,
+        "[server]\ngrace = \"1h\"\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.route]]\npath = \"/*\"\napp = \"deaf\"\n\
+         [app.deaf]\nkind = \"command\"\nrun = [\"python3\", \"{tmp}/app.py\", \"{port}\"]\nspeaks = \"http\"\ndir = \"{tmp}\"\n\
+         stop_timeout = \"1h\"\n",
+    );
+    assert!(eventually(|| forebay.get("/app.py").status == 200), "{}", forebay.output());
+    let id = fs::read_to_string(forebay.folder.path().join("pid")).unwrap();
+    forebay.signal(Signal::TERM);
+    let address = Address::Tcp(forebay.address);
+    assert!(eventually(|| Client::try_connect(&address).is_err()));
+    forebay.signal(Signal::TERM);
+    let Forebay { process, folder: _folder, .. } = forebay;
+    let exit = process.wait();
+    assert!(!exit.output.contains("panicked"), "{}", exit.output);
+    assert!(eventually(|| !is_alive(&id)), "the application ends, too");
+}
+
 #[test]
 fn an_application_that_does_not_start_is_named() {
     let folder = Folder::new();

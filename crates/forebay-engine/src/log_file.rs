@@ -1,0 +1,147 @@
+//! How the file of the access log is opened: by the server when it starts, by a reload, by SIGUSR1,
+//! and by the process that stays root for it.
+//!
+//! The directory may belong to the user that the server becomes, or to another who is not root.
+//! Root follows no symbolic link there but root's own, and writes to no file that has a second name.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, fcntl_setfl, openat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+/// Links of root's that are followed one after the other.
+const LINKS: usize = 8;
+
+const NOT_REGULAR: &str = "no regular file and no character device; remove it, name another file, \
+                           or have lines on standard output with access = \"stdout\"";
+const SECOND_NAME: &str = "it has a second name (a hard link), so it may be another file than the \
+                           log; remove it, or name another file";
+
+/// User and group.
+pub type Owner = (u32, u32);
+
+/// Opens the log for appending, or makes one for `owner`. Never blocks on a FIFO.
+pub fn open(path: &Path, owner: Option<Owner>) -> io::Result<File> {
+    if let Some(output) = standard_output(path) {
+        return output.map(File::from);
+    }
+    if geteuid().is_root() {
+        let path = resolve(path)?;
+        let name = path.file_name().ok_or(Errno::ISDIR)?;
+        return open_at(open_dir(&path)?, name.as_ref(), owner);
+    }
+    // Whatever is there is opened with this user's rights alone.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let file = OpenOptions::new().append(true).create(true).custom_flags(flags).open(path);
+    let file = file.map_err(explain)?;
+    check_kind(&file.metadata()?)?;
+    blocking(file)
+}
+
+/// Whether what lies at `path`, if anything, would be opened; opens nothing.
+pub fn check(path: &Path) -> io::Result<()> {
+    if standard_output(path).is_some() {
+        return Ok(());
+    }
+    let path = if geteuid().is_root() { &resolve(path)? } else { path };
+    // What cannot be looked at is for whoever opens it to complain about.
+    std::fs::metadata(path).map_or(Ok(()), |found| check_kind(&found))
+}
+
+/// Where the path leads by links of root's. What is there then is no link, or nothing.
+pub fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        let Ok(found) = std::fs::symlink_metadata(&path) else { return Ok(path) };
+        if !found.is_symlink() {
+            return Ok(path);
+        }
+        if found.uid() != 0 {
+            return Err(io::Error::other(format!(
+                "a symbolic link that belongs to user {}, which root does not follow; make it \
+                 root's (chown -h root), or name what it leads to",
+                found.uid()
+            )));
+        }
+        let to = std::fs::read_link(&path)?;
+        path.pop();
+        path.push(to);
+    }
+    Err(Errno::LOOP.into())
+}
+
+/// The directory of the log.
+pub fn open_dir(path: &Path) -> io::Result<OwnedFd> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?)
+}
+
+/// As [`open`], for root, in a directory that is open and through no link.
+pub fn open_at(dir: impl AsFd, name: &Path, owner: Option<Owner>) -> io::Result<File> {
+    let flags = OFlags::WRONLY
+        | OFlags::APPEND
+        | OFlags::NOFOLLOW
+        | OFlags::NONBLOCK
+        | OFlags::NOCTTY
+        | OFlags::CLOEXEC;
+    let made = OFlags::CREATE | OFlags::EXCL;
+    match openat(&dir, name, flags | made, Mode::from_raw_mode(0o666)) {
+        Ok(file) => {
+            if let Some((user, group)) = owner {
+                fchown(&file, Some(user), Some(group))?;
+            }
+            Ok(file.into())
+        }
+        Err(Errno::EXIST) => {
+            let file = openat(&dir, name, flags, Mode::empty());
+            let file = File::from(file.map_err(|error| explain(error.into()))?);
+            let found = file.metadata()?;
+            check_kind(&found)?;
+            let is_owners = owner.is_some_and(|(user, _)| user == found.uid());
+            if found.is_file() && found.nlink() != 1 && !is_owners {
+                return Err(io::Error::other(SECOND_NAME));
+            }
+            blocking(file)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Names of what is open already: a pipe or a socket that cannot be opened by its name, too.
+fn standard_output(path: &Path) -> Option<io::Result<OwnedFd>> {
+    match path.to_str()? {
+        "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1" => {
+            Some(io::stdout().as_fd().try_clone_to_owned())
+        }
+        "/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2" => {
+            Some(io::stderr().as_fd().try_clone_to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn check_kind(found: &Metadata) -> io::Result<()> {
+    let kind = found.file_type();
+    let is_fit = kind.is_file() || kind.is_char_device();
+    if is_fit { Ok(()) } else { Err(io::Error::other(NOT_REGULAR)) }
+}
+
+/// ENXIO: a FIFO that nobody reads, or a socket.
+fn explain(error: io::Error) -> io::Error {
+    match Errno::from_io_error(&error) {
+        Some(Errno::NXIO) => io::Error::other(NOT_REGULAR),
+        _ => error,
+    }
+}
+
+/// O_NONBLOCK was for opening it: lines for a terminal wait.
+fn blocking(file: File) -> io::Result<File> {
+    fcntl_setfl(&file, OFlags::APPEND)?;
+    Ok(file)
+}
