@@ -76,11 +76,12 @@ impl Client {
             if !self.has_backlog() {
                 self.socket.write_now(&mut pieces)?;
             }
-            self.keep(&mut pieces);
+            let has_failed = self.keep(&mut pieces);
             if pieces.is_empty() {
                 return Ok(());
             }
-            if !std::mem::replace(&mut is_counted, true) {
+            // A file that could not be written is logged, and no limit.
+            if !has_failed && !std::mem::replace(&mut is_counted, true) {
                 self.count_full();
             }
             // Room is only waited for where a write has just found none.
@@ -118,9 +119,10 @@ impl Client {
         }
     }
 
-    fn keep(&self, pieces: &mut &mut [IoSlice<'_>]) {
+    /// Keeps as much as there is room for; whether a file for the rest could not be written.
+    fn keep(&self, pieces: &mut &mut [IoSlice<'_>]) -> bool {
         if pieces.is_empty() {
-            return;
+            return false;
         }
         let mut state = self.backlog.0.borrow_mut();
         let queue = state.get_or_insert_with(|| Box::new(Queue::new(&self.thread)));
@@ -132,9 +134,11 @@ impl Client {
                 break;
             }
         }
+        let has_failed = queue.has_failed;
         if queue.is_empty() {
             *state = None;
         }
+        has_failed
     }
 
     fn write_backlog(&self) -> io::Result<Progress> {

@@ -25,7 +25,7 @@ use super::shape::{AllOrList, At, OneOrMany, Size, Table, TextOr, Time};
     { "required": ["redirect"] },
 ]))]
 pub struct Route {
-    /// A path such as "/favicon.ico", or "/x/*" for all that begins with "/x/".
+    /// A path such as "/favicon.ico", or "/x/*" for all that begins with "/x/", which "/x" does not.
     pub path: Option<At<OneOrMany<String>>>,
     /// Paths, of which one must match.
     pub paths: Option<At<OneOrMany<String>>>,

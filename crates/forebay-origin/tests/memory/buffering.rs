@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use forebay_engine::Limit;
 use tokio::time::{Instant, sleep};
 
 use crate::world::{Peer, World, converse};
@@ -126,6 +127,7 @@ fn a_disk_that_takes_nothing_holds_the_reply_back_and_is_logged() {
         let errors = world.errors();
         let message = format!("cannot keep a reply for a slow client in {spool}");
         assert!(errors.iter().any(|error| error.contains(&message)), "{errors:?}");
+        assert_eq!(world.gateway.reached(Limit::BufferFile), 0, "no limit of the configuration");
     });
 }
 
