@@ -33,4 +33,12 @@ children=$(cat "/proc/$wrap/task/$wrap/children" 2>/dev/null || :)
 # shellcheck disable=SC2086 # a list of numbers
 kill "$wrap" $children 2>/dev/null || :
 wait "$wrap" 2>/dev/null || :
+# They are no children of ours to wait for: 5 s at the most, in all.
+tries=100
+for child in $children; do
+    while [ "$tries" -gt 0 ] && kill -0 "$child" 2>/dev/null; do
+        sleep 0.05
+        tries=$((tries - 1))
+    done
+done
 exit "$status"
