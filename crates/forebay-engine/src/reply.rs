@@ -219,7 +219,8 @@ impl Reply {
 
     /// Ends the head. `has_date` where the fields so far hold a `Date`.
     pub fn end_head(&mut self, length: Length, has_date: bool) {
-        self.is_buffered &= !goes_out_at_once(&self.out[self.fields..]);
+        // `&&`: without a buffer the fields are not looked at.
+        self.is_buffered = self.is_buffered && !goes_out_at_once(&self.out[self.fields..]);
         let rules = self.rules.take();
         let sends_files = rules.as_ref().is_some_and(|rules| rules.sends_files);
         if !sends_files {

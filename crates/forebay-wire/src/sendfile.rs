@@ -43,7 +43,9 @@ pub fn strip(out: &mut Vec<u8>, start: usize) {
         matches!(line.first(), Some(b'x' | b'X'))
             && (starts_with(b"x-accel-") || starts_with(b"x-sendfile"))
     };
-    if !out[start..].split_inclusive(|&b| b == b'\n').any(is_ours) {
+    let lines = &out[start..];
+    let mut starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', lines).map(|at| at + 1));
+    if !starts.any(|at| is_ours(&lines[at..])) {
         return;
     }
     let lines = out.split_off(start);
