@@ -70,7 +70,7 @@ impl Client {
     /// Writes what the client takes, and keeps the rest; waits only where there is no room for it.
     async fn write_or_keep(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
         IoSlice::advance_slices(&mut pieces, 0);
-        crate::socket::give_way().await;
+        crate::socket::yield_to_readers().await;
         let mut is_counted = false;
         loop {
             if !self.has_backlog() {
@@ -212,7 +212,7 @@ impl Queue {
                 Ok(more) => kept += more,
                 Err(error) => {
                     self.has_failed = true;
-                    thread.complain(&format!(
+                    thread.warn_limited(&format!(
                         "cannot keep a reply for a slow client in {}: {error}; free some space, or \
                          name another directory as `spool_dir` in [server] (the application waits \
                          for the client)",

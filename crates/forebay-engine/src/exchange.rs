@@ -97,7 +97,7 @@ pub struct Request {
     /// Whether the peer is a proxy whose word is believed.
     pub is_peer_trusted: bool,
     /// Whether it told in `Forwarded`, so that `X-Forwarded-` fields are the client's own.
-    pub is_told_by_forwarded: bool,
+    pub used_forwarded: bool,
     /// The address that took the connection.
     pub server: SocketAddr,
     /// Whether the client came by TLS.
@@ -112,7 +112,7 @@ impl Request {
 
     /// Which fields that say where the request comes from are a trusted proxy's own.
     pub fn claims(&self) -> Claims {
-        match (self.is_peer_trusted, self.is_told_by_forwarded) {
+        match (self.is_peer_trusted, self.used_forwarded) {
             (false, _) => Claims::Nobodys,
             (true, true) => Claims::Forwarded,
             (true, false) => Claims::XForwarded,
@@ -325,7 +325,7 @@ impl Exchange {
                 client: client.peer,
                 peer: client.peer,
                 is_peer_trusted: false,
-                is_told_by_forwarded: false,
+                used_forwarded: false,
                 server: client.local,
                 https: false,
             },

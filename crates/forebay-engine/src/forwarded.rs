@@ -16,14 +16,14 @@ const CHAIN: usize = 64;
 
 /// Why what a trusted peer tells about the client cannot be believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotBelieved {
+pub enum ForwardedError {
     /// `Forwarded` is not of the form that RFC 7239 gives.
     Malformed,
     /// `Forwarded` and the `X-Forwarded-` fields do not tell the same client and scheme.
     Contradiction,
 }
 
-impl fmt::Display for NotBelieved {
+impl fmt::Display for ForwardedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Malformed => "malformed Forwarded from a trusted proxy",
@@ -35,8 +35,8 @@ impl fmt::Display for NotBelieved {
     }
 }
 
-impl From<NotBelieved> for Fault {
-    fn from(why: NotBelieved) -> Self {
+impl From<ForwardedError> for Fault {
+    fn from(why: ForwardedError) -> Self {
         Self::client(400, why.to_string())
     }
 }
@@ -68,11 +68,11 @@ pub fn find_client(
     request: &mut Request,
     peer: SocketAddr,
     trust: &Trust,
-) -> Result<(), NotBelieved> {
+) -> Result<(), ForwardedError> {
     request.peer = peer;
     request.client = peer;
     request.is_peer_trusted = !trust.proxies.is_empty() && trust.has(peer.ip());
-    request.is_told_by_forwarded = false;
+    request.used_forwarded = false;
     if !request.is_peer_trusted {
         return Ok(());
     }
@@ -85,9 +85,9 @@ pub fn find_client(
         _ => by_forwarded(request, peer.ip(), trust)?,
     };
     if by_fields.zip(by_forwarded).is_some_and(|(one, other)| one != other) {
-        return Err(NotBelieved::Contradiction);
+        return Err(ForwardedError::Contradiction);
     }
-    request.is_told_by_forwarded =
+    request.used_forwarded =
         trust.fields == ForwardedFields::Forwarded || by_fields.is_none() && by_forwarded.is_some();
     let told = by_fields.or(by_forwarded).unwrap_or_default();
     if let Some(client) = told.client.filter(|client| *client != peer.ip()) {
@@ -128,12 +128,12 @@ fn by_forwarded(
     request: &Request,
     peer: IpAddr,
     trust: &Trust,
-) -> Result<Option<Told>, NotBelieved> {
+) -> Result<Option<Told>, ForwardedError> {
     let mut elements = Vec::new();
     let fields = request.head.fields.iter().filter(|field| field.known == Known::Forwarded);
     for field in fields {
         forwarded::decode(field.value.of(&request.bytes), &mut elements)
-            .map_err(|_| NotBelieved::Malformed)?;
+            .map_err(|_| ForwardedError::Malformed)?;
     }
     if elements.is_empty() {
         return Ok(None);
@@ -177,7 +177,7 @@ mod tests {
         which: ForwardedFields,
         peer: &str,
         fields: &[(&str, &str)],
-    ) -> Result<Request, NotBelieved> {
+    ) -> Result<Request, ForwardedError> {
         let fields: String =
             fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let bytes = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n").into_bytes();
@@ -197,7 +197,7 @@ mod tests {
             client: peer,
             peer,
             is_peer_trusted: false,
-            is_told_by_forwarded: false,
+            used_forwarded: false,
             server: peer,
             https: false,
         };
@@ -294,16 +294,16 @@ mod tests {
         assert_eq!(either(&[one, scheme, same]), told("192.0.2.1", true));
         assert_eq!(either(&[one, ("Forwarded", "for=192.0.2.1")]), told("192.0.2.1", false));
         // What only one of them tells may be the client's own word.
-        assert_eq!(either(&[one, same]), Err(NotBelieved::Contradiction));
-        assert_eq!(either(&[one, other]), Err(NotBelieved::Contradiction));
-        assert_eq!(either(&[one, ("Forwarded", "for=_x")]), Err(NotBelieved::Contradiction));
-        assert_eq!(either(&[one, ("Forwarded", "=")]), Err(NotBelieved::Malformed));
-        assert_eq!(either(&[("Forwarded", "for")]), Err(NotBelieved::Malformed));
+        assert_eq!(either(&[one, same]), Err(ForwardedError::Contradiction));
+        assert_eq!(either(&[one, other]), Err(ForwardedError::Contradiction));
+        assert_eq!(either(&[one, ("Forwarded", "for=_x")]), Err(ForwardedError::Contradiction));
+        assert_eq!(either(&[one, ("Forwarded", "=")]), Err(ForwardedError::Malformed));
+        assert_eq!(either(&[("Forwarded", "for")]), Err(ForwardedError::Malformed));
         let (http, https) = (("X-Forwarded-Proto", "http"), ("X-Forwarded-Proto", "https"));
-        assert_eq!(either(&[http, same]), Err(NotBelieved::Contradiction));
-        assert_eq!(either(&[https, same]), Err(NotBelieved::Contradiction));
+        assert_eq!(either(&[http, same]), Err(ForwardedError::Contradiction));
+        assert_eq!(either(&[https, same]), Err(ForwardedError::Contradiction));
         let only_client = ("Forwarded", "for=192.0.2.2");
-        assert_eq!(either(&[https, only_client]), Err(NotBelieved::Contradiction));
+        assert_eq!(either(&[https, only_client]), Err(ForwardedError::Contradiction));
 
         let x = ForwardedFields::XForwarded;
         assert_eq!(by(x, &[one, other]), told("192.0.2.1", false));

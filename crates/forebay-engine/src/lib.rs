@@ -44,7 +44,7 @@ pub use body::Body;
 pub use deadline::Deadlines;
 pub use exchange::{Admitting, Exchange, Gate, Origin, Request, Serving};
 pub use fault::{Fault, Retry, Side};
-pub use forwarded::{NotBelieved, Trust, find_client};
+pub use forwarded::{ForwardedError, Trust, find_client};
 pub use limit::Limit;
 pub use listen::ListenError;
 pub use log::{ErrorLog, Kept};

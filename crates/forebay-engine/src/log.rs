@@ -358,7 +358,7 @@ impl AccessLog {
     }
 
     /// From now on logs as `other` says; what is held back stays.
-    pub(crate) fn become_another(&mut self, other: Self) {
+    pub(crate) fn replace(&mut self, other: Self) {
         self.hand_over();
         self.pattern = other.pattern;
     }

@@ -6,31 +6,31 @@ use std::time::Duration;
 use crate::deadline::{Deadlines, TICK, Ticks};
 use crate::socket::Socket;
 
-/// The idle connections of one thread to one backend; the one used last is used first, so that
-/// the others can grow old and be closed. `H` is what each connection holds as long as it is open.
+/// The idle connections of one thread to one backend. LIFO, so surplus connections age out. `H` is
+/// what each connection holds as long as it is open.
 pub struct Pool<H> {
     idle: RefCell<Vec<Idle<H>>>,
     keep: usize,
     idle_time: Duration,
-    manners: Cell<Manners>,
+    keep_alive: Cell<KeepAlive>,
 }
 
 /// How the backend ends connections, as far as has been seen.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Manners {
+enum KeepAlive {
     /// None was used twice yet.
     Unknown,
     /// It leaves them open after a reply.
-    Keeps,
+    Observed,
     /// It closes without having said so. Seen at a tick; `None`: known from the start.
-    Hasty(Option<Ticks>),
+    Violated(Option<Ticks>),
 }
 
 /// For how long a close without a word is remembered: a backend may just have been restarted.
 const MEMORY: Duration = Duration::from_secs(600);
 
 /// A connection that closes by itself so soon after a reply was closed because of that reply.
-const HASTE: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_secs(1);
 
 struct Idle<H> {
     socket: Socket,
@@ -42,8 +42,8 @@ struct Idle<H> {
 impl<H> Pool<H> {
     /// A pool that keeps up to `keep` connections, each unused for at most `idle_time`.
     pub fn new(keep: usize, idle_time: Duration) -> Self {
-        let manners = Cell::new(Manners::Unknown);
-        Self { idle: RefCell::default(), keep, idle_time, manners }
+        let keep_alive = Cell::new(KeepAlive::Unknown);
+        Self { idle: RefCell::default(), keep, idle_time, keep_alive }
     }
 
     /// An idle connection that seems to be alive, and whether it has been idle for long enough to
@@ -53,7 +53,7 @@ impl<H> Pool<H> {
         loop {
             let Idle { socket, held, since, due } = self.idle.borrow_mut().pop()?;
             if socket.is_stale() {
-                self.note_close(since, deadlines);
+                self.record_close(since, deadlines);
             } else if due > deadlines.now() {
                 return Some((socket, held, is_settled(since, deadlines)));
             }
@@ -70,7 +70,7 @@ impl<H> Pool<H> {
                 idle.remove(at)
             };
             if entry.socket.is_stale() {
-                self.note_close(entry.since, deadlines);
+                self.record_close(entry.since, deadlines);
             } else if entry.due > deadlines.now() {
                 return Some((entry.socket, entry.held));
             }
@@ -92,9 +92,9 @@ impl<H> Pool<H> {
         let is_old = |entry: &mut Idle<H>| {
             let is_stale = entry.socket.is_stale();
             if is_stale {
-                self.note_close(entry.since, deadlines);
-            } else if is_past_haste(entry.since, deadlines) {
-                self.note_patience(deadlines);
+                self.record_close(entry.since, deadlines);
+            } else if is_past_grace(entry.since, deadlines) {
+                self.record_keeping(deadlines);
             }
             is_stale || entry.due <= deadlines.now()
         };
@@ -105,37 +105,37 @@ impl<H> Pool<H> {
 
     /// Whether the backend has been seen to leave connections open after a reply, and not lately to
     /// close one that it had not said it would.
-    pub fn has_patient_backend(&self) -> bool {
-        self.manners.get() == Manners::Keeps
+    pub fn keeps_alive(&self) -> bool {
+        self.keep_alive.get() == KeepAlive::Observed
     }
 
     /// The backend is known to be one that closes connections without a word.
-    pub fn expect_haste(&self) {
-        self.manners.set(Manners::Hasty(None));
+    pub fn assume_violation(&self) {
+        self.keep_alive.set(KeepAlive::Violated(None));
     }
 
     /// The backend has closed a connection without a word.
-    pub fn note_haste(&self, deadlines: &Deadlines) {
-        if self.manners.get() != Manners::Hasty(None) {
-            self.manners.set(Manners::Hasty(Some(deadlines.now())));
+    pub fn record_violation(&self, deadlines: &Deadlines) {
+        if self.keep_alive.get() != KeepAlive::Violated(None) {
+            self.keep_alive.set(KeepAlive::Violated(Some(deadlines.now())));
         }
     }
 
     /// A connection was open still when it was used again, or for a while after a reply.
-    pub fn note_patience(&self, deadlines: &Deadlines) {
+    pub fn record_keeping(&self, deadlines: &Deadlines) {
         let memory = (MEMORY.as_millis() / TICK.as_millis()) as Ticks;
-        match self.manners.get() {
-            Manners::Unknown => self.manners.set(Manners::Keeps),
-            Manners::Hasty(Some(at)) if deadlines.now() > at.saturating_add(memory) => {
-                self.manners.set(Manners::Keeps);
+        match self.keep_alive.get() {
+            KeepAlive::Unknown => self.keep_alive.set(KeepAlive::Observed),
+            KeepAlive::Violated(Some(at)) if deadlines.now() > at.saturating_add(memory) => {
+                self.keep_alive.set(KeepAlive::Observed);
             }
-            Manners::Keeps | Manners::Hasty(_) => {}
+            KeepAlive::Observed | KeepAlive::Violated(_) => {}
         }
     }
 
-    fn note_close(&self, since: Ticks, deadlines: &Deadlines) {
-        if !is_past_haste(since, deadlines) {
-            self.note_haste(deadlines);
+    fn record_close(&self, since: Ticks, deadlines: &Deadlines) {
+        if !is_past_grace(since, deadlines) {
+            self.record_violation(deadlines);
         }
     }
 }
@@ -146,7 +146,7 @@ fn is_settled(since: Ticks, deadlines: &Deadlines) -> bool {
     deadlines.now() >= since.saturating_add(2)
 }
 
-fn is_past_haste(since: Ticks, deadlines: &Deadlines) -> bool {
-    let haste = (HASTE.as_millis() / TICK.as_millis()) as Ticks;
-    deadlines.now() >= since.saturating_add(haste)
+fn is_past_grace(since: Ticks, deadlines: &Deadlines) -> bool {
+    let grace = (GRACE.as_millis() / TICK.as_millis()) as Ticks;
+    deadlines.now() >= since.saturating_add(grace)
 }

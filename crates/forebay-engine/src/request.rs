@@ -74,7 +74,7 @@ fn resolve_client(
     let nobody = Trust::default();
     let trust = site.map_or(&nobody, |site| &site.trust);
     find_client(request, client.peer, trust).map_err(|why| {
-        client.thread.complain(&format!("400 {why}: from {}", client.peer.ip()));
+        client.thread.warn_limited(&format!("400 {why}: from {}", client.peer.ip()));
         why.into()
     })
 }
@@ -102,7 +102,7 @@ fn clean_target(
     let slashes = site.map(|site| site.encoded_slashes).unwrap_or_default();
     request.prepare_path(slashes).map(|()| Asked::Path).map_err(|error| {
         if error == PathError::EncodedSlash {
-            client.thread.complain(&format!(
+            client.thread.warn_limited(&format!(
                 "404 {error}: {}, from {}; where an application needs such paths, set \
                  encoded_slashes = \"pass\" for its site",
                 String::from_utf8_lossy(request.asked_target()),
@@ -339,7 +339,7 @@ fn report(client: &Client, request: &Request, fault: &Fault) {
         String::from_utf8_lossy(request.asked_target()),
     );
     if is_clients {
-        client.thread.complain(&format!("{line}, from {}", request.client.ip()));
+        client.thread.warn_limited(&format!("{line}, from {}", request.client.ip()));
     } else {
         client.thread.errors.say(&line);
     }

@@ -340,7 +340,7 @@ impl Socket {
     /// their peer asleep and have to wake it, which took a tenth of the time of a proxied request.
     pub async fn write_pieces(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
         IoSlice::advance_slices(&mut pieces, 0);
-        give_way().await;
+        yield_to_readers().await;
         while !pieces.is_empty() {
             match self.shared.io.write(pieces) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -456,7 +456,7 @@ impl Socket {
 }
 
 /// Lets every task run that is ready now.
-pub(crate) async fn give_way() {
+pub(crate) async fn yield_to_readers() {
     let mut has_given = false;
     poll_fn(|context| {
         if std::mem::replace(&mut has_given, true) {

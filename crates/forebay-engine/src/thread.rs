@@ -117,7 +117,7 @@ impl Thread {
     pub(crate) fn adopt_settings(&self, settings: Settings, log: AccessLog) {
         self.is_timing.set(settings.timing);
         *self.settings.borrow_mut() = Rc::new(settings);
-        self.log.borrow_mut().become_another(log);
+        self.log.borrow_mut().replace(log);
     }
 
     /// From now on another table is looked at. Requests under way hold on to the site that they
@@ -164,7 +164,7 @@ impl Thread {
     }
 
     /// Tells an error that clients can cause at will, once a second at the most.
-    pub(crate) fn complain(&self, line: &str) {
+    pub(crate) fn warn_limited(&self, line: &str) {
         let now = self.second();
         if self.complained.replace(now) != now {
             self.errors.say(line);

@@ -32,7 +32,7 @@ use crate::script::Scripts;
 use crate::script_guard::ScriptGuard;
 use crate::start::start_all;
 use crate::upstream::{
-    Backend, Balancing, Checker, Endpoint, Group, IdlePools, Slots, Upstream, Use,
+    Backend, Balancing, Checker, Endpoint, Group, IdlePools, Permits, Upstream, Use,
 };
 pub(crate) use shared::launch_of;
 use shared::{Shared, checks, shared_of_all, slots};
@@ -97,7 +97,7 @@ pub struct Origins {
     endpoints: BTreeMap<String, Endpoint>,
     apps: BTreeMap<String, Running>,
     /// By backend: routes to the same one share its limit.
-    slots: BTreeMap<String, (usize, Arc<Slots>)>,
+    slots: BTreeMap<String, (usize, Arc<Permits>)>,
     /// By site and route.
     shared: Vec<Vec<Shared>>,
     /// Of all CGI scripts; a reload passes it on.
@@ -323,7 +323,7 @@ impl Origins {
                     pools: Some(pools.clone()),
                     keep: if fastcgi.keep_conn { FASTCGI_KEEP } else { 0 },
                     idle_time: FASTCGI_IDLE,
-                    is_hasty: true,
+                    violates_keep_alive: true,
                     ..Use::default()
                 };
                 let backends = fastcgi.to.iter().map(|to| self.backend(to, how(), &thread));

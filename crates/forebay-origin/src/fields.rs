@@ -30,7 +30,7 @@ pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, host: Option<
 /// The addresses that the request has come by: what a trusted proxy told, then the peer.
 fn append_chain(out: &mut Vec<u8>, request: &Request) {
     out.extend_from_slice(b"X-Forwarded-For: ");
-    if request.is_told_by_forwarded {
+    if request.used_forwarded {
         if request.client.ip() != request.peer.ip() {
             encode::address(out, request.client.ip());
             out.extend_from_slice(b", ");

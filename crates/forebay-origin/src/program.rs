@@ -20,7 +20,7 @@ use crate::fastcgi::{Fastcgi, Script};
 use crate::mount;
 use crate::proxy::{Proxy, sticky};
 use crate::upstream::{
-    Attempts, Backend, Balancing, BodyAtHand, Endpoint, Group, Slots, Tallies, Upstream, Use,
+    Attempts, Backend, Balancing, BodyAtHand, Endpoint, Group, Permits, Tallies, Upstream, Use,
 };
 
 /// Processes that one request may be offered: one may end before it has read anything.
@@ -86,7 +86,7 @@ pub enum Naming {
 /// The limits on connections to each process of a program, over all threads.
 pub struct Connections {
     most: usize,
-    by_process: Mutex<HashMap<u64, std::sync::Weak<Slots>>>,
+    by_process: Mutex<HashMap<u64, std::sync::Weak<Permits>>>,
 }
 
 impl Connections {
@@ -95,13 +95,13 @@ impl Connections {
         Self { most, by_process: Mutex::default() }
     }
 
-    fn to(&self, process: u64) -> Arc<Slots> {
+    fn to(&self, process: u64) -> Arc<Permits> {
         let mut known = self.by_process.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slots) = known.get(&process).and_then(std::sync::Weak::upgrade) {
             return slots;
         }
         known.retain(|_, slots| slots.strong_count() > 0);
-        let slots = Slots::new(self.most);
+        let slots = Permits::new(self.most);
         known.insert(process, Arc::downgrade(&slots));
         slots
     }
@@ -234,7 +234,7 @@ impl ProgramApp {
             name: format!("app {}", self.name),
             keep: KEEP,
             idle_time,
-            is_hasty: !is_http,
+            violates_keep_alive: !is_http,
             slots: Some(self.connections.to(seat.id())),
             reply_timeout: Some(self.how.silence),
             life: Some(seat.life()),

@@ -23,7 +23,7 @@ pub use backend::{Backend, Connection, Endpoint, IdlePools, Use};
 pub use duplex::send_and_read;
 pub use group::{Balancing, Group};
 pub use health::{Check, Checker};
-pub use permits::Slots;
+pub use permits::Permits;
 pub use tally::Tallies;
 
 use group::{Turns, UnderWay, bit};
@@ -151,7 +151,7 @@ impl Upstream {
         let again = match (past, fault.retry) {
             (Past::Kept | Past::Shared, Retry::IfReused) => {
                 if past == Past::Kept {
-                    attempt.backend.expect_haste();
+                    attempt.backend.record_violation();
                 }
                 if !attempts.resend(exchange, carrier.body()) {
                     // It says nothing about the backend, so it is not counted against it.

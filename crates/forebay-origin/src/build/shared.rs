@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::{BuildError, Origins, addresses};
 use crate::definition::limits;
-use crate::upstream::{Balancing, Check, Endpoint, Group, Slots, Tallies};
+use crate::upstream::{Balancing, Check, Endpoint, Group, Permits, Tallies};
 
 /// What all threads share of one route.
 #[derive(Clone, Default)]
@@ -101,11 +101,11 @@ pub(super) fn checks(
 pub(super) fn slots(
     plan: &Plan,
     previous: Option<&Origins>,
-) -> BTreeMap<String, (usize, Arc<Slots>)> {
+) -> BTreeMap<String, (usize, Arc<Permits>)> {
     let slots = |(name, most)| {
         let kept = previous.and_then(|previous| previous.slots.get(&name));
         let kept = kept.filter(|(limit, _)| *limit == most).cloned();
-        (name, kept.unwrap_or_else(|| (most, Slots::new(most))))
+        (name, kept.unwrap_or_else(|| (most, Permits::new(most))))
     };
     plan.max_connections().into_iter().map(slots).collect()
 }

@@ -126,7 +126,7 @@ pub(super) fn request(
         client: peer,
         peer,
         is_peer_trusted: false,
-        is_told_by_forwarded: false,
+        used_forwarded: false,
         server,
         https: false,
     })

@@ -15,7 +15,7 @@ use forebay_workers::Life;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::Past;
-use super::permits::{Grant, Slot, Slots};
+use super::permits::{ConnectionPermit, Grant, Permits};
 
 /// Where a backend is, looked up.
 #[derive(Clone, Debug)]
@@ -54,8 +54,8 @@ pub struct Backend {
     endpoint: Endpoint,
     name: String,
     idle: Rc<IdleConnections>,
-    slots: Option<Arc<Slots>>,
-    is_hasty: bool,
+    slots: Option<Arc<Permits>>,
+    violates_keep_alive: bool,
     connect_timeout: Duration,
     reply_timeout: Duration,
     life: Option<Arc<Life>>,
@@ -71,9 +71,9 @@ pub struct Use {
     /// How long a connection may be idle.
     pub idle_time: Duration,
     /// Whether it is known to close connections without a word.
-    pub is_hasty: bool,
+    pub violates_keep_alive: bool,
     /// The limit on connections over all threads.
-    pub slots: Option<Arc<Slots>>,
+    pub slots: Option<Arc<Permits>>,
     /// How long connecting may take; `None`: as the server's settings say.
     pub connect_timeout: Option<Duration>,
     /// Between two reads of a reply; `None`: as the server's settings say.
@@ -90,7 +90,7 @@ pub struct Connection {
     pub socket: Socket,
     /// Whether it has served a request before.
     pub is_reused: bool,
-    slot: Option<Slot>,
+    slot: Option<ConnectionPermit>,
 }
 
 impl Connection {
@@ -100,14 +100,14 @@ impl Connection {
     }
 
     /// The connection for what is not a request, and what it holds as long as it is open.
-    pub fn into_parts(self) -> (Socket, Option<Slot>) {
+    pub fn into_parts(self) -> (Socket, Option<ConnectionPermit>) {
         (self.socket, self.slot)
     }
 }
 
 /// The idle connections of one thread.
 struct IdleConnections {
-    pool: Pool<Option<Slot>>,
+    pool: Pool<Option<ConnectionPermit>>,
     deadlines: Rc<Deadlines>,
 }
 
@@ -116,7 +116,7 @@ impl Backend {
     pub fn new(thread: Rc<Thread>, endpoint: Endpoint, how: Use) -> Self {
         let idle = match &how.pools {
             Some(pools) if how.keep > 0 => {
-                let key = (how.name.clone(), how.keep, how.idle_time, how.is_hasty);
+                let key = (how.name.clone(), how.keep, how.idle_time, how.violates_keep_alive);
                 let mut pools = pools.0.borrow_mut();
                 pools.entry(key).or_insert_with(|| IdleConnections::new(&thread, &how)).clone()
             }
@@ -125,8 +125,18 @@ impl Backend {
         let timeouts = &thread.settings().timeouts;
         let connect_timeout = how.connect_timeout.unwrap_or(timeouts.connect);
         let reply_timeout = how.reply_timeout.unwrap_or(timeouts.reply_idle);
-        let Use { name, slots, is_hasty, life, .. } = how;
-        Self { thread, endpoint, name, idle, slots, is_hasty, connect_timeout, reply_timeout, life }
+        let Use { name, slots, violates_keep_alive, life, .. } = how;
+        Self {
+            thread,
+            endpoint,
+            name,
+            idle,
+            slots,
+            violates_keep_alive,
+            connect_timeout,
+            reply_timeout,
+            life,
+        }
     }
 
     /// What messages call it.
@@ -165,9 +175,9 @@ impl Backend {
     /// and unless the backend has been seen to keep them, only what has been idle for a while is
     /// used.
     pub async fn connect_for_once(&self) -> Result<Connection, Fault> {
-        let is_patient = self.idle.pool.has_patient_backend();
+        let is_patient = self.idle.pool.keeps_alive();
         // Where each connection holds a process of the backend, none is left aside.
-        if !is_patient && self.slots.is_none() && !self.is_hasty {
+        if !is_patient && self.slots.is_none() && !self.violates_keep_alive {
             return self.connect_settled().await;
         }
         while let Some((socket, slot, is_settled)) = self.idle.take() {
@@ -178,7 +188,7 @@ impl Backend {
             if socket.peek().is_none() {
                 return Ok(Connection { socket, is_reused: true, slot });
             }
-            self.expect_haste();
+            self.record_violation();
         }
         self.connect(!is_patient).await
     }
@@ -190,18 +200,18 @@ impl Backend {
             if socket.peek().is_none() {
                 return Ok(Connection { socket, is_reused: true, slot });
             }
-            self.expect_haste();
+            self.record_violation();
         }
         self.open(None).await
     }
 
     /// The backend closed a connection without having said that it would.
-    pub fn expect_haste(&self) {
-        self.idle.pool.note_haste(&self.idle.deadlines);
+    pub fn record_violation(&self) {
+        self.idle.pool.record_violation(&self.idle.deadlines);
     }
 
     /// A new connection, for which there is room.
-    async fn open(&self, slot: Option<Slot>) -> Result<Connection, Fault> {
+    async fn open(&self, slot: Option<ConnectionPermit>) -> Result<Connection, Fault> {
         let limit = self.connect_timeout;
         match tokio::time::timeout(limit, self.open_socket()).await {
             Ok(Ok(socket)) => {
@@ -226,7 +236,7 @@ impl Backend {
     }
 
     /// Waits for a connection, or the right to open one, as long as an attempt to connect may take.
-    async fn wait_for(&self, slots: &Arc<Slots>) -> Result<Grant, Fault> {
+    async fn wait_for(&self, slots: &Arc<Permits>) -> Result<Grant, Fault> {
         let waiting = match slots.ask() {
             Ok(slot) => return Ok(Grant::Open(slot)),
             Err(waiting) => waiting,
@@ -270,7 +280,7 @@ impl Backend {
     /// Keeps a connection whose reply has been read to its end.
     pub fn keep(&self, connection: Connection) {
         if connection.is_reused {
-            self.idle.pool.note_patience(&self.idle.deadlines);
+            self.idle.pool.record_keeping(&self.idle.deadlines);
         }
         self.idle.put(connection.socket, connection.slot);
     }
@@ -341,15 +351,15 @@ impl IdleConnections {
             pool: Pool::new(how.keep, how.idle_time),
             deadlines: thread.deadlines.clone(),
         });
-        if how.is_hasty {
-            idle.pool.expect_haste();
+        if how.violates_keep_alive {
+            idle.pool.assume_violation();
         }
         let nudges = how.slots.as_ref().map(|slots| slots.join());
         tokio::task::spawn_local(look_after(Rc::downgrade(&idle), nudges));
         idle
     }
 
-    fn take(&self) -> Option<(Socket, Option<Slot>, bool)> {
+    fn take(&self) -> Option<(Socket, Option<ConnectionPermit>, bool)> {
         let (socket, slot, is_settled) = self.pool.take(&self.deadlines)?;
         if let Some(slot) = &slot {
             slot.set_busy();
@@ -358,7 +368,7 @@ impl IdleConnections {
     }
 
     /// Gives the connection to a request that waits for one, or keeps it.
-    fn put(&self, socket: Socket, slot: Option<Slot>) {
+    fn put(&self, socket: Socket, slot: Option<ConnectionPermit>) {
         let Some(slot) = slot else { return self.pool.put(socket, None, &self.deadlines) };
         let Some(waiter) = slot.next_waiter() else {
             return self.pool.put(socket, Some(slot), &self.deadlines);

@@ -14,7 +14,7 @@ use forebay_engine::Detached;
 use tokio::sync::{mpsc, oneshot};
 
 /// The connections to one backend.
-pub struct Slots {
+pub struct Permits {
     state: Mutex<State>,
 }
 
@@ -27,20 +27,20 @@ struct State {
 }
 
 /// The right to one connection; dropping it passes it on.
-pub struct Slot {
-    slots: Arc<Slots>,
+pub struct ConnectionPermit {
+    slots: Arc<Permits>,
     is_idle: Cell<bool>,
 }
 
 /// What a request has waited for.
 pub enum Grant {
     /// It may open a connection.
-    Open(Slot),
+    Open(ConnectionPermit),
     /// It may use this connection.
-    Use(Detached, Slot),
+    Use(Detached, ConnectionPermit),
 }
 
-impl Slots {
+impl Permits {
     /// At most `most` connections.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(State { free: most, ..State::default() }) })
@@ -54,7 +54,7 @@ impl Slots {
     }
 
     /// The right to open a connection, now or later.
-    pub fn ask(self: &Arc<Self>) -> Result<Slot, oneshot::Receiver<Grant>> {
+    pub fn ask(self: &Arc<Self>) -> Result<ConnectionPermit, oneshot::Receiver<Grant>> {
         let mut state = self.state();
         if state.free > 0 {
             state.free -= 1;
@@ -68,8 +68,8 @@ impl Slots {
         Err(receiver)
     }
 
-    fn slot(self: &Arc<Self>) -> Slot {
-        Slot { slots: self.clone(), is_idle: Cell::new(false) }
+    fn slot(self: &Arc<Self>) -> ConnectionPermit {
+        ConnectionPermit { slots: self.clone(), is_idle: Cell::new(false) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -83,7 +83,7 @@ impl State {
     }
 }
 
-impl Slot {
+impl ConnectionPermit {
     /// The one that waits longest for a connection. Without one the connection counts as idle.
     pub fn next_waiter(&self) -> Option<oneshot::Sender<Grant>> {
         let mut state = self.slots.state();
@@ -102,7 +102,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.set_busy();
         let waiter = {
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn no_more_are_granted_than_there_are() {
-        let slots = Slots::new(2);
+        let slots = Permits::new(2);
         let (first, second) = (slots.ask().ok().unwrap(), slots.ask().ok().unwrap());
         let mut third = slots.ask().err().unwrap();
         let fourth = slots.ask().err().unwrap();
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_grant_that_nobody_fetches_goes_on() {
-        let slots = Slots::new(1);
+        let slots = Permits::new(1);
         let first = slots.ask().ok().unwrap();
         let second = slots.ask().err().unwrap();
         let mut third = slots.ask().err().unwrap();
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn who_waits_makes_holders_give_up_what_is_idle() {
-        let slots = Slots::new(1);
+        let slots = Permits::new(1);
         let mut holder = slots.join();
         let first = slots.ask().ok().unwrap();
         assert!(first.next_waiter().is_none(), "now it is idle");
