@@ -107,9 +107,9 @@ impl Upstream {
         self.backends.len()
     }
 
-    /// Sends a request to one backend after the other while
-    /// it cannot have been acted on, or may be sent again: `wanted` first, if that is up. What is
-    /// counted about it is returned, for a tunnel that goes on.
+    /// Sends a request to one backend after the other while it cannot have been acted on, or may be
+    /// sent again: `wanted` first, if that is up. What is counted about it is returned, for a tunnel
+    /// that goes on.
     pub async fn send<C: Carrier>(
         &self,
         carrier: &mut C,

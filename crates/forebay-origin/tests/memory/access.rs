@@ -3,7 +3,7 @@
 use forebay_engine::Limit;
 use tempfile::TempDir;
 
-use crate::world::{Message, World, converse};
+use crate::world::{Message, World, in_memory};
 
 /// A file with the user `me`, whose password is `p:ss w`, hashed by `openssl passwd -apr1`.
 fn users() -> TempDir {
@@ -32,7 +32,7 @@ fn clients_are_let_in_by_address_and_deny_goes_first() {
     let route = "[[site]]\nlisten = \"127.0.0.1:80\"\ntrusted_proxies = \"192.0.2.7\"\n\
         [[site.route]]\nrespond = \"in\"\n\
         allow = [\"10.0.0.0/8\", \"192.0.2.7\", \"2001:db8::/32\"]\ndeny = [\"10.0.0.5\"]\n";
-    converse(route, async |world| {
+    in_memory(route, async |world| {
         for (client, status) in [
             ("10.1.2.3", 200),
             ("10.0.0.5", 403),
@@ -51,7 +51,7 @@ fn clients_are_let_in_by_address_and_deny_goes_first() {
 fn who_is_denied_gets_to_no_route_below() {
     let routes = "[[site.route]]\npath = \"/a\"\nrespond = \"in\"\ndeny = \"192.0.2.0/24\"\n\
                   [[site.route]]\nrespond = \"other\"\n";
-    converse(routes, async |world| {
+    in_memory(routes, async |world| {
         assert_eq!(get(world, "/a", "").await.status(), 403);
         assert_eq!(get(world, "/b", "").await.text(), "other");
         let mut other = world.client_from("203.0.113.1:4000");
@@ -63,7 +63,7 @@ fn who_is_denied_gets_to_no_route_below() {
 #[test]
 fn only_the_right_password_lets_a_user_in() {
     let folder = users();
-    converse(&guarded(&folder, "respond = \"in\""), async |world| {
+    in_memory(&guarded(&folder, "respond = \"in\""), async |world| {
         for fields in [
             "",
             "Authorization: Basic\r\n",
@@ -88,7 +88,7 @@ fn only_the_right_password_lets_a_user_in() {
 #[test]
 fn a_password_that_waits_too_long_to_be_checked_is_counted() {
     let folder = users();
-    converse(&guarded(&folder, "respond = \"in\""), async |world| {
+    in_memory(&guarded(&folder, "respond = \"in\""), async |world| {
         let checks = world.password_checks();
         let all = checks.available_permits() as u32;
         let held = checks.acquire_many(all).await.unwrap();
@@ -107,7 +107,7 @@ fn a_password_that_waits_too_long_to_be_checked_is_counted() {
 #[test]
 fn http_backends_get_the_credentials_and_the_log_has_the_user() {
     let folder = users();
-    converse(&guarded(&folder, "proxy = \"http://10.0.0.1:3000\""), async |world| {
+    in_memory(&guarded(&folder, "proxy = \"http://10.0.0.1:3000\""), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let request = format!("GET / HTTP/1.1\r\nHost: h\r\n{RIGHT}\r\n");
         let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -127,7 +127,7 @@ fn applications_know_the_user_and_not_the_password() {
     let folder = users();
     for protocol in ["scgi", "uwsgi"] {
         let action = format!("{protocol} = {{ to = \"10.0.0.1:9000\" }}");
-        converse(&guarded(&folder, &action), async |world| {
+        in_memory(&guarded(&folder, &action), async |world| {
             let mut application = world.backend("10.0.0.1:9000");
             let mut client = world.client();
             client.send(format!("GET / HTTP/1.1\r\nHost: h\r\n{RIGHT}\r\n")).await;
@@ -150,7 +150,7 @@ fn applications_know_the_user_and_not_the_password() {
 /// What requests for these targets of Example.org are redirected to.
 fn redirected(to: &str, path: &str, cases: &[(&str, Option<&str>)]) {
     let route = format!("[[site.route]]\npath = \"{path}\"\nredirect = \"{to}\"\n");
-    converse(&route, async |world| {
+    in_memory(&route, async |world| {
         for (target, expected) in cases {
             let reply = get(world, target, "").await;
             assert_eq!(reply.field("location"), *expected, "{to}: {target}");
@@ -194,7 +194,7 @@ fn no_redirection_that_keeps_a_path_leads_to_another_host() {
 
 #[test]
 fn a_redirection_goes_to_no_host_that_is_none() {
-    converse("[[site.route]]\nredirect = \"https://{host}{uri}\"\n", async |world| {
+    in_memory("[[site.route]]\nredirect = \"https://{host}{uri}\"\n", async |world| {
         for request in ["GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.1\r\nHost: a;b=c\r\n\r\n"] {
             let reply = world.ask(request).await;
             assert_eq!((reply.status(), reply.field("location")), (400, None), "{request}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::fastcgi::{end, end_with, record, stdout};
-use crate::world::{Message, converse};
+use crate::world::{Message, in_memory};
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
 
@@ -22,7 +22,7 @@ fn route(protocol: &str, keys: &str) -> String {
 /// that are logged.
 fn answered(route: &str, reply: &[u8], seed: u64) -> (std::io::Result<Message>, Vec<String>) {
     let mut answered = None;
-    converse(route, async |world| {
+    in_memory(route, async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         let mut client = world.client();
         client.send(GET).await;
@@ -175,7 +175,7 @@ fn half_a_reply_is_not_taken_for_a_whole_one() {
 #[test]
 fn the_first_variable_of_scgi_is_content_length_and_params_replace_fields() {
     let keys = ", params = { A = \"b\", HTTP_HOST = \"x\" }";
-    converse(&route("scgi", keys), async |world| {
+    in_memory(&route("scgi", keys), async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         let mut client = world.client();
         client.send("POST /p%20q?r HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello").await;
@@ -206,7 +206,7 @@ fn variables_that_uwsgi_has_no_room_for_are_refused() {
         "[server.limits]\nhead_size = \"128k\"\n[[site]]\nlisten = \"127.0.0.1:80\"\n{}",
         route("uwsgi", "")
     );
-    converse(&configuration, async |world| {
+    in_memory(&configuration, async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         let value = "v".repeat(65_535);
         let reply = world.ask(&format!("GET / HTTP/1.1\r\nHost: h\r\nX-A: {value}\r\n\r\n")).await;
@@ -219,7 +219,7 @@ fn variables_that_uwsgi_has_no_room_for_are_refused() {
 fn an_application_that_is_not_there_is_a_bad_gateway_and_named_in_the_log() {
     for protocol in ["fastcgi", "scgi", "uwsgi"] {
         let route = route(protocol, "").replace("10.0.0.1:9000", "unix:/no/socket");
-        converse(&route, async |world| {
+        in_memory(&route, async |world| {
             assert_eq!(world.ask(GET).await.status(), 502, "{protocol}");
             let errors = world.errors();
             assert!(has(&errors, "/no/socket"), "{protocol}: {errors:?}");
@@ -230,7 +230,7 @@ fn an_application_that_is_not_there_is_a_bad_gateway_and_named_in_the_log() {
 #[test]
 fn a_client_that_leaves_takes_its_request_along() {
     for protocol in ["fastcgi", "scgi", "uwsgi"] {
-        converse(&route(protocol, ""), async |world| {
+        in_memory(&route(protocol, ""), async |world| {
             let mut application = world.backend("10.0.0.1:9000");
             let mut client = world.client();
             client.send(GET).await;
@@ -254,7 +254,7 @@ fn a_request_beyond_max_connections_waits_for_the_one_before() {
             [stdout(1, "A: b\n\nsecond"), end(1)].concat(),
         ),
     ] {
-        converse(&route(protocol, ", max_connections = 1"), async |world| {
+        in_memory(&route(protocol, ", max_connections = 1"), async |world| {
             let mut application = world.backend("10.0.0.1:9000");
             let (mut one, mut two) = (world.client(), world.client());
             one.send(GET).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::world::{Backend, World, converse};
+use crate::world::{Backend, World, in_memory};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -51,7 +51,7 @@ async fn names(world: &World, count: usize) -> Vec<String> {
 
 #[test]
 fn backends_take_turns() {
-    converse(&proxied(""), async |world| {
+    in_memory(&proxied(""), async |world| {
         let _one = serve(world.backend("10.0.0.1:3000"), "one");
         let _two = serve(world.backend("10.0.0.2:3000"), "two");
         let names = names(world, 6).await;
@@ -61,7 +61,7 @@ fn backends_take_turns() {
 
 #[test]
 fn a_backend_that_refuses_connections_costs_no_request_and_is_left_out_for_fail_timeout() {
-    converse(&proxied("fail_timeout = \"10s\""), async |world| {
+    in_memory(&proxied("fail_timeout = \"10s\""), async |world| {
         let _two = serve(world.backend("10.0.0.2:3000"), "two");
         assert_eq!(names(world, 20).await, vec!["two"; 20]);
         let errors = world.errors();
@@ -75,7 +75,7 @@ fn a_backend_that_refuses_connections_costs_no_request_and_is_left_out_for_fail_
 
 #[test]
 fn a_request_that_may_be_repeated_goes_to_the_next_backend_when_one_dies_over_it() {
-    converse(&proxied(""), async |world| {
+    in_memory(&proxied(""), async |world| {
         let mut one = world.backend("10.0.0.1:3000");
         let _two = serve(world.backend("10.0.0.2:3000"), "two");
         let mut client = world.client();
@@ -89,7 +89,7 @@ fn a_request_that_may_be_repeated_goes_to_the_next_backend_when_one_dies_over_it
 
 #[test]
 fn a_request_that_may_not_be_repeated_is_sent_once() {
-    converse(&proxied(""), async |world| {
+    in_memory(&proxied(""), async |world| {
         let mut one = world.backend("10.0.0.1:3000");
         let mut two = world.backend("10.0.0.2:3000");
         let mut client = world.client();
@@ -104,7 +104,7 @@ fn a_request_that_may_not_be_repeated_is_sent_once() {
 
 #[test]
 fn a_request_is_repeated_once_at_the_most() {
-    converse(&proxied(""), async |world| {
+    in_memory(&proxied(""), async |world| {
         let (mut one, mut two) = (world.backend("10.0.0.1:3000"), world.backend("10.0.0.2:3000"));
         let mut client = world.client();
         client.send(GET).await;
@@ -120,7 +120,7 @@ fn a_request_is_repeated_once_at_the_most() {
 
 #[test]
 fn a_kept_connection_that_died_unnoticed_costs_no_request() {
-    converse(&proxied(""), async |world| {
+    in_memory(&proxied(""), async |world| {
         let mut one = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(GET).await;
@@ -138,7 +138,7 @@ fn a_kept_connection_that_died_unnoticed_costs_no_request() {
 
 #[test]
 fn a_reply_that_is_cut_off_is_cut_off_for_the_client() {
-    converse(&proxied(""), async |world| {
+    in_memory(&proxied(""), async |world| {
         let mut one = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(GET).await;
@@ -153,7 +153,7 @@ fn a_reply_that_is_cut_off_is_cut_off_for_the_client() {
 
 #[test]
 fn with_every_backend_down_the_client_gets_a_502_and_soon_an_answer_again() {
-    converse(&proxied(""), async |world| {
+    in_memory(&proxied(""), async |world| {
         assert_eq!(world.ask(GET).await.status(), 502);
         let _one = serve(world.backend("10.0.0.1:3000"), "one");
         sleep(Duration::from_secs(11)).await;
@@ -165,7 +165,7 @@ fn with_every_backend_down_the_client_gets_a_502_and_soon_an_answer_again() {
 fn a_backend_on_a_unix_socket_is_one_as_any_other() {
     let configuration = "[[site.route]]\npath = \"/*\"\nproxy = \"http://unix:/run/app.sock\"\n";
     let configuration = configuration.replace("http://unix:", "unix:");
-    converse(&configuration, async |world| {
+    in_memory(&configuration, async |world| {
         let _app = serve(world.unix_backend("/run/app.sock"), "app");
         assert_eq!(world.ask(GET).await.text(), "app");
     });
@@ -173,7 +173,7 @@ fn a_backend_on_a_unix_socket_is_one_as_any_other() {
 
 #[test]
 fn one_name_is_sent_once_and_hop_by_hop_fields_stay_behind() {
-    converse(&proxied(""), async |world| {
+    in_memory(&proxied(""), async |world| {
         let mut one = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client
@@ -233,7 +233,7 @@ fn serve_once_each(mut backend: Backend, reply: Vec<u8>) -> tokio::task::JoinHan
 fn a_dead_backend_of_any_protocol_is_left_out_after_its_first_failure() {
     let root = tempfile::tempdir().unwrap();
     for (route, reply) in routes_to_two(root.path()) {
-        converse(&route, async |world| {
+        in_memory(&route, async |world| {
             let _two = serve_once_each(world.backend("10.0.0.2:9000"), reply);
             for _ in 0..20 {
                 assert_eq!(
@@ -252,7 +252,7 @@ fn a_dead_backend_of_any_protocol_is_left_out_after_its_first_failure() {
 fn a_backend_of_any_protocol_that_dies_over_a_request_costs_it_only_if_it_may_not_be_repeated() {
     let root = tempfile::tempdir().unwrap();
     for (route, reply) in routes_to_two(root.path()) {
-        converse(&route, async |world| {
+        in_memory(&route, async |world| {
             let mut one = world.backend("10.0.0.1:9000");
             let _two = serve_once_each(world.backend("10.0.0.2:9000"), reply);
             for (method, status) in [("GET", 200), ("POST", 502)] {

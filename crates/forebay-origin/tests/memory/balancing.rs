@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::world::{Backend, Message, Peer, World, converse};
+use crate::world::{Backend, Message, Peer, World, in_memory};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -54,7 +54,7 @@ async fn ask(world: &World, target: &str, fields: &str) -> (String, Option<Strin
 
 #[test]
 fn backends_take_turns_by_weight_whatever_connection_a_client_is_on() {
-    converse(&proxied("{ url = \"{a}\", weight = 3 }, \"{b}\"", ""), async |world| {
+    in_memory(&proxied("{ url = \"{a}\", weight = 3 }, \"{b}\"", ""), async |world| {
         let _served = (named(world, 1, "a"), named(world, 2, "b"));
         assert_eq!(names(world, 8).await, "aabaaaba");
         let mut client = world.client();
@@ -69,7 +69,7 @@ fn backends_take_turns_by_weight_whatever_connection_a_client_is_on() {
 
 #[test]
 fn a_backend_that_is_gone_costs_no_upload_either_and_one_line_of_the_log() {
-    converse(&proxied("\"{a}\", \"{b}\"", ""), async |world| {
+    in_memory(&proxied("\"{a}\", \"{b}\"", ""), async |world| {
         let _served = named(world, 2, "b");
         let post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
         for _ in 0..5 {
@@ -84,7 +84,7 @@ fn a_backend_that_is_gone_costs_no_upload_either_and_one_line_of_the_log() {
 
 #[test]
 fn a_backend_that_makes_no_sense_is_left_out_and_tried_again_by_one_request() {
-    converse(&proxied("\"{b}\", \"{a}\"", "fail_timeout = \"2s\""), async |world| {
+    in_memory(&proxied("\"{b}\", \"{a}\"", "fail_timeout = \"2s\""), async |world| {
         let _served = named(world, 1, "a");
         let mut flaky = world.backend("10.0.0.2:3000");
         let mut client = world.client();
@@ -104,11 +104,11 @@ fn a_backend_that_makes_no_sense_is_left_out_and_tried_again_by_one_request() {
 #[test]
 fn a_backup_serves_only_when_all_others_are_down() {
     let backup = "\"{a}\", { url = \"{b}\", backup = true }";
-    converse(&proxied(backup, ""), async |world| {
+    in_memory(&proxied(backup, ""), async |world| {
         let _served = (named(world, 1, "a"), named(world, 2, "b"));
         assert_eq!(names(world, 4).await, "aaaa");
     });
-    converse(&proxied(backup, ""), async |world| {
+    in_memory(&proxied(backup, ""), async |world| {
         let _served = named(world, 2, "b");
         assert_eq!(names(world, 4).await, "bbbb");
     });
@@ -116,7 +116,7 @@ fn a_backup_serves_only_when_all_others_are_down() {
 
 #[test]
 fn when_all_are_down_each_is_tried_until_one_is_back() {
-    converse(&proxied("\"{a}\", \"{b}\"", "fail_timeout = \"1h\""), async |world| {
+    in_memory(&proxied("\"{a}\", \"{b}\"", "fail_timeout = \"1h\""), async |world| {
         assert_eq!(world.ask(GET).await.status(), 502);
         assert_eq!(world.ask(GET).await.status(), 502);
         let _served = named(world, 2, "b");
@@ -126,7 +126,7 @@ fn when_all_are_down_each_is_tried_until_one_is_back() {
 
 #[test]
 fn so_many_failures_as_max_fails_leave_a_backend_out() {
-    converse(&proxied("\"{a}\", \"{b}\"", "max_fails = 3"), async |world| {
+    in_memory(&proxied("\"{a}\", \"{b}\"", "max_fails = 3"), async |world| {
         let _served = named(world, 2, "b");
         for n in 1..=3 {
             assert!(world.errors().iter().all(|error| !error.contains("left out")), "{n}");
@@ -140,7 +140,7 @@ fn so_many_failures_as_max_fails_leave_a_backend_out() {
 #[test]
 fn a_cookie_keeps_a_client_with_its_backend() {
     let to = "{ url = \"{a}\", route = \"one\" }, \"{b}\"";
-    converse(&proxied(to, "sticky = { cookie = \"srv\" }"), async |world| {
+    in_memory(&proxied(to, "sticky = { cookie = \"srv\" }"), async |world| {
         let _served = (named(world, 1, "a"), named(world, 2, "b"));
         let (name, cookie) = ask(world, "/", "").await;
         assert_eq!(name, "a");
@@ -166,7 +166,7 @@ fn a_cookie_keeps_a_client_with_its_backend() {
 #[test]
 fn a_client_whose_backend_is_down_goes_to_another() {
     let to = "{ url = \"{b}\", route = \"gone\" }, { url = \"{a}\", route = \"a\" }";
-    converse(&proxied(to, "sticky = { cookie = \"srv\" }"), async |world| {
+    in_memory(&proxied(to, "sticky = { cookie = \"srv\" }"), async |world| {
         let _served = named(world, 1, "a");
         for _ in 0..3 {
             let (name, cookie) = ask(world, "/", "Cookie: srv=gone\r\n").await;
@@ -180,7 +180,7 @@ fn a_client_whose_backend_is_down_goes_to_another() {
 fn a_session_ends_in_the_route_of_its_backend() {
     let to = "{ url = \"{a}\", route = \"tomcat1\" }, { url = \"{b}\", route = \"tomcat2\" }";
     let keys = "sticky = { cookie = \"JSESSIONID\", routes = true }";
-    converse(&proxied(to, keys), async |world| {
+    in_memory(&proxied(to, keys), async |world| {
         let _served = (named(world, 1, "a"), named(world, 2, "b"));
         for _ in 0..3 {
             let replied = ask(world, "/", "Cookie: JSESSIONID=AB.CD.tomcat2\r\n").await;
@@ -199,7 +199,7 @@ fn a_session_ends_in_the_route_of_its_backend() {
 
 #[test]
 fn who_has_less_to_do_is_asked() {
-    converse(&proxied("\"{a}\", \"{b}\"", "balance = \"least-connections\""), async |world| {
+    in_memory(&proxied("\"{a}\", \"{b}\"", "balance = \"least-connections\""), async |world| {
         let (mut a, mut b) = (world.backend("10.0.0.1:3000"), world.backend("10.0.0.2:3000"));
         let mut slow: Vec<_> = (0..6).map(|_| world.client()).collect();
         for client in &mut slow {
@@ -242,7 +242,7 @@ async fn lose(backend: &mut Backend) -> Message {
 
 #[test]
 fn a_body_that_is_still_in_hand_goes_with_a_request_that_is_sent_once_more() {
-    converse(&proxied("\"{a}\", \"{b}\"", "max_fails = 0"), async |world| {
+    in_memory(&proxied("\"{a}\", \"{b}\"", "max_fails = 0"), async |world| {
         let mut flaky = world.backend("10.0.0.1:3000");
         let mut well = world.backend("10.0.0.2:3000");
         let put = "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
@@ -258,7 +258,7 @@ fn a_body_that_is_still_in_hand_goes_with_a_request_that_is_sent_once_more() {
 
 #[test]
 fn two_attempts_are_made_and_no_third() {
-    converse(&proxied("\"{a}\", \"{b}\", \"{c}\"", ""), async |world| {
+    in_memory(&proxied("\"{a}\", \"{b}\", \"{c}\"", ""), async |world| {
         let (mut a, mut b) = (world.backend("10.0.0.1:3000"), world.backend("10.0.0.2:3000"));
         let mut c = world.backend("10.0.0.3:3000");
         let mut client = world.client();
@@ -278,7 +278,7 @@ fn two_attempts_are_made_and_no_third() {
 #[test]
 fn the_host_may_be_that_of_the_backend() {
     for (keys, host) in [("host = \"backend\"", "10.0.0.1:3000"), ("", "a.example")] {
-        converse(&proxied("\"{a}\"", keys), async |world| {
+        in_memory(&proxied("\"{a}\"", keys), async |world| {
             let mut backend = world.backend("10.0.0.1:3000");
             let request = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
             let ok = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";

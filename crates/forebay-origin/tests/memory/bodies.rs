@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::world::converse;
+use crate::world::in_memory;
 
 const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -12,7 +12,7 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[test]
 fn a_chunked_request_body_arrives_whole_whatever_its_pieces() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         for seed in 0..20 {
             let mut backend = world.backend("10.0.0.1:3000");
             let mut client = world.client();
@@ -29,7 +29,7 @@ fn a_chunked_request_body_arrives_whole_whatever_its_pieces() {
 #[test]
 fn a_wrong_chunk_is_no_end_of_the_body() {
     for wrong in ["x\r\n", "5\r\nhelloX\r\n", "5 \r\nhello\r\n", "0x5\r\nhello\r\n", "-1\r\n\r\n"] {
-        converse(PROXIED, async |world| {
+        in_memory(PROXIED, async |world| {
             let mut backend = world.backend("10.0.0.1:3000");
             let mut client = world.client();
             client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").await;
@@ -48,7 +48,7 @@ fn a_wrong_chunk_is_no_end_of_the_body() {
 
 #[test]
 fn a_client_that_leaves_in_its_body_leaves_no_whole_request_at_the_backend() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf").await;
@@ -62,7 +62,7 @@ fn a_client_that_leaves_in_its_body_leaves_no_whole_request_at_the_backend() {
 
 #[test]
 fn a_backend_may_answer_before_it_has_read_the_body() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nfirst").await;
@@ -76,7 +76,7 @@ fn a_backend_may_answer_before_it_has_read_the_body() {
 
 #[test]
 fn a_slow_client_holds_the_backend_back_and_gets_everything() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.link.limit_room(2000);
@@ -101,7 +101,7 @@ fn a_slow_client_holds_the_backend_back_and_gets_everything() {
 
 #[test]
 fn a_slow_backend_holds_the_client_back_and_gets_everything() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         let body: Vec<u8> = (0..500_000_u32).map(|n| n as u8).collect();
@@ -129,7 +129,7 @@ fn replies_in_any_framing_and_any_pieces_arrive_whole() {
         "HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhello world",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n",
     ];
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         for (reply, seed) in replies.into_iter().flat_map(|reply| (0..20).map(move |s| (reply, s)))
         {
             let mut backend = world.backend("10.0.0.1:3000");
@@ -161,7 +161,7 @@ fn a_broken_reply_is_a_502_or_a_reset_and_never_a_whole_reply() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n",
     ];
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         for (reply, has_head) in before_the_head
             .into_iter()
             .map(|reply| (reply, false))
@@ -182,7 +182,7 @@ fn a_broken_reply_is_a_502_or_a_reset_and_never_a_whole_reply() {
 
 #[test]
 fn bytes_behind_a_reply_end_its_connection_and_reach_nobody() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(GET).await;
@@ -197,7 +197,7 @@ fn bytes_behind_a_reply_end_its_connection_and_reach_nobody() {
 
 #[test]
 fn statuses_without_a_body_have_none_and_keep_the_connection() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(GET).await;
@@ -224,7 +224,7 @@ fn statuses_without_a_body_have_none_and_keep_the_connection() {
 
 #[test]
 fn early_hints_and_other_interim_replies_pass_and_100_does_not() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(GET).await;
@@ -239,7 +239,7 @@ fn early_hints_and_other_interim_replies_pass_and_100_does_not() {
 
 #[test]
 fn a_client_of_http_10_is_spared_interim_replies() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("GET / HTTP/1.0\r\nHost: a\r\n\r\n").await;
@@ -253,7 +253,7 @@ fn a_client_of_http_10_is_spared_interim_replies() {
 fn trailers_reach_a_client_that_takes_them_and_no_other() {
     let reply = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n\
                  2\r\nok\r\n0\r\nX-Sum: 7\r\nSet-Cookie: a=b\r\n\r\n";
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         for takes in [true, false] {
             let mut backend = world.backend("10.0.0.1:3000");
             let mut client = world.client();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use forebay_engine::Limit;
 use tokio::time::{Instant, sleep};
 
-use crate::world::{Peer, World, converse};
+use crate::world::{Peer, World, in_memory};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -48,7 +48,7 @@ async fn assert_arrives(mut client: Peer) {
 
 #[test]
 fn a_slow_reader_holds_no_backend_where_its_reply_is_kept() {
-    converse(&route("", "buffer = true"), async |world| {
+    in_memory(&route("", "buffer = true"), async |world| {
         let (client, mut connection) = slow_reader(world, "").await;
         assert!(is_taken(&mut connection).await);
         assert_arrives(client).await;
@@ -58,7 +58,7 @@ fn a_slow_reader_holds_no_backend_where_its_reply_is_kept() {
 #[test]
 fn a_reply_that_fits_in_memory_needs_no_file() {
     let limits = "buffer_memory = \"4MiB\"\nbuffer_file = 0";
-    converse(&route(limits, "buffer = true"), async |world| {
+    in_memory(&route(limits, "buffer = true"), async |world| {
         let (client, mut connection) = slow_reader(world, "").await;
         assert!(is_taken(&mut connection).await);
         assert_arrives(client).await;
@@ -67,7 +67,7 @@ fn a_reply_that_fits_in_memory_needs_no_file() {
 
 /// That the backend waits for the client, which gets everything in the end.
 fn is_held_back(limits: &str, keys: &str, fields: &str) {
-    converse(&route(limits, keys), async |world| {
+    in_memory(&route(limits, keys), async |world| {
         let (client, mut connection) = slow_reader(world, fields).await;
         let body = pattern();
         let sending = async {
@@ -115,7 +115,7 @@ fn a_disk_that_takes_nothing_holds_the_reply_back_and_is_logged() {
     let spool = directory.path().display().to_string();
     let limits = format!("buffer_memory = \"4KiB\"\n[server]\nspool_dir = \"{spool}\"");
     let text = route(&limits, "buffer = true");
-    converse(&text, async |world| {
+    in_memory(&text, async |world| {
         std::fs::remove_dir_all(&spool).unwrap();
         let (client, mut connection) = slow_reader(world, "").await;
         let body = pattern();
@@ -133,7 +133,7 @@ fn a_disk_that_takes_nothing_holds_the_reply_back_and_is_logged() {
 
 #[test]
 fn what_is_kept_of_all_replies_is_limited_and_freed() {
-    converse(&route("buffer_total = \"3MiB\"", "buffer = true"), async |world| {
+    in_memory(&route("buffer_total = \"3MiB\"", "buffer = true"), async |world| {
         for n in 0..5 {
             let (client, mut connection) = slow_reader(world, "").await;
             assert!(is_taken(&mut connection).await, "{n}");
@@ -151,7 +151,7 @@ fn what_is_kept_of_all_replies_is_limited_and_freed() {
 #[test]
 fn a_client_that_takes_nothing_of_what_is_kept_is_cut_off_after_the_write_limit() {
     let text = route("", "buffer = true") + "[server.timeouts]\nwrite = \"15s\"\n";
-    converse(&text, async |world| {
+    in_memory(&text, async |world| {
         let (mut client, mut connection) = slow_reader(world, "").await;
         let since = Instant::now();
         assert!(is_taken(&mut connection).await);
@@ -165,7 +165,7 @@ fn a_client_that_takes_nothing_of_what_is_kept_is_cut_off_after_the_write_limit(
 
 #[test]
 fn a_reader_that_keeps_up_with_its_reply_costs_no_buffer() {
-    converse(&route("buffer_total = 0", "buffer = true"), async |world| {
+    in_memory(&route("buffer_total = 0", "buffer = true"), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         for _ in 0..20 {
             assert_eq!(world.pass(&mut backend, GET, OK).await.1.text(), "ok");
@@ -176,7 +176,7 @@ fn a_reader_that_keeps_up_with_its_reply_costs_no_buffer() {
 
 #[test]
 fn an_upload_is_taken_in_whole_before_a_backend_sees_it_where_the_route_says_so() {
-    converse(&route("", "request_buffering = true"), async |world| {
+    in_memory(&route("", "request_buffering = true"), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut slow = world.client();
         slow.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\n").await;
@@ -203,7 +203,7 @@ fn an_upload_is_taken_in_whole_before_a_backend_sees_it_where_the_route_says_so(
 #[test]
 fn an_upload_that_stops_before_it_is_whole_reaches_no_backend() {
     let text = route("", "request_buffering = true") + "[server.timeouts]\nbody_idle = \"12s\"\n";
-    converse(&text, async |world| {
+    in_memory(&text, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         let since = Instant::now();
@@ -221,7 +221,7 @@ fn an_upload_that_stops_before_it_is_whole_reaches_no_backend() {
 
 #[test]
 fn an_upload_goes_on_to_the_backend_as_it_comes_otherwise() {
-    converse(&route("", ""), async |world| {
+    in_memory(&route("", ""), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 8\r\n\r\nhalf").await;
@@ -238,7 +238,7 @@ fn an_upload_goes_on_to_the_backend_as_it_comes_otherwise() {
 fn application_waits(keys: &str, fields: &str) -> Duration {
     let route = format!("[[site.route]]\nscgi = {{ to = \"10.0.0.1:9000\" }}\n{keys}\n");
     let mut waits = None;
-    converse(&route, async |world| {
+    in_memory(&route, async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         let mut client = world.client();
         client.link.limit_room(1000);
@@ -277,7 +277,7 @@ fn the_reply_of_an_application_is_kept_unless_it_or_its_route_says_no() {
 #[test]
 fn an_error_page_on_a_buffered_route_reaches_a_client_that_reads_late() {
     let route = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\nbuffer = true\n";
-    converse(route, async |world| {
+    in_memory(route, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.link.limit_room(500);

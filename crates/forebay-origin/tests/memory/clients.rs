@@ -1,7 +1,7 @@
 //! Who the client is: fields of trusted proxies, PROXY headers of both versions in both directions,
 //! and what nobody else may claim.
 
-use crate::world::{Backend, World, converse};
+use crate::world::{Backend, World, in_memory};
 
 const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -53,7 +53,7 @@ const CASES: [(&[&str], &str); 20] = [
 fn clients(keys: &str) -> Vec<String> {
     let mut clients = Vec::new();
     let configuration = site(keys).replace("proxy = \"http://10.0.0.1:3000\"", "respond = \"x\"");
-    converse(&configuration, async |world| {
+    in_memory(&configuration, async |world| {
         for (fields, _) in CASES {
             let fields = fields.iter().map(|value| format!("X-Forwarded-For: {value}\r\n"));
             let fields: String = fields.collect();
@@ -81,7 +81,7 @@ fn nobody_is_believed_unless_the_site_says_so() {
 
 #[test]
 fn a_trusted_proxy_is_believed_about_the_chain_and_the_scheme() {
-    converse(&site("trusted_proxies = [\"192.0.2.0/24\", \"10.0.0.1\"]"), async |world| {
+    in_memory(&site("trusted_proxies = [\"192.0.2.0/24\", \"10.0.0.1\"]"), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let request = "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 9.9.9.9, 10.0.0.1\r\n\
                        X-Forwarded-Proto: https\r\n\r\n";
@@ -95,7 +95,7 @@ fn a_trusted_proxy_is_believed_about_the_chain_and_the_scheme() {
 /// status where it is refused.
 fn passed_on(keys: &str, fields: &str) -> Result<Vec<String>, u16> {
     let mut passed = Ok(Vec::new());
-    converse(&site(keys), async |world| {
+    in_memory(&site(keys), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
@@ -141,7 +141,7 @@ fn only_the_fields_that_the_site_names_are_believed() {
 
 #[test]
 fn a_contradiction_is_refused_and_logged() {
-    converse(&site(TRUSTING), async |world| {
+    in_memory(&site(TRUSTING), async |world| {
         let request = "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 203.0.113.1\r\n\
                        Forwarded: for=203.0.113.2\r\n\r\n";
         let reply = world.ask(request).await;
@@ -163,7 +163,7 @@ const FORGED: &str = "X_Forwarded_For: 6.6.6.1\r\nx_real_ip: 6.6.6.2\r\nX.Forwar
 
 #[test]
 fn what_clients_claim_reaches_no_http_backend() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let request = format!("GET / HTTP/1.1\r\nHost: h\r\n{FORGED}\r\n");
         let (asked, _) = world.pass(&mut backend, request, OK).await;
@@ -176,7 +176,7 @@ fn what_clients_claim_reaches_no_http_backend() {
 fn what_clients_claim_reaches_no_application_of_another_protocol() {
     for protocol in ["scgi", "uwsgi"] {
         let route = format!("[[site.route]]\n{protocol} = {{ to = \"10.0.0.1:3000\" }}\n");
-        converse(&route, async |world| {
+        in_memory(&route, async |world| {
             let mut backend = world.backend("10.0.0.1:3000");
             let mut client = world.client();
             client.send(format!("GET / HTTP/1.1\r\nHost: h\r\n{FORGED}\r\n")).await;
@@ -193,7 +193,7 @@ fn what_clients_claim_reaches_no_application_of_another_protocol() {
 
 #[test]
 fn more_of_a_trusted_proxys_word_is_passed_on_but_not_by_joined_names() {
-    converse(&site(TRUSTING), async |world| {
+    in_memory(&site(TRUSTING), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let request = "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 203.0.113.1\r\n\
                        X-Forwarded-Port: 8443\r\nX_Forwarded_Port: 1\r\n\r\n";
@@ -223,7 +223,7 @@ async fn named(world: &World, backend: &mut Backend, header: &[u8], seed: u64) -
 #[test]
 fn a_proxy_header_names_the_client_whatever_its_pieces() {
     let v4 = [203, 0, 113, 7, 198, 51, 100, 9, 0x04, 0xd2, 0x01, 0xbb];
-    converse(&site("proxy_protocol = true"), async |world| {
+    in_memory(&site("proxy_protocol = true"), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         for (header, client) in [
             (V1.to_vec(), "203.0.113.7"),
@@ -241,7 +241,7 @@ fn a_proxy_header_names_the_client_whatever_its_pieces() {
 
 #[test]
 fn requests_that_follow_the_first_have_the_same_client() {
-    converse(&site("proxy_protocol = true"), async |world| {
+    in_memory(&site("proxy_protocol = true"), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send([V1, GET.repeat(3).as_bytes()].concat()).await;
@@ -257,7 +257,7 @@ fn requests_that_follow_the_first_have_the_same_client() {
 
 #[test]
 fn a_connection_without_a_good_proxy_header_is_closed() {
-    converse(&site("proxy_protocol = true"), async |world| {
+    in_memory(&site("proxy_protocol = true"), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         for bytes in [
             GET.as_bytes(),
@@ -280,13 +280,13 @@ fn a_connection_without_a_good_proxy_header_is_closed() {
 
 #[test]
 fn only_trusted_peers_may_send_a_proxy_header() {
-    converse(&site("proxy_protocol = true\ntrusted_proxies = \"10.0.0.0/8\""), async |world| {
+    in_memory(&site("proxy_protocol = true\ntrusted_proxies = \"10.0.0.0/8\""), async |world| {
         let mut client = world.client();
         client.send([V1, GET.as_bytes()].concat()).await;
         assert!(client.is_closed().await);
     });
     let trusting = "proxy_protocol = true\ntrusted_proxies = [\"10.0.0.0/8\", \"192.0.2.7\"]";
-    converse(&site(trusting), async |world| {
+    in_memory(&site(trusting), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         assert_eq!(named(world, &mut backend, V1, 1).await, "203.0.113.7");
         // The client that was named is no trusted proxy: its own word about others is not taken.
@@ -305,7 +305,7 @@ fn sending_proxy(version: &str, keys: &str) -> String {
 
 #[test]
 fn each_connection_to_a_backend_begins_with_a_line_that_names_the_client() {
-    converse(&sending_proxy("v1", ""), async |world| {
+    in_memory(&sending_proxy("v1", ""), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         for _ in 0..3 {
@@ -323,7 +323,7 @@ fn each_connection_to_a_backend_begins_with_a_line_that_names_the_client() {
 
 #[test]
 fn version_2_of_a_proxy_header_names_the_client_too() {
-    converse(&sending_proxy("v2", ""), async |world| {
+    in_memory(&sending_proxy("v2", ""), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(GET).await;
@@ -336,7 +336,7 @@ fn version_2_of_a_proxy_header_names_the_client_too() {
 
 #[test]
 fn the_client_in_a_proxy_header_is_who_a_trusted_proxy_says() {
-    converse(&sending_proxy("v1", TRUSTING), async |world| {
+    in_memory(&sending_proxy("v1", TRUSTING), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         for (client, line) in [
             ("203.0.113.7", "PROXY TCP4 203.0.113.7 127.0.0.1 0 80"),

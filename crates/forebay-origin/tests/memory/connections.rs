@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::world::converse;
+use crate::world::in_memory;
 
 const FIXED: &str = "[[site.route]]\npath = \"/*\"\nrespond = \"hello\"\n";
 const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
@@ -17,7 +17,7 @@ fn with(configuration: &str, routes: &str) -> String {
 
 #[test]
 fn a_connection_serves_until_the_client_asks_for_its_end() {
-    converse(FIXED, async |world| {
+    in_memory(FIXED, async |world| {
         let mut client = world.client();
         for _ in 0..20 {
             client.send(GET).await;
@@ -33,7 +33,7 @@ fn a_connection_serves_until_the_client_asks_for_its_end() {
 
 #[test]
 fn keep_alive_can_be_off() {
-    converse(&with("[server.timeouts]\nkeep_alive = \"0s\"", FIXED), async |world| {
+    in_memory(&with("[server.timeouts]\nkeep_alive = \"0s\"", FIXED), async |world| {
         let since = Instant::now();
         let mut client = world.client();
         client.send(GET).await;
@@ -47,7 +47,7 @@ fn keep_alive_can_be_off() {
 #[test]
 fn a_body_that_stops_coming_in_any_framing_is_given_up_and_no_error_of_ours() {
     for framing in ["Content-Length: 10", "Transfer-Encoding: chunked"] {
-        converse(&with("[server.timeouts]\nbody_idle = \"3s\"", PROXIED), async |world| {
+        in_memory(&with("[server.timeouts]\nbody_idle = \"3s\"", PROXIED), async |world| {
             let _backend = world.backend("10.0.0.1:3000");
             let mut client = world.client();
             client.send(format!("POST / HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n3\r\nabc")).await;
@@ -67,7 +67,7 @@ fn a_body_that_is_too_large_is_logged_with_its_limit() {
         "x".repeat(101)
     );
     for request in ["POST /known HTTP/1.1\r\nHost: h\r\nContent-Length: 101\r\n\r\n", &chunked] {
-        converse(route, async |world| {
+        in_memory(route, async |world| {
             assert_eq!(world.ask(request).await.status(), 413);
             let target = request.split(' ').nth(1).unwrap();
             let message = format!(
@@ -82,7 +82,7 @@ fn a_body_that_is_too_large_is_logged_with_its_limit() {
 
 #[test]
 fn a_refusal_waits_for_its_client_a_moment_and_no_longer() {
-    converse(&with("[server.limits]\nmax_body = \"10B\"", FIXED), async |world| {
+    in_memory(&with("[server.limits]\nmax_body = \"10B\"", FIXED), async |world| {
         let mut client = world.client();
         client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n").await;
         let since = Instant::now();
@@ -103,7 +103,7 @@ fn a_refusal_waits_for_its_client_a_moment_and_no_longer() {
 #[test]
 fn targets_without_a_path_in_a_row_are_requests_of_their_own() {
     for (target, path) in [("http://a?x=1", "/?x=1"), ("http://a:80?", "/?"), ("http://a", "/")] {
-        converse(PROXIED, async |world| {
+        in_memory(PROXIED, async |world| {
             let mut backend = world.backend("10.0.0.1:3000");
             let mut client = world.client();
             let get = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").repeat(2);
@@ -124,7 +124,7 @@ fn targets_without_a_path_in_a_row_are_requests_of_their_own() {
 fn clients_that_go_away_anywhere_harm_nobody() {
     let whole =
         "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         for cut in 0..whole.len() {
             for finishes in [false, true] {
                 let mut backend = world.backend("10.0.0.1:3000");
@@ -153,7 +153,7 @@ fn clients_that_go_away_anywhere_harm_nobody() {
 #[test]
 fn the_steps_of_a_request_are_timed_where_the_server_says_so() {
     for (keys, is_timed) in [("[server]\ntiming = true", true), ("", false)] {
-        converse(&with(keys, PROXIED), async |world| {
+        in_memory(&with(keys, PROXIED), async |world| {
             let mut backend = world.backend("10.0.0.1:3000");
             let (_, reply) = world.pass(&mut backend, GET, OK).await;
             let timing = reply.field("server-timing");
@@ -165,7 +165,7 @@ fn the_steps_of_a_request_are_timed_where_the_server_says_so() {
 
 #[test]
 fn a_stop_lets_a_reply_under_way_end_and_says_so_to_its_client() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(GET).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::world::{Backend, Peer, World, converse};
+use crate::world::{Backend, Peer, World, in_memory};
 
 const BEGIN: u8 = 1;
 const ABORT: u8 = 2;
@@ -122,7 +122,7 @@ async fn ask_at_once(world: &World, count: usize) -> Vec<Peer> {
 
 #[test]
 fn a_request_has_its_variables_and_its_body() {
-    converse(&route(", params = { OWN = \"value\" }"), async |world| {
+    in_memory(&route(", params = { OWN = \"value\" }"), async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         let mut client = world.client();
         let head = "POST /dir/x%20y?a=b%20c HTTP/1.1\r\nHost: name:81\r\nX-Thing: 1\r\n\
@@ -156,7 +156,7 @@ fn a_request_has_its_variables_and_its_body() {
 
 #[test]
 fn an_empty_reply_over_a_kept_connection_is_asked_for_once_more_where_that_is_safe() {
-    converse(&route(""), async |world| {
+    in_memory(&route(""), async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         let mut client = world.client();
         client.send("GET /x?first HTTP/1.1\r\nHost: h\r\n\r\n").await;
@@ -191,7 +191,7 @@ fn an_empty_reply_over_a_kept_connection_is_asked_for_once_more_where_that_is_sa
 
 #[test]
 fn interleaved_replies_reach_their_own_clients() {
-    converse(&route(ON), async |world| {
+    in_memory(&route(ON), async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         let mut clients = ask_at_once(world, 20).await;
         let mut connection = Connection::accept(&mut application).await;
@@ -217,7 +217,7 @@ fn interleaved_replies_reach_their_own_clients() {
 
 #[test]
 fn more_requests_than_max_streams_open_another_connection() {
-    converse(&route(", multiplex = \"on\", max_streams = 5"), async |world| {
+    in_memory(&route(", multiplex = \"on\", max_streams = 5"), async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         let mut clients = ask_at_once(world, 20).await;
         // None answers before each connection has as many requests as it takes.
@@ -244,7 +244,7 @@ fn more_requests_than_max_streams_open_another_connection() {
 
 #[test]
 fn a_request_that_nobody_waits_for_is_aborted_and_the_connection_goes_on() {
-    converse(&route(ON), async |world| {
+    in_memory(&route(ON), async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         let mut clients = ask_at_once(world, 2).await;
         let mut connection = Connection::accept(&mut application).await;
@@ -267,7 +267,7 @@ fn a_request_that_nobody_waits_for_is_aborted_and_the_connection_goes_on() {
 
 #[test]
 fn a_connection_that_dies_is_made_anew() {
-    converse(&route(ON), async |world| {
+    in_memory(&route(ON), async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         for n in 0..3 {
             let mut clients = ask_at_once(world, 1).await;
@@ -285,7 +285,7 @@ fn silence_over_a_shared_connection_is_a_504_for_those_who_wait_and_no_more() {
         "[server.timeouts]\nreply_idle = \"8s\"\n[[site]]\nlisten = \"127.0.0.1:80\"\n{}",
         route(ON)
     );
-    converse(&configuration, async |world| {
+    in_memory(&configuration, async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         let since = Instant::now();
         let mut clients = ask_at_once(world, 2).await;
@@ -310,7 +310,7 @@ fn silence_over_a_shared_connection_is_a_504_for_those_who_wait_and_no_more() {
 
 #[test]
 fn an_application_is_asked_whether_it_multiplexes_and_shares_no_connection_if_not() {
-    converse(&route(", multiplex = \"auto\""), async |world| {
+    in_memory(&route(", multiplex = \"auto\""), async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         let mut clients = ask_at_once(world, 2).await;
         let mut asking = Connection::accept(&mut application).await;
@@ -354,7 +354,7 @@ fn what_an_application_says_of_multiplexing_counts_within_250_ms() {
         (Some(b"not FastCGI at all".to_vec()), Some("does not multiplex")),
         (None, Some("does not say whether")),
     ] {
-        converse(&route(", multiplex = \"auto\""), async |world| {
+        in_memory(&route(", multiplex = \"auto\""), async |world| {
             let mut application = world.backend("10.0.0.1:9000");
             let since = Instant::now();
             let mut clients = ask_at_once(world, 1).await;
@@ -384,7 +384,7 @@ fn what_an_application_says_of_multiplexing_counts_within_250_ms() {
 #[test]
 fn a_client_that_falls_behind_max_buffered_is_cut_off_and_holds_up_nobody_else() {
     let keys = ", multiplex = \"on\", max_buffered = 100000";
-    converse(&(route(keys) + "buffer = false\n"), async |world| {
+    in_memory(&(route(keys) + "buffer = false\n"), async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         let mut clients = ask_at_once(world, 2).await;
         clients[0].link.limit_room(1000);
@@ -407,7 +407,7 @@ fn a_client_that_falls_behind_max_buffered_is_cut_off_and_holds_up_nobody_else()
 fn silence_of_an_application_that_never_reads_is_an_error() {
     let limits = "[server.timeouts]\nreply_idle = \"9s\"\nwrite = \"9s\"";
     let configuration = format!("{limits}\n[[site]]\nlisten = \"127.0.0.1:80\"\n{}", route(ON));
-    converse(&configuration, async |world| {
+    in_memory(&configuration, async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         let mut client = world.client();
         let sending = async {

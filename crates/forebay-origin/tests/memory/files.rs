@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::world::{Message, World, converse};
+use crate::world::{Message, World, in_memory};
 
 fn htdocs() -> TempDir {
     let root = tempfile::tempdir().unwrap();
@@ -42,7 +42,7 @@ async fn get(world: &World, target: &str, fields: &str) -> Message {
 #[test]
 fn files_have_their_types_and_lengths() {
     let root = htdocs();
-    converse(&route(&root, ""), async |world| {
+    in_memory(&route(&root, ""), async |world| {
         for (target, kind) in [
             ("/", "text/html"),
             ("/a.txt", "text/plain"),
@@ -63,7 +63,7 @@ fn files_have_their_types_and_lengths() {
 #[test]
 fn conditional_requests_are_answered() {
     let root = htdocs();
-    converse(&route(&root, ""), async |world| {
+    in_memory(&route(&root, ""), async |world| {
         let whole = get(world, "/a.txt", "").await;
         let etag = whole.field("etag").unwrap();
         let date = whole.field("last-modified").unwrap();
@@ -94,7 +94,7 @@ fn conditional_requests_are_answered() {
 #[test]
 fn several_lines_of_tags_are_one_list() {
     let root = htdocs();
-    converse(&route(&root, ""), async |world| {
+    in_memory(&route(&root, ""), async |world| {
         let etag = get(world, "/a.txt", "").await.field("etag").unwrap().to_owned();
         for (name, listed, other) in [("If-None-Match", 304, 200), ("If-Match", 200, 412)] {
             for (first, second, status) in
@@ -110,7 +110,7 @@ fn several_lines_of_tags_are_one_list() {
 #[test]
 fn one_range_is_sent() {
     let root = htdocs();
-    converse(&route(&root, ""), async |world| {
+    in_memory(&route(&root, ""), async |world| {
         let whole = get(world, "/a.txt", "").await;
         assert_eq!(whole.field("accept-ranges"), Some("bytes"));
         let etag = whole.field("etag").unwrap();
@@ -138,7 +138,7 @@ fn several_ranges_are_sent_in_parts() {
     let large: Vec<u8> = (0..300_000).map(|at| b'a' + ((at * 31 + at / 251) % 26) as u8).collect();
     write(root.path(), "large.txt", &large);
     let large = String::from_utf8(large).unwrap();
-    converse(&route(&root, ""), async |world| {
+    in_memory(&route(&root, ""), async |world| {
         for (target, ranges, expected) in [
             (
                 "/a.txt",
@@ -175,7 +175,7 @@ fn several_ranges_are_sent_in_parts() {
 fn too_many_and_overlapping_ranges_get_the_whole_file() {
     let root = htdocs();
     let many = format!("bytes=0-0{}", ",2-2".repeat(1000));
-    converse(&route(&root, ""), async |world| {
+    in_memory(&route(&root, ""), async |world| {
         for (range, status) in [
             ("bytes=0-5,5-6", 200),
             ("bytes=0-,0-,0-,0-,0-", 200),
@@ -200,7 +200,7 @@ fn too_many_and_overlapping_ranges_get_the_whole_file() {
 fn as_many_ranges_are_sent_as_max_ranges_allows() {
     let root = htdocs();
     for most in [0, 1, 2, 5] {
-        converse(&route(&root, &format!(", max_ranges = {most}")), async |world| {
+        in_memory(&route(&root, &format!(", max_ranges = {most}")), async |world| {
             for count in 1..=5 {
                 let ranges: Vec<_> = (0..count).map(|at| format!("{0}-{0}", at * 2)).collect();
                 let range = format!("Range: bytes={}\r\n", ranges.join(","));
@@ -217,7 +217,7 @@ fn as_many_ranges_are_sent_as_max_ranges_allows() {
 #[test]
 fn head_has_the_fields_of_get_and_no_body() {
     let root = htdocs();
-    converse(&route(&root, ""), async |world| {
+    in_memory(&route(&root, ""), async |world| {
         let whole = get(world, "/a.txt", "").await;
         let mut client = world.client();
         for (target, status) in [("/a.txt", 200), ("/missing", 404), ("/dir/b.txt", 200)] {
@@ -236,7 +236,7 @@ fn head_has_the_fields_of_get_and_no_body() {
 #[test]
 fn other_methods_are_refused_and_the_connection_goes_on() {
     let root = htdocs();
-    converse(&route(&root, ""), async |world| {
+    in_memory(&route(&root, ""), async |world| {
         let mut client = world.client();
         for method in ["POST", "PUT", "DELETE", "PATCH"] {
             let head = format!("{method} /a.txt HTTP/1.1\r\nHost: h\r\n");
@@ -252,7 +252,7 @@ fn other_methods_are_refused_and_the_connection_goes_on() {
 #[test]
 fn a_directory_without_slash_redirects_to_this_host() {
     let root = htdocs();
-    converse(&route(&root, ""), async |world| {
+    in_memory(&route(&root, ""), async |world| {
         for (target, location) in [
             ("/dir", "/dir/"),
             ("/dir?a=b&c", "/dir/?a=b&c"),
@@ -280,10 +280,10 @@ fn a_directory_without_index_is_403_unless_it_is_listed() {
     write(root.path(), "bare/<b>&\"'.txt", "");
     write(root.path(), "bare/.hidden", "");
     write(root.path(), "bare/a b%41?#.txt", "found");
-    converse(&route(&root, ""), async |world| {
+    in_memory(&route(&root, ""), async |world| {
         assert_eq!(get(world, "/bare/", "").await.status(), 403);
     });
-    converse(&route(&root, ", listing = true"), async |world| {
+    in_memory(&route(&root, ", listing = true"), async |world| {
         let page = get(world, "/bare/", "").await;
         let text = page.text();
         assert_eq!(page.status(), 200);
@@ -315,7 +315,7 @@ fn compressed() -> TempDir {
 #[test]
 fn the_sibling_that_the_client_likes_best_is_sent() {
     let root = compressed();
-    converse(&route(&root, ", precompressed = true"), async |world| {
+    in_memory(&route(&root, ", precompressed = true"), async |world| {
         for (target, accepts, body, coding) in [
             ("/a.js", "gzip, deflate, br, zstd", "brotli", Some("br")),
             ("/a.js", "gzip, zstd;q=0.9", "gzipped", Some("gzip")),
@@ -345,7 +345,7 @@ fn the_sibling_that_the_client_likes_best_is_sent() {
 #[test]
 fn a_sibling_has_its_own_validators_and_ranges() {
     let root = compressed();
-    converse(&route(&root, ", precompressed = true"), async |world| {
+    in_memory(&route(&root, ", precompressed = true"), async |world| {
         let br = "Accept-Encoding: br\r\n";
         let plain_tag = get(world, "/a.js", "").await.field("etag").unwrap().to_owned();
         let br_tag = get(world, "/a.js", br).await.field("etag").unwrap().to_owned();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::world::converse;
+use crate::world::in_memory;
 
 const FIXED: &str = r#"
 [[site.route]]
@@ -22,7 +22,7 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 #[test]
 fn a_connection_is_kept_and_its_requests_are_answered_in_order() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -37,7 +37,7 @@ fn a_connection_is_kept_and_its_requests_are_answered_in_order() {
 
 #[test]
 fn a_head_in_pieces_is_the_same_as_a_whole_one() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let request = "POST /a%20b?c=d HTTP/1.1\r\nHost: a.example\r\nX-Field: value \r\n\
                        Content-Length: 11\r\n\r\nhello world";
@@ -64,7 +64,7 @@ fn a_head_in_pieces_is_the_same_as_a_whole_one() {
 
 #[test]
 fn a_client_of_http_10_is_answered_and_closed() {
-    converse(FIXED, async |world| {
+    in_memory(FIXED, async |world| {
         let mut client = world.client();
         client.send("GET / HTTP/1.0\r\n\r\n").await;
         let reply = client.reply("GET ").await;
@@ -75,7 +75,7 @@ fn a_client_of_http_10_is_answered_and_closed() {
 
 #[test]
 fn a_client_of_http_10_that_asks_for_it_keeps_its_connection() {
-    converse(FIXED, async |world| {
+    in_memory(FIXED, async |world| {
         let mut client = world.client();
         for _ in 0..2 {
             client.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").await;
@@ -100,7 +100,7 @@ fn what_is_wrong_with_a_head_is_answered_400_and_nothing_behind_it_is_read() {
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\nx",
         "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
     ];
-    converse(FIXED, async |world| {
+    in_memory(FIXED, async |world| {
         for head in wrong {
             let mut client = world.client();
             client.send(format!("{head}GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")).await;
@@ -112,7 +112,7 @@ fn what_is_wrong_with_a_head_is_answered_400_and_nothing_behind_it_is_read() {
 
 #[test]
 fn a_reply_of_unknown_length_is_chunked_for_11_and_closes_for_10() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         for version in ["1.1", "1.0"] {
             let mut client = world.client();
@@ -128,7 +128,7 @@ fn a_reply_of_unknown_length_is_chunked_for_11_and_closes_for_10() {
 
 #[test]
 fn head_is_answered_without_a_body_and_the_connection_stays_usable() {
-    converse(FIXED, async |world| {
+    in_memory(FIXED, async |world| {
         let mut client = world.client();
         for _ in 0..3 {
             client.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -140,7 +140,7 @@ fn head_is_answered_without_a_body_and_the_connection_stays_usable() {
 
 #[test]
 fn expect_100_continue_is_answered_when_the_body_is_wanted_and_not_before() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         let head =
@@ -157,7 +157,7 @@ fn expect_100_continue_is_answered_when_the_body_is_wanted_and_not_before() {
 #[test]
 fn a_request_that_is_refused_by_its_length_is_not_asked_to_continue() {
     let configuration = format!("{}max_body = \"3B\"\n", PROXIED);
-    converse(&configuration, async |world| {
+    in_memory(&configuration, async |world| {
         let mut client = world.client();
         let head =
             "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n";
@@ -169,7 +169,7 @@ fn a_request_that_is_refused_by_its_length_is_not_asked_to_continue() {
 
 #[test]
 fn a_client_that_closes_ends_the_request_at_the_backend() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -183,7 +183,7 @@ fn a_client_that_closes_ends_the_request_at_the_backend() {
 
 #[test]
 fn a_client_that_closes_its_side_behind_a_pipelined_request_gets_both_replies() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -198,7 +198,7 @@ fn a_client_that_closes_its_side_behind_a_pipelined_request_gets_both_replies() 
 
 #[test]
 fn stopping_answers_what_is_under_way_and_closes_what_is_idle() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let (mut idle, mut busy) = (world.client(), world.client());
         busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -215,7 +215,7 @@ fn stopping_answers_what_is_under_way_and_closes_what_is_idle() {
 
 #[test]
 fn a_reload_holds_from_the_next_request_on_and_closes_no_connection() {
-    converse(FIXED, async |world| {
+    in_memory(FIXED, async |world| {
         let mut client = world.client();
         for _ in 0..2 {
             client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;

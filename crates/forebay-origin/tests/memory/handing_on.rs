@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::world::{Message, World, converse};
+use crate::world::{Message, World, in_memory};
 
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let root = tempfile::tempdir().unwrap();
@@ -35,7 +35,7 @@ fn chain() -> TempDir {
 #[test]
 fn what_is_not_a_file_goes_on_to_the_next_route() {
     let root = chain();
-    converse(&below(root.path(), CHAIN), async |world| {
+    in_memory(&below(root.path(), CHAIN), async |world| {
         for (target, status, body) in
             [("/a.txt", 200, "file"), ("/dir/", 200, "index"), ("/last/thing", 200, "the end")]
         {
@@ -52,7 +52,7 @@ fn what_is_not_a_file_goes_on_to_the_next_route() {
 #[test]
 fn the_body_reaches_the_route_that_takes_it_by_the_limit_of_that() {
     let root = chain();
-    converse(&below(root.path(), CHAIN), async |world| {
+    in_memory(&below(root.path(), CHAIN), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
         let post = "POST /app/p HTTP/1.1\r\nHost: h\r\n";
@@ -79,7 +79,7 @@ fn a_single_page_build_answers_for_all_paths_with_its_page() {
     let routes = "[[site.route]]\npath = \"/assets/*\"\nexpires = \"1h\"\n\
                   fallback_to = \"/index.html\"\nfiles = \"ROOT/assets\"\n\
                   [[site.route]]\nfallback_to = \"/index.html\"\nfiles = \"ROOT\"\n";
-    converse(&below(root.path(), routes), async |world| {
+    in_memory(&below(root.path(), routes), async |world| {
         let page = get(world, "/index.html", "").await;
         for target in ["/", "/deep/link?x=1", "/assets/missing.js", "/index.html/x", "/assets"] {
             let reply = get(world, target, "").await;
@@ -113,7 +113,7 @@ fn a_front_controller_that_is_not_there_is_no_loop() {
     let routes = "[[site.route]]\npath = \"/a/*\"\nfallback_to = \"/b/none\"\nfiles = \"ROOT/a\"\n\
                   [[site.route]]\npath = \"/b/*\"\nfallback_to = \"/a/none\"\nfiles = \"ROOT/b\"\n\
                   [[site.route]]\npath = \"/self/*\"\nfallback_to = \"/self/none\"\nfiles = \"ROOT/a\"\n";
-    converse(&below(root.path(), routes), async |world| {
+    in_memory(&below(root.path(), routes), async |world| {
         for target in ["/a/missing", "/b/missing", "/self/missing", "/self/none"] {
             assert_eq!(get(world, target, "").await.status(), 404, "{target}");
         }
@@ -133,7 +133,7 @@ fn names_that_begin_with_a_dot_are_not_there_unless_hidden_is_true() {
     ]);
     let routes = "[[site.route]]\npath = \"/all/*\"\nfiles = { root = \"ROOT\", hidden = true }\n\
                   [[site.route]]\npath = \"/*\"\nfiles = { root = \"ROOT\", listing = true }\n";
-    converse(&below(root.path(), routes), async |world| {
+    in_memory(&below(root.path(), routes), async |world| {
         for hidden in
             [".env", ".git/config", ".git/", ".git", "sub/.htpasswd", ".well-known/.secret"]
         {
@@ -167,7 +167,7 @@ const GET: &str = "GET /download HTTP/1.1\r\nHost: h\r\n\r\n";
 #[test]
 fn a_backend_has_a_file_sent() {
     let root = store();
-    converse(&below(root.path(), STORE), async |world| {
+    in_memory(&below(root.path(), STORE), async |world| {
         let accel = "X-Accel-Redirect: /in/a%20b.txt?x";
         let plain = sent(world, GET, accel, "").await;
         assert_eq!((plain.status(), plain.text()), (200, "0123456789"));
@@ -194,7 +194,7 @@ fn a_backend_has_a_file_sent() {
 #[test]
 fn what_is_no_file_to_send_is_an_error_of_its_own() {
     let root = store();
-    converse(&below(root.path(), STORE), async |world| {
+    in_memory(&below(root.path(), STORE), async |world| {
         for place in ["/nothing", "/in", "/in/", "/"] {
             let field = format!("X-Accel-Redirect: {place}");
             let reply = sent(world, GET, &field, "Content-Type: text/x-own\r\n").await;
@@ -210,7 +210,7 @@ fn what_is_no_file_to_send_is_an_error_of_its_own() {
 #[test]
 fn no_file_outside_the_root_is_sent() {
     let root = store();
-    converse(&below(root.path(), STORE), async |world| {
+    in_memory(&below(root.path(), STORE), async |world| {
         for name in
             ["/etc/passwd", "../secret.txt", "in/../../secret.txt", "/store/../secret.txt", ""]
         {
@@ -233,7 +233,7 @@ fn no_file_outside_the_root_is_sent() {
 fn without_the_key_no_file_is_sent() {
     let root = store();
     let route = STORE.lines().take(2).collect::<Vec<_>>().join("\n");
-    converse(&below(root.path(), &route), async |world| {
+    in_memory(&below(root.path(), &route), async |world| {
         let reply = sent(world, GET, "X-Sendfile: in/a b.txt", "").await;
         assert_eq!((reply.text(), reply.field("x-sendfile")), ("unused", None));
     });

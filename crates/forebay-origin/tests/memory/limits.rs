@@ -1,6 +1,6 @@
 //! Limits of size and number: what runs into them, and what just fits.
 
-use crate::world::converse;
+use crate::world::in_memory;
 
 const FIXED: &str = "[[site.route]]\npath = \"/*\"\nrespond = \"here\"\n";
 const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
@@ -19,7 +19,7 @@ fn request_of(length: usize) -> String {
 
 #[test]
 fn a_head_of_head_size_is_taken_and_a_longer_one_refused() {
-    converse(&with("head_size = \"2KiB\"\ntarget = \"1KiB\"", FIXED), async |world| {
+    in_memory(&with("head_size = \"2KiB\"\ntarget = \"1KiB\"", FIXED), async |world| {
         assert_eq!(world.ask(&request_of(2047)).await.status(), 200);
         assert_eq!(world.ask(&request_of(2049)).await.status(), 431);
     });
@@ -27,7 +27,7 @@ fn a_head_of_head_size_is_taken_and_a_longer_one_refused() {
 
 #[test]
 fn a_head_that_never_ends_is_refused_at_its_limit() {
-    converse(&with("head_size = \"4KiB\"\ntarget = \"1KiB\"", FIXED), async |world| {
+    in_memory(&with("head_size = \"4KiB\"\ntarget = \"1KiB\"", FIXED), async |world| {
         let mut client = world.client();
         client.send("GET / HTTP/1.1\r\nHost: a\r\n").await;
         client.send("X-Endless: y\r\n".repeat(1000)).await;
@@ -38,7 +38,7 @@ fn a_head_that_never_ends_is_refused_at_its_limit() {
 
 #[test]
 fn as_many_fields_as_allowed_are_taken_and_one_more_refused() {
-    converse(&with("fields = 5", FIXED), async |world| {
+    in_memory(&with("fields = 5", FIXED), async |world| {
         let request = |fields: usize| {
             format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(fields - 1))
         };
@@ -49,7 +49,7 @@ fn as_many_fields_as_allowed_are_taken_and_one_more_refused() {
 
 #[test]
 fn a_target_that_is_too_long_is_414() {
-    converse(&with("target = \"100B\"", FIXED), async |world| {
+    in_memory(&with("target = \"100B\"", FIXED), async |world| {
         let request =
             |length: usize| format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(length - 1));
         assert_eq!(world.ask(&request(100)).await.status(), 200);
@@ -59,7 +59,7 @@ fn a_target_that_is_too_long_is_414() {
 
 #[test]
 fn a_body_of_max_body_is_taken_and_a_longer_one_refused_before_it_is_read() {
-    converse(&with("max_body = \"10B\"", PROXIED), async |world| {
+    in_memory(&with("max_body = \"10B\"", PROXIED), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let request = |length: usize| {
             let body = "b".repeat(length);
@@ -77,7 +77,7 @@ fn a_body_of_max_body_is_taken_and_a_longer_one_refused_before_it_is_read() {
 
 #[test]
 fn a_chunked_body_is_refused_where_it_passes_max_body() {
-    converse(&with("max_body = \"10B\"", PROXIED), async |world| {
+    in_memory(&with("max_body = \"10B\"", PROXIED), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").await;
@@ -95,7 +95,7 @@ fn the_max_body_of_a_route_counts_for_it() {
     let routes = format!(
         "[[site.route]]\npath = \"/large/*\"\nmax_body = \"1KiB\"\nproxy = \"http://10.0.0.1:3000\"\n{PROXIED}"
     );
-    converse(&with("max_body = \"10B\"", &routes), async |world| {
+    in_memory(&with("max_body = \"10B\"", &routes), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let request = |path: &str| {
             let body = "b".repeat(100);
@@ -113,8 +113,8 @@ fn the_max_body_of_a_route_counts_for_it() {
 #[test]
 fn get_with_a_body_is_refused_unless_get_body_allows_it() {
     let request = "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
-    converse(FIXED, async |world| assert_eq!(world.ask(request).await.status(), 400));
-    converse(&with("get_body = true", PROXIED), async |world| {
+    in_memory(FIXED, async |world| assert_eq!(world.ask(request).await.status(), 400));
+    in_memory(&with("get_body = true", PROXIED), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(request).await;
@@ -126,7 +126,7 @@ fn get_with_a_body_is_refused_unless_get_body_allows_it() {
 
 #[test]
 fn a_connection_closes_behind_its_last_request() {
-    converse(&with("keepalive_requests = 3", FIXED), async |world| {
+    in_memory(&with("keepalive_requests = 3", FIXED), async |world| {
         let mut client = world.client();
         for last in [false, false, true] {
             client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -139,7 +139,7 @@ fn a_connection_closes_behind_its_last_request() {
 
 #[test]
 fn an_address_with_too_many_connections_is_refused_and_others_are_not() {
-    converse(&with("connections_per_address = 2", FIXED), async |world| {
+    in_memory(&with("connections_per_address = 2", FIXED), async |world| {
         let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         let (mut one, mut two) = (world.client(), world.client());
         for client in [&mut one, &mut two] {
@@ -159,7 +159,7 @@ fn an_address_with_too_many_connections_is_refused_and_others_are_not() {
 
 #[test]
 fn a_backend_with_a_head_without_end_costs_a_502_and_little_memory() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -173,7 +173,7 @@ fn a_backend_with_a_head_without_end_costs_a_502_and_little_memory() {
 
 #[test]
 fn interim_replies_without_end_cost_a_502() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -188,7 +188,7 @@ fn interim_replies_without_end_cost_a_502() {
 fn no_more_idle_connections_to_a_backend_are_kept_than_keepalive_says() {
     let route = "[[site.route]]\npath = \"/*\"\n\
                  proxy = { to = \"http://10.0.0.1:3000\", keepalive = 2 }\n";
-    converse(route, async |world| {
+    in_memory(route, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut clients: Vec<_> = (0..5).map(|_| world.client()).collect();
         let mut connections = Vec::new();

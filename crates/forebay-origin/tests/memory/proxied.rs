@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::world::{Message, Peer, World, converse};
+use crate::world::{Message, Peer, World, in_memory};
 
 const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -18,7 +18,7 @@ fn with(configuration: &str) -> String {
 /// What a client gets that asks by `request` for what a backend answers with `bytes` and an end.
 fn answered(request: &str, bytes: impl AsRef<[u8]>) -> std::io::Result<Message> {
     let mut replied = None;
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         replied = Some(world.try_pass(&mut backend, request, bytes).await.1);
         assert!(!backend.has_visitor(), "asked once");
@@ -86,7 +86,7 @@ fn a_head_whose_body_never_begins_is_a_bad_gateway() {
 
 #[test]
 fn a_head_waits_for_the_body_that_it_announces() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(GET).await;
@@ -101,7 +101,7 @@ fn a_head_waits_for_the_body_that_it_announces() {
 
 #[test]
 fn a_body_in_the_reply_to_head_is_nobodys_reply() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         for reply in [
@@ -126,7 +126,7 @@ fn a_body_in_the_reply_to_head_is_nobodys_reply() {
 
 #[test]
 fn a_status_without_body_that_has_one_ends_its_connection() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(GET).await;
@@ -143,7 +143,7 @@ fn a_status_without_body_that_has_one_ends_its_connection() {
 
 #[test]
 fn bytes_that_come_late_spoil_a_kept_connection() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(GET).await;
@@ -166,7 +166,7 @@ fn an_early_reply_ends_an_upload() {
         ("Content-Length: 10000000", vec![b'x'; 100_000]),
         ("Transfer-Encoding: chunked", [&b"186a0\r\n"[..], &[b'x'; 100_000], b"\r\n"].concat()),
     ] {
-        converse(PROXIED, async |world| {
+        in_memory(PROXIED, async |world| {
             let mut backend = world.backend("10.0.0.1:3000");
             let mut client = world.client();
             client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n")).await;
@@ -194,7 +194,7 @@ async fn serve(connection: &mut Peer) -> Message {
 
 #[test]
 fn kept_connections_are_used_again() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let (mut client, mut other) = (world.client(), world.client());
         client.send(GET).await;
@@ -216,7 +216,7 @@ const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello
 
 #[test]
 fn uploads_to_a_backend_that_closes_after_every_reply_arrive() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         for n in 0..100 {
@@ -233,7 +233,7 @@ fn uploads_to_a_backend_that_closes_after_every_reply_arrive() {
 
 #[test]
 fn uploads_use_kept_connections_once_the_backend_was_seen_to_keep_them() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(GET).await;
@@ -267,7 +267,7 @@ async fn with_kept(world: &World, backend: &mut crate::world::Backend) -> (Peer,
 
 #[test]
 fn a_request_over_a_stale_connection_is_sent_once_more_and_not_twice() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let (mut client, mut kept) = with_kept(world, &mut backend).await;
         client.send("GET /2 HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -290,7 +290,7 @@ fn what_may_not_be_repeated_over_a_stale_connection_is_not() {
         "POST /2 HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nok",
         "POST /2 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
     ] {
-        converse(PROXIED, async |world| {
+        in_memory(PROXIED, async |world| {
             let mut backend = world.backend("10.0.0.1:3000");
             let (mut client, mut kept) = with_kept(world, &mut backend).await;
             client.send(request).await;
@@ -304,7 +304,7 @@ fn what_may_not_be_repeated_over_a_stale_connection_is_not() {
 
 #[test]
 fn a_reply_that_began_is_not_asked_for_again() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let (mut client, mut kept) = with_kept(world, &mut backend).await;
         client.send(GET).await;
@@ -318,7 +318,7 @@ fn a_reply_that_began_is_not_asked_for_again() {
 
 #[test]
 fn a_backend_that_stops_in_its_reply_is_cut_off_after_reply_idle_and_named_in_the_log() {
-    converse(&with("[server.timeouts]\nreply_idle = \"3s\""), async |world| {
+    in_memory(&with("[server.timeouts]\nreply_idle = \"3s\""), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -340,7 +340,7 @@ fn a_backend_that_stops_in_its_reply_is_cut_off_after_reply_idle_and_named_in_th
 #[test]
 fn a_client_that_reads_slowly_is_no_silence_of_the_backend() {
     const LENGTH: usize = 2 << 20;
-    converse(&with("[server.timeouts]\nreply_idle = \"2s\""), async |world| {
+    in_memory(&with("[server.timeouts]\nreply_idle = \"2s\""), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(GET).await;
@@ -362,7 +362,7 @@ fn a_client_that_reads_slowly_is_no_silence_of_the_backend() {
 #[test]
 fn a_backend_that_is_not_there_is_a_bad_gateway_and_the_connection_goes_on() {
     let route = "[[site.route]]\npath = \"/unix\"\nproxy = \"unix:/no/socket\"\n".to_owned();
-    converse(&(route + PROXIED), async |world| {
+    in_memory(&(route + PROXIED), async |world| {
         let mut client = world.client();
         for (request, name) in [
             (GET, "10.0.0.1:3000"),
@@ -380,7 +380,7 @@ fn a_backend_that_is_not_there_is_a_bad_gateway_and_the_connection_goes_on() {
 
 #[test]
 fn what_a_backend_says_reaches_the_client_as_it_comes() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n").await;
@@ -402,7 +402,7 @@ fn what_a_backend_says_reaches_the_client_as_it_comes() {
 #[test]
 fn the_backend_is_left_when_the_client_has_gone() {
     for begun in [false, true] {
-        converse(PROXIED, async |world| {
+        in_memory(PROXIED, async |world| {
             let mut backend = world.backend("10.0.0.1:3000");
             let mut client = world.client();
             client.send(GET).await;
@@ -422,7 +422,7 @@ fn the_backend_is_left_when_the_client_has_gone() {
 
 #[test]
 fn pipelined_bytes_behind_a_request_do_not_end_it() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(GET).await;

@@ -1,6 +1,6 @@
 //! What HTTP backends and clients see of each other's fields, paths and framing.
 
-use crate::world::{World, converse};
+use crate::world::{World, in_memory};
 
 const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -18,7 +18,7 @@ async fn passed(world: &World, backend: &mut crate::world::Backend, target: &str
 
 #[test]
 fn fields_of_one_hop_stay_on_it_and_claims_about_the_client_are_replaced() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let request = "GET /a?b HTTP/1.1\r\nHost: name:81\r\nConnection: X-Drop, keep-alive, close\r\n\
              X-Drop: 1\r\nx-drop: 2\r\nX-Keep: 3\r\nKeep-Alive: timeout=5\r\nTE: gzip\r\n\
              Trailer: X\r\nUpgrade: h2c\r\nProxy-Connection: close\r\nProxy: http://evil/\r\n\
@@ -43,7 +43,7 @@ fn fields_of_one_hop_stay_on_it_and_claims_about_the_client_are_replaced() {
 
 #[test]
 fn fields_of_one_hop_in_a_reply_stay_on_it() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let reply = "HTTP/1.1 200 OK\r\nConnection: X-Drop, close\r\nX-Drop: 1\r\nKeep-Alive: timeout=5\r\n\
              X-Keep: 2\r\nProxy-Connection: x\r\nUpgrade: h2c\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\
              Content-Length: 2\r\n\r\nok";
@@ -59,7 +59,7 @@ fn fields_of_one_hop_in_a_reply_stay_on_it() {
 
 #[test]
 fn what_is_said_to_the_gateway_reaches_no_client() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let reply = "HTTP/1.1 200 OK\r\nX-Accel-Redirect: /secret/a\r\nX-Accel-Buffering: no\r\n\
                      x-sendfile: /srv/secret/a\r\nX-Accelerate: 1\r\nContent-Length: 2\r\n\r\nhi";
         let mut backend = world.backend("10.0.0.1:3000");
@@ -76,7 +76,7 @@ fn what_is_said_to_the_gateway_reaches_no_client() {
 fn a_prefix_is_stripped_however_the_rest_is_written() {
     let route = "[[site.route]]\npath = \"/app/*\"\n\
                  proxy = { to = \"http://10.0.0.1:3000\", strip_prefix = \"/app\" }\n";
-    converse(route, async |world| {
+    in_memory(route, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         for (target, expected) in [
             ("/app/x?y", "/x?y"),
@@ -92,7 +92,7 @@ fn a_prefix_is_stripped_however_the_rest_is_written() {
 
 #[test]
 fn the_host_of_an_absolute_target_counts() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let request = "GET http://a.example/x?y HTTP/1.1\r\nHost: b.example\r\n\r\n";
         let (asked, _) = world.pass(&mut backend, request, OK).await;
@@ -106,7 +106,7 @@ fn the_host_of_an_absolute_target_counts() {
 
 #[test]
 fn a_target_without_path_has_the_path_slash() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let line = passed(world, &mut backend, "http://a?x=1").await;
         assert_eq!(line, "GET /?x=1 HTTP/1.1");
@@ -115,7 +115,7 @@ fn a_target_without_path_has_the_path_slash() {
 
 #[test]
 fn options_of_the_server_as_a_whole_are_answered_by_it() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         assert_eq!(world.ask("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n").await.status(), 200);
         assert!(!backend.has_visitor());
@@ -125,7 +125,7 @@ fn options_of_the_server_as_a_whole_are_answered_by_it() {
 #[test]
 fn encoded_slashes_are_refused_and_logged_unless_the_site_passes_them() {
     let targets = ["/a%2Fb", "/a%2fb", "/a%5Cb", "/a\\b"];
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         for target in targets {
             let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -136,7 +136,7 @@ fn encoded_slashes_are_refused_and_logged_unless_the_site_passes_them() {
         assert!(errors.iter().any(|error| error.contains(hint)), "{errors:?}");
         assert!(!backend.has_visitor());
     });
-    converse(&with_site("encoded_slashes = \"pass\"", PROXIED), async |world| {
+    in_memory(&with_site("encoded_slashes = \"pass\"", PROXIED), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         for target in targets {
             let line = passed(world, &mut backend, target).await;
@@ -150,7 +150,7 @@ fn a_backend_is_sent_the_path_that_was_matched() {
     let api = "[[site.route]]\npath = \"/api/*\"\n\
                proxy = { to = \"http://10.0.0.1:3000\", strip_prefix = \"/api\" }\n";
     let routes = format!("{api}{PROXIED}");
-    converse(&with_site("encoded_slashes = \"pass\"", &routes), async |world| {
+    in_memory(&with_site("encoded_slashes = \"pass\"", &routes), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         for (target, sent) in [
             ("/a%20b/%c3%a9?x=//../y", "/a%20b/%c3%a9?x=//../y"),
@@ -171,7 +171,7 @@ fn a_backend_is_sent_the_path_that_was_matched() {
 
 #[test]
 fn a_head_whose_path_was_cleaned_keeps_its_body_and_the_requests_behind_it() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         let requests = "POST //a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc\
@@ -190,7 +190,7 @@ fn a_head_whose_path_was_cleaned_keeps_its_body_and_the_requests_behind_it() {
 fn a_slash_in_disguise_takes_no_request_past_a_route() {
     let denied = "[[site.route]]\npath = \"/admin/*\"\nrespond = { status = 403 }\n";
     let routes = format!("{denied}{PROXIED}");
-    converse(&with_site("encoded_slashes = \"pass\"", &routes), async |world| {
+    in_memory(&with_site("encoded_slashes = \"pass\"", &routes), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         for target in ["/admin%2fx", "/%61dmin/x", "//admin//x", "/x/../admin/x", "/x%2f../admin/x"]
         {
@@ -204,7 +204,7 @@ fn a_slash_in_disguise_takes_no_request_past_a_route() {
 
 #[test]
 fn replies_of_old_and_terse_backends_are_passed_on() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         for (sent, start, text) in [
             (
@@ -242,7 +242,7 @@ fn pattern(length: usize) -> Vec<u8> {
 
 #[test]
 fn large_replies_arrive_exactly() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let large = pattern(1_000_000);
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", large.len());
@@ -256,7 +256,7 @@ fn large_replies_arrive_exactly() {
 
 #[test]
 fn uploads_arrive_exactly_in_their_framing() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let body = pattern(1_000_000);
         let length = body.len();

@@ -1,6 +1,6 @@
 //! Redirections and cookies of an HTTP backend that does not know how clients reach it.
 
-use crate::world::{Message, converse};
+use crate::world::{Message, in_memory};
 
 fn shop(keys: &str) -> String {
     format!(
@@ -12,7 +12,7 @@ fn shop(keys: &str) -> String {
 /// `{own}` is its own authority and `{host}` the one that it is told.
 fn replied(keys: &str, answers: &[&str]) -> Vec<Message> {
     let mut replies = Vec::new();
-    converse(&shop(keys), async |world| {
+    in_memory(&shop(keys), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         for answer in answers {
             let mut client = world.client();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::world::{World, converse};
+use crate::world::{World, in_memory};
 
 const HOSTILE: &str = "GET /a%22b\"?x=\\\"y HTTP/1.1\r\nHost: h\r\nUser-Agent: \"x\\\" \u{e9}\t\
                        10\r\nReferer: http://r/\r\n\r\n";
@@ -34,7 +34,7 @@ fn routes(root: &Path) -> String {
 #[test]
 fn the_first_route_that_matches_answers() {
     let root = tempfile::tempdir().unwrap();
-    converse(&routes(root.path()), async |world| {
+    in_memory(&routes(root.path()), async |world| {
         for (target, body) in [
             ("/exact", "exact"),
             ("/exact?q", "exact"),
@@ -59,7 +59,7 @@ fn the_first_route_that_matches_answers() {
 #[test]
 fn what_no_route_matches_is_404() {
     let root = tempfile::tempdir().unwrap();
-    converse(&routes(root.path()), async |world| {
+    in_memory(&routes(root.path()), async |world| {
         for target in ["/exact/", "/ab", "/", "/EXACT", "/%ff", "/x.PHP"] {
             assert_eq!(world.ask(&get(target)).await.status(), 404, "{target}");
         }
@@ -80,7 +80,7 @@ fn the_site_is_chosen_by_host() {
         site("", "any"),
     ]
     .concat();
-    converse(&configuration, async |world| {
+    in_memory(&configuration, async |world| {
         for (host, body) in [
             ("example.org", "named"),
             ("EXAMPLE.org:8080", "named"),
@@ -104,7 +104,7 @@ fn the_site_is_chosen_by_host() {
 /// No site can be named so, and applications make file names of hosts.
 #[test]
 fn hosts_with_an_empty_name_or_label_are_refused() {
-    converse(&respond("", "hello"), async |world| {
+    in_memory(&respond("", "hello"), async |world| {
         for host in ["", ".", "..", "../../etc", "a..b", ".a", ":80"] {
             let reply = world.ask(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
             assert_eq!(reply.status(), 400, "{host}");
@@ -122,7 +122,7 @@ fn a_site_answers_only_where_it_listens() {
     let site = |port: u16| {
         format!("[[site]]\nlisten = \"127.0.0.1:{port}\"\n[[site.route]]\nrespond = \"{port}\"\n")
     };
-    converse(&[site(80), site(81)].concat(), async |world| {
+    in_memory(&[site(80), site(81)].concat(), async |world| {
         for (listener, text) in [(0, "80"), (1, "81")] {
             let mut client = world.client_at(listener);
             client.send(get("/")).await;
@@ -136,7 +136,7 @@ fn a_fixed_reply_has_its_status_body_and_type() {
     let routes = "[[site.route]]\npath = \"/gone\"\n\
                   respond = { status = 410, body = \"<p>gone\", content_type = \"text/html\" }\n\
                   [[site.route]]\npath = \"/empty\"\nrespond = { status = 204 }\n";
-    converse(routes, async |world| {
+    in_memory(routes, async |world| {
         let mut client = world.client();
         client.send(get("/gone")).await;
         let gone = client.reply("GET ").await;
@@ -152,7 +152,7 @@ fn a_fixed_reply_has_its_status_body_and_type() {
 fn a_redirection_is_temporary_unless_it_has_a_status() {
     let routes = "[[site.route]]\npath = \"/old\"\nredirect = \"https://example.org/new\"\n\
                   [[site.route]]\npath = \"/moved\"\nredirect = { to = \"/there\", status = 308 }\n";
-    converse(routes, async |world| {
+    in_memory(routes, async |world| {
         for (target, status, location) in
             [("/old", 302, "https://example.org/new"), ("/moved?x", 308, "/there")]
         {
@@ -172,7 +172,7 @@ fn reply_headers_are_set_and_removed_in_errors_too() {
          set_headers = {{ X-Frame-Options = \"DENY\", content-type = \"text/x-own\" }}\n\
          remove_headers = [\"ETag\", \"last-modified\"]\n"
     );
-    converse(&routes, async |world| {
+    in_memory(&routes, async |world| {
         let reply = world.ask(&get("/a.txt")).await;
         assert_eq!(reply.text(), "a");
         assert_eq!(reply.values("content-type"), ["text/x-own"]);
@@ -190,7 +190,7 @@ fn expires_is_for_what_was_found() {
     std::fs::write(root.path().join("a.txt"), "a").unwrap();
     let root = root.path().display();
     let route = format!("[[site.route]]\npath = \"/*\"\nfiles = \"{root}\"\nexpires = \"1h\"\n");
-    converse(&route, async |world| {
+    in_memory(&route, async |world| {
         let reply = world.ask(&get("/a.txt")).await;
         assert_eq!(reply.values("cache-control"), ["max-age=3600"]);
         assert_eq!(reply.values("expires").len(), 1);
@@ -224,7 +224,7 @@ async fn lines(world: &World, requests: &[&[u8]]) -> Vec<String> {
 
 #[test]
 fn common_lines_leave_out_what_a_quiet_route_answers() {
-    converse(&logged("common"), async |world| {
+    in_memory(&logged("common"), async |world| {
         let old = b"POST / HTTP/1.0\r\nContent-Length: 0\r\n\r\n";
         let asked = [get("/a?b"), get("/quiet")];
         let got = lines(world, &[asked[0].as_bytes(), asked[1].as_bytes(), old]).await;
@@ -237,7 +237,7 @@ fn common_lines_leave_out_what_a_quiet_route_answers() {
 
 #[test]
 fn combined_lines_escape_what_clients_send() {
-    converse(&logged("combined"), async |world| {
+    in_memory(&logged("combined"), async |world| {
         let got = lines(world, &[HOSTILE.as_bytes(), get("/").as_bytes()]).await;
         let end = "\"GET /a%22b\\\"?x=\\\\\\\"y HTTP/1.1\" 200 5 \"http://r/\" \
                    \"\\\"x\\\\\\\" \\xc3\\xa9\\x0910\"";
@@ -248,7 +248,7 @@ fn combined_lines_escape_what_clients_send() {
 
 #[test]
 fn a_pattern_is_filled_in() {
-    converse(&logged("%m|%U|%q|%>s|%b|%{X-Id}i|%H|%v|100%%|%p"), async |world| {
+    in_memory(&logged("%m|%U|%q|%>s|%b|%{X-Id}i|%H|%v|100%%|%p"), async |world| {
         let request = b"GET /a%20b?c=d HTTP/1.1\r\nHost: name:1\r\nX-Id: 7\r\n\r\n";
         let got = lines(world, &[request]).await;
         assert_eq!(got, ["GET|/a b|?c=d|200|5|7|HTTP/1.1|name:1|100%|80"]);
@@ -257,7 +257,7 @@ fn a_pattern_is_filled_in() {
 
 #[test]
 fn refused_requests_are_logged() {
-    converse(&logged("%>s \"%r\""), async |world| {
+    in_memory(&logged("%>s \"%r\""), async |world| {
         let got = lines(
             world,
             &[
@@ -276,7 +276,7 @@ fn refused_requests_are_logged() {
 
 #[test]
 fn a_higher_minor_version_is_answered_as_1_1_and_a_higher_major_one_refused() {
-    converse(&respond("", "hello"), async |world| {
+    in_memory(&respond("", "hello"), async |world| {
         let mut client = world.client();
         for minor in [2, 9, 1] {
             client.send(format!("GET / HTTP/1.{minor}\r\nHost: h\r\n\r\n")).await;
@@ -289,7 +289,7 @@ fn a_higher_minor_version_is_answered_as_1_1_and_a_higher_major_one_refused() {
 
 #[test]
 fn who_speaks_another_protocol_is_answered_at_once() {
-    converse(&respond("", "hello"), async |world| {
+    in_memory(&respond("", "hello"), async |world| {
         let since = tokio::time::Instant::now();
         // How a TLS client begins; it waits for an answer now.
         let mut client = world.client();

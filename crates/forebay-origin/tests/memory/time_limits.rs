@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::world::converse;
+use crate::world::in_memory;
 
 const FIXED: &str = r#"
 [[site.route]]
@@ -32,7 +32,7 @@ fn assert_took(since: Instant, limit: Duration) {
 
 #[test]
 fn a_head_that_does_not_end_in_time_is_answered_408_and_the_connection_closes() {
-    converse(&with("[server.timeouts]\nhead = \"7s\"", FIXED), async |world| {
+    in_memory(&with("[server.timeouts]\nhead = \"7s\"", FIXED), async |world| {
         let since = Instant::now();
         let mut client = world.client();
         client.send("GET / HTTP/1.1\r\nHost: a\r\n").await;
@@ -44,7 +44,7 @@ fn a_head_that_does_not_end_in_time_is_answered_408_and_the_connection_closes() 
 
 #[test]
 fn a_head_that_comes_byte_by_byte_has_no_more_time_than_one_that_stops() {
-    converse(&with("[server.timeouts]\nhead = \"3s\"", FIXED), async |world| {
+    in_memory(&with("[server.timeouts]\nhead = \"3s\"", FIXED), async |world| {
         let since = Instant::now();
         let mut client = world.client();
         for byte in b"GET / HTTP/1.1\r\nHost: a" {
@@ -60,7 +60,7 @@ fn a_head_that_comes_byte_by_byte_has_no_more_time_than_one_that_stops() {
 
 #[test]
 fn a_client_that_says_nothing_is_closed_without_a_word() {
-    converse(&with("[server.timeouts]\nhead = \"5s\"", FIXED), async |world| {
+    in_memory(&with("[server.timeouts]\nhead = \"5s\"", FIXED), async |world| {
         let since = Instant::now();
         assert!(world.client().is_closed().await);
         assert_took(since, Duration::from_secs(5));
@@ -69,7 +69,7 @@ fn a_client_that_says_nothing_is_closed_without_a_word() {
 
 #[test]
 fn a_kept_connection_closes_when_no_request_follows_in_time() {
-    converse(&with("[server.timeouts]\nkeep_alive = \"20s\"", FIXED), async |world| {
+    in_memory(&with("[server.timeouts]\nkeep_alive = \"20s\"", FIXED), async |world| {
         let mut client = world.client();
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert_eq!(client.reply("GET ").await.text(), "here");
@@ -81,7 +81,7 @@ fn a_kept_connection_closes_when_no_request_follows_in_time() {
 
 #[test]
 fn a_backend_that_does_not_answer_in_time_costs_the_client_a_504() {
-    converse(&with("[server.timeouts]\nreply_idle = \"30s\"", PROXIED), async |world| {
+    in_memory(&with("[server.timeouts]\nreply_idle = \"30s\"", PROXIED), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let since = Instant::now();
         let mut client = world.client();
@@ -96,7 +96,7 @@ fn a_backend_that_does_not_answer_in_time_costs_the_client_a_504() {
 
 #[test]
 fn a_backend_that_pauses_in_its_body_for_less_than_the_limit_is_waited_for() {
-    converse(&with("[server.timeouts]\nreply_idle = \"10s\"", PROXIED), async |world| {
+    in_memory(&with("[server.timeouts]\nreply_idle = \"10s\"", PROXIED), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -111,7 +111,7 @@ fn a_backend_that_pauses_in_its_body_for_less_than_the_limit_is_waited_for() {
 
 #[test]
 fn a_backend_that_nobody_answers_for_is_given_up_after_connect_timeout() {
-    converse(&with("[server.timeouts]\nconnect = \"2s\"", PROXIED), async |world| {
+    in_memory(&with("[server.timeouts]\nconnect = \"2s\"", PROXIED), async |world| {
         world.fall_silent("10.0.0.1:3000");
         let since = Instant::now();
         assert_eq!(world.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.status(), 504);
@@ -122,7 +122,7 @@ fn a_backend_that_nobody_answers_for_is_given_up_after_connect_timeout() {
 
 #[test]
 fn a_client_that_takes_nothing_is_cut_off_after_the_write_limit() {
-    converse(&with("[server.timeouts]\nwrite = \"15s\"", PROXIED), async |world| {
+    in_memory(&with("[server.timeouts]\nwrite = \"15s\"", PROXIED), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.link.limit_room(1000);
@@ -139,7 +139,7 @@ fn a_client_that_takes_nothing_is_cut_off_after_the_write_limit() {
 
 #[test]
 fn a_body_that_stops_coming_is_answered_408() {
-    converse(&with("[server.timeouts]\nbody_idle = \"12s\"", PROXIED), async |world| {
+    in_memory(&with("[server.timeouts]\nbody_idle = \"12s\"", PROXIED), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf").await;
@@ -154,7 +154,7 @@ fn a_body_that_stops_coming_is_answered_408() {
 
 #[test]
 fn a_body_that_comes_slowly_but_steadily_is_waited_for() {
-    converse(&with("[server.timeouts]\nbody_idle = \"5s\"", PROXIED), async |world| {
+    in_memory(&with("[server.timeouts]\nbody_idle = \"5s\"", PROXIED), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n").await;
@@ -172,7 +172,7 @@ fn a_body_that_comes_slowly_but_steadily_is_waited_for() {
 #[test]
 fn a_body_below_its_rate_is_ended_however_steadily_it_comes() {
     let limits = "[server.timeouts]\nbody_idle = \"5s\"\n[server.limits]\nbody_rate = \"100B\"";
-    converse(&with(limits, PROXIED), async |world| {
+    in_memory(&with(limits, PROXIED), async |world| {
         let _backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10000\r\n\r\n").await;
@@ -196,7 +196,7 @@ fn a_body_below_its_rate_is_ended_however_steadily_it_comes() {
 fn the_reply_timeout_of_a_route_counts_for_it() {
     let route = "[[site.route]]\npath = \"/*\"\nproxy = { to = \"http://10.0.0.1:3000\", \
                  reply_timeout = \"3s\" }\n";
-    converse(route, async |world| {
+    in_memory(route, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -212,7 +212,7 @@ fn the_reply_timeout_of_a_route_counts_for_it() {
 fn the_connect_timeout_of_a_route_counts_for_it() {
     let route = "[[site.route]]\npath = \"/*\"\nproxy = { to = \"http://10.0.0.1:3000\", \
                  connect_timeout = \"3s\" }\n";
-    converse(route, async |world| {
+    in_memory(route, async |world| {
         world.fall_silent("10.0.0.1:3000");
         let since = Instant::now();
         assert_eq!(world.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.status(), 504);
@@ -223,7 +223,7 @@ fn the_connect_timeout_of_a_route_counts_for_it() {
 
 #[test]
 fn the_time_for_a_reply_begins_when_the_body_is_sent() {
-    converse(&with("[server.timeouts]\nreply_idle = \"5s\"", PROXIED), async |world| {
+    in_memory(&with("[server.timeouts]\nreply_idle = \"5s\"", PROXIED), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n").await;
@@ -241,7 +241,7 @@ fn the_time_for_a_reply_begins_when_the_body_is_sent() {
 
 #[test]
 fn a_tunnel_that_carries_nothing_is_closed_after_tunnel_idle() {
-    converse(&with("[server.timeouts]\ntunnel_idle = \"90s\"", PROXIED), async |world| {
+    in_memory(&with("[server.timeouts]\ntunnel_idle = \"90s\"", PROXIED), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n").await;
@@ -269,7 +269,7 @@ fn a_request_that_waits_for_a_connection_is_given_up_after_connect_timeout() {
         "[[site.route]]\npath = \"/*\"\nfastcgi = {{ to = \"10.0.0.1:9000\", root = \"{root}\", \
          max_connections = 1 }}\n"
     );
-    converse(&with("[server.timeouts]\nconnect = \"2s\"", &route), async |world| {
+    in_memory(&with("[server.timeouts]\nconnect = \"2s\"", &route), async |world| {
         let mut backend = world.backend("10.0.0.1:9000");
         let get = "GET /x.php HTTP/1.1\r\nHost: a\r\n\r\n";
         let mut first = world.client();
@@ -294,7 +294,7 @@ fn a_fastcgi_application_that_is_silent_costs_a_504_after_reply_idle() {
         format!("uwsgi = {{ {to} }}"),
     ] {
         let route = format!("[[site.route]]\npath = \"/*\"\n{action}\n");
-        converse(&with("[server.timeouts]\nreply_idle = \"8s\"", &route), async |world| {
+        in_memory(&with("[server.timeouts]\nreply_idle = \"8s\"", &route), async |world| {
             let mut backend = world.backend("10.0.0.1:9000");
             let mut client = world.client();
             client.send("GET /x.php HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -308,7 +308,7 @@ fn a_fastcgi_application_that_is_silent_costs_a_504_after_reply_idle() {
 
 #[test]
 fn an_idle_connection_to_a_backend_is_closed_after_a_minute() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -326,7 +326,7 @@ fn an_idle_connection_to_a_backend_is_closed_after_a_minute() {
 fn a_proxy_header_that_does_not_come_ends_the_connection_after_head() {
     let site = "[server.timeouts]\nhead = \"6s\"\n[[site]]\nlisten = [\"127.0.0.1:80\"]\n\
                 proxy_protocol = true\n[[site.route]]\npath = \"/*\"\nrespond = \"here\"\n";
-    converse(site, async |world| {
+    in_memory(site, async |world| {
         let mut client = world.client();
         client.send("PROXY TCP4 ").await;
         let since = Instant::now();
@@ -339,7 +339,7 @@ fn a_proxy_header_that_does_not_come_ends_the_connection_after_head() {
 fn an_idle_connection_to_a_fastcgi_application_is_closed_after_two_seconds() {
     let route = "[[site.route]]\npath = \"/*\"\n\
                  fastcgi = { to = \"10.0.0.1:9000\", root = \"/nowhere\", scripts = \"*\" }\n";
-    converse(route, async |world| {
+    in_memory(route, async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         let mut client = world.client();
         client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await;

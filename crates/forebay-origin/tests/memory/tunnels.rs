@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::world::converse;
+use crate::world::in_memory;
 
 const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
 const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\n\
@@ -15,7 +15,7 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 #[test]
 fn the_fields_of_an_upgrade_pass_both_ways() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send_in_pieces(UPGRADE, 3).await;
@@ -38,7 +38,7 @@ fn the_fields_of_an_upgrade_pass_both_ways() {
 
 #[test]
 fn nothing_reaches_the_backend_before_it_has_switched() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send([UPGRADE, "too "].concat()).await;
@@ -55,7 +55,7 @@ fn nothing_reaches_the_backend_before_it_has_switched() {
 
 #[test]
 fn the_backend_may_finish_first() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(UPGRADE).await;
@@ -73,7 +73,7 @@ fn the_backend_may_finish_first() {
 
 #[test]
 fn what_follows_a_refused_upgrade_is_a_request_without_one() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send([UPGRADE, "GET /next HTTP/1.1\r\nHost: h\r\n\r\n"].concat()).await;
@@ -88,7 +88,7 @@ fn what_follows_a_refused_upgrade_is_a_request_without_one() {
 
 #[test]
 fn data_behind_a_refused_upgrade_is_read_as_a_request() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send([UPGRADE.as_bytes(), b"\x81\x05hello\r\n\r\n"].concat()).await;
@@ -101,7 +101,7 @@ fn data_behind_a_refused_upgrade_is_read_as_a_request() {
 
 #[test]
 fn an_upgrade_with_a_body_in_any_framing_is_refused() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         for body in
             ["Content-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"]
@@ -120,7 +120,7 @@ fn an_upgrade_with_a_body_in_any_framing_is_refused() {
 #[test]
 fn upgrades_that_nobody_should_tunnel_are_ignored() {
     let fixed = "[[site.route]]\npath = \"/fixed\"\nrespond = \"hello\"\n";
-    converse(&[fixed, PROXIED].concat(), async |world| {
+    in_memory(&[fixed, PROXIED].concat(), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         for fields in [
             // In a tunnel of HTTP requests would go past the routes.
@@ -151,7 +151,7 @@ fn a_backend_that_switches_to_what_nobody_asked_for_is_at_fault() {
         (UPGRADE, "HTTP/1.1 101 Switching Protocols\r\n\r\n"),
         ("GET / HTTP/1.1\r\nHost: h\r\n\r\n", SWITCHED),
     ] {
-        converse(PROXIED, async |world| {
+        in_memory(PROXIED, async |world| {
             let mut backend = world.backend("10.0.0.1:3000");
             let (_, reply) = world.pass(&mut backend, request, switched).await;
             assert_eq!(reply.status(), 502, "{switched}");
@@ -165,7 +165,7 @@ fn a_tunnel_is_logged_when_it_ends() {
         "[log]\naccess = \"stdout\"\nformat = \"%>s %U %B\"\n[[site]]\nlisten = \"127.0.0.1:80\"\n\
          {PROXIED}"
     );
-    converse(&configuration, async |world| {
+    in_memory(&configuration, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(UPGRADE).await;

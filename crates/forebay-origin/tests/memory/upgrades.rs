@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::world::converse;
+use crate::world::in_memory;
 
 const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
 const ASK: &str =
@@ -15,7 +15,7 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 #[test]
 fn bytes_pass_both_ways_until_both_sides_have_finished() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(ASK).await;
@@ -39,7 +39,7 @@ fn bytes_pass_both_ways_until_both_sides_have_finished() {
 
 #[test]
 fn what_either_side_sent_with_its_head_belongs_to_the_tunnel() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(format!("{ASK}early up\r\n")).await;
@@ -52,7 +52,7 @@ fn what_either_side_sent_with_its_head_belongs_to_the_tunnel() {
 
 #[test]
 fn another_answer_than_101_is_an_ordinary_reply() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(ASK).await;
@@ -66,7 +66,7 @@ fn another_answer_than_101_is_an_ordinary_reply() {
 
 #[test]
 fn a_101_to_another_protocol_than_asked_for_is_a_502() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(ASK).await;
@@ -77,7 +77,7 @@ fn a_101_to_another_protocol_than_asked_for_is_a_502() {
 
 #[test]
 fn an_upgrade_with_a_body_is_refused() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let request = ASK.replace("\r\n\r\n", "\r\nContent-Length: 4\r\n\r\nbody");
         let request = request.replace("GET", "POST");
         assert_eq!(world.ask(&request).await.status(), 400);
@@ -86,7 +86,7 @@ fn an_upgrade_with_a_body_is_refused() {
 
 #[test]
 fn an_upgrade_to_http2_or_tls_stays_behind() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         for protocol in ["h2c", "TLS/1.0"] {
             let mut client = world.client();
@@ -101,7 +101,7 @@ fn an_upgrade_to_http2_or_tls_stays_behind() {
 
 #[test]
 fn a_side_that_breaks_resets_the_other() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(ASK).await;
@@ -115,7 +115,7 @@ fn a_side_that_breaks_resets_the_other() {
 
 #[test]
 fn a_stop_ends_quiet_tunnels_and_lets_busy_ones_go_on() {
-    converse(PROXIED, async |world| {
+    in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let (mut quiet, mut busy) = (world.client(), world.client());
         quiet.send(ASK).await;

@@ -1,6 +1,6 @@
 //! Interim replies and trailers: what of them passes, to whom, and what of them is refused.
 
-use crate::world::{Message, converse};
+use crate::world::{Message, in_memory};
 
 const ROUTE: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -11,7 +11,7 @@ const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n
 /// All that a client gets for `GET` where the backend sends `reply`: interim replies and the last.
 fn replies(route: &str, reply: &str) -> Vec<Message> {
     let mut replies = Vec::new();
-    converse(route, async |world| {
+    in_memory(route, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(GET).await;
@@ -84,7 +84,7 @@ const WANTS_TRAILERS: &str =
 /// What the backend is asked by `request` that it answers with trailers, and the reply.
 fn with_trailers(route: &str, request: &str) -> (Message, Message) {
     let mut both = None;
-    converse(route, async |world| {
+    in_memory(route, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         both = Some(world.pass(&mut backend, request, WITH_TRAILERS).await);
     });
@@ -124,7 +124,7 @@ fn a_route_removes_fields_from_trailers_too() {
 #[test]
 fn trailers_that_break_a_rule_cut_the_reply_off() {
     for trailer in ["Content-Length: 3\r\n", "a b\r\n", "A: b\r\n c\r\n", "A: \0\r\n"] {
-        converse(ROUTE, async |world| {
+        in_memory(ROUTE, async |world| {
             let mut backend = world.backend("10.0.0.1:3000");
             let mut client = world.client();
             client.send(WANTS_TRAILERS).await;
@@ -179,7 +179,7 @@ fn body_of(message: &[u8]) -> &[u8] {
 #[test]
 fn an_upload_in_tiny_chunks_reaches_the_backend_in_large_ones() {
     let (payload, chunked) = in_single_bytes();
-    converse(ROUTE, async |world| {
+    in_memory(ROUTE, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         let head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -207,7 +207,7 @@ fn an_upload_in_tiny_chunks_reaches_the_backend_in_large_ones() {
 #[test]
 fn a_reply_in_tiny_chunks_reaches_the_client_in_large_ones() {
     let (payload, chunked) = in_single_bytes();
-    converse(ROUTE, async |world| {
+    in_memory(ROUTE, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;

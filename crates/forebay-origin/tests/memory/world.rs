@@ -21,7 +21,7 @@ const FOR_EVER: Duration = Duration::from_secs(4 * 3600);
 
 /// Runs `test` against a gateway with this configuration, in TOML. `[[site]]` with its `listen` is
 /// put in front of a text that begins with `[[site.route]]`.
-pub fn converse(configuration: &str, test: impl AsyncFnOnce(&World)) {
+pub fn in_memory(configuration: &str, test: impl AsyncFnOnce(&World)) {
     let text = match configuration.trim_start().starts_with("[[site.route]]") {
         true => format!("[[site]]\nlisten = [\"{LISTEN}\"]\n{configuration}"),
         false => configuration.to_owned(),
