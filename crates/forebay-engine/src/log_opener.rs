@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -78,7 +79,9 @@ impl Opener {
         };
         let answer = socket.write_all(b"o").and_then(|()| receive(socket));
         if answer.is_err() {
-            // An answer that comes late would be taken for that to the next question.
+            // An answer that comes late would be taken for that to the next question. To drop the
+            // socket is not enough: a program that is just being started holds a copy of it.
+            let _ = socket.shutdown(Shutdown::Both);
             self.socket = None;
         }
         let (outcome, file) = answer?;
