@@ -151,3 +151,12 @@ impl Problem {
 
 /// Problems shown before the rest is only counted.
 const MOST_SHOWN: usize = 10;
+
+/// What the system says, without the number it adds.
+pub fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((reason, _)) => reason.to_owned(),
+        None => text,
+    }
+}

@@ -1,14 +1,13 @@
 //! What is found out about a plan once it is made: shown at the key that it is about, as the
 //! mistakes are that are seen when the file is read.
 
-use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{ConfError, Problem};
 use crate::plan::Plan;
+use crate::source::SourceFile;
 
 /// Something about a key of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,25 +19,6 @@ pub struct Finding {
     pub message: String,
     /// What to do next.
     pub help: String,
-}
-
-/// The file that a plan was made of; empty where there was none.
-#[derive(Clone, Default)]
-pub struct SourceFile {
-    pub(crate) name: Arc<str>,
-    text: Arc<str>,
-}
-
-impl SourceFile {
-    pub(crate) fn new(name: &str, text: &str) -> Self {
-        Self { name: name.into(), text: text.into() }
-    }
-}
-
-impl fmt::Debug for SourceFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.name)
-    }
 }
 
 impl Plan {

@@ -15,6 +15,7 @@ mod finding;
 mod plan;
 mod resolve;
 mod size;
+mod source;
 mod suggest;
 
 use std::io::Read;
@@ -23,11 +24,12 @@ use std::path::Path;
 pub use duration::{LONGEST, parse_duration};
 pub use error::ConfError;
 pub use file::schema;
-pub use finding::{Finding, SourceFile};
+pub use finding::Finding;
 pub use plan::*;
 pub use size::parse_size;
+pub use source::SourceFile;
 
-use error::Problem;
+use error::{Problem, reason};
 
 /// Reads a configuration file. Paths in it are relative to the file.
 pub fn load(path: &Path) -> Result<Plan, ConfError> {
@@ -70,15 +72,6 @@ pub fn parse(text: &str, name: &str, base: &Path) -> Result<Plan, ConfError> {
 
 /// Larger files are refused before they are parsed.
 const LARGEST_FILE: u64 = 4 * 1024 * 1024;
-
-/// What the system says, without the number it adds.
-fn reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    match text.split_once(" (os error") {
-        Some((reason, _)) => reason.to_owned(),
-        None => text,
-    }
-}
 
 fn not_utf8(name: &str, error: &std::string::FromUtf8Error) -> ConfError {
     let at = error.utf8_error().valid_up_to();

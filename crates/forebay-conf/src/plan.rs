@@ -7,7 +7,6 @@ mod app;
 mod pattern;
 mod peer;
 mod proxy;
-mod ready;
 mod route;
 mod sharing;
 
@@ -16,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::finding::SourceFile;
+use crate::source::SourceFile;
 
 pub use app::{
     App, AppKind, CgroupLimits, Listening, PerlMode, ProcessLimits, PythonMode, Speaks, Workers,

@@ -11,6 +11,7 @@ mod peer;
 mod process;
 mod program;
 mod proxy;
+mod ready;
 mod route;
 mod server;
 mod site;
@@ -21,11 +22,11 @@ use std::path::Path;
 
 use crate::error::Problem;
 use crate::file::File;
-use crate::finding::SourceFile;
 use crate::plan::{Listen, Plan};
+use crate::source::SourceFile;
 
-pub(crate) use path::directory;
-pub(crate) use peer::{backend, listen};
+use path::directory;
+use peer::{backend, listen};
 
 /// A value, or what is wrong with what was typed.
 pub(crate) type Outcome<T> = Result<T, Problem>;

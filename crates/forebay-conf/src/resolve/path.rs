@@ -5,9 +5,9 @@ use std::path::{Component, Path, PathBuf};
 
 use super::value::text;
 use super::{Context, Outcome};
-use crate::error::Problem;
+use crate::error::{Problem, reason};
 use crate::file::At;
-use crate::{reason, suggest};
+use crate::suggest;
 
 /// An absolute path, which need not exist.
 pub(super) fn path(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<PathBuf> {

@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{
-    Access, Action, EncodedSlashes, Files, ForwardedFields, HostPattern, Listen, Log, Matcher,
-    PathPattern,
-};
-use super::{Plan, Proxy, Respond, Route, Server, Site, Symlinks};
+use super::{Context, Outcome};
 use crate::error::{ConfError, Problem};
 use crate::file::At;
-use crate::finding::SourceFile;
-use crate::resolve::{self, Context, Outcome};
+use crate::plan::{
+    Access, Action, EncodedSlashes, Files, ForwardedFields, HostPattern, Listen, Log, Matcher,
+    PathPattern, Plan, Proxy, Respond, Route, Server, Site, Symlinks,
+};
+use crate::source::SourceFile;
 
 impl Plan {
     /// The files of a directory, with `index.html` or a listing; scripts in it are sent as they
@@ -22,14 +21,14 @@ impl Plan {
             let problem = Problem::nowhere(message).help("rename it, or serve a symbolic link");
             return Err(ConfError::elsewhere(problem));
         };
-        let root = typed(text, resolve::directory)?;
+        let root = typed(text, super::directory)?;
         let files = Files { listing: true, ..Files::new(root) };
         Ok(Self::of_one_route(Action::Files(files), listen))
     }
 
     /// An HTTP server that takes every request.
     pub fn for_proxy(url: &str, listen: Listen) -> Result<Self, ConfError> {
-        let backend = typed(url, resolve::backend)?;
+        let backend = typed(url, super::backend)?;
         Ok(Self::of_one_route(Action::Proxy(Proxy::new(vec![backend])), listen))
     }
 
@@ -73,7 +72,7 @@ impl Plan {
 impl Listen {
     /// Reads what a command line says: `address:port`, `:port`, a bare port, or `unix:path`.
     pub fn parse(text: &str) -> Result<Self, ConfError> {
-        typed(text, resolve::listen)
+        typed(text, super::listen)
     }
 }
 
