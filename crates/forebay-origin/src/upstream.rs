@@ -153,7 +153,7 @@ impl Upstream {
                 if past == Past::Kept {
                     attempt.backend.record_violation();
                 }
-                if !attempts.resend(exchange, carrier.body()) {
+                if !attempts.send_anew(exchange, carrier.body()) {
                     // It says nothing about the backend, so it is not counted against it.
                     return Err(fault.retry(Retry::No));
                 }

@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use forebay_testkit::folder::Folder;
+use forebay_testkit::http::Client;
 use forebay_testkit::peer::{Peer, fcgiwrap, has_php_cgi, has_php_fpm, nginx, php_fpm};
-use forebay_testkit::process::eventually;
+use forebay_testkit::process::{self, Process, eventually};
+use forebay_testkit::stream::Address;
 use support::identity::{Asker, Outcome, PERL, PHP};
 use support::{Forebay, proc, site};
 
@@ -213,4 +215,127 @@ fn children_of_php_cgi() {
         let (forebay, _, children) = of_a_program(PHP_CGI);
         survives(forebay, "/id.php", 4, children);
     }
+}
+
+/// Answers by one of four protocols with its own number, each reply in one write, so that a reply is
+/// whole or not there. It keeps connections where the protocol can.
+const BACKEND: &str = r##"
+use strict; use warnings;
+use IO::Select; use IO::Socket::UNIX;
+my ($protocol, $path, $number) = @ARGV;
+my $listener = IO::Socket::UNIX->new(Local => $path, Listen => 128) or die "$path: $!";
+my ($ready, %unread) = (IO::Select->new($listener));
+my %length_of_request = (
+    http => sub { my $end = index $_[0], "\r\n\r\n"; $end < 0 ? 0 : $end + 4 },
+    scgi => sub { $_[0] =~ /^(\d+):/ ? length($1) + $1 + 2 : 0 },
+    uwsgi => sub { length $_[0] < 4 ? 0 : 4 + unpack 'x v', $_[0] },
+    fastcgi => sub {
+        for (my $at = 0; $at + 8 <= length $_[0];) {
+            my ($kind, $length, $padding) = unpack "x$at x C x2 n C", $_[0];
+            $at += 8 + $length + $padding;
+            return $at if $kind == 5 && $length == 0;
+        }
+        0
+    },
+);
+my $printed = "Content-Type: text/plain\r\n\r\n$number";
+my %reply = (
+    http => "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n$number",
+    scgi => $printed,
+    uwsgi => $printed,
+    fastcgi => pack('C2n2x2a*', 1, 6, 1, length $printed, $printed) . pack('C2n2x2x8', 1, 3, 1, 8),
+);
+while (1) {
+    for my $socket ($ready->can_read) {
+        if ($socket == $listener) { $ready->add(scalar $listener->accept); next }
+        my $open = sysread $socket, $unread{$socket}, 65536, length($unread{$socket} // '');
+        my $length = $open ? $length_of_request{$protocol}->($unread{$socket}) : 0;
+        if ($length && $length <= length $unread{$socket}) {
+            substr $unread{$socket}, 0, $length, '';
+            syswrite $socket, $reply{$protocol};
+            next if $protocol eq 'http' || $protocol eq 'fastcgi';
+            $open = 0;
+        }
+        next if $open;
+        $ready->remove($socket); delete $unread{$socket}; close $socket;
+    }
+}
+"##;
+
+/// Five backends, of which one after the other is killed under load until one is left: each request
+/// is answered all the same.
+fn costs_no_request(protocol: &str, keys: &str) {
+    let folder = folder();
+    let script = folder.write("backend.pl", BACKEND);
+    let start = |number: usize| {
+        let path = folder.path().join(format!("{number}.sock"));
+        let mut command = process::command("perl");
+        command.arg(&script).arg(protocol).arg(&path).arg(number.to_string());
+        let mut backend = Process::start(command);
+        backend.wait_until_listening(Address::Unix(path));
+        backend
+    };
+    let mut backends: Vec<_> = (0..5).map(start).collect();
+    let to: Vec<_> = (0..5).map(|number| format!("\"unix:{{tmp}}/{number}.sock\"")).collect();
+    let key = if protocol == "http" { "proxy" } else { protocol };
+    let route = format!("[[site.route]]\n{key} = {{ to = [{}]{keys} }}\n", to.join(", "));
+    let forebay = site(folder, &route);
+    let (stop, served) = (AtomicBool::new(false), [const { AtomicUsize::new(0) }; CLIENTS]);
+    let ask_on = |served: &AtomicUsize| {
+        let mut client = Client::connect(forebay.address);
+        let mut answered_by = [0; 5];
+        while !stop.load(Ordering::Relaxed) {
+            let reply = client.get("/x.pl");
+            assert_eq!(reply.status, 200, "{}", forebay.output());
+            let number: usize = reply.text().parse().expect("a backend's number");
+            answered_by[number] += 1;
+            served.fetch_add(1, Ordering::Relaxed);
+        }
+        answered_by
+    };
+    thread::scope(|scope| {
+        let clients: Vec<_> = served.iter().map(|served| scope.spawn(|| ask_on(served))).collect();
+        loop {
+            // Of each client: what was under way at the kill before this one has its answer.
+            let before = served.each_ref().map(|served| served.load(Ordering::Relaxed));
+            let is_time = || {
+                let mut all = served.iter().zip(before);
+                all.all(|(served, before)| served.load(Ordering::Relaxed) >= before + BETWEEN)
+                    || clients.iter().any(|client| client.is_finished())
+            };
+            let goes_on = eventually(is_time);
+            if !goes_on || backends.len() == 1 {
+                stop.store(true, Ordering::Relaxed);
+                assert!(goes_on, "{protocol} is no longer served: {}", forebay.output());
+                break;
+            }
+            let mut victim = backends.pop().expect("there are several");
+            victim.signal(rustix::process::Signal::KILL);
+        }
+        let counts = clients.into_iter().map(|client| client.join().expect("no request failed"));
+        let sums = counts.fold([0; 5], |sums, counts| {
+            std::array::from_fn(|number| sums[number] + counts[number])
+        });
+        assert!(sums.iter().all(|&count| count > 0), "each had its turn: {sums:?}");
+    });
+}
+
+#[test]
+fn dead_http_backends_cost_no_request_while_one_is_up() {
+    costs_no_request("http", "");
+}
+
+#[test]
+fn dead_fastcgi_backends_cost_no_request_while_one_is_up() {
+    costs_no_request("fastcgi", ", root = \"{tmp}/no\", scripts = \"*\"");
+}
+
+#[test]
+fn dead_scgi_backends_cost_no_request_while_one_is_up() {
+    costs_no_request("scgi", "");
+}
+
+#[test]
+fn dead_uwsgi_backends_cost_no_request_while_one_is_up() {
+    costs_no_request("uwsgi", "");
 }

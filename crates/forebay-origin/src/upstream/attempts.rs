@@ -13,10 +13,12 @@ pub enum BodyAtHand {
 }
 
 /// The attempts to have one request answered. A request that cannot have been acted on goes to as
-/// many backends as there are; one that may have been is sent once more at the most, if its method
-/// is idempotent (RFC 9110 section 9.2.2), no byte of a reply came and its body is at hand.
+/// many backends as there are. One that may have been is sent again if its method is idempotent (RFC
+/// 9110 section 9.2.2), no byte of a reply came and its body is at hand: once to another backend, and
+/// before that once over a new connection where a kept one died, which says little about its backend.
 #[derive(Default)]
 pub struct Attempts {
+    is_sent_anew: bool,
     is_resent: bool,
     last: Option<Fault>,
 }
@@ -31,7 +33,11 @@ impl Attempts {
     ) -> Result<(), Fault> {
         let goes_on = match fault.retry {
             Retry::Yes => !exchange.reply.has_begun(),
-            Retry::IfReused => self.resend(exchange, body),
+            Retry::IfReused => {
+                let may = !self.is_resent && may_repeat(exchange, body);
+                self.is_resent |= may;
+                may
+            }
             Retry::No => false,
         };
         if goes_on {
@@ -42,13 +48,10 @@ impl Attempts {
         Err(if self.is_resent { fault.retry(Retry::No) } else { fault })
     }
 
-    /// Whether the request, which may have been acted on, may be sent again now.
-    pub fn resend(&mut self, exchange: &mut Exchange, body: BodyAtHand) -> bool {
-        let may = !self.is_resent
-            && exchange.request.is_idempotent()
-            && !exchange.reply.has_begun()
-            && (body == BodyAtHand::Whole || exchange.body.rewind());
-        self.is_resent |= may;
+    /// Whether the request, over which a kept connection died, may be sent over a new one.
+    pub fn send_anew(&mut self, exchange: &mut Exchange, body: BodyAtHand) -> bool {
+        let may = !self.is_sent_anew && may_repeat(exchange, body);
+        self.is_sent_anew |= may;
         may
     }
 
@@ -56,4 +59,11 @@ impl Attempts {
     pub fn last(self) -> Option<Fault> {
         self.last
     }
+}
+
+/// Whether a request that may have been acted on could be sent again.
+fn may_repeat(exchange: &mut Exchange, body: BodyAtHand) -> bool {
+    exchange.request.is_idempotent()
+        && !exchange.reply.has_begun()
+        && (body == BodyAtHand::Whole || exchange.body.rewind())
 }

@@ -277,3 +277,33 @@ fn a_backend_of_any_protocol_that_dies_over_a_request_costs_it_only_if_it_may_no
         });
     }
 }
+
+#[test]
+fn a_backend_that_closes_a_kept_connection_and_a_new_one_costs_no_request_that_may_be_repeated() {
+    let to = "[\"http://10.0.0.1:3000\", \"http://10.0.0.2:3000\"]";
+    let route = format!("[[site.route]]\npath = \"/*\"\nproxy = {{ to = {to} }}\n");
+    in_memory(&route, async |world| {
+        let mut backends = [world.backend("10.0.0.1:3000"), world.backend("10.0.0.2:3000")];
+        let mut kept = Vec::new();
+        for backend in &mut backends {
+            let answer = backend.answer("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine");
+            let ((_, connection), reply) =
+                tokio::join!(answer, world.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
+            assert_eq!(reply.text(), "fine");
+            kept.push(connection);
+        }
+        let dying = async {
+            let mut first = kept.remove(0);
+            first.request().await;
+            first.link.reset();
+            let mut anew = backends[0].accept().await;
+            anew.request().await;
+            anew.link.reset();
+            kept[0].request().await;
+            kept[0].send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother").await;
+        };
+        let asked = world.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let ((), reply) = tokio::join!(dying, asked);
+        assert_eq!(reply.text(), "other");
+    });
+}
