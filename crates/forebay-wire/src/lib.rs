@@ -1,5 +1,5 @@
-//! Sans-I/O codecs for HTTP/1, HTTP/2, FastCGI, SCGI, uwsgi, CGI, forms and the PROXY protocol: bytes to
-//! heads, body frames, records, pairs and parts.
+//! Sans-I/O codecs for HTTP/1, HTTP/2, FastCGI, SCGI, uwsgi, AJP, CGI, forms and the PROXY
+//! protocol: bytes to heads, body frames, records, packets, pairs and parts.
 //!
 //! Nothing here opens a socket, reads a clock or logs. A parser is given the bytes received so far
 //! and answers with ranges ([`Span`]) into them; an encoder appends to a `Vec<u8>` that the caller
@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accept;
+pub mod ajp13;
 pub mod cgi;
 pub mod cookies;
 pub mod fastcgi;

@@ -1,0 +1,77 @@
+//! AJP 1.3 (<https://tomcat.apache.org/connectors-doc/ajp/ajpv13a.html>): how a web server passes
+//! requests on to a servlet container, one at a time on a connection, in packets.
+//!
+//! The web server writes [`Forward`], [`data_header`] and [`PING`], and reads with [`ReplyDecoder`] and
+//! [`parse_pong`]. The container reads with [`parse_request`] and [`parse_data`], and writes
+//! [`SendHeaders`], [`append_body_chunk`], [`append_get_body_chunk`], [`append_end`] and [`PONG`].
+//!
+//! A body of known length begins with a data packet that nobody asked for; further ones, and all of
+//! a body of unknown length, are asked for one by one. AJP has no trailers, no interim replies and
+//! no upgrade.
+
+mod codes;
+mod error;
+mod forward;
+mod packet;
+mod reply;
+mod request;
+mod send;
+
+pub use codes::Attribute;
+pub use error::AjpError;
+pub use forward::{Attributes, Forward, Line};
+pub use packet::{Data, parse_data, parse_pong};
+pub use reply::{Event, ReplyDecoder, ReplyHead, Step};
+pub use request::{Incoming, RequestHead, parse_request};
+pub use send::{SendHeaders, append_body_chunk, append_end, append_get_body_chunk};
+
+/// Length of a packet's header, in bytes.
+pub const HEADER: usize = 4;
+/// Smallest limit on packets, header included, and the one that Tomcat has unless told otherwise.
+pub const LEAST_PACKET: usize = 8192;
+/// Largest limit on packets, header included.
+pub const MOST_PACKET: usize = 65_536;
+/// Most fields of a head, as Tomcat has it.
+pub const MOST_FIELDS: usize = 100;
+
+/// Asks a container whether it answers.
+pub const PING: &[u8] = &[0x12, 0x34, 0, 1, kind::CPING];
+/// A container's answer to [`PING`].
+pub const PONG: &[u8] = &[b'A', b'B', 0, 1, kind::CPONG];
+/// The data packet that ends a body.
+pub const END_OF_BODY: &[u8] = &[0x12, 0x34, 0, 0];
+
+/// What packets of the web server begin with.
+const TO_CONTAINER: [u8; 2] = [0x12, 0x34];
+/// What packets of the container begin with.
+const TO_FRONT: [u8; 2] = *b"AB";
+
+/// The first byte of a payload. Data packets have none.
+mod kind {
+    pub const FORWARD_REQUEST: u8 = 2;
+    pub const SEND_BODY_CHUNK: u8 = 3;
+    pub const SEND_HEADERS: u8 = 4;
+    pub const END_RESPONSE: u8 = 5;
+    pub const GET_BODY_CHUNK: u8 = 6;
+    pub const SHUTDOWN: u8 = 7;
+    pub const CPONG: u8 = 9;
+    pub const CPING: u8 = 10;
+}
+
+/// Most bytes of a request's body that fit one packet.
+pub const fn most_data(packet_size: usize) -> usize {
+    packet_size - HEADER - 2
+}
+
+/// Most bytes of a reply's body that fit one packet.
+pub const fn most_chunk(packet_size: usize) -> usize {
+    packet_size - HEADER - 4
+}
+
+/// What goes in front of `length` bytes of a request's body, which are at most [`most_data`].
+pub fn data_header(length: usize) -> [u8; 6] {
+    debug_assert!(length <= most_data(MOST_PACKET), "a data packet has room for it");
+    let [high, low] = (length as u16).to_be_bytes();
+    let [whole_high, whole_low] = (length as u16 + 2).to_be_bytes();
+    [TO_CONTAINER[0], TO_CONTAINER[1], whole_high, whole_low, high, low]
+}

@@ -1,0 +1,153 @@
+//! Names that have a number.
+
+/// Methods, from 1 on.
+const METHODS: [&[u8]; 27] = [
+    b"OPTIONS",
+    b"GET",
+    b"HEAD",
+    b"POST",
+    b"PUT",
+    b"DELETE",
+    b"TRACE",
+    b"PROPFIND",
+    b"PROPPATCH",
+    b"MKCOL",
+    b"COPY",
+    b"MOVE",
+    b"LOCK",
+    b"UNLOCK",
+    b"ACL",
+    b"REPORT",
+    b"VERSION-CONTROL",
+    b"CHECKIN",
+    b"CHECKOUT",
+    b"UNCHECKOUT",
+    b"SEARCH",
+    b"MKWORKSPACE",
+    b"UPDATE",
+    b"LABEL",
+    b"MERGE",
+    b"BASELINE-CONTROL",
+    b"MKACTIVITY",
+];
+
+/// In place of a method's number: an attribute names it.
+pub(super) const STORED_METHOD: u8 = 0xFF;
+/// Behind the last attribute.
+pub(super) const ARE_DONE: u8 = 0xFF;
+/// The attribute of two strings, a name and a value.
+pub(super) const REQUEST_ATTRIBUTE: u8 = 0x0A;
+/// The attribute that is a number.
+pub(super) const SSL_KEY_SIZE: u8 = 0x0B;
+
+/// Request fields, from 0xA001 on.
+pub(super) const REQUEST_FIELDS: &[&[u8]] = &[
+    b"Accept",
+    b"Accept-Charset",
+    b"Accept-Encoding",
+    b"Accept-Language",
+    b"Authorization",
+    b"Connection",
+    b"Content-Type",
+    b"Content-Length",
+    b"Cookie",
+    b"Cookie2",
+    b"Host",
+    b"Pragma",
+    b"Referer",
+    b"User-Agent",
+];
+
+/// Reply fields, from 0xA001 on.
+pub(super) const REPLY_FIELDS: &[&[u8]] = &[
+    b"Content-Type",
+    b"Content-Language",
+    b"Content-Length",
+    b"Date",
+    b"Last-Modified",
+    b"Location",
+    b"Set-Cookie",
+    b"Set-Cookie2",
+    b"Servlet-Engine",
+    b"Status",
+    b"WWW-Authenticate",
+];
+
+/// Numbers of fields begin with this byte, so no name is as long as [`FIRST_FIELD`].
+const FIELD_PAGE: u16 = 0xA000;
+/// The length from which on a name would be taken for a number.
+pub(super) const FIRST_FIELD: usize = FIELD_PAGE as usize;
+
+/// What a request may be given beside its line and fields, each at most once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attribute {
+    /// Unused: containers find the context by themselves.
+    Context = 0x01,
+    /// Unused, too.
+    ServletPath = 0x02,
+    /// The user that the web server has let in.
+    RemoteUser = 0x03,
+    /// By which scheme.
+    AuthType = 0x04,
+    /// What follows the target's question mark.
+    QueryString = 0x05,
+    /// The container's `jvmRoute`.
+    Route = 0x06,
+    /// The client's certificate, as PEM.
+    SslCert = 0x07,
+    /// The cipher suite.
+    SslCipher = 0x08,
+    /// The TLS session, in hexadecimal.
+    SslSession = 0x09,
+    /// What the container asks of web servers.
+    Secret = 0x0C,
+    /// A method without number.
+    StoredMethod = 0x0D,
+}
+
+/// One more than the largest number of an [`Attribute`].
+pub(super) const ATTRIBUTES: usize = 0x0E;
+
+impl Attribute {
+    pub(super) fn of(code: u8) -> Option<Self> {
+        Some(match code {
+            0x01 => Self::Context,
+            0x02 => Self::ServletPath,
+            0x03 => Self::RemoteUser,
+            0x04 => Self::AuthType,
+            0x05 => Self::QueryString,
+            0x06 => Self::Route,
+            0x07 => Self::SslCert,
+            0x08 => Self::SslCipher,
+            0x09 => Self::SslSession,
+            0x0C => Self::Secret,
+            0x0D => Self::StoredMethod,
+            _ => return None,
+        })
+    }
+}
+
+/// The number of a method; [`STORED_METHOD`] where it has none.
+pub(super) fn method_code(method: &[u8]) -> u8 {
+    let at = METHODS.iter().position(|known| *known == method);
+    at.map_or(STORED_METHOD, |at| at as u8 + 1)
+}
+
+pub(super) fn method(code: u8) -> Option<&'static [u8]> {
+    METHODS.get(usize::from(code).checked_sub(1)?).copied()
+}
+
+/// The number of a field in `table`, if it has one.
+pub(super) fn field_code(table: &[&[u8]], name: &[u8]) -> Option<u16> {
+    let at = table.iter().position(|known| known.eq_ignore_ascii_case(name))?;
+    Some(FIELD_PAGE + at as u16 + 1)
+}
+
+/// Whether `code` stands for a field and is not the length of its name.
+pub(super) fn is_field_code(code: u16) -> bool {
+    code & 0xFF00 == FIELD_PAGE
+}
+
+pub(super) fn field(table: &'static [&'static [u8]], code: u16) -> Option<&'static [u8]> {
+    table.get(usize::from(code & 0xFF).checked_sub(1)?).copied()
+}

@@ -1,0 +1,197 @@
+//! Packets, and what they are made of.
+
+use std::ops::Range;
+
+use memchr::memchr;
+
+use super::codes::{field, is_field_code};
+use super::{AjpError, HEADER, TO_CONTAINER, TO_FRONT, kind};
+use crate::fields::Fields;
+use crate::http1::{is_field_value, is_token};
+
+/// The payload of the packet at the start of `input`, which begins with `magic`; `None` asks for
+/// more. The packet ends where the payload does.
+pub(super) fn payload(
+    input: &[u8],
+    magic: [u8; 2],
+    packet_size: usize,
+) -> Result<Option<Range<usize>>, AjpError> {
+    if let Some((byte, _)) = input.iter().zip(magic).find(|(byte, wanted)| **byte != *wanted) {
+        return Err(AjpError::Magic(*byte));
+    }
+    let [_, _, high, low, ..] = *input else { return Ok(None) };
+    let end = HEADER + usize::from(u16::from_be_bytes([high, low]));
+    if end > packet_size {
+        return Err(AjpError::TooLarge(end, packet_size));
+    }
+    Ok((input.len() >= end).then_some(HEADER..end))
+}
+
+/// A piece of a request's body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// Where it lies in the input; empty at the body's end.
+    pub range: Range<usize>,
+    /// Length of the packet, header included.
+    pub len: usize,
+}
+
+/// Reads the data packet at the start of `input`, for a container. `None` asks for more.
+pub fn parse_data(input: &[u8], packet_size: usize) -> Result<Option<Data>, AjpError> {
+    let Some(payload) = payload(input, TO_CONTAINER, packet_size)? else { return Ok(None) };
+    let len = payload.end;
+    let [high, low, ref data @ ..] = input[payload.clone()] else {
+        // mod_jk ends a body so, mod_proxy_ajp by a length of 0.
+        let is_end = payload.is_empty();
+        return if is_end {
+            Ok(Some(Data { range: len..len, len }))
+        } else {
+            Err(AjpError::Length)
+        };
+    };
+    if data.len() != usize::from(u16::from_be_bytes([high, low])) {
+        return Err(AjpError::Length);
+    }
+    Ok(Some(Data { range: payload.start + 2..len, len }))
+}
+
+/// Reads the answer to a ping at the start of `input`: its length. `None` asks for more.
+pub fn parse_pong(input: &[u8]) -> Result<Option<usize>, AjpError> {
+    let Some(payload) = payload(input, TO_FRONT, super::MOST_PACKET)? else { return Ok(None) };
+    match input[payload.clone()] {
+        [kind::CPONG] => Ok(Some(payload.end)),
+        [] | [kind::CPONG, ..] => Err(AjpError::Length),
+        [other, ..] => Err(AjpError::Kind(other)),
+    }
+}
+
+/// Reads a payload from its start to its end.
+pub(super) struct Reader<'a>(pub &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub fn byte(&mut self) -> Result<u8, AjpError> {
+        let (&byte, rest) = self.0.split_first().ok_or(AjpError::Length)?;
+        self.0 = rest;
+        Ok(byte)
+    }
+
+    pub fn int(&mut self) -> Result<u16, AjpError> {
+        Ok(u16::from_be_bytes([self.byte()?, self.byte()?]))
+    }
+
+    /// A string, or `None` for null.
+    pub fn text(&mut self) -> Result<Option<&'a [u8]>, AjpError> {
+        let length = self.int()?;
+        self.text_of(length)
+    }
+
+    pub fn required_text(&mut self) -> Result<&'a [u8], AjpError> {
+        self.text()?.ok_or(AjpError::Text)
+    }
+
+    fn text_of(&mut self, length: u16) -> Result<Option<&'a [u8]>, AjpError> {
+        if length == u16::MAX {
+            return Ok(None);
+        }
+        let (text, rest) = self.0.split_at_checked(usize::from(length)).ok_or(AjpError::Length)?;
+        let Some((0, rest)) = rest.split_first() else { return Err(AjpError::Text) };
+        if memchr(0, text).is_some() {
+            return Err(AjpError::Text);
+        }
+        self.0 = rest;
+        Ok(Some(text))
+    }
+
+    /// Fields, whose names may be numbers of `table`.
+    pub fn fields(
+        &mut self,
+        table: &'static [&'static [u8]],
+        fields: &mut Fields,
+    ) -> Result<(), AjpError> {
+        let count = usize::from(self.int()?);
+        if count > super::MOST_FIELDS {
+            return Err(AjpError::Fields(count));
+        }
+        for _ in 0..count {
+            let code = self.int()?;
+            let name = if is_field_code(code) {
+                field(table, code).ok_or(AjpError::FieldCode(code))?
+            } else {
+                self.text_of(code)?.ok_or(AjpError::Text)?
+            };
+            // A container may send null for a field without value.
+            let value = self.text()?.unwrap_or_default();
+            if !is_token(name) || !is_field_value(value) {
+                return Err(AjpError::Field);
+            }
+            fields.push(name, value.trim_ascii());
+        }
+        Ok(())
+    }
+}
+
+/// Writes one packet at the end of a buffer; [`Self::finish`] puts its length in front.
+#[derive(Debug)]
+pub(super) struct Writer<'a> {
+    pub out: &'a mut Vec<u8>,
+    start: usize,
+    has_long: bool,
+}
+
+impl<'a> Writer<'a> {
+    pub fn new(out: &'a mut Vec<u8>, magic: [u8; 2], kind: u8) -> Self {
+        let start = out.len();
+        out.extend_from_slice(&[magic[0], magic[1], 0, 0, kind]);
+        Self { out, start, has_long: false }
+    }
+
+    /// Where the packet begins in the buffer.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
+    pub fn byte(&mut self, byte: u8) {
+        self.out.push(byte);
+    }
+
+    pub fn int(&mut self, int: u16) {
+        self.out.extend_from_slice(&int.to_be_bytes());
+    }
+
+    /// A string; one longer than its length can say makes the packet too large.
+    pub fn text(&mut self, text: &[u8]) {
+        self.has_long |= text.len() >= usize::from(u16::MAX);
+        self.int(text.len() as u16);
+        self.out.extend_from_slice(text);
+        self.out.push(0);
+    }
+
+    /// A field, whose name is a number where `table` has one.
+    pub fn field(&mut self, table: &[&[u8]], name: &[u8], value: &[u8]) {
+        match super::codes::field_code(table, name) {
+            Some(code) => self.int(code),
+            None => {
+                self.has_long |= name.len() >= super::codes::FIRST_FIELD;
+                self.text(name);
+            }
+        }
+        self.text(value);
+    }
+
+    /// Sets a number that was left open.
+    pub fn set_int(&mut self, at: usize, int: u16) {
+        self.out[at..at + 2].copy_from_slice(&int.to_be_bytes());
+    }
+
+    /// Ends the packet. One that is too large is taken back.
+    pub fn finish(self, packet_size: usize) -> Result<(), AjpError> {
+        let length = self.out.len() - self.start;
+        if self.has_long || length > packet_size {
+            self.out.truncate(self.start);
+            return Err(AjpError::TooLarge(length, packet_size));
+        }
+        let payload = ((length - HEADER) as u16).to_be_bytes();
+        self.out[self.start + 2..self.start + HEADER].copy_from_slice(&payload);
+        Ok(())
+    }
+}

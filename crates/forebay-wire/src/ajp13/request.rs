@@ -1,0 +1,146 @@
+//! Reading requests, as a container does.
+
+use super::codes::{
+    ARE_DONE, ATTRIBUTES, REQUEST_ATTRIBUTE, REQUEST_FIELDS, SSL_KEY_SIZE, STORED_METHOD, method,
+};
+use super::packet::{Reader, payload};
+use super::{AjpError, Attribute, TO_CONTAINER, kind};
+use crate::Span;
+use crate::fields::Fields;
+use crate::http1::{is_target, is_token};
+
+/// The head of a request. Spans are of the arena of its fields.
+#[derive(Clone, Debug, Default)]
+pub struct RequestHead {
+    /// The fields, and the bytes of all else.
+    pub fields: Fields,
+    /// The method: a token.
+    pub method: Span,
+    /// `HTTP/1.1` and the like.
+    pub protocol: Span,
+    /// The path without query, as the client sent it.
+    pub uri: Span,
+    /// The client's address.
+    pub remote_addr: Span,
+    /// The client's name; empty where it has none.
+    pub remote_host: Span,
+    /// The host that was asked.
+    pub server_name: Span,
+    /// The port that was asked.
+    pub server_port: u16,
+    /// Whether the client came by TLS.
+    pub is_ssl: bool,
+    /// Length of the TLS session's key, in bits.
+    pub ssl_key_size: Option<u16>,
+    /// Attributes by their names.
+    pub request_attributes: Vec<(Span, Span)>,
+    attributes: [Option<Span>; ATTRIBUTES],
+}
+
+/// What a web server sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Incoming {
+    /// A request, whose head was read.
+    Request,
+    /// It asks whether the container answers.
+    Ping,
+}
+
+/// Reads what a web server sends between two requests from the start of `input`: what it is and the
+/// length of its packet. `None` asks for more.
+pub fn parse_request(
+    input: &[u8],
+    packet_size: usize,
+    head: &mut RequestHead,
+) -> Result<Option<(Incoming, usize)>, AjpError> {
+    let Some(payload) = payload(input, TO_CONTAINER, packet_size)? else { return Ok(None) };
+    let len = payload.end;
+    let mut reader = Reader(&input[payload]);
+    let incoming = match reader.byte()? {
+        kind::FORWARD_REQUEST => {
+            head.read(&mut reader)?;
+            Incoming::Request
+        }
+        kind::CPING => Incoming::Ping,
+        kind::SHUTDOWN => return Err(AjpError::Shutdown),
+        other => return Err(AjpError::Kind(other)),
+    };
+    if reader.0.is_empty() { Ok(Some((incoming, len))) } else { Err(AjpError::Length) }
+}
+
+impl RequestHead {
+    /// The value of an attribute.
+    pub fn attribute(&self, attribute: Attribute) -> Option<&[u8]> {
+        Some(self.attributes[attribute as usize]?.of(self.fields.bytes()))
+    }
+
+    /// The value of an attribute by its name.
+    pub fn request_attribute(&self, name: &[u8]) -> Option<&[u8]> {
+        let bytes = self.fields.bytes();
+        let named = |(given, _): &&(Span, Span)| given.of(bytes) == name;
+        Some(self.request_attributes.iter().find(named)?.1.of(bytes))
+    }
+
+    fn read(&mut self, reader: &mut Reader<'_>) -> Result<(), AjpError> {
+        self.clear();
+        let code = reader.byte()?;
+        self.protocol = self.fields.append(reader.required_text()?);
+        let uri = reader.required_text()?;
+        if uri.is_empty() || !is_target(uri) {
+            return Err(AjpError::Target);
+        }
+        self.uri = self.fields.append(uri);
+        self.remote_addr = self.fields.append(reader.text()?.unwrap_or_default());
+        self.remote_host = self.fields.append(reader.text()?.unwrap_or_default());
+        self.server_name = self.fields.append(reader.text()?.unwrap_or_default());
+        self.server_port = reader.int()?;
+        self.is_ssl = reader.byte()? != 0;
+        reader.fields(REQUEST_FIELDS, &mut self.fields)?;
+        self.read_attributes(reader)?;
+        let stored = self.attributes[Attribute::StoredMethod as usize];
+        self.method = match (code, stored) {
+            (STORED_METHOD, Some(stored)) if is_token(stored.of(self.fields.bytes())) => stored,
+            (STORED_METHOD, _) => return Err(AjpError::Method),
+            (code, None) => self.fields.append(method(code).ok_or(AjpError::Method)?),
+            // Which of the two is meant?
+            (_, Some(_)) => return Err(AjpError::Method),
+        };
+        Ok(())
+    }
+
+    fn read_attributes(&mut self, reader: &mut Reader<'_>) -> Result<(), AjpError> {
+        loop {
+            match reader.byte()? {
+                ARE_DONE => return Ok(()),
+                SSL_KEY_SIZE if self.ssl_key_size.is_none() => {
+                    self.ssl_key_size = Some(reader.int()?);
+                }
+                REQUEST_ATTRIBUTE => {
+                    let name = self.fields.append(reader.required_text()?);
+                    let value = self.fields.append(reader.text()?.unwrap_or_default());
+                    self.request_attributes.push((name, value));
+                }
+                code => {
+                    let attribute = Attribute::of(code).ok_or(AjpError::Attribute(code))?;
+                    let place = &mut self.attributes[attribute as usize];
+                    if place.is_some() {
+                        return Err(AjpError::Attribute(code));
+                    }
+                    let Some(value) = reader.text()? else { continue };
+                    if attribute == Attribute::QueryString && !is_target(value) {
+                        return Err(AjpError::Target);
+                    }
+                    *place = Some(self.fields.append(value));
+                }
+            }
+        }
+    }
+
+    /// Forgets the last request and keeps the memory.
+    fn clear(&mut self) {
+        self.fields.clear();
+        self.request_attributes.clear();
+        self.attributes = Default::default();
+        self.ssl_key_size = None;
+    }
+}

@@ -1,0 +1,74 @@
+//! Writing replies, as a container does.
+
+use super::codes::REPLY_FIELDS;
+use super::packet::Writer;
+use super::{AjpError, MOST_FIELDS, TO_FRONT, kind, most_chunk};
+
+/// Writes the head of a reply; [`Self::finish`] ends it.
+#[derive(Debug)]
+pub struct SendHeaders<'a> {
+    writer: Writer<'a>,
+    /// Where the number of fields stands.
+    count_at: usize,
+    count: usize,
+}
+
+impl<'a> SendHeaders<'a> {
+    /// Starts at the end of `out` the head of a reply. mod_jk fails on a null message, so there
+    /// always is one.
+    pub fn new(out: &'a mut Vec<u8>, status: u16, message: &[u8]) -> Self {
+        let mut writer = Writer::new(out, TO_FRONT, kind::SEND_HEADERS);
+        writer.int(status);
+        writer.text(message);
+        let count_at = writer.out.len();
+        writer.int(0);
+        Self { writer, count_at, count: 0 }
+    }
+
+    /// Adds a field. The caller vouches for name and value being valid.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) {
+        self.count += 1;
+        self.writer.field(REPLY_FIELDS, name, value);
+    }
+
+    /// Ends the head. One that is too large is taken back.
+    pub fn finish(mut self, packet_size: usize) -> Result<(), AjpError> {
+        if self.count > MOST_FIELDS {
+            let start = self.writer.start();
+            self.writer.out.truncate(start);
+            return Err(AjpError::Fields(self.count));
+        }
+        self.writer.set_int(self.count_at, self.count as u16);
+        self.writer.finish(packet_size)
+    }
+}
+
+/// Appends a piece of a body, in as many packets as it takes; an empty one has what came before
+/// reach the client.
+pub fn append_body_chunk(out: &mut Vec<u8>, mut data: &[u8], packet_size: usize) {
+    loop {
+        let (piece, rest) = data.split_at(data.len().min(most_chunk(packet_size)));
+        let length = piece.len() as u16;
+        out.extend_from_slice(&TO_FRONT);
+        out.extend_from_slice(&(length + 4).to_be_bytes());
+        out.push(kind::SEND_BODY_CHUNK);
+        out.extend_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(piece);
+        out.push(0);
+        if rest.is_empty() {
+            return;
+        }
+        data = rest;
+    }
+}
+
+/// Appends the request for as many bytes of the request's body.
+pub fn append_get_body_chunk(out: &mut Vec<u8>, length: usize) {
+    let [high, low] = (length.min(usize::from(u16::MAX)) as u16).to_be_bytes();
+    out.extend_from_slice(&[TO_FRONT[0], TO_FRONT[1], 0, 3, kind::GET_BODY_CHUNK, high, low]);
+}
+
+/// Appends the end of a reply; `reuse` where the connection may carry another request.
+pub fn append_end(out: &mut Vec<u8>, reuse: bool) {
+    out.extend_from_slice(&[TO_FRONT[0], TO_FRONT[1], 0, 2, kind::END_RESPONSE, u8::from(reuse)]);
+}
