@@ -4,19 +4,22 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use rustix::buffer::spare_capacity;
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::net::{RecvFlags, Shutdown};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::deadline::{Deadlines, NEVER, Ticks};
 use crate::memory::Link;
+
+mod byte_stream;
+
+use byte_stream::Io;
 
 /// A connected socket. Reading and writing take `&self`, so that both directions may be under way
 /// at once; each direction has one user at a time.
@@ -47,12 +50,6 @@ pub(crate) struct Watched {
     /// Who is to be woken at the next tick.
     at_tick: Cell<Option<Waker>>,
     expired: Cell<bool>,
-}
-
-enum Io {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-    Memory(Link),
 }
 
 impl Watched {
@@ -217,20 +214,7 @@ impl Socket {
             return Ok(());
         }
         // Cheaper than `readable()`, which is made for any number of tasks that wait at once.
-        poll_fn(|context| match &self.shared.io {
-            Io::Tcp(stream) => stream.poll_read_ready(context),
-            Io::Unix(stream) => stream.poll_read_ready(context),
-            Io::Memory(link) => link.poll_readable(context).map(Ok),
-        })
-        .await
-    }
-
-    async fn writable(&self) -> io::Result<()> {
-        match &self.shared.io {
-            Io::Tcp(stream) => stream.writable().await,
-            Io::Unix(stream) => stream.writable().await,
-            Io::Memory(link) => poll_fn(|context| link.poll_writable(context).map(Ok)).await,
-        }
+        poll_fn(|context| self.shared.io.poll_readable(context)).await
     }
 
     /// Appends what has come to `buffer`, at most its spare capacity, which must not be nothing.
@@ -254,7 +238,7 @@ impl Socket {
             return self.read_forgotten(buffer);
         }
         let mut read = None;
-        let outcome = self.try_io(Interest::READABLE, || {
+        let outcome = self.shared.io.try_io(Interest::READABLE, || {
             let n = self.shared.io.read(buffer)?;
             read = Some(n);
             // A short read has emptied the socket: forget its readiness instead of asking again.
@@ -289,7 +273,7 @@ impl Socket {
                 return;
             }
             self.is_unread.set(true);
-            let _ = self.try_io(Interest::READABLE, || {
+            let _ = self.shared.io.try_io(Interest::READABLE, || {
                 Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
             });
         }
@@ -327,7 +311,7 @@ impl Socket {
     /// Whether an idle connection has become useless: closed, or with bytes nobody asked for.
     /// Costs no system call; a close that the event loop has not seen yet is not noticed.
     pub fn is_stale(&self) -> bool {
-        self.try_io(Interest::READABLE, || Ok(())).is_ok() || self.is_expired()
+        self.shared.io.try_io(Interest::READABLE, || Ok(())).is_ok() || self.is_expired()
     }
 
     /// Writes all of `data`.
@@ -429,29 +413,13 @@ impl Socket {
     /// Waits until the peer has room, as long as [`Socket::limit_writes`] allows.
     pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
         // Readiness may be stale from before the buffer filled up.
-        let _ = self.try_io(Interest::WRITABLE, || {
+        let _ = self.shared.io.try_io(Interest::WRITABLE, || {
             Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
         });
         self.shared.write_due.set(self.deadlines.due(self.write_limit.get()));
-        let ready = self.writable().await;
+        let ready = poll_fn(|context| self.shared.io.poll_writable(context)).await;
         self.shared.write_due.set(NEVER);
         ready
-    }
-
-    fn try_io<R>(
-        &self,
-        interest: Interest,
-        action: impl FnOnce() -> io::Result<R>,
-    ) -> io::Result<R> {
-        match &self.shared.io {
-            Io::Tcp(stream) => stream.try_io(interest, action),
-            Io::Unix(stream) => stream.try_io(interest, action),
-            // Its readiness is never stale, and asked for without an action alone.
-            Io::Memory(link) => match link.peek() {
-                None => Err(io::ErrorKind::WouldBlock.into()),
-                Some(_) => action(),
-            },
-        }
     }
 }
 
@@ -480,52 +448,5 @@ impl Drop for NoMoreTicks<'_> {
 impl Drop for Socket {
     fn drop(&mut self) {
         self.deadlines.forget(self.key);
-    }
-}
-
-impl Io {
-    /// The descriptor, or the link in memory that has none.
-    fn fd(&self) -> Result<BorrowedFd<'_>, &Link> {
-        match self {
-            Self::Tcp(stream) => Ok(stream.as_fd()),
-            Self::Unix(stream) => Ok(stream.as_fd()),
-            Self::Memory(link) => Err(link),
-        }
-    }
-
-    fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        match self.fd() {
-            Ok(fd) => Ok(rustix::net::recv(fd, spare_capacity(buffer), RecvFlags::DONTWAIT)?.1),
-            Err(link) => {
-                let mut bytes = vec![0; buffer.capacity() - buffer.len()];
-                let n = link.try_read(&mut bytes)?;
-                buffer.extend_from_slice(&bytes[..n]);
-                Ok(n)
-            }
-        }
-    }
-
-    fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        Ok(match (self.fd(), pieces) {
-            (Ok(fd), [piece]) => rustix::net::send(fd, piece, SendFlags::NOSIGNAL)?,
-            (Ok(fd), _) => rustix::io::writev(fd, pieces)?,
-            (Err(link), _) => {
-                let bytes: Vec<u8> =
-                    pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
-                link.try_write(&bytes)?
-            }
-        })
-    }
-
-    fn send_file(&self, file: BorrowedFd<'_>, at: &mut u64, count: usize) -> io::Result<usize> {
-        let link = match self.fd() {
-            Ok(fd) => return Ok(rustix::fs::sendfile(fd, file, Some(at), count)?),
-            Err(link) => link,
-        };
-        let mut bytes = vec![0; count];
-        let n = rustix::io::pread(file, &mut bytes, *at)?;
-        let written = if n == 0 { 0 } else { link.try_write(&bytes[..n])? };
-        *at += written as u64;
-        Ok(written)
     }
 }

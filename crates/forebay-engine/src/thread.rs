@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::deadline::Deadlines;
 use crate::exchange::{Client, Exchange};
-use crate::log::{AccessLog, ErrorLog};
+use crate::log::{AccessLog, Entry, ErrorLog};
 use crate::memory::{Destination, Network};
 use crate::route::Table;
 use crate::socket::Socket;
@@ -182,7 +182,12 @@ impl Thread {
         let reply = &exchange.reply;
         self.counters.count_request(reply.status(), reply.body_bytes(), took);
         if let Some(took) = took.filter(|_| is_logged) {
-            self.log.borrow().record(exchange, took);
+            self.log.borrow().record(&Entry {
+                request: &exchange.request,
+                status: reply.status(),
+                body_bytes: reply.body_bytes(),
+                took,
+            });
         }
     }
 

@@ -1,0 +1,91 @@
+//! The access log of one thread.
+
+use std::cell::{Cell, RefCell};
+
+use forebay_conf as conf;
+
+use super::pattern::{Entry, Pattern};
+use super::{Message, Queue};
+
+/// Bytes of log lines that one thread holds back at most while the writer is behind.
+const HELD_BACK: usize = 4 << 20;
+
+/// Bytes of log lines that are handed over before the next tick.
+const HAND_OVER: usize = 64 << 10;
+
+/// The access log of one thread: lines gather here and are handed over a few times a second.
+pub struct AccessLog {
+    pattern: Option<Pattern>,
+    lines: RefCell<Vec<u8>>,
+    lost: Cell<u64>,
+    time: RefCell<(u64, String)>,
+    queue: Queue,
+}
+
+impl AccessLog {
+    pub(super) fn new(log: &conf::Log, queue: Queue) -> Self {
+        let pattern = match (&log.access, &log.format) {
+            (conf::AccessLog::Off, _) => None,
+            (_, conf::Format::Json) => Some(Pattern::Json),
+            (_, conf::Format::Common) => Some(Pattern::common()),
+            (_, conf::Format::Combined) => Some(Pattern::combined()),
+            (_, conf::Format::Pattern(pattern)) => Some(Pattern::parse(pattern)),
+        };
+        let (lines, time) = (RefCell::default(), RefCell::default());
+        Self { pattern, lines, lost: Cell::new(0), time, queue }
+    }
+
+    /// From now on logs as `other` says; what is held back stays.
+    pub(crate) fn replace(&mut self, other: Self) {
+        self.hand_over();
+        self.pattern = other.pattern;
+    }
+
+    /// Whether anything is logged.
+    pub(crate) fn is_on(&self) -> bool {
+        self.pattern.is_some()
+    }
+
+    /// Logs a request that has been answered.
+    pub(crate) fn record(&self, entry: &Entry<'_>) {
+        let Some(pattern) = &self.pattern else { return };
+        let mut lines = self.lines.borrow_mut();
+        if lines.len() > HELD_BACK {
+            self.lost.set(self.lost.get() + 1);
+            return;
+        }
+        self.refresh_time();
+        pattern.append(entry, &self.time.borrow().1, &mut lines);
+        lines.push(b'\n');
+        if lines.len() >= HAND_OVER {
+            drop(lines);
+            self.hand_over();
+        }
+    }
+
+    /// Gives the lines to the writer; keeps them while the writer is behind.
+    pub(crate) fn hand_over(&self) {
+        let lines = std::mem::take(&mut *self.lines.borrow_mut());
+        if lines.is_empty() {
+            return;
+        }
+        match self.queue.send(Message::Lines(lines)) {
+            Err(Message::Lines(lines)) => *self.lines.borrow_mut() = lines,
+            _ if self.lost.get() > 0 => {
+                let lost = self.lost.take();
+                let text = format!("the access log is too slow: {lost} lines were lost");
+                let _ = self.queue.send(Message::Error(text));
+            }
+            _ => {}
+        }
+    }
+
+    fn refresh_time(&self) {
+        let now = jiff::Timestamp::now();
+        let mut time = self.time.borrow_mut();
+        if time.0 != now.as_second() as u64 {
+            let zoned = now.to_zoned(jiff::tz::TimeZone::system());
+            *time = (now.as_second() as u64, zoned.strftime("%d/%b/%Y:%H:%M:%S %z").to_string());
+        }
+    }
+}

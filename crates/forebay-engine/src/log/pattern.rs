@@ -1,0 +1,224 @@
+//! What a line of the access log is made of.
+
+use std::io::Write;
+use std::time::Duration;
+
+use forebay_wire::http1::{Version, encode};
+
+use crate::exchange::Request;
+
+const COMMON: &str = "%h %l %u %t \"%r\" %>s %b";
+const COMBINED: &str = "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"";
+
+/// A request that has been answered, as the log sees it.
+pub struct Entry<'a> {
+    /// What was asked.
+    pub request: &'a Request,
+    /// The status sent; 0 where there was none.
+    pub status: u16,
+    /// Bytes of the reply's body.
+    pub body_bytes: u64,
+    /// From the end of the request's head on.
+    pub took: Duration,
+}
+
+impl Entry<'_> {
+    fn micros(&self) -> u64 {
+        self.took.as_micros() as u64
+    }
+}
+
+/// What a line is made of.
+pub(super) enum Pattern {
+    Json,
+    Parts(Vec<Part>),
+}
+
+pub(super) enum Part {
+    Text(String),
+    Header(String),
+    Directive(u8),
+}
+
+impl Pattern {
+    pub(super) fn common() -> Self {
+        Self::parse(COMMON)
+    }
+
+    pub(super) fn combined() -> Self {
+        Self::parse(COMBINED)
+    }
+
+    /// Reads Apache's `%` directives; what it does not know stays as it is.
+    pub(super) fn parse(text: &str) -> Self {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('%') {
+            parts.push(Part::Text(rest[..at].to_owned()));
+            let tail = rest[at + 1..].trim_start_matches(['>', '<']);
+            if let Some((name, after)) = tail.strip_prefix('{').and_then(|t| t.split_once("}i")) {
+                parts.push(Part::Header(name.to_owned()));
+                rest = after;
+                continue;
+            }
+            let mut letters = tail.chars();
+            match letters.next() {
+                Some('%') => parts.push(Part::Text("%".into())),
+                Some(letter) if letter.is_ascii_alphabetic() => {
+                    parts.push(Part::Directive(letter as u8));
+                }
+                other => parts
+                    .push(Part::Text(format!("%{}", other.map_or(String::new(), String::from)))),
+            }
+            rest = letters.as_str();
+        }
+        parts.push(Part::Text(rest.to_owned()));
+        Self::Parts(parts)
+    }
+
+    /// Appends the line for `entry`, which was answered at `time`.
+    pub(super) fn append(&self, entry: &Entry<'_>, time: &str, out: &mut Vec<u8>) {
+        match self {
+            Self::Json => append_json(entry, time, out),
+            Self::Parts(parts) => {
+                for part in parts {
+                    match part {
+                        Part::Text(text) => out.extend_from_slice(text.as_bytes()),
+                        Part::Header(name) => append_header(entry, name, out),
+                        Part::Directive(letter) => append_directive(*letter, entry, time, out),
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn append_directive(letter: u8, entry: &Entry<'_>, time: &str, out: &mut Vec<u8>) {
+    let request = entry.request;
+    match letter {
+        b'h' | b'a' => {
+            let _ = write!(out, "{}", request.client.ip().to_canonical());
+        }
+        b'u' if !request.user.is_empty() => append_escaped(&request.user, out),
+        b'A' => {
+            let _ = write!(out, "{}", request.server.ip().to_canonical());
+        }
+        b't' => {
+            let _ = write!(out, "[{}]", time);
+        }
+        b'r' => append_request_line(request, out),
+        b's' => encode::decimal(out, u64::from(entry.status)),
+        b'b' if entry.body_bytes == 0 => out.push(b'-'),
+        b'b' | b'B' => encode::decimal(out, entry.body_bytes),
+        b'D' => encode::decimal(out, entry.micros()),
+        b'T' => encode::decimal(out, entry.micros() / 1_000_000),
+        b'm' => append_escaped(request.method(), out),
+        b'U' => append_escaped(&request.path, out),
+        b'q' => {
+            if let Some(query) = request.query() {
+                out.push(b'?');
+                append_escaped(query, out);
+            }
+        }
+        b'H' => out.extend_from_slice(protocol(request)),
+        b'v' | b'V' => {
+            let authority = request.head.authority.map(|span| span.of(&request.bytes));
+            append_escaped(authority.filter(|a| !a.is_empty()).unwrap_or(b"-"), out);
+        }
+        b'p' => encode::decimal(out, u64::from(request.server.port())),
+        b'P' => encode::decimal(out, u64::from(std::process::id())),
+        _ => out.push(b'-'),
+    }
+}
+
+fn append_request_line(request: &Request, out: &mut Vec<u8>) {
+    if request.head.target.is_empty() {
+        // It could not be read; its first line shows what it was.
+        let line = request.bytes.split(|&b| b == b'\n').next().unwrap_or_default();
+        return append_escaped(&line.trim_ascii_end()[..line.trim_ascii_end().len().min(200)], out);
+    }
+    append_escaped(request.method(), out);
+    out.push(b' ');
+    append_escaped(request.head.target.of(&request.bytes), out);
+    out.push(b' ');
+    out.extend_from_slice(protocol(request));
+}
+
+fn protocol(request: &Request) -> &'static [u8] {
+    match request.head.version {
+        Version::Http10 => b"HTTP/1.0",
+        Version::Http11 => b"HTTP/1.1",
+    }
+}
+
+fn append_header(entry: &Entry<'_>, name: &str, out: &mut Vec<u8>) {
+    match header(entry.request, name) {
+        Some(value) => append_escaped(value, out),
+        None => out.push(b'-'),
+    }
+}
+
+fn header<'a>(request: &'a Request, name: &str) -> Option<&'a [u8]> {
+    let bytes = &request.bytes;
+    let mut fields = request.head.fields.iter();
+    let field = fields.find(|f| f.name.of(bytes).eq_ignore_ascii_case(name.as_bytes()))?;
+    Some(field.value.of(bytes))
+}
+
+/// As Apache: quotes, backslashes and what cannot be printed are escaped, so that no client can
+/// forge a line.
+fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
+    for &byte in bytes {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            0x20..=0x7e => out.push(byte),
+            _ => {
+                let _ = write!(out, "\\x{byte:02x}");
+            }
+        }
+    }
+}
+
+fn append_json(entry: &Entry<'_>, time: &str, out: &mut Vec<u8>) {
+    let request = entry.request;
+    let host = request.head.authority.map(|span| span.of(&request.bytes)).unwrap_or_default();
+    let _ = write!(out, "{{\"time\":\"{}\",\"client\":\"{}\"", time, request.client.ip());
+    if !request.user.is_empty() {
+        out.extend_from_slice(b",\"user\":\"");
+        append_json_text(&request.user, out);
+        out.push(b'"');
+    }
+    for (key, value) in [
+        ("method", request.method()),
+        ("host", host),
+        ("target", request.asked_target()),
+        ("protocol", protocol(request)),
+        ("referer", header(request, "referer").unwrap_or_default()),
+        ("user_agent", header(request, "user-agent").unwrap_or_default()),
+    ] {
+        let _ = write!(out, ",\"{key}\":\"");
+        append_json_text(value, out);
+        out.push(b'"');
+    }
+    let _ = write!(
+        out,
+        ",\"status\":{},\"body_bytes\":{},\"duration_us\":{}}}",
+        entry.status,
+        entry.body_bytes,
+        entry.micros()
+    );
+}
+
+fn append_json_text(bytes: &[u8], out: &mut Vec<u8>) {
+    for letter in String::from_utf8_lossy(bytes).chars() {
+        match letter {
+            '"' | '\\' => out.extend_from_slice(&[b'\\', letter as u8]),
+            '\u{0}'..='\u{1f}' | '\u{7f}' => {
+                let _ = write!(out, "\\u{:04x}", letter as u32);
+            }
+            _ => {
+                let _ = write!(out, "{letter}");
+            }
+        }
+    }
+}

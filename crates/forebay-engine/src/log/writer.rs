@@ -1,0 +1,191 @@
+//! The thread that writes the logs.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use forebay_conf as conf;
+
+use super::{AccessLog, ErrorLog, Message, Queue, Queued, Reopener};
+use crate::log_file::{self, Owner};
+use crate::log_opener::Opener;
+
+/// How long the writer may take at the end for what it has not written: nobody may read the pipe
+/// that it writes to.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// The thread that writes the logs.
+pub struct Writer {
+    queue: Queue,
+    thread: Option<JoinHandle<()>>,
+    /// Hangs up when the thread has written all.
+    ended: Receiver<()>,
+}
+
+impl Writer {
+    /// Opens the access log, which is made for `owner` unless it is there, and starts the thread.
+    pub fn start(access: &conf::AccessLog, owner: Option<Owner>) -> io::Result<Self> {
+        let (queue, queued) = Queue::new();
+        let target = Target::open(access, owner)?;
+        let (ending, ended) = channel::<()>();
+        let thread = std::thread::Builder::new().name("log".into()).spawn(move || {
+            write_all(&queued, target);
+            drop(ending);
+        })?;
+        Ok(Self { queue, thread: Some(thread), ended })
+    }
+
+    /// Where errors are told.
+    pub fn errors(&self) -> ErrorLog {
+        ErrorLog(self.queue.clone())
+    }
+
+    /// The access log of one thread.
+    pub fn access(&self, log: &conf::Log) -> AccessLog {
+        AccessLog::new(log, self.queue.clone())
+    }
+
+    /// What has the access log opened anew on another thread.
+    pub(crate) fn reopener(&self) -> Reopener {
+        Reopener(self.queue.clone())
+    }
+
+    /// Opens another access log, which is used from [`Writer::switch`] on.
+    pub fn open(access: &conf::AccessLog) -> io::Result<Target> {
+        Target::open(access, None)
+    }
+
+    /// From now on writes lines there.
+    pub fn switch(&self, target: Target) {
+        self.queue.order(Message::Switch(target));
+    }
+
+    /// From now on a log that this process may not open is opened by that one.
+    pub fn set_opener(&self, opener: Opener) {
+        self.queue.order(Message::Opener(opener));
+    }
+
+    /// Opens the access log anew, as after a rotation.
+    pub fn reopen(&self) {
+        self.queue.order(Message::Reopen);
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.queue.order(Message::End);
+        let has_ended = self.ended.recv_timeout(ENDING) == Err(RecvTimeoutError::Disconnected);
+        if let Some(thread) = self.thread.take().filter(|_| has_ended) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Where lines are written.
+pub enum Target {
+    Off,
+    Stdout,
+    File(PathBuf, File),
+}
+
+impl Target {
+    fn open(access: &conf::AccessLog, owner: Option<Owner>) -> io::Result<Self> {
+        Ok(match access {
+            conf::AccessLog::Off => Self::Off,
+            conf::AccessLog::Stdout => Self::Stdout,
+            conf::AccessLog::Path(path) => {
+                let file = log_file::open(path, owner);
+                let context = |error: io::Error| {
+                    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+                };
+                Self::File(path.clone(), file.map_err(context)?)
+            }
+        })
+    }
+
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Off => Ok(()),
+            Self::Stdout => io::stdout().lock().write_all(lines),
+            Self::File(_, file) => file.write_all(lines),
+        }
+    }
+
+    fn reopen(&mut self, opener: Option<&mut Opener>) {
+        if let Self::File(path, _) = self {
+            let opener = opener.filter(|opener| opener.is_for(path));
+            let reopened = match (Self::open(&conf::AccessLog::Path(path.clone()), None), opener) {
+                (Err(error), Some(opener)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    opener.open().map(|file| Self::File(path.clone(), file))
+                }
+                (reopened, _) => reopened,
+            };
+            match reopened {
+                Ok(reopened) => *self = reopened,
+                Err(error) => {
+                    let line = format!("forebay: the access log stays open as it was: {error}");
+                    let _ = writeln!(io::stderr(), "{line}");
+                }
+            }
+        }
+    }
+}
+
+fn write_all(queued: &Queued, mut target: Target) {
+    let mut troubles = Troubles::default();
+    let mut opener: Option<Opener> = None;
+    while let Ok(message) = queued.receiver.recv() {
+        let size = message.size();
+        match message {
+            Message::Lines(lines) => troubles.write(&mut target, &lines),
+            Message::Error(line) => {
+                let now = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S");
+                let _ = writeln!(io::stderr(), "{now} forebay: {line}");
+            }
+            Message::Reopen => target.reopen(opener.as_mut()),
+            Message::Opener(other) => opener = Some(other),
+            Message::Switch(other) => target = other,
+            Message::End => return,
+        }
+        queued.release(size);
+    }
+}
+
+/// What a full disk has cost so far.
+#[derive(Default)]
+struct Troubles {
+    lost: usize,
+    /// The file may end in the middle of a line.
+    is_torn: bool,
+}
+
+impl Troubles {
+    fn write(&mut self, target: &mut Target, lines: &[u8]) {
+        // What was cut off stays a line of its own.
+        let outcome = match self.is_torn {
+            true => target.write(b"\n").and_then(|()| target.write(lines)),
+            false => target.write(lines),
+        };
+        match outcome {
+            Ok(()) => {
+                if self.lost > 0 {
+                    let lost = self.lost;
+                    let line = "forebay: the access log is written again; lines lost: up to";
+                    let _ = writeln!(io::stderr(), "{line} {lost}");
+                }
+                *self = Self::default();
+            }
+            Err(error) => {
+                if self.lost == 0 {
+                    let line = "forebay: the access log cannot be written, its lines are lost:";
+                    let _ = writeln!(io::stderr(), "{line} {error}");
+                }
+                self.lost += memchr::memchr_iter(b'\n', lines).count().max(1);
+                self.is_torn = true;
+            }
+        }
+    }
+}

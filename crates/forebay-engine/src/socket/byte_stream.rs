@@ -1,0 +1,103 @@
+//! What carries the bytes of a socket: TCP, a Unix socket, or a link in memory.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::task::{Context, Poll};
+
+use rustix::buffer::spare_capacity;
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::io::Interest;
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::memory::Link;
+
+/// What carries the bytes.
+pub enum Io {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    Memory(Link),
+}
+
+impl Io {
+    /// The descriptor, or the link in memory that has none.
+    pub fn fd(&self) -> Result<BorrowedFd<'_>, &Link> {
+        match self {
+            Self::Tcp(stream) => Ok(stream.as_fd()),
+            Self::Unix(stream) => Ok(stream.as_fd()),
+            Self::Memory(link) => Err(link),
+        }
+    }
+
+    /// Appends what has come, at most the spare capacity, without waiting.
+    pub fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        match self.fd() {
+            Ok(fd) => Ok(rustix::net::recv(fd, spare_capacity(buffer), RecvFlags::DONTWAIT)?.1),
+            Err(link) => {
+                let mut bytes = vec![0; buffer.capacity() - buffer.len()];
+                let n = link.try_read(&mut bytes)?;
+                buffer.extend_from_slice(&bytes[..n]);
+                Ok(n)
+            }
+        }
+    }
+
+    /// Writes what there is room for.
+    pub fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(match (self.fd(), pieces) {
+            (Ok(fd), [piece]) => rustix::net::send(fd, piece, SendFlags::NOSIGNAL)?,
+            (Ok(fd), _) => rustix::io::writev(fd, pieces)?,
+            (Err(link), _) => {
+                let bytes: Vec<u8> =
+                    pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+                link.try_write(&bytes)?
+            }
+        })
+    }
+
+    /// Sends up to `count` bytes of `file` from `at` on, which moves.
+    pub fn send_file(&self, file: BorrowedFd<'_>, at: &mut u64, count: usize) -> io::Result<usize> {
+        let link = match self.fd() {
+            Ok(fd) => return Ok(rustix::fs::sendfile(fd, file, Some(at), count)?),
+            Err(link) => link,
+        };
+        let mut bytes = vec![0; count];
+        let n = rustix::io::pread(file, &mut bytes, *at)?;
+        let written = if n == 0 { 0 } else { link.try_write(&bytes[..n])? };
+        *at += written as u64;
+        Ok(written)
+    }
+
+    pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(stream) => stream.poll_read_ready(context),
+            Self::Unix(stream) => stream.poll_read_ready(context),
+            Self::Memory(link) => link.poll_readable(context).map(Ok),
+        }
+    }
+
+    pub fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(stream) => stream.poll_write_ready(context),
+            Self::Unix(stream) => stream.poll_write_ready(context),
+            Self::Memory(link) => link.poll_writable(context).map(Ok),
+        }
+    }
+
+    /// Does `action` unless the event loop knows that it would wait, and has the event loop forget
+    /// its readiness where it would.
+    pub fn try_io<R>(
+        &self,
+        interest: Interest,
+        action: impl FnOnce() -> io::Result<R>,
+    ) -> io::Result<R> {
+        match self {
+            Self::Tcp(stream) => stream.try_io(interest, action),
+            Self::Unix(stream) => stream.try_io(interest, action),
+            // Its readiness is never stale, and asked for without an action alone.
+            Self::Memory(link) => match link.peek() {
+                None => Err(io::ErrorKind::WouldBlock.into()),
+                Some(_) => action(),
+            },
+        }
+    }
+}
