@@ -2,10 +2,10 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use forebay_workers::Guard;
+use forebay_workers::GroupReaper;
 use rustix::process::Pid;
 
-/// One [`Guard`] for the scripts of all routes, started with the first of them.
+/// One [`GroupReaper`] for the scripts of all routes, started with the first of them.
 #[derive(Debug, Default)]
 pub struct ScriptGuard(Mutex<State>);
 
@@ -13,7 +13,7 @@ pub struct ScriptGuard(Mutex<State>);
 enum State {
     #[default]
     Unused,
-    Watching(Guard),
+    Watching(GroupReaper),
     /// It cannot be started, or is not wanted any more.
     Off,
 }
@@ -23,7 +23,7 @@ impl ScriptGuard {
     pub fn watch(&self, leader: Pid) {
         let mut state = self.state();
         if matches!(*state, State::Unused) {
-            *state = Guard::start().map_or(State::Off, State::Watching);
+            *state = GroupReaper::start().map_or(State::Off, State::Watching);
         }
         if let State::Watching(guard) = &mut *state {
             guard.watch(leader);

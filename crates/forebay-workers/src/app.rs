@@ -1,8 +1,7 @@
 //! An application: its workers, as the gateway sees them.
 
-use crate::cgroup;
 use crate::control;
-use crate::error::{StartError, Unavailable};
+use crate::error::Unavailable;
 use crate::health::Health;
 use crate::lease::{Body, Lease};
 use crate::link::Noise;
@@ -14,6 +13,8 @@ use crate::supervisor::{self, Command};
 use crate::thread::FirstStart;
 use crate::trailer::Mark;
 use crate::worker::{Killed, Worker, WorkerStatus};
+use forebay_process::StartError;
+use forebay_process::cgroup::LimitedCgroup;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, ThreadId};
@@ -65,7 +66,7 @@ impl App {
     ) -> Result<(App, FirstStart), StartError> {
         let log: Log = Arc::new(log);
         let pool = Arc::new(Pool::default());
-        let (cgroup, note) = cgroup::prepare(&spec.name, spec.cgroup, &log);
+        let (cgroup, note) = LimitedCgroup::prepare(&spec.name, spec.cgroup, &*log);
         let (commands, supervisor, first) =
             supervisor::start(spec.clone(), cgroup, pool.clone(), log.clone())?;
         let supervisor = Mutex::new(Some(supervisor));

@@ -11,20 +11,12 @@
 
 mod app;
 mod backoff;
-mod cgroup;
 mod changes;
 mod control;
-mod descendants;
-mod descriptors;
 mod error;
 mod executable;
-mod group_guard;
-mod guard;
 mod health;
 mod host;
-mod identity;
-mod launch;
-mod launcher;
 mod lease;
 mod link;
 mod modules;
@@ -49,14 +41,13 @@ mod watch;
 mod worker;
 
 pub use app::App;
-pub use cgroup::CgroupLimits;
-pub use descriptors::{give_back_descriptors, note_descriptors};
-pub use error::{Exit, StartError, Unavailable, WorkerFault};
-pub use group_guard::Guard;
-pub use guard::guard;
+pub use error::{Exit, Unavailable, WorkerFault};
+pub use forebay_process::cgroup::CgroupLimits;
+pub use forebay_process::{
+    GroupReaper, LaunchSpec, Launcher, ProcessLimits, StartError, give_back_descriptors,
+    note_descriptors,
+};
 pub use health::Health;
-pub use launch::{ProcessLimits, launch};
-pub use launcher::{LaunchSpec, Launcher};
 pub use lease::{Body, EndKind, Event, Lease};
 pub use php::{Php, php};
 pub use program::{Life, Listening, Place, Program, ProgramSpec, Seat};

@@ -1,9 +1,9 @@
 //! What an interpreter of Python says about itself and the module of an application, before
 //! anything of the application is run.
 
-use crate::identity::Identity;
 use crate::process::{Place, launched};
 use crate::spec::{AppSpec, Kind};
+use forebay_process::Identity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};

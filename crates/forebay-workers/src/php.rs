@@ -3,9 +3,9 @@
 //!
 //! <https://www.php.net/manual/en/install.fpm.configuration.php>
 
-use crate::error::StartError;
 use crate::program::{Listening, ProgramSpec};
 use crate::spec::Workers;
+use forebay_process::StartError;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,13 +1,13 @@
 //! Starts the process of one worker.
 
-use crate::cgroup::Cgroup;
-use crate::descriptors::give_back_descriptors;
 use crate::host::Host;
-use crate::identity::Identity;
-use crate::launch::{Launch, myself};
 use crate::slot::Slot;
 use crate::spec::AppSpec;
 use command_fds::{CommandFdExt, FdMapping};
+use forebay_process::Identity;
+use forebay_process::Launch;
+use forebay_process::cgroup::LimitedCgroup;
+use forebay_process::give_back_descriptors;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -40,7 +40,7 @@ pub(crate) struct Process {
 /// Who workers run as, and where.
 pub(crate) struct Place {
     pub(crate) identity: Option<Identity>,
-    pub(crate) cgroup: Option<Cgroup>,
+    pub(crate) cgroup: Option<LimitedCgroup>,
 }
 
 /// Starts a worker in a process group of its own. Call it on a thread that outlives the workers:
@@ -104,9 +104,7 @@ fn with_launcher(command: Command, spec: &AppSpec, place: &Place) -> Command {
     if !launch.is_needed() {
         return command;
     }
-    let mut launcher = Command::new(myself());
-    launcher.arg("__launch").args(launch.arguments());
-    launcher
+    launch.command()
 }
 
 fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {

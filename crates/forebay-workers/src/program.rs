@@ -12,16 +12,17 @@ mod ready;
 mod start;
 mod supervise;
 
-use crate::cgroup::{self, CgroupLimits};
-use crate::error::{StartError, Unavailable};
+use crate::error::Unavailable;
 use crate::executable;
 use crate::health::Health;
-use crate::identity::Identity;
-use crate::launch::ProcessLimits;
 use crate::spec::Workers;
 use crate::stderr::Log;
 use crate::thread::FirstStart;
 use fleet::{Fleet, Taken};
+use forebay_process::Identity;
+use forebay_process::ProcessLimits;
+use forebay_process::StartError;
+use forebay_process::cgroup::{CgroupLimits, LimitedCgroup};
 use nix::unistd::Uid;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -132,8 +133,9 @@ impl Program {
     /// what the supervisor has to say; it may be called from several threads. Blocks: call it before
     /// requests are served.
     ///
-    /// Processes are started through this very program: its `main` must lead `__guard` to
-    /// [`guard`](crate::guard()) and `__launch` to [`launch`](crate::launch()).
+    /// Processes are started through this very program: its `main` must lead
+    /// `__guardian` to [`guard_program`](forebay_process::guard_program) and `__launch` to
+    /// [`launch`](forebay_process::launch()).
     pub fn start(
         spec: ProgramSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -153,7 +155,7 @@ impl Program {
         let identity = Identity::find(&spec.name, spec.user.as_deref(), spec.group.as_deref())?;
         let log: Log = Arc::new(log);
         let fleet = Arc::new(Fleet::new(spec.connections));
-        let (cgroup, note) = cgroup::prepare(&spec.name, spec.cgroup, &log);
+        let (cgroup, note) = LimitedCgroup::prepare(&spec.name, spec.cgroup, &*log);
         let what = Supervised { spec: spec.clone(), identity, cgroup };
         let (commands, supervisor, first) = supervise::start(what, fleet.clone(), log)?;
         fleet.tell(commands.clone());

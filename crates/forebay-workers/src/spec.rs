@@ -1,11 +1,11 @@
 //! What an application is and how its workers are kept.
 
-use crate::cgroup::CgroupLimits;
-use crate::error::StartError;
 use crate::executable;
-use crate::identity::Identity;
-use crate::launch::ProcessLimits;
 use crate::modules;
+use forebay_process::Identity;
+use forebay_process::ProcessLimits;
+use forebay_process::StartError;
+use forebay_process::cgroup::CgroupLimits;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -2,9 +2,9 @@
 //! to nothing, and when the next may be.
 
 use crate::backoff::Backoff;
-use crate::error::StartError;
 use crate::stderr::Log;
 use crate::thread::First;
+use forebay_process::StartError;
 use std::time::{Duration, Instant};
 
 pub(crate) struct Starts {

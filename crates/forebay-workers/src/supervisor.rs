@@ -7,11 +7,7 @@
 mod ends;
 mod renewal;
 
-use crate::cgroup::Cgroup;
 use crate::changes::Changes;
-use crate::error::StartError;
-use crate::group_guard::Guard;
-use crate::identity::Identity;
 use crate::pool::Pool;
 use crate::process::{self, Place, Process};
 use crate::spec::{AppSpec, Workers};
@@ -21,6 +17,10 @@ use crate::thread::{self, First, FirstStart};
 use crate::watch::{await_end, await_ready};
 use crate::worker::{Facts, Killed, Worker, WorkerState};
 use ends::{END_TIMEOUT, has_proved};
+use forebay_process::GroupReaper;
+use forebay_process::Identity;
+use forebay_process::StartError;
+use forebay_process::cgroup::LimitedCgroup;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::process::ExitStatus;
@@ -51,7 +51,7 @@ pub(crate) enum Command {
 /// Starts the thread, which starts the first worker.
 pub(crate) fn start(
     spec: AppSpec,
-    cgroup: Option<Cgroup>,
+    cgroup: Option<LimitedCgroup>,
     pool: Arc<Pool>,
     log: Log,
 ) -> Result<(mpsc::UnboundedSender<Command>, JoinHandle<()>, FirstStart), StartError> {
@@ -82,7 +82,7 @@ struct Supervisor {
     outdated: VecDeque<u64>,
     closing: Option<Closing>,
     /// `None` where there is no shell.
-    guard: Option<Guard>,
+    guard: Option<GroupReaper>,
 }
 
 struct Entry {
@@ -123,7 +123,7 @@ impl Supervisor {
             entries: HashMap::new(),
             last_id: 0,
             closing: None,
-            guard: Guard::start().ok(),
+            guard: GroupReaper::start().ok(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The thread of a supervisor.
 
-use crate::error::StartError;
+use forebay_process::StartError;
 use std::future::Future;
 use std::sync::mpsc;
 use std::thread::JoinHandle;

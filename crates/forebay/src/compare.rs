@@ -1,12 +1,11 @@
-//! The `forebay compare` subcommand, and the keeper that it starts for every trial.
+//! The `forebay compare` subcommand.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use forebay_lab::{Experiment, Halt, Interrupt, Lines, Plan, Silent, keeper, report};
+use forebay_lab::{Experiment, Halt, Interrupt, Lines, Plan, Silent, report};
 
 /// Start several ways of serving one application, load each in interleaved rounds, and say which is
 /// faster, by how much, and how sure that is.
@@ -202,31 +201,4 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> String {
 fn now() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |since| since.as_nanos() as u64)
-}
-
-/// Internal: started by `forebay compare`, one per trial.
-#[derive(clap::Args)]
-pub struct KeeperArgs {
-    #[arg(long, requires = "keeper")]
-    exec: bool,
-    #[arg(long)]
-    keeper: Option<i32>,
-    #[arg(long)]
-    cgroup: Option<PathBuf>,
-    #[arg(long)]
-    cpu: Vec<usize>,
-    #[arg(last = true)]
-    argv: Vec<OsString>,
-}
-
-pub fn keep(args: KeeperArgs) -> ExitCode {
-    match args.keeper {
-        Some(keeper) if args.exec => keeper::launch(&keeper::Launcher {
-            keeper,
-            cgroup: args.cgroup,
-            cpus: args.cpu,
-            argv: args.argv,
-        }),
-        _ => keeper::keep(),
-    }
 }

@@ -27,16 +27,15 @@ enum Verb {
     Explain(explain::Args),
     Bench(Box<bench::Args>),
     Compare(compare::Args),
-    #[command(hide = true, name = "__keeper")]
-    Keeper(compare::KeeperArgs),
 }
 
 fn main() -> ExitCode {
     // Steps on the way to an application's program, which nobody types.
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next() {
-        Some(verb) if verb == "__guard" => return forebay_workers::guard(arguments),
-        Some(verb) if verb == "__launch" => return forebay_workers::launch(arguments),
+        Some(verb) if verb == "__guardian" => return forebay_process::guard_program(arguments),
+        Some(verb) if verb == "__launch" => return forebay_process::launch(arguments),
+        Some(verb) if verb == "__keeper" => return forebay_lab::keeper::keep(),
         Some(verb) if verb == forebay_engine::OPEN_LOG => {
             return forebay_engine::open_log(arguments);
         }
@@ -48,6 +47,5 @@ fn main() -> ExitCode {
         Verb::Explain(args) => explain::run(args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Compare(args) => compare::run(args),
-        Verb::Keeper(args) => compare::keep(args),
     }
 }

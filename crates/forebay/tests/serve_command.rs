@@ -607,7 +607,7 @@ fn rooms_of(pids: &[u32]) -> BTreeSet<String> {
     let lines = pids.iter().map(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline")));
     let lines: Vec<String> = lines.map(Result::unwrap_or_default).collect();
     let words = lines.iter().map(|line| line.split('\0').collect::<Vec<_>>());
-    words.filter(|w| w.get(1) == Some(&"__guard")).map(|w| w[2].to_owned()).collect()
+    words.filter(|w| w.get(1) == Some(&"__guardian")).map(|w| w[2].to_owned()).collect()
 }
 
 #[test]

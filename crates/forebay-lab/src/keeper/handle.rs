@@ -7,12 +7,14 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
+use forebay_process::cgroup::Cgroup;
+use forebay_process::descendants::descendants;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::protocol::{Event, Launch, Order};
 use super::room::{OUTPUT_FILE, remove_soon};
 use super::signal_name;
-use crate::watch::{Cgroup, Tree, descendants};
+use crate::watch::Tree;
 
 /// The keeper answers at once; on a loaded machine "at once" may take a while.
 const OPENING_PATIENCE: Duration = Duration::from_secs(30);

@@ -5,9 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use forebay_process::cgroup::Cgroup;
 use tempfile::TempDir;
-
-use crate::watch::Cgroup;
 
 /// The file in the trial's directory that takes the server's standard output and error.
 pub const OUTPUT_FILE: &str = "server-output.log";

@@ -1,9 +1,9 @@
 //! One process of a program, as supervisor and seats share it.
 
 use super::Place;
-use crate::descendants::{is_exiting, memory_below};
 use crate::error::Exit;
 use crate::worker::{WorkerState, WorkerStatus};
+use forebay_process::descendants::{is_exiting, memory_below};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,9 +1,9 @@
 //! Starts one process of a program: its private directory, its socket, its guard.
 
 use super::{Listening, Place, ProgramSpec};
-use crate::descriptors;
-use crate::identity::Identity;
-use crate::launch::{Launch, myself};
+use forebay_process::Identity;
+use forebay_process::found_descriptors;
+use forebay_process::{Launch, myself};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -75,7 +75,7 @@ pub(super) fn start(
     }
     let mut launch = Launch {
         limits: spec.limits,
-        files: descriptors::found(),
+        files: found_descriptors(),
         cgroup: cgroup.map(Path::to_owned),
         stdin: spec.listen == Listening::Stdin,
         argv: spec.run.iter().map(|text| words.fill_in(text).into()).collect(),
@@ -86,7 +86,7 @@ pub(super) fn start(
         launch.inherit = Some(words.name_of_place());
     }
     let mut guard = Command::new(myself())
-        .arg("__guard")
+        .arg("__guardian")
         .arg(room.path())
         .args(launch.arguments())
         .stdin(Stdio::from(OwnedFd::from(its_link)))
@@ -99,7 +99,7 @@ pub(super) fn start(
         .current_dir(&spec.dir)
         .spawn()?;
     // The guard takes some time to start the program, which then begins with this limit.
-    crate::descriptors::give_back_descriptors(Pid::from_child(&guard));
+    forebay_process::give_back_descriptors(Pid::from_child(&guard));
     let pidfd = match pidfd_open(Pid::from_child(&guard), PidfdFlags::empty()) {
         Ok(pidfd) => pidfd,
         Err(error) => {

@@ -8,13 +8,14 @@ use super::fleet::{Fleet, Look, Stage};
 use super::instance::{End, Instance};
 use super::start::{self, Started};
 use super::{Listening, ProgramSpec, ready};
-use crate::cgroup::Cgroup;
 use crate::changes::Changes;
-use crate::error::{Exit, StartError};
-use crate::identity::Identity;
+use crate::error::Exit;
 use crate::starts::{Pause, Starts, a_little_less, end_of};
 use crate::stderr::{Log, Stderr};
 use crate::thread::{self, First, FirstStart};
+use forebay_process::Identity;
+use forebay_process::StartError;
+use forebay_process::cgroup::LimitedCgroup;
 use reports::{await_end, report};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -53,7 +54,7 @@ pub(super) enum Command {
 pub(super) struct Supervised {
     pub(super) spec: ProgramSpec,
     pub(super) identity: Option<Identity>,
-    pub(super) cgroup: Option<Cgroup>,
+    pub(super) cgroup: Option<LimitedCgroup>,
 }
 
 /// Starts the thread, which starts the first process, if there has to be one.
@@ -69,7 +70,7 @@ pub(super) fn start(
 struct Supervisor {
     spec: Rc<ProgramSpec>,
     identity: Option<Identity>,
-    cgroup: Option<Cgroup>,
+    cgroup: Option<LimitedCgroup>,
     fleet: Arc<Fleet>,
     log: Log,
     starts: Starts,
@@ -229,7 +230,7 @@ impl Supervisor {
     }
 
     fn start_process(&mut self, replaces: Option<u64>) {
-        let cgroup = self.cgroup.as_ref().map(Cgroup::path);
+        let cgroup = self.cgroup.as_ref().map(LimitedCgroup::path);
         let started = start::start(&self.spec, self.identity.as_ref(), cgroup);
         match started.and_then(|started| self.adopt(started, replaces)) {
             Ok(()) => {}

@@ -1,26 +1,26 @@
 //! Who a process runs as.
 
-use crate::error::StartError;
+use crate::StartError;
 use nix::errno::Errno;
 use nix::unistd::{Gid, Group, Uid, User, initgroups, setgid, setgroups, setuid};
 use std::ffi::{CString, OsString};
 
 /// A user and a group, looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub struct Identity {
     /// The user, and its name for the groups it is in.
-    pub(crate) user: Option<(u32, String)>,
+    pub user: Option<(u32, String)>,
     /// The group; beside a user with its own groups, the first of them.
-    pub(crate) group: Option<u32>,
+    pub group: Option<u32>,
     /// Whether the group is the only one.
-    pub(crate) alone: bool,
+    pub alone: bool,
     /// HOME, USER and the like, as a login would set them.
-    pub(crate) env: Vec<(&'static str, OsString)>,
+    pub env: Vec<(&'static str, OsString)>,
 }
 
 impl Identity {
     /// Looks up the names; `None` where neither is given. `app` is for messages.
-    pub(crate) fn find(
+    pub fn find(
         app: &str,
         user: Option<&str>,
         group: Option<&str>,
@@ -36,7 +36,7 @@ impl Identity {
     }
 
     /// The same, whoever asks.
-    pub(crate) fn look_up(
+    pub fn look_up(
         app: &str,
         user: Option<&str>,
         group: Option<&str>,
@@ -74,7 +74,7 @@ impl Identity {
     }
 
     /// Makes this process that user's for good. Call it before there is another thread.
-    pub(crate) fn assume(&self) -> Result<(), Errno> {
+    pub fn assume(&self) -> Result<(), Errno> {
         if let Some(group) = self.group.map(Gid::from_raw) {
             match &self.user {
                 Some((_, name)) if !self.alone => {

@@ -1,4 +1,4 @@
-//! Ends what workers have started when this process is killed.
+//! Ends process groups when this process is killed.
 //!
 //! The kernel ends a worker with the supervisor's thread (`PR_SET_PDEATHSIG`, which each host asks
 //! for), but not the programs that the worker's script runs at that moment. A shell with nothing else
@@ -23,7 +23,7 @@ for g in $groups; do kill -KILL \"-$g\"; done";
 
 /// The shell, and what it knows.
 #[derive(Debug)]
-pub struct Guard {
+pub struct GroupReaper {
     shell: Shell,
     groups: Vec<Pid>,
 }
@@ -35,34 +35,34 @@ struct Shell {
     pipe: Option<ChildStdin>,
 }
 
-impl Guard {
+impl GroupReaper {
     /// Starts the shell, in a group of its own so that nothing meant for others ends it.
-    pub fn start() -> io::Result<Guard> {
-        Ok(Guard { shell: Shell::start()?, groups: Vec::new() })
+    pub fn start() -> io::Result<GroupReaper> {
+        Ok(GroupReaper { shell: Shell::start()?, groups: Vec::new() })
     }
 
     /// From now on the group that `leader` leads ends with this process.
     pub fn watch(&mut self, leader: Pid) {
         self.groups.push(leader);
-        self.tell('+', leader);
+        self.send('+', leader);
     }
 
     /// The leader has ended; what its group has left is not looked after any more, as the number may
     /// be another's soon.
     pub fn forget(&mut self, leader: Pid) {
         self.groups.retain(|group| *group != leader);
-        self.tell('-', leader);
+        self.send('-', leader);
     }
 
     /// A shell that somebody has ended, or that does not read, is replaced.
-    fn tell(&mut self, sign: char, leader: Pid) {
-        if self.shell.tell(sign, leader).is_ok() {
+    fn send(&mut self, sign: char, leader: Pid) {
+        if self.shell.send(sign, leader).is_ok() {
             return;
         }
         let _ = self.shell.process.kill();
         // Without another one, which this may be the wrong moment for, the next word starts it.
         let Ok(mut shell) = Shell::start() else { return };
-        if self.groups.iter().all(|group| shell.tell('+', *group).is_ok()) {
+        if self.groups.iter().all(|group| shell.send('+', *group).is_ok()) {
             self.shell = shell;
         }
     }
@@ -86,7 +86,7 @@ impl Shell {
     }
 
     /// A line is taken whole or not at all. A list that misses one could end another's group.
-    fn tell(&mut self, sign: char, leader: Pid) -> io::Result<()> {
+    fn send(&mut self, sign: char, leader: Pid) -> io::Result<()> {
         let pipe = self.pipe.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         pipe.write_all(format!("{sign} {}\n", leader.as_raw_nonzero()).as_bytes())
     }
@@ -108,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn watched_groups_end_with_the_guard_and_forgotten_ones_do_not() {
-        let mut guard = Guard::start().unwrap();
+    fn watched_groups_end_with_the_reaper_and_forgotten_ones_do_not() {
+        let mut reaper = GroupReaper::start().unwrap();
         let (mut watched, mut forgotten) = (sleeper(), sleeper());
         for child in [&watched, &forgotten] {
-            guard.watch(Pid::from_child(child));
+            reaper.watch(Pid::from_child(child));
         }
-        guard.forget(Pid::from_child(&forgotten));
-        drop(guard);
+        reaper.forget(Pid::from_child(&forgotten));
+        drop(reaper);
         // The shell has ended, so the signals are sent.
         assert!(!watched.wait().unwrap().success());
         assert!(forgotten.try_wait().unwrap().is_none());
@@ -125,13 +125,13 @@ mod tests {
 
     #[test]
     fn another_shell_takes_over_from_one_that_was_killed() {
-        let mut guard = Guard::start().unwrap();
+        let mut reaper = GroupReaper::start().unwrap();
         let (mut first, mut second) = (sleeper(), sleeper());
-        guard.watch(Pid::from_child(&first));
-        guard.shell.process.kill().unwrap();
-        guard.shell.process.wait().unwrap();
-        guard.watch(Pid::from_child(&second));
-        drop(guard);
+        reaper.watch(Pid::from_child(&first));
+        reaper.shell.process.kill().unwrap();
+        reaper.shell.process.wait().unwrap();
+        reaper.watch(Pid::from_child(&second));
+        drop(reaper);
         assert!(!first.wait().unwrap().success() && !second.wait().unwrap().success());
     }
 }

@@ -13,7 +13,7 @@ pub fn note_descriptors() {
 }
 
 /// The soft limit that was found, where it has been raised since.
-pub(crate) fn found() -> Option<u64> {
+pub fn found_descriptors() -> Option<u64> {
     let found = FOUND.get()?;
     found.current.filter(|_| getrlimit(Resource::Nofile) != *found)
 }

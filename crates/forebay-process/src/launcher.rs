@@ -1,9 +1,7 @@
 //! Starts processes that are not workers as another user and within limits: CGI scripts.
 
-use crate::cgroup::{Cgroup, CgroupLimits};
-use crate::error::StartError;
-use crate::identity::Identity;
-use crate::launch::{Launch, ProcessLimits, myself};
+use crate::cgroup::{CgroupLimits, LimitedCgroup};
+use crate::{Identity, Launch, ProcessLimits, StartError};
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsFd;
@@ -15,7 +13,7 @@ use std::process::Command;
 pub struct Launcher {
     identity: Option<Identity>,
     limits: ProcessLimits,
-    cgroup: Option<Cgroup>,
+    cgroup: Option<LimitedCgroup>,
 }
 
 /// What a [`Launcher`] is made from.
@@ -36,7 +34,7 @@ impl Launcher {
     pub fn new(name: &str, spec: &LaunchSpec) -> Result<Launcher, StartError> {
         let identity = Identity::find(name, spec.user.as_deref(), spec.group.as_deref())?;
         // Where there cannot be one, the application's workers have logged why.
-        let cgroup = Cgroup::make(name, spec.cgroup).ok().flatten();
+        let cgroup = LimitedCgroup::make(name, spec.cgroup).ok().flatten();
         Ok(Launcher { identity, limits: spec.limits, cgroup })
     }
 
@@ -51,12 +49,7 @@ impl Launcher {
             Launch { limits: self.limits, argv: vec![program.to_owned()], ..Launch::default() };
         launch.as_user(self.identity.as_ref());
         launch.cgroup = self.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned());
-        if !launch.is_needed() {
-            return Command::new(program);
-        }
-        let mut launcher = Command::new(myself());
-        launcher.arg("__launch").args(launch.arguments());
-        launcher
+        if launch.is_needed() { launch.command() } else { Command::new(program) }
     }
 
     /// Whether a process is started without a step in between, so that the kernel's refusal is seen.

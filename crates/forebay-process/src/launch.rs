@@ -4,11 +4,13 @@
 //! is Forebay itself (`forebay __launch OPTIONS -- PROGRAM ARGUMENTS`), which changes what the
 //! program inherits and then becomes the program, under the same process id.
 
-use crate::identity::Identity;
+use crate::Identity;
+use crate::cgroup::Cgroup;
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::{
     Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
 };
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::os::unix::fs::PermissionsExt;
@@ -23,22 +25,31 @@ const FIRST_INHERITED: i32 = 3;
 
 /// What a program is started with, beside its environment and its directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Launch {
+pub struct Launch {
     /// The kernel kills the program when this process, its parent, ends.
-    pub(crate) parent: Option<i32>,
-    pub(crate) limits: ProcessLimits,
+    pub parent: Option<i32>,
+    /// What the program may use.
+    pub limits: ProcessLimits,
     /// The soft limit on open files, which Forebay has raised for itself.
-    pub(crate) files: Option<u64>,
+    pub files: Option<u64>,
     /// The control group to enter.
-    pub(crate) cgroup: Option<PathBuf>,
+    pub cgroup: Option<PathBuf>,
+    /// The program may run outside of the control group where it is not let in.
+    pub cgroup_is_optional: bool,
+    /// Cores to run on; empty: no change.
+    pub cpus: Vec<usize>,
     /// Descriptor 0 is a listening socket that becomes descriptor 3, by this name.
-    pub(crate) inherit: Option<OsString>,
+    pub inherit: Option<OsString>,
     /// Descriptor 0 is a listening socket, and stays.
-    pub(crate) stdin: bool,
-    pub(crate) user: Option<(u32, String)>,
-    pub(crate) group: Option<u32>,
-    pub(crate) alone: bool,
-    pub(crate) argv: Vec<OsString>,
+    pub stdin: bool,
+    /// The user to become, and its name for the groups it is in.
+    pub user: Option<(u32, String)>,
+    /// The group to become.
+    pub group: Option<u32>,
+    /// Whether the group is the only one.
+    pub alone: bool,
+    /// The program and its arguments.
+    pub argv: Vec<OsString>,
 }
 
 /// What each process may use at the most. `None`: what Forebay may.
@@ -65,7 +76,8 @@ const NAMES: [(&str, Resource); 5] = [
 ];
 
 impl ProcessLimits {
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there is no limit.
+    pub fn is_empty(&self) -> bool {
         *self == ProcessLimits::default()
     }
 
@@ -89,7 +101,7 @@ impl ProcessLimits {
 
 impl Launch {
     /// Sets who the program runs as.
-    pub(crate) fn as_user(&mut self, identity: Option<&Identity>) {
+    pub fn as_user(&mut self, identity: Option<&Identity>) {
         if let Some(identity) = identity {
             self.user = identity.user.clone();
             self.group = identity.group;
@@ -98,12 +110,19 @@ impl Launch {
     }
 
     /// Whether a process has to be started this way at all.
-    pub(crate) fn is_needed(&self) -> bool {
+    pub fn is_needed(&self) -> bool {
         !self.limits.is_empty() || self.cgroup.is_some() || self.group.is_some()
     }
 
+    /// The process that becomes the program.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(myself());
+        command.arg("__launch").args(self.arguments());
+        command
+    }
+
     /// The arguments that [`Launch::parse`] reads.
-    pub(crate) fn arguments(&self) -> Vec<OsString> {
+    pub fn arguments(&self) -> Vec<OsString> {
         let mut out: Vec<OsString> = Vec::new();
         let mut pair = |name: &str, value: OsString| out.extend([name.into(), value]);
         if let Some(parent) = self.parent {
@@ -118,7 +137,11 @@ impl Launch {
             pair("--files", files.to_string().into());
         }
         if let Some(cgroup) = &self.cgroup {
-            pair("--cgroup", cgroup.into());
+            let name = if self.cgroup_is_optional { "--try-cgroup" } else { "--cgroup" };
+            pair(name, cgroup.into());
+        }
+        for cpu in &self.cpus {
+            pair("--cpu", cpu.to_string().into());
         }
         if let Some(name) = &self.inherit {
             pair("--inherit", name.clone());
@@ -138,7 +161,7 @@ impl Launch {
     }
 
     /// Reads what [`Launch::arguments`] has written.
-    pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Option<Launch> {
+    pub fn parse(arguments: impl Iterator<Item = OsString>) -> Option<Launch> {
         let mut launch = Launch::default();
         let mut arguments = arguments;
         loop {
@@ -154,7 +177,11 @@ impl Launch {
 
     fn take(&mut self, name: &str, value: &OsStr) -> Option<()> {
         match name {
-            "--cgroup" => self.cgroup = Some(value.into()),
+            "--cgroup" | "--try-cgroup" => {
+                self.cgroup = Some(value.into());
+                self.cgroup_is_optional = name == "--try-cgroup";
+            }
+            "--cpu" => self.cpus.push(value.to_str()?.parse().ok()?),
             "--inherit" => self.inherit = Some(value.into()),
             "--stdin" => self.stdin = true,
             "--files" => self.files = Some(value.to_str()?.parse().ok()?),
@@ -178,8 +205,14 @@ impl Launch {
 
     fn prepare(&self) -> Result<(), String> {
         if let Some(cgroup) = &self.cgroup {
-            std::fs::write(cgroup.join("cgroup.procs"), "0")
+            Cgroup::existing(cgroup.clone())
+                .enter()
+                .or_else(|error| if self.cgroup_is_optional { Ok(()) } else { Err(error) })
                 .map_err(|error| format!("cannot enter {}: {error}", cgroup.display()))?;
+        }
+        if !self.cpus.is_empty() {
+            sched_setaffinity(None, &cpu_set(&self.cpus))
+                .map_err(|error| format!("cannot run on cores {:?}: {error}", self.cpus))?;
         }
         if let Some(files) = self.files {
             let maximum = getrlimit(Resource::Nofile).maximum;
@@ -198,10 +231,10 @@ impl Launch {
         // After the change of user, which makes the kernel forget it.
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(|error| format!("cannot tie the program to Forebay: {error}"))?;
-        match getppid().map(|pid| pid.as_raw_pid()) == Some(parent) {
-            true => Ok(()),
-            false => Err("Forebay ended before the program began".to_owned()),
+        if getppid().map(|pid| pid.as_raw_pid()) != Some(parent) {
+            return Err("Forebay ended before the program began".to_owned());
         }
+        Ok(())
     }
 
     /// Becomes the program; returns why not.
@@ -212,7 +245,7 @@ impl Launch {
         let mut command = Command::new(program);
         command.args(arguments);
         if let Some(name) = &self.inherit {
-            if let Err(error) = pass_on(&mut command, name) {
+            if let Err(error) = inherit_socket(&mut command, name) {
                 return format!("cannot pass the socket on: {error}");
             }
         } else if !self.stdin && self.parent.is_some() {
@@ -251,8 +284,15 @@ pub fn launch(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::from(CANNOT_RUN)
 }
 
+/// The set of the given cores; those beyond what the kernel interface holds are left out.
+pub fn cpu_set(cpus: &[usize]) -> CpuSet {
+    let mut set = CpuSet::new();
+    cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU).for_each(|&cpu| set.set(cpu));
+    set
+}
+
 /// The program that starts others this way: this one, even where its file has been replaced.
-pub(crate) fn myself() -> &'static Path {
+pub fn myself() -> &'static Path {
     Path::new("/proc/self/exe")
 }
 
@@ -264,7 +304,7 @@ fn limit(resource: Resource, most: u64) -> Result<(), rustix::io::Errno> {
 }
 
 /// Makes descriptor 0 descriptor 3, and tells so by the conventions of systemd and Server::Starter.
-fn pass_on(command: &mut Command, name: &OsStr) -> std::io::Result<()> {
+fn inherit_socket(command: &mut Command, name: &OsStr) -> std::io::Result<()> {
     let stdin = std::io::stdin();
     let socket = fcntl_dupfd_cloexec(stdin.as_fd(), FIRST_INHERITED)?;
     if socket.as_raw_fd() != FIRST_INHERITED {
@@ -296,6 +336,8 @@ mod tests {
             limits: ProcessLimits { open_files: Some(3), core: Some(0), ..Default::default() },
             files: Some(1024),
             cgroup: Some("/sys/fs/cgroup/x".into()),
+            cgroup_is_optional: true,
+            cpus: vec![0, 3],
             inherit: Some("/run/a=b".into()),
             stdin: true,
             user: Some((33, "www-data".into())),

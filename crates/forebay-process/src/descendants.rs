@@ -1,0 +1,147 @@
+//! The processes that a process has started, with all that those have started.
+
+use crate::Cpu;
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// A process, as proc_pid_stat(5) describes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stat {
+    /// Its number.
+    pub pid: i32,
+    /// The number of the process that has started it, or looks after it since.
+    pub parent: i32,
+    /// The name of its program, cut by the kernel.
+    pub name: String,
+    /// CPU time that it has taken.
+    pub cpu: Cpu,
+    /// CPU time of children that it has waited for.
+    pub cpu_of_children: Cpu,
+    /// Threads.
+    pub threads: u64,
+    /// Resident memory in bytes; 0 of a zombie.
+    pub rss: u64,
+}
+
+impl Stat {
+    /// The process with this number, if there is one.
+    pub fn of(pid: i32) -> Option<Stat> {
+        read(pid, Path::new("/proc").join(pid.to_string()).as_path())
+    }
+}
+
+/// Every process below `root`, which is not among them. Zombies are.
+pub fn descendants(root: i32) -> Vec<Stat> {
+    let mut by_parent: HashMap<i32, Vec<Stat>> = HashMap::new();
+    for folder in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = folder.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(stat) = pid.and_then(|pid| read(pid, &folder.path())) {
+            by_parent.entry(stat.parent).or_default().push(stat);
+        }
+    }
+    let mut all = by_parent.remove(&root).unwrap_or_default();
+    let mut at = 0;
+    while let Some(next) = all.get(at) {
+        let children = by_parent.remove(&next.pid);
+        all.extend(children.into_iter().flatten());
+        at += 1;
+    }
+    all
+}
+
+/// Resident memory of all descendants of `root`, in bytes. Pages that they share count for each.
+pub fn memory_below(root: i32) -> u64 {
+    descendants(root).iter().map(|stat| stat.rss).sum()
+}
+
+/// Whether the end of the process has begun: the kernel marks a process before it closes what that
+/// has open, so that whoever sees a connection of it break finds the mark.
+pub fn is_exiting(pid: u32) -> bool {
+    /// PF_EXITING in proc_pid_stat(5), field 9.
+    const EXITING: u32 = 4;
+    let Ok(stat) = fs::read(format!("/proc/{pid}/stat")) else { return true };
+    let stat = String::from_utf8_lossy(&stat);
+    let fields = stat.rsplit_once(") ").map(|(_, fields)| fields.split(' '));
+    let flags = fields.and_then(|mut fields| fields.nth(6)?.parse::<u32>().ok());
+    flags.is_none_or(|flags| flags & EXITING != 0)
+}
+
+fn read(pid: i32, folder: &Path) -> Option<Stat> {
+    parse(pid, &String::from_utf8_lossy(&fs::read(folder.join("stat")).ok()?))
+}
+
+fn parse(pid: i32, stat: &str) -> Option<Stat> {
+    // The name in parentheses may itself hold spaces and parentheses.
+    let (front, fields) = stat.rsplit_once(") ")?;
+    let name = front.split_once('(')?.1.to_owned();
+    // The first one is the third of the manual page, the state.
+    let fields: Vec<&str> = fields.trim_end().split(' ').collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let cpu = |user: usize, system: usize| {
+        Some(Cpu { user: ticks(number(user)?), system: ticks(number(system)?) })
+    };
+    Some(Stat {
+        pid,
+        parent: fields.get(1)?.parse().ok()?,
+        name,
+        cpu: cpu(11, 12)?,
+        cpu_of_children: cpu(13, 14)?,
+        threads: number(17)?,
+        rss: number(21)? * rustix::param::page_size() as u64,
+    })
+}
+
+fn ticks(count: u64) -> Duration {
+    Duration::from_secs_f64(count as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+    use std::time::Instant;
+
+    #[test]
+    fn an_end_that_has_begun_is_seen_until_it_is_reaped_and_after() {
+        assert!(!is_exiting(std::process::id()));
+        let mut child = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        // It has closed what it had open, so it is about to be a zombie or is one.
+        std::io::copy(child.stdout.as_mut().unwrap(), &mut std::io::sink()).unwrap();
+        assert!(is_exiting(pid));
+        child.wait().unwrap();
+        assert!(is_exiting(pid));
+    }
+
+    #[test]
+    fn a_line_of_proc_is_read_whatever_the_name() {
+        let line = "5 (a) b) S 4 0 0 0 0 0 0 0 0 0 100 200 300 0 0 0 2 0 0 0 7 0\n";
+        let found = parse(5, line).unwrap();
+        assert_eq!((found.parent, found.name.as_str(), found.threads), (4, "a) b", 2));
+        assert_eq!(found.rss, 7 * rustix::param::page_size() as u64);
+        assert_eq!(found.cpu.total(), found.cpu_of_children.total());
+        assert_eq!(found.cpu.system, 2 * found.cpu.user);
+        assert_eq!(parse(5, "5 (a"), None);
+        assert_eq!(parse(5, "5 (a) S 4 0"), None);
+    }
+
+    #[test]
+    fn a_child_and_its_memory_are_found() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "read line"]).stdin(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let own = std::process::id() as i32;
+        assert!(descendants(own).iter().any(|found| found.pid == child.id() as i32));
+        // For a moment it has none of its own.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while memory_below(own) == 0 {
+            assert!(Instant::now() < deadline, "its memory was never found");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(!descendants(own).iter().any(|found| found.pid == child.id() as i32));
+    }
+}

@@ -1,0 +1,178 @@
+//! The guardian: a small process that starts one program, and ends all that this has started when
+//! the guardian's parent goes, however it goes.
+//!
+//! Forebay runs itself as guardian and holds the other end of its standard input. The guardian has
+//! a session of its own, so that no signal of a terminal reaches it or the program, and is the
+//! reaper of all that the program starts: a daemon stays its descendant. The program in turn is
+//! ended by the kernel with the guardian.
+//!
+//! Here is what guardians have in common; what ends when, and what is reported, is up to who runs
+//! one: [`guard_program`](crate::guard_program) for a program that listens by itself, the keeper of
+//! `forebay compare` for a server that is measured.
+
+use crate::Launch;
+use crate::cgroup::Cgroup;
+use crate::descendants::{Stat, descendants};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group,
+    set_child_subreaper, setsid, wait,
+};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+
+/// A process that outlives SIGKILL for so long hangs inside the kernel.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two rounds of SIGKILL: a process may fork while its siblings are being killed.
+const KILL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// This process as guardian, with orders of the kind `O`.
+#[derive(Debug)]
+pub struct Guardian<O> {
+    sender: Sender<Wake<O>>,
+    wakes: Receiver<Wake<O>>,
+    program: Option<Pid>,
+    program_is_alive: bool,
+    any_is_alive: bool,
+}
+
+/// Why a guardian wakes up.
+#[derive(Debug)]
+pub enum Wake<O> {
+    /// Its parent sent an order.
+    Order(O),
+    /// Its parent has gone, or a signal asks it to end.
+    End,
+    /// The program has ended.
+    ProgramEnded(WaitStatus),
+    /// Another process has ended, whose parent had ended before.
+    OrphanEnded(Pid, WaitStatus),
+    /// The last process has ended.
+    AllEnded,
+}
+
+impl<O: Send + 'static> Guardian<O> {
+    /// Makes this process a guardian. `read` is run on a thread of its own: it passes each order on
+    /// until that returns false, and returns when the parent's end is closed.
+    pub fn new(read: impl FnOnce(&dyn Fn(O) -> bool) + Send + 'static) -> io::Result<Self> {
+        // Fails only for the leader of a process group, which has a terminal's signals to itself.
+        let _ = setsid();
+        set_child_subreaper(Some(getpid()))?;
+        let (sender, wakes) = mpsc::channel();
+        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+        let on_signal = sender.clone();
+        std::thread::Builder::new().spawn(move || {
+            while signals.forever().next().is_some() && on_signal.send(Wake::End).is_ok() {}
+        })?;
+        let orders = sender.clone();
+        std::thread::Builder::new().spawn(move || {
+            read(&|order| orders.send(Wake::Order(order)).is_ok());
+            let _ = orders.send(Wake::End);
+        })?;
+        Ok(Self { sender, wakes, program: None, program_is_alive: false, any_is_alive: false })
+    }
+
+    /// Starts the program, once, in a process group of its own; the kernel ends it with this
+    /// process. `configure` sets descriptors, environment and directory.
+    pub fn start(
+        &mut self,
+        launch: Launch,
+        configure: impl FnOnce(&mut Command),
+    ) -> io::Result<Pid> {
+        let launch = Launch { parent: Some(getpid().as_raw_pid()), ..launch };
+        let mut command = launch.command();
+        configure(&mut command);
+        let program = Pid::from_child(&command.process_group(0).spawn()?);
+        (self.program, self.program_is_alive, self.any_is_alive) = (Some(program), true, true);
+        let sender = self.sender.clone();
+        let reaper = std::thread::Builder::new().spawn(move || reap(program, &sender));
+        if let Err(error) = reaper {
+            let _ = kill_process_group(program, Signal::KILL);
+            return Err(error);
+        }
+        Ok(program)
+    }
+
+    /// What happens next; `None` once it is `until`.
+    pub fn wait(&mut self, until: Option<Instant>) -> Option<Wake<O>> {
+        let wake = match until {
+            None => self.wakes.recv().ok()?,
+            Some(at) => {
+                self.wakes.recv_timeout(at.saturating_duration_since(Instant::now())).ok()?
+            }
+        };
+        match wake {
+            Wake::ProgramEnded(_) => self.program_is_alive = false,
+            Wake::AllEnded => self.any_is_alive = false,
+            _ => {}
+        }
+        Some(wake)
+    }
+
+    /// The program, while it lives.
+    pub fn program(&self) -> Option<Pid> {
+        self.program.filter(|_| self.program_is_alive)
+    }
+
+    /// Whether a process lives that the guardian is to end.
+    pub fn any_is_alive(&self) -> bool {
+        self.any_is_alive
+    }
+
+    /// Asks each process that is left, and that `which` chooses, to end.
+    pub fn ask_to_end(&self, which: impl Fn(&Stat) -> bool) {
+        for stat in self.left().into_iter().filter(which) {
+            send(stat.pid, Signal::TERM);
+        }
+    }
+
+    /// Sends SIGKILL to all descendants, and to what is in `cgroup`, until there is none; returns
+    /// those that stay.
+    pub fn end_by_force(&mut self, cgroup: Option<&Cgroup>) -> Vec<Stat> {
+        let deadline = Instant::now() + KILL_PATIENCE;
+        while self.any_is_alive && Instant::now() < deadline {
+            let _ = cgroup.map(Cgroup::kill);
+            if let Some(program) = self.program() {
+                let _ = kill_process_group(program, Signal::KILL);
+            }
+            for stat in self.left() {
+                send(stat.pid, Signal::KILL);
+            }
+            // Whatever wakes it: it is looked at what is left.
+            let _ = self.wait(Some(Instant::now() + KILL_INTERVAL));
+        }
+        if self.any_is_alive { self.left() } else { Vec::new() }
+    }
+
+    fn left(&self) -> Vec<Stat> {
+        descendants(getpid().as_raw_pid())
+    }
+}
+
+/// Waits for every process that ends, until there is none.
+fn reap<O>(program: Pid, sender: &Sender<Wake<O>>) {
+    loop {
+        let wake = match wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid == program => Wake::ProgramEnded(status),
+            Ok(Some((pid, status))) => Wake::OrphanEnded(pid, status),
+            Ok(None) | Err(Errno::INTR) => continue,
+            // No child means no descendant: orphans would have become children.
+            Err(_) => Wake::AllEnded,
+        };
+        let is_last = matches!(wake, Wake::AllEnded);
+        if sender.send(wake).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+fn send(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = kill_process(pid, signal);
+    }
+}

@@ -1,0 +1,29 @@
+//! Processes that Forebay starts: as whom, within which limits, and that nothing of them remains.
+//!
+//! [`Launch`] is the step between fork and program, [`Guardian`] the process that ends all it has
+//! started when its parent goes, [`GroupReaper`] the cheaper helper that ends process groups.
+//! [`cgroup`] and [`descendants`] look after what a process starts in turn. Nothing here knows
+//! of applications, requests or experiments.
+#![forbid(unsafe_code)]
+
+pub mod cgroup;
+mod cpu;
+pub mod descendants;
+mod descriptors;
+mod error;
+mod group_reaper;
+mod guardian;
+mod identity;
+mod launch;
+mod launcher;
+mod program_guardian;
+
+pub use cpu::Cpu;
+pub use descriptors::{found_descriptors, give_back_descriptors, note_descriptors};
+pub use error::StartError;
+pub use group_reaper::GroupReaper;
+pub use guardian::{Guardian, Wake};
+pub use identity::Identity;
+pub use launch::{Launch, ProcessLimits, cpu_set, launch, myself};
+pub use launcher::{LaunchSpec, Launcher};
+pub use program_guardian::guard_program;

@@ -1,0 +1,110 @@
+//! The guardian of a program that listens by itself (`forebay __guardian`). Its descriptors:
+//!
+//! - 0: a socket. Orders come in, a byte each: `t` asks the program to end (SIGTERM), `k` ends it
+//!   at once. Its end, which comes with the end of Forebay, is both, a moment apart. Lines go out:
+//!   `pid N` once the program is started, `exit N` or `signal N` when it has ended.
+//! - 1: the listening socket that the program inherits as its descriptor 0, or /dev/null.
+//! - 2: the log, for the program's standard output and error.
+//!
+//! When the program has ended what it has left is told to end, and a moment later killed. Then the
+//! guardian removes the program's private directory, and ends.
+
+use crate::{Guardian, Launch, Wake};
+use rustix::process::{Pid, Signal, WaitStatus, kill_process};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long what is left may take to end by itself.
+const MOMENT: Duration = Duration::from_secs(2);
+
+/// `forebay __guardian DIRECTORY OPTIONS -- PROGRAM ARGUMENTS`, the options those of `__launch`.
+/// `DIRECTORY` is removed at the end.
+pub fn guard_program(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let room = arguments.next().map(PathBuf::from);
+    let (Some(room), Some(launch)) = (room, Launch::parse(arguments)) else {
+        eprintln!("__guardian is for Forebay itself");
+        return ExitCode::FAILURE;
+    };
+    let started = Guardian::new(read_orders).and_then(|mut guardian| {
+        let program = start(&mut guardian, launch)?;
+        Ok((guardian, program))
+    });
+    let outcome = match started {
+        Ok((guardian, program)) => {
+            report(&format!("pid {}", program.as_raw_pid()));
+            run(guardian)
+        }
+        Err(error) => {
+            eprintln!("cannot start a process: {error}");
+            ExitCode::FAILURE
+        }
+    };
+    // Forebay may have removed it already.
+    let _ = std::fs::remove_dir_all(room);
+    outcome
+}
+
+fn start(guardian: &mut Guardian<u8>, launch: Launch) -> io::Result<Pid> {
+    let socket = io::stdout().as_fd().try_clone_to_owned()?;
+    let log = io::stderr().as_fd().try_clone_to_owned()?;
+    let program = guardian.start(launch, |command| {
+        command.stdin(Stdio::from(socket)).stdout(Stdio::from(log));
+    })?;
+    // The listening socket is the program's alone: it is to close with it.
+    rustix::stdio::dup2_stdout(File::options().read(true).write(true).open("/dev/null")?)?;
+    Ok(program)
+}
+
+fn run(mut guardian: Guardian<u8>) -> ExitCode {
+    // When what is left is killed.
+    let mut force_at = None;
+    while let Some(wake) = guardian.wait(force_at) {
+        match wake {
+            Wake::Order(b't') => ask_to_end(&guardian),
+            Wake::Order(b'k') => break,
+            Wake::Order(_) | Wake::OrphanEnded(..) => {}
+            Wake::End => {
+                ask_to_end(&guardian);
+                force_at.get_or_insert(Instant::now() + MOMENT);
+            }
+            Wake::ProgramEnded(status) => {
+                report_end(status);
+                guardian.ask_to_end(|_| true);
+                force_at.get_or_insert(Instant::now() + MOMENT);
+            }
+            Wake::AllEnded => return ExitCode::SUCCESS,
+        }
+    }
+    if guardian.end_by_force(None).is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("a process does not end although it was killed");
+    ExitCode::FAILURE
+}
+
+fn ask_to_end(guardian: &Guardian<u8>) {
+    let _ = guardian.program().map(|program| kill_process(program, Signal::TERM));
+}
+
+fn read_orders(order: &dyn Fn(u8) -> bool) {
+    let mut byte = [0];
+    while matches!(io::stdin().read(&mut byte), Ok(1)) && order(byte[0]) {}
+}
+
+fn report_end(status: WaitStatus) {
+    match (status.exit_status(), status.terminating_signal()) {
+        (_, Some(signal)) => report(&format!("signal {signal}")),
+        (code, None) => report(&format!("exit {}", code.unwrap_or(-1))),
+    }
+}
+
+/// Forebay may be gone, which is no reason to stop tidying up.
+fn report(line: &str) {
+    let text = format!("{line}\n");
+    let _ = rustix::net::send(io::stdin(), text.as_bytes(), rustix::net::SendFlags::NOSIGNAL);
+}
