@@ -386,6 +386,7 @@ mod tests {
             url: String::new(),
             protocol: forebay_load::Protocol::Http,
             connections: 1,
+            streams: 1,
             threads: 1,
             duration: Duration::from_secs(1),
             requests: forebay_load::Requests::default(),

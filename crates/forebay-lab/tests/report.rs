@@ -20,6 +20,7 @@ fn trial(round: u32, completed: u64, us: u64) -> Trial {
         url: "http://127.0.0.1/".to_owned(),
         protocol: forebay_load::Protocol::Http,
         connections: 1,
+        streams: 1,
         threads: 1,
         duration: SECOND,
         requests: Requests { sent: completed, completed, ..Requests::default() },

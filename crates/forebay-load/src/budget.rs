@@ -31,6 +31,16 @@ impl RequestBudget {
         (0..threads).map(claim).collect()
     }
 
+    /// A claim on nothing.
+    pub fn none() -> Self {
+        Self { held: 0, stock: Some(Arc::default()), threads: 1 }
+    }
+
+    /// Leaves nothing to take.
+    pub fn close(&mut self) {
+        *self = Self::none();
+    }
+
     /// Takes one; false when there are no more.
     #[inline]
     pub fn take(&mut self) -> bool {

@@ -41,7 +41,7 @@ enum Phase {
     Connecting,
     /// Has a request to write or a reply to read.
     Exchanging,
-    /// Has no more requests.
+    /// Has no more requests in this turn.
     Done,
 }
 
@@ -65,6 +65,11 @@ pub(crate) struct Ending(pub Option<Errno>, pub &'static str);
 impl<C: Session<Sink = Inspection>> Drive for Connection<C> {
     #[inline]
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
+        if matches!(self.phase, Phase::Connecting | Phase::Exchanging) {
+            // The last turn was cancelled in the middle of an exchange.
+            self.close();
+        }
+        self.drop_if_closed(state);
         let due = state.pacer.first(now);
         self.turn(due, now, now, state);
     }
@@ -86,6 +91,14 @@ impl<C: Session<Sink = Inspection>> Drive for Connection<C> {
     fn go_on(&mut self, now: Instant, state: &mut ThreadState) {
         let due = state.pacer.next(now);
         self.turn(due, now, now, state);
+    }
+
+    fn retire(&mut self, _: Instant, state: &mut ThreadState) {
+        if self.phase == Phase::Resting {
+            self.wake = None;
+            self.phase = Phase::Done;
+            state.active -= 1;
+        }
     }
 
     #[inline]

@@ -12,6 +12,7 @@
 //!   for a connection of several requests at once; `dialling` is how both connect;
 //! - `request` makes the bytes that are sent, `inspection` looks at what comes back.
 //!
+//! [`Turns`] is a run in several parts, between which its connections stay open.
 //! [`fetch()`] makes one simple request, for probes. Nothing here starts or watches servers.
 #![forbid(unsafe_code)]
 
@@ -38,6 +39,6 @@ pub use error::Error;
 pub use fetch::{FetchError, Reply, fetch};
 pub use forebay_client::Gateway;
 pub use outcome::{Bytes, Client, Failures, Outcome, Requests};
-pub use run::run;
+pub use run::{Turns, run};
 pub use spec::{Arrivals, Check, Control, Rate, Spec, Stop};
 pub use url::{Endpoint, Protocol, Url, UrlError};

@@ -59,13 +59,21 @@ enum Phase {
     /// Waits for the socket to be connected, or for room in the server's backlog.
     Connecting,
     Open,
-    /// Has no more requests.
+    /// Has no more requests in this turn; its socket may be open.
     Done,
 }
 
 impl<C: MuxSession<Sink = Inspection>> Drive for MuxConnection<C> {
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
-        self.advance(now, state);
+        self.streams.all.iter_mut().for_each(|stream| stream.begun = false);
+        if self.socket.is_some() {
+            // What came since the last turn first: a GOAWAY, or the end of the connection.
+            self.phase = Phase::Open;
+            self.read(false, state);
+        } else {
+            self.phase = Phase::Closed;
+            self.advance(now, state);
+        }
     }
 
     fn ready(&mut self, flags: EventFlags, now: Instant, state: &mut ThreadState) {
@@ -84,6 +92,11 @@ impl<C: MuxSession<Sink = Inspection>> Drive for MuxConnection<C> {
     }
 
     fn go_on(&mut self, now: Instant, state: &mut ThreadState) {
+        self.advance(now, state);
+    }
+
+    fn retire(&mut self, now: Instant, state: &mut ThreadState) {
+        self.streams.end_resting();
         self.advance(now, state);
     }
 
@@ -153,7 +166,10 @@ impl<C: MuxSession<Sink = Inspection>> MuxConnection<C> {
             }
             self.take_up(now, state);
             if self.streams.is_idle() {
-                self.close();
+                // An open connection waits for the next turn.
+                if self.phase != Phase::Open {
+                    self.close();
+                }
                 self.phase = Phase::Done;
                 state.active -= 1;
                 return;

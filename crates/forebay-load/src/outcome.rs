@@ -17,6 +17,8 @@ pub struct Outcome {
     pub protocol: Protocol,
     /// Connections kept busy.
     pub connections: usize,
+    /// Requests in flight at most on each connection.
+    pub streams: usize,
     /// Load threads that ran.
     pub threads: usize,
     /// From the start of the first thread to the end of the last request.
@@ -116,6 +118,28 @@ impl Outcome {
         self.requests.status.range(400..).map(|(_, count)| count).sum()
     }
 
+    /// The turns of one load together; none where there is no turn. The client counts as saturated
+    /// where it was for most of the time.
+    pub fn sum(turns: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let mut turns = turns.into_iter();
+        let mut sum = turns.next()?;
+        let mut saturated = if sum.client.saturated { sum.duration } else { Duration::ZERO };
+        for turn in turns {
+            saturated += if turn.client.saturated { turn.duration } else { Duration::ZERO };
+            sum.duration += turn.duration;
+            sum.requests.add(&turn.requests);
+            sum.bytes.read += turn.bytes.read;
+            sum.bytes.body += turn.bytes.body;
+            sum.latency.merge(&turn.latency);
+            sum.client.cpu_user += turn.client.cpu_user;
+            sum.client.cpu_system += turn.client.cpu_system;
+            sum.first_failure = sum.first_failure.or(turn.first_failure);
+            sum.gave_up |= turn.gave_up;
+        }
+        sum.client.saturated = saturated * 2 > sum.duration;
+        Some(sum)
+    }
+
     /// The outcome in the schema `forebay.bench/1`. Latencies are null where none was recorded.
     pub fn to_json(&self) -> Value {
         let Requests { sent, resent, completed, failed, unsent, failures, status } = &self.requests;
@@ -126,6 +150,7 @@ impl Outcome {
             "url": self.url,
             "protocol": self.protocol.to_string(),
             "connections": self.connections,
+            "streams": self.streams,
             "threads": self.threads,
             "duration_s": self.duration.as_secs_f64(),
             "requests": {
@@ -160,7 +185,31 @@ impl Outcome {
     }
 }
 
+impl Requests {
+    fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.resent += other.resent;
+        self.completed += other.completed;
+        self.failed += other.failed;
+        self.unsent += other.unsent;
+        self.failures.add(&other.failures);
+        for (status, count) in &other.status {
+            *self.status.entry(*status).or_default() += count;
+        }
+    }
+}
+
 impl Failures {
+    /// Adds those of another turn or thread.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.connect += other.connect;
+        self.read += other.read;
+        self.write += other.write;
+        self.timeout += other.timeout;
+        self.protocol += other.protocol;
+        self.check += other.check;
+    }
+
     /// All failed requests.
     pub fn total(&self) -> u64 {
         self.by_kind().iter().map(|(_, count)| count).sum()

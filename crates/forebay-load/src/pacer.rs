@@ -34,6 +34,11 @@ impl Pacer {
         Self::Open { next, plan: Plan { gap, arrivals, random: fastrand::Rng::new() } }
     }
 
+    /// The pacer of a thread that has no turn yet.
+    pub fn none() -> Self {
+        Self::Closed { think: Duration::ZERO }
+    }
+
     /// When a new connection's first request is due.
     pub fn first(&mut self, now: Instant) -> Instant {
         match self {

@@ -1,4 +1,4 @@
-//! A whole run: threads, their shares, and the sum of what they counted.
+//! A whole run, of one turn or several: threads, their shares, and the sum of what they counted.
 
 use std::io;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::request::Request;
 use crate::tally::Tally;
 use crate::target::Target;
 use crate::worker::{Drive, Finished, Share, Worker};
-use crate::{Client, Control, Error, Outcome, Protocol, Spec, Stop};
+use crate::{Client, Control, Error, Outcome, Protocol, Rate, Spec, Stop};
 
 /// Above this share of the time a load thread counts as busy.
 const SATURATION: f64 = 0.85;
 
-/// Files that a run needs beside its connections: per thread two, and those open already.
+/// Files that a run may need beside its connections, of which each thread has two more.
 const SPARE_FILES: u64 = 64;
 
 /// Runs the load that `spec` describes and blocks until it is over.
@@ -32,72 +32,127 @@ const SPARE_FILES: u64 = 64;
 /// a server of which no connection could be made, a system that refuses threads or files. Failed
 /// requests are counted in the outcome.
 pub fn run(spec: &Spec, control: &Control) -> Result<Outcome, Error> {
+    crew(spec)?.run(spec, false, control)
+}
+
+/// A load in turns. Its connections stay open between them, and idle.
+pub struct Turns {
+    spec: Spec,
+    crew: Box<dyn Crew>,
+}
+
+impl Turns {
+    /// The load that `spec` describes, whose connections are made in the first turn.
+    ///
+    /// # Errors
+    /// As for [`run`], but for a server that cannot be reached.
+    pub fn new(spec: &Spec) -> Result<Self, Error> {
+        Ok(Self { spec: spec.clone(), crew: crew(spec)? })
+    }
+
+    /// Loads until `stop`, at `rate` where there is one. The replies to requests under way at the end
+    /// of a duration are waited for, and count, so that nothing of a turn is left to the next.
+    ///
+    /// # Errors
+    /// As for [`run`].
+    pub fn run(
+        &mut self,
+        stop: Stop,
+        rate: Option<Rate>,
+        control: &Control,
+    ) -> Result<Outcome, Error> {
+        (self.spec.stop, self.spec.rate) = (stop, rate);
+        self.spec.validate()?;
+        self.crew.run(&self.spec, true, control)
+    }
+}
+
+/// The load threads with their connections.
+trait Crew: Send {
+    fn run(&mut self, spec: &Spec, drains: bool, control: &Control) -> Result<Outcome, Error>;
+}
+
+struct Workers<C> {
+    workers: Vec<Worker<C>>,
+    target: Arc<Target>,
+}
+
+fn crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
     spec.validate()?;
     let request = Request::of(spec)?;
-    let inspection = || Inspection::new(spec.check.as_ref());
-    match spec.url.protocol() {
+    let check = spec.check.clone();
+    let inspection = move || Inspection::new(check.as_ref());
+    Ok(match spec.url.protocol() {
         Protocol::Http => {
-            drive(spec, control, |id| Connection::new(id, request.http1(inspection())))
+            Box::new(Workers::new(spec, |id| Connection::new(id, request.http1(inspection())))?)
         }
         Protocol::H2c => {
             let parts = request.http2_parts()?;
-            drive(spec, control, |id| {
+            Box::new(Workers::new(spec, |id| {
                 let inspections = (0..spec.streams).map(|_| inspection());
                 MuxConnection::new(id, request.http2(&parts, inspections), spec.streams)
-            })
+            })?)
         }
         Protocol::Fastcgi => {
-            drive(spec, control, |id| Connection::new(id, request.fastcgi(inspection())))
+            Box::new(Workers::new(spec, |id| Connection::new(id, request.fastcgi(inspection())))?)
         }
-        Protocol::Scgi | Protocol::Uwsgi => {
-            drive(spec, control, |id| Connection::new(id, request.app_server(inspection())))
-        }
-    }
+        Protocol::Scgi | Protocol::Uwsgi => Box::new(Workers::new(spec, |id| {
+            Connection::new(id, request.app_server(inspection()))
+        })?),
+    })
 }
 
-/// Runs the load over connections that `connection` makes, each from its place in its thread.
-fn drive<C: Drive + Send>(
-    spec: &Spec,
-    control: &Control,
-    connection: impl Fn(usize) -> C,
-) -> Result<Outcome, Error> {
-    let threads = spec.threads.min(spec.connections);
-    allow_files(spec.connections as u64 + 2 * threads as u64)?;
-    let target = Arc::new(Target::resolve(&spec.url)?);
-    let start = Instant::now();
-    let mut workers = Vec::with_capacity(threads);
-    for (index, budget) in RequestBudget::of(spec.stop, threads).into_iter().enumerate() {
-        let pacer = Pacer::new(spec, start, index, threads);
-        let share = Share { budget, pacer, target: target.clone(), timeout: spec.timeout };
-        let connections = (0..part(spec.connections, threads, index)).map(&connection).collect();
-        workers.push(Worker::new(connections, share).map_err(system("opening epoll"))?);
-    }
-    let end = match spec.stop {
-        Stop::Duration(duration) => Some(start + duration),
-        Stop::Requests(_) => None,
-    };
-    let finished = run_threads(workers, end, control)?;
-    if !target.reached() && !control.cancelled.load(Ordering::Relaxed) {
-        let refusal = finished.iter().find_map(|thread| thread.last_refusal);
-        return Err(Error::Unreachable {
-            endpoint: spec.url.endpoint().to_string(),
-            source: refusal.map_or_else(|| io::ErrorKind::TimedOut.into(), io::Error::from),
+impl<C: Drive + Send> Workers<C> {
+    /// Load threads with connections that `connection` makes, each from its place in its thread.
+    fn new(spec: &Spec, connection: impl Fn(usize) -> C) -> Result<Self, Error> {
+        let threads = spec.threads.min(spec.connections);
+        allow_files(spec.connections as u64 + 2 * threads as u64)?;
+        let target = Arc::new(Target::resolve(&spec.url)?);
+        let workers = (0..threads).map(|index| {
+            let connections =
+                (0..part(spec.connections, threads, index)).map(&connection).collect();
+            Worker::new(connections, target.clone(), spec.timeout).map_err(system("opening epoll"))
         });
+        let workers = workers.collect::<Result<_, _>>()?;
+        Ok(Self { workers, target })
     }
-    Ok(sum(spec, start, finished))
 }
 
-fn run_threads<C: Drive + Send>(
-    workers: Vec<Worker<C>>,
-    end: Option<Instant>,
+impl<C: Drive + Send> Crew for Workers<C> {
+    fn run(&mut self, spec: &Spec, drains: bool, control: &Control) -> Result<Outcome, Error> {
+        let threads = self.workers.len();
+        let start = Instant::now();
+        let end = match spec.stop {
+            Stop::Duration(duration) => Some(start + duration),
+            Stop::Requests(_) => None,
+        };
+        let shares = RequestBudget::of(spec.stop, threads).into_iter().enumerate();
+        let shares = shares.map(|(index, budget)| {
+            let pacer = Pacer::new(spec, start, index, threads);
+            Share { budget, pacer, end, drains }
+        });
+        let finished = run_threads(self.workers.iter_mut().zip(shares), control)?;
+        if !self.target.reached() && !control.cancelled.load(Ordering::Relaxed) {
+            let refusal = finished.iter().find_map(|thread| thread.last_refusal);
+            return Err(Error::Unreachable {
+                endpoint: spec.url.endpoint().to_string(),
+                source: refusal.map_or_else(|| io::ErrorKind::TimedOut.into(), io::Error::from),
+            });
+        }
+        Ok(sum(spec, start, finished))
+    }
+}
+
+fn run_threads<'a, C: Drive + Send + 'a>(
+    workers: impl Iterator<Item = (&'a mut Worker<C>, Share)>,
     control: &Control,
 ) -> Result<Vec<Finished>, Error> {
     thread::scope(|scope| {
-        let mut threads = Vec::with_capacity(workers.len());
+        let mut threads = Vec::new();
         let mut failure = None;
-        for worker in workers {
+        for (worker, share) in workers {
             let name = thread::Builder::new().name(format!("load-{}", threads.len()));
-            match name.spawn_scoped(scope, move || worker.run(end, control)) {
+            match name.spawn_scoped(scope, move || worker.run(share, control)) {
                 Ok(thread) => threads.push(thread),
                 Err(source) => {
                     control.cancelled.store(true, Ordering::Relaxed);
@@ -135,6 +190,7 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
         url: spec.url.to_string(),
         protocol: spec.url.protocol(),
         connections: spec.connections,
+        streams: spec.streams,
         threads,
         duration,
         requests: tally.requests(),
@@ -151,9 +207,10 @@ fn part(total: usize, parts: usize, index: usize) -> usize {
     total / parts + usize::from(index < total % parts)
 }
 
-/// Raises the limit of open files as far as needed and allowed.
+/// Raises the limit of open files as far as needed, beside those that are open, and allowed.
 fn allow_files(wanted: u64) -> Result<(), Error> {
-    let wanted = wanted + SPARE_FILES;
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+    let wanted = wanted + open + SPARE_FILES;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {
         return Ok(());

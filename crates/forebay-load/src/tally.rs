@@ -106,12 +106,7 @@ impl Tally {
         self.completed += other.completed;
         self.unsent += other.unsent;
         self.failed += other.failed;
-        self.failures.connect += other.failures.connect;
-        self.failures.read += other.failures.read;
-        self.failures.write += other.failures.write;
-        self.failures.timeout += other.failures.timeout;
-        self.failures.protocol += other.failures.protocol;
-        self.failures.check += other.failures.check;
+        self.failures.add(&other.failures);
         self.bytes.read += other.bytes.read;
         self.bytes.body += other.bytes.body;
         self.latency.merge(&other.latency);

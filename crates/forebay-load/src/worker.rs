@@ -25,7 +25,7 @@ use crate::waiting::{BATCH, Waiting, timespec};
 
 /// A connection that a load thread drives, of one exchange at a time or of several.
 pub(crate) trait Drive {
-    /// Begins with the first request.
+    /// Begins with the first request of a turn. A connection of the last one may still be open.
     fn begin(&mut self, now: Instant, state: &mut ThreadState);
 
     /// Handles what epoll reported for the socket.
@@ -33,6 +33,9 @@ pub(crate) trait Drive {
 
     /// Takes up the next request, the connection having left itself in [`ThreadState::idle`].
     fn go_on(&mut self, now: Instant, state: &mut ThreadState);
+
+    /// The turn takes up no more requests: gives up one that is not due yet.
+    fn retire(&mut self, now: Instant, state: &mut ThreadState);
 
     /// Handles the wake-up that was ordered, if it is not a leftover of an earlier order.
     fn woken(&mut self, now: Instant, state: &mut ThreadState);
@@ -70,13 +73,15 @@ pub(crate) struct ThreadState {
     pub last_refusal: Option<Errno>,
 }
 
-/// What a thread is started with, beside its connections.
+/// A thread's part of a turn.
 #[derive(Debug)]
 pub(crate) struct Share {
     pub budget: RequestBudget,
     pub pacer: Pacer,
-    pub target: Arc<Target>,
-    pub timeout: Duration,
+    /// When no more requests are taken up; none: when the budget is used up.
+    pub end: Option<Instant>,
+    /// Whether the replies to requests under way at the end are waited for.
+    pub drains: bool,
 }
 
 /// What a thread ends with.
@@ -111,51 +116,65 @@ const TIMER: u64 = u64::MAX;
 
 impl<C: Drive> Worker<C> {
     /// A thread's worth of connections, each numbered by its place.
-    pub fn new(connections: Vec<C>, share: Share) -> io::Result<Self> {
+    pub fn new(connections: Vec<C>, target: Arc<Target>, timeout: Duration) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let alarm = Alarm::new(&epoll)?;
         let state = ThreadState {
             epoll,
             buffer: vec![0; BUFFER_SIZE].into_boxed_slice(),
             tally: Tally::new(),
-            budget: share.budget,
-            pacer: share.pacer,
+            budget: RequestBudget::none(),
+            pacer: Pacer::none(),
             alarm,
             idle: None,
-            target: share.target,
-            timeout: share.timeout,
-            active: connections.len(),
+            target,
+            timeout,
+            active: 0,
             gave_up: false,
             last_refusal: None,
         };
         Ok(Self { connections, waiting: Waiting::new(), state })
     }
 
-    /// Runs until no connection has requests left, `end` is reached or the run is cancelled.
-    pub fn run(mut self, end: Option<Instant>, control: &Control) -> io::Result<Finished> {
-        let cpu_before = thread_cpu()?;
-        self.load(end, control)?;
+    /// Runs a turn: until no connection has requests left, its end is reached or it is cancelled.
+    pub fn run(&mut self, share: Share, control: &Control) -> io::Result<Finished> {
+        let Share { budget, pacer, end, drains } = share;
+        let (cpu_before, looked_before) = (thread_cpu()?, self.waiting.looked());
+        self.state.budget = budget;
+        self.state.pacer = pacer;
+        self.state.active = self.connections.len();
+        self.state.gave_up = false;
+        self.load(end, drains, control)?;
         let ended = Instant::now();
-        self.state.tally.unsent = end.map_or(0, |end| self.state.pacer.left(end.min(ended)));
+        if !drains {
+            self.state.tally.unsent = end.map_or(0, |end| self.state.pacer.left(end.min(ended)));
+        }
         let cpu = thread_cpu()?;
         Ok(Finished {
             ended,
             cpu_user: cpu.0.saturating_sub(cpu_before.0),
             cpu_system: cpu.1.saturating_sub(cpu_before.1),
-            looked: self.waiting.looked(),
+            looked: self.waiting.looked() - looked_before,
             gave_up: self.state.gave_up,
             last_refusal: self.state.last_refusal,
-            tally: self.state.tally,
+            tally: std::mem::replace(&mut self.state.tally, Tally::new()),
         })
     }
 
-    fn load(&mut self, end: Option<Instant>, control: &Control) -> io::Result<()> {
+    fn load(
+        &mut self,
+        mut end: Option<Instant>,
+        drains: bool,
+        control: &Control,
+    ) -> io::Result<()> {
         let tick = TICK.min(self.state.timeout / 4).max(Duration::from_millis(1));
         let mut now = Instant::now();
         let mut next_tick = now + tick;
         let mut published = (0, 0);
-        for connection in &mut self.connections {
-            connection.begin(now, &mut self.state);
+        self.state.alarm.orders.clear();
+        for id in 0..self.connections.len() {
+            self.connections[id].begin(now, &mut self.state);
+            self.go_on();
         }
         let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; BATCH];
         while self.state.active > 0 {
@@ -164,8 +183,12 @@ impl<C: Drive> Worker<C> {
             let timeout = until.saturating_duration_since(now);
             let count = self.waiting.wait(&self.state.epoll, &mut events, timeout)?;
             now = Instant::now();
-            if end.is_some_and(|end| now >= end) {
-                break;
+            if let Some(ended) = end.filter(|&end| now >= end) {
+                if !drains {
+                    break;
+                }
+                end = None;
+                self.retire(ended, now);
             }
             for event in &events[..count] {
                 let (data, flags) = (event.data, event.flags);
@@ -193,6 +216,15 @@ impl<C: Drive> Worker<C> {
         }
         self.publish(published, control);
         Ok(())
+    }
+
+    /// Takes up no more requests; those under way are waited for.
+    fn retire(&mut self, end: Instant, now: Instant) {
+        self.state.tally.unsent = self.state.pacer.left(end);
+        self.state.budget.close();
+        for connection in &mut self.connections {
+            connection.retire(now, &mut self.state);
+        }
     }
 
     /// Sends the next request of the connection that had its reply, at once: when a whole batch was

@@ -5,16 +5,22 @@
 //! measure. Each function names the source of its formula.
 #![forbid(unsafe_code)]
 
+mod holm;
 mod latency;
+mod leak;
 mod outlier;
 mod ratio;
 mod slope;
 mod student;
 mod summary;
+mod trimmed;
 
+pub use holm::holm;
 pub use latency::{Latency, LatencyDecodeError};
+pub use leak::{FEWEST_BURSTS, Growth, growth};
 pub use outlier::outliers;
-pub use ratio::{Ratio, Verdict, ratio_ci};
+pub use ratio::{Ratio, Verdict, ratio_ci, ratio_of_rounds};
 pub use slope::theil_sen;
-pub use student::t_quantile;
+pub use student::{t_quantile, t_two_sided};
 pub use summary::{Summary, median};
+pub use trimmed::Estimate;

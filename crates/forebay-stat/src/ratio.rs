@@ -1,16 +1,24 @@
-//! Candidate over baseline, paired by round.
+//! Candidate over baseline, paired by round and, within a round, by slice.
 
-use crate::t_quantile;
+use crate::trimmed::Estimate;
 
 /// The ratio of a candidate to a baseline over paired rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
-    /// Geometric mean of the paired ratios; NaN where no pair could be used.
+    /// Geometric mean of the paired ratios, trimmed within rounds; NaN where no pair could be used.
     pub mean: f64,
-    /// 95 % confidence interval of the mean, `[low, high]`; `[0, infinity]` below two pairs.
+    /// 95 % confidence interval of the mean, `[low, high]`; `[0, infinity]` where there is none.
     pub ci95: [f64; 2],
-    /// How many pairs were used.
+    /// How many rounds were used.
     pub pairs: usize,
+    /// How many paired slices were used in all.
+    pub slices: usize,
+    /// Two-sided p-value of no difference; NaN where there is no interval.
+    pub p: f64,
+    /// The same, corrected for as many comparisons as there were ([`holm`](crate::holm)).
+    pub p_holm: f64,
+    /// What interval and p come from, in logarithms.
+    log: Option<Estimate>,
 }
 
 /// What a ratio of rates (more is better) allows to say.
@@ -20,42 +28,91 @@ pub enum Verdict {
     Faster,
     /// The whole interval lies below 1.
     Slower,
-    /// The interval spans 1: no difference was shown. Printed as `~`.
+    /// No difference that matters was shown. Printed as `~`.
     Same,
 }
 
-/// The ratio of `(candidate, baseline)` pairs: Student's t interval on the logarithms of the ratios,
-/// taken back by exp (the paired t interval for a geometric mean; Kalibera and Jones, "Quantifying
-/// Performance Changes with Effect Size Confidence Intervals", for reporting ratios that way).
+/// A difference of up to 2 % matters to nobody.
+const INDIFFERENT: [f64; 2] = [0.98, 1.02];
+
+/// A single round gives an interval of its own from this many slices on.
+const FEWEST_SLICES: usize = 5;
+
+/// The ratio of `(candidate, baseline)` pairs, one for each round.
+pub fn ratio_ci(pairs: &[(f64, f64)]) -> Ratio {
+    let rounds: Vec<Vec<(f64, f64)>> = pairs.iter().map(|pair| vec![*pair]).collect();
+    ratio_of_rounds(&rounds)
+}
+
+/// The ratio of `(candidate, baseline)` pairs of slices, by round.
+///
+/// A round's figure is the 20 % trimmed mean of the logarithms of its ratios. The model is a mixed
+/// one of one way: rounds (each with servers started anew) are random, slices lie within them. Where
+/// rounds have equally many slices the variance of the mean is that of the rounds' figures, whatever
+/// its parts, so the interval is Student's t over those, with rounds - 1 degrees of freedom (Searle,
+/// Casella and McCulloch, "Variance Components", chapter 3; Kalibera and Jones, "Quantifying
+/// Performance Changes with Effect Size Confidence Intervals", for repeating at the level where
+/// chance enters). With a single round it is Yuen's over the slices, which does not know how starts
+/// differ.
 ///
 /// Pairs with a value that is not positive and finite have no logarithm and are left out.
-pub fn ratio_ci(pairs: &[(f64, f64)]) -> Ratio {
+pub fn ratio_of_rounds(rounds: &[Vec<(f64, f64)>]) -> Ratio {
     let usable = |x: f64| x.is_finite() && x > 0.0;
-    let logs: Vec<f64> = pairs
+    let logs: Vec<Vec<f64>> = rounds
         .iter()
-        .filter(|(candidate, baseline)| usable(*candidate) && usable(*baseline))
-        .map(|(candidate, baseline)| candidate.ln() - baseline.ln())
+        .map(|pairs| {
+            let pairs = pairs.iter().filter(|(ours, theirs)| usable(*ours) && usable(*theirs));
+            pairs.map(|(ours, theirs)| ours.ln() - theirs.ln()).collect()
+        })
+        .filter(|logs: &Vec<f64>| !logs.is_empty())
         .collect();
-    let n = logs.len();
-    let Some(log) = crate::Summary::of(&logs) else {
-        return Ratio { mean: f64::NAN, ci95: [0.0, f64::INFINITY], pairs: 0 };
+    let slices = logs.iter().map(Vec::len).sum();
+    let figures: Vec<f64> = logs
+        .iter()
+        .map(|logs| Estimate::trimmed(logs).map_or(logs[0], |estimate| estimate.mean))
+        .collect();
+    let log = match logs.as_slice() {
+        [only] if only.len() < FEWEST_SLICES => None,
+        [only] => Estimate::trimmed(only),
+        _ => Estimate::plain(&figures),
     };
-    if n < 2 {
-        return Ratio { mean: log.mean.exp(), ci95: [0.0, f64::INFINITY], pairs: n };
+    let mean = log.map(|log| log.mean).or(figures.first().copied());
+    let p = log.map_or(f64::NAN, |log| log.p());
+    Ratio {
+        mean: mean.map_or(f64::NAN, f64::exp),
+        ci95: log.map_or([0.0, f64::INFINITY], |log| log.interval(0.05).map(f64::exp)),
+        pairs: logs.len(),
+        slices,
+        p,
+        p_holm: p,
+        log,
     }
-    let half = t_quantile(0.975, n as u32 - 1) * log.sd / (n as f64).sqrt();
-    let ci95 = [(log.mean - half).exp(), (log.mean + half).exp()];
-    Ratio { mean: log.mean.exp(), ci95, pairs: n }
 }
 
 impl Ratio {
-    /// What the interval allows to say.
+    /// What the interval, and where there were several comparisons Holm's correction, allow to say:
+    /// nothing where the interval spans 1, or lies within 2 % of it.
     pub fn verdict(&self) -> Verdict {
+        let [low, high] = self.ci95;
+        let is_negligible = low >= INDIFFERENT[0] && high <= INDIFFERENT[1];
+        if is_negligible || self.p_holm > 0.05 {
+            return Verdict::Same;
+        }
         match self.ci95 {
             [low, _] if low > 1.0 => Verdict::Faster,
             [_, high] if high < 1.0 => Verdict::Slower,
             _ => Verdict::Same,
         }
+    }
+
+    /// The interval that holds the true ratio with probability 1 - `alpha`; none as for `ci95`.
+    pub fn interval(&self, alpha: f64) -> Option<[f64; 2]> {
+        self.log.map(|log| log.interval(alpha).map(f64::exp))
+    }
+
+    /// Whether there is an interval at all.
+    pub fn has_interval(&self) -> bool {
+        self.log.is_some()
     }
 }
 
@@ -96,15 +153,51 @@ mod tests {
     #[test]
     fn one_pair_has_an_unbounded_interval() {
         let ratio = ratio_ci(&[(2.0, 1.0)]);
-        assert_eq!(ratio.ci95, [0.0, f64::INFINITY]);
+        assert_eq!((ratio.ci95, ratio.mean), ([0.0, f64::INFINITY], 2.0));
         assert_eq!(ratio.verdict(), Verdict::Same);
     }
 
     #[test]
     fn pairs_without_a_logarithm_are_left_out() {
         let ratio = ratio_ci(&[(0.0, 1.0), (2.0, 1.0), (f64::NAN, 1.0), (2.0, 1.0)]);
-        assert_eq!(ratio.pairs, 2);
-        assert!((ratio.mean - 2.0).abs() < 1e-12);
+        assert_eq!((ratio.pairs, ratio.mean), (2, 2.0));
         assert!(ratio_ci(&[]).mean.is_nan());
+        assert_eq!(ratio_ci(&[]).verdict(), Verdict::Same);
+    }
+
+    #[test]
+    fn a_certain_difference_within_two_percent_is_none() {
+        let ratio = ratio_ci(&[(101.0, 100.0), (101.1, 100.0), (100.9, 100.0)]);
+        assert!(ratio.ci95[0] > 1.0 && ratio.ci95[1] < 1.02, "{ratio:?}");
+        assert_eq!(ratio.verdict(), Verdict::Same);
+    }
+
+    #[test]
+    fn a_disturbed_slice_does_not_widen_a_round() {
+        let round = |shift: f64| {
+            let mut slices: Vec<(f64, f64)> =
+                (0..10).map(|k| (105.0 + shift + f64::from(k % 3), 100.0)).collect();
+            slices[4] = (20.0, 100.0);
+            slices
+        };
+        let ratio = ratio_of_rounds(&[round(0.0), round(0.5), round(-0.3), round(0.1)]);
+        assert_eq!((ratio.pairs, ratio.slices), (4, 40));
+        assert!(ratio.ci95[0] > 1.04 && ratio.ci95[1] < 1.08, "{ratio:?}");
+    }
+
+    #[test]
+    fn a_single_round_of_many_slices_has_an_interval() {
+        let slices: Vec<(f64, f64)> = (0..20).map(|k| (110.0 + f64::from(k % 5), 100.0)).collect();
+        let ratio = ratio_of_rounds(&[slices]);
+        assert!(ratio.has_interval());
+        assert_eq!((ratio.pairs, ratio.verdict()), (1, Verdict::Faster));
+    }
+
+    #[test]
+    fn holm_takes_a_verdict_back() {
+        let mut ratio = ratio_ci(&[(106.0, 100.0), (109.0, 100.0), (104.0, 100.0)]);
+        assert_eq!(ratio.verdict(), Verdict::Faster);
+        ratio.p_holm = 0.2;
+        assert_eq!(ratio.verdict(), Verdict::Same);
     }
 }

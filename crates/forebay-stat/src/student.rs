@@ -34,6 +34,15 @@ pub fn t_quantile(p: f64, degrees: u32) -> f64 {
     }
 }
 
+/// The probability that a t-distributed variable lies further from 0 than `t`: the two-sided p-value.
+/// NaN where `degrees` is 0 or `t` is NaN.
+pub fn t_two_sided(t: f64, degrees: u32) -> f64 {
+    if degrees == 0 || t.is_nan() {
+        return f64::NAN;
+    }
+    (1.0 - central_probability(t.abs(), degrees)).clamp(0.0, 1.0)
+}
+
 /// The probability that a t-distributed variable lies within `-t..t`.
 fn central_probability(t: f64, degrees: u32) -> f64 {
     let degrees_f = f64::from(degrees);

@@ -65,6 +65,7 @@ fn json_on_standard_output_is_the_documented_schema() {
     assert_eq!(json["schema"], "forebay.bench/1");
     assert_eq!((&json["url"], &json["protocol"]), (&url.into(), &"http/1.1".into()));
     assert_eq!((&json["connections"], &json["threads"]), (&3.into(), &2.into()));
+    assert_eq!(json["streams"], 1);
     assert_eq!(json["requests"]["sent"], 500);
     assert_eq!(json["requests"]["completed"], 500);
     assert_eq!(json["requests"]["failed"], 0);

@@ -73,9 +73,9 @@ pub fn growth(bytes: f64) -> String {
     format!("{sign}{}", size(bytes.abs()))
 }
 
-/// `12.3x [11.8, 12.9]`, or `~ [0.98, 1.03]` where the interval spans 1.
+/// `12.3x [11.8, 12.9]`, or `~ [0.98, 1.03]` where no difference was shown.
 pub fn ratio(ratio: &Ratio) -> String {
-    if ratio.pairs < 2 {
+    if !ratio.has_interval() {
         return format!("{}x (one round)", factor(ratio.mean));
     }
     let interval = format!("[{}, {}]", factor(ratio.ci95[0]), factor(ratio.ci95[1]));
@@ -107,6 +107,8 @@ fn count_signed(value: i64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use forebay_stat::ratio_ci;
+
     use super::*;
 
     #[test]
@@ -128,12 +130,18 @@ mod tests {
 
     #[test]
     fn a_ratio_names_a_winner_only_if_the_interval_allows() {
-        let of = |mean, low, high| ratio(&Ratio { mean, ci95: [low, high], pairs: 6 });
-        assert_eq!(of(12.34, 11.84, 12.91), "12.3x [11.8, 12.9]");
-        assert_eq!(of(0.5, 0.4, 0.61), "0.500x [0.400, 0.610]");
-        assert_eq!(of(1.01, 0.98, 1.04), "~ [0.980, 1.04]");
-        assert_eq!(of(1.0, 0.000_02, 3e9), "~ [<0.001, >10,000]");
-        let single = Ratio { mean: 2.0, ci95: [0.0, f64::INFINITY], pairs: 1 };
+        // Two rounds whose logarithms lie so that the interval begins at `low`.
+        let of = |mean: f64, low: f64| {
+            let spread = (mean.ln() - low.ln()) / forebay_stat::t_quantile(0.975, 1);
+            let rounds = [mean.ln() - spread, mean.ln() + spread].map(|log| (log.exp(), 1.0));
+            ratio(&ratio_ci(&rounds))
+        };
+        assert_eq!(of(12.34, 11.84), "12.3x [11.8, 12.9]");
+        assert_eq!(of(0.5, 0.4), "0.500x [0.400, 0.625]");
+        assert_eq!(of(1.01, 0.98), "~ [0.980, 1.04]");
+        assert_eq!(of(1.01, 1.002), "~ [1.00, 1.02]");
+        assert_eq!(of(1.0, 0.000_02), "~ [<0.001, >10,000]");
+        let single = ratio_ci(&[(2.0, 1.0)]);
         assert_eq!(ratio(&single), "2.00x (one round)");
     }
 

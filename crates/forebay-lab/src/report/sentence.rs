@@ -17,7 +17,7 @@ pub fn conclusions(rows: &[Row]) -> Vec<String> {
 fn conclusion(row: &Row, baseline: &str) -> Option<String> {
     let ratio = row.ratio.as_ref()?;
     let (name, times) = (&row.name, number::factor(ratio.mean));
-    if ratio.pairs < 2 {
+    if !ratio.has_interval() {
         return Some(format!("{name}: {times} times the rate of {baseline} in a single round."));
     }
     let [low, high] = ratio.ci95.map(number::factor);
@@ -42,7 +42,7 @@ pub fn noise_floor(experiment: &Experiment, rows: &[Row]) -> Option<String> {
         return None;
     }
     let ratio = rows.iter().find_map(|row| row.ratio.as_ref())?;
-    if ratio.pairs < 2 {
+    if !ratio.has_interval() {
         return Some("Noise floor: one round cannot tell it; run more.".to_owned());
     }
     let percent = |factor: f64| (factor - 1.0) * 100.0;

@@ -93,6 +93,15 @@ impl Streams {
         }
     }
 
+    /// Requests that are not due yet are given up.
+    pub fn end_resting(&mut self) {
+        for stream in 0..self.all.len() {
+            if self.all[stream].state == State::Resting {
+                self.release(stream);
+            }
+        }
+    }
+
     /// The request of a stream that waits or is under way has come to an end.
     pub fn release(&mut self, stream: usize) {
         match self.all[stream].state {

@@ -8,7 +8,7 @@ mod support;
 
 use std::time::Duration;
 
-use forebay_load::{Arrivals, Check, Error, Protocol, Rate, Spec, fetch};
+use forebay_load::{Arrivals, Check, Control, Error, Protocol, Rate, Spec, Stop, Turns, fetch};
 
 use server::{Act, Http2Server, Options};
 use support::{load, spec};
@@ -159,4 +159,28 @@ fn streams_need_http2_and_keepalive() {
         let error = load(&wrong).unwrap_err().to_string();
         assert!(error.contains(hint), "{error}");
     }
+}
+
+#[test]
+fn connections_stay_open_between_turns() {
+    let server = Http2Server::start(Options::default(), |_, _| Act::Body(b"hello"));
+    let one_thread = Spec { threads: 1, ..multiplexed(&server, 2, 4, 1) };
+    let mut turns = Turns::new(&one_thread).unwrap();
+    for turn in 1..=3 {
+        let outcome = turns.run(Stop::Requests(80), None, &Control::default()).unwrap();
+        assert_eq!((outcome.requests.completed, outcome.requests.failed), (80, 0));
+        assert_eq!((server.requests(), server.connections()), (80 * turn, 2));
+    }
+}
+
+#[test]
+fn a_connection_that_went_away_between_turns_is_replaced() {
+    let options = Options { goes_away_after: Some(10), ..Options::default() };
+    let server = Http2Server::start(options, |_, _| Act::Body(b"hello"));
+    let mut turns = Turns::new(&multiplexed(&server, 1, 1, 1)).unwrap();
+    for _ in 0..3 {
+        let outcome = turns.run(Stop::Requests(10), None, &Control::default()).unwrap();
+        assert_eq!(outcome.requests.completed, 10, "{:?}", outcome.first_failure);
+    }
+    assert!(server.connections() >= 3);
 }

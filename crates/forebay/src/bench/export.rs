@@ -49,6 +49,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("client_cpu_system_s", "/client/cpu_system_s"),
     ("client_cpu_us_per_request", "/client/cpu_us_per_request"),
     ("client_saturated", "/client/saturated"),
+    ("streams", "/streams"),
 ];
 
 impl Outputs<'_> {

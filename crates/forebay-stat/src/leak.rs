@@ -1,0 +1,110 @@
+//! Whether memory grows with the requests that were served.
+
+use crate::slope::theil_sen;
+
+/// Growth of memory with requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Growth {
+    /// Bytes per request: the Theil-Sen slope.
+    pub slope: f64,
+    /// Its 95 % bootstrap interval.
+    pub ci95: [f64; 2],
+    /// The same slope over the second half of the requests alone.
+    pub late_slope: f64,
+}
+
+/// Bursts of requests, each followed by a quiet moment, below which nothing is said.
+pub const FEWEST_BURSTS: usize = 6;
+
+/// Memory that grows by less than this is within what pages and measurement make of nothing.
+const LEAST: f64 = 1.0;
+
+/// A cache that fills grows less and less; a leak in its second half as in its first.
+const PLATEAU: f64 = 0.5;
+
+/// Resamplings of the bootstrap.
+const RESAMPLINGS: usize = 999;
+
+/// The growth over `bursts`: `(requests served so far, bytes at the quiet moment after them)`; none
+/// of fewer than six, or where all are at the same number of requests.
+///
+/// Theil-Sen (Sen 1968) with a percentile bootstrap over bursts (Efron and Tibshirani, "An
+/// Introduction to the Bootstrap", 1993, chapter 13), drawn from a fixed seed.
+pub fn growth(bursts: &[(f64, f64)]) -> Option<Growth> {
+    if bursts.len() < FEWEST_BURSTS {
+        return None;
+    }
+    let slope = theil_sen(bursts)?;
+    let late_slope = theil_sen(&bursts[bursts.len() / 2..])?;
+    let mut draws = Draws(0x9e37_79b9_7f4a_7c15);
+    let mut slopes: Vec<f64> = (0..RESAMPLINGS)
+        .filter_map(|_| {
+            let sample: Vec<(f64, f64)> =
+                bursts.iter().map(|_| bursts[draws.below(bursts.len())]).collect();
+            theil_sen(&sample)
+        })
+        .collect();
+    slopes.sort_by(f64::total_cmp);
+    let at = |share: f64| slopes[((slopes.len() - 1) as f64 * share).round() as usize];
+    Some(Growth { slope, ci95: [at(0.025), at(0.975)], late_slope })
+}
+
+impl Growth {
+    /// Whether this is a leak: more than a byte a request, and no sign of coming to rest.
+    pub fn is_leak(&self) -> bool {
+        self.ci95[0] > LEAST && self.late_slope > PLATEAU * self.slope
+    }
+}
+
+/// Numbers that look random: xorshift64* (Vigna, "An experimental exploration of Marsaglia's
+/// xorshift generators, scrambled", 2016).
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let bits = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
+        (bits as usize) % bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bursts(memory: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
+        let mut random = fastrand::Rng::with_seed(3);
+        let noise = move |random: &mut fastrand::Rng| (random.f64() - 0.5) * 40_000.0;
+        (1..=20)
+            .map(|burst| f64::from(burst) * 500.0)
+            .map(|requests| (requests, 8e6 + memory(requests) + noise(&mut random)))
+            .collect()
+    }
+
+    #[test]
+    fn a_kilobyte_a_request_is_found_with_its_size() {
+        let growth = growth(&bursts(|requests| requests * 1024.0)).unwrap();
+        assert!(growth.is_leak(), "{growth:?}");
+        assert!(growth.ci95[0] <= 1024.0 && growth.ci95[1] >= 1024.0, "{growth:?}");
+        assert!((growth.slope / 1024.0 - 1.0).abs() < 0.01, "{growth:?}");
+    }
+
+    #[test]
+    fn noise_is_no_leak() {
+        assert!(!growth(&bursts(|_| 0.0)).unwrap().is_leak());
+    }
+
+    #[test]
+    fn a_cache_that_fills_is_no_leak() {
+        let growth = growth(&bursts(|requests| requests.min(3500.0) * 2000.0)).unwrap();
+        assert!(growth.slope > 1.0 && !growth.is_leak(), "{growth:?}");
+    }
+
+    #[test]
+    fn few_bursts_say_nothing() {
+        assert_eq!(growth(&[(1.0, 1.0); 5]), None);
+        assert_eq!(growth(&[(1.0, 1.0); 9]), None, "all at the same number of requests");
+    }
+}

@@ -1,0 +1,93 @@
+//! A mean that a few wild samples do not move, and its interval.
+
+use crate::student::{t_quantile, t_two_sided};
+
+/// This share of the samples is left out at each end.
+const TRIM: f64 = 0.2;
+
+/// The 20 % trimmed mean of samples and its standard error.
+///
+/// The error is Yuen's ("The two-sample trimmed t for unequal population variances", Biometrika 61,
+/// 1974), for one sample: (n - 1) s² / (h (h - 1)) with s² the winsorized variance and h the samples
+/// that are kept, which leaves h - 1 degrees of freedom.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The mean.
+    pub mean: f64,
+    /// Its standard error.
+    pub error: f64,
+    /// Degrees of freedom of Student's t.
+    pub degrees: u32,
+}
+
+impl Estimate {
+    /// The trimmed mean of `samples`; none of fewer than two.
+    pub fn trimmed(samples: &[f64]) -> Option<Self> {
+        let n = samples.len();
+        if n < 2 {
+            return None;
+        }
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let cut = (TRIM * n as f64).floor() as usize;
+        let kept = n - 2 * cut;
+        let mean = sorted[cut..n - cut].iter().sum::<f64>() / kept as f64;
+        let (low, high) = (sorted[cut], sorted[n - cut - 1]);
+        sorted[..cut].fill(low);
+        sorted[n - cut..].fill(high);
+        let winsorized = sorted.iter().sum::<f64>() / n as f64;
+        let squares: f64 = sorted.iter().map(|x| (x - winsorized).powi(2)).sum();
+        let error = (squares / (kept * (kept - 1)) as f64).sqrt();
+        Some(Self { mean, error, degrees: kept as u32 - 1 })
+    }
+
+    /// The plain mean of `samples` with Student's error; none of fewer than two.
+    pub fn plain(samples: &[f64]) -> Option<Self> {
+        let n = samples.len();
+        let summary = crate::Summary::of(samples).filter(|_| n > 1)?;
+        let error = summary.sd / (n as f64).sqrt();
+        Some(Self { mean: summary.mean, error, degrees: n as u32 - 1 })
+    }
+
+    /// The interval that holds the true mean with probability 1 - `alpha`.
+    pub fn interval(&self, alpha: f64) -> [f64; 2] {
+        let half = t_quantile(1.0 - alpha / 2.0, self.degrees) * self.error;
+        [self.mean - half, self.mean + half]
+    }
+
+    /// Two-sided p-value of a true mean of 0.
+    pub fn p(&self) -> f64 {
+        if self.error > 0.0 {
+            return t_two_sided(self.mean / self.error, self.degrees);
+        }
+        if self.mean == 0.0 { 1.0 } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wild_samples_do_not_move_it() {
+        let calm = [1.0, 1.1, 0.9, 1.0, 1.05, 0.95, 1.0, 1.02, 0.98, 1.0];
+        let mut wild = calm;
+        (wild[2], wild[4]) = (-50.0, 400.0);
+        let (calm, wild) = (Estimate::trimmed(&calm).unwrap(), Estimate::trimmed(&wild).unwrap());
+        assert!((calm.mean - wild.mean).abs() < 0.02, "{wild:?}");
+        assert!(wild.error < 3.0 * calm.error, "{wild:?}");
+    }
+
+    #[test]
+    fn equal_samples_are_certain() {
+        let none = Estimate::trimmed(&[0.0; 7]).unwrap();
+        assert_eq!((none.interval(0.05), none.p()), ([0.0, 0.0], 1.0));
+        assert_eq!(Estimate::trimmed(&[0.5; 7]).unwrap().p(), 0.0);
+    }
+
+    #[test]
+    fn one_sample_has_no_error() {
+        assert_eq!(Estimate::trimmed(&[3.0]), None);
+        assert_eq!(Estimate::plain(&[3.0]), None);
+    }
+}
