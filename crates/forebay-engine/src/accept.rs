@@ -12,12 +12,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::deadline::TICK;
-use crate::exchange::Client;
 use crate::fault::Fault;
 use crate::front::http1::serve_connection;
 use crate::limit::Limit;
 use crate::listen::{Handed, Listener};
 use crate::socket::Socket;
+use crate::stream::{Accepted, Http1};
 use crate::thread::Thread;
 
 /// How often it is said that no connections can be taken.
@@ -219,9 +219,10 @@ pub fn start(
         socket.reset();
         return;
     }
-    let client = Rc::new(Client::new(socket, thread.clone(), peer, local));
+    let accepted = Accepted { thread: thread.clone(), peer, local, listener: index, https: false };
+    let connection = Http1::new(socket, accepted);
     spawn_local(async move {
-        serve_connection(client, index, Vec::new()).await;
+        serve_connection(connection, Vec::new()).await;
         drop(counted);
     });
 }
@@ -255,8 +256,8 @@ async fn start_proxied(
         return;
     }
     socket.unlimit_read();
-    let client = Rc::new(Client::new(socket, thread, peer, local));
-    serve_connection(client, index, early).await;
+    let accepted = Accepted { thread, peer, local, listener: index, https: false };
+    serve_connection(Http1::new(socket, accepted), early).await;
 }
 
 /// The PROXY header, and what was read behind it.

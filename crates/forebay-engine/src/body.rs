@@ -2,22 +2,22 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::time::Duration;
 
-use forebay_wire::http1::{BodyDecoder, HttpError, RequestFraming, RequestHead, encode};
+use forebay_wire::http1::{BodyDecoder, HttpError, RequestFraming, RequestHead};
 
 use crate::deadline::{TICK, Ticks};
-use crate::exchange::{BUFFER, Client};
 use crate::fault::Fault;
 use crate::limit::Limit;
+use crate::socket::BUFFER;
 use crate::spool::Spooled;
+use crate::stream::Stream;
 use crate::thread::Settings;
 use crate::timing::Step;
 
 /// A request's body, read piece by piece as the origin wants it.
 pub struct Body {
-    client: Option<Rc<Client>>,
+    stream: Option<Stream>,
     inbox: Vec<u8>,
     /// Where the bytes not yet decoded start in `inbox`.
     start: usize,
@@ -38,9 +38,9 @@ pub struct Body {
 }
 
 impl Body {
-    pub(crate) fn new(client: &Rc<Client>) -> Self {
+    pub(crate) fn new(stream: &Stream) -> Self {
         Self {
-            client: Some(client.clone()),
+            stream: Some(stream.clone()),
             inbox: Vec::new(),
             start: 0,
             decoder: BodyDecoder::request(RequestFraming::None),
@@ -56,13 +56,13 @@ impl Body {
         }
     }
 
-    pub(crate) fn attach(&mut self, client: &Rc<Client>) {
-        self.client = Some(client.clone());
+    pub(crate) fn attach(&mut self, stream: &Stream) {
+        self.stream = Some(stream.clone());
         self.begin(RequestFraming::None);
     }
 
     pub(crate) fn detach(&mut self) {
-        self.client = None;
+        self.stream = None;
         self.inbox = Vec::new();
         self.gathered = Vec::new();
         self.whole = None;
@@ -72,8 +72,9 @@ impl Body {
     pub(crate) fn prepare(&mut self, head: &RequestHead, bytes: &mut Vec<u8>) {
         self.begin(head.framing);
         self.expect_continue = head.expect_continue;
-        let client = self.client.as_ref().expect("a body is read while its client is attached");
-        client.has_input.set(head.framing != RequestFraming::None || bytes.len() > head.len);
+        let stream = self.stream();
+        stream.set_has_input(head.framing != RequestFraming::None || bytes.len() > head.len);
+        self.decoder = stream.body_decoder(head.framing);
         if head.framing != RequestFraming::None {
             self.inbox.extend_from_slice(&bytes[head.len..]);
             bytes.truncate(head.len);
@@ -125,8 +126,7 @@ impl Body {
 
     /// Where it is spooled.
     pub fn spool_dir(&self) -> PathBuf {
-        let client = self.client.as_ref().expect("a body is read while its client is attached");
-        client.thread.settings().spool_dir()
+        self.stream().thread().settings().spool_dir()
     }
 
     /// Goes back to the start, so that the body can be sent once more; `false` where it has come
@@ -139,7 +139,7 @@ impl Body {
         if self.in_hand {
             self.start = 0;
             self.read = 0;
-            self.decoder = BodyDecoder::request(self.framing);
+            self.decoder = self.stream().body_decoder(self.framing);
         }
         self.in_hand
     }
@@ -196,8 +196,8 @@ impl Body {
                 break base + step.data.start..base + step.data.end;
             }
             if step.done {
-                if let Some(client) = &self.client {
-                    client.has_input.set(self.start < self.inbox.len());
+                if let Some(stream) = &self.stream {
+                    stream.set_has_input(self.start < self.inbox.len());
                 }
                 return Ok(None);
             }
@@ -234,9 +234,9 @@ impl Body {
     }
 
     async fn receive(&mut self) -> Result<(), Fault> {
-        let client = self.client.as_ref().expect("a body is read while its client is attached");
+        let stream = self.stream.as_ref().expect("a body is read while its stream is attached");
         if std::mem::take(&mut self.expect_continue) {
-            let sent = client.socket.write_all(encode::CONTINUE).await;
+            let sent = stream.send_continue().await;
             sent.map_err(|error| Fault::client_gone(&error, Limit::Write))?;
         }
         if self.start > 0 {
@@ -247,7 +247,7 @@ impl Body {
         if self.inbox.capacity() - self.inbox.len() < BUFFER / 4 {
             self.inbox.reserve(BUFFER);
         }
-        let settings = client.thread.settings();
+        let settings = stream.thread().settings();
         let (patience, limit) = match self.left_by_rate(&settings) {
             Some(left) if left < settings.timeouts.body_idle => (left, Limit::BodyRate),
             _ => (settings.timeouts.body_idle, Limit::BodyIdle),
@@ -255,17 +255,24 @@ impl Body {
         if patience.is_zero() {
             return Err(Fault::client(408, "slow body").limited_by(limit));
         }
-        client.socket.limit_read(patience);
-        let (step, began) = (client.enter(Step::Body), client.thread.deadlines.now());
-        let read = client.socket.read(&mut self.inbox).await;
-        self.waited += client.thread.deadlines.now() - began;
-        client.go_back(Step::Body, step);
-        client.socket.unlimit_read();
+        let deadlines = &stream.thread().deadlines;
+        let (step, began) = (stream.enter(Step::Body), deadlines.now());
+        let read = stream.read(&mut self.inbox, patience).await;
+        self.waited += deadlines.now() - began;
+        stream.timer().go_back(Step::Body, step);
         match read {
+            Ok(0) if self.decoder.ends_at_close() => {
+                self.decoder.close();
+                Ok(())
+            }
             Ok(0) => Err(Fault::client(499, "the client closed in the middle of its request")),
             Ok(_) => Ok(()),
             Err(error) => Err(Fault::client_gone(&error, limit)),
         }
+    }
+
+    fn stream(&self) -> &Stream {
+        self.stream.as_ref().expect("a body is read while its stream is attached")
     }
 
     /// How much longer the client may be waited for, where bodies have to come in at some rate: the

@@ -8,8 +8,8 @@ use forebay_wire::forwarded::{self, Element, Node};
 use forebay_wire::http1::Known;
 use forebay_wire::x_forwarded_for::addresses;
 
-use crate::exchange::Request;
 use crate::fault::Fault;
+use crate::head::Request;
 
 /// Addresses looked at in one chain; what is further away is not believed.
 const CHAIN: usize = 64;

@@ -1,42 +1,18 @@
-//! Replies that ask for something else to be sent in their place, and how that is followed.
+//! How a reply is followed that asks for something else to be sent in its place.
 
 use std::rc::Rc;
 
-use forebay_wire::sendfile;
-pub use forebay_wire::sendfile::Place;
+use forebay_wire::sendfile::Place;
 
-use crate::exchange::{Client, Exchange};
+use crate::dispatch::{WORTH_DRAINING, ask_routes};
+use crate::exchange::Exchange;
 use crate::fault::Fault;
-use crate::reply::Rules;
-use crate::request::{WORTH_DRAINING, ask_routes};
+use crate::reply::{InternalRedirect, Rules};
 use crate::route::{Route, Site};
+use crate::stream::Stream;
 
 /// Internal redirects of one request.
 const REDIRECTS: usize = 10;
-
-/// What is to be sent in place of an origin's reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InternalRedirect {
-    /// What the site answers for this target.
-    Route(Vec<u8>),
-    /// What the site answers for this path, normal, to a request that is otherwise the same.
-    Path(Vec<u8>),
-    /// A file.
-    File {
-        /// Which one.
-        place: Place,
-        /// Field lines of the origin's reply that the client gets with the file.
-        fields: Vec<u8>,
-    },
-}
-
-impl InternalRedirect {
-    /// What the field lines of a reply ask for; `None` where they ask for nothing.
-    pub fn to_file(lines: &[u8]) -> Option<Self> {
-        let (place, fields) = sendfile::find(lines)?;
-        Some(Self::File { place, fields })
-    }
-}
 
 /// What asked for something else in place of its reply.
 pub struct Origins<'s> {
@@ -50,7 +26,7 @@ pub struct Origins<'s> {
 
 /// Answers with what `redirect` names, and with what that may name in turn.
 pub async fn follow(
-    client: &Client,
+    stream: &Stream,
     exchange: &mut Exchange,
     origins: Origins<'_>,
     redirect: InternalRedirect,
@@ -58,7 +34,7 @@ pub async fn follow(
 ) -> Result<(), Fault> {
     let Exchange { request, .. } = &*exchange;
     let (method, target, asked) = (request.head.method, request.head.path_and_query, request.asked);
-    let outcome = follow_all(client, exchange, origins, redirect, is_logged).await;
+    let outcome = follow_all(stream, exchange, origins, redirect, is_logged).await;
     // The log has what the client asked.
     let request = &mut exchange.request;
     (request.head.method, request.head.path_and_query) = (method, target);
@@ -68,7 +44,7 @@ pub async fn follow(
 }
 
 async fn follow_all(
-    client: &Client,
+    stream: &Stream,
     exchange: &mut Exchange,
     Origins { site, mut route, mut taken }: Origins<'_>,
     mut redirect: InternalRedirect,
@@ -82,7 +58,7 @@ async fn follow_all(
                 return send_file(exchange, route, &place, fields).await;
             }
         }
-        route = ask_routes(client, exchange, site, &mut taken, is_logged).await?;
+        route = ask_routes(stream, exchange, site, &mut taken, is_logged).await?;
         redirect = match exchange.reply.take_redirect() {
             Some(redirect) => redirect,
             None => return Ok(()),

@@ -13,7 +13,7 @@ use forebay_conf::Listen;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::backlog::Buffered;
+use crate::buffered::Buffered;
 use crate::systemd::Inherited;
 
 /// Connections that wait to be accepted; the kernel may allow fewer (net.core.somaxconn).

@@ -1,18 +1,23 @@
 //! Writing a reply: head, framing and body, with back-pressure from the client.
 
 use std::fs::File;
-use std::io::IoSlice;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use forebay_wire::http1::{RequestHead, Version, encode};
 use forebay_wire::sendfile;
 
-use crate::exchange::{BUFFER, Client};
 use crate::fault::{Fault, Side};
-use crate::internal_redirect::InternalRedirect;
 use crate::limit::Limit;
+use crate::socket::BUFFER;
+use crate::stream::{HeadEnd, Part, Stream};
 use crate::timing::Step;
+
+mod redirect;
+mod rules;
+
+pub use redirect::InternalRedirect;
+pub use rules::{Rules, goes_out_at_once};
 
 /// Body bytes that are gathered before they are written.
 const GATHER: usize = 2 * BUFFER;
@@ -28,22 +33,9 @@ pub enum Length {
     None,
 }
 
-/// What a route changes in the head of a reply.
-#[derive(Clone, Debug, Default)]
-pub struct Rules {
-    /// Field lines to add, each ending in CRLF.
-    pub add: Vec<u8>,
-    /// Names of fields to leave out, in lower case.
-    pub remove: Vec<String>,
-    /// Seconds that the reply may be kept: `Expires` and `Cache-Control: max-age`.
-    pub expires: Option<u64>,
-    /// Whether `X-Accel-Redirect` and `X-Sendfile` have a file sent in place of the reply.
-    pub sends_files: bool,
-}
-
 /// The reply to one request.
 pub struct Reply {
-    client: Option<Rc<Client>>,
+    stream: Option<Stream>,
     out: Vec<u8>,
     phase: Phase,
     /// Whether any of it has been written to the client.
@@ -77,16 +69,18 @@ enum Phase {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
+    /// There is no body.
     None,
+    /// So many bytes are left of it.
     Length(u64),
-    Chunked,
-    Close,
+    /// As the protocol tells its end.
+    Open,
 }
 
 impl Reply {
-    pub(crate) fn new(client: &Rc<Client>) -> Self {
+    pub(crate) fn new(stream: &Stream) -> Self {
         Self {
-            client: Some(client.clone()),
+            stream: Some(stream.clone()),
             out: Vec::with_capacity(BUFFER),
             phase: Phase::Waiting,
             is_written: false,
@@ -105,12 +99,12 @@ impl Reply {
         }
     }
 
-    pub(crate) fn attach(&mut self, client: &Rc<Client>) {
-        self.client = Some(client.clone());
+    pub(crate) fn attach(&mut self, stream: &Stream) {
+        self.stream = Some(stream.clone());
     }
 
     pub(crate) fn detach(&mut self) {
-        self.client = None;
+        self.stream = None;
         self.rules = None;
         self.applied = None;
         self.empty();
@@ -126,7 +120,7 @@ impl Reply {
         self.is_buffered = false;
         self.to_head = method == b"HEAD";
         self.to_http10 = head.version == Version::Http10;
-        self.keep_alive = head.keep_alive && !self.client().thread.is_stopping();
+        self.keep_alive = head.keep_alive && !self.stream().thread().is_stopping();
         self.rules = None;
         self.applied = None;
         self.redirect = None;
@@ -156,8 +150,19 @@ impl Reply {
         debug_assert!(self.phase == Phase::Waiting, "one reply has one head");
         self.status = status;
         self.phase = Phase::Head;
-        encode::status_line(&mut self.out, status, reason);
+        self.begin_head(status, reason);
+    }
+
+    fn begin_head(&mut self, status: u16, reason: &[u8]) {
+        let stream = self.stream.as_ref().expect("a reply is written while its stream is attached");
+        stream.begin_head(&mut self.out, status, reason);
         self.fields = self.out.len();
+    }
+
+    fn end_head_as(&mut self, end: &HeadEnd) {
+        let stream = self.stream.as_ref().expect("a reply is written while its stream is attached");
+        stream.end_head(&mut self.out, end);
+        self.body_at = self.out.len();
     }
 
     /// Writes an interim reply (RFC 9110 section 15.2) with these field lines, each ending in CRLF,
@@ -167,14 +172,13 @@ impl Reply {
         if self.to_http10 || status == 100 {
             return Ok(());
         }
-        encode::status_line(&mut self.out, status, reason);
-        let start = self.out.len();
+        self.begin_head(status, reason);
         self.out.extend_from_slice(lines);
         if let Some(rules) = &self.rules {
-            remove_fields(&mut self.out, start, &rules.remove);
+            rules.remove_from(&mut self.out, self.fields);
         }
-        sendfile::strip(&mut self.out, start);
-        self.out.extend_from_slice(b"\r\n");
+        sendfile::strip(&mut self.out, self.fields);
+        self.end_head_as(&HeadEnd { is_chunked: false, keep_alive: true, to_http10: false });
         let written = self.flush().await;
         // The reply itself can still be given up.
         self.is_written = false;
@@ -199,7 +203,7 @@ impl Reply {
         self.keep_alive = false;
         self.framing = Framing::None;
         sendfile::strip(&mut self.out, self.fields);
-        self.out.extend_from_slice(b"\r\n");
+        self.end_head_as(&HeadEnd { is_chunked: false, keep_alive: true, to_http10: false });
         self.phase = Phase::Done;
         let written = self.flush().await;
         self.out = Vec::new();
@@ -228,7 +232,7 @@ impl Reply {
             sendfile::strip(&mut self.out, self.fields);
         }
         if let Some(rules) = rules {
-            self.apply(&rules);
+            rules.apply(&mut self.out, self.fields, self.status);
             self.applied = Some(rules);
         }
         if sends_files {
@@ -237,53 +241,42 @@ impl Reply {
             }
             sendfile::strip(&mut self.out, self.fields);
         }
-        let client = self.client.as_ref().expect("a reply is written while its client is attached");
-        if let Some(steps) = &mut *client.steps.borrow_mut() {
-            steps.enter(Step::Reply);
-            let mut value = String::new();
-            steps.append_value(&mut value);
-            encode::field(&mut self.out, "Server-Timing", value.as_bytes());
+        let stream = self.stream.as_ref().expect("a reply is written while its stream is attached");
+        stream.enter(Step::Reply);
+        if let Some(steps) = stream.timer().value() {
+            encode::field(&mut self.out, "Server-Timing", steps.as_bytes());
         }
         if !has_date {
-            client.thread.clock.append_date(&mut self.out);
+            stream.thread().clock.append_date(&mut self.out);
         }
         // A stop may have been asked for since the request came.
-        self.keep_alive &= !client.thread.is_stopping();
-        let bodiless = self.to_head || length == Length::None;
+        self.keep_alive &= !stream.thread().is_stopping();
         self.framing = match length {
-            Length::None => Framing::None,
             Length::Known(length) => {
                 encode::field_number(&mut self.out, "Content-Length", length);
-                if bodiless { Framing::None } else { Framing::Length(length) }
+                Framing::Length(length)
             }
-            Length::Unknown if bodiless => Framing::None,
-            Length::Unknown if self.to_http10 => {
-                self.keep_alive = false;
-                Framing::Close
-            }
-            Length::Unknown => {
-                self.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-                Framing::Chunked
-            }
+            Length::Unknown => Framing::Open,
+            Length::None => Framing::None,
         };
-        match (self.keep_alive, self.to_http10) {
-            (false, _) => self.out.extend_from_slice(b"Connection: close\r\n"),
-            (true, true) => self.out.extend_from_slice(b"Connection: keep-alive\r\n"),
-            (true, false) => {}
+        if self.to_head {
+            self.framing = Framing::None;
         }
-        self.out.extend_from_slice(b"\r\n");
-        self.body_at = self.out.len();
+        if self.framing == Framing::Open && self.to_http10 {
+            // The connection's end is that of the body.
+            self.keep_alive = false;
+        }
+        self.end_head_as(&HeadEnd {
+            is_chunked: self.is_chunked(),
+            keep_alive: self.keep_alive,
+            to_http10: self.to_http10,
+        });
         self.phase = Phase::Body;
     }
 
-    fn apply(&mut self, rules: &Rules) {
-        remove_fields(&mut self.out, self.fields, &rules.remove);
-        self.out.extend_from_slice(&rules.add);
-        if let Some(seconds) = rules.expires.filter(|_| matches!(self.status, 200..=399)) {
-            let at = std::time::SystemTime::now() + std::time::Duration::from_secs(seconds);
-            encode::field(&mut self.out, "Expires", httpdate::fmt_http_date(at).as_bytes());
-            encode::field(&mut self.out, "Cache-Control", format!("max-age={seconds}").as_bytes());
-        }
+    /// Whether parts of the body are told by their lengths, where the protocol does not do so anyway.
+    fn is_chunked(&self) -> bool {
+        self.framing == Framing::Open && !self.to_http10
     }
 
     /// In place of this reply, `target` of the same site is answered as if the client had asked for
@@ -322,7 +315,7 @@ impl Reply {
             return Ok(());
         }
         if self.out.len() + data.len() > GATHER {
-            return self.write_out(data, b"").await;
+            return self.write_out(data, None).await;
         }
         self.out.extend_from_slice(data);
         Ok(())
@@ -330,7 +323,7 @@ impl Reply {
 
     /// Adds body bytes and writes all there is.
     pub async fn send(&mut self, data: &[u8]) -> Result<(), Fault> {
-        if self.admit(data)? { self.write_out(data, b"").await } else { self.flush().await }
+        if self.admit(data)? { self.write_out(data, None).await } else { self.flush().await }
     }
 
     /// Writes what has gathered.
@@ -338,20 +331,20 @@ impl Reply {
         if self.out.is_empty() {
             return Ok(());
         }
-        self.write_out(b"", b"").await
+        self.write_out(b"", None).await
     }
 
     /// Sends `length` bytes of `file` from `offset` on as body.
     pub async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> Result<(), Fault> {
-        debug_assert!(!matches!(self.framing, Framing::Chunked), "files have a length");
+        debug_assert!(self.framing != Framing::Open, "files have a length");
         self.flush().await?;
         self.drain().await?;
         match &mut self.framing {
             Framing::None => return Ok(()),
             Framing::Length(left) => *left = left.saturating_sub(length),
-            Framing::Chunked | Framing::Close => {}
+            Framing::Open => {}
         }
-        let sent = self.client().socket.send_file(file.as_fd(), offset, length).await;
+        let sent = self.stream().send_file(file.as_fd(), offset, length).await;
         self.body_bytes += length;
         sent.map_err(|error| Fault::client_gone(&error, Limit::Write))
     }
@@ -368,16 +361,14 @@ impl Reply {
             return Err(Fault::backend(502, format!("the reply ended {left} bytes short")));
         }
         self.phase = Phase::Done;
-        if self.framing != Framing::Chunked {
-            return self.flush().await;
+        let mut trailers = trailers.to_vec();
+        if let Some(rules) = self.applied.as_ref().filter(|_| !trailers.is_empty()) {
+            rules.remove_from(&mut trailers, 0);
         }
-        let mut end = b"0\r\n".to_vec();
-        end.extend_from_slice(trailers);
-        if let Some(rules) = &self.applied {
-            remove_fields(&mut end, 3, &rules.remove);
+        if self.framing != Framing::Open && self.out.is_empty() {
+            return Ok(());
         }
-        end.extend_from_slice(b"\r\n");
-        self.write_out(b"", &end).await
+        self.write_out(b"", Some(&trailers)).await
     }
 
     /// A whole reply at once.
@@ -477,31 +468,24 @@ impl Reply {
         Ok(true)
     }
 
-    /// Writes what has gathered, `data` behind it, and `end`, which is framing.
-    async fn write_out(&mut self, data: &[u8], end: &[u8]) -> Result<(), Fault> {
+    /// Writes what has gathered, and `data` behind it; `last` are the trailers, where that is all.
+    async fn write_out(&mut self, data: &[u8], last: Option<&[u8]>) -> Result<(), Fault> {
         self.is_written = true;
-        let (head, gathered) = self.out.split_at(self.body_at);
-        let length = gathered.len() + data.len();
-        let client = self.client();
-        let written = if self.framing == Framing::Chunked && length > 0 {
-            let mut size = Vec::with_capacity(20);
-            encode::chunk_size(&mut size, length);
-            let mut pieces =
-                [head, &size, gathered, data, encode::CHUNK_END, end].map(IoSlice::new);
-            client.write(&mut pieces, self.is_buffered).await
-        } else if data.is_empty() && end.is_empty() {
-            client.write(&mut [IoSlice::new(&self.out)], self.is_buffered).await
-        } else {
-            let mut pieces = [&self.out[..], data, end].map(IoSlice::new);
-            client.write(&mut pieces, self.is_buffered).await
+        let part = Part {
+            gathered: &self.out,
+            body_at: self.body_at,
+            data,
+            is_chunked: self.is_chunked(),
+            last,
         };
+        let written = self.stream().write(part, self.is_buffered).await;
         self.empty();
         written.map_err(|error| Fault::client_gone(&error, Limit::Write))
     }
 
     /// Waits until the client has taken all that was written.
     pub(crate) async fn drain(&self) -> Result<(), Fault> {
-        let drained = self.client().drain().await;
+        let drained = self.stream().drain().await;
         drained.map_err(|error| Fault::client_gone(&error, Limit::Write))
     }
 
@@ -510,41 +494,7 @@ impl Reply {
         self.body_at = 0;
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        self.client.as_ref().expect("a reply is written while its client is attached")
+    pub(crate) fn stream(&self) -> &Stream {
+        self.stream.as_ref().expect("a reply is written while its stream is attached")
     }
-}
-
-/// Drops the field lines with one of these names from `out`, from `start` on.
-fn remove_fields(out: &mut Vec<u8>, start: usize, names: &[String]) {
-    if names.is_empty() {
-        return;
-    }
-    let lines = out.split_off(start);
-    for line in lines.split_inclusive(|&b| b == b'\n') {
-        let name = line.split(|&b| b == b':').next().unwrap_or_default();
-        if !names.iter().any(|n| n.as_bytes().eq_ignore_ascii_case(name)) {
-            out.extend_from_slice(line);
-        }
-    }
-}
-
-/// Whether these field lines ask that the reply be sent as it comes: `X-Accel-Buffering: no`, or an
-/// event stream.
-pub fn goes_out_at_once(lines: &[u8]) -> bool {
-    lines.split(|&b| b == b'\n').any(|line| {
-        let mut parts = line.splitn(2, |&b| b == b':');
-        let (name, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let value = value.trim_ascii();
-        match name.len() {
-            12 if name.eq_ignore_ascii_case(b"content-type") => {
-                const EVENTS: &[u8] = b"text/event-stream";
-                value.get(..EVENTS.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
-            }
-            17 if name.eq_ignore_ascii_case(b"x-accel-buffering") => {
-                value.eq_ignore_ascii_case(b"no")
-            }
-            _ => false,
-        }
-    })
 }

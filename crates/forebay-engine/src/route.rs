@@ -8,8 +8,9 @@ use std::sync::Arc;
 use forebay_conf::{EncodedSlashes, HostPattern, Matcher};
 use forebay_wire::http1::host_of;
 
-use crate::exchange::{Gate, Origin, Request};
+use crate::exchange::{Gate, Origin};
 use crate::forwarded::Trust;
+use crate::head::Request;
 use crate::reply::Rules;
 
 /// The sites behind each listener, as one thread holds them.

@@ -21,6 +21,9 @@ mod byte_stream;
 
 use byte_stream::Io;
 
+/// Size of a receive buffer, in bytes: most heads and small bodies fit.
+pub const BUFFER: usize = 16 * 1024;
+
 /// A connected socket. Reading and writing take `&self`, so that both directions may be under way
 /// at once; each direction has one user at a time.
 pub struct Socket {
@@ -330,17 +333,6 @@ impl Socket {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => IoSlice::advance_slices(&mut pieces, n),
                 Err(error) => self.after_write_error(error).await?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes what the peer has room for; `pieces` are then what is left.
-    pub(crate) fn write_now(&self, pieces: &mut &mut [IoSlice<'_>]) -> io::Result<()> {
-        while !pieces.is_empty() {
-            match self.try_write(pieces)? {
-                0 => return Ok(()),
-                n => IoSlice::advance_slices(pieces, n as usize),
             }
         }
         Ok(())

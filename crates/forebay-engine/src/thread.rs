@@ -14,11 +14,12 @@ use forebay_wire::http1;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::deadline::Deadlines;
-use crate::exchange::{Client, Exchange};
+use crate::exchange::Exchange;
 use crate::log::{AccessLog, Entry, ErrorLog};
 use crate::memory::{Destination, Network};
 use crate::route::Table;
 use crate::socket::Socket;
+use crate::stream::Stream;
 
 /// Exchanges kept for reuse; more are under way only in a burst.
 const SPARE_EXCHANGES: usize = 64;
@@ -207,13 +208,13 @@ impl Thread {
         self.log.borrow().hand_over();
     }
 
-    pub(crate) fn take_exchange(&self, client: &Rc<Client>) -> Box<Exchange> {
+    pub(crate) fn take_exchange(&self, stream: &Stream) -> Box<Exchange> {
         match self.spare.borrow_mut().pop() {
             Some(mut exchange) => {
-                exchange.attach(client);
+                exchange.attach(stream);
                 exchange
             }
-            None => Box::new(Exchange::new(client)),
+            None => Box::new(Exchange::new(stream)),
         }
     }
 

@@ -3,6 +3,7 @@
 //! At each moment a request is in one step. A step that is entered again (a body is waited for more
 //! than once) adds up.
 
+use std::cell::RefCell;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
@@ -83,6 +84,42 @@ impl Steps {
     /// The steps that have ended, and how long they took.
     pub fn ended(&self) -> impl Iterator<Item = (Step, Duration)> {
         Step::ALL.into_iter().zip(self.took).filter_map(|(step, took)| Some((step, took?)))
+    }
+}
+
+/// Where the request under way spends its time, if that is measured.
+#[derive(Default)]
+pub struct StepTimer(RefCell<Option<Box<Steps>>>);
+
+impl StepTimer {
+    /// The head of a request begins to come in.
+    pub fn begin(&self) {
+        *self.0.borrow_mut() = Some(Box::new(Steps::begin()));
+    }
+
+    /// The request comes to another step; the one before.
+    pub fn enter(&self, step: Step) -> Option<Step> {
+        self.0.borrow_mut().as_mut().map(|steps| steps.enter(step))
+    }
+
+    /// The request is in the step `to` again, if it is in `from`.
+    pub fn go_back(&self, from: Step, to: Option<Step>) {
+        if let (Some(steps), Some(to)) = (&mut *self.0.borrow_mut(), to) {
+            steps.go_back(from, to);
+        }
+    }
+
+    /// The value of a `Server-Timing` field; `None` where nothing is measured.
+    pub fn value(&self) -> Option<String> {
+        let steps = self.0.borrow();
+        let mut value = String::new();
+        steps.as_ref()?.append_value(&mut value);
+        Some(value)
+    }
+
+    /// Measures no more; what was measured.
+    pub fn take(&self) -> Option<Box<Steps>> {
+        self.0.take()
     }
 }
 

@@ -5,9 +5,10 @@ use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
-use crate::exchange::{BUFFER, Exchange};
+use crate::exchange::Exchange;
 use crate::limit::Limit;
-use crate::socket::Socket;
+use crate::socket::{BUFFER, Socket};
+use crate::stream::{Abort, Stream};
 
 /// What follows a 101.
 pub struct Tunnel {
@@ -41,24 +42,24 @@ impl Exchange {
     ///
     /// A side that finishes sending is told to the other, which may send on. A connection that
     /// fails resets the other one, so that no end is taken for a proper one.
-    pub(crate) async fn carry(&mut self, client: &Socket, tunnel: Tunnel) {
+    pub(crate) async fn carry(&mut self, client: &Stream, tunnel: Tunnel) {
         let Self { request, reply, .. } = self;
         let Tunnel { backend, behind, idle, held } = tunnel;
         let early = request.bytes.split_off(request.head.len);
         request.bytes.shrink_to_fit();
-        for socket in [client, &backend] {
-            socket.begin_tunnel(idle);
-        }
-        let upwards = Direction { from: client, to: &backend, idle, carried: Cell::new(0) };
-        let downwards = Direction { from: &backend, to: client, idle, carried: Cell::new(0) };
+        client.begin_tunnel(idle);
+        backend.begin_tunnel(idle);
+        let ends = (End::Client(client), End::Backend(&backend));
+        let upwards = Direction { from: ends.0, to: ends.1, idle, carried: Cell::new(0) };
+        let downwards = Direction { from: ends.1, to: ends.0, idle, carried: Cell::new(0) };
         let ended = tokio::try_join!(upwards.carry(early), downwards.carry(behind));
         reply.count_body(downwards.carried.get());
         match ended {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                reply.client().thread.counters.count_limit(Limit::TunnelIdle);
+                client.thread().counters.count_limit(Limit::TunnelIdle);
             }
             Err(_) => {
-                client.reset();
+                client.abort(Abort::ReplyLost);
                 backend.reset();
             }
             Ok(_) => {}
@@ -67,10 +68,61 @@ impl Exchange {
     }
 }
 
+/// One end of a tunnel.
+#[derive(Clone, Copy)]
+enum End<'a> {
+    Client(&'a Stream),
+    Backend(&'a Socket),
+}
+
+impl End<'_> {
+    async fn readable(self) -> io::Result<()> {
+        match self {
+            Self::Client(stream) => stream.readable().await,
+            Self::Backend(socket) => socket.readable().await,
+        }
+    }
+
+    fn read_now(self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        match self {
+            Self::Client(stream) => stream.read_now(buffer),
+            Self::Backend(socket) => socket.read_now(buffer),
+        }
+    }
+
+    async fn write_all(self, data: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Client(stream) => stream.write_all(data).await,
+            Self::Backend(socket) => socket.write_all(data).await,
+        }
+    }
+
+    fn finish_writing(self) {
+        match self {
+            Self::Client(stream) => stream.finish_writing(),
+            Self::Backend(socket) => socket.finish_writing(),
+        }
+    }
+
+    fn limit_read(self, after: Duration) {
+        match self {
+            Self::Client(stream) => stream.limit_read(after),
+            Self::Backend(socket) => socket.limit_read(after),
+        }
+    }
+
+    fn is_expired(self) -> bool {
+        match self {
+            Self::Client(stream) => stream.is_expired(),
+            Self::Backend(socket) => socket.is_expired(),
+        }
+    }
+}
+
 /// One direction of a tunnel.
 struct Direction<'a> {
-    from: &'a Socket,
-    to: &'a Socket,
+    from: End<'a>,
+    to: End<'a>,
     idle: Duration,
     carried: Cell<u64>,
 }

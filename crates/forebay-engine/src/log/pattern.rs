@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_wire::http1::{Version, encode};
 
-use crate::exchange::Request;
+use crate::head::Request;
 
 const COMMON: &str = "%h %l %u %t \"%r\" %>s %b";
 const COMBINED: &str = "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"";

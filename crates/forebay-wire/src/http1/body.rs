@@ -95,6 +95,13 @@ impl BodyDecoder {
         matches!(self.state, State::Close | State::Done)
     }
 
+    /// The connection has closed: a body that ends so is complete.
+    pub fn close(&mut self) {
+        if self.state == State::Close {
+            self.state = State::Done;
+        }
+    }
+
     /// The next piece of payload in `input`, which is what came after the last `consumed` byte.
     ///
     /// A step without data, not done and with nothing consumed asks for more input.

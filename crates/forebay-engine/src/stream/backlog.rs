@@ -13,12 +13,11 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
-use crate::exchange::Client;
+use super::Stream;
+use crate::buffered::Buffered;
 use crate::limit::Limit;
-use crate::socket::Socket;
 use crate::thread::Thread;
 
 /// Bytes written between two turns of other connections.
@@ -27,44 +26,23 @@ const AT_ONCE: u64 = 128 << 10;
 /// Bytes read from a file at a time.
 const PIECE: u64 = 32 << 10;
 
-/// The backlog of one connection; empty nearly always.
+/// The backlog of one stream; empty nearly always.
 #[derive(Default)]
 pub struct Backlog(RefCell<Option<Box<Queue>>>);
 
-/// Bytes in the backlogs of all connections, of all threads.
-#[derive(Default)]
-pub struct Buffered(AtomicU64);
-
-impl Buffered {
-    /// How many there are.
-    pub fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Reserves up to `wanted` bytes of `most` in all.
-    fn take(&self, wanted: u64, most: u64) -> u64 {
-        let mut taken = 0;
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            taken = wanted.min(most.saturating_sub(used));
-            Some(used + taken)
-        });
-        taken
-    }
-
-    fn give_back(&self, bytes: u64) {
-        self.0.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
-impl Client {
+impl Stream {
     /// Writes all of `pieces`, as fast as the client takes them; where `keeps`, what it does not take
     /// at once is kept for it.
-    pub(crate) async fn write(&self, pieces: &mut [IoSlice<'_>], keeps: bool) -> io::Result<()> {
+    pub(super) async fn write_pieces(
+        &self,
+        pieces: &mut [IoSlice<'_>],
+        keeps: bool,
+    ) -> io::Result<()> {
         if keeps {
             return self.write_or_keep(pieces).await;
         }
         self.drain().await?;
-        self.socket.write_pieces(pieces).await
+        self.write_through(pieces).await
     }
 
     /// Writes what the client takes, and keeps the rest; waits only where there is no room for it.
@@ -74,7 +52,7 @@ impl Client {
         let mut is_counted = false;
         loop {
             if !self.has_backlog() {
-                self.socket.write_now(&mut pieces)?;
+                self.write_now(&mut pieces)?;
             }
             let has_failed = self.keep(&mut pieces);
             if pieces.is_empty() {
@@ -86,7 +64,7 @@ impl Client {
             }
             // Room is only waited for where a write has just found none.
             match self.write_backlog()? {
-                Progress::Blocked => self.socket.wait_for_room().await?,
+                Progress::Blocked => self.wait_for_room().await?,
                 Progress::Turn => tokio::task::yield_now().await,
             }
         }
@@ -94,14 +72,14 @@ impl Client {
 
     /// Whether something waits for the client to take it.
     pub(crate) fn has_backlog(&self) -> bool {
-        self.backlog.0.borrow().is_some()
+        self.backlog().0.borrow().is_some()
     }
 
     /// Writes the backlog as the client takes it, until nothing is left.
     pub(crate) async fn drain(&self) -> io::Result<()> {
         while self.has_backlog() {
             match self.write_backlog()? {
-                Progress::Blocked => self.socket.wait_for_room().await?,
+                Progress::Blocked => self.wait_for_room().await?,
                 Progress::Turn => tokio::task::yield_now().await,
             }
         }
@@ -124,11 +102,11 @@ impl Client {
         if pieces.is_empty() {
             return false;
         }
-        let mut state = self.backlog.0.borrow_mut();
-        let queue = state.get_or_insert_with(|| Box::new(Queue::new(&self.thread)));
+        let mut state = self.backlog().0.borrow_mut();
+        let queue = state.get_or_insert_with(|| Box::new(Queue::new(self.thread())));
         while let Some(piece) = pieces.first() {
             let wanted = piece.len();
-            let kept = queue.append(piece, &self.thread);
+            let kept = queue.append(piece, self.thread());
             IoSlice::advance_slices(pieces, kept);
             if kept < wanted {
                 break;
@@ -142,9 +120,9 @@ impl Client {
     }
 
     fn write_backlog(&self) -> io::Result<Progress> {
-        let mut state = self.backlog.0.borrow_mut();
+        let mut state = self.backlog().0.borrow_mut();
         let Some(queue) = state.as_mut() else { return Ok(Progress::Blocked) };
-        let progress = queue.write(&self.socket)?;
+        let progress = queue.write(self)?;
         if queue.is_empty() {
             *state = None;
         }
@@ -152,10 +130,11 @@ impl Client {
     }
 
     fn count_full(&self) {
-        let limits = &self.thread.settings().limits;
-        let is_total = self.thread.load.buffered.bytes() >= limits.buffer_total;
+        let settings = self.thread().settings();
+        let limits = &settings.limits;
+        let is_total = self.thread().load.buffered.bytes() >= limits.buffer_total;
         let limit = if is_total { Limit::BufferTotal } else { Limit::BufferFile };
-        self.thread.counters.count_limit(limit);
+        self.thread().counters.count_limit(limit);
     }
 }
 
@@ -258,14 +237,14 @@ impl Queue {
     }
 
     /// Writes what the client takes, up to a turn's worth.
-    fn write(&mut self, socket: &Socket) -> io::Result<Progress> {
+    fn write(&mut self, stream: &Stream) -> io::Result<Progress> {
         let mut left = AT_ONCE;
         while left > 0 && !self.is_empty() {
             let n = if self.memory.is_empty() {
-                self.write_file(socket, left.min(PIECE))?
+                self.write_file(stream, left.min(PIECE))?
             } else {
                 let (front, back) = self.memory.as_slices();
-                let n = socket.try_write(&[IoSlice::new(front), IoSlice::new(back)])?;
+                let n = stream.try_write(&[IoSlice::new(front), IoSlice::new(back)])?;
                 self.memory.drain(..n as usize);
                 self.buffered.give_back(n);
                 n
@@ -278,13 +257,13 @@ impl Queue {
         Ok(Progress::Turn)
     }
 
-    fn write_file(&mut self, socket: &Socket, most: u64) -> io::Result<u64> {
+    fn write_file(&mut self, stream: &Stream, most: u64) -> io::Result<u64> {
         let Some(ring) = &mut self.file else { return Ok(0) };
         let (at, length) = ring.unsent();
         // Copied, as the kernel would go on reading what sendfile(2) has taken while it is overwritten.
         let mut bytes = vec![0; length.min(most) as usize];
         ring.file.read_exact_at(&mut bytes, at)?;
-        let n = socket.try_write(&[IoSlice::new(&bytes)])?;
+        let n = stream.try_write(&[IoSlice::new(&bytes)])?;
         ring.sent += n;
         self.drop_empty_file();
         Ok(n)

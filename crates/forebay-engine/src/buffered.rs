@@ -1,0 +1,29 @@
+//! How much of replies is kept for slow clients, over all threads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes in the backlogs of all connections, of all threads.
+#[derive(Default)]
+pub struct Buffered(AtomicU64);
+
+impl Buffered {
+    /// How many there are.
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Reserves up to `wanted` bytes of `most` in all.
+    pub fn take(&self, wanted: u64, most: u64) -> u64 {
+        let mut taken = 0;
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            taken = wanted.min(most.saturating_sub(used));
+            Some(used + taken)
+        });
+        taken
+    }
+
+    /// So many bytes are kept no more.
+    pub fn give_back(&self, bytes: u64) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,137 @@
+//! Which route answers a request, and how its origin is asked: steps 4 to 6.
+
+use crate::body::Body;
+use crate::exchange::Exchange;
+use crate::fault::Fault;
+use crate::limit::Limit;
+use crate::reply::Reply;
+use crate::route::{Route, Site};
+use crate::stream::Stream;
+use crate::timing::Step;
+
+/// Unread body bytes that are worth reading to keep the connection.
+pub const WORTH_DRAINING: u64 = 64 * 1024;
+
+/// Asks the routes that take the request, one after the other, until the origin of one does not
+/// leave it to those below.
+pub async fn ask_routes<'s>(
+    stream: &Stream,
+    exchange: &mut Exchange,
+    site: &'s Site,
+    taken: &mut Vec<usize>,
+    is_logged: &mut bool,
+) -> Result<&'s Route, Fault> {
+    let mut from = 0;
+    let mut passed_on = None;
+    while let Some((at, route)) = site.route(&mut exchange.request, from) {
+        *is_logged = route.log;
+        if site.is_ambiguous(&exchange.request, from, at) {
+            return Err(ambiguous_route());
+        }
+        from = at + 1;
+        if !admit(stream, exchange, route).await? {
+            return Ok(route);
+        }
+        stream.enter(Step::Origin);
+        let fault = match serve_client(stream, route, exchange).await {
+            Err(fault) if fault.is_not_mine && !exchange.reply.has_begun() => fault,
+            outcome => return outcome.map(|()| route),
+        };
+        // A suffix within the path may have turned out to end no script's name.
+        let is_by_segment = route.matcher.is_by_segment(&exchange.request.path);
+        let is_for_below = fault.is_for_below || route.fallback || is_by_segment;
+        let fallback_to = route.fallback_to.as_ref().filter(|_| !taken.contains(&at));
+        if !is_for_below && fallback_to.is_none() {
+            return Err(fault);
+        }
+        exchange.reply.prepare(&exchange.request.head, exchange.request.method());
+        match fallback_to {
+            Some(path) if !is_for_below => {
+                taken.push(at);
+                exchange.reply.reroute(path.clone());
+                return Ok(route);
+            }
+            _ => passed_on = Some(fault),
+        }
+    }
+    Err(passed_on.unwrap_or_else(no_route))
+}
+
+/// Has the origin answer, as long as the client is there.
+async fn serve_client(
+    stream: &Stream,
+    route: &Route,
+    exchange: &mut Exchange,
+) -> Result<(), Fault> {
+    if !route.origin.ends_with_client() {
+        return route.origin.serve(exchange).await;
+    }
+    tokio::select! {
+        biased;
+        outcome = route.origin.serve(exchange) => outcome?,
+        () = stream.cancelled() => return Err(client_left()),
+        error = stream.drain_for_ever() => return Err(Fault::client_gone(&error, Limit::Write)),
+    }
+    if !stream.has_backlog() {
+        return Ok(());
+    }
+    // What made the reply has ended, and serves others meanwhile.
+    tokio::select! {
+        biased;
+        drained = exchange.reply.drain() => drained,
+        () = stream.cancelled() => Err(client_left()),
+    }
+}
+
+fn client_left() -> Fault {
+    Fault::client(499, "the client closed before it was answered")
+}
+
+/// Of a path that another route takes where `%2F` and backslashes are read as slashes: the backend
+/// may read it so, past the route that is in front of it.
+pub fn ambiguous_route() -> Fault {
+    Fault::client(404, "an encoded slash or a backslash in the path decides about the route")
+}
+
+pub fn no_route() -> Fault {
+    Fault::client(404, "no route takes this request")
+}
+
+/// Step 5: who may use the route, and with how large a body. `false` where the request has been
+/// answered by that.
+async fn admit(stream: &Stream, exchange: &mut Exchange, route: &Route) -> Result<bool, Fault> {
+    exchange.reply.set_rules(route.rules.clone());
+    // What the gate answers is not the route's.
+    exchange.reply.set_buffered(false);
+    if let Some(gate) = &route.gate
+        && !gate.admit(exchange).await?
+    {
+        return Ok(false);
+    }
+    let Exchange { request, body, reply, .. } = exchange;
+    reply.set_buffered(route.buffer);
+    admit_body(body, reply, route).await?;
+    if route.request_buffering {
+        stream.enter(Step::Body);
+        body.buffer().await?;
+        request.head.framing = body.framing();
+    }
+    Ok(true)
+}
+
+/// Checks the body against the route's limit, and reads it where the origin does not. A route that
+/// falls back leaves it as it is, for the next one.
+async fn admit_body(body: &mut Body, reply: &mut Reply, route: &Route) -> Result<(), Fault> {
+    let takes_body = route.origin.takes_body();
+    if (route.passes_on() || route.origin.may_pass_on()) && !takes_body {
+        if !body.is_small(WORTH_DRAINING) {
+            reply.close_after();
+        }
+        return Ok(());
+    }
+    body.limit(route.max_body)?;
+    if !takes_body && !body.discard(WORTH_DRAINING).await? {
+        reply.close_after();
+    }
+    Ok(())
+}

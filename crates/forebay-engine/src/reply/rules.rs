@@ -1,0 +1,65 @@
+//! What a route says about the fields of replies.
+
+use std::time::{Duration, SystemTime};
+
+use forebay_wire::http1::encode;
+
+/// What a route changes in the head of a reply.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Field lines to add, each ending in CRLF.
+    pub add: Vec<u8>,
+    /// Names of fields to leave out, in lower case.
+    pub remove: Vec<String>,
+    /// Seconds that the reply may be kept: `Expires` and `Cache-Control: max-age`.
+    pub expires: Option<u64>,
+    /// Whether `X-Accel-Redirect` and `X-Sendfile` have a file sent in place of the reply.
+    pub sends_files: bool,
+}
+
+impl Rules {
+    /// Changes the field lines of `out`, from `start` on, of a reply with this status.
+    pub(super) fn apply(&self, out: &mut Vec<u8>, start: usize, status: u16) {
+        self.remove_from(out, start);
+        out.extend_from_slice(&self.add);
+        if let Some(seconds) = self.expires.filter(|_| matches!(status, 200..=399)) {
+            let at = SystemTime::now() + Duration::from_secs(seconds);
+            encode::field(out, "Expires", httpdate::fmt_http_date(at).as_bytes());
+            encode::field(out, "Cache-Control", format!("max-age={seconds}").as_bytes());
+        }
+    }
+
+    /// Drops the field lines that are to be left out from `out`, from `start` on.
+    pub(super) fn remove_from(&self, out: &mut Vec<u8>, start: usize) {
+        if self.remove.is_empty() {
+            return;
+        }
+        let lines = out.split_off(start);
+        for line in lines.split_inclusive(|&b| b == b'\n') {
+            let name = line.split(|&b| b == b':').next().unwrap_or_default();
+            if !self.remove.iter().any(|n| n.as_bytes().eq_ignore_ascii_case(name)) {
+                out.extend_from_slice(line);
+            }
+        }
+    }
+}
+
+/// Whether these field lines ask that the reply be sent as it comes: `X-Accel-Buffering: no`, or an
+/// event stream.
+pub fn goes_out_at_once(lines: &[u8]) -> bool {
+    lines.split(|&b| b == b'\n').any(|line| {
+        let mut parts = line.splitn(2, |&b| b == b':');
+        let (name, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let value = value.trim_ascii();
+        match name.len() {
+            12 if name.eq_ignore_ascii_case(b"content-type") => {
+                const EVENTS: &[u8] = b"text/event-stream";
+                value.get(..EVENTS.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
+            }
+            17 if name.eq_ignore_ascii_case(b"x-accel-buffering") => {
+                value.eq_ignore_ascii_case(b"no")
+            }
+            _ => false,
+        }
+    })
+}

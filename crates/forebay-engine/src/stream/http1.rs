@@ -1,0 +1,114 @@
+//! A stream of HTTP/1 (RFC 9112): the connection itself, as it carries one request at a time.
+
+use std::cell::Cell;
+use std::io::{self, IoSlice};
+use std::time::Duration;
+
+use forebay_wire::http1::encode;
+
+use super::{Accepted, HeadEnd, Part, Shared};
+use crate::socket::Socket;
+
+/// A connection, with what is there of the request under way.
+pub struct Http1 {
+    /// The connection.
+    pub socket: Socket,
+    /// Where it comes from.
+    pub accepted: Accepted,
+    /// Whether there are bytes of the client still to be used: of a body, or of a next request.
+    has_input: Cell<bool>,
+    /// Whether the client has closed its side with requests still to be answered.
+    is_half_closed: Cell<bool>,
+    /// Of the request under way.
+    pub(super) shared: Shared,
+}
+
+impl Http1 {
+    /// A connection without a request.
+    pub fn new(socket: Socket, accepted: Accepted) -> Self {
+        let (has_input, is_half_closed) = (Cell::new(false), Cell::new(false));
+        Self { socket, accepted, has_input, is_half_closed, shared: Shared::default() }
+    }
+
+    pub(super) fn set_has_input(&self, has_input: bool) {
+        self.has_input.set(has_input);
+    }
+
+    pub(super) async fn send_continue(&self) -> io::Result<()> {
+        self.socket.write_all(encode::CONTINUE).await
+    }
+
+    pub(super) async fn read(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
+        self.socket.limit_read(limit);
+        let read = self.socket.read(buffer).await;
+        self.socket.unlimit_read();
+        read
+    }
+
+    /// Waits until the client has gone away. One that closes its side behind a body that is still
+    /// being read, or behind further requests, has said all it has to say and is still there.
+    pub(super) async fn closed_by_client(&self) {
+        if !self.is_half_closed.get() {
+            self.socket.wait_for_close().await;
+            let is_reset = match self.socket.peek() {
+                Some(true) => false,
+                Some(false) | None => !self.has_input.get(),
+            };
+            if is_reset {
+                return;
+            }
+            self.is_half_closed.set(true);
+        }
+        std::future::pending().await
+    }
+}
+
+pub(super) fn begin_head(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
+    encode::status_line(out, status, reason);
+}
+
+pub(super) fn end_head(out: &mut Vec<u8>, end: &HeadEnd) {
+    if end.is_chunked {
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    }
+    match (end.keep_alive, end.to_http10) {
+        (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
+        (true, true) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+        (true, false) => {}
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+impl<'a> Part<'a> {
+    /// The line in front of what is there of a chunked body.
+    pub(super) fn chunk_size(&self) -> Vec<u8> {
+        let length = self.gathered.len() - self.body_at + self.data.len();
+        let mut line = Vec::new();
+        if self.is_chunked && length > 0 {
+            line.reserve(20);
+            encode::chunk_size(&mut line, length);
+        }
+        line
+    }
+
+    /// All of it in order, with `size` in front of the body: the first so many of these. What is one
+    /// piece stays one, which takes a simpler system call.
+    pub(super) fn pieces(&self, size: &'a [u8]) -> ([IoSlice<'a>; 8], usize) {
+        let split = if size.is_empty() { self.gathered.len() } else { self.body_at };
+        let (head, body) = self.gathered.split_at(split);
+        let chunk_end = if size.is_empty() { b"" } else { encode::CHUNK_END };
+        let (last, trailers, end): (&[u8], _, &[u8]) = match self.last {
+            Some(trailers) if self.is_chunked => (b"0\r\n", trailers, b"\r\n"),
+            _ => (b"", &b""[..], b""),
+        };
+        let mut pieces = [IoSlice::new(b""); 8];
+        let mut count = 0;
+        for piece in [head, size, body, self.data, chunk_end, last, trailers, end] {
+            if !piece.is_empty() {
+                pieces[count] = IoSlice::new(piece);
+                count += 1;
+            }
+        }
+        (pieces, count)
+    }
+}
