@@ -54,7 +54,7 @@ pub fn version_line(argv: &[String]) -> Option<String> {
     let (program, arguments) = argv.split_first()?;
     let output = Command::new(program)
         .args(arguments)
-        .env("PATH", crate::experiment::search_path())
+        .env("PATH", forebay_process::search_path())
         .stdin(Stdio::null())
         .output()
         .ok()?;

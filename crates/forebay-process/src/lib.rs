@@ -17,6 +17,7 @@ mod identity;
 mod launch;
 mod launcher;
 mod program_guardian;
+mod search_path;
 
 pub use cpu::Cpu;
 pub use descriptors::{found_descriptors, give_back_descriptors, note_descriptors};
@@ -27,3 +28,4 @@ pub use identity::Identity;
 pub use launch::{Launch, ProcessLimits, cpu_set, launch, myself};
 pub use launcher::{LaunchSpec, Launcher};
 pub use program_guardian::guard_program;
+pub use search_path::search_path;

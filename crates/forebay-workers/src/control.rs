@@ -1,8 +1,6 @@
 //! What Forebay and the hosts say to each other; `hosts/README.md` has it for the other side.
 
-use crate::lease::Body;
-use crate::slot::LARGEST;
-use crate::trailer::Mark;
+use std::fs::File;
 
 /// Bytes of the lengths in front of a request: of the environment (4) and of the body (8),
 /// big-endian.
@@ -13,6 +11,36 @@ pub(crate) const MARK: usize = 16;
 pub(crate) const HEAD: usize = LENGTHS + MARK;
 /// Bytes of every message that a worker sends.
 pub(crate) const REPLY: usize = 4;
+
+/// Bytes of a request in a slot at the most; what hosts have room for. Two of them fit the socket's
+/// buffer.
+pub(crate) const LARGEST: usize = 64 * 1024;
+
+/// What a request's output cannot have by chance, and what no script is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark(pub(crate) [u8; MARK]);
+
+impl Mark {
+    pub(crate) fn new() -> Mark {
+        let mut rng = fastrand::Rng::new();
+        let mut mark = [0; MARK];
+        rng.fill(&mut mark);
+        // What may be its start is held back: not the end of any text.
+        mark[0] = 0xff;
+        Mark(mark)
+    }
+}
+
+/// The body of a request.
+#[derive(Debug, Clone, Copy)]
+pub enum Body<'a> {
+    /// None.
+    Empty,
+    /// In memory.
+    Bytes(&'a [u8]),
+    /// The first so many bytes of a file; the file's position does not matter.
+    File(&'a File, u64),
+}
 
 /// What precedes the environment block and the body. `None` if the block has 4 GiB or more.
 pub(crate) fn head(env_length: usize, body_length: u64, mark: Mark) -> Option<[u8; HEAD]> {

@@ -1,7 +1,10 @@
 //! The language hosts: the programs that workers run, by the kind of the application.
 
+mod perl;
+mod psgi;
+mod python;
+
 use crate::spec::{AppSpec, Kind};
-use crate::{perl, psgi, python};
 use std::process::Command;
 
 /// What starts a worker.

@@ -3,17 +3,16 @@
 mod cleanup;
 mod receive;
 mod send;
+mod tunnel;
 
-use crate::app::Shared;
-use crate::control::{self, MARK, REPLY, Reply, Then};
+use crate::control::{self, Body, MARK, Mark, REPLY, Reply, Then};
 use crate::error::{Exit, WorkerFault};
-use crate::trailer::{self, Found, Mark, TRAILER};
-use crate::tunnel::Tunnelled;
+use crate::shared::Shared;
+use crate::trailer::{self, Found, TRAILER};
 use crate::worker::{Killed, Worker};
 use cleanup::await_cleanup;
 use receive::{Wake, readable, receive_output};
 use send::{SendFault, stream};
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -22,23 +21,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
+pub use tunnel::Tunnelled;
+
 /// Bytes of a message that could not be understood that an error shows.
 const SHOWN: usize = 16;
 /// Bytes of output that are not waited with for more.
 const ENOUGH: usize = 64 * 1024;
 /// How long a script may go on when nobody wants its reply.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
-
-/// The body of a request.
-#[derive(Debug, Clone, Copy)]
-pub enum Body<'a> {
-    /// None.
-    Empty,
-    /// In memory.
-    Bytes(&'a [u8]),
-    /// The first so many bytes of a file; the file's position does not matter.
-    File(&'a File, u64),
-}
 
 /// What [`Lease::read`] has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -287,7 +277,7 @@ impl Lease {
     fn go_on(&mut self, buf: &mut Vec<u8>) -> Result<(), WorkerFault> {
         let Some(worker) = &self.worker else { return Ok(()) };
         let facts = worker.facts.clone();
-        if !facts.open.swap(false, Ordering::Relaxed) || !self.app.pool().withdraw(&facts) {
+        if !facts.open.swap(false, Ordering::Relaxed) || !self.app.pool.withdraw(&facts) {
             return Ok(());
         }
         while self.end.is_none() {
@@ -362,7 +352,7 @@ impl Lease {
         let exit = worker.facts.exited().await.into();
         let any_output = self.any_output;
         let unread = worker.facts.slot.had_not_read(self.mark) || unread;
-        self.app.pool().rescue(&worker.facts);
+        self.app.pool.rescue(&worker.facts);
         match worker.facts.killed() {
             Some(Killed::RequestTimeout) => WorkerFault::Timeout { any_output },
             _ => WorkerFault::Died { exit, any_output, retry: unread && !any_output },
@@ -381,7 +371,7 @@ impl Drop for Lease {
         // It may have gone on to the next request already.
         if self.go_on(&mut Vec::new()).is_err() || self.worker.is_some() {
             facts.kill(Killed::LeaseDropped);
-            self.app.pool().rescue(&facts);
+            self.app.pool.rescue(&facts);
         }
     }
 }

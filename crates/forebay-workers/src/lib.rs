@@ -12,6 +12,7 @@
 mod app;
 mod backoff;
 mod changes;
+mod checkout;
 mod control;
 mod error;
 mod executable;
@@ -21,13 +22,11 @@ mod lease;
 mod link;
 mod modules;
 mod pace;
-mod perl;
 mod php;
 mod pool;
 mod process;
 mod program;
-mod psgi;
-mod python;
+mod shared;
 mod slot;
 mod spec;
 mod starts;
@@ -36,11 +35,11 @@ mod supervisor;
 mod sys;
 mod thread;
 mod trailer;
-mod tunnel;
 mod watch;
 mod worker;
 
 pub use app::App;
+pub use control::Body;
 pub use error::{Exit, Unavailable, WorkerFault};
 pub use forebay_process::cgroup::CgroupLimits;
 pub use forebay_process::{
@@ -48,10 +47,9 @@ pub use forebay_process::{
     note_descriptors,
 };
 pub use health::Health;
-pub use lease::{Body, EndKind, Event, Lease};
+pub use lease::{EndKind, Event, Lease, Tunnelled};
 pub use php::{Php, php};
 pub use program::{Life, Listening, Place, Program, ProgramSpec, Seat};
 pub use spec::{AppSpec, Kind, PerlMode, PythonMode, Workers};
 pub use thread::FirstStart;
-pub use tunnel::Tunnelled;
 pub use worker::{WorkerState, WorkerStatus};

@@ -3,7 +3,7 @@
 
 use crate::process::{Place, launched};
 use crate::spec::{AppSpec, Kind};
-use forebay_process::Identity;
+use forebay_process::{Identity, StartError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The exit code for a module that is not there.
-pub(crate) const NO_MODULE: i32 = 4;
+const NO_MODULE: i32 = 4;
 /// The exit code for an interpreter that is too old.
 const TOO_OLD: i32 = 5;
 
@@ -36,9 +36,27 @@ const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// Bytes of an answer.
 const LONGEST: u64 = 1024;
 
+impl AppSpec {
+    /// What only the interpreter knows: whether it is new enough, and has the module. Runs it for a
+    /// moment, as the application's user where this process may become it, else not at all; no
+    /// code of the application is run.
+    pub fn ask_interpreter(&self) -> Result<(), StartError> {
+        let Some((code, answer)) = ask(self) else { return Ok(()) };
+        let error = StartError::new(&self.name, answer);
+        Err(match code {
+            NO_MODULE => error.at(&["module"]).help(format!(
+                "it is looked for in {}, and where {} has its packages",
+                self.kind.dir().display(),
+                self.kind.interpreter()
+            )),
+            _ => error.at(self.kind.interpreter_key()).help("name another one: python = \"PATH\""),
+        })
+    }
+}
+
 /// What is wrong, as an exit code and a sentence. `None`: nothing, or the interpreter does not say,
 /// or this process may not become the application's user; then its workers will.
-pub(crate) fn ask(spec: &AppSpec) -> Option<(i32, String)> {
+fn ask(spec: &AppSpec) -> Option<(i32, String)> {
     let (python, module) = match &spec.kind {
         Kind::PythonCgi { python, .. } => (python, None),
         Kind::Wsgi { python, module, .. } => (python, module.split(['.', ':']).next()),

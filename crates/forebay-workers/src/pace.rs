@@ -7,7 +7,7 @@
 //! the two it is the kernel tells, which counts how often a process went to sleep: a worker does
 //! between any two requests, and one that only computes no more often, however busy the machine is.
 
-use crate::worker::{Facts, WorkerState};
+use crate::worker::{Facts, Window, WorkerState};
 use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
@@ -64,15 +64,6 @@ impl Default for Pace {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self { processors, computing: 0 }
     }
-}
-
-/// What a worker has done in a window.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Window {
-    /// How often it went to sleep.
-    pub(crate) sleeps: u64,
-    /// How many requests it found in its slot, for which it need not have slept.
-    pub(crate) ahead: u64,
 }
 
 /// The window that the last request of this worker ends; `None` within one, and where the kernel

@@ -2,10 +2,10 @@
 
 mod inner;
 
+use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::health::Health;
 use crate::pace;
-use crate::trailer::Mark;
 use crate::worker::{Facts, Worker, WorkerState};
 use inner::{Inner, Waiting};
 use std::sync::atomic::Ordering;

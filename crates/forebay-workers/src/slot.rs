@@ -14,11 +14,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
-use crate::control::HEAD;
-use crate::trailer::Mark;
-
-/// Bytes of a request at the most; what hosts have room for. Two of them fit the socket's buffer.
-pub(crate) const LARGEST: usize = 64 * 1024;
+use crate::control::{HEAD, LARGEST, Mark};
 
 /// The sockets of one worker.
 #[derive(Debug)]

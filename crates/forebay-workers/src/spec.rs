@@ -1,7 +1,6 @@
 //! What an application is and how its workers are kept.
 
 use crate::executable;
-use crate::modules;
 use forebay_process::Identity;
 use forebay_process::ProcessLimits;
 use forebay_process::StartError;
@@ -96,22 +95,6 @@ impl AppSpec {
         }
         Identity::look_up(&self.name, self.user.as_deref(), self.group.as_deref()).map(drop)
     }
-
-    /// What only the interpreter knows: whether it is new enough, and has the module. Runs it for a
-    /// moment, as the application's user where this process may become it, else not at all; no
-    /// code of the application is run.
-    pub fn ask_interpreter(&self) -> Result<(), StartError> {
-        let Some((code, answer)) = modules::ask(self) else { return Ok(()) };
-        let error = StartError::new(&self.name, answer);
-        Err(match code {
-            modules::NO_MODULE => error.at(&["module"]).help(format!(
-                "it is looked for in {}, and where {} has its packages",
-                self.kind.dir().display(),
-                self.kind.interpreter()
-            )),
-            _ => error.at(self.kind.interpreter_key()).help("name another one: python = \"PATH\""),
-        })
-    }
 }
 
 /// What the workers run.
@@ -163,7 +146,7 @@ impl Kind {
     }
 
     /// The key that says which interpreter it is.
-    fn interpreter_key(&self) -> &'static [&'static str] {
+    pub(crate) fn interpreter_key(&self) -> &'static [&'static str] {
         match self {
             Kind::PythonCgi { python: Some(_), .. } | Kind::Wsgi { python: Some(_), .. } => {
                 &["python"]

@@ -3,23 +3,8 @@
 //! A word on another socket would be one more thing to send, to wait for and to receive, and would
 //! not tell where the output ends once the next request runs.
 
-use crate::control::{MARK, REPLY, Reply};
+use crate::control::{MARK, Mark, REPLY, Reply};
 use memchr::memmem;
-
-/// What a request's output cannot have by chance, and what no script is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark(pub(crate) [u8; MARK]);
-
-impl Mark {
-    pub(crate) fn new() -> Mark {
-        let mut rng = fastrand::Rng::new();
-        let mut mark = [0; MARK];
-        rng.fill(&mut mark);
-        // What may be its start is held back: not the end of any text.
-        mark[0] = 0xff;
-        Mark(mark)
-    }
-}
 
 /// What was found in output.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! A worker as the gateway holds it (its sockets), and the facts about it that everybody may see.
 
 use crate::link::{Link, Noise};
-use crate::pace::Window;
 use crate::slot::Slot;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io;
@@ -92,6 +91,15 @@ pub(crate) enum Killed {
     DidNotStart,
     DidNotEnd,
     Shutdown,
+}
+
+/// What a worker has done in a window.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    /// How often it went to sleep.
+    pub(crate) sleeps: u64,
+    /// How many requests it found in its slot, for which it need not have slept.
+    pub(crate) ahead: u64,
 }
 
 /// The facts about one worker process, shared by pool, lease and supervisor.

@@ -11,4 +11,4 @@ mod service;
 pub use placeholder::{ServiceValues, Values};
 pub use plan::{Amount, Check, Configuration, Load, Plan, Service};
 pub use problem::Problem;
-pub use requires::{missing, search_path};
+pub use requires::missing;

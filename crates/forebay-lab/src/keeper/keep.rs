@@ -5,12 +5,11 @@ use std::io::{self, BufRead, Write};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use forebay_process::{Guardian, Wake};
+use forebay_process::{Guardian, Wake, search_path};
 use rustix::process::{Pid, Signal, WaitStatus, kill_process_group};
 
 use super::protocol::{Event, Launch, Order};
 use super::room::{OUTPUT_FILE, Room};
-use crate::experiment::search_path;
 
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 

@@ -1,7 +1,7 @@
 //! Workers that are not ready yet when their reply is done.
 
-use crate::app::Shared;
 use crate::control::{REPLY, Reply};
+use crate::shared::Shared;
 use crate::worker::{Killed, Worker};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

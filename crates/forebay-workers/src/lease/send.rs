@@ -1,9 +1,7 @@
 //! Handing a request over to a worker, however slowly it takes it in.
 
-use super::Body;
-use crate::control;
+use crate::control::{self, Body, Mark};
 use crate::sys;
-use crate::trailer::Mark;
 use crate::worker::Worker;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};

@@ -1,9 +1,9 @@
 //! What the pool keeps, and who gets which worker.
 
 use super::{Given, Message};
+use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::pace::{MOMENT, Pace};
-use crate::trailer::Mark;
 use crate::worker::{Facts, Killed, Worker, WorkerState};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -302,7 +302,7 @@ mod tests {
         let mut turns = Vec::new();
         for _ in 0..3 {
             let (mark, (sender, turn)) = (Mark::new(), oneshot::channel());
-            let message = crate::control::message(b"", crate::lease::Body::Empty, mark);
+            let message = crate::control::message(b"", crate::control::Body::Empty, mark);
             let request = Waiting { sender, thread, since: Instant::now(), mark, message };
             assert!(request.put_to(&facts));
             inner.busy[0].behind.push_back(request);
@@ -355,7 +355,7 @@ mod tests {
     fn who_has_waited_long_and_fits_no_slot_is_not_overtaken_for_ever() {
         for (age, overtakes) in [(Duration::ZERO, true), (2 * PATIENCE, false)] {
             let Worked { mut inner, its_end: _its_end, .. } = worked(0);
-            (0..32).for_each(|_| inner.pace.learn(crate::pace::Window { sleeps: 0, ahead: 0 }));
+            (0..32).for_each(|_| inner.pace.learn(crate::worker::Window { sleeps: 0, ahead: 0 }));
             inner.busy[0].behind.clear();
             let request = |message, since| {
                 let (sender, turn) = oneshot::channel();

@@ -1,6 +1,6 @@
 //! Workers that take a client's connection over: the output socket becomes one end of a tunnel.
 
-use crate::lease::Lease;
+use super::Lease;
 use tokio::task::JoinHandle;
 
 /// A worker at the far end of a tunnel. It ends when this is dropped, or once it has said that it is
@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 pub struct Tunnelled(JoinHandle<()>);
 
 impl Tunnelled {
-    pub(crate) fn new(lease: Lease) -> Tunnelled {
+    pub(super) fn new(lease: Lease) -> Tunnelled {
         Tunnelled(tokio::task::spawn_local(async move {
             lease.control_readable().await;
             // Its sockets have carried what no other request may see: dropping the lease ends it.

@@ -1,31 +1,31 @@
 //! How a worker for Perl CGI scripts is started.
 
-use crate::host::Host;
+use super::Host;
 use crate::spec::PerlMode;
 use std::process::Command;
 
 /// The host, which the worker reads from its control socket before anything else.
 const HOST: &str = concat!(
-    include_str!("../../../hosts/perl-cgi.pl"),
+    include_str!("../../../../hosts/perl-cgi.pl"),
     "\n",
-    include_str!("../../../hosts/perl-modules.pl"),
+    include_str!("../../../../hosts/perl-modules.pl"),
     "\n",
-    include_str!("../../../hosts/perl-programs.pl"),
+    include_str!("../../../../hosts/perl-programs.pl"),
 );
 /// What comes behind it where each request has a process of its own.
-const PROCESSES: &str = include_str!("../../../hosts/perl-processes.pl");
+const PROCESSES: &str = include_str!("../../../../hosts/perl-processes.pl");
 /// What such a process of Perl's loads in front of its script.
-const ZYGOTE: &str = include_str!("../../../hosts/perl-zygote.pl");
+const ZYGOTE: &str = include_str!("../../../../hosts/perl-zygote.pl");
 
 /// Reads the host (4 bytes length, then text) without a byte too much, and runs it. Standard input
 /// is the control socket. No lexical variables: scripts would see them.
-pub(crate) const BOOTSTRAP: &str = "sysread(STDIN,$_,4)==4 or exit 1;$Forebay::Host::size=unpack'N',$_;$_='';\
+pub(super) const BOOTSTRAP: &str = "sysread(STDIN,$_,4)==4 or exit 1;$Forebay::Host::size=unpack'N',$_;$_='';\
     while(length()<$Forebay::Host::size){\
     sysread STDIN,$_,$Forebay::Host::size-length(),length() or exit 1}\
     eval;die $@ if $@;undef $_;Forebay::Host::serve(@ARGV)";
 
 /// A host that runs scripts in `mode`.
-pub(crate) fn host(app: &str, mode: PerlMode) -> Host {
+pub(super) fn host(app: &str, mode: PerlMode) -> Host {
     let (mode, host) = match mode {
         PerlMode::Registry => ("registry", HOST.to_owned()),
         PerlMode::RegistryPrefork => ("registry-prefork", HOST.to_owned()),

@@ -1,15 +1,15 @@
 //! How a worker for a PSGI application is started.
 
-use crate::host::Host;
-use crate::perl::BOOTSTRAP;
+use super::Host;
+use super::perl::BOOTSTRAP;
 use std::path::Path;
 use std::process::Command;
 
 /// The host, which the worker reads from its control socket before anything else.
-const HOST: &str = include_str!("../../../hosts/psgi.pl");
+const HOST: &str = include_str!("../../../../hosts/psgi.pl");
 
 /// A host that runs the application in `file`.
-pub(crate) fn host(app: &str, file: &Path) -> Host {
+pub(super) fn host(app: &str, file: &Path) -> Host {
     let mut command = Command::new("perl");
     command.args(["-e", BOOTSTRAP]).arg(file).args([&std::process::id().to_string(), app]);
     Host::new(command, HOST)

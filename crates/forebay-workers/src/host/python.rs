@@ -1,28 +1,28 @@
 //! How a worker for Python CGI scripts, or for a WSGI application, is started.
 
-use crate::host::Host;
+use super::Host;
 use crate::spec::PythonMode;
 use std::path::Path;
 use std::process::Command;
 
 /// The host for scripts, which the worker reads from its control socket before anything else.
 const CGI_HOST: &str = concat!(
-    include_str!("../../../hosts/python-cgi.py"),
+    include_str!("../../../../hosts/python-cgi.py"),
     "\n\n",
-    include_str!("../../../hosts/python-inbox.py"),
+    include_str!("../../../../hosts/python-inbox.py"),
     "\n\n",
-    include_str!("../../../hosts/python-cgi/request.py"),
+    include_str!("../../../../hosts/python-cgi/request.py"),
     "\n\n",
-    include_str!("../../../hosts/python-cgi/modules.py")
+    include_str!("../../../../hosts/python-cgi/modules.py")
 );
 /// What interpreters from 3.13 on have no module for any more.
-const CGI: &str = include_str!("../../../hosts/python-cgi/cgi.py");
-const CGITB: &str = include_str!("../../../hosts/python-cgi/cgitb.py");
+const CGI: &str = include_str!("../../../../hosts/python-cgi/cgi.py");
+const CGITB: &str = include_str!("../../../../hosts/python-cgi/cgitb.py");
 /// The host for applications.
 const WSGI_HOST: &str = concat!(
-    include_str!("../../../hosts/wsgi.py"),
+    include_str!("../../../../hosts/wsgi.py"),
     "\n\n",
-    include_str!("../../../hosts/python-inbox.py")
+    include_str!("../../../../hosts/python-inbox.py")
 );
 
 /// Reads the host (4 bytes length, then texts with NUL between them) from standard input, which is
@@ -44,7 +44,7 @@ def start():
 raise SystemExit(start())";
 
 /// A host that runs scripts in `mode`.
-pub(crate) fn cgi_host(python: Option<&Path>, mode: PythonMode) -> Host {
+pub(super) fn cgi_host(python: Option<&Path>, mode: PythonMode) -> Host {
     let mode = match mode {
         PythonMode::Fresh => "fresh",
         PythonMode::Fork => "fork",
@@ -53,7 +53,7 @@ pub(crate) fn cgi_host(python: Option<&Path>, mode: PythonMode) -> Host {
 }
 
 /// A host for the application that `module` (`module:callable`) names.
-pub(crate) fn wsgi_host(python: Option<&Path>, module: &str) -> Host {
+pub(super) fn wsgi_host(python: Option<&Path>, module: &str) -> Host {
     Host::new(command(python, module), WSGI_HOST)
 }
 

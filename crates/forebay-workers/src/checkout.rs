@@ -1,0 +1,128 @@
+//! How a request comes to its worker: at once, from the queue, or by lying in a worker's slot.
+
+use crate::control::Mark;
+use crate::error::Unavailable;
+use crate::lease::Lease;
+use crate::pace::MOMENT;
+use crate::pool::{Given, Hurried, Message, Taken, Turn};
+use crate::shared::Shared;
+use crate::supervisor::Command;
+use std::sync::Arc;
+use std::thread::ThreadId;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::time::{Instant, timeout_at};
+
+/// How often a request that waits for a worker which should be done soon looks after itself; so
+/// long it lies in a slot at the most, unless the worker reads it.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A worker; `message` makes what may be put into one's slot.
+pub(crate) async fn checkout(
+    shared: &Arc<Shared>,
+    message: impl Fn(Mark) -> Message,
+) -> Result<Lease, Unavailable> {
+    loop {
+        let (thread, mark) = (std::thread::current().id(), Mark::new());
+        let taken = shared.pool.take(thread, shared.spec.queue, mark, || message(mark))?;
+        let given = await_turn(shared, taken, mark, thread).await?;
+        if given.has_request {
+            return Ok(Lease::of_begun(shared.clone(), given.worker, mark));
+        }
+        if let Some(worker) = shared.settled(given.worker) {
+            return Ok(Lease::new(shared.clone(), worker, mark));
+        }
+    }
+}
+
+async fn await_turn(
+    shared: &Arc<Shared>,
+    taken: Taken,
+    mark: Mark,
+    thread: ThreadId,
+) -> Result<Given, Unavailable> {
+    let (turn, soon) = match taken {
+        Taken::Worker(worker) => return Ok(Given { worker, has_request: false }),
+        Taken::Wait { turn, soon } => (turn, soon),
+    };
+    let mut place = Place { turn: Some(turn), mark, shared };
+    if !soon {
+        place.say_that_it_waits();
+    }
+    let outcome = place.wait(thread).await;
+    if !matches!(outcome, Err(Unavailable::QueueTimeout)) {
+        place.turn = None;
+    }
+    outcome
+}
+
+/// A place in the queue, or in the slot of a worker.
+struct Place<'a> {
+    /// `None` once it has come.
+    turn: Option<Turn>,
+    mark: Mark,
+    shared: &'a Arc<Shared>,
+}
+
+impl Place<'_> {
+    async fn wait(&mut self, thread: ThreadId) -> Result<Given, Unavailable> {
+        let begun = Instant::now();
+        let limit = begun + self.shared.spec.queue_timeout;
+        let mut look = begun + LOOK;
+        loop {
+            let Some(turn) = &mut self.turn else { return Err(Unavailable::ShuttingDown) };
+            if let Ok(outcome) = timeout_at(look.min(limit), turn).await {
+                return outcome.unwrap_or(Err(Unavailable::ShuttingDown));
+            }
+            if look >= limit {
+                return Err(Unavailable::QueueTimeout);
+            }
+            let long = begun.elapsed() >= MOMENT;
+            look = match self.shared.pool.hurry(self.mark, thread, long) {
+                Hurried::Worker(worker) => return Ok(Given { worker, has_request: false }),
+                Hurried::Held => Instant::now() + LOOK,
+                Hurried::Waits => {
+                    self.say_that_it_waits();
+                    limit
+                }
+            };
+        }
+    }
+
+    fn say_that_it_waits(&self) {
+        if self.shared.spec.workers.min < self.shared.spec.workers.max {
+            let _ = self.shared.commands.send(Command::RequestWaits);
+        }
+    }
+}
+
+/// Nobody waits any more. A worker that was given meanwhile goes to the next; a request that a
+/// worker has read, or is about to, is run all the same.
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let Some(mut turn) = self.turn.take() else { return };
+        let held = !self.shared.pool.forget(self.mark);
+        let given = match turn.try_recv() {
+            Ok(Ok(Given { worker, has_request: false })) => return self.shared.pool.give(worker),
+            Ok(Ok(given)) => Some(given),
+            Err(TryRecvError::Empty) if held => None,
+            _ => return,
+        };
+        let (shared, mark) = (self.shared.clone(), self.mark);
+        let Ok(runtime) = Handle::try_current() else { return };
+        runtime.spawn(async move {
+            let given = match given {
+                Some(given) => Some(given),
+                None => turn.await.ok().and_then(Result::ok),
+            };
+            match given {
+                Some(Given { worker, has_request: true }) => {
+                    Lease::of_begun(shared, worker, mark).abandon().await;
+                }
+                Some(Given { worker, .. }) => shared.pool.give(worker),
+                None => {}
+            }
+        });
+    }
+}
