@@ -102,7 +102,7 @@ pub enum Malformed {
     Record(FastcgiError),
     /// A FastCGI application refused the request; why.
     Refused(&'static str),
-    /// 101, which nobody asked for.
+    /// 101 to a request without `Upgrade`.
     Upgrade,
     /// More interim (1xx) replies than anyone needs.
     Interim,

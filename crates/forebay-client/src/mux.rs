@@ -43,7 +43,7 @@ pub trait MuxSession {
     /// Whether no exchange is under way and none can be started any more.
     fn is_finished(&self) -> bool;
 
-    /// What the peer said when it announced that it goes away.
+    /// The reason in the peer's GOAWAY.
     fn farewell(&self) -> Option<String>;
 
     /// Whether the peer has begun to speak the protocol.

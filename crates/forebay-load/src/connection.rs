@@ -248,7 +248,7 @@ impl<C: Session<Sink = Inspection>> Connection<C> {
     }
 
     /// Reads until there is no more; with `closing`, until the end. A read that did not fill the
-    /// buffer has emptied the socket, so the one that would say so is left out.
+    /// buffer has emptied the socket, so the read that would return EAGAIN is left out.
     fn read(&mut self, closing: bool, state: &mut ThreadState) {
         while self.phase == Phase::Exchanging {
             let Some(socket) = &self.socket else { return };

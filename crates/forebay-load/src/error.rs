@@ -11,7 +11,7 @@ pub enum Error {
     Resolve {
         /// The host and port.
         endpoint: String,
-        /// What the resolver said.
+        /// The resolver's error.
         source: io::Error,
     },
     /// No connection could be made, not one.
@@ -25,7 +25,7 @@ pub enum Error {
     System {
         /// What it was wanted for.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -127,8 +127,9 @@ fn exchange(
             return Ok(Reply { status, headers, body });
         }
         if n == 0 {
-            let early = || io::Error::new(io::ErrorKind::UnexpectedEof, "closed before the reply");
-            return Err(FetchError::Exchange(written.err().unwrap_or_else(early)));
+            let truncated =
+                || io::Error::new(io::ErrorKind::UnexpectedEof, "closed before the reply");
+            return Err(FetchError::Exchange(written.err().unwrap_or_else(truncated)));
         }
     }
 }
@@ -171,8 +172,8 @@ fn exchange_on_stream(
             return Ok(Reply { status, headers, body });
         }
         if n == 0 {
-            let early = io::Error::new(io::ErrorKind::UnexpectedEof, "closed before the reply");
-            return Err(FetchError::Exchange(early));
+            let truncated = io::Error::new(io::ErrorKind::UnexpectedEof, "closed before the reply");
+            return Err(FetchError::Exchange(truncated));
         }
     }
 }

@@ -419,7 +419,7 @@ impl<C: MuxSession<Sink = Inspection>> MuxConnection<C> {
 
     /// The server broke the protocol of the connection: all that is under way has failed.
     fn broken(&mut self, malformed: &Malformed, now: Instant, state: &mut ThreadState) {
-        // The session's last words say what was wrong.
+        // The session's output holds a GOAWAY with the reason.
         self.write(now, state);
         self.fail_all(Failure::Protocol, malformed, state);
         self.close();

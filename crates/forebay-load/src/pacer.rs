@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Arrivals, Rate, Spec};
 
-/// Decides when requests are due: the only place that tells a closed loop from an open one.
+/// Decides when requests are due: the only place where closed and open loop differ.
 #[derive(Debug)]
 pub(crate) enum Pacer {
     /// A connection's next request is due this long after its reply.
@@ -61,7 +61,7 @@ impl Pacer {
         }
     }
 
-    /// How many planned instants up to `end` nobody took.
+    /// How many planned instants up to `end` no connection took.
     pub fn left(&mut self, end: Instant) -> u64 {
         let mut left = 0;
         while matches!(self, Self::Open { next, .. } if *next < end) {

@@ -15,7 +15,7 @@ use crate::mux::MuxConnection;
 use crate::pacer::Pacer;
 use crate::request::Request;
 use crate::tally::Tally;
-use crate::target::Target;
+use crate::target::ServerAddresses;
 use crate::worker::{Drive, Finished, Share, Worker};
 use crate::{Client, Control, Error, Outcome, Protocol, Rate, Spec, Stop};
 
@@ -74,7 +74,7 @@ trait Crew: Send {
 
 struct Workers<C> {
     workers: Vec<Worker<C>>,
-    target: Arc<Target>,
+    target: Arc<ServerAddresses>,
 }
 
 fn crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
@@ -103,11 +103,11 @@ fn crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
 }
 
 impl<C: Drive + Send> Workers<C> {
-    /// Load threads with connections that `connection` makes, each from its place in its thread.
+    /// Load threads with connections that `connection` makes, each from its index in its thread.
     fn new(spec: &Spec, connection: impl Fn(usize) -> C) -> Result<Self, Error> {
         let threads = spec.threads.min(spec.connections);
         allow_files(spec.connections as u64 + 2 * threads as u64)?;
-        let target = Arc::new(Target::resolve(&spec.url)?);
+        let target = Arc::new(ServerAddresses::resolve(&spec.url)?);
         let workers = (0..threads).map(|index| {
             let connections =
                 (0..part(spec.connections, threads, index)).map(&connection).collect();

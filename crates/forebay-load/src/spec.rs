@@ -37,7 +37,7 @@ pub struct Spec {
     pub rate: Option<Rate>,
     /// What every reply must satisfy.
     pub check: Option<Check>,
-    /// What an application behind FastCGI, SCGI or uwsgi is told beside the request.
+    /// Root and further variables for an application behind FastCGI, SCGI or uwsgi.
     pub gateway: Gateway,
 }
 

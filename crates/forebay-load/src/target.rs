@@ -14,7 +14,7 @@ use crate::{Endpoint, Error, Url};
 /// The server's addresses, and which of them answers. A name such as `localhost` may have several of
 /// which only one is listened on; until one has accepted a connection each attempt tries them all.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct ServerAddresses {
     addresses: Vec<Address>,
     answering: AtomicUsize,
     reached: AtomicBool,
@@ -32,7 +32,7 @@ pub(crate) struct Dialled {
     pub connected: bool,
 }
 
-impl Target {
+impl ServerAddresses {
     /// Resolves the endpoint of `url`, once for the whole run.
     pub fn resolve(url: &Url) -> Result<Self, Error> {
         let addresses = match url.endpoint() {
@@ -53,7 +53,7 @@ impl Target {
         self.reached.load(Ordering::Relaxed)
     }
 
-    /// Notes that the address of the `attempt`th try accepts connections.
+    /// Records that the address of the `attempt`th try accepts connections.
     pub fn answered(&self, attempt: usize) {
         if !self.reached() {
             self.answering.store(attempt, Ordering::Relaxed);
@@ -68,11 +68,11 @@ impl Target {
 
     /// Begins to connect to the address that answers, or to the `attempt`th as long as none does.
     ///
-    /// `AGAIN` says that the backlog of a Unix socket is full: nothing will tell when it is not.
+    /// `AGAIN`: the backlog of a Unix socket is full; no event follows when it has room again.
     pub fn dial(&self, attempt: usize) -> Result<Dialled, Errno> {
-        let place = if self.reached() { self.answering.load(Ordering::Relaxed) } else { attempt };
+        let index = if self.reached() { self.answering.load(Ordering::Relaxed) } else { attempt };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let (socket, begun) = match &self.addresses[place] {
+        let (socket, begun) = match &self.addresses[index] {
             Address::Tcp(address) => {
                 let family =
                     if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };

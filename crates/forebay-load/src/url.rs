@@ -50,7 +50,7 @@ pub enum UrlError {
     Unavailable(String),
     /// The scheme is none of ours, or missing.
     Scheme(String),
-    /// HTTP/2 was asked for where this is spoken.
+    /// HTTP/2 was requested for a URL of this protocol.
     NotHttp(Protocol),
     /// The host, port or socket path is not well-formed; what is wrong with it.
     Authority(&'static str),
@@ -75,10 +75,8 @@ impl Url {
             None => (scheme, false),
         };
         let protocol = Protocol::of_scheme(name).ok_or(UrlError::Scheme(text.to_owned()))?;
-        let (endpoint, host, target) = match is_unix {
-            true => split_unix(rest)?,
-            false => split_tcp(rest, protocol.port())?,
-        };
+        let (endpoint, host, target) =
+            if is_unix { split_unix(rest)? } else { split_tcp(rest, protocol.port())? };
         check_target(&target)?;
         Ok(Self { text: text.to_owned(), protocol, endpoint, host, target })
     }

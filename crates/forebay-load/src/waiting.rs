@@ -68,9 +68,10 @@ impl Waiting {
         let asleep = Instant::now();
         self.looked += asleep - idle;
         let count = poll(epoll, events, timeout)?;
-        self.looks = match asleep.elapsed() <= SHORT {
-            true => (self.looks * 2).clamp(FIRST_LOOKS, LOOKS),
-            false => self.looks / 2,
+        self.looks = if asleep.elapsed() <= SHORT {
+            (self.looks * 2).clamp(FIRST_LOOKS, LOOKS)
+        } else {
+            self.looks / 2
         };
         Ok(count)
     }

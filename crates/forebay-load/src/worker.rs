@@ -20,7 +20,7 @@ use crate::Control;
 use crate::budget::RequestBudget;
 use crate::pacer::Pacer;
 use crate::tally::Tally;
-use crate::target::Target;
+use crate::target::ServerAddresses;
 use crate::waiting::{BATCH, Waiting, timespec};
 
 /// A connection that a load thread drives, of one exchange at a time or of several.
@@ -64,7 +64,7 @@ pub(crate) struct ThreadState {
     pub alarm: Alarm,
     /// The connection whose reply has just come, and when; its next request is not taken up yet.
     pub idle: Option<(usize, Instant)>,
-    pub target: Arc<Target>,
+    pub target: Arc<ServerAddresses>,
     pub timeout: Duration,
     /// Connections that have requests left.
     pub active: usize,
@@ -111,12 +111,16 @@ const BUFFER_SIZE: usize = 64 * 1024;
 /// Between two looks at deadlines, cancellation and progress, at most.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The timer's place among the connections in event data.
+/// The timer's index among the connections in event data.
 const TIMER: u64 = u64::MAX;
 
 impl<C: Drive> Worker<C> {
-    /// A thread's worth of connections, each numbered by its place.
-    pub fn new(connections: Vec<C>, target: Arc<Target>, timeout: Duration) -> io::Result<Self> {
+    /// A thread's worth of connections, each numbered by its index.
+    pub fn new(
+        connections: Vec<C>,
+        target: Arc<ServerAddresses>,
+        timeout: Duration,
+    ) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let alarm = Alarm::new(&epoll)?;
         let state = ThreadState {

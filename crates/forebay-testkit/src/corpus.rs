@@ -14,9 +14,9 @@ pub struct Case {
     pub category: String,
     /// The section that decides, if one does.
     pub rfc: Option<String>,
-    /// Whether the probe counts the case; otherwise it only tells.
+    /// Whether the probe counts the case; otherwise it is informative.
     pub is_scored: bool,
-    /// The answers that are right, in the probe's own words: "400 or close".
+    /// The answers that are right, as the probe writes them: "400 or close".
     pub expected: String,
     /// What the case is about.
     pub description: String,
@@ -42,7 +42,7 @@ pub enum Outcome {
 
 impl Case {
     /// Whether the outcome is among the right answers. As the corpus has it, any 4xx or 5xx is as
-    /// good as the error asked for, and closing serves where an error is asked for.
+    /// good as the expected error, and closing serves where an error is expected.
     pub fn accepts(&self, outcome: Outcome) -> bool {
         let words: Vec<_> = self.expected.split(|c: char| !c.is_ascii_alphanumeric()).collect();
         let wants_success = words.iter().any(|word| word.starts_with('2'));

@@ -1,4 +1,4 @@
-//! A raw HTTP/1.1 client: it sends whatever bytes it is told to and reads one reply at a time, by the
+//! A raw HTTP/1.1 client: it sends any bytes it is given and reads one reply at a time, by the
 //! message framing of RFC 9112, section 6. It follows nothing, retries nothing and repairs nothing.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -95,7 +95,7 @@ impl Client {
         self.stream.write_all(bytes)
     }
 
-    /// Says that nothing more will be sent; replies can still be read.
+    /// Half-closes: ends the sending direction; replies can still be read.
     pub fn finish_sending(&mut self) {
         self.stream.finish_sending().expect("the connection is open");
     }

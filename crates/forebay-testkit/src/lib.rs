@@ -1,5 +1,5 @@
 //! Helpers for Forebay's own tests: processes that never outlive a test, real peers (nginx, Apache,
-//! php-fpm, fcgiwrap), scripted peers, a raw HTTP/1.1 client and the readers of the corpora.
+//! php-fpm, fcgiwrap), scripted peers, a raw HTTP/1.1 client, forged fields and the readers of the corpora.
 //!
 //! Everything here blocks, has a deadline, and panics with what it saw when the deadline passes:
 //! a test that goes wrong says why and ends. None of it uses Forebay's own codecs, so that a test
@@ -8,6 +8,7 @@
 
 pub mod corpus;
 pub mod folder;
+pub mod forwarded;
 pub mod http;
 pub mod peer;
 pub mod port;

@@ -143,7 +143,7 @@ fn skip_without(entry: &Entry) {
     skip(&format!("{what} is not installed (Debian package {})", entry.package));
 }
 
-/// Says that the running test is skipped, and why. For peers there are [`has`] and [`installed`].
+/// Reports that the running test is skipped, and why. For peers there are [`has`] and [`installed`].
 ///
 /// # Panics
 /// When `FOREBAY_REQUIRE_PEERS` is 1: then nothing may be skipped.
@@ -172,7 +172,7 @@ fn account_for_skip(reason: &str, is_failure: bool, list: Option<&Path>) {
         .unwrap_or_else(|error| panic!("FOREBAY_SKIPPED={}: {error}", list.display()));
 }
 
-/// Whether servers need to be told which user to work as.
+/// Whether servers need a user to change to.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -189,7 +189,7 @@ fn on_free_port(start: impl Fn(&Folder, u16) -> Process) -> Peer {
     })
 }
 
-/// As [`on_free_port`], for a server that tells in another way that it listens.
+/// As [`on_free_port`], for a server that signals in another way that it listens.
 fn on_free_port_when(
     start: impl Fn(&Folder, u16) -> Process,
     listens: impl Fn(&Folder, u16) -> bool,

@@ -1,4 +1,4 @@
-//! Loopback ports that nobody else uses.
+//! Free loopback ports.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +15,7 @@ pub fn listener() -> (TcpListener, SocketAddr) {
 const CHOICE: std::ops::Range<u32> = 16_000..32_000;
 
 /// A loopback port that was free a moment ago and that this process has not chosen before, for a
-/// program that must be told its port.
+/// program that takes its port as an argument.
 ///
 /// # Panics
 /// When all are taken.

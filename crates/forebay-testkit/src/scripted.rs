@@ -32,9 +32,9 @@ pub enum Step {
     SendByteByByte(Vec<u8>),
     /// Rests; the only step that takes time. Tests of time limits need it.
     Pause(Duration),
-    /// Tells the test that the script has come here.
-    Tell(Sender<()>),
-    /// Says that nothing more will be sent, and goes on reading.
+    /// Signals to the test that the script has come here.
+    Signal(Sender<()>),
+    /// Closes the sending side (a half-close), and goes on reading.
     FinishSending,
     /// Closes with RST, if over TCP. Ends the script.
     Reset,
@@ -76,7 +76,7 @@ impl Backend {
     /// Listens on a free loopback port.
     pub fn tcp(scripts: impl Into<Vec<Vec<Step>>>) -> Self {
         let (listener, address) = port::listener();
-        listener.set_nonblocking(true).expect("a socket can be told not to block");
+        listener.set_nonblocking(true).expect("a new socket takes the non-blocking mode");
         let accept = move || TcpListener::accept(&listener).map(|(stream, _)| Stream::Tcp(stream));
         Self::start(Address::Tcp(address), None, scripts.into(), accept)
     }
@@ -86,7 +86,7 @@ impl Backend {
         let folder = Folder::new();
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).expect("the folder is new");
-        listener.set_nonblocking(true).expect("a socket can be told not to block");
+        listener.set_nonblocking(true).expect("a new socket takes the non-blocking mode");
         let accept = move || listener.accept().map(|(stream, _)| Stream::Unix(stream));
         Self::start(Address::Unix(path), Some(folder), scripts.into(), accept)
     }
@@ -121,7 +121,7 @@ impl Backend {
     /// Waits until somebody has connected.
     ///
     /// # Panics
-    /// When nobody does before the deadline.
+    /// When nobody does before the deadconnection.
     pub fn wait_for_connection(&self) {
         let has_come = || self.accepted.load(Ordering::Acquire) > 0;
         assert!(crate::process::eventually(has_come), "nobody connected to {:?}", self.address);
@@ -179,7 +179,7 @@ impl Drop for Backend {
     }
 }
 
-/// Accepts until told to stop, then collects the records; scripts never begun are failures.
+/// Accepts until `stopping` is set, then collects the records; scripts never begun are failures.
 fn serve(
     scripts: Vec<Vec<Step>>,
     stopping: &AtomicBool,
@@ -188,7 +188,7 @@ fn serve(
     let mut waiting = scripts.into_iter();
     let mut running = Vec::new();
     loop {
-        // Asked before accepting: what connected before the stop is still served.
+        // Loaded before accepting: what connected before the stop is still served.
         let is_last = stopping.load(Ordering::Acquire);
         match accept() {
             Ok(stream) => {
@@ -210,23 +210,23 @@ fn serve(
 
 /// Follows a script to its end or its first failure.
 fn follow(stream: Stream, steps: &[Step]) -> Record {
-    let mut line = Line { stream, record: Record::default(), taken: 0 };
-    if let Err(error) = set_up(&line.stream) {
-        line.record.failure = Some(format!("the connection cannot be set up: {error}"));
-        return line.record;
+    let mut connection = Connection { stream, record: Record::default(), taken: 0 };
+    if let Err(error) = set_up(&connection.stream) {
+        connection.record.failure = Some(format!("the connection cannot be set up: {error}"));
+        return connection.record;
     }
     for (index, step) in steps.iter().enumerate() {
         if matches!(step, Step::Reset) {
-            let Line { stream, record, .. } = line;
+            let Connection { stream, record, .. } = connection;
             stream.reset();
             return record;
         }
-        if let Err(error) = line.perform(step) {
-            line.record.failure = Some(format!("step {index}, {step:?}: {error}"));
+        if let Err(error) = connection.perform(step) {
+            connection.record.failure = Some(format!("step {index}, {step:?}: {error}"));
             break;
         }
     }
-    line.record
+    connection.record
 }
 
 /// An accepted connection may have the listener's non-blocking mode.
@@ -238,14 +238,14 @@ fn set_up(stream: &Stream) -> io::Result<()> {
     stream.set_patience(DEADLINE)
 }
 
-struct Line {
+struct Connection {
     stream: Stream,
     record: Record,
     /// How much of what was received earlier steps have taken.
     taken: usize,
 }
 
-impl Line {
+impl Connection {
     fn perform(&mut self, step: &Step) -> io::Result<()> {
         match step {
             Step::ReadHead => self.read_head(),
@@ -267,8 +267,8 @@ impl Line {
                 }
                 Ok(())
             }
-            Step::Tell(test) => {
-                // A test that has ended does not want to know.
+            Step::Signal(test) => {
+                // The receiver is gone once the test has ended.
                 let _ = test.send(());
                 Ok(())
             }

@@ -76,7 +76,7 @@ impl Stream {
         }
     }
 
-    /// Says that nothing more will be sent; the other direction stays open.
+    /// Half-closes: ends the sending direction; the other stays open.
     pub fn finish_sending(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),

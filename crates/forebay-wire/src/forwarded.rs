@@ -1,21 +1,21 @@
-//! The `Forwarded` field: what proxies tell about the clients that they speak for.
+//! The `Forwarded` field: what proxies report about their clients.
 //!
 //! Specification: <https://www.rfc-editor.org/rfc/rfc7239>
 //!
 //! Read strictly, but for spaces around the semicolons, which many write. Of the parameters `for`
-//! and `proto` are looked at; `by`, `host` and extensions are only asked to be well formed.
+//! and `proto` are used; `by`, `host` and extensions only have to be well formed.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::http1::is_token;
 
-/// What one proxy tells about whoever spoke to it.
+/// What one proxy reports about its peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Element {
-    /// The other end of the connection to that proxy, if the proxy tells.
+    /// The other end of the connection to that proxy, where the proxy names it.
     pub client: Option<Node>,
-    /// Whether the request came to that proxy by `https`, if it tells.
+    /// Whether the request came to that proxy by `https`, where it says so.
     pub https: Option<bool>,
 }
 
@@ -154,9 +154,10 @@ fn node(text: &[u8]) -> Option<Node> {
         None => {
             let (name, port) = text.split_once(':').map_or((text, None), |(n, p)| (n, Some(p)));
             let is_hidden = name.eq_ignore_ascii_case("unknown") || is_obfuscated(name);
-            let node = match is_hidden {
-                true => Node::Hidden,
-                false => Node::Address(IpAddr::V4(name.parse::<Ipv4Addr>().ok()?)),
+            let node = if is_hidden {
+                Node::Hidden
+            } else {
+                Node::Address(IpAddr::V4(name.parse::<Ipv4Addr>().ok()?))
             };
             (node, port)
         }

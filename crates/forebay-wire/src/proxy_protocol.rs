@@ -1,4 +1,4 @@
-//! The PROXY protocol, versions 1 and 2: who the client is, told by a proxy in the first bytes of a
+//! The PROXY protocol, versions 1 and 2: the client's address, sent by a proxy in the first bytes of a
 //! connection.
 //!
 //! Specification: <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>
@@ -10,7 +10,7 @@ use std::fmt;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Who speaks, by the word of the proxy.
+/// Whom the proxy names as the source of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announced {
     /// The proxy itself (a health check, say), or a client without an IP address: the addresses of
@@ -57,7 +57,7 @@ impl std::error::Error for ProxyError {}
 /// Largest header that is taken, in bytes: addresses of every family and some TLVs.
 pub const LARGEST: usize = 4096;
 
-/// Reads a header from the first bytes of a connection: what it says and its length in bytes;
+/// Reads a header from the first bytes of a connection: its content and its length in bytes;
 /// `None` while it is incomplete. What follows the header is not looked at.
 pub fn decode(bytes: &[u8]) -> Result<Option<(Announced, usize)>, ProxyError> {
     if starts_like(bytes, SIGNATURE) {
@@ -100,12 +100,12 @@ pub fn encode_v2(out: &mut Vec<u8>, source: SocketAddr, destination: SocketAddr)
     out.extend_from_slice(&destination.port().to_be_bytes());
 }
 
-/// Appends what a proxy says that speaks for itself, in version 1.
+/// Appends the version 1 header of a connection that the proxy opened for itself.
 pub fn encode_local_v1(out: &mut Vec<u8>) {
     out.extend_from_slice(b"PROXY UNKNOWN\r\n");
 }
 
-/// Appends what a proxy says that speaks for itself, in version 2.
+/// Appends the version 2 header (LOCAL) of a connection that the proxy opened for itself.
 pub fn encode_local_v2(out: &mut Vec<u8>) {
     out.extend_from_slice(SIGNATURE);
     out.extend_from_slice(&[LOCAL_COMMAND, UNSPECIFIED, 0, 0]);

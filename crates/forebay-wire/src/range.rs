@@ -15,7 +15,7 @@ pub enum Ranges {
     /// The whole: the field is malformed or not of bytes, and is ignored as RFC 9110 asks; or it
     /// asks for more than it should.
     Whole,
-    /// Parts, at least one, in the order in which they were asked for; no two overlap.
+    /// Parts, at least one, in the order of the request; no two overlap.
     Parts(Vec<Part>),
     /// Nothing of it is there.
     Unsatisfiable,
@@ -35,10 +35,12 @@ pub fn parse(value: &[u8], length: u64, most: usize) -> Ranges {
             _ => return Ranges::Whole,
         }
     }
-    match parts.is_empty() {
-        true => Ranges::Unsatisfiable,
-        false if overlap(&parts) => Ranges::Whole,
-        false => Ranges::Parts(parts),
+    if parts.is_empty() {
+        Ranges::Unsatisfiable
+    } else if overlap(&parts) {
+        Ranges::Whole
+    } else {
+        Ranges::Parts(parts)
     }
 }
 

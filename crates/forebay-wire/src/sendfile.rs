@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::path;
 
-/// A file, as the field that asked for it names it.
+/// The file that a field names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// `X-Accel-Redirect`: a percent-encoded path, always below the directory.
@@ -53,7 +53,7 @@ pub fn strip(out: &mut Vec<u8>, start: usize) {
     kept.for_each(|line| out.extend_from_slice(line));
 }
 
-/// Whether a field tells of the body that is dropped, or only speaks to the gateway.
+/// Whether a field describes the dropped body, or is an instruction to the gateway.
 fn is_of_the_body(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 6] = [
         b"accept-ranges",

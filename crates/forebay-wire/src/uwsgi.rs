@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use crate::cgi::Sink;
 
-/// Largest length of all variables of a packet with their own lengths, in bytes: it is told in 16
-/// bits. A server in front must not send more and have the rest taken for the next thing.
+/// Largest length of all variables of a packet with their own lengths, in bytes: the
+/// length field has 16 bits. Of a longer packet the rest would be parsed as the body.
 pub const MOST: usize = 65_535;
 /// Length of a packet's header, in bytes.
 pub const HEADER: usize = 4;

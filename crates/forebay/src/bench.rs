@@ -131,9 +131,10 @@ pub fn run(args: &Args) -> ExitCode {
     if !args.quiet {
         // A closed pipe must not keep the result from its files.
         let text = report::text(&spec, &outcome, control.cancelled.load(Ordering::Relaxed));
-        let _ = match args.outputs().uses_stdout() {
-            true => io::stderr().write_all(text.as_bytes()),
-            false => io::stdout().write_all(text.as_bytes()),
+        let _ = if args.outputs().uses_stdout() {
+            io::stderr().write_all(text.as_bytes())
+        } else {
+            io::stdout().write_all(text.as_bytes())
         };
     }
     if let Err(why) = args.outputs().write(&outcome, began) {

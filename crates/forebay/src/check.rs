@@ -35,7 +35,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> ExitCode {
     let Some(file) = args.file else {
-        return tell(&forebay_conf::schema());
+        return print_line(&forebay_conf::schema());
     };
     match checked(&file) {
         Ok((plan, warnings)) => {
@@ -47,7 +47,7 @@ pub fn run(args: Args) -> ExitCode {
                 let _ = write!(std::io::stderr(), "{error}");
                 return ExitCode::from(2);
             }
-            tell(&format!("{}: ok, {}", file.display(), summary(&plan)))
+            print_line(&format!("{}: ok, {}", file.display(), summary(&plan)))
         }
         Err(error) => {
             let _ = write!(std::io::stderr(), "{error}");
@@ -108,8 +108,8 @@ fn looked_up(file: &Path) -> Result<(Plan, Option<ConfError>), ConfError> {
     Ok((plan, warnings))
 }
 
-/// Prints a line; a reader that has gone is not missed, a full disk is told.
-fn tell(line: &str) -> ExitCode {
+/// Prints a line. A closed pipe is ignored, a full disk is an error.
+fn print_line(line: &str) -> ExitCode {
     match writeln!(std::io::stdout(), "{line}") {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             let _ = writeln!(std::io::stderr(), "forebay check: standard output: {error}");

@@ -51,7 +51,7 @@ pub fn run(args: Args) -> ExitCode {
     match compare(&args) {
         Ok(code) => code,
         Err(message) => {
-            tell(message.trim_end());
+            print_stderr(message.trim_end());
             ExitCode::from(REFUSED)
         }
     }
@@ -68,7 +68,7 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
     let experiment = if args.quiet {
         forebay_lab::run(plan, seed, args.aa, program, &interrupt, &mut Silent)
     } else {
-        tell(format_args!("seed {seed} (the same order again: --seed {seed})"));
+        print_stderr(format_args!("seed {seed} (the same order again: --seed {seed})"));
         let mut lines = Lines::new(&plan);
         forebay_lab::run(plan, seed, args.aa, program, &interrupt, &mut lines)
     };
@@ -148,21 +148,21 @@ fn write_reports(args: &Args, experiment: &Experiment) -> Result<(), String> {
 fn exit_code(experiment: &Experiment, interrupt: &Interrupt) -> ExitCode {
     match &experiment.halt {
         Some(Halt::Interrupted) => {
-            tell("error: interrupted; everything that was started has been ended");
+            print_stderr("error: interrupted; everything that was started has been ended");
             ExitCode::from(interrupt.exit_code())
         }
         Some(halt) => {
-            tell(format_args!("error: {halt}"));
+            print_stderr(format_args!("error: {halt}"));
             if let Halt::CannotStart { output, .. } = halt {
                 quote(output);
             }
             ExitCode::from(NOT_STARTED)
         }
         None if experiment.results.iter().all(|results| !results.missing.is_empty()) => {
-            tell("error: nothing could be compared: every configuration lacks something");
+            print_stderr("error: nothing could be compared: every configuration lacks something");
             for results in &experiment.results {
                 let name = &results.configuration.name;
-                tell(format_args!("  {name}: not found: {}", results.missing.join(", ")));
+                print_stderr(format_args!("  {name}: not found: {}", results.missing.join(", ")));
             }
             ExitCode::from(NOT_STARTED)
         }
@@ -172,12 +172,12 @@ fn exit_code(experiment: &Experiment, interrupt: &Interrupt) -> ExitCode {
 
 fn quote(output: &[String]) {
     if output.is_empty() {
-        tell("  it printed nothing");
+        print_stderr("  it printed nothing");
         return;
     }
-    tell("  the end of what it printed:");
+    print_stderr("  the end of what it printed:");
     for line in output {
-        tell(format_args!("  | {line}"));
+        print_stderr(format_args!("  | {line}"));
     }
 }
 
@@ -187,7 +187,7 @@ fn print(text: &str) {
 }
 
 /// As [`print()`], a line to standard error.
-fn tell(line: impl std::fmt::Display) {
+fn print_stderr(line: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 

@@ -77,8 +77,8 @@ fn serve(args: Args) -> Result<(), Failure> {
     let notes = plan.share_connections(threads).map_err(unshared)?;
     let (user, group) = (plan.server.user.as_deref(), plan.server.group.as_deref());
     let identity = Identity::find(user, group).map_err(Failure::start)?;
-    let (asked, admin) = (wanted(&plan), plan.server.admin);
-    let server = Server::open(asked, threads, admin, inherited, identity.as_ref())
+    let (listeners, admin) = (wanted(&plan), plan.server.admin);
+    let server = Server::open(listeners, threads, admin, inherited, identity.as_ref())
         .map_err(Failure::start)?;
     if let Some(identity) = &identity {
         server.become_user(identity).map_err(Failure::start)?;
@@ -109,12 +109,12 @@ fn serve(args: Args) -> Result<(), Failure> {
     outcome.map_err(Failure::start)
 }
 
-/// What serves now, and what still ends.
+/// The origins that serve, and the threads that stop replaced ones.
 struct Live {
     origins: Mutex<Arc<Origins>>,
     retiring: Mutex<Vec<JoinHandle<()>>>,
     fixed: Fixed,
-    /// How many there are, whatever the configuration says by now.
+    /// The number that was started; a reload does not change it.
     threads: usize,
 }
 
@@ -241,7 +241,7 @@ fn read_plan(args: &Args) -> Result<Plan, Failure> {
     }
 }
 
-/// All sites answer on the one address, told apart by host name.
+/// All sites answer on the one address, selected by host name.
 fn override_listen(plan: &mut Plan, listen: &Listen) {
     for site in &mut plan.sites {
         site.listen = vec![listen.clone()];
@@ -265,7 +265,7 @@ fn url(listen: &Listen) -> String {
     }
 }
 
-/// As many threads as serve where nobody says.
+/// The default number of threads.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

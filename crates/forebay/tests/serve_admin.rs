@@ -278,7 +278,7 @@ fn backends_are_shown_as_they_are() {
     let echo = Echo::start();
     let dead = free_port();
     let (go, wait) = std::sync::mpsc::channel();
-    let slow = vec![Step::ReadHead, Step::Tell(go), Step::ReadToEnd];
+    let slow = vec![Step::ReadHead, Step::Signal(go), Step::ReadToEnd];
     let slow = Backend::tcp(vec![slow]);
     let site = format!(
         "[[site.route]]\npath = \"/slow\"\nproxy = \"http://127.0.0.1:{}\"\n[[site.route]]\n\
@@ -338,7 +338,7 @@ fn backends_of_other_protocols_are_shown_too() {
         [("scgi", ""), ("uwsgi", ""), ("fastcgi", ", root = \"/nowhere\", scripts = \"*\"")]
     {
         let (go, wait) = std::sync::mpsc::channel();
-        let slow = Backend::tcp([vec![Step::Read(1), Step::Tell(go), Step::ReadToEnd]]);
+        let slow = Backend::tcp([vec![Step::Read(1), Step::Signal(go), Step::ReadToEnd]]);
         let (slow_port, dead) = (slow.port(), free_port());
         let to = |to: u16| format!("{protocol} = {{ to = \"127.0.0.1:{to}\"{more} }}\n");
         let site = format!(

@@ -225,7 +225,7 @@ fn uploads_arrive_exactly() {
 fn the_backend_is_left_when_the_client_has_gone() {
     for begun in [false, true] {
         let (arrived, has_arrived) = mpsc::channel();
-        let mut steps = vec![Step::ReadHead, Step::Tell(arrived)];
+        let mut steps = vec![Step::ReadHead, Step::Signal(arrived)];
         if begun {
             steps.push(Step::send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"));
         }

@@ -1,6 +1,8 @@
 //! Who the client is: fields of trusted proxies, PROXY headers of both versions in both directions,
 //! and what nobody else may claim.
 
+use forebay_testkit::forwarded::{CASES, FORGED};
+
 use crate::world::{Backend, World, in_memory};
 
 const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
@@ -19,35 +21,6 @@ fn site(keys: &str) -> String {
 fn logged(world: &World) -> String {
     world.gateway.access_lines().pop().expect("it was answered").trim_end().to_owned()
 }
-
-/// The `X-Forwarded-For` fields of a request from 127.0.0.1, and the client that they name where
-/// 127.0.0.0/8, 10.0.0.0/8 and fd00::/8 are trusted.
-const CASES: [(&[&str], &str); 20] = [
-    (&[], "127.0.0.1"),
-    (&["192.0.2.1"], "192.0.2.1"),
-    (&["  192.0.2.1  "], "192.0.2.1"),
-    (&["192.0.2.1, 10.0.0.1"], "192.0.2.1"),
-    (&["192.0.2.1,10.0.0.1,10.0.0.2"], "192.0.2.1"),
-    // What stands further left than the first stranger may have been written by that stranger.
-    (&["203.0.113.9, 192.0.2.1"], "192.0.2.1"),
-    (&["10.0.0.9, 192.0.2.1, 10.0.0.1"], "192.0.2.1"),
-    (&["127.0.0.1, 192.0.2.1"], "192.0.2.1"),
-    (&["203.0.113.9, 192.0.2.1, 10.0.0.1, 10.1.2.3"], "192.0.2.1"),
-    // All trusted: the one furthest away.
-    (&["10.0.0.1"], "10.0.0.1"),
-    (&["10.0.0.1, 10.0.0.2"], "10.0.0.1"),
-    (&["2001:db8::1"], "2001:db8::1"),
-    (&["2001:db8::1, 10.0.0.1"], "2001:db8::1"),
-    (&["2001:db8::1, fd00::1"], "2001:db8::1"),
-    (&["192.0.2.1, fd00::1, 10.0.0.1"], "192.0.2.1"),
-    // What is no address ends the walk.
-    (&["unknown"], "127.0.0.1"),
-    (&["192.0.2.1, unknown, 10.0.0.1"], "10.0.0.1"),
-    (&["evil.example, 192.0.2.1"], "192.0.2.1"),
-    // Several fields are one list.
-    (&["192.0.2.1", "10.0.0.1"], "192.0.2.1"),
-    (&["203.0.113.9", "192.0.2.1, 10.0.0.1"], "192.0.2.1"),
-];
 
 /// The clients that are logged for all cases, asked for by 127.0.0.1.
 fn clients(keys: &str) -> Vec<String> {
@@ -151,15 +124,6 @@ fn a_contradiction_is_refused_and_logged() {
         assert!(errors.iter().any(|error| error.contains(hint)), "{errors:?}");
     });
 }
-
-/// What clients claim about where they come from, in all the names that a backend may join.
-const FORGED: &str = "X_Forwarded_For: 6.6.6.1\r\nx_real_ip: 6.6.6.2\r\nX.Forwarded.Proto: 6.6.6.3\r\n\
-    X_FORWARDED_HOST: 6.6.6.4\r\nX-Forwarded-Port: 6.6.6.5\r\nX-Forwarded-Ssl: 6.6.6.6\r\n\
-    X-Forwarded-Prefix: 6.6.6.7\r\nX-Forwarded-Server: 6.6.6.8\r\nX-Forwarded-Scheme: 6.6.6.9\r\n\
-    X-Forwarded-Host: 6.6.6.10\r\nX-Forwarded_Port: 6.6.6.11\r\nX-Original-URL: 6.6.6.12\r\n\
-    X-Rewrite-URL: 6.6.6.13\r\nFront-End-Https: 6.6.6.14\r\nX-Scheme: 6.6.6.15\r\n\
-    X-Real-IP: 6.6.6.16\r\nForwarded: for=6.6.6.17\r\nX-Forwarded-For: 6.6.6.18\r\n\
-    X-Forwarded-Proto: 6.6.6.19\r\nX-Forwarded-User: 6.6.6.20\r\nX-Own: fine\r\nX_Key: fine\r\n";
 
 #[test]
 fn what_clients_claim_reaches_no_http_backend() {

@@ -18,10 +18,8 @@ pub fn php_fpm(children: usize) -> Option<Peer> {
 pub fn php_fpm_with(children: usize, lines: &str) -> Option<Peer> {
     let program = installed_program()?;
     Some(on_socket(|folder, socket| {
-        let user = match is_root() {
-            true => format!("user = {WORKER}\ngroup = {WORKER}\n"),
-            false => String::new(),
-        };
+        let user =
+            if is_root() { format!("user = {WORKER}\ngroup = {WORKER}\n") } else { String::new() };
         let text = format!(
             "[global]\n\
              daemonize = no\n\

@@ -12,7 +12,7 @@ pub fn perl_has(modules: &[(&str, &str)]) -> bool {
 }
 
 /// Starlet with two processes, behind a proxy as its documentation has it: the client's address, the
-/// host and the port are those that the proxy tells.
+/// host and the port are those that the proxy sends.
 const STARLET: &str = r#"
     my ($app, $port, $pid) = @ARGV;
     my $ready = sub { open my $file, '>', $pid or die; print $file $$ };

@@ -6,7 +6,7 @@ use super::{Peer, has, on_free_port, on_socket};
 use crate::folder::Folder;
 use crate::process::Process;
 
-/// What uWSGI is asked over. The names are those of its options.
+/// The protocol that uWSGI listens for. The names are those of its options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UwsgiSocket {
     /// uwsgi.

@@ -38,8 +38,8 @@ pub struct Request<'a> {
     pub bytes: &'a [u8],
     /// The part of the path that names the script.
     pub script_name: &'a [u8],
-    /// The script's file; empty where an application has none, which then is not told what only
-    /// scripts use.
+    /// The script's file; empty where an application has none; variables that only scripts use
+    /// are left out then.
     pub script_filename: &'a [u8],
     /// The part of the path behind the script; empty where there is none.
     pub path_info: &'a [u8],
@@ -57,7 +57,7 @@ pub struct Request<'a> {
     pub https: bool,
     /// Which fields that say where the request comes from are a trusted proxy's.
     pub claims: Claims,
-    /// The user that the gateway has let in by the Basic scheme; empty where it asked for none.
+    /// The user that Basic authentication has admitted; empty where the route requires none.
     pub user: &'a [u8],
 }
 

@@ -93,8 +93,8 @@ impl Decoder {
         Self { only: Some(id), id, kind: 0, content: 0, padding: 0, ended: false }
     }
 
-    /// A decoder for the replies to any number of requests. Whether those that it tells of are
-    /// running is the caller's to know.
+    /// A decoder for the replies to any number of requests. The caller checks
+    /// whether their identifiers are in use.
     pub fn multiplexed() -> Self {
         Self { only: None, id: 0, kind: 0, content: 0, padding: 0, ended: false }
     }

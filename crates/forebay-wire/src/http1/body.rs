@@ -20,7 +20,7 @@ pub struct Step {
     pub consumed: usize,
     /// The payload among them; empty when more input is needed or only framing was read.
     pub data: Range<usize>,
-    /// The body is complete; what lies behind `consumed` belongs to the next message.
+    /// The body is complete; bytes behind `consumed` belong to the next message.
     pub done: bool,
 }
 
@@ -35,7 +35,7 @@ impl Step {
 pub struct BodyDecoder {
     state: State,
     trailer: usize,
-    /// The lines of the trailer section that may be passed on; `None` where nobody wants them.
+    /// The lines of the trailer section that may be passed on; `None` where they are dropped.
     kept: Option<Vec<u8>>,
 }
 

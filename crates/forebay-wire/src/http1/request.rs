@@ -7,7 +7,7 @@ use super::fields::{self, Lines, is_disguised_framing, parse_length};
 use super::target::{self, TargetForm, is_host};
 use super::{Field, HeadError, Known, Limits, Progress, Version};
 
-/// How the end of a request body is told.
+/// How a request body is delimited (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestFraming {
     /// No body.

@@ -6,7 +6,7 @@ use super::fields::{self, Lines, parse_length};
 use super::request::{ConnectionOptions, connection_lists, parse_version};
 use super::{Field, HeadError, Known, Limits, Progress, Version};
 
-/// How the end of a response body is told (RFC 9112 section 6.3).
+/// How a response body is delimited (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResponseFraming {
     /// No body, whatever the fields say: the reply to HEAD, 1xx, 204, 304.
@@ -144,8 +144,8 @@ fn finish(bytes: &[u8], head: &mut ResponseHead, head_request: bool) -> Result<(
         return Err(HeadError::AmbiguousLength);
     }
     head.content_length = length;
-    // There is no body, and yet these say that there is: it may come, and be taken for the head of
-    // the next reply (RFC 9110 section 8.6 and RFC 9112 section 6.1 forbid both fields here).
+    // These fields announce a body where there is none: if one comes, it would be parsed as the head
+    // of the next reply (RFC 9110 section 8.6 and RFC 9112 section 6.1 forbid both fields here).
     let announces_body = chunked || length.is_some_and(|length| length > 0);
     if head.status < 200 && announces_body {
         return Err(if chunked { HeadError::TransferEncoding } else { HeadError::ContentLength });

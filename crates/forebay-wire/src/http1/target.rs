@@ -25,14 +25,14 @@ pub enum TargetForm {
 
 /// What a well-formed target is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct ParsedTarget {
     pub form: TargetForm,
     /// Path and query; in an absolute target the path may be empty, which means `/`.
     pub path_and_query: Span,
 }
 
 /// Classifies `span` of `bytes`; `None` where the method does not allow the form or a byte is bad.
-pub(super) fn parse(bytes: &[u8], span: Span, method: &[u8]) -> Option<Target> {
+pub(super) fn parse(bytes: &[u8], span: Span, method: &[u8]) -> Option<ParsedTarget> {
     let target = span.of(bytes);
     if target.is_empty() || !target.iter().all(|&b| is_target_byte(b)) {
         return None;
@@ -42,14 +42,14 @@ pub(super) fn parse(bytes: &[u8], span: Span, method: &[u8]) -> Option<Target> {
         // Its port may not be left out (RFC 9110 section 9.3.6).
         let has_port = target.last().is_some_and(u8::is_ascii_digit) && target.contains(&b':');
         let fits = has_port && is_host(target);
-        return fits.then_some(Target { form, path_and_query: Span::default() });
+        return fits.then_some(ParsedTarget { form, path_and_query: Span::default() });
     }
     if target[0] == b'/' {
-        return Some(Target { form: TargetForm::Origin, path_and_query: span });
+        return Some(ParsedTarget { form: TargetForm::Origin, path_and_query: span });
     }
     if target == b"*" {
         let form = TargetForm::Asterisk;
-        return (method == b"OPTIONS").then_some(Target { form, path_and_query: span });
+        return (method == b"OPTIONS").then_some(ParsedTarget { form, path_and_query: span });
     }
     let scheme = if starts_with_ignore_case(target, b"http://") {
         7
@@ -64,7 +64,7 @@ pub(super) fn parse(bytes: &[u8], span: Span, method: &[u8]) -> Option<Target> {
         return None;
     }
     let start = span.start as usize + scheme;
-    Some(Target {
+    Some(ParsedTarget {
         form: TargetForm::Absolute { authority: Span::new(start, start + length) },
         path_and_query: Span::new(start + length, span.end as usize),
     })

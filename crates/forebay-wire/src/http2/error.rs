@@ -63,7 +63,7 @@ pub enum Rule {
     Push,
     /// A stream identifier that the peer may not open, or smaller than one opened before.
     StreamId,
-    /// A frame on a stream that nobody has opened.
+    /// A frame on an idle stream (RFC 9113 section 5.1).
     IdleStream,
     /// A frame on a stream that the peer has ended.
     ClosedStream,

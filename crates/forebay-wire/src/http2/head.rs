@@ -7,8 +7,8 @@ use crate::http1::{Known, is_disguised_framing, is_host, is_target, is_token, pa
 use super::error::HeadRule;
 use super::hpack::{Decoded, Flaw};
 
-/// Longest authority that a head remembers.
-const LONGEST_JUDGED: usize = 256;
+/// Longest authority that a head caches as valid, in bytes.
+const CHECKED_LIMIT: usize = 256;
 
 /// What a request head may be like, beside the limits of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +80,8 @@ pub struct Head {
     pub accepts_trailers: bool,
     /// The `priority` field.
     pub priority: Priority,
-    /// The last `:authority` that was one, so that the next need not be judged again.
-    judged: Vec<u8>,
+    /// The last valid `:authority`: one that equals it is not checked again.
+    checked: Vec<u8>,
 }
 
 /// A pseudo-field, and its place among those found.
@@ -117,10 +117,10 @@ impl Head {
 
     /// Forgets all and keeps the memory.
     pub fn clear(&mut self) {
-        let (mut fields, judged) =
-            (std::mem::take(&mut self.fields), std::mem::take(&mut self.judged));
+        let (mut fields, checked) =
+            (std::mem::take(&mut self.fields), std::mem::take(&mut self.checked));
         fields.clear();
-        *self = Self { fields, judged, ..Self::default() };
+        *self = Self { fields, checked, ..Self::default() };
     }
 
     /// Draws the conclusions from a decoded request, and refuses what breaks a rule.
@@ -145,9 +145,9 @@ impl Head {
             }
             self.protocol = protocol;
         }
-        let facts = self.read_fields(Role::Request)?;
+        let summary = self.read_fields(Role::Request)?;
         let is_tunnel = self.bytes(self.method) == b"CONNECT" && self.protocol.is_empty();
-        self.finish_authority(take(Pseudo::Authority), facts.host, is_tunnel)?;
+        self.finish_authority(take(Pseudo::Authority), summary.host, is_tunnel)?;
         match (is_tunnel, take(Pseudo::Scheme), take(Pseudo::Path)) {
             (true, None, None) => {}
             (false, Some(scheme), Some(path)) => self.finish_target(scheme, path, limits)?,
@@ -157,7 +157,7 @@ impl Head {
         if is_get && !limits.get_body && self.content_length.is_some_and(|length| length > 0) {
             return Err(HeadRule::GetBody);
         }
-        if facts.crumbs > 1 {
+        if summary.crumbs > 1 {
             // RFC 9113 section 8.2.3.
             self.fields.join(b"cookie", b"; ");
         }
@@ -230,18 +230,18 @@ impl Head {
         Ok(found)
     }
 
-    /// What the fields say that decides how the message is read.
-    fn read_fields(&mut self, role: Role) -> Result<Facts, HeadRule> {
-        let mut facts = Facts::default();
+    /// Checks every field and collects those that framing and routing need.
+    fn read_fields(&mut self, role: Role) -> Result<FieldSummary, HeadRule> {
+        let mut summary = FieldSummary::default();
         let bytes = self.fields.bytes();
         for entry in self.fields.entries() {
-            facts.read(entry, bytes, role)?;
+            summary.read(entry, bytes, role)?;
         }
-        self.content_length = facts.content_length;
-        self.expect_continue = facts.expect_continue;
-        self.accepts_trailers = facts.accepts_trailers;
-        self.priority = facts.priority;
-        Ok(facts)
+        self.content_length = summary.content_length;
+        self.expect_continue = summary.expect_continue;
+        self.accepts_trailers = summary.accepts_trailers;
+        self.priority = summary.priority;
+        Ok(summary)
     }
 
     fn finish_authority(
@@ -264,13 +264,13 @@ impl Head {
         if text.is_empty() || is_tunnel && !has_port {
             return Err(HeadRule::Authority);
         }
-        if text != self.judged {
+        if text != self.checked {
             if !is_host(text) {
                 return Err(HeadRule::Authority);
             }
-            self.judged.clear();
-            if text.len() <= LONGEST_JUDGED {
-                self.judged.extend_from_slice(text);
+            self.checked.clear();
+            if text.len() <= CHECKED_LIMIT {
+                self.checked.extend_from_slice(text);
             }
         }
         self.authority = chosen;
@@ -316,8 +316,9 @@ enum Role {
     Trailers,
 }
 
+/// What the fields of a message settle beyond themselves.
 #[derive(Default)]
-struct Facts {
+struct FieldSummary {
     host: Option<Span>,
     crumbs: usize,
     content_length: Option<u64>,
@@ -326,7 +327,7 @@ struct Facts {
     priority: Priority,
 }
 
-impl Facts {
+impl FieldSummary {
     fn read(&mut self, entry: &Entry, bytes: &[u8], role: Role) -> Result<(), HeadRule> {
         let value = entry.value.of(bytes);
         match entry.known {

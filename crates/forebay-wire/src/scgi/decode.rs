@@ -95,7 +95,7 @@ fn netstring(input: &[u8], most: usize) -> Result<Option<(usize, usize)>, ScgiEr
     }
 }
 
-/// What lies between `at` and the next NUL.
+/// The range from `at` to the next NUL.
 fn field(input: &[u8], at: usize, end: usize) -> Result<Range<usize>, ScgiError> {
     let rest = input.get(at..end).ok_or(ScgiError::Pairs)?;
     let length = memchr(0, rest).ok_or(ScgiError::Pairs)?;
@@ -115,13 +115,11 @@ fn check(input: &[u8], parsed: &mut Parsed) -> Result<(), ScgiError> {
     }
     let mut names: Vec<_> = parsed.variables.iter().map(|(name, _)| of(name)).collect();
     names.sort_unstable();
-    match names.windows(2).any(|pair| pair[0] == pair[1]) {
-        true => Err(ScgiError::Repeated),
-        false => Ok(()),
-    }
+    let is_repeated = names.windows(2).any(|pair| pair[0] == pair[1]);
+    if is_repeated { Err(ScgiError::Repeated) } else { Ok(()) }
 }
 
-/// Decimal digits alone, as signs and spaces have been ways to say two things at once.
+/// Decimal digits alone: parsers disagree about signs and spaces, which request smuggling uses.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;

@@ -75,7 +75,7 @@ impl Outputs<'_> {
         self.files().any(|(_, path)| is_stdout(path))
     }
 
-    /// Writes the results; all of them are tried, the first error is told.
+    /// Writes the results; all of them are tried, the first error is returned.
     pub fn write(self, outcome: &Outcome, began: SystemTime) -> Result<(), String> {
         let results = self.files().map(|(flag, path)| {
             let bytes = match flag {
@@ -83,9 +83,10 @@ impl Outputs<'_> {
                 "--csv" => csv(&outcome.to_json()).into_bytes(),
                 _ => outcome.latency.interval_log(began, outcome.duration),
             };
-            let written = match is_stdout(path) {
-                true => io::stdout().write_all(&bytes),
-                false => fs::write(path, bytes),
+            let written = if is_stdout(path) {
+                io::stdout().write_all(&bytes)
+            } else {
+                fs::write(path, bytes)
             };
             written.map_err(|error| format!("{flag} {}: {error}", path.display()))
         });

@@ -9,7 +9,7 @@ use forebay_load::{Outcome, Protocol, Spec};
 const PERCENTILES: [(&str, f64); 6] =
     [("p50", 50.0), ("p75", 75.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99.9", 99.9)];
 
-/// A percentile with fewer latencies beyond it rests on too few to be told.
+/// A percentile with fewer latencies beyond it rests on too few to be shown.
 const SAMPLES_BEYOND: u64 = 10;
 
 /// The report of a run, `cancelled` where it was ended early.
@@ -70,15 +70,15 @@ fn latency(spec: &Spec, outcome: &Outcome, line: &mut impl FnMut(&str, &str)) {
         time(latency.max_us() as f64),
     );
     line("Latency", &summary);
-    let told: Vec<_> = PERCENTILES
+    let shown: Vec<_> = PERCENTILES
         .iter()
         .filter(|(_, percent)| latency.samples_beyond(*percent) >= SAMPLES_BEYOND)
         .collect();
-    if told.is_empty() {
+    if shown.is_empty() {
         return line("", "too few requests for percentiles");
     }
     let row = |cell: &dyn Fn(&(&str, f64)) -> String| {
-        told.iter().map(|column| format!("{:>9}", cell(column))).collect::<String>()
+        shown.iter().map(|column| format!("{:>9}", cell(column))).collect::<String>()
     };
     line("", row(&|(name, _)| (*name).to_owned()).trim_end());
     line("", row(&|(_, percent)| time(latency.percentile_us(*percent) as f64)).trim_end());
@@ -103,10 +103,10 @@ fn failures(outcome: &Outcome) -> String {
         .filter(|(_, count)| *count > 0)
         .map(|(kind, count)| format!("{kind}: {}", grouped(*count)))
         .collect();
-    match kinds.is_empty() {
-        true => "0".to_owned(),
-        false => format!("{} ({})", grouped(outcome.requests.failed), kinds.join(", ")),
+    if kinds.is_empty() {
+        return "0".to_owned();
     }
+    format!("{} ({})", grouped(outcome.requests.failed), kinds.join(", "))
 }
 
 fn received(outcome: &Outcome) -> String {
@@ -210,8 +210,8 @@ fn counted(count: u64, noun: &str) -> String {
 fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);

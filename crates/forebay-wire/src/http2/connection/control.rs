@@ -152,7 +152,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Refuses frames for streams that nobody has opened.
+    /// Refuses frames for idle streams (RFC 9113 section 5.1).
     fn expect_opened(&self, id: u32) -> Result<(), Http2Error> {
         if id > self.last_opened || !Self::is_client_stream(id) {
             return Err(Http2Error::connection(Rule::IdleStream));

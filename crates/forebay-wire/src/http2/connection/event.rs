@@ -1,4 +1,4 @@
-//! What a connection has to say to its caller.
+//! What a connection reports to its caller.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::http2::error::{ErrorCode, HeadRule, Rule};
 pub struct Step {
     /// Bytes of the input that are done with.
     pub consumed: usize,
-    /// What they said; `None` when more input is needed.
+    /// What they meant; `None` when more input is needed.
     pub event: Option<Event>,
 }
 

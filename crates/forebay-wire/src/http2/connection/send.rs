@@ -291,7 +291,7 @@ impl Connection {
         self.close_if_done(id);
     }
 
-    /// Nobody reads this stream's data: what came and what comes is consumed at once, without
+    /// Discards this stream's data: what came and what comes is consumed at once, without
     /// events.
     pub fn discard(&mut self, id: u32, now: Instant) {
         let Some(stream) = self.streams.get_mut(id) else { return };

@@ -85,11 +85,11 @@ impl Stream {
     }
 }
 
-/// Streams in one allocation, and an open hash table of their places.
+/// Streams in one allocation, and an open-addressing hash table of their indices.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Streams {
     entries: Vec<Stream>,
-    /// A place in `entries` plus one; zero where the slot is free. Its length is a power of two and
+    /// An index into `entries` plus one; zero where the slot is free. Its length is a power of two and
     /// at least twice the number of entries.
     slots: Vec<u32>,
 }
@@ -124,17 +124,17 @@ impl Streams {
 
     pub fn remove(&mut self, id: u32) -> Option<Stream> {
         let slot = self.find(id)?;
-        let place = self.slots[slot] as usize - 1;
+        let index = self.slots[slot] as usize - 1;
         self.free(slot);
-        let stream = self.entries.swap_remove(place);
-        if let Some(moved) = self.entries.get(place).map(|moved| moved.id) {
-            // The one that was last is found under its old place until now.
+        let stream = self.entries.swap_remove(index);
+        if let Some(moved) = self.entries.get(index).map(|moved| moved.id) {
+            // `swap_remove` moved the last stream here; its slot still holds the old index.
             let old = self.entries.len() as u32 + 1;
             let mut slot = self.home(moved);
             while self.slots[slot] != old {
                 slot = (slot + 1) & (self.slots.len() - 1);
             }
-            self.slots[slot] = place as u32 + 1;
+            self.slots[slot] = index as u32 + 1;
         }
         Some(stream)
     }
@@ -159,7 +159,7 @@ impl Streams {
         self.entries.capacity() * size_of::<Stream>() + self.slots.capacity() * 4
     }
 
-    /// Identifiers follow each other; spread, they make no long runs, which removal walks.
+    /// The preferred slot. Multiplicative hashing: consecutive identifiers would form long probe runs.
     fn home(&self, id: u32) -> usize {
         (id.wrapping_mul(0x9e37_79b9) >> 16) as usize & (self.slots.len() - 1)
     }
@@ -172,7 +172,7 @@ impl Streams {
         loop {
             match self.slots[slot] {
                 0 => return None,
-                place if self.entries[place as usize - 1].id == id => return Some(slot),
+                entry if self.entries[entry as usize - 1].id == id => return Some(slot),
                 _ => slot = (slot + 1) & (self.slots.len() - 1),
             }
         }
@@ -186,19 +186,19 @@ impl Streams {
         slot
     }
 
-    /// Frees a slot, and moves those behind it up that would not be found any more.
+    /// Frees a slot by backward-shift deletion, so that later entries of the probe run stay reachable.
     fn free(&mut self, mut hole: usize) {
         let mask = self.slots.len() - 1;
         let mut slot = hole;
         loop {
             slot = (slot + 1) & mask;
-            let place = self.slots[slot];
-            if place == 0 {
+            let entry = self.slots[slot];
+            if entry == 0 {
                 break;
             }
-            let home = self.home(self.entries[place as usize - 1].id);
+            let home = self.home(self.entries[entry as usize - 1].id);
             if (slot.wrapping_sub(home) & mask) >= (slot.wrapping_sub(hole) & mask) {
-                self.slots[hole] = place;
+                self.slots[hole] = entry;
                 hole = slot;
             }
         }
@@ -209,9 +209,9 @@ impl Streams {
         let len = (self.slots.len() * 2).max(16);
         self.slots.clear();
         self.slots.resize(len, 0);
-        for place in 0..self.entries.len() {
-            let slot = self.free_slot(self.entries[place].id);
-            self.slots[slot] = place as u32 + 1;
+        for index in 0..self.entries.len() {
+            let slot = self.free_slot(self.entries[index].id);
+            self.slots[slot] = index as u32 + 1;
         }
     }
 }

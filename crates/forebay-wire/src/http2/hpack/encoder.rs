@@ -33,7 +33,7 @@ pub struct Encoder {
     table: Table,
     /// Our own limit for the table.
     wanted: usize,
-    /// The smallest size since the last block where it must be told, and the size now.
+    /// The smallest size since the last block where the peer must be told of it, and the size now.
     update: Option<(usize, usize)>,
     /// Number of the newest entry with a name, or with a name and value, of this hash. Empty until
     /// the first block and after [`Self::shrink`].
