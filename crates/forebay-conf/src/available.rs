@@ -25,6 +25,8 @@ const MISSING: &[Missing] = &[
     Missing { key: "site.route.proxy", values: &["https:*"], instead: HTTPS },
     Missing { key: "site.route.proxy.to", values: &["https:*"], instead: HTTPS },
     Missing { key: "site.route.proxy.to.url", values: &["https:*"], instead: HTTPS },
+    Missing { key: "upstream.*.to", values: &["https:*"], instead: HTTPS },
+    Missing { key: "upstream.*.to.url", values: &["https:*"], instead: HTTPS },
 ];
 
 const HTTPS: &str = "use an http:// address of the same server";

@@ -9,6 +9,7 @@ mod places;
 mod proxy;
 mod route;
 mod shape;
+mod upstream;
 
 use std::collections::BTreeMap;
 
@@ -20,12 +21,13 @@ use serde_json::Value;
 
 pub use app::{App, Cgroup, Kind, Limits as AppLimits, Listening, Range, Speaks, Workers};
 pub(crate) use places::places;
-pub use proxy::{Balance, Health, HostField, Proxy, ProxyHeader, Redirects, Sticky, Upstream};
+pub use proxy::{HostField, Proxy, Redirects};
 pub use route::{
     BasicAuth, Cgi, Fastcgi, Files, Multiplex, Precompressed, Redirect, Respond, Route, Scgi,
     Symlinks, Uwsgi,
 };
 pub use shape::{AllOrList, At, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
+pub use upstream::{Backend, Balance, Health, ProxyHeader, Sticky, Upstream};
 
 /// The JSON Schema of a configuration file, as indented text.
 pub fn schema() -> String {
@@ -80,6 +82,8 @@ pub struct File {
     pub site: Option<Vec<At<Table<Site>>>>,
     /// Applications that Forebay starts and looks after, by a name of your choice.
     pub app: BTreeMap<String, At<Table<App>>>,
+    /// Groups of servers that routes pass requests to, by a name of your choice: to = "@NAME".
+    pub upstream: BTreeMap<String, At<Table<Upstream>>>,
 }
 
 /// What holds for the whole process.

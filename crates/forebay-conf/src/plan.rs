@@ -9,6 +9,7 @@ mod peer;
 mod proxy;
 mod route;
 mod sharing;
+mod upstream;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,11 +23,12 @@ pub use app::{
 };
 pub use pattern::{HostPattern, Match, Matcher, PathPattern};
 pub use peer::{Address, Listen, Network, Scheme};
-pub use proxy::{Backend, Balance, Health, HostField, Proxy, ProxyHeader, Redirects, Sticky};
+pub use proxy::{HostField, Proxy, Redirects};
 pub use route::{
     Access, Action, AppServer, BasicAuth, Cgi, Fastcgi, Files, Multiplex, Precompressed, Redirect,
     RedirectPart, Respond, Route, ServerProtocol, Symlinks,
 };
+pub use upstream::{Backend, Balance, Health, ProxyHeader, Sticky, Upstream};
 
 /// Everything `forebay serve` needs to know.
 #[derive(Clone, Debug)]
@@ -39,6 +41,8 @@ pub struct Plan {
     pub sites: Vec<Site>,
     /// The applications by name. Every [`Action::App`] names one of these.
     pub apps: BTreeMap<String, App>,
+    /// The names of groups of servers that no route passes requests to.
+    pub unused_upstreams: Vec<String>,
     /// The file it was made of.
     pub file: SourceFile,
 }

@@ -15,14 +15,16 @@ mod ready;
 mod route;
 mod server;
 mod site;
+mod upstream;
 mod value;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::error::Problem;
 use crate::file::File;
-use crate::plan::{Listen, Plan};
+use crate::plan::{Listen, Plan, Upstream};
 use crate::source::SourceFile;
 
 use path::directory;
@@ -37,12 +39,15 @@ pub(crate) struct Context<'a> {
     base: &'a Path,
     /// Where each line of the file ends, in bytes.
     line_ends: Vec<usize>,
+    /// `[upstream.NAME]`, each.
+    groups: BTreeMap<String, Arc<Upstream>>,
 }
 
 impl<'a> Context<'a> {
     /// For a text with paths relative to an absolute directory.
     pub fn new(text: &str, base: &'a Path) -> Self {
-        Self { base, line_ends: text.match_indices('\n').map(|(at, _)| at).collect() }
+        let line_ends = text.match_indices('\n').map(|(at, _)| at).collect();
+        Self { base, line_ends, groups: BTreeMap::new() }
     }
 
     /// The line of a byte of the file, from 1.
@@ -54,7 +59,7 @@ impl<'a> Context<'a> {
 /// Resolves a whole file. There is at least one problem where there is no plan.
 pub(crate) fn resolve(file: &File, text: &str, base: &Path) -> Result<Plan, Vec<Problem>> {
     let base = std::path::absolute(base).unwrap_or_else(|_| base.to_owned());
-    let context = Context::new(text, &base);
+    let mut context = Context::new(text, &base);
     let mut problems = Vec::new();
 
     let server = keep(server::server(&context, &file.server), &mut problems);
@@ -68,6 +73,8 @@ pub(crate) fn resolve(file: &File, text: &str, base: &Path) -> Result<Plan, Vec<
             apps.insert(name.clone(), app);
         }
     }
+    let (groups, unused_upstreams) = upstream::groups(&context, file, &mut problems);
+    context.groups = groups;
     let sites = site::sites(&context, file, &mut problems);
 
     if let Some(admin) = server.as_ref().and_then(|server| server.admin) {
@@ -80,7 +87,7 @@ pub(crate) fn resolve(file: &File, text: &str, base: &Path) -> Result<Plan, Vec<
     }
     match (server, log) {
         (Some(server), Some(log)) if problems.is_empty() => {
-            Ok(Plan { server, log, sites, apps, file: SourceFile::default() })
+            Ok(Plan { server, log, sites, apps, unused_upstreams, file: SourceFile::default() })
         }
         _ => Err(problems),
     }

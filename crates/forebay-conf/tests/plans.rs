@@ -42,8 +42,8 @@ fn a_url_is_served_as_a_proxy() {
     let plan = Plan::for_proxy("http://localhost:3000", listen()).unwrap();
     let (route, _) = plan.sites[0].route(b"POST", b"/x").unwrap();
     let Action::Proxy(proxy) = &route.action else { panic!("{route:?}") };
-    assert_eq!(proxy.to[0].address, Address::Tcp("localhost:3000".into()));
-    assert_eq!(proxy.to[0].authority, "localhost:3000");
+    assert_eq!(proxy.upstream.to[0].address, Address::Tcp("localhost:3000".into()));
+    assert_eq!(proxy.upstream.to[0].authority, "localhost:3000");
     assert_says(Plan::for_proxy("localhost:3000", listen()), &["write \"http://localhost:3000\""]);
     assert_says(Plan::for_proxy("https://localhost", listen()), &["not available", "http://"]);
 }

@@ -27,20 +27,32 @@ use asked::{Asked, Method, PATIENCE};
 pub struct Status {
     /// The applications, by name.
     pub apps: Vec<AppStatus>,
-    /// The backends of routes, whatever they speak.
+    /// The backends of routes and groups, whatever they speak.
     pub backends: Vec<BackendRow>,
 }
 
-/// A backend of a route at one moment.
+/// What backends are of.
+#[derive(Clone, Debug)]
+pub enum BackendsOf {
+    /// One route.
+    Route {
+        /// Which site of the configuration, from 1.
+        site: usize,
+        /// Which route of the site, from 1.
+        route: usize,
+        /// The line that the route begins on; 0 where there is no file.
+        line: usize,
+    },
+    /// A group of this name.
+    Upstream(String),
+}
+
+/// A backend at one moment.
 #[derive(Clone, Debug)]
 pub struct BackendRow {
-    /// Which site of the configuration, from 1.
-    pub site: usize,
-    /// Which route of the site, from 1.
-    pub route: usize,
-    /// The line that the route begins on; 0 where there is no file.
-    pub line: usize,
-    /// Which backend of the route, from 1.
+    /// What it is one of.
+    pub of: BackendsOf,
+    /// Which of them, from 1.
     pub server: usize,
     /// Where it is.
     pub address: String,

@@ -42,7 +42,7 @@ mod thread;
 mod timing;
 mod tunnel;
 
-pub use admin::{AppStatus, AskStatus, BackendRow, Status, WorkerRow};
+pub use admin::{AppStatus, AskStatus, BackendRow, BackendsOf, Status, WorkerRow};
 pub use body::Body;
 pub use deadline::Deadlines;
 pub use dispatch::ambiguous_route;

@@ -2,7 +2,7 @@
 
 mod shared;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::rc::Rc;
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use forebay_conf::{Action, Address, App as AppPlan, AppKind, Listen, PathPattern, Plan};
 use forebay_engine::{
-    BackendRow, ErrorLog, Gate, Origin, Route, Rules, Sendfile, Site, Status, Table, Tables,
-    Thread, Trust,
+    BackendRow, BackendsOf, ErrorLog, Gate, Origin, Route, Rules, Sendfile, Site, Status, Table,
+    Tables, Thread, Trust,
 };
 use forebay_workers::StartError;
 use tokio::sync::Semaphore;
@@ -31,15 +31,15 @@ use crate::running::Running;
 use crate::script::Scripts;
 use crate::script_guard::ScriptGuard;
 use crate::start::start_all;
-use crate::upstream::{
-    Backend, Balancing, Checker, Endpoint, Group, IdlePools, Permits, Upstream, Use,
-};
+use crate::upstream::{Backend, Checker, Endpoint, IdlePools, Permits, Upstream, Use};
 pub(crate) use shared::launch_of;
-use shared::{Shared, checks, shared_of_all, slots};
+use shared::{Shared, SharedUpstream, checks, shared_of_all, slots};
 
 /// How long an HTTP backend's connection may be idle. Servers give 5 s and more.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
-/// Idle FastCGI connections kept by each thread.
+/// Idle HTTP connections to a backend kept by each thread.
+const HTTP_KEEP: usize = 64;
+/// Idle FastCGI connections to a backend kept by each thread.
 const FASTCGI_KEEP: usize = 32;
 
 /// How often is looked whether old applications are still in use.
@@ -116,7 +116,7 @@ impl Origins {
         let mut endpoints = BTreeMap::new();
         for address in plan.sites.iter().flat_map(|site| &site.routes).flat_map(addresses) {
             let name = address.to_string();
-            let endpoint = Endpoint::resolve(&address)
+            let endpoint = Endpoint::resolve(address)
                 .map_err(|error| BuildError::Lookup { address: name.clone(), error })?;
             endpoints.insert(name, endpoint);
         }
@@ -132,7 +132,7 @@ impl Origins {
         );
         let shared = shared_of_all(&plan, previous)?;
         let slots = slots(&plan, previous);
-        let checks = checks(&plan, &shared, &endpoints);
+        let checks = checks(&shared, &endpoints);
         let checker = Checker::start(checks, errors).map_err(BuildError::Checks)?;
         let guard = previous.map_or_else(Arc::default, |previous| previous.guard.clone());
         let held = Arc::default();
@@ -169,23 +169,26 @@ impl Origins {
 
     fn backends(&self) -> Vec<BackendRow> {
         let mut rows = Vec::new();
+        let mut names = BTreeSet::new();
         for (site, (plan, shared)) in self.plan.sites.iter().zip(&self.shared).enumerate() {
             for (at, (route, shared)) in plan.routes.iter().zip(shared).enumerate() {
-                let group = shared.group.as_ref();
-                let is_backup = |index: usize| match &route.action {
-                    Action::Proxy(proxy) => proxy.to[index].backup,
-                    _ => false,
+                let plan_and_shared = route.action.upstream().zip(shared.upstream.as_ref());
+                let Some((plan, SharedUpstream { group, tallies, .. })) = plan_and_shared else {
+                    continue;
                 };
-                rows.extend(addresses(route).iter().enumerate().map(|(index, address)| {
-                    let counted = shared.tallies.of(index);
+                let of = match &plan.name {
+                    Some(name) if !names.insert(name) => continue,
+                    Some(name) => BackendsOf::Upstream(name.clone()),
+                    None => BackendsOf::Route { site: site + 1, route: at + 1, line: route.line },
+                };
+                rows.extend(plan.to.iter().enumerate().map(|(index, backend)| {
+                    let counted = tallies.of(index);
                     BackendRow {
-                        site: site + 1,
-                        route: at + 1,
-                        line: route.line,
+                        of: of.clone(),
                         server: index + 1,
-                        address: address.to_string(),
-                        is_up: group.is_none_or(|group| group.is_up(index)),
-                        is_backup: is_backup(index),
+                        address: backend.address.to_string(),
+                        is_up: group.is_up(index),
+                        is_backup: backend.backup,
                         active: counted.active,
                         requests: counted.requests,
                         failures: counted.failures,
@@ -295,16 +298,23 @@ impl Origins {
         &self,
         route: &forebay_conf::Route,
         scripts: &ScriptRoutes,
-        Shared { room, launcher, group, tallies }: &Shared,
+        Shared { room, launcher, upstream: shared }: &Shared,
         (thread, pools): (&Rc<Thread>, &Rc<IdlePools>),
     ) -> Box<dyn Origin> {
         let thread = thread.clone();
-        let upstream = |backends: Vec<Backend>| {
-            let equal = || Group::new(&Balancing::equal(backends.len()));
-            let group = group.clone().unwrap_or_else(equal);
-            Upstream::new(thread.clone(), backends, group, tallies)
-        };
         let thread = thread.clone();
+        let upstream = |plan: &forebay_conf::Upstream, keep: usize, how: Use| {
+            let how = || Use {
+                pools: Some(pools.clone()),
+                keep: if plan.send_proxy.is_some() { 0 } else { keep },
+                connect_timeout: plan.connect_timeout,
+                ..how.clone()
+            };
+            let backends = plan.addresses().map(|to| self.backend(to, how(), &thread)).collect();
+            let SharedUpstream { group, tallies, .. } =
+                shared.as_ref().expect("a route to backends has what they share");
+            Upstream::new(thread.clone(), backends, group.clone(), tallies)
+        };
         match &route.action {
             Action::Files(files) => {
                 let passes_on = route.passes_on();
@@ -319,33 +329,22 @@ impl Origins {
                 Box::new(Cgi::new(thread, cgi.clone(), processes, scripts))
             }
             Action::Fastcgi(fastcgi) => {
-                let how = || Use {
-                    pools: Some(pools.clone()),
-                    keep: if fastcgi.keep_conn { FASTCGI_KEEP } else { 0 },
-                    idle_time: FASTCGI_IDLE,
-                    violates_keep_alive: true,
-                    ..Use::default()
-                };
-                let backends = fastcgi.to.iter().map(|to| self.backend(to, how(), &thread));
-                let upstream = upstream(backends.collect());
+                let how =
+                    Use { idle_time: FASTCGI_IDLE, violates_keep_alive: true, ..Use::default() };
+                let keep = fastcgi.upstream.keepalive.unwrap_or(FASTCGI_KEEP);
+                let keep = if fastcgi.keep_conn { keep } else { 0 };
+                let upstream = upstream(&fastcgi.upstream, keep, how);
                 Box::new(Fastcgi::new(thread, upstream, fastcgi.clone()))
             }
             Action::AppServer(settings) => {
-                let backends = settings.to.iter();
-                let backends = backends.map(|to| self.backend(to, Use::default(), &thread));
-                Box::new(AppServer::new(upstream(backends.collect()), settings.clone()))
+                let upstream = upstream(&settings.upstream, 0, Use::default());
+                Box::new(AppServer::new(upstream, settings.clone()))
             }
             Action::Proxy(proxy) => {
-                let how = || Use {
-                    pools: Some(pools.clone()),
-                    keep: if proxy.send_proxy.is_some() { 0 } else { proxy.keepalive },
-                    idle_time: HTTP_IDLE,
-                    connect_timeout: proxy.connect_timeout,
-                    reply_timeout: proxy.reply_timeout,
-                    ..Use::default()
-                };
-                let backends = proxy.to.iter().map(|to| self.backend(&to.address, how(), &thread));
-                let upstream = upstream(backends.collect());
+                let reply_timeout = proxy.reply_timeout;
+                let how = Use { idle_time: HTTP_IDLE, reply_timeout, ..Use::default() };
+                let keep = proxy.upstream.keepalive.unwrap_or(HTTP_KEEP);
+                let upstream = upstream(&proxy.upstream, keep, how);
                 Box::new(Proxy::new(thread, upstream, proxy))
             }
             Action::App(name) => {
@@ -375,13 +374,8 @@ fn stop<'a>(apps: impl IntoIterator<Item = &'a Running>, grace: Duration) {
     });
 }
 
-fn addresses(route: &forebay_conf::Route) -> Vec<Address> {
-    match &route.action {
-        Action::Fastcgi(fastcgi) => fastcgi.to.clone(),
-        Action::AppServer(server) => server.to.clone(),
-        Action::Proxy(proxy) => proxy.to.iter().map(|backend| backend.address.clone()).collect(),
-        _ => Vec::new(),
-    }
+fn addresses(route: &forebay_conf::Route) -> impl Iterator<Item = &Address> {
+    route.action.upstream().into_iter().flat_map(|upstream| upstream.addresses())
 }
 
 fn passwords(route: &forebay_conf::Route) -> Option<&forebay_conf::BasicAuth> {

@@ -40,7 +40,8 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     }
     let unwatched = plan.apps.iter().flat_map(|(name, app)| unwatched(name, app));
     let doubtful = serves_as_root(&plan.server).into_iter().chain(unwatched);
-    let doubtful = doubtful.chain(sources(plan)).chain(absent_roots(plan));
+    let doubtful =
+        doubtful.chain(sources(plan)).chain(absent_roots(plan)).chain(unused_upstreams(plan));
     let doubtful: Vec<_> = doubtful.chain(odd_users).chain(unmatched_prefixes(plan)).collect();
     Ok((!doubtful.is_empty()).then(|| plan.warn(&doubtful)))
 }
@@ -171,19 +172,28 @@ fn cannot_become(key: Vec<String>) -> Finding {
     }
 }
 
+/// Groups of servers that no route names.
+fn unused_upstreams(plan: &Plan) -> impl Iterator<Item = Finding> {
+    plan.unused_upstreams.iter().map(|name| Finding {
+        key: vec!["upstream".into(), name.clone()],
+        message: format!("no route passes requests to [upstream.{name}]"),
+        help: format!("name it in a route, as in proxy = \"@{name}\", or take it out"),
+    })
+}
+
 /// Roots of applications on Unix sockets that are not there: a mistake, unless it is a container's.
 fn absent_roots(plan: &Plan) -> Vec<Finding> {
     let mut found = Vec::new();
     for (site, of) in plan.sites.iter().enumerate() {
         for (at, route) in of.routes.iter().enumerate() {
             let (kind, to, root) = match &route.action {
-                Action::Fastcgi(fastcgi) => ("fastcgi", &fastcgi.to, &fastcgi.root),
-                Action::AppServer(AppServer { protocol, to, root: Some(root), .. }) => {
-                    (crate::app_server::name(*protocol), to, root)
+                Action::Fastcgi(fastcgi) => ("fastcgi", &fastcgi.upstream, &fastcgi.root),
+                Action::AppServer(AppServer { protocol, upstream, root: Some(root), .. }) => {
+                    (crate::app_server::name(*protocol), upstream, root)
                 }
                 _ => continue,
             };
-            let is_local = to.iter().any(|address| matches!(address, Address::Unix(_)));
+            let is_local = to.addresses().any(|address| matches!(address, Address::Unix(_)));
             if !is_local || root.is_dir() {
                 continue;
             }

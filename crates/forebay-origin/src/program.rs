@@ -247,7 +247,7 @@ impl ProgramApp {
         match &self.how.speaks {
             Speaks::Http(route) => {
                 let mut plan = route.at(seat.place());
-                plan.to[0].route = Some(seat.name().to_owned());
+                Arc::make_mut(&mut plan.upstream).to[0].route = Some(seat.name().to_owned());
                 Speaker::Http(Proxy::new(thread, upstream, &plan))
             }
             Speaks::Fastcgi(naming) => {
@@ -303,7 +303,7 @@ impl Naming {
             Self::Below(_) | Self::Mount => Vec::new(),
         };
         conf::Fastcgi {
-            to: Vec::new(),
+            upstream: Arc::new(conf::Upstream::new(Vec::new())),
             root: root.clone(),
             index: "index.php".into(),
             scripts,
@@ -314,7 +314,6 @@ impl Naming {
             max_shared: usize::MAX,
             max_buffered: 0,
             max_output: how.max_output,
-            max_connections: None,
         }
     }
 }
@@ -334,7 +333,9 @@ impl HttpRoute {
         let strip_prefix = self.strip_prefix.clone();
         let cookie = self.sticky.clone();
         let sticky = cookie.map(|cookie| conf::Sticky { cookie, routes: false });
-        conf::Proxy { host: self.host, strip_prefix, sticky, ..conf::Proxy::new(vec![backend]) }
+        let mut proxy = conf::Proxy::new(vec![backend]);
+        Arc::make_mut(&mut proxy.upstream).sticky = sticky;
+        conf::Proxy { host: self.host, strip_prefix, ..proxy }
     }
 
     /// The route to one HTTP server at this place.

@@ -252,12 +252,11 @@ fn server(
 ) -> conf::AppServer {
     conf::AppServer {
         protocol,
-        to: Vec::new(),
+        upstream: Arc::new(conf::Upstream::new(Vec::new())),
         root,
         mount: String::new(),
         params: env_of_requests(plan),
         max_output: plan.max_output,
-        max_connections: None,
     }
 }
 

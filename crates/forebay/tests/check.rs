@@ -338,6 +338,21 @@ fn a_strip_prefix_that_no_path_begins_with_is_a_warning() {
 }
 
 #[test]
+fn a_group_of_servers_that_no_route_names_is_a_warning() {
+    let site = "[[site]]\nlisten = 8080\n[[site.route]]\n";
+    let group = "[upstream.shop]\nto = \"http://127.0.0.1:3000\"\n";
+    let unused = typed("unused.toml", &format!("{site}respond = \"a\"\n{group}"));
+    let output = check(&[&unused]);
+    assert_eq!(output.status.code(), Some(0));
+    let warning = but_root(output.stderr);
+    for text in [":5:1]", "no route passes requests to [upstream.shop]", "proxy = \"@shop\""] {
+        assert!(warning.contains(text), "no {text} in\n{warning}");
+    }
+    let used = typed("used.toml", &format!("{site}proxy = \"@shop\"\n{group}"));
+    assert_eq!(but_root(check(&[&used]).stderr), "");
+}
+
+#[test]
 fn an_odd_line_among_users_is_a_warning_and_refused_where_nobody_is_left() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("users");

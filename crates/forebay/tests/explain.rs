@@ -59,7 +59,10 @@ listen = \"127.0.0.1:83\"
 
   [[site.route]]
   path = \"/uwsgi/*\"
-  uwsgi = { to = [\"127.0.0.1:1\", \"127.0.0.1:2\"] }
+  uwsgi = { to = \"@two\" }
+
+[upstream.two]
+to = [\"127.0.0.1:1\", \"127.0.0.1:2\"]
 
 [app.scripts]
 kind = \"perl-cgi\"
@@ -302,7 +305,7 @@ fn scgi_and_uwsgi_applications() {
         ],
     );
     let url = "http://127.0.0.1:83/uwsgi/x";
-    let origin = "origin    uwsgi: 127.0.0.1:1, in turn with 127.0.0.1:2";
+    let origin = "origin    uwsgi: [upstream.two], 127.0.0.1:1, in turn with 127.0.0.1:2";
     assert_says(&folder, &[url], &[origin, "  SCRIPT_NAME=", "  PATH_INFO=/uwsgi/x"]);
     let large = format!("X-A: {}", "v".repeat(65_535));
     let output = run(&folder, &[url, "-H", &large]);

@@ -140,6 +140,8 @@ fn backends_are_asked_how_they_are() {
     b.state.unwell.store(true, Ordering::SeqCst);
     forebay.wait_for_output("is down: /healthz answered 503");
     assert_eq!(names(&forebay, 4), "aaaa");
+    forebay.signal(rustix::process::Signal::HUP);
+    forebay.wait_for_output("serving by the configuration as it is now");
     b.state.unwell.store(false, Ordering::SeqCst);
     forebay.wait_for_output("is up again");
     let both = names(&forebay, 2);

@@ -4,16 +4,18 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::shape::{At, OneOrMany, Table, TextOr, Time};
+use super::upstream::{Backend, Balance, Health, ProxyHeader, Sticky};
 
 /// Passes on to HTTP servers.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
 pub struct Proxy {
-    /// Where they are: "http://host:port" or "unix:path", or tables with `url`. At most 64.
-    pub to: Option<At<OneOrMany<TextOr<Upstream>>>>,
+    /// Where they are: "http://host:port" or "unix:path", or tables with `url`, at most 64; or "@NAME",
+    /// the group [upstream.NAME], which has all keys then that concern the servers.
+    pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// Which of them takes a request. Default: "round-robin".
-    pub balance: Option<Balance>,
+    pub balance: Option<At<Balance>>,
     /// Sends a client to the same server each time, by a cookie. Default: no.
     pub sticky: Option<At<Table<Sticky>>>,
     /// Failures within `fail_timeout` after which a server is left out, unless it is the only one;
@@ -46,70 +48,6 @@ pub struct Proxy {
     /// Between two reads of a reply, the wait for its head included. Default: `reply_idle` of
     /// [server.timeouts].
     pub reply_timeout: Option<Time>,
-}
-
-/// One server.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["url"]))]
-pub struct Upstream {
-    /// Where it is: "http://host:port" or "unix:path".
-    pub url: Option<At<String>>,
-    /// Its share beside the others, from 1 to 256. Default: 1.
-    pub weight: Option<At<u32>>,
-    /// Whether it is asked only when all others are down. Default: false.
-    pub backup: Option<bool>,
-    /// What sticky cookies call it: Tomcat's jvmRoute. Default: a name made from its URL.
-    pub route: Option<At<String>>,
-}
-
-/// Which of several servers takes a request.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Balance {
-    /// Each in turn, by weight.
-    RoundRobin,
-    /// The one with the fewest requests under way for its weight.
-    LeastConnections,
-}
-
-/// Sends a client to the same server each time.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["cookie"]))]
-pub struct Sticky {
-    /// The name of the cookie.
-    pub cookie: Option<At<String>>,
-    /// Whether the servers make the cookie and end it in "." and their `route`, as Tomcat does.
-    /// Default: false; Forebay makes it.
-    pub routes: Option<bool>,
-}
-
-/// Asks each server regularly whether it is well.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["path"]))]
-pub struct Health {
-    /// What is asked for; a status from 200 to 399 says that the server is well.
-    pub path: Option<At<String>>,
-    /// From one question to the next. Default: "5s".
-    pub interval: Option<Time>,
-    /// How long an answer may take. Default: "2s".
-    pub timeout: Option<Time>,
-    /// Good answers in a row after which a server is up again. Default: 2.
-    pub rises: Option<At<u32>>,
-    /// Bad answers in a row after which a server is down. Default: 3.
-    pub falls: Option<At<u32>>,
-}
-
-/// The version of a PROXY header.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ProxyHeader {
-    /// A line of text.
-    V1,
-    /// Binary.
-    V2,
 }
 
 /// What becomes of redirections that a server makes for itself.

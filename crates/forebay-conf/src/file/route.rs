@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::app::Limits;
 use super::proxy::Proxy;
 use super::shape::{AllOrList, At, OneOrMany, Size, Table, TextOr, Time};
+use super::upstream::Backend;
 
 /// Which requests it takes, and exactly one of: files, cgi, fastcgi, scgi, uwsgi, proxy, app,
 /// respond, redirect.
@@ -186,8 +187,9 @@ pub struct Cgi {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to", "root"]))]
 pub struct Fastcgi {
-    /// Where it listens: "host:port" or "unix:path".
-    pub to: Option<At<OneOrMany<String>>>,
+    /// Where it listens: "host:port" or "unix:path", or tables with `url`, at most 64; or "@NAME", the
+    /// group [upstream.NAME], which has `max_connections` then.
+    pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The directory of the scripts, as the application sees it.
     pub root: Option<At<String>>,
     /// The script for a path that ends in a slash. Default: "index.php".
@@ -233,8 +235,9 @@ pub enum Multiplex {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
 pub struct Scgi {
-    /// Where it listens: "host:port" or "unix:path".
-    pub to: Option<At<OneOrMany<String>>>,
+    /// Where it listens: "host:port" or "unix:path", or tables with `url`, at most 64; or "@NAME", the
+    /// group [upstream.NAME], which has `max_connections` then.
+    pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The directory that the application is told as DOCUMENT_ROOT. Default: none.
     pub root: Option<At<String>>,
     /// The beginning of the path that is the application's SCRIPT_NAME, such as "/shop"; what
@@ -254,8 +257,9 @@ pub struct Scgi {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
 pub struct Uwsgi {
-    /// Where it listens: "host:port" or "unix:path".
-    pub to: Option<At<OneOrMany<String>>>,
+    /// Where it listens: "host:port" or "unix:path", or tables with `url`, at most 64; or "@NAME", the
+    /// group [upstream.NAME], which has `max_connections` then.
+    pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The directory that the application is told as DOCUMENT_ROOT. Default: none.
     pub root: Option<At<String>>,
     /// The beginning of the path that is the application's SCRIPT_NAME, such as "/shop"; what

@@ -51,6 +51,24 @@ impl fmt::Display for Address {
 pub enum Scheme {
     /// HTTP/1.1 without TLS.
     Http,
+    /// FastCGI.
+    Fastcgi,
+    /// SCGI.
+    Scgi,
+    /// uwsgi.
+    Uwsgi,
+}
+
+impl Scheme {
+    /// The key of a route to servers that speak it.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Http => "proxy",
+            Self::Fastcgi => "fastcgi",
+            Self::Scgi => "scgi",
+            Self::Uwsgi => "uwsgi",
+        }
+    }
 }
 
 /// Addresses that share their first bits.

@@ -1,24 +1,15 @@
 //! A route to HTTP servers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Address, Scheme};
+use super::{Backend, Upstream};
 
-/// HTTP servers, and how requests are shared out among them.
+/// HTTP servers, and what they are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
-    /// Where they are. Never empty, at most [`Proxy::MOST`], and one at least is no backup.
-    pub to: Vec<Backend>,
-    /// Which of them takes a request. Default [`Balance::RoundRobin`].
-    pub balance: Balance,
-    /// The cookie that keeps a client with one server.
-    pub sticky: Option<Sticky>,
-    /// Failures within `fail_timeout` after which a server is left out. Default 1; 0: never.
-    pub max_fails: u32,
-    /// How long failures are counted, and how long a server is left out. Default 10 s.
-    pub fail_timeout: Duration,
-    /// How each server is asked whether it is well.
-    pub health: Option<Health>,
+    /// The servers.
+    pub upstream: Arc<Upstream>,
     /// The `Host` that servers are told. Default [`HostField::Client`].
     pub host: HostField,
     /// What is cut from the front of the path; begins with `/`.
@@ -26,102 +17,21 @@ pub struct Proxy {
     /// What becomes of redirections and cookies that servers make for themselves. Default
     /// [`Redirects::Rewrite`].
     pub redirect: Redirects,
-    /// Idle connections kept per backend and thread. Default 64.
-    pub keepalive: usize,
-    /// Connections to each server over all threads and routes, at least 1. Default: no limit.
-    pub max_connections: Option<usize>,
-    /// The PROXY header that connections begin with; none is used twice then. Default `None`.
-    pub send_proxy: Option<ProxyHeader>,
-    /// To connect to a server. `None`: as the server's [`super::Timeouts::connect`].
-    pub connect_timeout: Option<Duration>,
     /// Between two reads of a reply. `None`: as the server's [`super::Timeouts::reply_idle`].
     pub reply_timeout: Option<Duration>,
 }
 
 impl Proxy {
-    /// The most servers that a route can have.
-    pub const MOST: usize = 64;
-
-    /// Some servers with every default.
+    /// A route to these servers, with every default.
     pub fn new(to: Vec<Backend>) -> Self {
         Self {
-            to,
-            balance: Balance::default(),
-            sticky: None,
-            max_fails: 1,
-            fail_timeout: Duration::from_secs(10),
-            health: None,
+            upstream: Arc::new(Upstream::new(to)),
             host: HostField::default(),
             strip_prefix: None,
             redirect: Redirects::default(),
-            keepalive: 64,
-            max_connections: None,
-            send_proxy: None,
-            connect_timeout: None,
             reply_timeout: None,
         }
     }
-}
-
-/// An HTTP server that requests are passed to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Backend {
-    /// How to speak to it.
-    pub scheme: Scheme,
-    /// Where it is.
-    pub address: Address,
-    /// The URL's authority as typed (`Host` where the client's is not passed on); `localhost`
-    /// for a Unix socket.
-    pub authority: String,
-    /// Its share beside the others, 1 to 256. Default 1.
-    pub weight: u32,
-    /// Whether it is asked only when all others are down. Default false.
-    pub backup: bool,
-    /// What sticky cookies call it: letters, digits, `-` and `_`.
-    pub route: Option<String>,
-}
-
-/// Which of several servers takes a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Balance {
-    /// Each in turn, by weight.
-    #[default]
-    RoundRobin,
-    /// The one with the fewest requests under way for its weight.
-    LeastConnections,
-}
-
-/// The cookie that keeps a client with one server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sticky {
-    /// Its name, a token.
-    pub cookie: String,
-    /// Whether the servers make it and end it in `.` and their route; all of them have one then.
-    pub routes: bool,
-}
-
-/// How each server is asked whether it is well.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Health {
-    /// Path and query asked for; begins with `/`.
-    pub path: String,
-    /// From one question to the next, more than zero. Default 5 s.
-    pub interval: Duration,
-    /// How long an answer may take, more than zero. Default 2 s.
-    pub timeout: Duration,
-    /// Good answers in a row after which a server is up again, at least 1. Default 2.
-    pub rises: u32,
-    /// Bad answers in a row after which a server is down, at least 1. Default 3.
-    pub falls: u32,
-}
-
-/// The version of a PROXY header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProxyHeader {
-    /// A line of text.
-    V1,
-    /// Binary.
-    V2,
 }
 
 /// What becomes of redirections and cookies that servers make for themselves.

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Address, Matcher, Network, ProcessLimits, Proxy};
+use super::{Matcher, Network, ProcessLimits, Proxy, Upstream};
 
 /// Which requests it takes and what answers them.
 #[derive(Clone, Debug)]
@@ -103,6 +104,18 @@ pub enum Action {
     Redirect(Redirect),
 }
 
+impl Action {
+    /// The servers that requests are passed to, where they are of the route or of a group.
+    pub fn upstream(&self) -> Option<&Arc<Upstream>> {
+        match self {
+            Self::Fastcgi(fastcgi) => Some(&fastcgi.upstream),
+            Self::AppServer(server) => Some(&server.upstream),
+            Self::Proxy(proxy) => Some(&proxy.upstream),
+            _ => None,
+        }
+    }
+}
+
 /// Files of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
@@ -196,8 +209,8 @@ pub struct Cgi {
 /// A FastCGI application that listens by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fastcgi {
-    /// Where it listens. Never empty.
-    pub to: Vec<Address>,
+    /// Where it listens.
+    pub upstream: Arc<Upstream>,
     /// Absolute; where the application finds its scripts. It is a directory here, too, unless the
     /// path was typed absolute: the application may be on another machine, or in a container.
     pub root: PathBuf,
@@ -212,9 +225,6 @@ pub struct Fastcgi {
     pub keep_conn: bool,
     /// Bytes of one reply, its head included. `u64::MAX`, the default: no limit.
     pub max_output: u64,
-    /// Connections to each address at once, idle ones included, over all threads and over all
-    /// routes to it; at least 1. `None`: no limit.
-    pub max_connections: Option<usize>,
     /// Whether requests share connections.
     pub multiplex: Multiplex,
     /// Requests at once on a connection that they share, at least 1. Default 64.
@@ -244,8 +254,8 @@ pub enum Multiplex {
 pub struct AppServer {
     /// What it speaks.
     pub protocol: ServerProtocol,
-    /// Where it listens. Never empty.
-    pub to: Vec<Address>,
+    /// Where it listens.
+    pub upstream: Arc<Upstream>,
     /// Absolute; what it is told as DOCUMENT_ROOT. It is a directory here, too, unless the path
     /// was typed absolute.
     pub root: Option<PathBuf>,
@@ -256,9 +266,6 @@ pub struct AppServer {
     pub params: BTreeMap<String, String>,
     /// Bytes of one reply, its head included. `u64::MAX`, the default: no limit.
     pub max_output: u64,
-    /// Connections to each address at once, over all threads and over all routes to it; at
-    /// least 1. `None`: no limit.
-    pub max_connections: Option<usize>,
 }
 
 /// What an application of one request per connection speaks.

@@ -10,16 +10,9 @@ impl Plan {
     pub fn max_connections(&self) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         for route in self.sites.iter().flat_map(|site| &site.routes) {
-            let (to, limit): (Vec<_>, _) = match &route.action {
-                Action::Fastcgi(fastcgi) => (fastcgi.to.iter().collect(), fastcgi.max_connections),
-                Action::AppServer(server) => (server.to.iter().collect(), server.max_connections),
-                Action::Proxy(proxy) => {
-                    (proxy.to.iter().map(|to| &to.address).collect(), proxy.max_connections)
-                }
-                _ => continue,
-            };
-            let Some(limit) = limit else { continue };
-            for address in to {
+            let Some(upstream) = route.action.upstream() else { continue };
+            let Some(limit) = upstream.max_connections else { continue };
+            for address in upstream.addresses() {
                 let most = all.entry(address.to_string()).or_insert(limit);
                 *most = limit.min(*most);
             }
@@ -33,13 +26,14 @@ impl Plan {
         let (limits, file) = (self.max_connections(), self.file.name.clone());
         let mut sharing: BTreeMap<String, usize> = BTreeMap::new();
         for (_, fastcgi) in sharing_routes(self) {
-            for address in &fastcgi.to {
+            for address in fastcgi.upstream.addresses() {
                 *sharing.entry(address.to_string()).or_default() += threads;
             }
         }
         let mut notes = Vec::new();
         for (line, fastcgi) in sharing_routes(self) {
-            for address in fastcgi.to.iter().map(ToString::to_string) {
+            let addresses: Vec<_> = fastcgi.upstream.addresses().map(ToString::to_string).collect();
+            for address in addresses {
                 let (Some(&most), wanted) = (limits.get(&address), sharing[&address]) else {
                     continue;
                 };

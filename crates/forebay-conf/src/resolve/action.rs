@@ -31,16 +31,16 @@ pub(super) fn action(
         return cgi(context, typed).map(Action::Cgi);
     }
     if let Some(typed) = &route.fastcgi {
-        return fastcgi(context, typed).map(Action::Fastcgi);
+        return fastcgi(context, file, typed).map(Action::Fastcgi);
     }
     if let Some(typed) = &route.scgi {
-        return scgi(context, typed).map(Action::AppServer);
+        return scgi(context, file, typed).map(Action::AppServer);
     }
     if let Some(typed) = &route.uwsgi {
-        return uwsgi(context, typed).map(Action::AppServer);
+        return uwsgi(context, file, typed).map(Action::AppServer);
     }
     if let Some(typed) = &route.proxy {
-        return proxy(context, typed).map(Action::Proxy);
+        return proxy(context, file, typed).map(Action::Proxy);
     }
     if let Some(typed) = &route.app {
         return app(file, typed).map(Action::App);

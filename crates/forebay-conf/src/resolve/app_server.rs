@@ -1,21 +1,26 @@
 //! Applications that listen by themselves: FastCGI, SCGI and uwsgi.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::action::file_name;
 use super::effect::no_effect;
 use super::path::{directory, path};
-use super::peer;
+use super::upstream::{Keys as Servers, of_route};
 use super::value::{required, size, size_or_unlimited, text, variables, within};
 use super::{Context, Outcome};
 use crate::error::Problem;
-use crate::file::{self, At, OneOrMany, Size, Table};
-use crate::plan::{Address, AppServer, Fastcgi, Multiplex, ServerProtocol};
+use crate::file::{self, At, File, OneOrMany, Size, Table};
+use crate::plan::{AppServer, Fastcgi, Multiplex, Scheme, ServerProtocol, Upstream};
 
-pub(super) fn fastcgi(context: &Context<'_>, typed: &At<Table<file::Fastcgi>>) -> Outcome<Fastcgi> {
-    let to = addresses(context, &typed.to, &typed.span, "\"unix:/run/php/php-fpm.sock\"")?;
+pub(super) fn fastcgi(
+    context: &Context<'_>,
+    file: &File,
+    typed: &At<Table<file::Fastcgi>>,
+) -> Outcome<Fastcgi> {
+    let keys = Servers::of(&typed.to, &typed.max_connections);
+    let upstream = of_route(context, file, Scheme::Fastcgi, &typed.span, &keys)?;
     let root_typed = required(&typed.root, &typed.span, "root", "\"DIR\"")?;
     multiplexes(typed)?;
     let index = match &typed.index {
@@ -24,7 +29,7 @@ pub(super) fn fastcgi(context: &Context<'_>, typed: &At<Table<file::Fastcgi>>) -
     };
     Ok(Fastcgi {
         root: root(context, root_typed)?,
-        to,
+        upstream,
         scripts: match script_ends(&typed.scripts)? {
             Some(ends) => ends,
             None if index.ends_with(PHP) => vec![PHP.into()],
@@ -34,7 +39,6 @@ pub(super) fn fastcgi(context: &Context<'_>, typed: &At<Table<file::Fastcgi>>) -
         params: variables(&typed.params)?,
         keep_conn: typed.keep_conn.unwrap_or(true),
         max_output: size_or_unlimited(&typed.max_output)?.unwrap_or(u64::MAX),
-        max_connections: max_connections(&typed.max_connections)?,
         multiplex: match typed.multiplex {
             Some(file::Multiplex::On) => Multiplex::On,
             Some(file::Multiplex::Auto) => Multiplex::Auto,
@@ -94,66 +98,62 @@ fn multiplexes(typed: &file::Fastcgi) -> Outcome<()> {
     }
 }
 
-pub(super) fn scgi(context: &Context<'_>, typed: &At<Table<file::Scgi>>) -> Outcome<AppServer> {
+pub(super) fn scgi(
+    context: &Context<'_>,
+    file: &File,
+    typed: &At<Table<file::Scgi>>,
+) -> Outcome<AppServer> {
     let file::Scgi { to, root, mount, params, max_output, max_connections } = &*typed.value;
-    let keys = Keys { span: &typed.span, to, root, mount, params, max_output, max_connections };
-    keys.resolve(context, ServerProtocol::Scgi)
+    let servers = Servers::of(to, max_connections);
+    let upstream = of_route(context, file, Scheme::Scgi, &typed.span, &servers)?;
+    let keys = Keys { root, mount, params, max_output };
+    keys.resolve(context, ServerProtocol::Scgi, upstream)
 }
 
-pub(super) fn uwsgi(context: &Context<'_>, typed: &At<Table<file::Uwsgi>>) -> Outcome<AppServer> {
+pub(super) fn uwsgi(
+    context: &Context<'_>,
+    file: &File,
+    typed: &At<Table<file::Uwsgi>>,
+) -> Outcome<AppServer> {
     let file::Uwsgi { to, root, mount, params, max_output, max_connections, modifier1, modifier2 } =
         &*typed.value;
-    let keys = Keys { span: &typed.span, to, root, mount, params, max_output, max_connections };
+    let servers = Servers::of(to, max_connections);
+    let upstream = of_route(context, file, Scheme::Uwsgi, &typed.span, &servers)?;
+    let keys = Keys { root, mount, params, max_output };
     let (modifier1, modifier2) = (modifier(modifier1)?, modifier(modifier2)?);
-    keys.resolve(context, ServerProtocol::Uwsgi { modifier1, modifier2 })
+    keys.resolve(context, ServerProtocol::Uwsgi { modifier1, modifier2 }, upstream)
 }
 
-/// The keys that both protocols have.
+/// The keys that both protocols have, but for those of servers.
 struct Keys<'a> {
-    span: &'a Range<usize>,
-    to: &'a Option<At<OneOrMany<String>>>,
     root: &'a Option<At<String>>,
     mount: &'a Option<At<String>>,
     params: &'a BTreeMap<String, At<String>>,
     max_output: &'a Option<Size>,
-    max_connections: &'a Option<At<usize>>,
 }
 
 impl Keys<'_> {
-    fn resolve(&self, context: &Context<'_>, protocol: ServerProtocol) -> Outcome<AppServer> {
-        let to = addresses(context, self.to, self.span, "\"unix:app.sock\"")?;
+    fn resolve(
+        &self,
+        context: &Context<'_>,
+        protocol: ServerProtocol,
+        upstream: Arc<Upstream>,
+    ) -> Outcome<AppServer> {
         Ok(AppServer {
             protocol,
             root: match self.root {
                 Some(typed) => Some(root(context, typed)?),
                 None => None,
             },
-            to,
+            upstream,
             mount: match self.mount {
                 Some(typed) => mount(typed)?,
                 None => String::new(),
             },
             params: variables(self.params)?,
             max_output: size_or_unlimited(self.max_output)?.unwrap_or(u64::MAX),
-            max_connections: max_connections(self.max_connections)?,
         })
     }
-}
-
-fn addresses(
-    context: &Context<'_>,
-    typed: &Option<At<OneOrMany<String>>>,
-    table: &Range<usize>,
-    example: &str,
-) -> Outcome<Vec<Address>> {
-    let typed = required(typed, table, "to", example)?;
-    let items = typed.items();
-    if items.is_empty() {
-        return Err(
-            Problem::new(&typed.span, "this list is empty").help("give at least one address")
-        );
-    }
-    items.iter().map(|at| peer::address(context, at)).collect()
 }
 
 /// A directory, which may be one of another machine or container: an absolute path need not exist.
@@ -198,8 +198,4 @@ fn max_buffered(typed: &Option<Size>) -> Outcome<usize> {
 /// A byte, or zero.
 fn modifier(typed: &Option<At<usize>>) -> Outcome<u8> {
     typed.as_ref().map_or(Ok(0), |at| within(at, 0..=255).map(|value| value as u8))
-}
-
-pub(super) fn max_connections(typed: &Option<At<usize>>) -> Outcome<Option<usize>> {
-    typed.as_ref().map(|at| within(at, 1..=1_000_000)).transpose()
 }

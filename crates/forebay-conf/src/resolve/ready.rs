@@ -64,6 +64,7 @@ impl Plan {
             log: Log::default(),
             sites: vec![site],
             apps: BTreeMap::new(),
+            unused_upstreams: Vec::new(),
             file: SourceFile::default(),
         }
     }

@@ -4,17 +4,25 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::{BackendRow, escape, family, label};
+use super::{BackendRow, BackendsOf, escape, family, label};
 
 /// As JSON.
 pub fn json(backends: &[BackendRow]) -> Vec<Value> {
     let row = |backend: &BackendRow| {
-        json!({
-            "site": backend.site, "route": backend.route, "line": backend.line,
+        let mut row = json!({
             "server": backend.server, "address": backend.address, "state": state(backend),
             "backup": backend.is_backup, "active": backend.active,
             "requests": backend.requests, "failures": backend.failures,
-        })
+        });
+        match &backend.of {
+            BackendsOf::Route { site, route, line } => {
+                row["site"] = (*site).into();
+                row["route"] = (*route).into();
+                row["line"] = (*line).into();
+            }
+            BackendsOf::Upstream(name) => row["upstream"] = name.clone().into(),
+        }
+        row
     };
     backends.iter().map(row).collect()
 }
@@ -36,19 +44,22 @@ const FAMILIES: [Family; 4] = [
     }),
 ];
 
-/// As metrics. Site, route and server are numbers in the order of the configuration, so that there
-/// are as many label sets as it names backends.
+/// As metrics. Site, route and server are numbers in the order of the configuration, and groups have
+/// names in it, so that there are as many label sets as it names backends.
 pub fn append_metrics(out: &mut String, backends: &[BackendRow]) {
     for (name, kind, help, value) in FAMILIES {
         family(out, name, kind, help);
         for backend in backends {
-            let BackendRow { site, route, server, .. } = backend;
-            let _ = writeln!(
-                out,
-                "{name}{{site=\"{site}\",route=\"{route}\",server=\"{server}\",address=\"{}\"}} {}",
-                label(&backend.address),
-                value(backend)
-            );
+            let of = match &backend.of {
+                BackendsOf::Route { site, route, .. } => {
+                    format!("site=\"{site}\",route=\"{route}\"")
+                }
+                BackendsOf::Upstream(name) => format!("upstream=\"{}\"", label(name)),
+            };
+            let (server, address) = (backend.server, label(&backend.address));
+            let value = value(backend);
+            let _ =
+                writeln!(out, "{name}{{{of},server=\"{server}\",address=\"{address}\"}} {value}");
         }
     }
 }
@@ -59,15 +70,21 @@ pub fn append_page(page: &mut String, backends: &[BackendRow]) {
         return;
     }
     page.push_str(
-        "<h2>Backends</h2>\n<table><tr><th>Route</th><th class=\"text\">Address</th><th>State</th>\
+        "<h2>Backends</h2>\n<table><tr><th>Of</th><th class=\"text\">Address</th><th>State</th>\
          <th>Active</th><th>Requests</th><th>Failures</th></tr>\n",
     );
     for backend in backends {
-        let BackendRow { site, route, line, active, requests, failures, .. } = backend;
+        let BackendRow { active, requests, failures, .. } = backend;
+        let of = match &backend.of {
+            BackendsOf::Route { site, route, line } => {
+                format!("site {site}, route {route} (line {line})")
+            }
+            BackendsOf::Upstream(name) => format!("upstream {}", escape(name)),
+        };
         let backup = if backend.is_backup { ", backup" } else { "" };
         let _ = writeln!(
             page,
-            "<tr><td>site {site}, route {route} (line {line})</td><td class=\"text\">{}</td>\
+            "<tr><td>{of}</td><td class=\"text\">{}</td>\
              <td>{}{backup}</td><td>{active}</td><td>{requests}</td><td>{failures}</td></tr>",
             escape(&backend.address),
             state(backend),
@@ -78,4 +95,33 @@ pub fn append_page(page: &mut String, backends: &[BackendRow]) {
 
 fn state(backend: &BackendRow) -> &'static str {
     if backend.is_up { "up" } else { "down" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backends_of_a_group_are_told_by_its_name() {
+        let row = BackendRow {
+            of: BackendsOf::Upstream("a<b".into()),
+            server: 2,
+            address: "10.0.0.1:80".into(),
+            is_up: true,
+            is_backup: false,
+            active: 0,
+            requests: 3,
+            failures: 0,
+        };
+        let rows = [row];
+        let json = &json(&rows)[0];
+        assert_eq!((&json["upstream"], &json["route"]), (&"a<b".into(), &Value::Null));
+        let (mut metrics, mut page) = (String::new(), String::new());
+        append_metrics(&mut metrics, &rows);
+        let line = "forebay_backend_requests_total{upstream=\"a<b\",server=\"2\",\
+                    address=\"10.0.0.1:80\"} 3\n";
+        assert!(metrics.contains(line), "{metrics}");
+        append_page(&mut page, &rows);
+        assert!(page.contains("<td>upstream a&lt;b</td>"), "{page}");
+    }
 }

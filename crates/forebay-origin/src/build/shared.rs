@@ -1,15 +1,15 @@
 //! What threads share of routes, and what a reload keeps of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forebay_conf::{Action, Plan};
 use forebay_workers::{LaunchSpec, Launcher};
 use tokio::sync::Semaphore;
 
-use super::{BuildError, Origins, addresses};
+use super::{BuildError, Origins};
 use crate::definition::limits;
-use crate::upstream::{Balancing, Check, Endpoint, Group, Permits, Tallies};
+use crate::upstream::{Check, Endpoint, Group, Permits, Tallies};
 
 /// What all threads share of one route.
 #[derive(Clone, Default)]
@@ -19,13 +19,87 @@ pub(super) struct Shared {
     /// Who those run as.
     pub(super) launcher: Arc<Launcher>,
     /// Its backends, where it has any.
-    pub(super) group: Option<Arc<Group>>,
+    pub(super) upstream: Option<SharedUpstream>,
+}
+
+/// What all threads, and all routes that name it, share of a group of backends.
+#[derive(Clone)]
+pub(super) struct SharedUpstream {
+    plan: Arc<forebay_conf::Upstream>,
+    /// Which of them takes a request.
+    pub(super) group: Arc<Group>,
     /// What is counted about them.
     pub(super) tallies: Arc<Tallies>,
 }
 
-/// By site and route. A route that does the same as that in its place before keeps what it had: its
-/// processes count on, and what is known of its backends holds.
+impl SharedUpstream {
+    /// Backends as `plan` has them; what was known `before` of those that were there holds on.
+    fn new(plan: &Arc<forebay_conf::Upstream>, before: Option<&Self>) -> Self {
+        let Some(before) = before else {
+            let (group, tallies) = (Group::new(&(&**plan).into()), Tallies::new(plan.to.len()));
+            return Self { plan: plan.clone(), group, tallies };
+        };
+        if before.plan == *plan {
+            return before.clone();
+        }
+        let index_before = |index: usize| {
+            before.plan.addresses().position(|address| *address == plan.to[index].address)
+        };
+        let keeps_health = before.plan.health == plan.health;
+        let group = Group::after(&before.group, &(&**plan).into(), index_before, keeps_health);
+        let tallies = match before.has_targets_of(plan) {
+            true => before.tallies.clone(),
+            false => Tallies::new(plan.to.len()),
+        };
+        Self { plan: plan.clone(), group, tallies }
+    }
+
+    fn has_targets_of(&self, plan: &forebay_conf::Upstream) -> bool {
+        let targets = |plan: &forebay_conf::Upstream| {
+            let targets = plan.to.iter().map(|backend| (backend.scheme, backend.address.clone()));
+            targets.collect::<Vec<_>>()
+        };
+        targets(&self.plan) == targets(plan)
+    }
+}
+
+/// The groups of one configuration while it is made, and those of the one before.
+#[derive(Default)]
+struct Upstreams<'a> {
+    named: BTreeMap<String, SharedUpstream>,
+    named_before: BTreeMap<&'a str, &'a SharedUpstream>,
+    /// Those of one route. Each is taken over once.
+    anonymous_before: Vec<&'a SharedUpstream>,
+}
+
+impl<'a> Upstreams<'a> {
+    fn after(previous: Option<&'a Origins>) -> Self {
+        let mut upstreams = Self::default();
+        for shared in previous.iter().flat_map(|previous| previous.shared.iter().flatten()) {
+            let Some(upstream) = &shared.upstream else { continue };
+            match &upstream.plan.name {
+                Some(name) => drop(upstreams.named_before.insert(name, upstream)),
+                None => upstreams.anonymous_before.push(upstream),
+            }
+        }
+        upstreams
+    }
+
+    /// That of one route. A group holds on by its name, one without by its targets.
+    fn take(&mut self, plan: &Arc<forebay_conf::Upstream>) -> SharedUpstream {
+        let Some(name) = &plan.name else {
+            let mut before = self.anonymous_before.iter();
+            let at = before.position(|before| before.has_targets_of(plan));
+            return SharedUpstream::new(plan, at.map(|at| self.anonymous_before.remove(at)));
+        };
+        let before = self.named_before.get(name.as_str()).copied();
+        let made = self.named.entry(name.clone());
+        made.or_insert_with(|| SharedUpstream::new(plan, before)).clone()
+    }
+}
+
+/// By site and route. A route to scripts that does the same as that in its place before keeps its
+/// processes counted; what is known of backends goes with their group.
 pub(super) fn shared_of_all(
     plan: &Plan,
     previous: Option<&Origins>,
@@ -33,29 +107,34 @@ pub(super) fn shared_of_all(
     let kept = |site: usize, at: usize, route: &forebay_conf::Route| {
         let previous = previous?;
         let before = previous.plan.sites.get(site)?.routes.get(at)?;
-        (before.action == route.action).then(|| previous.shared[site][at].clone())
+        let is_cgi = matches!(route.action, Action::Cgi(_));
+        (is_cgi && before.action == route.action).then(|| previous.shared[site][at].clone())
     };
-    let of_site = |(site, routes): (usize, &forebay_conf::Site)| {
+    let mut upstreams = Upstreams::after(previous);
+    let mut of_site = |(site, routes): (usize, &forebay_conf::Site)| {
         let routes = routes.routes.iter().enumerate();
-        routes.map(|(at, route)| kept(site, at, route).map_or_else(|| shared(route), Ok)).collect()
+        let shared = routes.map(|(at, route)| match kept(site, at, route) {
+            Some(kept) => Ok(kept),
+            None => shared(route, &mut upstreams),
+        });
+        shared.collect()
     };
-    plan.sites.iter().enumerate().map(of_site).collect()
+    plan.sites.iter().enumerate().map(&mut of_site).collect()
 }
 
-fn shared(route: &forebay_conf::Route) -> Result<Shared, BuildError> {
-    let mut shared = Shared { tallies: Tallies::new(addresses(route).len()), ..Shared::default() };
-    match &route.action {
-        Action::Cgi(cgi) => {
-            shared.room = Some(Arc::new(Semaphore::new(cgi.max_processes)));
-            let launcher = Launcher::new("cgi", &launch_of(cgi));
-            let error = |error| BuildError::Route { line: route.line, error };
-            shared.launcher = Arc::new(launcher.map_err(error)?);
-        }
-        Action::Proxy(proxy) => shared.group = Some(Group::new(&proxy.into())),
-        Action::Fastcgi(_) | Action::AppServer(_) => {
-            shared.group = Some(Group::new(&Balancing::equal(addresses(route).len())));
-        }
-        _ => {}
+fn shared(
+    route: &forebay_conf::Route,
+    upstreams: &mut Upstreams<'_>,
+) -> Result<Shared, BuildError> {
+    let mut shared = Shared {
+        upstream: route.action.upstream().map(|plan| upstreams.take(plan)),
+        ..Shared::default()
+    };
+    if let Action::Cgi(cgi) = &route.action {
+        shared.room = Some(Arc::new(Semaphore::new(cgi.max_processes)));
+        let launcher = Launcher::new("cgi", &launch_of(cgi));
+        let error = |error| BuildError::Route { line: route.line, error };
+        shared.launcher = Arc::new(launcher.map_err(error)?);
     }
     Ok(shared)
 }
@@ -70,18 +149,16 @@ pub(crate) fn launch_of(cgi: &forebay_conf::Cgi) -> LaunchSpec {
     }
 }
 
-/// Which backends are to be asked how they are.
-pub(super) fn checks(
-    plan: &Plan,
-    shared: &[Vec<Shared>],
-    endpoints: &BTreeMap<String, Endpoint>,
-) -> Vec<Check> {
-    let routes = plan.sites.iter().flat_map(|site| &site.routes).zip(shared.iter().flatten());
+/// Which backends are to be asked how they are: those of a group once for all its routes.
+pub(super) fn checks(shared: &[Vec<Shared>], endpoints: &BTreeMap<String, Endpoint>) -> Vec<Check> {
     let mut checks = Vec::new();
-    for (route, shared) in routes {
-        let (Action::Proxy(proxy), Some(group)) = (&route.action, &shared.group) else { continue };
-        let Some(health) = &proxy.health else { continue };
-        for (index, backend) in proxy.to.iter().enumerate() {
+    let mut names = BTreeSet::new();
+    for SharedUpstream { plan, group, .. } in
+        shared.iter().flatten().filter_map(|shared| shared.upstream.as_ref())
+    {
+        let is_first = plan.name.as_ref().is_none_or(|name| names.insert(name));
+        let Some(health) = plan.health.as_ref().filter(|_| is_first) else { continue };
+        for (index, backend) in plan.to.iter().enumerate() {
             let name = backend.address.to_string();
             checks.push(Check {
                 group: group.clone(),
@@ -89,7 +166,7 @@ pub(super) fn checks(
                 endpoint: endpoints[&name].clone(),
                 name,
                 authority: backend.authority.clone(),
-                send_proxy: proxy.send_proxy,
+                send_proxy: plan.send_proxy,
                 health: health.clone(),
             });
         }

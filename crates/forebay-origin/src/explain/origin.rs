@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_conf::{
     Action, Address, App, AppKind, AppServer, Cgi, Fastcgi, Files, Listening, Plan, Proxy,
-    ProxyHeader, Route, ServerProtocol, Site,
+    ProxyHeader, Route, ServerProtocol, Site, Upstream,
 };
 use forebay_engine::{Fault, Request};
 use forebay_wire::cgi::{self, Sink};
@@ -290,8 +290,7 @@ fn script_of_cgi(
 
 fn script_of_fastcgi(settings: &Fastcgi, request: &Request, text: &mut Lines) -> Result<(), Fault> {
     let script = fastcgi::Script::find(request, settings)?;
-    let to: Vec<_> = settings.to.iter().map(ToString::to_string).collect();
-    text.item("origin", format!("fastcgi: {}", to.join(", in turn with ")).as_bytes());
+    servers("fastcgi", &settings.upstream, ", in turn with ", text);
     text.item("script", &script.file);
     let mut variables = Variables::new();
     script.append_variables(request, settings, content_length(request), &mut variables);
@@ -305,9 +304,8 @@ fn variables_of_server(
     request: &Request,
     text: &mut Lines,
 ) -> Result<(), Fault> {
-    let to: Vec<_> = settings.to.iter().map(ToString::to_string).collect();
     let name = app_server::name(settings.protocol);
-    text.item("origin", format!("{name}: {}", to.join(", in turn with ")).as_bytes());
+    servers(name, &settings.upstream, ", in turn with ", text);
     read_back(settings, request, text)
 }
 
@@ -372,14 +370,24 @@ fn authority(app: &App) -> &'static str {
 }
 
 fn proxy(settings: &Proxy, request: &Request, text: &mut Lines) {
-    let to: Vec<_> = settings.to.iter().map(|backend| backend.address.to_string()).collect();
-    text.item("origin", format!("proxy: {}", to.join(" or ")).as_bytes());
-    if settings.send_proxy.is_some() {
+    servers("proxy", &settings.upstream, " or ", text);
+    if settings.upstream.send_proxy.is_some() {
         let mut line = Vec::new();
         announce::append_client(&mut line, ProxyHeader::V1, request);
         text.item("announced", line.trim_ascii_end());
     }
     head(settings, request, text);
+}
+
+/// The servers, one of which is asked, and the name of their group.
+fn servers(kind: &str, upstream: &Upstream, between: &str, text: &mut Lines) {
+    let to: Vec<_> = upstream.addresses().map(ToString::to_string).collect();
+    let to = to.join(between);
+    let line = match &upstream.name {
+        Some(name) => format!("{kind}: [upstream.{name}], {to}"),
+        None => format!("{kind}: {to}"),
+    };
+    text.item("origin", line.as_bytes());
 }
 
 /// The head that an HTTP server would be sent.

@@ -44,15 +44,16 @@ pub struct Proxy {
 impl Proxy {
     /// Passes requests to the backends of `upstream`, those of `plan`.
     pub fn new(thread: Rc<Thread>, upstream: Upstream, plan: &conf::Proxy) -> Self {
-        let authorities = || plan.to.iter().map(|backend| backend.authority.clone()).collect();
+        let authorities =
+            || plan.upstream.to.iter().map(|backend| backend.authority.clone()).collect();
         Self {
             thread,
             upstream,
-            sticky: Sticky::new(plan),
+            sticky: Sticky::new(&plan.upstream),
             hosts: (plan.host == conf::HostField::Backend).then(authorities),
             strip_prefix: plan.strip_prefix.clone(),
             rewrite: Rewrite::new(plan),
-            send_proxy: plan.send_proxy,
+            send_proxy: plan.upstream.send_proxy,
             spare: RefCell::default(),
         }
     }
@@ -104,7 +105,8 @@ impl Origin for Proxy {
 /// Appends the head that the backend numbered `index` would be sent.
 pub fn append_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Proxy, index: usize) {
     let is_named = plan.host == conf::HostField::Backend;
-    let host = plan.to.get(index).filter(|_| is_named).map(|backend| &backend.authority[..]);
+    let host =
+        plan.upstream.to.get(index).filter(|_| is_named).map(|backend| &backend.authority[..]);
     let is_upgrade = upgrade::is_asked(request);
     converse::append_head(out, request, plan.strip_prefix.as_deref(), host, is_upgrade);
 }

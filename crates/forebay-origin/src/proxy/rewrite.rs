@@ -34,7 +34,7 @@ impl Rewrite {
             return None;
         }
         let prefix = plan.strip_prefix.as_deref().unwrap_or_default().trim_end_matches('/');
-        let own = plan.to.iter().map(|backend| {
+        let own = plan.upstream.to.iter().map(|backend| {
             // What a server on a Unix socket is called is its own name only where it was told so.
             let is_meant = plan.host == conf::HostField::Backend
                 || matches!(backend.address, conf::Address::Tcp(_));

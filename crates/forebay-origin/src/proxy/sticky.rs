@@ -15,10 +15,10 @@ pub struct Sticky {
 }
 
 impl Sticky {
-    /// As `proxy` says, if it says so.
-    pub fn new(proxy: &conf::Proxy) -> Option<Self> {
-        let conf::Sticky { cookie, routes } = proxy.sticky.clone()?;
-        Some(Self { cookie, routes, names: proxy.to.iter().map(name).collect() })
+    /// As `upstream` says, if it says so.
+    pub fn new(upstream: &conf::Upstream) -> Option<Self> {
+        let conf::Sticky { cookie, routes } = upstream.sticky.clone()?;
+        Some(Self { cookie, routes, names: upstream.to.iter().map(name).collect() })
     }
 
     /// The backend that the request's cookie names. With `routes` the session may stand in the

@@ -62,7 +62,7 @@ pub struct Backend {
 }
 
 /// How a backend is to be used.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Use {
     /// What messages call it.
     pub name: String,

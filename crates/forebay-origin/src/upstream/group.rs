@@ -1,5 +1,6 @@
-//! Which of a route's backends takes a request. All threads share one [`Group`], so that turns,
-//! requests under way and failures are counted over all of them, in atomics alone.
+//! Which of a group's backends takes a request. All threads, and all routes that name it, share one
+//! [`Group`], so that turns, requests under way and failures are counted over all of them, in atomics
+//! alone.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,10 +10,10 @@ use std::time::Duration;
 use forebay_conf as conf;
 use tokio::time::Instant;
 
-/// The backends of a route, one bit each: a route has no more than there are bits.
+/// The backends of a group, one bit each: a group has no more than there are bits.
 pub type Set = u64;
 
-const _: () = assert!(conf::Proxy::MOST <= Set::BITS as usize);
+const _: () = assert!(conf::Upstream::MOST <= Set::BITS as usize);
 
 /// How requests are shared out among backends.
 pub struct Balancing {
@@ -27,22 +28,23 @@ pub struct Balancing {
 }
 
 impl Balancing {
-    /// By turns, and as a route to HTTP servers has it that sets no key.
+    /// By turns, and as a group has it that sets no key.
     pub fn equal(backends: usize) -> Self {
-        let conf::Proxy { balance, max_fails, fail_timeout, .. } = conf::Proxy::new(Vec::new());
+        let conf::Upstream { balance, max_fails, fail_timeout, .. } =
+            conf::Upstream::new(Vec::new());
         Self { to: vec![(1, false); backends], balance, max_fails, fail_timeout }
     }
 }
 
-impl From<&conf::Proxy> for Balancing {
-    fn from(proxy: &conf::Proxy) -> Self {
-        let to = proxy.to.iter().map(|backend| (backend.weight, backend.backup)).collect();
-        let conf::Proxy { balance, max_fails, fail_timeout, .. } = *proxy;
+impl From<&conf::Upstream> for Balancing {
+    fn from(upstream: &conf::Upstream) -> Self {
+        let to = upstream.to.iter().map(|backend| (backend.weight, backend.backup)).collect();
+        let conf::Upstream { balance, max_fails, fail_timeout, .. } = *upstream;
         Self { to, balance, max_fails, fail_timeout }
     }
 }
 
-/// What all threads know about the backends of a route.
+/// What all threads know about the backends of a group.
 pub struct Group {
     members: Vec<Member>,
     balance: conf::Balance,
@@ -59,13 +61,19 @@ pub struct Group {
 
 struct Member {
     weight: u32,
+    unwell: AtomicBool,
+    record: Arc<Record>,
+}
+
+/// What has been seen of a backend, for the groups of configurations that follow each other.
+#[derive(Default)]
+struct Record {
     under_way: AtomicUsize,
     failures: AtomicU32,
     /// When the last failure was, in ms since the start.
     failed_at: AtomicU64,
     /// When it may be tried again, in ms since the start.
     retry_at: AtomicU64,
-    unwell: AtomicBool,
 }
 
 /// The order of turns that one thread worked out last, for a set of backends.
@@ -78,30 +86,57 @@ pub struct UnderWay(Option<(Arc<Group>, usize)>);
 impl Group {
     /// Backends that are all up.
     pub fn new(balancing: &Balancing) -> Arc<Self> {
+        Self::with(balancing, Instant::now(), |_| (Arc::default(), false))
+    }
+
+    /// Backends of which some were in a group before: `index_before` says which of it each was. What
+    /// was seen of those holds on, with `keeps_health` what health checks found, too.
+    pub fn after(
+        before: &Self,
+        balancing: &Balancing,
+        index_before: impl Fn(usize) -> Option<usize>,
+        keeps_health: bool,
+    ) -> Arc<Self> {
+        Self::with(balancing, before.started, |index| {
+            let member = index_before(index).map(|index| &before.members[index]);
+            let record = member.map_or_else(Arc::default, |member| member.record.clone());
+            let is_unwell = member.is_some_and(|member| member.unwell.load(Ordering::Relaxed));
+            (record, keeps_health && is_unwell)
+        })
+    }
+
+    fn with(
+        balancing: &Balancing,
+        started: Instant,
+        known: impl Fn(usize) -> (Arc<Record>, bool),
+    ) -> Arc<Self> {
         let Balancing { to, balance, max_fails, fail_timeout } = balancing;
-        let member = |&(weight, _): &(u32, bool)| Member {
-            weight: weight.max(1),
-            under_way: AtomicUsize::new(0),
-            failures: AtomicU32::new(0),
-            failed_at: AtomicU64::new(0),
-            retry_at: AtomicU64::new(0),
-            unwell: AtomicBool::new(false),
+        let member = |(index, &(weight, _)): (usize, &(u32, bool))| {
+            let (record, is_unwell) = known(index);
+            Member { weight: weight.max(1), unwell: AtomicBool::new(is_unwell), record }
         };
         let set = |backup| {
             let here = to.iter().enumerate().filter(|(_, (_, is_backup))| *is_backup == backup);
             here.fold(0, |set, (index, _)| set | bit(index))
         };
+        let members: Vec<_> = to.iter().enumerate().map(member).collect();
+        let is_marked = |member: &Member| {
+            member.unwell.load(Ordering::Relaxed)
+                || member.record.failures.load(Ordering::Relaxed) > 0
+        };
+        let marked = members.iter().enumerate().filter(|(_, member)| is_marked(member));
+        let marked = marked.fold(0, |set, (index, _)| set | bit(index));
         Arc::new(Self {
-            members: to.iter().map(member).collect(),
+            members,
             balance: *balance,
             // An only one is never left out, so its failures are not counted against it.
             max_fails: if to.len() > 1 { *max_fails } else { 0 },
             fail_timeout: *fail_timeout,
             primaries: set(false),
             backups: set(true),
-            marked: AtomicU64::new(0),
+            marked: AtomicU64::new(marked),
             turn: AtomicUsize::new(0),
-            started: Instant::now(),
+            started,
         })
     }
 
@@ -146,7 +181,7 @@ impl Group {
     pub fn enter(self: &Arc<Self>, index: usize) -> UnderWay {
         let counts = self.balance == conf::Balance::LeastConnections && self.members.len() > 1;
         UnderWay(counts.then(|| {
-            self.members[index].under_way.fetch_add(1, Ordering::Relaxed);
+            self.members[index].record.under_way.fetch_add(1, Ordering::Relaxed);
             (self.clone(), index)
         }))
     }
@@ -157,7 +192,7 @@ impl Group {
             return;
         }
         let member = &self.members[index];
-        if self.max_fails > 0 && member.failures.load(Ordering::Relaxed) >= self.max_fails {
+        if self.max_fails > 0 && member.record.failures.load(Ordering::Relaxed) >= self.max_fails {
             self.forgive(index);
         }
     }
@@ -168,13 +203,13 @@ impl Group {
             return false;
         }
         let (member, now) = (&self.members[index], millis(self.started.elapsed()));
-        let last = member.failed_at.swap(now, Ordering::Relaxed);
+        let last = member.record.failed_at.swap(now, Ordering::Relaxed);
         let is_fresh = now.saturating_sub(last) > millis(self.fail_timeout);
-        let before = member.failures.load(Ordering::Relaxed);
+        let before = member.record.failures.load(Ordering::Relaxed);
         let is_out = before >= self.max_fails;
         let failures = if is_fresh && !is_out { 1 } else { before.saturating_add(1) };
-        member.failures.store(failures, Ordering::Relaxed);
-        member.retry_at.store(now + millis(self.fail_timeout), Ordering::Relaxed);
+        member.record.failures.store(failures, Ordering::Relaxed);
+        member.record.retry_at.store(now + millis(self.fail_timeout), Ordering::Relaxed);
         self.marked.fetch_or(bit(index), Ordering::Relaxed);
         failures >= self.max_fails && !is_out
     }
@@ -189,6 +224,11 @@ impl Group {
         }
     }
 
+    /// Whether the last health check found the backend well.
+    pub fn is_well(&self, index: usize) -> bool {
+        !self.members[index].unwell.load(Ordering::Relaxed)
+    }
+
     /// How long a backend is left out for its failures.
     pub fn fail_timeout(&self) -> Duration {
         self.fail_timeout
@@ -196,7 +236,7 @@ impl Group {
 
     fn forgive(&self, index: usize) {
         let member = &self.members[index];
-        member.failures.store(0, Ordering::Relaxed);
+        member.record.failures.store(0, Ordering::Relaxed);
         if !member.unwell.load(Ordering::Relaxed) {
             self.marked.fetch_and(!bit(index), Ordering::Relaxed);
         }
@@ -211,7 +251,7 @@ impl Group {
         bits(marked).fold(self.all(), |up, index| {
             let member = &self.members[index];
             let is_out = self.max_fails > 0
-                && member.failures.load(Ordering::Relaxed) >= self.max_fails
+                && member.record.failures.load(Ordering::Relaxed) >= self.max_fails
                 || member.unwell.load(Ordering::Relaxed);
             if is_out { up & !bit(index) } else { up }
         })
@@ -225,11 +265,12 @@ impl Group {
     /// Whether the time has come to try a backend that was left out, by one request of all threads.
     fn may_try(&self, index: usize, now: &Now) -> bool {
         let member = &self.members[index];
-        let at = member.retry_at.load(Ordering::Relaxed);
+        let at = member.record.retry_at.load(Ordering::Relaxed);
         let next = now.millis() + millis(self.fail_timeout);
         !member.unwell.load(Ordering::Relaxed)
             && now.millis() >= at
             && member
+                .record
                 .retry_at
                 .compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
@@ -289,7 +330,7 @@ impl Group {
 
 impl Member {
     fn load(&self) -> Load {
-        Load(self.under_way.load(Ordering::Relaxed) as u64, self.weight)
+        Load(self.record.under_way.load(Ordering::Relaxed) as u64, self.weight)
     }
 }
 
@@ -306,7 +347,7 @@ impl Load {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         if let Some((group, index)) = &self.0 {
-            group.members[*index].under_way.fetch_sub(1, Ordering::Relaxed);
+            group.members[*index].record.under_way.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -360,7 +401,7 @@ mod tests {
         );
         let plan = forebay_conf::parse(&text, "test", std::path::Path::new("/")).unwrap();
         let conf::Action::Proxy(proxy) = &plan.sites[0].routes[0].action else { panic!() };
-        Group::new(&proxy.into())
+        Group::new(&(&*proxy.upstream).into())
     }
 
     fn picks(group: &Group, count: usize) -> String {
@@ -425,7 +466,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(3));
         let turns = Turns::default();
         assert_eq!(group.pick(None, 0, &turns), Some(1));
-        group.members[1].retry_at.store(u64::MAX / 2, Ordering::Relaxed);
+        group.members[1].record.retry_at.store(u64::MAX / 2, Ordering::Relaxed);
         assert!(!picks(&group, 6).contains('b'), "the others wait for how that goes");
         group.succeeded(1);
         assert!(picks(&group, 6).contains('b'));

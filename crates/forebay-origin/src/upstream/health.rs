@@ -63,7 +63,7 @@ async fn watch(check: Check, errors: ErrorLog) {
     let Check { group, index, name, health, .. } = &check;
     let mut ticks = interval(health.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut is_well = true;
+    let mut is_well = group.is_well(*index);
     let mut in_a_row = 0;
     loop {
         ticks.tick().await;

@@ -15,6 +15,7 @@ mod connections;
 mod fastcgi;
 mod files;
 mod front;
+mod groups;
 mod handing_on;
 mod limits;
 mod proxied;

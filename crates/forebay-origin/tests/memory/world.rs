@@ -1,6 +1,7 @@
 //! A gateway in memory, and those who talk to it. What they send and read is put together here,
 //! without the codecs that are under test.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use forebay_conf::{Listen, Plan};
 use forebay_engine::memory::{Destination, Gateway, Link};
-use forebay_engine::{ErrorLog, Settings};
+use forebay_engine::{ErrorLog, Settings, Status};
 use forebay_origin::Origins;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Semaphore, mpsc};
@@ -22,10 +23,7 @@ const FOR_EVER: Duration = Duration::from_secs(4 * 3600);
 /// Runs `test` against a gateway with this configuration, in TOML. `[[site]]` with its `listen` is
 /// put in front of a text that begins with `[[site.route]]`.
 pub fn in_memory(configuration: &str, test: impl AsyncFnOnce(&World)) {
-    let text = match configuration.trim_start().starts_with("[[site.route]]") {
-        true => format!("[[site]]\nlisten = [\"{LISTEN}\"]\n{configuration}"),
-        false => configuration.to_owned(),
-    };
+    let text = with_site(configuration);
     let mut builder = Builder::new_current_thread();
     let runtime = builder.enable_all().start_paused(true).build_local(LocalOptions::default());
     runtime.unwrap().block_on(async {
@@ -38,7 +36,8 @@ pub fn in_memory(configuration: &str, test: impl AsyncFnOnce(&World)) {
 /// A gateway, and what lies around it.
 pub struct World {
     pub gateway: Gateway,
-    origins: Arc<Origins>,
+    origins: RefCell<Arc<Origins>>,
+    log: ErrorLog,
     listen: Vec<Option<Listen>>,
 }
 
@@ -62,13 +61,19 @@ impl World {
         }
         let origins = Origins::new(plan, &errors, None).unwrap();
         let origins = Arc::new(origins);
+        let log_of_errors = errors.clone();
         let gateway = Gateway::new(settings, (&log, kept, errors), &origins.tables(), &listen);
-        Self { gateway, origins, listen }
+        Self { gateway, origins: RefCell::new(origins), log: log_of_errors, listen }
     }
 
     /// The permits to check a password.
-    pub fn password_checks(&self) -> &Semaphore {
-        self.origins.password_checks()
+    pub fn password_checks(&self) -> Arc<Semaphore> {
+        self.origins.borrow().password_checks().clone()
+    }
+
+    /// How applications and backends are.
+    pub fn status(&self) -> Status {
+        self.origins.borrow().status()
     }
 
     /// A client's connection.
@@ -155,7 +160,22 @@ impl World {
 
     /// Serves by the same configuration made anew, as after a reload.
     pub fn reload(&self) {
-        self.gateway.adopt(&self.origins.tables(), &self.listen);
+        self.gateway.adopt(&self.origins.borrow().tables(), &self.listen);
+    }
+
+    /// Serves by another configuration from now on, which has the same listeners.
+    pub fn reload_as(&self, configuration: &str) {
+        let plan = parse(&with_site(configuration));
+        let origins = Origins::new(plan, &self.log, Some(&self.origins.borrow())).unwrap();
+        self.origins.replace(Arc::new(origins));
+        self.reload();
+    }
+}
+
+fn with_site(configuration: &str) -> String {
+    match configuration.trim_start().starts_with("[[site.route]]") {
+        true => format!("[[site]]\nlisten = [\"{LISTEN}\"]\n{configuration}"),
+        false => configuration.to_owned(),
     }
 }
 

@@ -1,0 +1,104 @@
+//! A group of servers as typed.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::shape::{At, OneOrMany, Table, TextOr, Time};
+
+/// A group of servers. All routes whose `to` is "@NAME" share what is known of them.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["to"]))]
+pub struct Upstream {
+    /// Where they are: "http://host:port", or "host:port" where they do not speak HTTP, or
+    /// "unix:path", or tables with `url`. At most 64.
+    pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
+    /// Which of them takes a request. Default: "round-robin".
+    pub balance: Option<At<Balance>>,
+    /// Sends a client to the same server each time, by a cookie. For HTTP servers. Default: no.
+    pub sticky: Option<At<Table<Sticky>>>,
+    /// Failures within `fail_timeout` after which a server is left out, unless it is the only one;
+    /// 0: never. No connection, no answer in time and answers that are no HTTP count. Default: 1.
+    pub max_fails: Option<At<u32>>,
+    /// How long failures are counted, and how long a server is left out; then one request tries
+    /// it. Where all are left out, all are tried. Default: "10s".
+    pub fail_timeout: Option<Time>,
+    /// Asks each server regularly whether it is well. For HTTP servers. Default: nobody asks.
+    pub health: Option<At<Table<Health>>>,
+    /// Idle connections kept per server and thread; scgi and uwsgi keep none. Default: 64, for FastCGI
+    /// 32.
+    pub keepalive: Option<At<usize>>,
+    /// Connections to each server, over all threads and all routes to it; further requests wait for
+    /// one as long as connecting may take. Connections that were upgraded count, those of `health`
+    /// do not. Default: no limit.
+    pub max_connections: Option<At<usize>>,
+    /// Begins each connection with a PROXY header that names the client. No connection is used for
+    /// a second request then. For HTTP servers. Default: none.
+    pub send_proxy: Option<At<ProxyHeader>>,
+    /// To connect to a server. Default: `connect` of [server.timeouts].
+    pub connect_timeout: Option<Time>,
+}
+
+/// One server.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["url"]))]
+pub struct Backend {
+    /// Where it is: "http://host:port", or "host:port" where it does not speak HTTP, or "unix:path".
+    pub url: Option<At<String>>,
+    /// Its share beside the others, from 1 to 256. Default: 1.
+    pub weight: Option<At<u32>>,
+    /// Whether it is asked only when all others are down. Default: false.
+    pub backup: Option<bool>,
+    /// What sticky cookies call it: Tomcat's jvmRoute. Default: a name made from its URL.
+    pub route: Option<At<String>>,
+}
+
+/// Which of several servers takes a request.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Balance {
+    /// Each in turn, by weight.
+    RoundRobin,
+    /// The one with the fewest requests under way for its weight.
+    LeastConnections,
+}
+
+/// Sends a client to the same server each time.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["cookie"]))]
+pub struct Sticky {
+    /// The name of the cookie.
+    pub cookie: Option<At<String>>,
+    /// Whether the servers make the cookie and end it in "." and their `route`, as Tomcat does.
+    /// Default: false; Forebay makes it.
+    pub routes: Option<bool>,
+}
+
+/// Asks each server regularly whether it is well.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["path"]))]
+pub struct Health {
+    /// What is asked for; a status from 200 to 399 says that the server is well.
+    pub path: Option<At<String>>,
+    /// From one question to the next. Default: "5s".
+    pub interval: Option<Time>,
+    /// How long an answer may take. Default: "2s".
+    pub timeout: Option<Time>,
+    /// Good answers in a row after which a server is up again. Default: 2.
+    pub rises: Option<At<u32>>,
+    /// Bad answers in a row after which a server is down. Default: 3.
+    pub falls: Option<At<u32>>,
+}
+
+/// The version of a PROXY header.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProxyHeader {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
+}

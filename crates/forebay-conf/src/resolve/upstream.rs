@@ -1,0 +1,442 @@
+//! Servers that requests are passed to: those of a route, and `[upstream.NAME]`, the groups that
+//! routes name.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::effect::no_effect;
+use super::value::{optional_time_above_zero, required, text, time_above_zero, within};
+use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
+use crate::error::Problem;
+use crate::file::{self, At, File, OneOrMany, Table, TextOr, Time};
+use crate::plan::{Backend, Balance, Health, ProxyHeader, Scheme, Sticky, Upstream};
+use crate::suggest;
+
+/// What begins a name of a group in `to`.
+const GROUP: char = '@';
+
+/// Servers as typed.
+type To = At<OneOrMany<TextOr<file::Backend>>>;
+
+/// The keys of servers as typed, in a route or in a table of their own.
+pub(super) struct Keys<'a> {
+    to: &'a Option<To>,
+    balance: &'a Option<At<file::Balance>>,
+    sticky: &'a Option<At<Table<file::Sticky>>>,
+    max_fails: &'a Option<At<u32>>,
+    fail_timeout: &'a Option<Time>,
+    health: &'a Option<At<Table<file::Health>>>,
+    keepalive: &'a Option<At<usize>>,
+    max_connections: &'a Option<At<usize>>,
+    send_proxy: &'a Option<At<file::ProxyHeader>>,
+    connect_timeout: &'a Option<Time>,
+}
+
+impl<'a> Keys<'a> {
+    /// Those that a route to any servers has.
+    pub fn of(to: &'a Option<To>, max_connections: &'a Option<At<usize>>) -> Self {
+        Self {
+            to,
+            balance: &None,
+            sticky: &None,
+            max_fails: &None,
+            fail_timeout: &None,
+            health: &None,
+            keepalive: &None,
+            max_connections,
+            send_proxy: &None,
+            connect_timeout: &None,
+        }
+    }
+
+    /// The keys beside `to`, with their places.
+    fn given(&self) -> impl Iterator<Item = (&'static str, &'a Range<usize>)> {
+        fn span<T>(typed: &Option<At<T>>) -> Option<&Range<usize>> {
+            typed.as_ref().map(|at| &at.span)
+        }
+        let keys = [
+            ("balance", span(self.balance)),
+            ("sticky", span(self.sticky)),
+            ("max_fails", span(self.max_fails)),
+            ("fail_timeout", span(self.fail_timeout)),
+            ("health", span(self.health)),
+            ("keepalive", span(self.keepalive)),
+            ("max_connections", span(self.max_connections)),
+            ("send_proxy", span(self.send_proxy)),
+            ("connect_timeout", span(self.connect_timeout)),
+        ];
+        keys.into_iter().filter_map(|(key, span)| Some((key, span?)))
+    }
+}
+
+impl<'a> From<&'a file::Proxy> for Keys<'a> {
+    fn from(table: &'a file::Proxy) -> Self {
+        Self {
+            to: &table.to,
+            balance: &table.balance,
+            sticky: &table.sticky,
+            max_fails: &table.max_fails,
+            fail_timeout: &table.fail_timeout,
+            health: &table.health,
+            keepalive: &table.keepalive,
+            max_connections: &table.max_connections,
+            send_proxy: &table.send_proxy,
+            connect_timeout: &table.connect_timeout,
+        }
+    }
+}
+
+impl<'a> From<&'a file::Upstream> for Keys<'a> {
+    fn from(table: &'a file::Upstream) -> Self {
+        Self {
+            to: &table.to,
+            balance: &table.balance,
+            sticky: &table.sticky,
+            max_fails: &table.max_fails,
+            fail_timeout: &table.fail_timeout,
+            health: &table.health,
+            keepalive: &table.keepalive,
+            max_connections: &table.max_connections,
+            send_proxy: &table.send_proxy,
+            connect_timeout: &table.connect_timeout,
+        }
+    }
+}
+
+/// The groups of the file by name, and the names of those that no route names.
+pub(super) fn groups(
+    context: &Context<'_>,
+    file: &File,
+    problems: &mut Vec<Problem>,
+) -> (BTreeMap<String, Arc<Upstream>>, Vec<String>) {
+    let users = users(file);
+    let (mut groups, mut unused) = (BTreeMap::new(), Vec::new());
+    for (name, typed) in &file.upstream {
+        if problems.len() >= MOST_PROBLEMS {
+            break;
+        }
+        let keys = Keys::from(&***typed);
+        let resolve = |scheme| upstream(context, scheme, &typed.span, &keys);
+        let outcome = match users.get(name.as_str()).map(Vec::as_slice) {
+            Some([(scheme, first), rest @ ..]) => {
+                match rest.iter().find(|(other, _)| other != scheme) {
+                    Some((other, span)) => Err(two_schemes(name, (*scheme, first), (*other, span))),
+                    None => resolve(*scheme),
+                }
+            }
+            _ => {
+                unused.push(name.clone());
+                // What they speak is not said; anything that is sound will do.
+                resolve(Scheme::Http)
+                    .or_else(|problem| resolve(Scheme::Fastcgi).map_err(|_| problem))
+            }
+        };
+        // One with a problem is there all the same, so that routes to it have none of their own.
+        let group = keep(outcome, problems).unwrap_or_else(|| Upstream::new(Vec::new()));
+        groups.insert(name.clone(), Arc::new(Upstream { name: Some(name.clone()), ..group }));
+    }
+    (groups, unused)
+}
+
+/// By group: what the routes that name it take its servers to speak, and where they name it.
+fn users(file: &File) -> BTreeMap<&str, Vec<(Scheme, &Range<usize>)>> {
+    let mut users = BTreeMap::<_, Vec<_>>::new();
+    let routes = file.site.iter().flatten().flat_map(|site| site.route.iter().flatten());
+    for route in routes {
+        let proxied = route.proxy.as_ref().and_then(|at| match &at.value {
+            TextOr::Text(text) => Some((text.strip_prefix(GROUP)?, &at.span)),
+            TextOr::Table(table) => named(&table.to),
+        });
+        let all = [
+            (Scheme::Fastcgi, route.fastcgi.as_ref().and_then(|at| named(&at.to))),
+            (Scheme::Scgi, route.scgi.as_ref().and_then(|at| named(&at.to))),
+            (Scheme::Uwsgi, route.uwsgi.as_ref().and_then(|at| named(&at.to))),
+            (Scheme::Http, proxied),
+        ];
+        for (scheme, named) in all {
+            if let Some((name, span)) = named {
+                users.entry(name).or_default().push((scheme, span));
+            }
+        }
+    }
+    users
+}
+
+/// The group that `to` names first.
+fn named(to: &Option<To>) -> Option<(&str, &Range<usize>)> {
+    let to = to.as_ref()?;
+    to.items().iter().find_map(|item| match item.value {
+        TextOr::Text(text) => Some((text.strip_prefix(GROUP)?, &to.span)),
+        TextOr::Table(_) => None,
+    })
+}
+
+fn two_schemes(
+    name: &str,
+    (first, also): (Scheme, &Range<usize>),
+    (second, span): (Scheme, &Range<usize>),
+) -> Problem {
+    Problem::new(span, format!("[upstream.{name}] is asked in two ways"))
+        .label(format!("by `{}` here", second.key()))
+        .also(also, format!("and by `{}` here", first.key()))
+        .help("a server speaks one protocol: give each a group of its own")
+}
+
+/// The servers of a route: its own, or those of the group that `to` names.
+pub(super) fn of_route(
+    context: &Context<'_>,
+    file: &File,
+    scheme: Scheme,
+    table: &Range<usize>,
+    keys: &Keys<'_>,
+) -> Outcome<Arc<Upstream>> {
+    let items = keys.to.as_ref().map(At::items).unwrap_or_default();
+    let Some(at) = items.iter().find(|item| is_group(item.value)) else {
+        return upstream(context, scheme, table, keys).map(Arc::new);
+    };
+    let TextOr::Text(text) = at.value else {
+        return upstream(context, scheme, table, keys).map(Arc::new);
+    };
+    let name = text.strip_prefix(GROUP).unwrap_or_default();
+    let Some((group, typed)) = context.groups.get(name).zip(file.upstream.get(name)) else {
+        return Err(unknown(&at.with(name), file));
+    };
+    if items.len() > 1 {
+        let message = format!("\"{text}\" is a group, which stands alone");
+        return Err(Problem::new(&at.span, message)
+            .help(format!("leave the others out, or put them into [upstream.{name}]")));
+    }
+    if let Some((key, span)) = keys.given().next() {
+        let of_group = Keys::from(&***typed);
+        let problem = Problem::new(span, format!("`{key}` is the group's, for all routes to it"));
+        let twice = of_group.given().find(|(other, _)| *other == key);
+        return Err(match twice {
+            Some((_, also)) => problem.also(also, "given here").help("leave it out of the route"),
+            None => problem.help(format!("move it to [upstream.{name}]")),
+        });
+    }
+    Ok(group.clone())
+}
+
+fn is_group(typed: &TextOr<file::Backend>) -> bool {
+    matches!(typed, TextOr::Text(text) if text.starts_with(GROUP))
+}
+
+fn unknown(typed: &At<&str>, file: &File) -> Problem {
+    let problem = Problem::new(&typed.span, format!("there is no upstream \"{}\"", typed.value));
+    match suggest::nearest(typed.value, file.upstream.keys().map(String::as_str)) {
+        Some(name) => problem
+            .label(format!("did you mean \"@{name}\"?"))
+            .help(format!("groups are tables of the file: [upstream.{name}] is one")),
+        None => problem
+            .label("no such group in this file")
+            .help("add a table for it, with the servers in `to`: [upstream.NAME]"),
+    }
+}
+
+/// Servers that speak `scheme`, typed in `table`.
+fn upstream(
+    context: &Context<'_>,
+    scheme: Scheme,
+    table: &Range<usize>,
+    keys: &Keys<'_>,
+) -> Outcome<Upstream> {
+    all_have_effect(scheme, keys)?;
+    let default = Upstream::new(backends(context, scheme, table, keys.to)?);
+    let sticky = match keys.sticky {
+        Some(at) => Some(sticky(at, &default.to)?),
+        None => None,
+    };
+    Ok(Upstream {
+        balance: match keys.balance.as_ref().map(|at| at.value) {
+            Some(file::Balance::LeastConnections) => Balance::LeastConnections,
+            Some(file::Balance::RoundRobin) | None => Balance::RoundRobin,
+        },
+        sticky,
+        max_fails: match keys.max_fails {
+            Some(at) => within(at, 0..=1_000_000)?,
+            None => default.max_fails,
+        },
+        fail_timeout: time_above_zero(keys.fail_timeout, default.fail_timeout)?,
+        health: keys.health.as_ref().map(health).transpose()?,
+        keepalive: keys.keepalive.as_ref().map(|at| within(at, 0..=1_000_000)).transpose()?,
+        max_connections: match keys.max_connections {
+            Some(at) => Some(within(at, 1..=1_000_000)?),
+            None => None,
+        },
+        send_proxy: send_proxy(keys)?,
+        connect_timeout: optional_time_above_zero(keys.connect_timeout)?,
+        ..default
+    })
+}
+
+/// That no key is given that means nothing to servers that speak `scheme`.
+fn all_have_effect(scheme: Scheme, keys: &Keys<'_>) -> Outcome<()> {
+    let help = |key| match (scheme, key) {
+        (Scheme::Http, _) => None,
+        (_, "sticky" | "health" | "send_proxy") => Some("leave it out: it is for HTTP servers"),
+        (Scheme::Scgi | Scheme::Uwsgi, "keepalive") => {
+            Some("leave it out: each request has a connection of its own")
+        }
+        _ => None,
+    };
+    match keys.given().find_map(|(key, span)| Some((key, span, help(key)?))) {
+        Some((key, span, help)) => {
+            let why = format!("on servers that speak {}", scheme.key());
+            Err(no_effect(span, key, &why, help))
+        }
+        None => Ok(()),
+    }
+}
+
+fn send_proxy(keys: &Keys<'_>) -> Outcome<Option<ProxyHeader>> {
+    let Some(at) = keys.send_proxy else { return Ok(None) };
+    if let Some(keepalive) = keys.keepalive.as_ref().filter(|keepalive| keepalive.value > 0) {
+        return Err(Problem::new(&keepalive.span, "no connection is kept with `send_proxy`")
+            .label("keeps none")
+            .also(&at.span, "each connection is one client's")
+            .help("leave `keepalive` out"));
+    }
+    Ok(Some(match at.value {
+        file::ProxyHeader::V1 => ProxyHeader::V1,
+        file::ProxyHeader::V2 => ProxyHeader::V2,
+    }))
+}
+
+fn backends(
+    context: &Context<'_>,
+    scheme: Scheme,
+    table: &Range<usize>,
+    typed: &Option<To>,
+) -> Outcome<Vec<Backend>> {
+    let typed = required(typed, table, "to", example(scheme))?;
+    let items = typed.items();
+    if items.is_empty() {
+        let problem = Problem::new(&typed.span, "this list is empty");
+        return Err(problem.help("give at least one address"));
+    }
+    if items.len() > Upstream::MOST {
+        let message = format!("{} servers are too many", items.len());
+        return Err(Problem::new(&typed.span, message)
+            .help(format!("a route or group has {} at the most", Upstream::MOST)));
+    }
+    let to: Vec<_> = items.iter().map(|at| backend(context, scheme, at)).collect::<Outcome<_>>()?;
+    if to.iter().all(|backend| backend.backup) {
+        return Err(Problem::new(&typed.span, "every server here is a backup")
+            .help("leave `backup` out of one at least"));
+    }
+    for (index, backend) in to.iter().enumerate() {
+        let same = |other: &Backend| other.route.is_some() && other.route == backend.route;
+        if to[..index].iter().any(same) {
+            let route = backend.route.as_deref().unwrap_or_default();
+            return Err(Problem::new(&items[index].span, format!("a second route \"{route}\""))
+                .help("give each server a `route` of its own"));
+        }
+    }
+    Ok(to)
+}
+
+fn example(scheme: Scheme) -> &'static str {
+    match scheme {
+        Scheme::Http => "\"http://127.0.0.1:3000\"",
+        Scheme::Fastcgi => "\"unix:/run/php/php-fpm.sock\"",
+        Scheme::Scgi | Scheme::Uwsgi => "\"unix:app.sock\"",
+    }
+}
+
+fn backend(
+    context: &Context<'_>,
+    scheme: Scheme,
+    typed: &At<&TextOr<file::Backend>>,
+) -> Outcome<Backend> {
+    let table = match typed.value {
+        TextOr::Text(place) => return server(context, scheme, &typed.with(place)),
+        TextOr::Table(table) => table,
+    };
+    let url = required(&table.url, &typed.span, "url", example(scheme))?;
+    let default = server(context, scheme, &url.with(&url.value))?;
+    let route = match &table.route {
+        Some(at) => {
+            let route = text(at)?;
+            if !route.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
+                return Err(Problem::new(&at.span, format!("\"{route}\" cannot be a route"))
+                    .help("a route is of letters, digits, `-` and `_`"));
+            }
+            Some(route.to_owned())
+        }
+        None => None,
+    };
+    Ok(Backend {
+        weight: match &table.weight {
+            Some(at) => within(at, 1..=256)?,
+            None => default.weight,
+        },
+        backup: table.backup.unwrap_or(false),
+        route,
+        ..default
+    })
+}
+
+/// A server by its place alone.
+fn server(context: &Context<'_>, scheme: Scheme, typed: &At<&String>) -> Outcome<Backend> {
+    if typed.value.starts_with(GROUP) {
+        let message = format!("\"{}\" names a group, not a server", typed.value);
+        return Err(Problem::new(&typed.span, message)
+            .help(format!("a group is all that `to` of a route names: to = \"{}\"", typed.value)));
+    }
+    if scheme == Scheme::Http {
+        return peer::backend(context, typed);
+    }
+    let address = peer::address(context, typed)?;
+    let authority = address.to_string();
+    Ok(Backend { scheme, address, authority, weight: 1, backup: false, route: None })
+}
+
+fn sticky(typed: &At<Table<file::Sticky>>, to: &[Backend]) -> Outcome<Sticky> {
+    let cookie = sticky_cookie(&typed.cookie, &typed.span)?;
+    let routes = typed.routes.unwrap_or(false);
+    if routes && let Some(without) = to.iter().find(|backend| backend.route.is_none()) {
+        let message = format!("the server {} has no route", without.authority);
+        return Err(Problem::new(&typed.span, message)
+            .help("write { url = \"...\", route = \"...\" } in `to`, as its jvmRoute says"));
+    }
+    Ok(Sticky { cookie, routes })
+}
+
+/// The name of a cookie that Forebay reads.
+pub(super) fn sticky_cookie(
+    typed: &Option<At<String>>,
+    table: &std::ops::Range<usize>,
+) -> Outcome<String> {
+    let cookie = required(typed, table, "cookie", "\"JSESSIONID\"")?;
+    let name = text(cookie)?;
+    let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if !name.bytes().all(is_token) {
+        return Err(Problem::new(&cookie.span, format!("\"{name}\" cannot name a cookie"))
+            .help("a name is of letters, digits and some signs, such as \"JSESSIONID\""));
+    }
+    Ok(name.to_owned())
+}
+
+fn health(typed: &At<Table<file::Health>>) -> Outcome<Health> {
+    let path = required(&typed.path, &typed.span, "path", "\"/healthz\"")?;
+    let target = text(path)?;
+    let is_plain = |b: u8| b.is_ascii_graphic() && b != b'#';
+    if !target.starts_with('/') || !target.bytes().all(is_plain) {
+        return Err(Problem::new(&path.span, format!("\"{target}\" is not a path"))
+            .help("a path begins with a slash and is percent-encoded: \"/healthz\""));
+    }
+    let times = |typed: &Option<At<u32>>, default| match typed {
+        Some(at) => within(at, 1..=1_000_000),
+        None => Ok(default),
+    };
+    Ok(Health {
+        path: target.to_owned(),
+        interval: time_above_zero(&typed.interval, Duration::from_secs(5))?,
+        timeout: time_above_zero(&typed.timeout, Duration::from_secs(2))?,
+        rises: times(&typed.rises, 2)?,
+        falls: times(&typed.falls, 3)?,
+    })
+}
