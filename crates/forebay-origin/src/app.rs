@@ -1,19 +1,20 @@
 //! Applications that Forebay runs: a request goes to an idle worker.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use forebay_conf as conf;
-use forebay_engine::{Exchange, Fault, Limit, Origin, Retry, Serving, Spooled, Step, Thread};
+use forebay_conf::{self as conf, AppKind};
+use forebay_engine::{Exchange, Fault, Origin, Serving, Spooled, Step, Thread};
 use forebay_wire::cgi::{self, Block, Sink};
-use forebay_workers::{App, Body, EndKind, Event, Lease, Unavailable, WorkerFault};
+use forebay_workers::{App, Body, EndKind, Event, Lease};
 
+use crate::app_fault::{unavailable, worker_fault};
 use crate::cgi::no_script;
 use crate::definition::env_of_requests;
 use crate::mount::{self, Mount};
 use crate::output::Output;
-use crate::script::{Script, Scripts};
+use crate::script::{Script, Scripts, scripts_of};
 use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
 use crate::takeover;
 use crate::upstream::{Attempts, BodyAtHand};
@@ -27,6 +28,24 @@ pub enum Target {
     Scripts(Scripts),
     /// One application for all paths.
     Mount(Mount),
+}
+
+impl Target {
+    /// What requests of `route` for `app` are looked up as.
+    pub fn of(app: &conf::App, route: &conf::Route) -> Self {
+        let mount = |file: &Path, takes_over| Mount {
+            dir: app.dir.clone(),
+            file: file.to_owned(),
+            takes_over,
+        };
+        match &app.kind {
+            AppKind::CgiBin { dir, .. }
+            | AppKind::PerlCgi { dir, .. }
+            | AppKind::PythonCgi { dir, .. } => Self::Scripts(scripts_of(dir, route)),
+            AppKind::Psgi { file } => Self::Mount(mount(file, true)),
+            _ => Self::Mount(mount(&app.dir, false)),
+        }
+    }
 }
 
 /// An application that workers run, as one thread knows it.
@@ -245,27 +264,4 @@ async fn next(
     }
     script.flush(&mut exchange.reply).await?;
     lease.read(output).await.map_err(worker_fault)
-}
-
-/// There is no worker, or no process, for the request.
-pub(crate) fn unavailable(reason: Unavailable) -> Fault {
-    let fault = Fault::app(503, reason.to_string());
-    match reason {
-        Unavailable::WorkerLost => Fault::app(502, reason.to_string()),
-        Unavailable::QueueFull => fault.limited_by(Limit::Queue),
-        Unavailable::QueueTimeout => fault.limited_by(Limit::QueueTimeout),
-        _ => fault,
-    }
-}
-
-pub(crate) fn worker_fault(fault: WorkerFault) -> Fault {
-    let retry = if fault.may_retry() { Retry::Yes } else { Retry::No };
-    let status = match fault {
-        WorkerFault::Timeout { .. } => 504,
-        WorkerFault::Body(_) => 500,
-        _ => 502,
-    };
-    let is_timeout = matches!(fault, WorkerFault::Timeout { .. });
-    let fault = Fault::app(status, fault.to_string()).retry(retry);
-    if is_timeout { fault.limited_by(Limit::RequestTimeout) } else { fault }
 }

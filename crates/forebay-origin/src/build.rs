@@ -4,12 +4,11 @@ mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_conf::{Action, Address, App as AppPlan, AppKind, Listen, PathPattern, Plan};
+use forebay_conf::{Action, Address, Listen, Plan};
 use forebay_engine::{
     BackendRow, BackendsOf, ErrorLog, Gate, Origin, Route, Rules, Sendfile, Site, Status, Table,
     Tables, Thread, Trust,
@@ -18,17 +17,15 @@ use forebay_workers::StartError;
 use tokio::sync::Semaphore;
 
 use crate::access::{Guarded, Users, UsersError, checks_at_once};
-use crate::app::Target;
 use crate::app_server::AppServer;
 use crate::cgi::{Cgi, PASSED, Processes};
 use crate::definition::Definition;
 use crate::fastcgi::{FASTCGI_IDLE, Fastcgi};
 use crate::files::{Files, ScriptRoutes};
-use crate::mount::Mount;
 use crate::proxy::Proxy;
 use crate::respond::{FixedReply, Redirection};
 use crate::running::Running;
-use crate::script::Scripts;
+use crate::script::{exact_paths, scripts_of};
 use crate::script_guard::ScriptGuard;
 use crate::start::start_all;
 use crate::upstream::{Backend, Checker, Endpoint, IdlePools, Permits, Upstream, Use};
@@ -387,12 +384,6 @@ pub fn trust(site: &forebay_conf::Site) -> Trust {
     Trust { proxies: site.trusted_proxies.clone(), fields: site.forwarded }
 }
 
-/// Whether a script route leaves what is no script to others. Where it asks for ends of names all that
-/// have one are scripts.
-pub(crate) fn tells_apart(route: &forebay_conf::Route) -> bool {
-    route.passes_on() && route.matcher.suffixes.is_empty()
-}
-
 fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {
     let sends_files = route.sendfile_root.is_some();
     let changes_fields = !route.set_headers.is_empty() || !route.remove_headers.is_empty();
@@ -410,34 +401,4 @@ fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {
         forebay_wire::http1::encode::field(&mut rules.add, name, value.as_bytes());
     }
     Some(Rc::new(rules))
-}
-
-/// The paths that the route takes as they are, without anything behind them.
-pub(crate) fn exact_paths(route: &forebay_conf::Route) -> Vec<Vec<u8>> {
-    let exact = route.matcher.paths.iter().filter_map(|pattern| match pattern {
-        PathPattern::Exact(path) => Some(path.clone().into_bytes()),
-        PathPattern::Prefix(_) => None,
-    });
-    exact.collect()
-}
-
-/// The scripts in `dir`, as `route` has them looked up.
-pub(crate) fn scripts_of(dir: &Path, route: &forebay_conf::Route) -> Scripts {
-    let ends = route.matcher.suffixes.clone();
-    Scripts::new(dir.to_owned()).told_apart(tells_apart(route)).ending_in(ends)
-}
-
-/// What requests for `app` are looked up as.
-pub(crate) fn target(app: &AppPlan, route: &forebay_conf::Route) -> Target {
-    match &app.kind {
-        AppKind::CgiBin { dir, .. }
-        | AppKind::PerlCgi { dir, .. }
-        | AppKind::PythonCgi { dir, .. } => Target::Scripts(scripts_of(dir, route)),
-        AppKind::Psgi { file } => {
-            Target::Mount(Mount { dir: app.dir.clone(), file: file.clone(), takes_over: true })
-        }
-        _ => {
-            Target::Mount(Mount { dir: app.dir.clone(), file: app.dir.clone(), takes_over: false })
-        }
-    }
 }

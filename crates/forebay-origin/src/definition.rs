@@ -10,7 +10,7 @@ use forebay_workers::{
 };
 
 use crate::interpreter::survey;
-use crate::script_app::{Unmarked, Warm, script_dir};
+use crate::warm::{Unmarked, Warm};
 
 /// What an application is. Where it is the same after a reload, the application runs on.
 #[derive(Clone, PartialEq, Eq)]
@@ -252,5 +252,15 @@ fn perl_mode(mode: conf::PerlMode) -> PerlMode {
         conf::PerlMode::PerlRun => PerlMode::PerlRun,
         conf::PerlMode::Fork => PerlMode::Fork,
         conf::PerlMode::Cgi => PerlMode::Cgi,
+    }
+}
+
+/// Where the scripts of an application are.
+pub fn script_dir(plan: &conf::App) -> PathBuf {
+    match &plan.kind {
+        AppKind::CgiBin { dir, .. }
+        | AppKind::PerlCgi { dir, .. }
+        | AppKind::PythonCgi { dir, .. } => dir.clone(),
+        _ => plan.dir.clone(),
     }
 }

@@ -8,6 +8,7 @@
 
 mod access;
 mod app;
+mod app_fault;
 mod app_server;
 mod build;
 mod cgi;
@@ -31,7 +32,9 @@ mod script_guard;
 mod script_reply;
 mod start;
 mod takeover;
+mod upgrade;
 mod upstream;
+mod warm;
 
 pub use build::{BuildError, Origins};
 pub use check::{ask_interpreters, check, check_spool};

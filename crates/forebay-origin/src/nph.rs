@@ -11,8 +11,8 @@ use forebay_wire::http1::{
 };
 
 use crate::fields::end_head;
-use crate::proxy::upgrade;
 use crate::script_reply::OutputLimit;
+use crate::upgrade;
 
 /// Largest head, in bytes.
 const HEAD: usize = 32 * 1024;

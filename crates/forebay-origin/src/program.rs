@@ -14,7 +14,7 @@ use forebay_engine::{
 };
 use forebay_workers::{Place, Program, Seat};
 
-use crate::app::unavailable;
+use crate::app_fault::unavailable;
 use crate::app_server::AppServer;
 use crate::fastcgi::{Fastcgi, Script};
 use crate::mount;

@@ -12,12 +12,13 @@ use forebay_workers::{
 };
 use tokio::sync::Semaphore;
 
-use crate::app::WorkerApp;
-use crate::build::{scripts_of, target};
+use crate::app::{Target, WorkerApp};
 use crate::cgi;
-use crate::definition::{Definition, ScriptsSpec, env_of_requests};
+use crate::definition::{Definition, ScriptsSpec, env_of_requests, script_dir};
 use crate::program::{Connections, How, HttpRoute, Naming, ProgramApp, Speaks};
-use crate::script_app::{ScriptApp, Warm, script_dir};
+use crate::script::scripts_of;
+use crate::script_app::ScriptApp;
+use crate::warm::Warm;
 
 /// An application that runs.
 #[derive(Clone)]
@@ -132,7 +133,7 @@ impl Running {
     ) -> Box<dyn Origin> {
         match &self.processes {
             Processes::Workers(app) => {
-                Box::new(WorkerApp::new(thread, app.clone(), target(plan, route), plan))
+                Box::new(WorkerApp::new(thread, app.clone(), Target::of(plan, route), plan))
             }
             Processes::Scripts(scripts) => {
                 let ScriptProcesses { warm, perl, python, others } = &**scripts;

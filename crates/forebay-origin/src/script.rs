@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use forebay_conf::{PathPattern, Route};
 use forebay_engine::Request;
 use forebay_wire::cgi;
 
@@ -148,6 +149,27 @@ pub fn is_script(file: &Path) -> bool {
     let mut start = [0; 4];
     let read = std::fs::File::open(file).and_then(|mut file| file.read(&mut start));
     read.is_err() || looks_like_script(file.as_os_str().as_bytes(), &start)
+}
+
+/// Whether a script route leaves what is no script to others. Where it asks for ends of names all that
+/// have one are scripts.
+fn tells_apart(route: &Route) -> bool {
+    route.passes_on() && route.matcher.suffixes.is_empty()
+}
+
+/// The paths that the route takes as they are, without anything behind them.
+pub fn exact_paths(route: &Route) -> Vec<Vec<u8>> {
+    let exact = route.matcher.paths.iter().filter_map(|pattern| match pattern {
+        PathPattern::Exact(path) => Some(path.clone().into_bytes()),
+        PathPattern::Prefix(_) => None,
+    });
+    exact.collect()
+}
+
+/// The scripts in `dir`, as `route` has them looked up.
+pub fn scripts_of(dir: &Path, route: &Route) -> Scripts {
+    let ends = route.matcher.suffixes.clone();
+    Scripts::new(dir.to_owned()).told_apart(tells_apart(route)).ending_in(ends)
 }
 
 fn find(dir: &Path, path: &[u8]) -> Result<Script, NoScript> {

@@ -6,7 +6,7 @@ use forebay_engine::{Fault, Length, Limit, Reply, goes_out_at_once};
 use forebay_wire::cgi::{ReplyHead, ReplyParser};
 use forebay_wire::http1::{Field, Known, Limits, Progress};
 
-use crate::proxy::upgrade;
+use crate::upgrade;
 
 /// Output up to this many bytes is held back until the script ends or pauses, so that a short
 /// reply gets a `Content-Length` and is written at once.

@@ -8,8 +8,8 @@ use forebay_wire::http1::{
 use forebay_workers::{Event, Lease};
 use tokio::net::UnixStream;
 
-use crate::app::worker_fault;
-use crate::proxy::upgrade;
+use crate::app_fault::worker_fault;
+use crate::upgrade;
 
 /// The variable that tells a worker that its application may take this request's connection over.
 pub const VARIABLE: &[u8] = b"FOREBAY_TAKEOVER";

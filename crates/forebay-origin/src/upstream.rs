@@ -2,9 +2,10 @@
 //! which connection, and what a failure means.
 //!
 //! `group` chooses, `attempts` decides what may be sent again, `backend` has the connections,
-//! `permits` limits them over all threads, `health` asks backends how they are, `tally` counts,
+//! `permits` limits them over all threads, `announce` names the client in front, `health` asks backends how they are, `tally` counts,
 //! `duplex` sends a request while its reply is read.
 
+pub mod announce;
 mod attempts;
 mod backend;
 mod duplex;

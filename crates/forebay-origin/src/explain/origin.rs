@@ -17,7 +17,6 @@ use forebay_wire::{scgi, uwsgi};
 
 use super::Lines;
 use crate::app::Target;
-use crate::build::{exact_paths, scripts_of, target};
 use crate::cgi::{PASSED, no_script};
 use crate::definition::{Definition, definition, env, env_of_requests};
 use crate::files::open::open;
@@ -25,11 +24,13 @@ use crate::files::{ScriptRoutes, fault, is_hidden};
 use crate::interpreter::{Languages, first_line};
 use crate::mount::{self, Mount};
 use crate::program::{self, Speaks};
-use crate::proxy::{announce, append_head};
+use crate::proxy::append_head;
 use crate::respond::location;
 use crate::running;
-use crate::script::{Script, Scripts};
-use crate::script_app::{Runner, unmarked};
+use crate::script::{Script, Scripts, exact_paths, scripts_of};
+use crate::script_app::unmarked;
+use crate::upstream::announce;
+use crate::warm::Runner;
 use crate::{app_server, fastcgi};
 
 /// Appends what answers, and what it would be sent. `Some` is a path that the request is routed by
@@ -62,7 +63,7 @@ fn processes(plan: &Plan, route: &Route, request: &Request, text: &mut Lines) ->
         }
         Action::App(name) => {
             let app = &plan.apps[name];
-            let (script, variables, runner) = match target(app, route) {
+            let (script, variables, runner) = match Target::of(app, route) {
                 Target::Scripts(scripts) => {
                     let (script, mut variables) = find_script(&scripts, request)?;
                     replace(&mut variables, &env_of_requests(app));

@@ -9,9 +9,10 @@ use forebay_wire::http1::{
 };
 use forebay_wire::path;
 
-use super::{INBOX, Proxy, announce, rewrite, upgrade};
+use super::{INBOX, Proxy, rewrite};
 use crate::fields::{append_request_fields, end_head};
-use crate::upstream::{self, Backend, BodyAtHand, Carrier, Connection, Past};
+use crate::upgrade;
+use crate::upstream::{self, Backend, BodyAtHand, Carrier, Connection, Past, announce};
 
 /// Size of a receive buffer for a long body, in bytes.
 const LARGE_INBOX: usize = 128 * 1024;

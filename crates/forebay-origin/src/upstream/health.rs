@@ -12,8 +12,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::announce;
 use super::{Endpoint, Group};
-use crate::proxy::announce;
 
 /// One backend to ask.
 pub struct Check {

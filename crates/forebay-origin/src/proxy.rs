@@ -1,14 +1,12 @@
 //! HTTP/1.1 backends: requests shared out among them and passed on, replies streamed back.
 //!
-//! `announce` names the client in a PROXY header, `sticky` reads and sets the cookie that names a
+//! `sticky` reads and sets the cookie that names a
 //! backend, `rewrite` turns a backend's redirections and cookies into the client's, `converse` is
-//! one request over one connection, `upgrade` is what becomes a tunnel.
+//! one request over one connection.
 
-pub mod announce;
 mod converse;
 mod rewrite;
 pub mod sticky;
-pub(crate) mod upgrade;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,6 +15,7 @@ use forebay_conf as conf;
 use forebay_engine::{Exchange, Fault, Origin, Request, Serving, Step, Thread};
 use forebay_wire::http1::RequestFraming;
 
+use crate::upgrade;
 use crate::upstream::Upstream;
 use converse::{Buffers, Passing};
 use rewrite::Rewrite;
