@@ -4,6 +4,7 @@
 //! person who writes the file. Values keep the place they were typed at ([`At`]). What is not a
 //! string, a number or a boolean by itself is looked at in `resolve`.
 
+mod ajp;
 mod app;
 mod places;
 mod proxy;
@@ -19,6 +20,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 use serde_json::Value;
 
+pub use ajp::{Ajp, Ping};
 pub use app::{App, Cgroup, Kind, Limits as AppLimits, Listening, Range, Speaks, Workers};
 pub(crate) use places::places;
 pub use proxy::{HostField, Proxy, Redirects};

@@ -3,6 +3,7 @@
 //!
 //! It opens no socket and holds no file handle: a reload builds a second plan and swaps them.
 
+mod ajp;
 mod app;
 mod pattern;
 mod peer;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use crate::source::SourceFile;
 
+pub use ajp::{Ajp, Ping, Secret};
 pub use app::{
     App, AppKind, CgroupLimits, Listening, PerlMode, ProcessLimits, PythonMode, Speaks, Workers,
 };

@@ -3,6 +3,7 @@
 //! Each table gives its first problem; the problems of all tables are reported together.
 
 mod action;
+mod ajp;
 mod app;
 mod app_server;
 mod effect;

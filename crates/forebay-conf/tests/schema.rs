@@ -129,6 +129,7 @@ fn each_value_that_is_offered_is_available() {
         ("Balance", "proxy = { to = ['http://a', 'http://b'], balance = '@' }"),
         ("HostField", "proxy = { to = 'http://a', host = '@' }"),
         ("Redirects", "proxy = { to = 'http://a', redirect = '@' }"),
+        ("Ping", "ajp = { to = '127.0.0.1:1', ping = '@' }"),
         ("ProxyHeader", "proxy = { to = 'http://a', send_proxy = '@' }"),
     ] {
         let values = offered(&schema["$defs"][definition]);
@@ -153,7 +154,7 @@ fn a_route_is_offered_one_answer() {
     let value = |answer: &str| match answer {
         "files" | "cgi" => "'htdocs'",
         "fastcgi" => "{ to = '127.0.0.1:1', root = 'htdocs' }",
-        "scgi" | "uwsgi" => "{ to = '127.0.0.1:1' }",
+        "scgi" | "uwsgi" | "ajp" => "{ to = '127.0.0.1:1' }",
         "proxy" => "'http://a'",
         "app" => "'a'",
         _ => "'/x'",

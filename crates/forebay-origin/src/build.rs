@@ -17,6 +17,7 @@ use forebay_workers::StartError;
 use tokio::sync::Semaphore;
 
 use crate::access::{Guarded, Users, UsersError, checks_at_once};
+use crate::ajp::Ajp;
 use crate::app_server::AppServer;
 use crate::cgi::{Cgi, PASSED, Processes};
 use crate::definition::Definition;
@@ -34,8 +35,11 @@ use shared::{Shared, SharedUpstream, checks, shared_of_all, slots};
 
 /// How long an HTTP backend's connection may be idle. Servers give 5 s and more.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
-/// Idle HTTP connections to a backend kept by each thread.
+/// Idle HTTP or AJP connections to a backend kept by each thread.
 const HTTP_KEEP: usize = 64;
+/// How long a servlet container's connection may be idle. Tomcat keeps them for good unless told
+/// otherwise. Other than that of HTTP, so that an address spoken to by both has a pool for each.
+const AJP_IDLE: Duration = Duration::from_secs(59);
 /// Idle FastCGI connections to a backend kept by each thread.
 const FASTCGI_KEEP: usize = 32;
 
@@ -336,6 +340,12 @@ impl Origins {
             Action::AppServer(settings) => {
                 let upstream = upstream(&settings.upstream, 0, Use::default());
                 Box::new(AppServer::new(upstream, settings.clone()))
+            }
+            Action::Ajp(ajp) => {
+                let reply_timeout = ajp.reply_timeout;
+                let how = Use { idle_time: AJP_IDLE, reply_timeout, ..Use::default() };
+                let keep = ajp.upstream.keepalive.unwrap_or(HTTP_KEEP);
+                Box::new(Ajp::new(upstream(&ajp.upstream, keep, how), ajp.clone()))
             }
             Action::Proxy(proxy) => {
                 let reply_timeout = proxy.reply_timeout;

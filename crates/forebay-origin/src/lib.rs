@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod ajp;
 mod app;
 mod app_fault;
 mod app_server;

@@ -94,6 +94,7 @@ fn what_the_web_server_writes_the_container_reads() {
     assert_eq!(head.remote_host.of(bytes), b"192.0.2.1");
     assert_eq!(head.server_name.of(bytes), b"example.org");
     assert_eq!((head.server_port, head.is_ssl), (443, true));
+    assert_eq!(head.content_length, Some(3));
     let read: Vec<_> = head.fields.iter().map(|field| (field.name, field.value)).collect();
     assert_eq!(read, [(&b"User-Agent"[..], &b"x"[..]), (b"Content-Length", b"3"), (b"X-A", b"")]);
     for (attribute, value) in all {
@@ -192,6 +193,8 @@ fn malformed_requests_are_refused() {
         (with(b"\0\x01\0\x01a\0\0\x03a\r\n\0\xff"), AjpError::Field),
         (with(b"\0\x01\0\x01a\0\0\x02a\0\0\xff"), AjpError::Text),
         (with(b"\0\x01\0\x01a\0\0\x01aX\xff"), AjpError::Text),
+        (with(b"\0\x01\xa0\x08\0\x02+1\0\xff"), AjpError::ContentLength),
+        (with(b"\0\x02\xa0\x08\0\x011\0\xa0\x08\0\x012\0\xff"), AjpError::ContentLength),
         (with(b"\0\0\x0e\0\x01a\0\xff"), AjpError::Attribute(0x0e)),
         (with(b"\0\0\x0c\0\x01a\0\x0c\0\x01b\0\xff"), AjpError::Attribute(0x0c)),
         (with(b"\0\0\x0d\0\x01P\0\xff"), AjpError::Method),

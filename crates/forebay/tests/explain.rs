@@ -64,6 +64,10 @@ listen = \"127.0.0.1:83\"
 [upstream.two]
 to = [\"127.0.0.1:1\", \"127.0.0.1:2\"]
 
+  [[site.route]]
+  path = \"/ajp/*\"
+  ajp = { to = [\"127.0.0.1:1\", \"127.0.0.1:2\"], secret = \"unspoken\" }
+
 [app.scripts]
 kind = \"perl-cgi\"
 dir = \"scripts\"
@@ -312,6 +316,34 @@ fn scgi_and_uwsgi_applications() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("answer    431 variables of "), "{text}");
     assert!(text.contains("where uwsgi has room for 65535"), "{text}");
+}
+
+#[test]
+fn servlet_containers() {
+    let folder = folder();
+    let url = "http://127.0.0.1:83/ajp/a%20b?q";
+    assert_says(
+        &folder,
+        &[url, "-X", "PATCH", "-H", "X-A: b"],
+        &[
+            "origin    ajp: 127.0.0.1:1 or 127.0.0.1:2",
+            "  PATCH /ajp/a%20b HTTP/1.1",
+            "  Host: 127.0.0.1:83",
+            "  X-A: b",
+            "  query_string=q",
+            "  server_name=127.0.0.1",
+            "  server_port=83",
+            "  is_ssl=false",
+            "  secret=(not shown)",
+            "  AJP_LOCAL_ADDR=127.0.0.1",
+        ],
+    );
+    let output = run(&folder, &[url]);
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("unspoken"));
+    let large = format!("X-A: {}", "v".repeat(8192));
+    let output = run(&folder, &[url, "-H", &large]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("answer    431 the request does not fit one packet"), "{text}");
 }
 
 #[test]

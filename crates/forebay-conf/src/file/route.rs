@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::ajp::Ajp;
 use super::app::Limits;
 use super::proxy::Proxy;
 use super::shape::{AllOrList, At, OneOrMany, Size, Table, TextOr, Time};
 use super::upstream::Backend;
 
-/// Which requests it takes, and exactly one of: files, cgi, fastcgi, scgi, uwsgi, proxy, app,
+/// Which requests it takes, and exactly one of: files, cgi, fastcgi, scgi, uwsgi, ajp, proxy, app,
 /// respond, redirect.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -20,6 +21,7 @@ use super::upstream::Backend;
     { "required": ["fastcgi"] },
     { "required": ["scgi"] },
     { "required": ["uwsgi"] },
+    { "required": ["ajp"] },
     { "required": ["proxy"] },
     { "required": ["app"] },
     { "required": ["respond"] },
@@ -45,6 +47,8 @@ pub struct Route {
     pub scgi: Option<At<Table<Scgi>>>,
     /// Passes on to a uwsgi application.
     pub uwsgi: Option<At<Table<Uwsgi>>>,
+    /// Passes on to servlet containers (Tomcat) by AJP.
+    pub ajp: Option<At<Table<Ajp>>>,
     /// Passes on to HTTP servers: a URL, or a table with `to`.
     pub proxy: Option<At<TextOr<Proxy>>>,
     /// Passes on to an application of this file, by name.
@@ -85,14 +89,14 @@ pub struct Route {
     /// Whether what a slow client does not take of a reply is kept for it, in memory and then in a
     /// file ([server.limits] `buffer_memory`, `buffer_file`, `buffer_total`), so that it holds up no
     /// process; not what has `X-Accel-Buffering: no` or is an event stream. Default: true for `cgi`,
-    /// `fastcgi`, `scgi`, `uwsgi` and `app`, false for `proxy`.
+    /// `fastcgi`, `scgi`, `uwsgi`, `ajp` and `app`, false for `proxy`.
     pub buffer: Option<At<bool>>,
     /// Whether a request's body is taken in whole, in memory and then in a file, before a server is
-    /// sent it. For `proxy` and for `app` of kind command that speaks http; all else but files does so
-    /// anyway. Default: true for `app`, false for `proxy`.
+    /// sent it. For `proxy`, `ajp` and `app` of kind command that speaks http; all else but files does
+    /// so anyway. Default: true for `app`, false for `proxy` and `ajp`.
     pub request_buffering: Option<At<bool>>,
     /// The directory of files that the origin may have sent by X-Accel-Redirect or X-Sendfile. For
-    /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `proxy` and `app`. Default: those headers mean nothing.
+    /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`. Default: those headers mean nothing.
     pub sendfile_root: Option<At<String>>,
 }
 

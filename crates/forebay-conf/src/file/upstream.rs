@@ -15,7 +15,8 @@ pub struct Upstream {
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// Which of them takes a request. Default: "round-robin".
     pub balance: Option<At<Balance>>,
-    /// Sends a client to the same server each time, by a cookie. For HTTP servers. Default: no.
+    /// Sends a client to the same server each time, by a cookie. For HTTP servers, and for servlet
+    /// containers (AJP), by JSESSIONID where each of `to` has a `route`. Default: no.
     pub sticky: Option<At<Table<Sticky>>>,
     /// Failures within `fail_timeout` after which a server is left out, unless it is the only one;
     /// 0: never. No connection, no answer in time and answers that are no HTTP count. Default: 1.

@@ -57,6 +57,8 @@ pub enum Scheme {
     Scgi,
     /// uwsgi.
     Uwsgi,
+    /// AJP 1.3.
+    Ajp,
 }
 
 impl Scheme {
@@ -67,6 +69,7 @@ impl Scheme {
             Self::Fastcgi => "fastcgi",
             Self::Scgi => "scgi",
             Self::Uwsgi => "uwsgi",
+            Self::Ajp => "ajp",
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Matcher, Network, ProcessLimits, Proxy, Upstream};
+use super::{Ajp, Matcher, Network, ProcessLimits, Proxy, Upstream};
 
 /// Which requests it takes and what answers them.
 #[derive(Clone, Debug)]
@@ -33,11 +33,11 @@ pub struct Route {
     /// slash and is normal; `fallback` is false then.
     pub fallback_to: Option<String>,
     /// Whether what a slow client does not take of a reply is kept for it. Default true for what runs
-    /// in processes (CGI, FastCGI, SCGI, uwsgi, applications), false for [`Action::Proxy`]; never for
+    /// in processes (CGI, FastCGI, SCGI, uwsgi, AJP, applications), false for [`Action::Proxy`]; never for
     /// what answers by itself.
     pub buffer: bool,
     /// Whether a request's body is taken in whole before an HTTP server is sent it. Default true for
-    /// applications that speak HTTP, false for [`Action::Proxy`]; false where it makes no difference.
+    /// applications that speak HTTP, false for [`Action::Proxy`] and [`Action::Ajp`]; false where it makes no difference.
     pub request_buffering: bool,
     /// Where the origin may have files sent from, by `X-Accel-Redirect` or `X-Sendfile`.
     /// Absolute; a directory at the time of loading. `None`: those fields mean nothing.
@@ -94,6 +94,8 @@ pub enum Action {
     Fastcgi(Fastcgi),
     /// An SCGI or uwsgi application that listens by itself.
     AppServer(AppServer),
+    /// Servlet containers.
+    Ajp(Ajp),
     /// HTTP servers.
     Proxy(Proxy),
     /// An application of [`super::Plan::apps`], by name.
@@ -110,6 +112,7 @@ impl Action {
         match self {
             Self::Fastcgi(fastcgi) => Some(&fastcgi.upstream),
             Self::AppServer(server) => Some(&server.upstream),
+            Self::Ajp(ajp) => Some(&ajp.upstream),
             Self::Proxy(proxy) => Some(&proxy.upstream),
             _ => None,
         }

@@ -14,7 +14,7 @@ pub struct Upstream {
     pub to: Vec<Backend>,
     /// Which of them takes a request. Default [`Balance::RoundRobin`].
     pub balance: Balance,
-    /// The cookie that keeps a client with one server. For HTTP servers.
+    /// The cookie that keeps a client with one server. For HTTP servers and servlet containers.
     pub sticky: Option<Sticky>,
     /// Failures within `fail_timeout` after which a server is left out. Default 1; 0: never.
     pub max_fails: u32,

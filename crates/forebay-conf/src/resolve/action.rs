@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::ajp::ajp;
 use super::app::max_processes;
 use super::app_server::{fastcgi, scgi, uwsgi};
 use super::path::{directory, file};
@@ -39,6 +40,9 @@ pub(super) fn action(
     if let Some(typed) = &route.uwsgi {
         return uwsgi(context, file, typed).map(Action::AppServer);
     }
+    if let Some(typed) = &route.ajp {
+        return ajp(context, file, typed).map(Action::Ajp);
+    }
     if let Some(typed) = &route.proxy {
         return proxy(context, file, typed).map(Action::Proxy);
     }
@@ -54,8 +58,8 @@ pub(super) fn action(
     }
 }
 
-const ACTIONS: [&str; 9] =
-    ["files", "cgi", "fastcgi", "scgi", "uwsgi", "proxy", "app", "respond", "redirect"];
+const ACTIONS: [&str; 10] =
+    ["files", "cgi", "fastcgi", "scgi", "uwsgi", "ajp", "proxy", "app", "respond", "redirect"];
 
 fn exactly_one(route: &At<Table<file::Route>>) -> Outcome<()> {
     fn span<T>(typed: &Option<At<T>>) -> Option<&Range<usize>> {
@@ -67,6 +71,7 @@ fn exactly_one(route: &At<Table<file::Route>>) -> Outcome<()> {
         span(&route.fastcgi),
         span(&route.scgi),
         span(&route.uwsgi),
+        span(&route.ajp),
         span(&route.proxy),
         span(&route.app),
         span(&route.respond),

@@ -85,6 +85,7 @@ fn fallback_to(file: &File, typed: &file::Route, action: &Action) -> Outcome<Opt
 fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -> Outcome<()> {
     let name = match action {
         Action::Proxy(_) => "proxy",
+        Action::Ajp(_) => "ajp",
         Action::AppServer(server) => match server.protocol {
             ServerProtocol::Scgi => "scgi",
             ServerProtocol::Uwsgi { .. } => "uwsgi",
@@ -119,13 +120,13 @@ fn buffer(typed: &file::Route, action: &Action) -> Outcome<bool> {
 /// Whether request bodies are taken in whole before an HTTP server is sent them.
 fn request_buffering(file: &File, typed: &file::Route, action: &Action) -> Outcome<bool> {
     let default = match action {
-        Action::Proxy(_) => false,
+        Action::Proxy(_) | Action::Ajp(_) => false,
         Action::App(name) if speaks_http(file, name) => true,
         _ => {
             let Some(at) = &typed.request_buffering else { return Ok(false) };
             return Err(Problem::new(&at.span, "`request_buffering` makes no difference here")
                 .help(
-                    "it is for `proxy` and for applications that speak http; others take bodies in \
+                    "it is for `proxy`, `ajp` and for applications that speak http; others take bodies in \
                  whole, or read none",
                 ));
         }
@@ -167,7 +168,7 @@ fn sendfile_root(
         _ => return directory(context, at).map(Some),
     };
     Err(Problem::new(&at.span, format!("`sendfile_root` means nothing beside `{name}`")).help(
-        "it is for `cgi`, `fastcgi`, `scgi`, `uwsgi`, `proxy` and `app`, which can ask for a \
+        "it is for `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`, which can ask for a \
                file to be sent",
     ))
 }

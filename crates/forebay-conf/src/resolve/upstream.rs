@@ -88,6 +88,23 @@ impl<'a> From<&'a file::Proxy> for Keys<'a> {
     }
 }
 
+impl<'a> From<&'a file::Ajp> for Keys<'a> {
+    fn from(table: &'a file::Ajp) -> Self {
+        Self {
+            to: &table.to,
+            balance: &table.balance,
+            sticky: &table.sticky,
+            max_fails: &table.max_fails,
+            fail_timeout: &table.fail_timeout,
+            health: &None,
+            keepalive: &table.keepalive,
+            max_connections: &table.max_connections,
+            send_proxy: &None,
+            connect_timeout: &table.connect_timeout,
+        }
+    }
+}
+
 impl<'a> From<&'a file::Upstream> for Keys<'a> {
     fn from(table: &'a file::Upstream) -> Self {
         Self {
@@ -153,6 +170,7 @@ fn users(file: &File) -> BTreeMap<&str, Vec<(Scheme, &Range<usize>)>> {
             (Scheme::Fastcgi, route.fastcgi.as_ref().and_then(|at| named(&at.to))),
             (Scheme::Scgi, route.scgi.as_ref().and_then(|at| named(&at.to))),
             (Scheme::Uwsgi, route.uwsgi.as_ref().and_then(|at| named(&at.to))),
+            (Scheme::Ajp, route.ajp.as_ref().and_then(|at| named(&at.to))),
             (Scheme::Http, proxied),
         ];
         for (scheme, named) in all {
@@ -247,7 +265,7 @@ fn upstream(
     let default = Upstream::new(backends(context, scheme, table, keys.to)?);
     let sticky = match keys.sticky {
         Some(at) => Some(sticky(at, &default.to)?),
-        None => None,
+        None => sessions(scheme, &default.to),
     };
     Ok(Upstream {
         balance: match keys.balance.as_ref().map(|at| at.value) {
@@ -272,10 +290,17 @@ fn upstream(
     })
 }
 
+/// The sessions of servlets stay with the container that made them, unless told otherwise.
+fn sessions(scheme: Scheme, to: &[Backend]) -> Option<Sticky> {
+    let is_told = scheme == Scheme::Ajp && to.iter().all(|backend| backend.route.is_some());
+    is_told.then(|| Sticky { cookie: "JSESSIONID".into(), routes: true })
+}
+
 /// That no key is given that means nothing to servers that speak `scheme`.
 fn all_have_effect(scheme: Scheme, keys: &Keys<'_>) -> Outcome<()> {
     let help = |key| match (scheme, key) {
         (Scheme::Http, _) => None,
+        (Scheme::Ajp, "sticky") => None,
         (_, "sticky" | "health" | "send_proxy") => Some("leave it out: it is for HTTP servers"),
         (Scheme::Scgi | Scheme::Uwsgi, "keepalive") => {
             Some("leave it out: each request has a connection of its own")
@@ -343,6 +368,7 @@ fn example(scheme: Scheme) -> &'static str {
         Scheme::Http => "\"http://127.0.0.1:3000\"",
         Scheme::Fastcgi => "\"unix:/run/php/php-fpm.sock\"",
         Scheme::Scgi | Scheme::Uwsgi => "\"unix:app.sock\"",
+        Scheme::Ajp => "\"127.0.0.1:8009\"",
     }
 }
 

@@ -7,15 +7,17 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use forebay_conf::{
-    Action, Address, App, AppKind, AppServer, Cgi, Fastcgi, Files, Listening, Plan, Proxy,
+    Action, Address, Ajp, App, AppKind, AppServer, Cgi, Fastcgi, Files, Listening, Plan, Proxy,
     ProxyHeader, Route, ServerProtocol, Site, Upstream,
 };
 use forebay_engine::{Fault, Request};
+use forebay_wire::ajp13::{Attribute, RequestHead, parse_request};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::http1::{Known, RequestFraming};
 use forebay_wire::{scgi, uwsgi};
 
 use super::Lines;
+use crate::ajp::append_head as append_packet;
 use crate::app::Target;
 use crate::cgi::{PASSED, no_script};
 use crate::definition::{Definition, definition, env, env_of_requests};
@@ -54,6 +56,7 @@ fn processes(plan: &Plan, route: &Route, request: &Request, text: &mut Lines) ->
         Action::Cgi(settings) => script_of_cgi(route, settings, request, text),
         Action::Fastcgi(settings) => script_of_fastcgi(settings, request, text),
         Action::AppServer(settings) => variables_of_server(settings, request, text),
+        Action::Ajp(settings) => ajp(settings, request, text),
         Action::Proxy(settings) => {
             proxy(settings, request, text);
             Ok(())
@@ -401,6 +404,42 @@ fn head(settings: &Proxy, request: &Request, text: &mut Lines) {
     if request.head.value(Known::Expect, &request.bytes).is_some() {
         text.item("", b"Expect is answered here, when the body is read");
     }
+}
+
+/// The head that a container would be sent, read back from the bytes of it.
+fn ajp(settings: &Ajp, request: &Request, text: &mut Lines) -> Result<(), Fault> {
+    servers("ajp", &settings.upstream, " or ", text);
+    let (mut out, mut head) = (Vec::new(), RequestHead::default());
+    append_packet(&mut out, request, settings, request.head.framing)?;
+    if parse_request(&out, settings.packet_size, &mut head).is_err() {
+        return Err(Fault::us(500, "a request that no container could read"));
+    }
+    let bytes = head.fields.bytes();
+    let line = [head.method, head.uri, head.protocol].map(|span| span.of(bytes));
+    let fields = head.fields.iter().map(|field| [field.name, b": ", field.value].concat());
+    text.list("head", std::iter::once(line.join(&b' ')).chain(fields));
+    let mut variables = Variables::new();
+    for (name, attribute) in [
+        ("remote_user", Attribute::RemoteUser),
+        ("auth_type", Attribute::AuthType),
+        ("query_string", Attribute::QueryString),
+    ] {
+        if let Some(value) = head.attribute(attribute) {
+            variables.variable(name.as_bytes(), value);
+        }
+    }
+    variables.variable(b"remote_addr", head.remote_addr.of(bytes));
+    variables.variable(b"server_name", head.server_name.of(bytes));
+    variables.variable(b"server_port", head.server_port.to_string().as_bytes());
+    variables.variable(b"is_ssl", head.is_ssl.to_string().as_bytes());
+    if settings.secret.is_some() {
+        variables.variable(b"secret", b"(not shown)");
+    }
+    for (name, value) in &head.request_attributes {
+        variables.variable(name.of(bytes), value.of(bytes));
+    }
+    append(text, "attributes", variables);
+    Ok(())
 }
 
 fn append(text: &mut Lines, label: &str, variables: Variables) {

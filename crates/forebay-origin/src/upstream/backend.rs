@@ -144,6 +144,11 @@ impl Backend {
         &self.name
     }
 
+    /// How long connecting may take.
+    pub fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
+    }
+
     /// How long a reply may pause.
     pub fn reply_timeout(&self) -> Duration {
         self.reply_timeout

@@ -5,6 +5,7 @@
 mod world;
 
 mod access;
+mod ajp;
 mod applications;
 mod backends;
 mod balancing;

@@ -25,6 +25,8 @@ pub enum AjpError {
     FieldCode(u16),
     /// A field whose name is no token or whose value has control bytes.
     Field,
+    /// A length that is no number, or two that differ.
+    ContentLength,
     /// More fields than [`super::MOST_FIELDS`].
     Fields(usize),
     /// An attribute of unknown number, whose length nobody knows, or one given twice.
@@ -52,6 +54,7 @@ impl fmt::Display for AjpError {
             Self::Target => f.write_str("a malformed target"),
             Self::FieldCode(code) => write!(f, "unknown field number {code:#06x}"),
             Self::Field => f.write_str("a malformed field"),
+            Self::ContentLength => f.write_str("a malformed Content-Length"),
             Self::Fields(count) => {
                 write!(f, "{count} fields, where {} are allowed", super::MOST_FIELDS)
             }

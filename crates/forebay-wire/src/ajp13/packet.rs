@@ -7,7 +7,7 @@ use memchr::memchr;
 use super::codes::{field, is_field_code};
 use super::{AjpError, HEADER, TO_CONTAINER, TO_FRONT, kind};
 use crate::fields::Fields;
-use crate::http1::{is_field_value, is_token};
+use crate::http1::{Known, is_field_value, is_token, parse_length};
 
 /// The payload of the packet at the start of `input`, which begins with `magic`; `None` asks for
 /// more. The packet ends where the payload does.
@@ -102,12 +102,13 @@ impl<'a> Reader<'a> {
         Ok(Some(text))
     }
 
-    /// Fields, whose names may be numbers of `table`.
+    /// Fields, whose names may be numbers of `table`; the value of `Content-Length` among them.
     pub fn fields(
         &mut self,
         table: &'static [&'static [u8]],
         fields: &mut Fields,
-    ) -> Result<(), AjpError> {
+    ) -> Result<Option<u64>, AjpError> {
+        let mut content_length = None;
         let count = usize::from(self.int()?);
         if count > super::MOST_FIELDS {
             return Err(AjpError::Fields(count));
@@ -124,9 +125,16 @@ impl<'a> Reader<'a> {
             if !is_token(name) || !is_field_value(value) {
                 return Err(AjpError::Field);
             }
-            fields.push(name, value.trim_ascii());
+            let (known, value) = (Known::of(name), value.trim_ascii());
+            if known == Known::ContentLength {
+                let length = parse_length(value).ok_or(AjpError::ContentLength)?;
+                if content_length.replace(length).is_some_and(|other| other != length) {
+                    return Err(AjpError::ContentLength);
+                }
+            }
+            fields.push_known(known, name, value);
         }
-        Ok(())
+        Ok(content_length)
     }
 }
 

@@ -16,6 +16,8 @@ pub struct ReplyHead {
     pub status: u16,
     /// The fields, and the bytes of the message.
     pub fields: Fields,
+    /// Length of the body, in bytes, where it is told.
+    pub content_length: Option<u64>,
     message: Span,
 }
 
@@ -72,7 +74,8 @@ impl ReplyHead {
             return Err(AjpError::Text);
         }
         self.message = self.fields.append(message.trim_ascii());
-        reader.fields(REPLY_FIELDS, &mut self.fields)
+        self.content_length = reader.fields(REPLY_FIELDS, &mut self.fields)?;
+        Ok(())
     }
 }
 

@@ -14,6 +14,8 @@ use crate::http1::{is_target, is_token};
 pub struct RequestHead {
     /// The fields, and the bytes of all else.
     pub fields: Fields,
+    /// Length of the body, in bytes, where it is told.
+    pub content_length: Option<u64>,
     /// The method: a token.
     pub method: Span,
     /// `HTTP/1.1` and the like.
@@ -95,7 +97,7 @@ impl RequestHead {
         self.server_name = self.fields.append(reader.text()?.unwrap_or_default());
         self.server_port = reader.int()?;
         self.is_ssl = reader.byte()? != 0;
-        reader.fields(REQUEST_FIELDS, &mut self.fields)?;
+        self.content_length = reader.fields(REQUEST_FIELDS, &mut self.fields)?;
         self.read_attributes(reader)?;
         let stored = self.attributes[Attribute::StoredMethod as usize];
         self.method = match (code, stored) {

@@ -1,0 +1,163 @@
+//! Servlet containers (Tomcat), by AJP 1.3: requests shared out among them and passed on over kept
+//! connections, replies streamed back.
+//!
+//! `head` makes a request's head, `upload` cuts its body into packets, `reply` reads the answer.
+
+mod head;
+mod reply;
+mod upload;
+
+use std::cell::RefCell;
+
+use forebay_conf::{self as conf, Ping};
+use forebay_engine::{Exchange, Fault, Origin, Serving, Step};
+use forebay_wire::ajp13;
+use forebay_wire::http1::RequestFraming;
+
+use crate::proxy::sticky::Sticky;
+use crate::upstream::{Attempt, Backend, BodyAtHand, Carrier, Connection, Past, Upstream};
+pub use head::append_head;
+use reply::{After, Buffers, Conversation, INBOX};
+use upload::Packets;
+
+/// Buffers kept for reuse.
+const SPARE: usize = 64;
+
+/// A route's containers, as one thread knows them.
+pub struct Ajp {
+    upstream: Upstream,
+    sticky: Option<Sticky>,
+    settings: conf::Ajp,
+    #[expect(clippy::vec_box, reason = "buffers move between here and requests by pointer")]
+    spare: RefCell<Vec<Box<Buffers>>>,
+}
+
+impl Ajp {
+    /// Passes requests to the containers of `upstream`, those of `settings`.
+    pub fn new(upstream: Upstream, settings: conf::Ajp) -> Self {
+        let sticky = Sticky::new(&settings.upstream);
+        Self { upstream, sticky, settings, spare: RefCell::default() }
+    }
+
+    async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        let mut buffers = self.spare.borrow_mut().pop().unwrap_or_default();
+        let outcome = self.pass_on(exchange, &mut buffers).await;
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < SPARE && buffers.inbox.capacity() <= INBOX {
+            spare.push(buffers);
+        }
+        outcome
+    }
+
+    async fn pass_on(&self, exchange: &mut Exchange, buffers: &mut Buffers) -> Result<(), Fault> {
+        let framing = exchange.body.framing();
+        buffers.out.clear();
+        append_head(&mut buffers.out, &exchange.request, &self.settings, framing)?;
+        let wanted = self.sticky.as_ref().and_then(|sticky| sticky.wanted(&exchange.request));
+        let mut packets = Packets::new(framing, self.settings.packet_size);
+        packets.append_first(&mut buffers.out, &mut exchange.body).await?;
+        let is_repeatable =
+            exchange.request.is_idempotent() && exchange.body.framing() == RequestFraming::None;
+        let mut passing = Passing { origin: self, wanted, is_repeatable, packets, buffers };
+        exchange.enter(Step::Connect);
+        self.upstream.send(&mut passing, exchange, wanted).await.map(drop)
+    }
+
+    /// Asks over `connection` whether the container answers.
+    async fn ping(&self, backend: &Backend, connection: &Connection) -> Result<(), Fault> {
+        let limit = backend.connect_timeout();
+        let asking = async {
+            let sent = connection.socket.write_all(ajp13::PING).await;
+            sent.map_err(|error| backend.lost(&error))?;
+            let mut inbox = Vec::with_capacity(64);
+            loop {
+                if backend.read(&connection.socket, &mut inbox).await? == 0 {
+                    return Err(backend.cut_off(false));
+                }
+                let malformed = |error| Fault::backend(502, format!("{}: {error}", backend.name()));
+                if ajp13::parse_pong(&inbox).map_err(malformed)? == Some(inbox.len()) {
+                    return Ok(());
+                }
+            }
+        };
+        tokio::time::timeout(limit, asking).await.unwrap_or_else(|_| {
+            let message = format!("{} answers no ping within {limit:?}", backend.name());
+            Err(Fault::backend(504, message).limited_by(forebay_engine::Limit::Connect))
+        })
+    }
+}
+
+impl Origin for Ajp {
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
+        Box::pin(self.forward(exchange))
+    }
+}
+
+/// A request on its way to one container after the other.
+struct Passing<'a> {
+    origin: &'a Ajp,
+    /// The container that the client's session names.
+    wanted: Option<usize>,
+    /// Whether it may be sent twice at any time.
+    is_repeatable: bool,
+    packets: Packets,
+    buffers: &'a mut Buffers,
+}
+
+impl Carrier for Passing<'_> {
+    type Connection = Connection;
+    type Outcome = ();
+
+    /// A kept connection that does not answer a ping is replaced by a new one.
+    async fn connect(
+        &mut self,
+        attempt: &Attempt<'_>,
+        is_new: bool,
+    ) -> Result<(Connection, Past), Fault> {
+        let (backend, ping) = (attempt.backend, self.origin.settings.ping);
+        let mut connection = if self.is_repeatable || is_new || ping == Ping::Always {
+            backend.connect(is_new).await?
+        } else {
+            backend.connect_for_once().await?
+        };
+        if connection.past() == Past::Kept && ping == Ping::Always {
+            match self.origin.ping(backend, &connection).await {
+                Ok(()) => return Ok((connection, Past::Kept)),
+                Err(_) => {
+                    drop(connection);
+                    connection = backend.connect(true).await?;
+                }
+            }
+        }
+        let past = connection.past();
+        if past == Past::New && ping != Ping::Off {
+            self.origin.ping(backend, &connection).await?;
+        }
+        Ok((connection, past))
+    }
+
+    async fn exchange(
+        &mut self,
+        attempt: &Attempt<'_>,
+        connection: Connection,
+        exchange: &mut Exchange,
+    ) -> Result<(), Fault> {
+        exchange.enter(Step::Origin);
+        let Self { origin, wanted, packets, buffers, .. } = self;
+        packets.rewind(&mut exchange.body).await?;
+        let conversation = Conversation {
+            attempt,
+            socket: &connection.socket,
+            sticky: origin.sticky.as_ref().map(|sticky| (sticky, *wanted)),
+        };
+        match conversation.run(exchange, packets, buffers).await? {
+            After::Keep => attempt.backend.keep(connection),
+            After::Close => {}
+        }
+        Ok(())
+    }
+
+    fn body(&self) -> BodyAtHand {
+        if self.packets.is_at_hand() { BodyAtHand::Whole } else { BodyAtHand::Streamed }
+    }
+}

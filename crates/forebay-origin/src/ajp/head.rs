@@ -1,0 +1,112 @@
+//! What a container is told of a request.
+
+use std::io::Write;
+
+use forebay_conf as conf;
+use forebay_engine::{Fault, Request};
+use forebay_wire::ajp13::{Attribute, Attributes, Forward, Line};
+use forebay_wire::http1::{Field, Known, RequestFraming, Version, host_of, is_disguised};
+
+/// Appends the head of `request`, whose body has this framing. Client-supplied `X-Forwarded-*` fields
+/// are dropped, as they can be forged, and so are names that are spelled with `_`.
+pub fn append_head(
+    out: &mut Vec<u8>,
+    request: &Request,
+    settings: &conf::Ajp,
+    framing: RequestFraming,
+) -> Result<(), Fault> {
+    let (bytes, target) = (&request.bytes, request.target());
+    let (uri, query) = match memchr::memchr(b'?', target) {
+        Some(at) => (&target[..at], Some(&target[at + 1..])),
+        None => (target, None),
+    };
+    let authority = request.head.authority.map(|span| span.of(bytes)).unwrap_or_default();
+    let client = request.client.ip().to_canonical().to_string();
+    let server = request.server.ip().to_canonical().to_string();
+    let host = host_of(authority);
+    let line = Line {
+        method: request.method(),
+        protocol: match request.head.version {
+            Version::Http10 => b"HTTP/1.0",
+            Version::Http11 => b"HTTP/1.1",
+        },
+        uri,
+        remote_addr: client.as_bytes(),
+        remote_host: client.as_bytes(),
+        server_name: if host.is_empty() { server.as_bytes() } else { host },
+        server_port: request.server.port(),
+        is_ssl: request.https,
+    };
+    let mut forward = Forward::new(out, &line);
+    append_fields(&mut forward, request, authority, framing);
+    let mut attributes = forward.attributes();
+    if let Some(secret) = &settings.secret {
+        attributes.attribute(Attribute::Secret, secret.as_bytes());
+    }
+    append_attributes(&mut attributes, request, query, &server);
+    // A secret of any length could be to blame only where the configuration is wrong.
+    attributes.finish(settings.packet_size).map_err(|error| {
+        Fault::client(431, format!("the request does not fit one packet of AJP: {error}"))
+    })
+}
+
+fn append_fields(
+    forward: &mut Forward<'_>,
+    request: &Request,
+    authority: &[u8],
+    framing: RequestFraming,
+) {
+    let (head, bytes) = (&request.head, &request.bytes);
+    if !authority.is_empty() {
+        forward.field(b"Host", authority);
+    }
+    let claims = request.claims();
+    for field in &head.fields {
+        let name = field.name.of(bytes);
+        let is_dropped = field.known.is_hop_by_hop()
+            || is_replaced(field)
+            || claims.are_forged(field, bytes)
+            || name.contains(&b'_')
+            || is_disguised(field, &head.fields, bytes)
+            || head.connection_names_fields && head.connection_lists(name, bytes)
+            // Whoever has let a user in keeps the password to itself, as Apache does.
+            || !request.user.is_empty() && name.eq_ignore_ascii_case(b"authorization");
+        if !is_dropped {
+            forward.field(name, field.value.of(bytes));
+        }
+    }
+    match framing {
+        RequestFraming::Length(length) => forward.field_number(b"Content-Length", length),
+        // Tomcat looks for a body of unknown length where it finds this field.
+        RequestFraming::Chunked => forward.field(b"Transfer-Encoding", b"chunked"),
+        RequestFraming::None if head.value(Known::ContentLength, bytes).is_some() => {
+            forward.field(b"Content-Length", b"0");
+        }
+        RequestFraming::None => {}
+    }
+}
+
+fn is_replaced(field: &Field) -> bool {
+    matches!(field.known, Known::Host | Known::ContentLength | Known::Expect | Known::Proxy)
+}
+
+fn append_attributes(
+    attributes: &mut Attributes<'_>,
+    request: &Request,
+    query: Option<&[u8]>,
+    server: &str,
+) {
+    if !request.user.is_empty() {
+        attributes.attribute(Attribute::RemoteUser, &request.user);
+        attributes.attribute(Attribute::AuthType, b"Basic");
+    }
+    if let Some(query) = query {
+        attributes.attribute(Attribute::QueryString, query);
+    }
+    let mut port = [0; 5];
+    let mut free = &mut port[..];
+    let _ = write!(free, "{}", request.client.port());
+    let left = free.len();
+    attributes.request_attribute(b"AJP_REMOTE_PORT", &port[..port.len() - left]);
+    attributes.request_attribute(b"AJP_LOCAL_ADDR", server.as_bytes());
+}

@@ -1,0 +1,214 @@
+//! One request to one container, and its reply.
+
+use std::convert::Infallible;
+use std::pin::pin;
+
+use forebay_engine::{Body, Exchange, Fault, Length, Reply, Request, Retry, Side, Socket};
+use forebay_wire::ajp13::{Event, MOST_PACKET, ReplyDecoder, ReplyHead};
+use forebay_wire::http1::{Known, list_has};
+
+use super::upload::{Asked, Packets};
+use crate::proxy::sticky::Sticky;
+use crate::upstream::{Attempt, Backend};
+
+/// Size of a receive buffer, in bytes.
+pub const INBOX: usize = 16 * 1024;
+/// Size of a receive buffer for a long body, in bytes: more than the largest packet.
+const LARGE_INBOX: usize = 128 * 1024;
+
+/// What one request needs.
+#[derive(Default)]
+pub struct Buffers {
+    /// The head, and the first data packet where the length of the body is known.
+    pub out: Vec<u8>,
+    /// A further data packet.
+    packet: Vec<u8>,
+    pub inbox: Vec<u8>,
+    head: ReplyHead,
+}
+
+/// What becomes of a connection.
+pub enum After {
+    Keep,
+    Close,
+}
+
+/// A request and its reply over one connection.
+pub struct Conversation<'a> {
+    pub attempt: &'a Attempt<'a>,
+    pub socket: &'a Socket,
+    /// What names a client's container, and the one that the request named.
+    pub sticky: Option<(&'a Sticky, Option<usize>)>,
+}
+
+impl Conversation<'_> {
+    fn backend(&self) -> &Backend {
+        self.attempt.backend
+    }
+
+    /// Sends what `buffers` has, then reads the reply and sends what it asks for at the same time: a
+    /// container may answer while it still reads.
+    pub async fn run(
+        &self,
+        exchange: &mut Exchange,
+        packets: &mut Packets,
+        buffers: &mut Buffers,
+    ) -> Result<After, Fault> {
+        let Buffers { out, packet, inbox, head } = buffers;
+        let Exchange { request, body, reply, .. } = exchange;
+        let sent = self.socket.write_all(out).await;
+        sent.map_err(|error| self.backend().lost(&error))?;
+        let asked = Asked::default();
+        inbox.clear();
+        let mut reading = Reading { conversation: self, request, asked: &asked, inbox, head };
+        let mut download = pin!(reading.pass_on(reply));
+        let mut upload = pin!(self.upload(&asked, packets, packet, body));
+        tokio::select! {
+            biased;
+            outcome = &mut download => outcome,
+            outcome = &mut upload => match outcome {
+                Ok(never) => match never {},
+                Err(fault) if fault.side == Side::Client => Err(fault),
+                // A container may answer without reading the body; its reply tells.
+                Err(_) => download.await.map(|_| After::Close),
+            },
+        }
+    }
+
+    /// Sends a packet each time that one is asked for. While the client is waited for the container
+    /// has nothing to answer.
+    async fn upload(
+        &self,
+        asked: &Asked,
+        packets: &mut Packets,
+        packet: &mut Vec<u8>,
+        body: &mut Body,
+    ) -> Result<Infallible, Fault> {
+        loop {
+            let wanted = asked.wait().await;
+            self.socket.unlimit_read();
+            packet.clear();
+            packets.append_next(packet, wanted, body).await?;
+            let sent = self.socket.write_all(packet).await;
+            sent.map_err(|error| self.backend().lost(&error))?;
+            self.socket.limit_read(self.backend().reply_timeout());
+            asked.answered();
+        }
+    }
+}
+
+/// Reading one reply.
+struct Reading<'a> {
+    conversation: &'a Conversation<'a>,
+    request: &'a Request,
+    asked: &'a Asked,
+    inbox: &'a mut Vec<u8>,
+    head: &'a mut ReplyHead,
+}
+
+impl Reading<'_> {
+    /// Reads the reply and passes it on.
+    async fn pass_on(&mut self, reply: &mut Reply) -> Result<After, Fault> {
+        let backend = self.conversation.backend();
+        // Containers may have larger packets than they are sent.
+        let mut decoder = ReplyDecoder::new(MOST_PACKET);
+        // A head that says how much follows waits for the first of it: one write in place of two,
+        // and a container that dies in between costs the client no cut-off reply.
+        let mut holds_head = true;
+        let (mut any, mut at) = (false, 0);
+        loop {
+            let step = decoder
+                .decode(&self.inbox[at..], self.head)
+                .map_err(|error| Fault::backend(502, format!("{}: {error}", backend.name())))?;
+            let start = at;
+            at += step.consumed;
+            match step.event {
+                Some(Event::Head) => {
+                    self.conversation.attempt.answered();
+                    holds_head = self.head.content_length.is_some_and(|length| length > 0)
+                        && !reply.is_to_head();
+                    self.begin(reply);
+                }
+                Some(Event::Body(range)) => {
+                    holds_head = false;
+                    reply.push(&self.inbox[start..][range]).await?;
+                }
+                // One in front of the head means nothing.
+                Some(Event::Flush) => holds_head &= !decoder.has_head(),
+                Some(Event::WantsBody(length)) if self.asked.ask(length) => {}
+                Some(Event::WantsBody(_)) => {
+                    let message = format!("{} asks for two packets at once", backend.name());
+                    return Err(Fault::backend(502, message));
+                }
+                Some(Event::End { reuse }) => {
+                    reply.finish().await?;
+                    let is_in_order = at == self.inbox.len() && !self.asked.is_pending();
+                    return Ok(if reuse && is_in_order { After::Keep } else { After::Close });
+                }
+                None => {
+                    if decoder.has_head() && !holds_head {
+                        reply.flush().await?;
+                    }
+                    self.make_room(at);
+                    at = 0;
+                    self.read(any).await?;
+                    any = true;
+                }
+            }
+        }
+    }
+
+    /// Reads more; `any` where something came before, so that the request must have been acted on.
+    async fn read(&mut self, any: bool) -> Result<(), Fault> {
+        let backend = self.conversation.backend();
+        match backend.read(self.conversation.socket, self.inbox).await {
+            Ok(0) => Err(backend.cut_off(any)),
+            Ok(_) => Ok(()),
+            Err(fault) if any => Err(fault.retry(Retry::No)),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Drops what has been passed on; a reply that fills the buffer again gets a larger one.
+    fn make_room(&mut self, used: usize) {
+        let was_full = self.inbox.len() == self.inbox.capacity();
+        self.inbox.drain(..used);
+        if was_full && self.inbox.capacity() < LARGE_INBOX {
+            self.inbox.reserve(if self.inbox.capacity() < INBOX { INBOX } else { LARGE_INBOX });
+        }
+    }
+
+    fn begin(&self, reply: &mut Reply) {
+        let head = &*self.head;
+        reply.begin(head.status, head.reason());
+        let names_fields = head.fields.value(Known::Connection).is_some();
+        for field in head.fields.iter() {
+            let is_named = || {
+                let mut lists = head.fields.get_all(b"connection");
+                lists.any(|list| list_has(list, field.name))
+            };
+            let is_dropped = field.known.is_hop_by_hop()
+                || field.known == Known::ContentLength
+                || names_fields && is_named();
+            if !is_dropped {
+                append_line(reply.field_lines(), field.name, field.value);
+            }
+        }
+        if let Some((sticky, wanted)) = self.conversation.sticky {
+            let (index, https) = (self.conversation.attempt.index, self.request.https);
+            sticky.append(reply.field_lines(), index, wanted, https);
+        }
+        let length = match (head.status, head.content_length) {
+            (204 | 304, _) => Length::None,
+            (_, Some(length)) => Length::Known(length),
+            (_, None) => Length::Unknown,
+        };
+        reply.end_head(length, head.fields.value(Known::Date).is_some());
+    }
+}
+
+fn append_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    for part in [name, b": ", value, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
