@@ -1,9 +1,10 @@
 //! Experiments: which way of serving one application is faster, by how much, and how sure that is.
 //!
-//! An experiment file ([`Plan`]) names several ways of serving. [`run`] tries each once per round,
-//! in an order shuffled by a seed; every trial has a fresh server, started and ended by a
-//! [`keeper`], is checked before and after, warmed up, loaded and watched. [`report`] turns the
-//! [`Experiment`] into a table, JSON, Markdown or an HTML page.
+//! An experiment file ([`Plan`]) names several ways of serving. [`run`] tries each once per round.
+//! Every trial has a fresh server, started and ended by a [`keeper`], which is checked before and
+//! after, warmed up, loaded and watched. The servers of a round run side by side and are loaded in
+//! turns, in slices of a fraction of a second, in an order shuffled by a seed; their connections stay
+//! open in between. [`report`] turns the [`Experiment`] into a table, JSON, Markdown or an HTML page.
 //!
 //! # The experiment file
 //!
@@ -17,6 +18,8 @@
 //! | `requests` or `duration` | `"5s"` | how much one trial measures |
 //! | `rounds` | 6 | trials per configuration |
 //! | `warmup` | `"1s"` | time or number of requests before measuring; 0: none |
+//! | `slice` | `"150ms"` | about how long a server is loaded before it is another's turn |
+//! | `isolated` | false | one server after the other, each loaded without a break |
 //! | `threads` | 1 or 2 | client threads |
 //! | `rate` | | requests per second of an open loop |
 //! | `keepalive` | true | whether connections are used again |
@@ -40,6 +43,7 @@
 //! | `version` | | a command whose first line of output tells the version |
 //! | `cpus` | all | cores of the server |
 //! | `notes` | | a remark for the report |
+//! | `isolated` | as `[load]` has it | whether it runs while no other server does |
 //!
 //! `{port}` (free when the trial begins), `{dir}` (the experiment file's directory) and `{tmp}`
 //! (the trial's own directory, gone afterwards) are replaced in `path`, `start`, `url`, `env` and
@@ -57,17 +61,24 @@
 //!
 //! # What counts
 //!
-//! One trial is one sample: a mean, a spread and an interval are over trials, never over requests.
+//! One trial is one sample: a mean and a spread are over trials, never over requests. A ratio is the
+//! trimmed mean over the pairs of slices in a round, and its interval that of the rounds' figures
+//! (`forebay_stat::ratio_of_rounds`). `requests` are cut into 50 slices at most, of at least 20 for each
+//! connection. A slice during which the machine was busy with something else, by what was seen beside
+//! it and never by its result (`disturbance.rs`), is in no ratio.
 //! A trial is void, and says why, if the server ended, a check failed, or the load generator was the
 //! limit (`trial.rs` says exactly when). Failed requests are counted beside the rate.
 #![forbid(unsafe_code)]
 
+mod disturbance;
 mod experiment;
 mod interrupt;
 pub mod keeper;
 mod machine;
+mod pairing;
 mod progress;
 pub mod report;
+mod round;
 mod schedule;
 mod service;
 mod summary;
@@ -86,10 +97,10 @@ pub use experiment::{
 pub use interrupt::Interrupt;
 pub use machine::Machine;
 pub use progress::{Lines, Progress, Silent};
-pub use schedule::{Executor, Halt, Rounds, Slot};
-pub use summary::{Row, rows};
-pub use trial::{Measured, Runner, Trial};
-pub use watch::{Cpu, CpuMethod, Glance, Point, Series};
+pub use schedule::{Executor, Group, Halt, Member, Rounds, Slot, Turn};
+pub use summary::{Leak, Row, rows};
+pub use trial::{Measured, Runner, Slice, Trial};
+pub use watch::{Cpu, CpuMethod, Evidence, Glance, Point, Series};
 
 /// An experiment that was run, to its end or not.
 #[derive(Debug)]

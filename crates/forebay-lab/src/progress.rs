@@ -7,15 +7,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::experiment::{Configuration, Plan};
 use crate::report::number;
-use crate::schedule::Slot;
+use crate::schedule::Group;
 use crate::trial::Trial;
 
 /// Told of every trial.
 pub trait Progress {
     /// So many trials are to come in all.
     fn expect(&mut self, trials: u64);
-    /// A trial begins.
-    fn begin(&mut self, slot: Slot, configuration: &Configuration);
+    /// The trials of a group begin.
+    fn begin(&mut self, round: u32, group: &Group<'_>);
     /// A trial has ended.
     fn end(&mut self, configuration: &Configuration, trial: &Trial);
 }
@@ -25,7 +25,7 @@ pub struct Silent;
 
 impl Progress for Silent {
     fn expect(&mut self, _: u64) {}
-    fn begin(&mut self, _: Slot, _: &Configuration) {}
+    fn begin(&mut self, _: u32, _: &Group<'_>) {}
     fn end(&mut self, _: &Configuration, _: &Trial) {}
 }
 
@@ -58,12 +58,11 @@ impl Progress for Lines {
         }
     }
 
-    fn begin(&mut self, slot: Slot, configuration: &Configuration) {
+    fn begin(&mut self, round: u32, group: &Group<'_>) {
         if let Some(bar) = &self.bar {
-            bar.set_message(format!(
-                "round {} of {}: {}",
-                slot.round, self.rounds, configuration.name
-            ));
+            let names: Vec<&str> =
+                group.members.iter().map(|member| member.configuration.name.as_str()).collect();
+            bar.set_message(format!("round {round} of {}: {}", self.rounds, names.join(", ")));
         }
     }
 

@@ -1,12 +1,14 @@
-//! Rounds: every configuration once per round, in an order that a seed decides.
+//! Rounds: every configuration once per round, in turns, in an order that a seed decides.
 //!
 //! Randomised multiple interleaved trials (Abedi and Brecht, "Conducting Repeatable Experiments in
 //! Highly Variable Cloud Computing Environments", ICPE 2017): what changes on the machine while the
-//! experiment lasts then falls on all configurations alike instead of on the last one.
+//! experiment lasts then falls on all configurations alike instead of on the last one. Within a round
+//! the servers run side by side and are loaded one at a time, slice by slice, so that the two sides
+//! of a pair are fractions of a second apart (as duet benchmarking has it, Bulej et al., ICPE 2020).
 
 use std::fmt;
 
-use crate::experiment::{Configuration, Plan};
+use crate::experiment::{Amount, Configuration, Plan};
 use crate::progress::Progress;
 use crate::trial::Trial;
 
@@ -15,8 +17,39 @@ use crate::trial::Trial;
 pub struct Slot {
     /// The round.
     pub round: u32,
-    /// The place within the round.
+    /// The place within the round, in which servers are started.
     pub order: u32,
+}
+
+/// Configurations whose servers run side by side, and are loaded in turns.
+#[derive(Clone, Debug)]
+pub struct Group<'a> {
+    /// In the order in which they are started.
+    pub members: Vec<Member<'a>>,
+    /// In the order in which they are taken.
+    pub turns: Vec<Turn>,
+}
+
+/// One trial of a group.
+#[derive(Clone, Copy, Debug)]
+pub struct Member<'a> {
+    /// What is tried.
+    pub configuration: &'a Configuration,
+    /// Where it stands.
+    pub slot: Slot,
+    /// Its place in the plan.
+    index: usize,
+}
+
+/// A slice of one member's load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Turn {
+    /// Which member.
+    pub member: usize,
+    /// Which slice, from 0: those of one number are compared with each other.
+    pub slice: u32,
+    /// How much it is.
+    pub amount: Amount,
 }
 
 /// Why an experiment ends before its last round.
@@ -49,10 +82,12 @@ impl fmt::Display for Halt {
     }
 }
 
-/// Runs one trial: starts a fresh server, loads it, ends it. The scheduler knows no more of it.
+/// Runs the trials of a group: starts a fresh server for each, loads them in turns, ends them. The
+/// scheduler knows no more of it.
 pub trait Executor {
-    /// A trial that went wrong in the middle is a void [`Trial`]; a [`Halt`] ends the experiment.
-    fn run(&mut self, configuration: &Configuration, slot: Slot) -> Result<Trial, Halt>;
+    /// The trials, in the order of the members. One that went wrong in the middle is a void
+    /// [`Trial`]; a [`Halt`] ends the experiment.
+    fn run(&mut self, group: &Group<'_>) -> Result<Vec<Trial>, Halt>;
 }
 
 /// What came of all rounds.
@@ -80,18 +115,14 @@ pub fn run(
     let able = available.iter().filter(|able| **able).count() as u64;
     progress.expect(u64::from(plan.rounds) * able);
     for round in 1..=plan.rounds {
-        for (place, index) in shuffled(plan.configurations.len(), &mut rng).into_iter().enumerate()
-        {
-            if !available[index] {
-                continue;
-            }
-            let slot = Slot { round, order: place as u32 + 1 };
-            let configuration = &plan.configurations[index];
-            progress.begin(slot, configuration);
-            match executor.run(configuration, slot) {
-                Ok(trial) => {
-                    progress.end(configuration, &trial);
-                    rounds.trials[index].push(trial);
+        for group in groups(plan, available, round, &mut rng) {
+            progress.begin(round, &group);
+            match executor.run(&group) {
+                Ok(trials) => {
+                    for (member, trial) in group.members.iter().zip(trials) {
+                        progress.end(member.configuration, &trial);
+                        rounds.trials[member.index].push(trial);
+                    }
                 }
                 Err(halt) => {
                     rounds.halt = Some(halt);
@@ -102,6 +133,52 @@ pub fn run(
         rounds.finished = round;
     }
     rounds
+}
+
+/// The groups of a round: those that run side by side together, where the first of them stands in the
+/// round's order, and each that is isolated alone.
+fn groups<'a>(
+    plan: &'a Plan,
+    available: &[bool],
+    round: u32,
+    rng: &mut fastrand::Rng,
+) -> Vec<Group<'a>> {
+    let order = shuffled(plan.configurations.len(), rng);
+    let slices = plan.load.slices();
+    // Drawn for all, so that a missing configuration does not change the order of the others.
+    let sweeps: Vec<Vec<usize>> =
+        slices.iter().map(|_| shuffled(plan.configurations.len(), rng)).collect();
+    let members = order.into_iter().enumerate().filter(|(_, index)| available[*index]);
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    let mut shared = None;
+    for (place, index) in members {
+        let configuration = &plan.configurations[index];
+        let slot = Slot { round, order: place as u32 + 1 };
+        let member = Member { configuration, slot, index };
+        if configuration.isolated {
+            let turns = vec![Turn { member: 0, slice: 0, amount: plan.load.amount }];
+            groups.push(Group { members: vec![member], turns });
+            continue;
+        }
+        let at = *shared.get_or_insert(groups.len());
+        if at == groups.len() {
+            groups.push(Group { members: Vec::new(), turns: Vec::new() });
+        }
+        groups[at].members.push(member);
+    }
+    if let Some(group) = shared.map(|at| &mut groups[at]) {
+        group.turns = turns(&group.members, &sweeps, &slices);
+    }
+    groups
+}
+
+fn turns(members: &[Member<'_>], sweeps: &[Vec<usize>], slices: &[Amount]) -> Vec<Turn> {
+    let place = |index: usize| members.iter().position(|member| member.index == index);
+    let sweep = |(slice, (order, amount)): (usize, (&Vec<usize>, &Amount))| -> Vec<Turn> {
+        let turn = |member| Turn { member, slice: slice as u32, amount: *amount };
+        order.iter().filter_map(|&index| place(index).map(turn)).collect()
+    };
+    sweeps.iter().zip(slices).enumerate().flat_map(sweep).collect()
 }
 
 fn shuffled(count: usize, rng: &mut fastrand::Rng) -> Vec<usize> {
@@ -119,21 +196,30 @@ mod tests {
     #[derive(Default)]
     struct Recorder {
         ran: Vec<(u32, u32, String)>,
+        /// By group: which configuration has which slice, in order.
+        turns: Vec<Vec<(String, u32)>>,
         halt_at: Option<usize>,
     }
 
     impl Executor for Recorder {
-        fn run(&mut self, configuration: &Configuration, slot: Slot) -> Result<Trial, Halt> {
-            if self.halt_at == Some(self.ran.len()) {
+        fn run(&mut self, group: &Group<'_>) -> Result<Vec<Trial>, Halt> {
+            if self.halt_at == Some(self.turns.len()) {
                 return Err(Halt::Interrupted);
             }
-            self.ran.push((slot.round, slot.order, configuration.name.clone()));
-            Ok(Trial::failed(slot, "not measured"))
+            let name = |member: usize| group.members[member].configuration.name.clone();
+            self.turns
+                .push(group.turns.iter().map(|turn| (name(turn.member), turn.slice)).collect());
+            let trial = |member: &Member<'_>| {
+                let Slot { round, order } = member.slot;
+                self.ran.push((round, order, member.configuration.name.clone()));
+                Trial::failed(member.slot, "not measured")
+            };
+            Ok(group.members.iter().map(trial).collect())
         }
     }
 
     fn plan(names: &[&str], rounds: u32) -> Plan {
-        let mut text = format!("[load]\nrounds = {rounds}\n");
+        let mut text = format!("[load]\nrounds = {rounds}\nduration = \"1500ms\"\n");
         for name in names {
             text += &format!("[[configuration]]\nname = \"{name}\"\n");
             text += "start = [\"server\"]\nurl = \"http://127.0.0.1:{port}\"\n";
@@ -191,12 +277,60 @@ mod tests {
     }
 
     #[test]
+    fn every_sweep_of_a_round_has_a_slice_of_each_in_an_order_of_its_own() {
+        let plan = plan(&["a", "b", "c"], 2);
+        let mut recorder = Recorder::default();
+        run(&plan, &[true; 3], 5, &mut recorder, &mut Silent);
+        assert_eq!(recorder.turns.len(), 2, "one group a round");
+        let mut orders = std::collections::BTreeSet::new();
+        for turns in &recorder.turns {
+            assert_eq!(turns.len(), 10 * 3, "1.5 s in slices of 150 ms");
+            for (number, sweep) in turns.chunks(3).enumerate() {
+                assert!(sweep.iter().all(|(_, slice)| *slice == number as u32));
+                let mut names: Vec<&str> = sweep.iter().map(|(name, _)| name.as_str()).collect();
+                orders.insert(names.join(""));
+                names.sort_unstable();
+                assert_eq!(names, ["a", "b", "c"]);
+            }
+        }
+        assert!(orders.len() > 3, "{orders:?}");
+    }
+
+    #[test]
+    fn who_is_isolated_is_loaded_alone_and_in_one_piece() {
+        let mut plan = plan(&["a", "b", "c"], 4);
+        plan.configurations[1].isolated = true;
+        let mut recorder = Recorder::default();
+        run(&plan, &[true; 3], 5, &mut recorder, &mut Silent);
+        assert_eq!(recorder.turns.len(), 8, "two groups a round");
+        for turns in recorder.turns {
+            let alone = turns == [("b".to_owned(), 0)];
+            assert!(alone || turns.len() == 20 && turns.iter().all(|(name, _)| name != "b"));
+        }
+    }
+
+    #[test]
+    fn slices_of_requests_add_up_to_what_was_asked_for() {
+        let mut load = plan(&["a"], 1).load;
+        for (requests, connections, count) in [(5000, 10, 25), (40, 2, 1), (1_000_001, 10, 50)] {
+            (load.amount, load.connections) = (Amount::Requests(requests), connections);
+            let slices = load.slices();
+            assert_eq!(slices.len(), count);
+            let each = slices.iter().map(|amount| match amount {
+                Amount::Requests(requests) => *requests,
+                Amount::Duration(_) => 0,
+            });
+            assert_eq!(each.sum::<u64>(), requests);
+        }
+    }
+
+    #[test]
     fn a_halt_keeps_what_was_measured() {
         let plan = plan(&["a", "b"], 3);
-        let mut recorder = Recorder { halt_at: Some(3), ..Recorder::default() };
+        let mut recorder = Recorder { halt_at: Some(1), ..Recorder::default() };
         let rounds = run(&plan, &[true; 2], 1, &mut recorder, &mut Silent);
         assert_eq!(rounds.finished, 1);
         assert_eq!(rounds.halt, Some(Halt::Interrupted));
-        assert_eq!(rounds.trials.iter().map(Vec::len).sum::<usize>(), 3);
+        assert_eq!(rounds.trials.iter().map(Vec::len).sum::<usize>(), 2);
     }
 }

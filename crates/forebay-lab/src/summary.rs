@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use forebay_stat::{Latency, Ratio, Summary, outliers, ratio_ci};
+use forebay_stat::{Estimate, Growth, Latency, Ratio, Summary, growth, holm, outliers};
 
 use crate::Experiment;
 use crate::Results;
-use crate::trial::{Measured, Trial};
+use crate::disturbance::{disturbances, usual_calibration};
+use crate::pairing::{CPU, Judged, RATE};
+use crate::report::number;
+use crate::trial::{Measured, Slice, Trial};
 
 /// One configuration's figures. Void trials count for nothing but `failed` and `notes`.
 #[derive(Clone, Debug)]
@@ -25,6 +28,14 @@ pub struct Row {
     pub latency: Latency,
     /// The server's CPU time per completed request over all trials, in microseconds.
     pub cpu_us_per_request: Option<f64>,
+    /// The same over the baseline's, paired as the rate is; less is better.
+    pub cpu_ratio: Option<Ratio>,
+    /// Growth of memory with requests; none of too few slices.
+    pub leak: Option<Leak>,
+    /// Slices of trials that count.
+    pub slices: usize,
+    /// Those of them that the machine disturbed, which no ratio has.
+    pub disturbed: usize,
     /// Mean growth of resident memory during the load, in bytes.
     pub memory_growth: Option<f64>,
     /// Largest resident memory seen, in bytes.
@@ -37,18 +48,62 @@ pub struct Row {
     pub notes: Vec<String>,
 }
 
-/// One row per configuration, in the order of the plan.
-pub fn rows(experiment: &Experiment) -> Vec<Row> {
-    let baseline = rates_by_round(experiment.baseline());
-    experiment.results.iter().map(|results| row(results, &baseline)).collect()
+/// How memory grew with requests, over the trials that have slices enough to tell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Leak {
+    /// Bytes per request: the mean over trials.
+    pub slope: f64,
+    /// Its 95 % interval: over trials, of fewer than three over the slices of the first.
+    pub ci95: [f64; 2],
+    /// Trials.
+    pub trials: usize,
+    /// Those in which memory grew and went on growing.
+    pub leaking: usize,
 }
 
-fn row(results: &Results, baseline: &BTreeMap<u32, f64>) -> Row {
+/// The quiet moments of a trial that are looked at: slices are joined to so many bursts at most.
+const MOST_BURSTS: usize = 12;
+
+/// One row per configuration, in the order of the plan.
+pub fn rows(experiment: &Experiment) -> Vec<Row> {
+    let judged = judged(experiment);
+    let of_baseline = experiment.results.iter().position(|results| results.configuration.baseline);
+    let baseline = &judged[of_baseline.expect("a plan has exactly one baseline")];
+    let mut rows: Vec<Row> = experiment
+        .results
+        .iter()
+        .zip(&judged)
+        .map(|(results, judged)| row(results, judged, baseline))
+        .collect();
+    correct(rows.iter_mut().filter_map(|row| row.ratio.as_mut()).collect());
+    correct(rows.iter_mut().filter_map(|row| row.cpu_ratio.as_mut()).collect());
+    rows
+}
+
+/// The slices of each configuration, with the evidence against them.
+pub fn judged(experiment: &Experiment) -> Vec<Judged<'_>> {
+    let slices = experiment.results.iter().flat_map(|results| counted(&results.trials));
+    let usual = usual_calibration(slices.flat_map(|(_, measured)| &measured.slices));
+    let judge = |results| Judged::new(results, |slices: &[Slice]| disturbances(slices, usual));
+    experiment.results.iter().map(judge).collect()
+}
+
+/// Holm's correction over what was compared.
+fn correct(mut ratios: Vec<&mut Ratio>) {
+    let p: Vec<f64> = ratios.iter().map(|ratio| ratio.p).collect();
+    for (ratio, corrected) in ratios.iter_mut().zip(holm(&p)) {
+        ratio.p_holm = corrected;
+    }
+}
+
+fn row(results: &Results, judged: &Judged<'_>, baseline: &Judged<'_>) -> Row {
     let counted: Vec<&Measured> = counted(&results.trials).map(|(_, measured)| measured).collect();
     let rates: Vec<f64> = counted.iter().map(|measured| measured.outcome.rate_per_s()).collect();
     let growth: Vec<f64> = counted.iter().map(|measured| measured.memory_growth()).collect();
     let mut latency = Latency::new();
     counted.iter().for_each(|measured| latency.merge(&measured.outcome.latency));
+    let compared = !results.configuration.baseline;
+    let leak = leak(&counted);
     Row {
         name: results.configuration.name.clone(),
         baseline: results.configuration.baseline,
@@ -57,11 +112,48 @@ fn row(results: &Results, baseline: &BTreeMap<u32, f64>) -> Row {
         rate: Summary::of(&rates),
         latency,
         cpu_us_per_request: cpu_us_per_request(&counted),
+        cpu_ratio: judged.ratio(baseline, &CPU).filter(|_| compared),
+        leak,
+        slices: judged.slices(),
+        disturbed: judged.disturbed().values().sum(),
         memory_growth: Summary::of(&growth).map(|summary| summary.mean),
         memory_most: counted.iter().map(|measured| measured.server.most.rss).max(),
         failed: all_measured(results).map(|measured| measured.outcome.requests.failed).sum(),
-        ratio: ratio(results, baseline),
-        notes: notes(results),
+        ratio: judged.ratio(baseline, &RATE).filter(|_| compared),
+        notes: notes(results, judged, leak),
+    }
+}
+
+/// Growth of memory with requests in each trial, and over all.
+fn leak(counted: &[&Measured]) -> Option<Leak> {
+    let growths: Vec<Growth> =
+        counted.iter().filter_map(|measured| growth(&bursts(&measured.slices))).collect();
+    let first = growths.first()?;
+    let slopes: Vec<f64> = growths.iter().map(|growth| growth.slope).collect();
+    let over_trials = Estimate::plain(&slopes).filter(|_| slopes.len() > 2);
+    Some(Leak {
+        slope: slopes.iter().sum::<f64>() / slopes.len() as f64,
+        ci95: over_trials.map_or(first.ci95, |estimate| estimate.interval(0.05)),
+        trials: growths.len(),
+        leaking: growths.iter().filter(|growth| growth.is_leak()).count(),
+    })
+}
+
+/// Requests served so far, and resident memory then, after each burst of slices.
+fn bursts(slices: &[Slice]) -> Vec<(f64, f64)> {
+    let joined = slices.len().div_ceil(MOST_BURSTS).max(1);
+    let mut served = 0;
+    let bursts = slices.chunks(joined).map(|burst| {
+        served += burst.iter().map(|slice| slice.completed).sum::<u64>();
+        (served as f64, burst[burst.len() - 1].rss as f64)
+    });
+    bursts.collect()
+}
+
+impl Leak {
+    /// Whether memory leaks: in most trials, and on the whole.
+    pub fn is_leak(&self) -> bool {
+        self.leaking * 2 > self.trials && self.ci95[0] > 0.0
     }
 }
 
@@ -69,22 +161,6 @@ fn cpu_us_per_request(counted: &[&Measured]) -> Option<f64> {
     let completed: u64 = counted.iter().map(|measured| measured.outcome.requests.completed).sum();
     let cpu: f64 = counted.iter().map(|m| m.server.cpu.total().as_secs_f64() * 1e6).sum();
     (completed > 0).then(|| cpu / completed as f64)
-}
-
-fn ratio(results: &Results, baseline: &BTreeMap<u32, f64>) -> Option<Ratio> {
-    if results.configuration.baseline {
-        return None;
-    }
-    let own = rates_by_round(results);
-    let pairs: Vec<(f64, f64)> =
-        own.iter().filter_map(|(round, rate)| Some((*rate, *baseline.get(round)?))).collect();
-    Some(ratio_ci(&pairs)).filter(|ratio| ratio.pairs > 0)
-}
-
-fn rates_by_round(results: &Results) -> BTreeMap<u32, f64> {
-    let rate =
-        |(trial, measured): (&Trial, &Measured)| (trial.slot.round, measured.outcome.rate_per_s());
-    counted(&results.trials).map(rate).collect()
 }
 
 /// The trials that count, with what they measured.
@@ -99,7 +175,7 @@ fn all_measured(results: &Results) -> impl Iterator<Item = &Measured> {
     results.trials.iter().filter_map(|trial| trial.measured.as_ref())
 }
 
-fn notes(results: &Results) -> Vec<String> {
+fn notes(results: &Results, judged: &Judged<'_>, leak: Option<Leak>) -> Vec<String> {
     let mut notes = Vec::new();
     if !results.missing.is_empty() {
         let names = results.missing.join(" ");
@@ -108,6 +184,8 @@ fn notes(results: &Results) -> Vec<String> {
     notes.extend(results.configuration.notes.clone());
     notes.extend(void_notes(&results.trials));
     notes.extend(failure_note(results));
+    notes.extend(leak.filter(Leak::is_leak).map(leak_note));
+    notes.extend(disturbance_note(judged));
     notes.extend(outlier_note(&results.trials));
     let mut happened: Vec<&String> = results.trials.iter().flat_map(|trial| &trial.notes).collect();
     happened.dedup();
@@ -118,6 +196,19 @@ fn notes(results: &Results) -> Vec<String> {
 /// On one line and without what could command a terminal: some of it comes from servers.
 fn harmless(note: String) -> String {
     note.replace(char::is_control, " ")
+}
+
+fn leak_note(leak: Leak) -> String {
+    let [low, high] = leak.ci95.map(number::size);
+    let (size, trials) = (number::size(leak.slope), leak.trials);
+    format!("leaks {size} a request [{low}, {high}], in {} of {trials} trials", leak.leaking)
+}
+
+fn disturbance_note(judged: &Judged<'_>) -> Option<String> {
+    let found = judged.disturbed();
+    let why: Vec<String> = found.iter().map(|(what, count)| format!("{count} {what}")).collect();
+    let (out, of) = (found.values().sum::<usize>(), judged.slices());
+    (out > 0).then(|| format!("{out} of {of} slices disturbed and left out: {}", why.join(", ")))
 }
 
 fn void_notes(trials: &[Trial]) -> Vec<String> {

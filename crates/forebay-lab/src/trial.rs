@@ -1,22 +1,19 @@
-//! One trial: a fresh server, ready, warm, loaded, checked again and gone.
+//! A trial: what is measured of it, and what a fresh server is started with. `round.rs` runs them.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use forebay_load::{Arrivals, Control, Endpoint, Outcome, Rate, Spec, Stop, Url};
+use forebay_load::{Control, Endpoint, Outcome, Spec, Stop, Url};
 
 use crate::Interrupt;
 use crate::experiment::{Amount, Configuration, Plan, ServiceValues, Values};
 use crate::keeper::{Keeper, KeeperError, Launch};
-use crate::schedule::{Executor, Halt, Slot};
-use crate::watch::{Sampler, Series};
+use crate::schedule::{Halt, Slot};
+use crate::watch::{Evidence, Series};
 
 /// How often a server that is not ready yet is asked again.
 pub(crate) const READY_INTERVAL: Duration = Duration::from_millis(20);
-/// How often a running load is looked at for an interruption or the server's end.
-const LOAD_INTERVAL: Duration = Duration::from_millis(20);
 /// A server that takes this share of the cores it could use is busy, not waiting for the client.
 const BUSY: f64 = 0.9;
 
@@ -42,6 +39,26 @@ pub struct Measured {
     pub outcome: Outcome,
     /// What the server took.
     pub server: Series,
+    /// The slices that the load was cut into, in their order.
+    pub slices: Vec<Slice>,
+}
+
+/// One turn of the server: a slice of its load.
+#[derive(Clone, Copy, Debug)]
+pub struct Slice {
+    /// Its number, from 0: other configurations' of the same round and number were loaded at about
+    /// the same time.
+    pub number: u32,
+    /// How long it took, to the last reply.
+    pub duration: Duration,
+    /// Requests completed.
+    pub completed: u64,
+    /// The server's CPU time.
+    pub cpu: Duration,
+    /// The server's resident memory after it, in bytes.
+    pub rss: u64,
+    /// What the machine did meanwhile.
+    pub evidence: Evidence,
 }
 
 /// Runs trials on this machine with real servers and the load generator of `forebay bench`.
@@ -49,7 +66,7 @@ pub struct Runner {
     pub(crate) plan: Plan,
     pub(crate) program: PathBuf,
     pub(crate) interrupt: Interrupt,
-    cores: usize,
+    pub(crate) cores: usize,
     pub(crate) server_cpus: Vec<usize>,
 }
 
@@ -57,6 +74,18 @@ impl Trial {
     /// A trial in which the server failed before anything was measured.
     pub fn failed(slot: Slot, reason: impl Into<String>) -> Self {
         Self { slot, measured: None, void: Some(reason.into()), failed: true, notes: Vec::new() }
+    }
+}
+
+impl Slice {
+    /// Completed requests per second.
+    pub fn rate_per_s(&self) -> f64 {
+        self.completed as f64 / self.duration.as_secs_f64().max(1e-9)
+    }
+
+    /// The server's CPU time in microseconds per completed request.
+    pub fn cpu_us_per_request(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / self.completed as f64
     }
 }
 
@@ -85,22 +114,6 @@ impl Runner {
         server_cpus: Vec<usize>,
     ) -> Self {
         Self { plan: plan.clone(), program, interrupt, cores, server_cpus }
-    }
-
-    fn trial(&self, configuration: &Configuration, slot: Slot) -> Result<Trial, Halt> {
-        let services = self.start_services()?;
-        let mut keeper = Keeper::open(&self.program).map_err(broken)?;
-        let values = self.values(&keeper, &services.values)?;
-        let url = Url::parse(&configuration.target(&self.plan.load, &values))
-            .map_err(|error| Halt::Broken(format!("{}: {error}", configuration.name)))?;
-        refuse_occupied(configuration, &url)?;
-        self.place_templates(&configuration.templates, &values)?;
-        keeper.start(self.launch(configuration, &values)).map_err(broken)?;
-        let spec = self.spec(url);
-        self.until_ready(configuration, &spec, &mut keeper)?;
-        let mut trial = self.load(configuration, &spec, &mut keeper, slot)?;
-        trial.notes.extend(keeper.stop());
-        Ok(trial)
     }
 
     pub(crate) fn values(
@@ -133,7 +146,7 @@ impl Runner {
         Ok(())
     }
 
-    fn launch(&self, configuration: &Configuration, values: &Values) -> Launch {
+    pub(crate) fn launch(&self, configuration: &Configuration, values: &Values) -> Launch {
         let own_cpus = !configuration.cpus.is_empty();
         Launch {
             argv: self.fill_command(&configuration.start, values),
@@ -158,7 +171,7 @@ impl Runner {
     }
 
     /// The request as it is probed, warmed up with and measured.
-    fn spec(&self, url: Url) -> Spec {
+    pub(crate) fn spec(&self, url: Url) -> Spec {
         let load = &self.plan.load;
         let check = &self.plan.check;
         Spec {
@@ -177,7 +190,7 @@ impl Runner {
         }
     }
 
-    fn until_ready(
+    pub(crate) fn until_ready(
         &self,
         configuration: &Configuration,
         spec: &Spec,
@@ -212,7 +225,7 @@ impl Runner {
     }
 
     /// Asks once, exactly as the load will; the error says what was wrong with the answer.
-    fn probe(&self, spec: &Spec, patience: Duration) -> Result<(), String> {
+    pub(crate) fn probe(&self, spec: &Spec, patience: Duration) -> Result<(), String> {
         let timeout = spec.timeout.min(patience).max(Duration::from_millis(100));
         let once =
             Spec { connections: 1, threads: 1, stop: Stop::Requests(1), timeout, ..spec.clone() };
@@ -223,88 +236,17 @@ impl Runner {
             _ => Ok(()),
         }
     }
-
-    fn load(
-        &self,
-        configuration: &Configuration,
-        spec: &Spec,
-        keeper: &mut Keeper,
-        slot: Slot,
-    ) -> Result<Trial, Halt> {
-        if let Some(amount) = self.plan.load.warmup {
-            let warmup = Spec { stop: stop(amount), ..spec.clone() };
-            if let Err(wrong) = self.drive(&warmup, keeper)? {
-                return Ok(Trial::failed(slot, format!("during warm-up {wrong}")));
-            }
-        }
-        if let Err(wrong) = self.probe(spec, spec.timeout) {
-            return Ok(Trial::failed(slot, format!("no right answer after warm-up: {wrong}")));
-        }
-        let rate =
-            self.plan.load.rate.map(|per_second| Rate { per_second, arrivals: Arrivals::Poisson });
-        let measured = Spec { stop: stop(self.plan.load.amount), rate, ..spec.clone() };
-        let sampler = Sampler::start(keeper.tree());
-        let driven = self.drive(&measured, keeper);
-        let server = sampler.finish();
-        let outcome = match driven? {
-            Ok(outcome) => outcome,
-            Err(wrong) => return Ok(Trial::failed(slot, format!("during the load {wrong}"))),
-        };
-        let failure = self.failure(spec, &outcome, keeper);
-        let failed = failure.is_some();
-        let cores = usable_cores(self.cores, configuration, &outcome, &server);
-        let void = failure.or_else(|| client_bound(cores, &outcome, &server));
-        let measured = Some(Measured { outcome, server });
-        Ok(Trial { slot, measured, void, failed, notes: Vec::new() })
-    }
-
-    /// Runs a load to its end, to an interruption or to the server's end (the inner error).
-    fn drive(&self, spec: &Spec, keeper: &mut Keeper) -> Result<Result<Outcome, String>, Halt> {
-        let control = Control::default();
-        let result = std::thread::scope(|scope| {
-            let load = scope.spawn(|| forebay_load::run(spec, &control));
-            while !load.is_finished() {
-                if self.interrupt.came() || keeper.ended().is_some() {
-                    control.cancelled.store(true, Ordering::Relaxed);
-                }
-                std::thread::sleep(LOAD_INTERVAL);
-            }
-            load.join()
-        });
-        if self.interrupt.came() {
-            return Err(Halt::Interrupted);
-        }
-        let Ok(result) = result else {
-            return Err(Halt::Broken("the load generator stopped half-way".to_owned()));
-        };
-        if let Some(how) = keeper.ended() {
-            return Ok(Err(format!("the server was gone: {how}")));
-        }
-        Ok(result.map_err(|error| error.to_string()))
-    }
-
-    /// What the server did wrong although the load ran to its end.
-    fn failure(&self, spec: &Spec, outcome: &Outcome, keeper: &mut Keeper) -> Option<String> {
-        if outcome.gave_up {
-            return Some("no connection could be made any more".to_owned());
-        }
-        let wrong = self.probe(spec, spec.timeout).err()?;
-        let gone = keeper.ended().map(|how| format!(" ({how})")).unwrap_or_default();
-        Some(format!("no right answer after the load: {wrong}{gone}"))
-    }
-}
-
-impl Executor for Runner {
-    fn run(&mut self, configuration: &Configuration, slot: Slot) -> Result<Trial, Halt> {
-        self.trial(configuration, slot)
-    }
 }
 
 /// Says so where the load generator, not the server, limited the rate: its threads were busy for
 /// more than 85 % of the time while the server took less than 90 % of the cores that it could have
 /// used. Where both are busy the trial counts: they share the machine, and a faster server would
 /// still have been faster.
-fn client_bound(usable_cores: f64, outcome: &Outcome, server: &Series) -> Option<String> {
+pub(crate) fn client_bound(
+    usable_cores: f64,
+    outcome: &Outcome,
+    server: &Series,
+) -> Option<String> {
     let taken = server.cpu.total().as_secs_f64() / outcome.duration.as_secs_f64().max(1e-9);
     if !outcome.client.saturated || taken >= BUSY * usable_cores {
         return None;
@@ -316,7 +258,7 @@ fn client_bound(usable_cores: f64, outcome: &Outcome, server: &Series) -> Option
 
 /// The cores that a server could have used: its own `cpus`, else what the client's threads leave of
 /// the machine (one at least), and never more than it had threads.
-fn usable_cores(
+pub(crate) fn usable_cores(
     cores: usize,
     configuration: &Configuration,
     outcome: &Outcome,
@@ -329,7 +271,7 @@ fn usable_cores(
     open.min(server.most.threads.max(1) as usize) as f64
 }
 
-fn stop(amount: Amount) -> Stop {
+pub(crate) fn stop(amount: Amount) -> Stop {
     match amount {
         Amount::Requests(requests) => Stop::Requests(requests),
         Amount::Duration(duration) => Stop::Duration(duration),
@@ -346,7 +288,7 @@ fn free_port() -> Option<u16> {
     std::iter::repeat_with(|| fastrand::u16(10_000..end)).take(1000).find(free)
 }
 
-fn refuse_occupied(configuration: &Configuration, url: &Url) -> Result<(), Halt> {
+pub(crate) fn refuse_occupied(configuration: &Configuration, url: &Url) -> Result<(), Halt> {
     let Endpoint::Tcp { host, port } = url.endpoint() else { return Ok(()) };
     if std::net::TcpStream::connect((host.as_str(), *port)).is_err() {
         return Ok(());

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_lab::{
-    Cpu, CpuMethod, Experiment, Glance, Halt, Machine, Measured, Plan, Point, Results, Series,
-    Slot, Trial, report, rows,
+    Cpu, CpuMethod, Evidence, Experiment, Glance, Halt, Machine, Measured, Plan, Point, Results,
+    Series, Slice, Slot, Trial, report, rows,
 };
 use forebay_load::{Bytes, Client, Failures, Outcome, Requests};
-use forebay_stat::Latency;
+use forebay_stat::{Latency, Verdict};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -41,7 +41,7 @@ fn trial(round: u32, completed: u64, us: u64) -> Trial {
         rss_end: 6_000_000,
         most: Glance { rss: 7_000_000, threads: 2, processes: 1, fds: 9 },
     };
-    let measured = Some(Measured { outcome, server });
+    let measured = Some(Measured { outcome, server, slices: Vec::new() });
     Trial { slot: Slot { round, order: 1 }, measured, void: None, failed: false, notes: Vec::new() }
 }
 
@@ -157,4 +157,128 @@ fn charts_take_extreme_figures_and_names() {
         roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{error}: {svg}"));
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
+}
+
+/// A slice of 100 ms on a quiet machine.
+fn slice(number: u32, completed: u64) -> Slice {
+    let calibration = Duration::from_micros(100);
+    Slice {
+        number,
+        duration: Duration::from_millis(100),
+        completed,
+        cpu: Duration::from_millis(50),
+        rss: 5_000_000,
+        evidence: Evidence { calibration, ..Evidence::default() },
+    }
+}
+
+/// A trial of slices with these numbers of completed requests.
+fn sliced(round: u32, completed: &[u64]) -> Trial {
+    let mut trial = trial(round, completed.iter().sum(), 10);
+    trial.measured.as_mut().unwrap().slices =
+        (0..).zip(completed).map(|(number, completed)| slice(number, *completed)).collect();
+    trial
+}
+
+fn slices(trial: &mut Trial) -> &mut Vec<Slice> {
+    &mut trial.measured.as_mut().unwrap().slices
+}
+
+#[test]
+fn ratios_pair_slices_that_were_measured_side_by_side() {
+    // A wave over the machine: whole trials differ by it, pairs do not.
+    let wave = [100, 140, 90, 60, 110, 100, 70, 130, 100, 95];
+    let half: Vec<u64> = wave.iter().map(|rate| rate / 2 + 1).collect();
+    let baseline = vec![sliced(1, &wave), sliced(2, &wave[2..]), sliced(3, &wave)];
+    let candidate = vec![sliced(1, &half), sliced(2, &half[2..]), sliced(3, &half)];
+    let rows = rows(&experiment(&["a", "b"], vec![baseline, candidate]));
+    let ratio = rows[1].ratio.unwrap();
+    assert_eq!((ratio.pairs, ratio.slices), (3, 28));
+    assert!((0.50..0.52).contains(&ratio.mean), "{ratio:?}");
+    assert_eq!(ratio.verdict(), Verdict::Slower);
+    // The same CPU time for half of the requests.
+    let cpu = rows[1].cpu_ratio.unwrap();
+    assert!((1.9..2.0).contains(&cpu.mean) && cpu.verdict() == Verdict::Faster, "{cpu:?}");
+    assert!(rows[0].cpu_ratio.is_none());
+}
+
+#[test]
+fn a_disturbed_slice_is_left_out_of_its_pair_and_counted() {
+    let mut disturbed = sliced(1, &[100; 12]);
+    slices(&mut disturbed)[2].evidence.run_delay = Duration::from_millis(90);
+    slices(&mut disturbed)[4].evidence.steal = Duration::from_millis(40);
+    let calm = sliced(1, &[100; 12]);
+    let experiment = experiment(&["a", "b"], vec![vec![calm], vec![disturbed]]);
+    let rows = rows(&experiment);
+    assert_eq!(rows[1].ratio.unwrap().slices, 10);
+    assert_eq!((rows[1].slices, rows[1].disturbed, rows[0].disturbed), (12, 2, 0));
+    assert_eq!(
+        rows[1].notes,
+        ["2 of 12 slices disturbed and left out: 1 stolen processor time, 1 run-queue delay"]
+    );
+    let json = report::json(&experiment);
+    let of = |slice: usize| &json["configurations"][1]["trials"][0]["slices"][slice]["disturbed"];
+    assert_eq!((of(1).is_null(), of(2).as_str()), (true, Some("run-queue delay")));
+    assert_eq!(json["configurations"][1]["slices"]["disturbed"], 2);
+}
+
+#[test]
+fn clock_ticks_are_not_divided_among_slices() {
+    let by_ticks = |mut trial: Trial, ms: u64| {
+        let measured = trial.measured.as_mut().unwrap();
+        measured.server.cpu_method = CpuMethod::Proc;
+        measured.server.cpu.user = Duration::from_millis(ms) - measured.server.cpu.system;
+        trial
+    };
+    let of = |ms| -> Vec<Trial> {
+        (1..=3).map(|round| by_ticks(sliced(round, &[100; 8]), ms)).collect()
+    };
+    let rows = rows(&experiment(&["a", "b"], vec![of(100), of(300)]));
+    let cpu = rows[1].cpu_ratio.unwrap();
+    assert_eq!(cpu.slices, 3, "whole trials are compared");
+    assert!((cpu.mean - 3.0).abs() < 1e-9);
+}
+
+#[test]
+fn who_is_isolated_is_compared_by_whole_trials() {
+    let trials = || (1..=3).map(|round| sliced(round, &[100; 8])).collect::<Vec<Trial>>();
+    let mut experiment = experiment(&["a", "b"], vec![trials(), trials()]);
+    experiment.results[1].configuration.isolated = true;
+    assert_eq!(rows(&experiment)[1].ratio.unwrap().slices, 3);
+}
+
+#[test]
+fn a_leak_is_told_with_its_size_and_a_cache_is_none() {
+    let growing = |of: &dyn Fn(u64) -> u64| -> Vec<Trial> {
+        let mut trials: Vec<Trial> = (1..=3).map(|round| sliced(round, &[100; 24])).collect();
+        for trial in &mut trials {
+            let mut served = 0;
+            for slice in slices(trial) {
+                served += slice.completed;
+                slice.rss += of(served);
+            }
+        }
+        trials
+    };
+    let leaking = growing(&|served| served * 4100);
+    let caching = growing(&|served| served.min(800) * 4100);
+    let rows = rows(&experiment(&["leaks", "caches"], vec![leaking, caching]));
+    assert_eq!(rows[0].notes, ["leaks 4 kB a request [4 kB, 4 kB], in 3 of 3 trials"]);
+    assert_eq!(rows[1].notes, [""; 0]);
+    assert!(!rows[1].leak.unwrap().is_leak());
+}
+
+#[test]
+fn many_comparisons_need_more_than_one() {
+    // 4 % with p of about 0.02 alone; one of five by chance is nothing.
+    let of = |rates: [u64; 4]| (1..).zip(rates).map(|(n, r)| trial(n, r, 10)).collect();
+    let plain = || of([1000, 1000, 1000, 1000]);
+    let lucky = || of([1060, 1020, 1050, 1030]);
+    let alone = rows(&experiment(&["a", "b"], vec![plain(), lucky()]))[1].ratio.unwrap();
+    assert_eq!(alone.verdict(), Verdict::Faster, "{alone:?}");
+    let others = || of([1020, 985, 1011, 990]);
+    let trials = vec![plain(), lucky(), others(), others(), others(), others()];
+    let among = rows(&experiment(&["a", "b", "c", "d", "e", "f"], trials))[1].ratio.unwrap();
+    assert_eq!(among.verdict(), Verdict::Same, "{among:?}");
+    assert_eq!(among.ci95, alone.ci95, "the interval stays its own");
 }

@@ -131,6 +131,29 @@ fn a_killed_keeper_is_tidied_up_after() {
 }
 
 #[test]
+fn a_killed_keeper_takes_no_other_server_with_it() {
+    // The load lasts for ten seconds, of which the first half second is waited for.
+    let load = "requests = 300\nrate = 60\nwarmup = 0\nrounds = 1";
+    let experiment = Experiment::new(load).server("one", WORST).server("two", WORST);
+    let mut compare = experiment.start(&[]);
+    wait_for(&mut compare, "requests came", || experiment.requests() > 30);
+    let keeper = experiment
+        .processes()
+        .into_iter()
+        .find(|(_, command)| command.ends_with("__keeper "))
+        .expect("a keeper runs")
+        .0;
+    kill_process(Pid::from_raw(keeper).unwrap(), Signal::KILL).unwrap();
+    let exit = compare.wait();
+    assert_eq!(exit.status.code(), Some(1), "{}", exit.output);
+    let json = experiment.json();
+    let void = |index: usize| json["configurations"][index]["trials"][0]["void"].as_bool();
+    assert_ne!(void(0), void(1), "{}", exit.output);
+    assert_eq!(experiment.processes(), []);
+    assert_eq!(experiment.temporary(), [] as [std::path::PathBuf; 0]);
+}
+
+#[test]
 fn a_killed_experiment_leaves_no_control_group() {
     let experiment = Experiment::new(LONG).server("one", "children");
     let mut compare = experiment.start(&[]);

@@ -49,6 +49,34 @@ fn a_whole_experiment() {
 }
 
 #[test]
+fn servers_of_a_round_are_loaded_slice_by_slice() {
+    // Of so few slices none is taken for disturbed.
+    let load = "requests = 200\nwarmup = 5\nrounds = 1";
+    let experiment = Experiment::new(load).server("one", "").server("two", "").server_with(
+        "apart",
+        "",
+        "isolated = true",
+    );
+    let run = experiment.run(&["--quiet"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let json = experiment.json();
+    let slices = |configuration: usize| {
+        let trial = &json["configurations"][configuration]["trials"][0];
+        assert_eq!(trial["requests"]["completed"], 200, "{trial}");
+        let slices = trial["slices"].as_array().unwrap().iter();
+        slices
+            .map(|slice| (slice["number"].as_u64().unwrap(), slice["completed"].as_u64().unwrap()))
+            .collect::<Vec<_>>()
+    };
+    let all: Vec<(u64, u64)> = (0..5).map(|number| (number, 40)).collect();
+    assert_eq!((slices(0), slices(1), slices(2)), (all.clone(), all, vec![(0, 200)]));
+    let ratio = |index: usize| &json["configurations"][index]["ratio"];
+    assert_eq!((&ratio(1)["pairs"], &ratio(1)["slices"]), (&1.into(), &5.into()));
+    assert_eq!((&ratio(2)["pairs"], &ratio(2)["slices"]), (&1.into(), &1.into()));
+    experiment.wait_until_gone("several servers at once");
+}
+
+#[test]
 fn the_page_stands_alone_and_escapes_what_it_shows() {
     let load = format!("{SHORT}\nheaders = {{ X-Test = \"http://e.example/\" }}");
     let experiment = Experiment::new(&load).server_with(

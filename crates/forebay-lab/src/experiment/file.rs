@@ -39,6 +39,8 @@ pub struct Load {
     pub body: Option<String>,
     pub timeout: Option<Spanned<String>>,
     pub warmup: Option<Spanned<toml::Value>>,
+    pub slice: Option<Spanned<String>>,
+    pub isolated: Option<bool>,
     pub cpus: Option<Spanned<Vec<usize>>>,
 }
 
@@ -88,5 +90,6 @@ pub struct Configuration {
     pub stop_timeout: Option<Spanned<String>>,
     pub version: Option<Spanned<Vec<String>>>,
     pub notes: Option<String>,
+    pub isolated: Option<bool>,
     pub cpus: Option<Spanned<Vec<usize>>>,
 }

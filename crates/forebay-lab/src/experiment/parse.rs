@@ -16,6 +16,7 @@ const DEFAULT_CONNECTIONS: u32 = 10;
 const DEFAULT_ROUNDS: u32 = 6;
 const DEFAULT_DURATION: Duration = Duration::from_secs(5);
 const DEFAULT_WARMUP: Duration = Duration::from_secs(1);
+const DEFAULT_SLICE: Duration = Duration::from_millis(150);
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const DEFAULT_READY_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) const DEFAULT_STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -78,6 +79,8 @@ impl Reader<'_> {
         Ok(Load {
             amount: self.amount(&load.requests, &load.duration)?,
             warmup: self.warmup(&load.warmup)?,
+            slice: self.duration(&load.slice, DEFAULT_SLICE)?,
+            isolated: load.isolated.unwrap_or(false),
             path: self.request_path(load.path)?,
             connections,
             rate: self.rate(&load.rate)?,
@@ -152,6 +155,7 @@ impl Reader<'_> {
             stop_timeout: self.duration(&typed.stop_timeout, DEFAULT_STOP_TIMEOUT)?,
             version: typed.version.map(Spanned::into_inner).unwrap_or_default(),
             notes: typed.notes,
+            isolated: typed.isolated.unwrap_or(load.isolated),
             cpus: self.cpus(typed.cpus)?,
         };
         let (dir, tmp) = ("/dir".to_owned(), "/tmp".to_owned());

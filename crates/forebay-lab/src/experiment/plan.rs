@@ -35,6 +35,10 @@ pub struct Load {
     pub amount: Amount,
     /// How much is sent before measuring; none: the first measured request is a cold one.
     pub warmup: Option<Amount>,
+    /// About how long a server is loaded before it is another's turn.
+    pub slice: Duration,
+    /// Whether servers run one after the other instead of in turns, unless a configuration says so.
+    pub isolated: bool,
     /// Requests per second of an open loop; none: a closed loop.
     pub rate: Option<f64>,
     /// Client threads.
@@ -126,6 +130,32 @@ pub struct Configuration {
     pub notes: Option<String>,
     /// The cores that the server is confined to; empty: all.
     pub cpus: Vec<usize>,
+    /// Whether its server runs while no other does, and is loaded without a break.
+    pub isolated: bool,
+}
+
+/// A load by number of requests is cut into so many slices at most, of at least so many requests
+/// for each connection: the ends of slices, where connections wait for the last reply, must not rule.
+const MOST_SLICES_OF_REQUESTS: u64 = 50;
+const FEWEST_REQUESTS: u64 = 20;
+
+impl Load {
+    /// What each slice of a trial's load is. All slices together are the whole amount.
+    pub fn slices(&self) -> Vec<Amount> {
+        match self.amount {
+            Amount::Duration(duration) => {
+                let ideal = duration.as_secs_f64() / self.slice.as_secs_f64();
+                let count = (ideal.round() as u32).max(1);
+                vec![Amount::Duration(duration / count); count as usize]
+            }
+            Amount::Requests(requests) => {
+                let each = u64::from(self.connections) * FEWEST_REQUESTS;
+                let count = (requests / each).clamp(1, MOST_SLICES_OF_REQUESTS);
+                let until = |slice: u64| requests * slice / count;
+                (0..count).map(|k| Amount::Requests(until(k + 1) - until(k))).collect()
+            }
+        }
+    }
 }
 
 impl Plan {

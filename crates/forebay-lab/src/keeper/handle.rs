@@ -162,17 +162,16 @@ impl Keeper {
         self.tidy_up();
     }
 
-    /// What remains if the keeper was killed; nothing as a rule. Its orphans are our children then
-    /// (`forebay compare` is a subreaper too), and one keeper runs at a time.
+    /// What remains if the keeper was killed; nothing as a rule. Its orphans are our children then,
+    /// as `forebay compare` is a subreaper too; other keepers are left alone, with what they keep.
     fn tidy_up(&mut self) {
         if self.tmp.as_os_str().is_empty() || !self.tmp.exists() {
             return;
         }
-        let own = std::process::id() as i32;
         let deadline = Instant::now() + STOPPING_PATIENCE;
         while Instant::now() < deadline {
-            let left = descendants(own);
-            for pid in left.iter().filter_map(|stat| Pid::from_raw(stat.pid)) {
+            let left = orphans();
+            for pid in left.iter().filter_map(|&pid| Pid::from_raw(pid)) {
                 let _ = kill_process(pid, Signal::KILL);
                 let _ = waitpid(Some(pid), WaitOptions::NOHANG);
             }
@@ -206,6 +205,24 @@ impl From<io::Error> for KeeperError {
     fn from(error: io::Error) -> Self {
         Self(format!("the keeper does not listen: {error}"))
     }
+}
+
+/// The children of this process that are no keepers, and all that those have started.
+fn orphans() -> Vec<i32> {
+    let own = std::process::id() as i32;
+    let is_keeper = |pid: i32| {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        command.split(|&byte| byte == 0).any(|argument| argument == b"__keeper")
+    };
+    let mut orphans: Vec<i32> = descendants(own)
+        .iter()
+        .filter(|stat| stat.parent == own && !is_keeper(stat.pid))
+        .map(|stat| stat.pid)
+        .collect();
+    for child in orphans.clone() {
+        orphans.extend(descendants(child).iter().map(|stat| stat.pid));
+    }
+    orphans
 }
 
 /// Reads the keeper's events on a thread of their own.

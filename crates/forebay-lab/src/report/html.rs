@@ -28,7 +28,7 @@ struct Page<'a> {
     noise_floor: Option<String>,
     load: String,
     check: String,
-    columns: [&'static str; 11],
+    columns: [&'static str; 12],
     rows: Vec<RowView>,
     rate_chart: Option<String>,
     latency_chart: Option<String>,
@@ -105,7 +105,7 @@ impl From<Row> for RowView {
         let ratio = row.ratio.as_ref().map(number::ratio).unwrap_or_default();
         let (factor, interval) = ratio.split_once(' ').unwrap_or((&ratio, ""));
         Self {
-            figures: cells(&row)[1..9].to_vec(),
+            figures: cells(&row)[1..10].to_vec(),
             factor: factor.to_owned(),
             interval: interval.to_owned(),
             name: row.name,
@@ -141,7 +141,7 @@ fn trials(experiment: &Experiment) -> Vec<TrialView<'_>> {
 }
 
 fn figures(measured: &Measured) -> [String; 9] {
-    let Measured { outcome, server } = measured;
+    let Measured { outcome, server, .. } = measured;
     let or_missing = |text: Option<String>| text.unwrap_or_else(|| MISSING.to_owned());
     [
         number::rate(outcome.rate_per_s()),

@@ -1,24 +1,28 @@
 //! The report as JSON, schema `forebay.compare/1`. Times in microseconds end in `_us`, in seconds
 //! in `_s`; sizes are bytes. What was not measured is null.
 
-use forebay_stat::{Ratio, Summary};
+use forebay_stat::{Ratio, Summary, Verdict};
 use serde_json::{Map, Value, json};
 
+use crate::disturbance::Disturbance;
 use crate::experiment::{Amount, Check, Load};
+use crate::pairing::Judged;
 use crate::schedule::Halt;
-use crate::summary::{self, Row};
-use crate::trial::{Measured, Trial};
+use crate::summary::{self, Leak, Row};
+use crate::trial::{Measured, Slice, Trial};
 use crate::watch::CpuMethod;
 use crate::{Experiment, Results};
 
 /// Everything measured, trial by trial.
 pub fn json(experiment: &Experiment) -> Value {
     let rows = summary::rows(experiment);
+    let judged = summary::judged(experiment);
     let configurations: Vec<Value> = experiment
         .results
         .iter()
         .zip(&rows)
-        .map(|(results, row)| configuration(results, row))
+        .zip(&judged)
+        .map(|((results, row), judged)| configuration(results, row, judged))
         .collect();
     json!({
         "schema": "forebay.compare/1",
@@ -72,6 +76,7 @@ fn load(load: &Load) -> Value {
         "rate_per_s": load.rate,
         "amount": amount(load.amount),
         "warmup": load.warmup.map(amount),
+        "slices": load.slices().len(),
         "timeout_s": load.timeout.as_secs_f64(),
     })
 }
@@ -80,7 +85,8 @@ fn check(check: &Check) -> Value {
     json!({ "status": check.status, "body_contains": check.body_contains })
 }
 
-fn configuration(results: &Results, row: &Row) -> Value {
+fn configuration(results: &Results, row: &Row, judged: &Judged<'_>) -> Value {
+    let trial = |each: &Trial| trial(each, &judged.evidence(each.slot.round));
     json!({
         "name": row.name,
         "baseline": row.baseline,
@@ -95,8 +101,12 @@ fn configuration(results: &Results, row: &Row) -> Value {
         "cpu_us_per_request": row.cpu_us_per_request,
         "memory_growth": row.memory_growth,
         "rss_max": row.memory_most,
+        "memory_per_request": row.leak.as_ref().map(leak),
+        "slices": { "all": row.slices, "disturbed": row.disturbed },
+        "isolated": results.configuration.isolated,
         "failed": row.failed,
         "ratio": row.ratio.as_ref().map(ratio),
+        "cpu_ratio": row.cpu_ratio.as_ref().map(cpu_ratio),
         "notes": row.notes,
     })
 }
@@ -110,7 +120,40 @@ fn rate(rate: &Summary) -> Value {
 
 /// An interval without a bound has null for it.
 fn ratio(ratio: &Ratio) -> Value {
-    json!({ "mean": ratio.mean, "ci95": ratio.ci95, "pairs": ratio.pairs })
+    json!({
+        "mean": ratio.mean,
+        "ci95": ratio.ci95,
+        "pairs": ratio.pairs,
+        "slices": ratio.slices,
+        "p": ratio.p,
+        "p_holm": ratio.p_holm,
+        "verdict": match ratio.verdict() {
+            Verdict::Faster => "faster",
+            Verdict::Slower => "slower",
+            Verdict::Same => "same",
+        },
+    })
+}
+
+/// Less is better here.
+fn cpu_ratio(cpu: &Ratio) -> Value {
+    let mut object = ratio(cpu);
+    object["verdict"] = json!(match cpu.verdict() {
+        Verdict::Faster => "more",
+        Verdict::Slower => "less",
+        Verdict::Same => "same",
+    });
+    object
+}
+
+fn leak(leak: &Leak) -> Value {
+    json!({
+        "slope": leak.slope,
+        "ci95": leak.ci95,
+        "trials": leak.trials,
+        "leaking": leak.leaking,
+        "leaks": leak.is_leak(),
+    })
 }
 
 /// The latencies of all counted trials together, in the form that a single trial has.
@@ -121,7 +164,7 @@ fn merged_latency(results: &Results, row: &Row) -> Value {
     outcome.to_json()["latency_us"].take()
 }
 
-fn trial(trial: &Trial) -> Value {
+fn trial(trial: &Trial, evidence: &[Option<Disturbance>]) -> Value {
     let mut object = json!({
         "round": trial.slot.round,
         "order": trial.slot.order,
@@ -144,7 +187,27 @@ fn trial(trial: &Trial) -> Value {
         object[key] = outcome[key].take();
     }
     object["server"] = server(measured);
+    let none = [None];
+    let evidence = evidence.iter().chain(none.iter().cycle());
+    let slices = measured.slices.iter().zip(evidence);
+    object["slices"] = slices.map(|(each, evidence)| slice(each, *evidence)).collect();
     object
+}
+
+fn slice(slice: &Slice, disturbance: Option<Disturbance>) -> Value {
+    let us = |time: std::time::Duration| time.as_secs_f64() * 1e6;
+    json!({
+        "number": slice.number,
+        "rate_per_s": slice.rate_per_s(),
+        "duration_s": slice.duration.as_secs_f64(),
+        "completed": slice.completed,
+        "cpu_us": us(slice.cpu),
+        "rss": slice.rss,
+        "steal_us": us(slice.evidence.steal),
+        "run_delay_us": us(slice.evidence.run_delay),
+        "calibration_us": us(slice.evidence.calibration),
+        "disturbed": disturbance.map(|disturbance| disturbance.to_string()),
+    })
 }
 
 fn server(measured: &Measured) -> Value {

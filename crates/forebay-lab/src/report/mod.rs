@@ -15,7 +15,7 @@ pub use sentence::{conclusions, noise_floor};
 pub use table::table;
 
 /// The columns of the table, in every report.
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 12] = [
     "Configuration",
     "Requests/s",
     "SD",
@@ -23,6 +23,7 @@ const COLUMNS: [&str; 11] = [
     "p50",
     "p99",
     "CPU µs/request",
+    "CPU ratio [95\u{a0}%]",
     "Memory growth",
     "Failed",
     "Ratio to baseline [95\u{a0}%]",
@@ -30,7 +31,7 @@ const COLUMNS: [&str; 11] = [
 ];
 
 /// A row's cells up to the notes, which each report places in its own way.
-fn cells(row: &crate::Row) -> [String; 10] {
+fn cells(row: &crate::Row) -> [String; 11] {
     let missing = || "–".to_owned();
     let rate = row.rate.as_ref();
     let name = if row.baseline { format!("{} (baseline)", row.name) } else { row.name.clone() };
@@ -42,6 +43,7 @@ fn cells(row: &crate::Row) -> [String; 10] {
         number::percentile(&row.latency, 50.0).unwrap_or_else(missing),
         number::percentile(&row.latency, 99.0).unwrap_or_else(missing),
         row.cpu_us_per_request.map_or_else(missing, number::significant),
+        row.cpu_ratio.as_ref().map_or_else(missing, number::ratio),
         row.memory_growth.map_or_else(missing, number::growth),
         if row.rate.is_some() || row.failed > 0 { number::count(row.failed) } else { missing() },
         row.ratio.as_ref().map_or_else(missing, number::ratio),

@@ -38,7 +38,8 @@ pub fn table(experiment: &Experiment) -> String {
 
 /// A heading on as many lines as it has words that may part.
 fn narrow(heading: &str) -> String {
-    heading.replacen("Ratio to ", "Ratio to\u{a0}", 1).replace(' ', "\n").replace('\u{a0}', " ")
+    let kept = heading.replacen("Ratio to ", "Ratio to\u{a0}", 1);
+    kept.replacen("CPU ratio", "CPU\u{a0}ratio", 1).replace(' ', "\n").replace('\u{a0}', " ")
 }
 
 /// The numbers of `notes` among the footnotes, which equal notes share.

@@ -1,11 +1,13 @@
 //! A thread that looks at a server several times a second while it is loaded.
 
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::{Cpu, CpuMethod, Glance, Tree};
 
+/// From the beginning of a turn to the first look: in the middle of a short one.
+const FIRST: Duration = Duration::from_millis(70);
 /// Long enough not to disturb what is measured, short enough to see a peak.
 const INTERVAL: Duration = Duration::from_millis(200);
 
@@ -17,7 +19,7 @@ const QUIET_PATIENCE: Duration = Duration::from_secs(2);
 /// Resident memory at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Since the measured load began.
+    /// How long the server had been loaded by then.
     pub at: Duration,
     /// Resident memory in bytes.
     pub rss: u64,
@@ -26,7 +28,7 @@ pub struct Point {
 /// What was seen of a server while it was loaded.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// CPU time taken in the measured window.
+    /// CPU time taken in its turns.
     pub cpu: Cpu,
     /// How that was counted.
     pub cpu_method: CpuMethod,
@@ -40,41 +42,65 @@ pub struct Series {
     pub most: Glance,
 }
 
-/// A running sampler.
+/// A sampler, which looks only in its server's turns.
 pub struct Sampler {
-    stop: Sender<()>,
+    orders: Sender<Order>,
+    looks: Receiver<Glance>,
     thread: JoinHandle<Series>,
 }
 
+enum Order {
+    Begin,
+    End,
+    Finish,
+}
+
 impl Sampler {
-    /// Looks for a quiet moment before it returns, then at intervals.
+    /// Looks for a quiet moment before it returns.
     pub fn start(tree: Tree) -> Self {
-        let (stop, stopped) = mpsc::channel();
-        let (first_look, looked) = mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            let quiet = quiet_before(&tree);
-            let mut series = Series::begin(&tree, &quiet);
-            let cpu_before = tree.cpu();
-            let began = Instant::now();
-            let _ = first_look.send(());
-            while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                series.look(&tree, began);
-            }
-            series.cpu = tree.cpu() - cpu_before;
-            series.look(&tree, began);
-            series.rss_end = quiet_after(&tree, &quiet).rss;
-            series
-        });
+        let (orders, ordered) = mpsc::channel();
+        let (looked, looks) = mpsc::channel();
+        let thread = std::thread::spawn(move || sample(&tree, &ordered, &looked));
         // An error here means that the thread is gone, which `finish` will report.
-        let _ = looked.recv();
-        Self { stop, thread }
+        let _ = looks.recv();
+        Self { orders, looks, thread }
     }
 
-    /// Looks a last time, waits for a quiet moment and returns what was seen.
+    /// The server's turn begins.
+    pub fn begin(&self) {
+        let _ = self.orders.send(Order::Begin);
+    }
+
+    /// The server's turn is over; what was seen then.
+    pub fn end(&self) -> Glance {
+        let _ = self.orders.send(Order::End);
+        self.looks.recv().unwrap_or_default()
+    }
+
+    /// Waits for a quiet moment and returns what was seen.
     pub fn finish(self) -> Series {
-        let _ = self.stop.send(());
+        let _ = self.orders.send(Order::Finish);
         self.thread.join().expect("the sampler only reads /proc and control group files")
     }
+}
+
+fn sample(tree: &Tree, orders: &Receiver<Order>, looked: &Sender<Glance>) -> Series {
+    let quiet = quiet_before(tree);
+    let mut series = Series::begin(tree, &quiet);
+    let _ = looked.send(quiet);
+    let mut loaded = Duration::ZERO;
+    while let Ok(Order::Begin) = orders.recv() {
+        let began = Instant::now();
+        let mut wait = FIRST;
+        while let Err(RecvTimeoutError::Timeout) = orders.recv_timeout(wait) {
+            series.look(tree, loaded + began.elapsed());
+            wait = INTERVAL;
+        }
+        loaded += began.elapsed();
+        let _ = looked.send(series.look(tree, loaded));
+    }
+    series.rss_end = quiet_after(tree, &quiet).rss;
+    series
 }
 
 impl Series {
@@ -89,13 +115,14 @@ impl Series {
         }
     }
 
-    fn look(&mut self, tree: &Tree, began: Instant) {
+    fn look(&mut self, tree: &Tree, at: Duration) -> Glance {
         let glance = tree.glance();
-        self.memory.push(Point { at: began.elapsed(), rss: glance.rss });
+        self.memory.push(Point { at, rss: glance.rss });
         self.most.rss = self.most.rss.max(glance.rss);
         self.most.threads = self.most.threads.max(glance.threads);
         self.most.processes = self.most.processes.max(glance.processes);
         self.most.fds = self.most.fds.max(glance.fds);
+        glance
     }
 }
 

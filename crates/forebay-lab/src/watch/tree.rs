@@ -1,6 +1,7 @@
 //! All processes that descend from one, and what they take together.
 
 use std::fs;
+use std::time::Duration;
 
 use forebay_process::Cpu;
 use forebay_process::cgroup::Cgroup;
@@ -72,10 +73,30 @@ impl Tree {
         glance
     }
 
+    /// How long threads of the processes alive were ready to run but had to wait for a processor.
+    pub fn run_delay(&self) -> Duration {
+        let pids: Vec<i32> = match self.cgroup.as_ref().and_then(|group| group.processes().ok()) {
+            Some(pids) => pids,
+            None => descendants(self.keeper).iter().map(|stat| stat.pid).collect(),
+        };
+        pids.into_iter().map(run_delay).sum()
+    }
+
     fn processes(&self) -> Vec<Stat> {
         match self.cgroup.as_ref().and_then(|group| group.processes().ok()) {
             Some(pids) => pids.into_iter().filter_map(Stat::of).collect(),
             None => descendants(self.keeper),
         }
     }
+}
+
+/// The second figure of `/proc/PID/task/TID/schedstat`, over all threads, is nanoseconds
+/// (Documentation/scheduler/sched-stats.rst). Zero where the kernel does not count it.
+fn run_delay(pid: i32) -> Duration {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let waited = tasks.filter_map(|task| {
+        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split(' ').nth(1)?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(waited.sum())
 }

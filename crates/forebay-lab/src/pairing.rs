@@ -1,0 +1,117 @@
+//! What is compared with what: slices of one round and number, or where there are none, whole trials.
+
+use std::collections::BTreeMap;
+
+use forebay_stat::{Ratio, ratio_of_rounds};
+
+use crate::Results;
+use crate::disturbance::Disturbance;
+use crate::summary::counted;
+use crate::trial::{Measured, Slice};
+use crate::watch::CpuMethod;
+
+/// The slices of a configuration's trials that count, with the evidence against each.
+#[derive(Debug, Default)]
+pub struct Judged<'a> {
+    /// By round.
+    rounds: BTreeMap<u32, Round<'a>>,
+    is_isolated: bool,
+}
+
+#[derive(Debug)]
+struct Round<'a> {
+    whole: &'a Measured,
+    slices: Vec<(&'a Slice, Option<Disturbance>)>,
+}
+
+/// A figure of which ratios are made: of a slice, and of a whole trial.
+pub struct Figure {
+    slice: fn(&Slice) -> f64,
+    whole: fn(&Measured) -> f64,
+    /// Whether it means anything for a single slice.
+    fits_slices: fn(&Measured) -> bool,
+}
+
+/// Requests per second.
+pub const RATE: Figure = Figure {
+    slice: Slice::rate_per_s,
+    whole: |measured| measured.outcome.rate_per_s(),
+    fits_slices: |_| true,
+};
+
+/// The server's CPU time per request, which clock ticks are too coarse to tell of a slice.
+pub const CPU: Figure = Figure {
+    slice: Slice::cpu_us_per_request,
+    whole: |measured| measured.cpu_us_per_request().unwrap_or(f64::NAN),
+    fits_slices: |measured| measured.server.cpu_method == CpuMethod::Cgroup,
+};
+
+impl<'a> Judged<'a> {
+    /// The trials of `results`. `judge` says what the evidence against slices is.
+    pub fn new(results: &'a Results, judge: impl Fn(&[Slice]) -> Vec<Option<Disturbance>>) -> Self {
+        let all: Vec<Slice> = counted(&results.trials)
+            .flat_map(|(_, measured)| measured.slices.iter().copied())
+            .collect();
+        let mut verdicts = judge(&all).into_iter();
+        let mut rounds = BTreeMap::new();
+        for (trial, whole) in counted(&results.trials) {
+            let slices = whole.slices.iter();
+            let slices = slices.map(|slice| (slice, verdicts.next().flatten())).collect();
+            rounds.insert(trial.slot.round, Round { whole, slices });
+        }
+        Self { rounds, is_isolated: results.configuration.isolated }
+    }
+
+    /// How many slices there are.
+    pub fn slices(&self) -> usize {
+        self.rounds.values().map(|round| round.slices.len()).sum()
+    }
+
+    /// The evidence against slices, with how many it is against.
+    pub fn disturbed(&self) -> BTreeMap<Disturbance, usize> {
+        let mut found = BTreeMap::new();
+        let slices = self.rounds.values().flat_map(|round| &round.slices);
+        for disturbance in slices.filter_map(|(_, disturbance)| *disturbance) {
+            *found.entry(disturbance).or_default() += 1;
+        }
+        found
+    }
+
+    /// The evidence against the slices of a round's trial.
+    pub fn evidence(&self, round: u32) -> Vec<Option<Disturbance>> {
+        let round = self.rounds.get(&round);
+        round.into_iter().flat_map(|round| &round.slices).map(|(_, found)| *found).collect()
+    }
+
+    /// `figure` over the baseline's; none where no round has both.
+    pub fn ratio(&self, baseline: &Judged<'_>, figure: &Figure) -> Option<Ratio> {
+        let is_apart = self.is_isolated || baseline.is_isolated;
+        let rounds: Vec<Vec<(f64, f64)>> = self
+            .rounds
+            .iter()
+            .filter_map(|(number, ours)| {
+                let theirs = baseline.rounds.get(number)?;
+                Some(ours.pairs(theirs, figure, is_apart))
+            })
+            .collect();
+        Some(ratio_of_rounds(&rounds)).filter(|ratio| ratio.pairs > 0)
+    }
+}
+
+impl Round<'_> {
+    fn pairs(&self, other: &Round<'_>, figure: &Figure, is_apart: bool) -> Vec<(f64, f64)> {
+        let fits = |round: &Round<'_>| {
+            round.slices.len() > 1 && (figure.fits_slices)(round.whole) && !is_apart
+        };
+        if !fits(self) || !fits(other) {
+            return vec![((figure.whole)(self.whole), (figure.whole)(other.whole))];
+        }
+        let calm = |round: &Round<'_>| -> BTreeMap<u32, f64> {
+            let calm = round.slices.iter().filter(|(_, disturbance)| disturbance.is_none());
+            calm.map(|(slice, _)| (slice.number, (figure.slice)(slice))).collect()
+        };
+        let theirs = calm(other);
+        let pair = |(number, ours): (u32, f64)| Some((ours, *theirs.get(&number)?));
+        calm(self).into_iter().filter_map(pair).collect()
+    }
+}

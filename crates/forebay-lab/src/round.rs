@@ -1,0 +1,309 @@
+//! A round: fresh servers, each ready, checked and warm, loaded in turns, checked again and gone.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use forebay_load::{Arrivals, Control, Outcome, Rate, Spec, Stop, Turns, Url};
+
+use crate::Interrupt;
+use crate::experiment::Configuration;
+use crate::keeper::Keeper;
+use crate::schedule::{Executor, Group, Halt, Member, Turn};
+use crate::service::Services;
+use crate::trial::{
+    Measured, Runner, Slice, Trial, broken, client_bound, refuse_occupied, stop, usable_cores,
+};
+use crate::watch::{Cpu, Sampler, Tree, Witness};
+
+/// How often a running load is looked at for an interruption or the server's end.
+const LOAD_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A server between its turns may take this share of a core; more is worth a note.
+const RESTLESS: f64 = 0.05;
+
+/// Lines of a crashed server's output in a note.
+const QUOTED_LINES: usize = 3;
+
+impl Executor for Runner {
+    fn run(&mut self, group: &Group<'_>) -> Result<Vec<Trial>, Halt> {
+        let mut servers = Vec::with_capacity(group.members.len());
+        for member in &group.members {
+            servers.push(Standing::start(self, *member)?);
+        }
+        for turn in &group.turns {
+            servers[turn.member].turn(self, *turn)?;
+        }
+        servers.into_iter().map(|server| server.finish(self)).collect()
+    }
+}
+
+/// A server that runs, with its load. Dropped, it is ended.
+struct Standing<'a> {
+    member: Member<'a>,
+    spec: Spec,
+    /// Before the services, which it needs to the end.
+    keeper: Keeper,
+    _services: Services,
+    /// None of a server that has failed.
+    load: Option<Load>,
+    /// Why it has failed.
+    failure: Option<String>,
+    /// What else happened.
+    notes: Vec<String>,
+}
+
+/// What a server is loaded with, and what came of it so far.
+struct Load {
+    turns: Turns,
+    tree: Tree,
+    sampler: Sampler,
+    slices: Vec<Slice>,
+    outcome: Option<Outcome>,
+    cpu: Cpu,
+    idle: Idle,
+}
+
+/// What the server did while others had their turns.
+#[derive(Default)]
+struct Idle {
+    since: Option<(Instant, Cpu)>,
+    time: Duration,
+    cpu: Duration,
+}
+
+impl<'a> Standing<'a> {
+    /// Starts a server and waits until it is right, and warm. One that fails then stands all the
+    /// same, without a load.
+    fn start(runner: &Runner, member: Member<'a>) -> Result<Self, Halt> {
+        let configuration = member.configuration;
+        let services = runner.start_services()?;
+        let mut keeper = Keeper::open(&runner.program).map_err(broken)?;
+        let values = runner.values(&keeper, &services.values)?;
+        let url = Url::parse(&configuration.target(&runner.plan.load, &values))
+            .map_err(|error| Halt::Broken(format!("{}: {error}", configuration.name)))?;
+        refuse_occupied(configuration, &url)?;
+        runner.place_templates(&configuration.templates, &values)?;
+        keeper.start(runner.launch(configuration, &values)).map_err(broken)?;
+        let spec = runner.spec(url);
+        runner.until_ready(configuration, &spec, &mut keeper)?;
+        let mut server = Self {
+            member,
+            spec,
+            keeper,
+            _services: services,
+            load: None,
+            failure: None,
+            notes: Vec::new(),
+        };
+        match server.warm_up(runner)? {
+            Ok(turns) => server.load = Some(Load::begin(turns, &server.keeper)),
+            Err(failure) => server.failure = Some(failure),
+        }
+        Ok(server)
+    }
+
+    /// The connections as the warm-up left them, or how the server failed.
+    fn warm_up(&mut self, runner: &Runner) -> Result<Result<Turns, String>, Halt> {
+        let mut turns = match Turns::new(&self.spec) {
+            Ok(turns) => turns,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        if let Some(amount) = runner.plan.load.warmup {
+            let control = Control::default();
+            let load = (stop(amount), None);
+            let warm = drive(&mut turns, load, &control, &runner.interrupt, &mut self.keeper)?;
+            if let Err(wrong) = warm {
+                return Ok(Err(format!("during warm-up {wrong}")));
+            }
+        }
+        Ok(match runner.probe(&self.spec, self.spec.timeout) {
+            Ok(()) => Ok(turns),
+            Err(wrong) => Err(format!("no right answer after warm-up: {wrong}")),
+        })
+    }
+
+    /// Loads the server for a slice.
+    fn turn(&mut self, runner: &Runner, turn: Turn) -> Result<(), Halt> {
+        let Some(load) = &mut self.load else { return Ok(()) };
+        let rate = runner.plan.load.rate;
+        let rate = rate.map(|per_second| Rate { per_second, arrivals: Arrivals::Poisson });
+        let witness = Witness::begin(&load.tree);
+        let before = load.tree.cpu();
+        load.idle.end(before);
+        load.sampler.begin();
+        let control = Control::default();
+        let driven = drive(
+            &mut load.turns,
+            (stop(turn.amount), rate),
+            &control,
+            &runner.interrupt,
+            &mut self.keeper,
+        );
+        let glance = load.sampler.end();
+        let evidence = witness.end(&load.tree);
+        // The last: what ends with its request has ended by now, and been counted.
+        let after = load.tree.cpu();
+        let cpu = after - before;
+        load.idle.begin(after);
+        match driven? {
+            Ok(outcome) => {
+                load.cpu = load.cpu + cpu;
+                load.slices.push(Slice {
+                    number: turn.slice,
+                    duration: outcome.duration,
+                    completed: outcome.requests.completed,
+                    cpu: cpu.total(),
+                    rss: glance.rss,
+                    evidence,
+                });
+                load.outcome = Outcome::sum(load.outcome.take().into_iter().chain([outcome]));
+            }
+            Err(wrong) => {
+                let completed = load.slices.iter().map(|slice| slice.completed).sum::<u64>()
+                    + control.completed.load(Ordering::Relaxed);
+                self.notes.extend(crash_note(completed, &mut self.keeper));
+                self.failure = Some(format!("during the load {wrong}"));
+                self.load = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the server once more, ends it and says what came of the trial.
+    fn finish(mut self, runner: &Runner) -> Result<Trial, Halt> {
+        let (slot, configuration) = (self.member.slot, self.member.configuration);
+        let mut trial = match self.load.take() {
+            None => {
+                Trial::failed(slot, self.failure.take().unwrap_or_else(|| "not loaded".to_owned()))
+            }
+            Some(load) => {
+                let idle = load.idle.note();
+                match load.finish() {
+                    None => Trial::failed(slot, "not loaded"),
+                    Some(measured) => {
+                        let mut trial = self.judge(runner, configuration, measured);
+                        trial.notes.extend(idle);
+                        trial
+                    }
+                }
+            }
+        };
+        trial.notes.append(&mut self.notes);
+        trial.notes.extend(self.keeper.stop());
+        Ok(trial)
+    }
+
+    fn judge(
+        &mut self,
+        runner: &Runner,
+        configuration: &Configuration,
+        measured: Measured,
+    ) -> Trial {
+        let failure = self.failure_after(runner, &measured.outcome);
+        let failed = failure.is_some();
+        let Measured { outcome, server, .. } = &measured;
+        let cores = usable_cores(runner.cores, configuration, outcome, server);
+        let void = failure.or_else(|| client_bound(cores, outcome, server));
+        let slot = self.member.slot;
+        Trial { slot, measured: Some(measured), void, failed, notes: Vec::new() }
+    }
+
+    /// What the server did wrong although the load ran to its end.
+    fn failure_after(&mut self, runner: &Runner, outcome: &Outcome) -> Option<String> {
+        if outcome.gave_up {
+            return Some("no connection could be made any more".to_owned());
+        }
+        let wrong = runner.probe(&self.spec, self.spec.timeout).err()?;
+        let gone = self.keeper.ended().map(|how| format!(" ({how})")).unwrap_or_default();
+        Some(format!("no right answer after the load: {wrong}{gone}"))
+    }
+}
+
+impl Load {
+    fn begin(turns: Turns, keeper: &Keeper) -> Self {
+        Self {
+            turns,
+            tree: keeper.tree(),
+            sampler: Sampler::start(keeper.tree()),
+            slices: Vec::new(),
+            outcome: None,
+            cpu: Cpu::default(),
+            idle: Idle::default(),
+        }
+    }
+
+    fn finish(self) -> Option<Measured> {
+        // Connections that stay open would keep processes for themselves.
+        drop(self.turns);
+        let mut server = self.sampler.finish();
+        server.cpu = self.cpu;
+        Some(Measured { outcome: self.outcome?, server, slices: self.slices })
+    }
+}
+
+impl Idle {
+    fn begin(&mut self, cpu: Cpu) {
+        self.since = Some((Instant::now(), cpu));
+    }
+
+    fn end(&mut self, cpu: Cpu) {
+        if let Some((since, before)) = self.since.take() {
+            self.time += since.elapsed();
+            self.cpu += (cpu - before).total();
+        }
+    }
+
+    fn note(&self) -> Option<String> {
+        let share = self.cpu.as_secs_f64() / self.time.as_secs_f64().max(1e-9);
+        (share > RESTLESS && self.time > Duration::from_secs(1)).then(|| {
+            "busy between its turns, which disturbs the others: isolated = true keeps it apart"
+                .to_owned()
+        })
+    }
+}
+
+/// What is known of a server that ended under load.
+fn crash_note(completed: u64, keeper: &mut Keeper) -> Option<String> {
+    let how = keeper.ended()?.to_owned();
+    let output = keeper.last_output();
+    let last = &output[output.len().saturating_sub(QUOTED_LINES)..];
+    let quoted = match last {
+        [] => String::new(),
+        lines => format!("; the end of what it printed: {}", lines.join(" / ")),
+    };
+    Some(format!("crashed after {completed} requests ({how}){quoted}"))
+}
+
+/// Runs a slice to its end, to an interruption or to the server's end (the inner error).
+fn drive(
+    turns: &mut Turns,
+    (stop, rate): (Stop, Option<Rate>),
+    control: &Control,
+    interrupt: &Interrupt,
+    keeper: &mut Keeper,
+) -> Result<Result<Outcome, String>, Halt> {
+    let (done, ended) = mpsc::channel::<()>();
+    let result = std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let _done = done;
+            turns.run(stop, rate, control)
+        });
+        while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(LOAD_INTERVAL) {
+            if interrupt.came() || keeper.ended().is_some() {
+                control.cancelled.store(true, Ordering::Relaxed);
+            }
+        }
+        load.join()
+    });
+    if interrupt.came() {
+        return Err(Halt::Interrupted);
+    }
+    let Ok(result) = result else {
+        return Err(Halt::Broken("the load generator stopped half-way".to_owned()));
+    };
+    if let Some(how) = keeper.ended() {
+        return Ok(Err(format!("the server was gone: {how}")));
+    }
+    Ok(result.map_err(|error| error.to_string()))
+}
