@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use forebay_conf::{self as conf, AppKind};
 use forebay_workers::{
-    AppSpec, CgroupLimits, Kind, LaunchSpec, Listening, PerlMode, Php, ProcessLimits, ProgramSpec,
-    PythonMode, StartError, Workers,
+    AppSpec, CgroupLimits, Kind, LaunchSpec, Listening, Mono, PerlMode, Php, ProcessLimits,
+    ProgramSpec, PythonMode, StartError, Workers,
 };
 
 use crate::interpreter::survey;
@@ -80,6 +80,13 @@ pub fn definition(name: &str, plan: &conf::App) -> Result<Definition, StartError
             let spec = forebay_workers::php(name, php)?;
             Ok(Definition::Program(program(spec, plan)))
         }
+        AppKind::Mono { threads, virtual_path, .. } => {
+            let mono = Mono { threads: *threads, virtual_path: virtual_path.clone() };
+            let mut spec = forebay_workers::mono(name, &mono);
+            spec.workers = processes(plan);
+            spec.max_requests = plan.max_requests;
+            Ok(Definition::Program(program(spec, plan)))
+        }
     }
 }
 
@@ -144,7 +151,7 @@ fn program(mut spec: ProgramSpec, plan: &conf::App) -> ProgramSpec {
         start_timeout: plan.start_timeout,
         stop_timeout: plan.stop_timeout,
         drain_timeout: plan.request_timeout,
-        watch: plan.watch.clone(),
+        watch: spec.watch.iter().map(|own| plan.dir.join(own)).chain(plan.watch.clone()).collect(),
         user: plan.user.clone(),
         group: plan.group.clone(),
         limits: limits(plan.limits),

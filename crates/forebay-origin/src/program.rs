@@ -48,6 +48,8 @@ pub struct How {
     pub max_output: u64,
     /// Variables in place of those of requests.
     pub params: BTreeMap<String, String>,
+    /// A process that says OVERLOADED is about to end.
+    pub overloaded_at_its_end: bool,
 }
 
 /// What a program speaks.
@@ -207,6 +209,7 @@ impl ProgramApp {
     fn tell(&self, seat: &Seat, fault: Fault) -> Fault {
         match (fault.side, fault.status, fault.retry) {
             (Side::Backend, 502, Retry::Yes) => seat.was_refused(),
+            (Side::Backend, 503, Retry::Yes) if self.how.overloaded_at_its_end => seat.leaves(),
             (Side::Backend, 504, _) => seat.was_silent(self.how.silence),
             _ => {}
         }

@@ -205,7 +205,8 @@ impl Running {
 
 /// Whether it is a program that listens by itself.
 pub fn listens(plan: &conf::App) -> bool {
-    matches!(plan.kind, conf::AppKind::Php { .. } | conf::AppKind::Command { .. })
+    use conf::AppKind::{Command, Mono, Php};
+    matches!(plan.kind, Php { .. } | Mono { .. } | Command { .. })
 }
 
 /// How requests are passed on to a program of this plan.
@@ -214,6 +215,7 @@ pub fn how(plan: &conf::App) -> How {
         conf::AppKind::Php { root, scripts, .. } => {
             Speaks::Fastcgi(Naming::Scripts(root.clone(), scripts.clone()))
         }
+        conf::AppKind::Mono { dir, .. } => Speaks::Fastcgi(Naming::Below(dir.clone())),
         conf::AppKind::Command { speaks: conf::Speaks::Fastcgi, root, scripts, .. } => {
             Speaks::Fastcgi(match root {
                 Some(root) if scripts.is_empty() => Naming::Below(root.clone()),
@@ -242,6 +244,7 @@ pub fn how(plan: &conf::App) -> How {
         silence: plan.request_timeout,
         max_output: plan.max_output,
         params: env_of_requests(plan),
+        overloaded_at_its_end: matches!(plan.kind, conf::AppKind::Mono { .. }),
     }
 }
 

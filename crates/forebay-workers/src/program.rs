@@ -12,6 +12,7 @@ mod ready;
 mod start;
 mod supervise;
 
+use crate::compiled_host::CompiledHost;
 use crate::error::Unavailable;
 use crate::executable;
 use crate::health::Health;
@@ -45,6 +46,8 @@ pub struct ProgramSpec {
     pub run: Vec<String>,
     /// Files that are written into `{room}` first: names and texts, which are filled in, too.
     pub files: Vec<(String, String)>,
+    /// A host of ours that it runs, compiled here; its directory is `{host}` in `run` and `env`.
+    pub host: Option<CompiledHost>,
     /// Where the program starts.
     pub dir: PathBuf,
     /// Environment variables, filled in as `run` is, besides some that are inherited.
@@ -255,6 +258,7 @@ impl ProgramSpec {
             name: name.into(),
             run,
             files: Vec::new(),
+            host: None,
             dir: PathBuf::from("/"),
             env: Vec::new(),
             listen,
@@ -300,6 +304,9 @@ impl ProgramSpec {
         let in_dir = |text: &str| text.replace("{dir}", &self.dir.to_string_lossy());
         let program = in_dir(program);
         let env: Vec<_> = self.env.iter().map(|(n, value)| (n.clone(), in_dir(value))).collect();
+        if let Some(host) = &self.host {
+            host.check(&self.name, &env, &self.dir)?;
+        }
         // What a process is given of its own is not known yet.
         if !program.contains('{')
             && let Err(absent) = executable::find(&program, &env, &self.dir)

@@ -200,6 +200,22 @@ fn php_is_looked_for_as_serve_does_and_does_not_run_as_root() {
 }
 
 #[test]
+fn mono_and_its_compiler_are_looked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let env = format!("env = {{ PATH = \"{}\" }}", folder.display());
+    let app = format!("kind = \"mono\"\ndir = \".\"\n{env}");
+    let write = |name: &str| {
+        std::fs::write(folder.join(name), "").unwrap();
+        std::fs::set_permissions(folder.join(name), Permissions::from_mode(0o755)).unwrap();
+    };
+    let help = "on Debian: apt-get install mono-devel";
+    assert_points(&refused(folder, &app), "7:8", &["there is no program mono in PATH", help]);
+    write("mono");
+    assert_points(&refused(folder, &app), "7:8", &["there is no program mcs in PATH", help]);
+}
+
+#[test]
 fn python_is_asked_for_the_module() {
     if !forebay_testkit::peer::has(&["python3"]) {
         return;

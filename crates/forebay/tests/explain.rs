@@ -235,6 +235,7 @@ fn programs_that_listen_by_themselves_are_told_what_they_are_sent() {
         ),
         app("fast", "kind = \"command\"\nrun = [\"x\", \"{port}\"]\nspeaks = \"fastcgi\""),
         app("php", "kind = \"php\"\nroot = \"htdocs\""),
+        app("net", "kind = \"mono\"\ndir = \"htdocs\"\nvirtual_path = \"/net\""),
     ];
     // Routes belong to the site above them, applications to the file.
     let (routes, apps): (Vec<_>, Vec<_>) =
@@ -262,6 +263,12 @@ fn programs_that_listen_by_themselves_are_told_what_they_are_sent() {
         &["/php/x.php/i"],
         &["script    {tmp}/htdocs/php/x.php", "  PATH_INFO=/i"],
     );
+    let variables = [
+        "origin    app net: a process of [app.net], by FastCGI",
+        "  SCRIPT_NAME=/net/a.ashx",
+        "  DOCUMENT_ROOT={tmp}/htdocs",
+    ];
+    assert_says(&folder, &["/net/a.ashx"], &variables);
     assert_says(&folder, &["/php/missing.php"], &["answer    404 no such script"]);
 }
 

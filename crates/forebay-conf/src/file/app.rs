@@ -18,8 +18,8 @@ use super::shape::{At, OneOrMany, Size, Table, Time};
 pub struct App {
     /// What it is.
     pub kind: Option<At<Kind>>,
-    /// The directory: of the scripts (cgi-bin, perl-cgi, python-cgi), of the modules (wsgi), else the
-    /// working directory. Default: that of this file.
+    /// The directory: of the scripts (cgi-bin, perl-cgi, python-cgi), of the modules (wsgi), of the
+    /// ASP.NET application (mono), else the working directory. Default: that of this file.
     pub dir: Option<At<String>>,
     /// How each script is run. perl-cgi: registry (default), registry-prefork, perlrun, fork or
     /// cgi. python-cgi: fresh (default) or fork.
@@ -67,15 +67,20 @@ pub struct App {
     pub ini: BTreeMap<String, At<String>>,
     /// php: the version, such as "8.2". Default: the newest that is installed.
     pub version: Option<At<String>>,
+    /// mono: requests that each process runs at once. Default: 16.
+    pub threads: Option<At<usize>>,
+    /// mono: the application's own path, such as "/shop" where its route says path = "/shop/*".
+    /// Default: "/".
+    pub virtual_path: Option<At<String>>,
     /// command: connections to each process at once. Default: 100 for http, else 1.
     pub connections: Option<At<usize>>,
-    /// command, php: how long a process may take to listen. Default: "30s".
+    /// command, php, mono: how long a process may take to listen. Default: "30s".
     pub start_timeout: Option<Time>,
-    /// command, php: from SIGTERM to SIGKILL. Default: "10s".
+    /// command, php, mono: from SIGTERM to SIGKILL. Default: "10s".
     pub stop_timeout: Option<Time>,
 
     /// How many processes: a number, or { min, max } to start on demand. Default: 4; for a command,
-    /// which may have workers of its own, 1. php: how many children php-fpm has.
+    /// which may have workers of its own, and for mono, which has threads, 1. php: how many children php-fpm has.
     pub workers: Option<At<Workers>>,
     /// Requests a worker serves before it is replaced. Default: no limit.
     pub max_requests: Option<At<u64>>,
@@ -134,6 +139,8 @@ pub enum Kind {
     Wsgi,
     /// PHP scripts.
     Php,
+    /// An ASP.NET application on Mono.
+    Mono,
     /// A program that listens by itself.
     Command,
 }
@@ -153,7 +160,7 @@ struct Form {
 const FORM: Form =
     Form { kind: "", speaks: &[], must: &[], may: &["lib", "max_output"], modes: &[] };
 
-const FORMS: [Form; 9] = [
+const FORMS: [Form; 10] = [
     Form {
         kind: "cgi-bin",
         must: &["dir"],
@@ -180,6 +187,12 @@ const FORMS: [Form; 9] = [
         kind: "php",
         must: &["root"],
         may: &["scripts", "ini", "version", "start_timeout", "stop_timeout", "max_output"],
+        ..FORM
+    },
+    Form {
+        kind: "mono",
+        must: &["dir"],
+        may: &["threads", "virtual_path", "start_timeout", "stop_timeout", "max_output"],
         ..FORM
     },
     Form {

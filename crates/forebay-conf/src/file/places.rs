@@ -57,7 +57,8 @@ mod tests {
 
     #[test]
     fn finds_tables_of_every_form() {
-        assert_eq!(places("threads"), ["[server]"]);
+        assert_eq!(places("threads"), ["[app.NAME]", "[server]"]);
+        assert_eq!(places("admin"), ["[server]"]);
         assert_eq!(places("head_size"), ["[server.limits]"]);
         assert_eq!(places("hosts"), ["[[site]]"]);
         assert_eq!(places("expires"), ["[[site.route]]"]);

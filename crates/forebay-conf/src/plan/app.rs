@@ -113,6 +113,15 @@ pub enum AppKind {
         /// `8.2`. `None`: the newest.
         version: Option<String>,
     },
+    /// An ASP.NET application on Mono.
+    Mono {
+        /// Where it is.
+        dir: PathBuf,
+        /// Requests that each process runs at once, at least 1. Default 16.
+        threads: usize,
+        /// Its own path: a slash, and none at the end unless that is all. Default `/`.
+        virtual_path: String,
+    },
     /// A program that listens by itself.
     Command {
         /// Program and arguments, as typed: `{dir}`, `{socket}` and the like are still in them.

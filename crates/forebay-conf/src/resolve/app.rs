@@ -34,7 +34,7 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
         _ => context.base.to_owned(),
     };
     let fewest = match kind {
-        AppKind::Command { .. } => Workers { min: 1, max: 1 },
+        AppKind::Command { .. } | AppKind::Mono { .. } => Workers { min: 1, max: 1 },
         _ => Workers::default(),
     };
     Ok(App {
@@ -111,8 +111,29 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outc
             let (root, scripts) = (directory(context, root)?, php_scripts(typed)?);
             AppKind::Php { root, scripts, ini: ini(typed)?, version: version(typed)? }
         }
+        Kind::Mono => AppKind::Mono {
+            dir: dir()?,
+            threads: typed.threads.as_ref().map_or(Ok(16), |at| within(at, 1..=1000))?,
+            virtual_path: virtual_path(&typed.virtual_path)?,
+        },
         Kind::Command => program(context, typed)?,
     })
+}
+
+/// A path that a route could have: whole segments, without a slash at the end.
+fn virtual_path(typed: &Option<At<String>>) -> Outcome<String> {
+    let Some(at) = typed else { return Ok("/".to_owned()) };
+    let is_plain = |c: char| !c.is_control() && !matches!(c, '*' | '?' | '#' | '%' | '\\' | ':');
+    let segment = |part: &str| !matches!(part, "" | "." | "..") && part.chars().all(is_plain);
+    match at.strip_prefix('/') {
+        Some("") => Ok("/".to_owned()),
+        Some(path) if path.split('/').all(segment) => Ok(at.value.clone()),
+        _ => Err(Problem::new(
+            &at.span,
+            format!("\"{}\" is not the path of an application", at.value),
+        )
+        .help("write it as its route has it, without the end: \"/shop\" for path = \"/shop/*\"")),
+    }
 }
 
 fn php_scripts(typed: &file::App) -> Outcome<Vec<String>> {
@@ -363,6 +384,29 @@ mod tests {
         assert_eq!(app.cgroup.cpu_percent, Some(150));
         refused("kind = 'php'\nroot = 'shop'\nlimits = { memory = '1KiB' }", "too small");
         refused("kind = 'php'\nroot = 'shop'\nlisten = 'stdin'", "`listen` is not for this kind");
+    }
+
+    #[test]
+    fn mono_has_a_directory_and_a_path() {
+        let app = resolved("kind = 'mono'\ndir = 'shop'").unwrap();
+        let AppKind::Mono { dir, threads, virtual_path } = &app.kind else { panic!("{app:?}") };
+        assert_eq!((dir, *threads, virtual_path.as_str()), (&app.dir, 16, "/"));
+        assert_eq!(app.workers, Workers { min: 1, max: 1 });
+        refused("kind = 'mono'", "`dir` is missing");
+        refused("kind = 'mono'\ndir = 'shop'\nthreads = 0", "0 is too small");
+        refused("kind = 'mono'\ndir = 'shop'\nlib = 'shop'", "`lib` is not for this kind");
+        refused("kind = 'psgi'\nfile = 'shop/app.psgi'\nthreads = 2", "kind = \"mono\"");
+        for path in ["/", "/shop", "/a/b c"] {
+            let text = format!("kind = 'mono'\ndir = 'shop'\nvirtual_path = '{path}'");
+            let AppKind::Mono { virtual_path, .. } = resolved(&text).unwrap().kind else {
+                panic!()
+            };
+            assert_eq!(virtual_path, path);
+        }
+        for path in ["", "shop", "/shop/", "//", "/a/../b", "/*", "/a%20b"] {
+            let text = format!("kind = 'mono'\ndir = 'shop'\nvirtual_path = '{path}'");
+            refused(&text, "is not the path of an application");
+        }
     }
 
     #[test]

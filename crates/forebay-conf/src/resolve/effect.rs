@@ -18,7 +18,8 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
     let mixed = matches!(kind, Kind::CgiBin);
     let command = matches!(kind, Kind::Command);
     let php = matches!(kind, Kind::Php);
-    let listens = command || php;
+    let mono = matches!(kind, Kind::Mono);
+    let listens = command || php || mono;
     let rows = [
         ("mode", typed.mode.as_ref().map(|at| &at.span), cgi, "perl-cgi\" and kind = \"python-cgi"),
         ("perl_mode", typed.perl_mode.as_ref().map(|at| &at.span), mixed, "cgi-bin"),
@@ -37,11 +38,16 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
             matches!(kind, Kind::PythonCgi | Kind::CgiBin | Kind::Wsgi),
             "python-cgi\", \"cgi-bin\" or \"wsgi",
         ),
-        ("root", typed.root.as_ref().map(|at| &at.span), listens, "php\" and kind = \"command"),
+        (
+            "root",
+            typed.root.as_ref().map(|at| &at.span),
+            command || php,
+            "php\" and kind = \"command",
+        ),
         (
             "scripts",
             typed.scripts.as_ref().map(|at| &at.span),
-            listens,
+            command || php,
             "php\" and kind = \"command",
         ),
         ("run", typed.run.as_ref().map(|at| &at.span), command, "command"),
@@ -51,6 +57,8 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
         ("strip_prefix", typed.strip_prefix.as_ref().map(|at| &at.span), command, "command"),
         ("sticky", typed.sticky.as_ref().map(|at| &at.span), command, "command"),
         ("ini", typed.ini.values().map(|at| &at.span).next(), php, "php"),
+        ("threads", typed.threads.as_ref().map(|at| &at.span), mono, "mono"),
+        ("virtual_path", typed.virtual_path.as_ref().map(|at| &at.span), mono, "mono"),
         ("version", typed.version.as_ref().map(|at| &at.span), php, "php"),
         (
             "lib",
@@ -63,13 +71,13 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
             "start_timeout",
             typed.start_timeout.as_ref().map(|at| &at.span),
             listens,
-            "command\" and kind = \"php",
+            "command\", \"php\" or \"mono",
         ),
         (
             "stop_timeout",
             typed.stop_timeout.as_ref().map(|at| &at.span),
             listens,
-            "command\" and kind = \"php",
+            "command\", \"php\" or \"mono",
         ),
     ];
     for (key, span, own, kind) in rows {

@@ -28,6 +28,8 @@ struct ScriptRoute {
     only: Vec<String>,
     /// Ends of the names of scripts; empty: what looks like a script is one.
     ends: Vec<String>,
+    /// Directories right below `dir` that are the application's own, whatever is in them.
+    own: &'static [&'static str],
     /// What it runs for a directory.
     index: Option<String>,
 }
@@ -98,6 +100,10 @@ impl ScriptRoute {
         if !self.only.is_empty() && !self.only.iter().any(is_reached) {
             return false;
         }
+        let first = below.split(|&b| b == b'/').next().unwrap_or_default();
+        if self.own.iter().any(|own| first.eq_ignore_ascii_case(own.as_bytes())) {
+            return true;
+        }
         if self.ends.is_empty() {
             looks_like_script(below, start)
         } else {
@@ -131,7 +137,45 @@ fn without_mark(name: &[u8]) -> Option<&[u8]> {
 /// What editors and admins end the names of copies with, behind a dot.
 const COPIES: [&[u8]; 6] = [b"bak", b"save", b"swp", b"swo", b"old", b"orig"];
 
+/// What ASP.NET runs, compiles or reads, and never sends.
+const OF_ASP_NET: [&str; 24] = [
+    ".ashx",
+    ".aspx",
+    ".asmx",
+    ".asax",
+    ".ascx",
+    ".master",
+    ".skin",
+    ".svc",
+    ".axd",
+    ".cshtml",
+    ".vbhtml",
+    ".cs",
+    ".vb",
+    ".config",
+    ".browser",
+    ".sitemap",
+    ".resx",
+    ".resources",
+    ".dll",
+    ".exe",
+    ".mdb",
+    ".pdb",
+    ".csproj",
+    ".sln",
+];
+const DIRECTORIES_OF_ASP_NET: [&str; 7] = [
+    "bin",
+    "App_Code",
+    "App_Data",
+    "App_Browsers",
+    "App_GlobalResources",
+    "App_LocalResources",
+    "App_WebReferences",
+];
+
 fn script_route(route: &conf::Route, plan: &Plan) -> Option<ScriptRoute> {
+    let mut own: &[&str] = &[];
     let (dir, ends, index) = match &route.action {
         Action::Cgi(cgi) if cgi.program.is_none() => (cgi.dir.clone(), Vec::new(), None),
         Action::Fastcgi(fastcgi) => {
@@ -141,6 +185,10 @@ fn script_route(route: &conf::Route, plan: &Plan) -> Option<ScriptRoute> {
             AppKind::CgiBin { dir, .. }
             | AppKind::PerlCgi { dir, .. }
             | AppKind::PythonCgi { dir, .. } => (dir.clone(), Vec::new(), None),
+            AppKind::Mono { dir, .. } => {
+                own = &DIRECTORIES_OF_ASP_NET;
+                (dir.clone(), OF_ASP_NET.map(str::to_owned).into(), None)
+            }
             _ => of_program(&plan.apps[name])?,
         },
         _ => return None,
@@ -152,7 +200,15 @@ fn script_route(route: &conf::Route, plan: &Plan) -> Option<ScriptRoute> {
         PathPattern::Prefix(_) => None,
     });
     let only = exact.collect::<Option<Vec<_>>>().unwrap_or_default();
-    Some(ScriptRoute { line: route.line, real: dir.canonicalize().ok(), dir, only, ends, index })
+    Some(ScriptRoute {
+        line: route.line,
+        real: dir.canonicalize().ok(),
+        dir,
+        only,
+        ends,
+        own,
+        index,
+    })
 }
 
 /// The directory of an application's scripts, the ends of their names, and its index.

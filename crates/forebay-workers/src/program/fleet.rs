@@ -327,6 +327,12 @@ impl Seat {
         self.fleet.send(Command::Refused(self.instance.id));
     }
 
+    /// The process said that it takes no further request: another one takes its place.
+    pub fn leaves(&self) {
+        self.fleet.retire(self.instance.id);
+        self.fleet.send(Command::Leaves(self.instance.id));
+    }
+
     /// What is to be told when the process says something.
     pub fn life(&self) -> Arc<Life> {
         self.instance.life.clone()

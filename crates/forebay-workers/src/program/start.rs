@@ -59,7 +59,8 @@ pub(super) fn start(
 ) -> io::Result<Started> {
     let room = make_room(identity)?;
     let (place, listener) = place(spec.listen, room.path())?;
-    let words = Words { spec, room: room.path(), place: &place };
+    let host = spec.host.as_ref().map(|host| host.provide()).transpose()?;
+    let words = Words { spec, room: room.path(), place: &place, host: host.as_deref() };
     for (name, text) in &spec.files {
         let file = room.path().join(name);
         std::fs::write(&file, words.fill_in(text))?;
@@ -171,6 +172,7 @@ struct Words<'a> {
     spec: &'a ProgramSpec,
     room: &'a Path,
     place: &'a Place,
+    host: Option<&'a Path>,
 }
 
 impl Words<'_> {
@@ -178,6 +180,10 @@ impl Words<'_> {
         let (socket, port) = match self.place {
             Place::Unix(path) => (path.to_string_lossy().into_owned(), String::new()),
             Place::Tcp(address) => (String::new(), address.port().to_string()),
+        };
+        let text = match self.host {
+            Some(host) => text.replace("{host}", &host.to_string_lossy()),
+            None => text.to_owned(),
         };
         text.replace("{dir}", &self.spec.dir.to_string_lossy())
             .replace("{room}", &self.room.to_string_lossy())
@@ -212,7 +218,7 @@ mod tests {
     fn words_are_filled_in_and_other_braces_stay() {
         let spec = ProgramSpec::new("a", Vec::new(), Listening::Port);
         let place = Place::Tcp(([127, 0, 0, 1], 81).into());
-        let words = Words { spec: &spec, room: Path::new("/r"), place: &place };
+        let words = Words { spec: &spec, room: Path::new("/r"), place: &place, host: None };
         assert_eq!(words.fill_in("{dir}{room}:{port} {x} {"), "//r:81 {x} {");
         assert_eq!(words.name_of_place(), "127.0.0.1:81");
     }

@@ -42,6 +42,8 @@ pub(super) enum Command {
     Hung { id: u64, has_others: bool },
     /// This process does not listen any more.
     Refused(u64),
+    /// This process takes no further request, as it is about to end.
+    Leaves(u64),
     /// A process that gets no further request has had its last one.
     Drained,
     /// End everything.
@@ -184,6 +186,7 @@ impl Supervisor {
             Command::Replace(id) => self.replace(id),
             Command::Hung { id, has_others } => self.end_hung(id, has_others),
             Command::Refused(id) => self.end_deaf(id),
+            Command::Leaves(id) => self.let_go(id),
             Command::Abandoned => self.close(Duration::ZERO),
             Command::Shutdown { grace, done } => {
                 self.close(grace);

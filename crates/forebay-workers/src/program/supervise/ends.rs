@@ -44,6 +44,15 @@ impl Supervisor {
         ));
     }
 
+    /// The process said that it is about to end, which it may once its requests are done.
+    pub(super) fn let_go(&mut self, id: u64) {
+        if let Some(entry) = self.entries.get_mut(&id)
+            && matches!(entry.ending, Ending::No)
+        {
+            entry.ending = Ending::Draining(Instant::now() + self.spec.drain_timeout);
+        }
+    }
+
     pub(super) fn end_deaf(&mut self, id: u64) {
         let force_at = Instant::now() + self.spec.stop_timeout;
         if let Some(entry) = self.entries.get_mut(&id)

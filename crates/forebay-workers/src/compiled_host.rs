@@ -1,0 +1,211 @@
+//! The host for ASP.NET, `hosts/mono.cs`, compiled on this machine when it is first needed.
+//!
+//! Whoever can write to the directory of the assembly decides what runs as the application's user. So
+//! it is used only where nobody but root and who Forebay runs as can change it or a directory above it.
+
+use crate::executable;
+use forebay_process::StartError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
+use sha2::{Digest, Sha256};
+use std::fs::{self, Permissions};
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const SOURCES: [(&str, &str); 4] = [
+    ("mono.cs", include_str!("../../../hosts/mono.cs")),
+    ("connection.cs", include_str!("../../../hosts/mono/connection.cs")),
+    ("request.cs", include_str!("../../../hosts/mono/request.cs")),
+    ("variables.cs", include_str!("../../../hosts/mono/variables.cs")),
+];
+pub(crate) const ASSEMBLY: &str = "forebay-mono.exe";
+/// Of Debian, with all that an application may use.
+const PACKAGE: &str = "mono-devel";
+
+/// A compiler that has not ended by then hangs.
+const PATIENCE: Timespec = Timespec { tv_sec: 120, tv_nsec: 0 };
+/// Bytes of what the compiler says that are shown.
+const LONGEST: u64 = 2048;
+
+/// The host, which every application on Mono shares: one assembly on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompiledHost;
+
+impl CompiledHost {
+    /// That mono and its compiler are there; applications with pages need the compiler, too.
+    pub(crate) fn check(
+        &self,
+        app: &str,
+        env: &[(String, String)],
+        dir: &Path,
+    ) -> Result<(), StartError> {
+        for program in ["mono", "mcs"] {
+            if let Err(absent) = executable::find(program, env, dir) {
+                let error = StartError::new(app, absent.what).at(&["kind"]);
+                return Err(error.help(format!("on Debian: apt-get install {PACKAGE}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory of the assembly, which is compiled if need be. Blocks.
+    pub(crate) fn provide(&self) -> io::Result<PathBuf> {
+        let name = format!("mono-{}", digest());
+        let mut last = None;
+        for place in places() {
+            match provide_in(&place, &name) {
+                Ok(dir) => return Ok(dir),
+                Err(error) => last = last.or(Some(error)),
+            }
+        }
+        Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
+    }
+}
+
+fn digest() -> String {
+    let mut digest = Sha256::new();
+    for (name, text) in SOURCES {
+        digest.update(name);
+        digest.update(text);
+    }
+    digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Where the assembly may be kept, the best place first: where the service manager says, of the
+/// system, of the user, or else until the machine starts again.
+fn places() -> Vec<PathBuf> {
+    let var = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let user = geteuid();
+    let of_system = user.is_root().then(|| PathBuf::from("/var/cache/forebay"));
+    let of_user = var("XDG_CACHE_HOME").or_else(|| Some(var("HOME")?.join(".cache")));
+    let temporary = std::env::temp_dir().join(format!("forebay-cache-{}", user.as_raw()));
+    let all = [var("CACHE_DIRECTORY"), of_system, of_user.map(|dir| dir.join("forebay"))];
+    all.into_iter().flatten().chain([temporary]).filter(|place| place.is_absolute()).collect()
+}
+
+fn provide_in(place: &Path, name: &str) -> io::Result<PathBuf> {
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(place)?;
+    let place = place.canonicalize()?;
+    refuse_foreign(&place)?;
+    let dir = place.join(name);
+    let assembly = dir.join(ASSEMBLY);
+    if !assembly.exists() {
+        compile(&place, &dir)?;
+    }
+    refuse_foreign(&assembly)?;
+    Ok(dir)
+}
+
+/// That nobody but root and this user can change what is at `path`, which is without links.
+fn refuse_foreign(path: &Path) -> io::Result<()> {
+    for part in path.ancestors() {
+        let found = fs::symlink_metadata(part)?;
+        let is_own = found.uid() == 0 || found.uid() == geteuid().as_raw();
+        // In a sticky directory nobody can replace what is another's.
+        let is_open = found.mode() & 0o022 != 0 && !(found.is_dir() && found.mode() & 0o1000 != 0);
+        if found.is_symlink() || !is_own || is_open {
+            let what = format!(
+                "the host for ASP.NET is not kept in {}: others can change {}",
+                path.display(),
+                part.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+    }
+    Ok(())
+}
+
+/// Compiles the host into `dir`, a new directory in `place`.
+fn compile(place: &Path, dir: &Path) -> io::Result<()> {
+    let room = tempfile::Builder::new().prefix(".mono-").tempdir_in(place)?;
+    for (name, text) in SOURCES {
+        fs::write(room.path().join(name), text)?;
+    }
+    let mut command = Command::new("mcs");
+    let output = format!("-out:{ASSEMBLY}");
+    command.args(["-unsafe", "-optimize+", "-r:System.Web", "-r:Mono.Posix", &output]);
+    command.args(SOURCES.map(|(name, _)| name)).current_dir(room.path());
+    run(command)?;
+    for (name, _) in SOURCES {
+        fs::remove_file(room.path().join(name))?;
+    }
+    // The application's user reads it.
+    fs::set_permissions(room.path().join(ASSEMBLY), Permissions::from_mode(0o644))?;
+    fs::set_permissions(room.path(), Permissions::from_mode(0o755))?;
+    match fs::rename(room.path(), dir) {
+        // Another process was faster, with the same sources.
+        Err(_) if dir.join(ASSEMBLY).exists() => Ok(()),
+        outcome => outcome,
+    }
+}
+
+fn run(mut command: Command) -> io::Result<()> {
+    let mut said = tempfile::tempfile()?;
+    let (stdout, stderr) = (Stdio::from(said.try_clone()?), Stdio::from(said.try_clone()?));
+    let mut child = command.stdin(Stdio::null()).stdout(stdout).stderr(stderr).spawn()?;
+    if let Ok(pidfd) = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+        let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
+        if retry_on_intr(|| poll(&mut ended, Some(&PATIENCE))) != Ok(1) {
+            child.kill()?;
+        }
+    }
+    let status = child.wait()?;
+    if status.success() {
+        return Ok(());
+    }
+    let mut text = Vec::new();
+    said.rewind()?;
+    said.take(LONGEST).read_to_end(&mut text)?;
+    let text = String::from_utf8_lossy(&text);
+    Err(io::Error::other(format!(
+        "mcs does not compile the host for ASP.NET ({status}); on Debian it needs {PACKAGE}: {}",
+        text.trim()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn an_assembly_that_others_can_change_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let (inner, file) = (dir.join("inner"), dir.join("inner/file"));
+        fs::create_dir(&inner).unwrap();
+        fs::write(&file, "").unwrap();
+        let mode =
+            |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        mode(&inner, 0o755);
+        mode(&file, 0o644);
+        refuse_foreign(&file).unwrap();
+        for (path, open, closed) in
+            [(&file, 0o666, 0o644), (&file, 0o664, 0o644), (&inner, 0o777, 0o755)]
+        {
+            mode(path, open);
+            let error = refuse_foreign(&file).unwrap_err();
+            assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+            mode(path, closed);
+        }
+        mode(&inner, 0o1777);
+        refuse_foreign(&file).unwrap();
+        let link = dir.join("link");
+        symlink(&file, &link).unwrap();
+        refuse_foreign(&link).unwrap_err();
+    }
+
+    #[test]
+    fn a_directory_of_others_is_not_compiled_into() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = dir.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
+        let error = provide_in(&open, "mono-0").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(fs::read_dir(&open).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,46 @@
+//! ASP.NET on Mono: a host of ours as a program that speaks FastCGI.
+
+use crate::compiled_host::{ASSEMBLY, CompiledHost};
+use crate::program::{Listening, ProgramSpec};
+use std::path::PathBuf;
+
+/// What of an application belongs to a new process, not to the one that runs; ASP.NET itself would
+/// end the application at once, with its requests. All spellings that it takes.
+const WATCHED: [&str; 10] = [
+    "bin",
+    "web.config",
+    "Web.config",
+    "Web.Config",
+    "Global.asax",
+    "global.asax",
+    "App_Code",
+    "App_Browsers",
+    "App_GlobalResources",
+    "app_offline.htm",
+];
+
+/// What of an application its host is told.
+#[derive(Debug, Clone)]
+pub struct Mono {
+    /// Requests that each process runs at once.
+    pub threads: usize,
+    /// The application's own path.
+    pub virtual_path: String,
+}
+
+/// A program that runs the ASP.NET application in its `dir`. What is not of `mono` is set by the
+/// caller; `watch` is relative to `dir`.
+pub fn mono(name: &str, mono: &Mono) -> ProgramSpec {
+    let threads = mono.threads.to_string();
+    let assembly = format!("{{host}}/{ASSEMBLY}");
+    let run = ["mono", &assembly, "{socket}", "{dir}", &mono.virtual_path, &threads];
+    let run = run.map(str::to_owned).into();
+    let mut spec = ProgramSpec::new(name, run, Listening::Socket);
+    spec.host = Some(CompiledHost);
+    // The application's domain finds the host's assembly by it. Each process compiles pages in a
+    // directory of its own: mono empties one that it shares with another.
+    spec.env = vec![("MONO_PATH".into(), "{host}".into()), ("TMPDIR".into(), "{room}".into())];
+    spec.connections = mono.threads;
+    spec.watch = WATCHED.map(PathBuf::from).into();
+    spec
+}

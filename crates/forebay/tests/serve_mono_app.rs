@@ -1,0 +1,360 @@
+//! `forebay serve` with an ASP.NET application on Mono (`kind = "mono"`), run by a host of Forebay's own.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::http::{Client, Reply};
+use forebay_testkit::peer;
+use forebay_testkit::process::eventually;
+use support::load::load;
+use support::{Forebay, chunked, is_alive, pattern, proc, serve_command, write_configuration};
+
+const HANDLER: &str = r#"<%@ WebHandler Language="C#" Class="Handler" %>
+using System; using System.IO; using System.Threading; using System.Web;
+public class Handler : IHttpHandler {
+    public bool IsReusable { get { return true; } }
+    public void ProcessRequest(HttpContext context) {
+        var request = context.Request; var response = context.Response;
+        response.ContentType = "application/octet-stream";
+        switch (request.QueryString["do"]) {
+        case "echo":
+            request.InputStream.CopyTo(response.OutputStream);
+            break;
+        case "form": response.Write(request.Form["name"] + "|" + request.Form["note"]); break;
+        case "large":
+            response.BufferOutput = request.QueryString["at"] == "once";
+            var all = new byte[3000000];
+            for (int at = 0; at < all.Length; at++) all[at] = (byte)(at * 7 + at / 251);
+            for (int at = 0; at < all.Length; at += 100000) response.OutputStream.Write(all, at, 100000);
+            break;
+        case "request":
+            response.Write(string.Join("|", request.HttpMethod, request.Path, request.FilePath, request.PathInfo,
+                request.QueryString["n"], request.UserHostAddress, request.IsSecureConnection, request.Url.Host,
+                request.Headers["X-Own-Field"], request.Cookies["a"] == null ? "" : request.Cookies["a"].Value,
+                request.ContentLength, request.ApplicationPath));
+            response.Cookies.Add(new HttpCookie("b", "c"));
+            break;
+        case "pid": response.Write(System.Diagnostics.Process.GetCurrentProcess().Id); break;
+        case "setting": response.Write(System.Configuration.ConfigurationManager.AppSettings["version"]); break;
+        case "env": response.Write(Environment.GetEnvironmentVariable("HOW")); break;
+        case "redirect": response.Redirect("/other"); break;
+        case "throw": throw new InvalidOperationException("thrown on purpose");
+        case "exit": Environment.Exit(3); break;
+        case "unload": HttpRuntime.UnloadAppDomain(); response.Write("unloading"); break;
+        case "meet": Meet(); response.Write("met"); break;
+        case "gone":
+            File.WriteAllText(request.QueryString["file"] + ".begun", "");
+            while (response.IsClientConnected) Thread.Sleep(5);
+            File.WriteAllText(request.QueryString["file"], "gone");
+            break;
+        default: response.Write("hello " + request.QueryString["n"]); break;
+        }
+    }
+
+    static readonly Barrier barrier = new Barrier(3);
+    static void Meet() { if (!barrier.SignalAndWait(60000)) throw new TimeoutException(); }
+}
+"#;
+
+const PAGE: &str = r#"<%@ Page Language="C#" %><html><%= 6 * 7 %><%= Request.PathInfo %></html>
+"#;
+
+const SERVICE: &str = r#"<%@ WebService Language="C#" Class="Sums" %>
+using System.Web.Services;
+[WebService(Namespace = "urn:sums")] public class Sums : WebService {
+    [WebMethod] public int Add(int a, int b) { return a + b; }
+}
+"#;
+
+/// What happens at the end of the application is written to a file, since nobody can be asked then.
+const GLOBAL: &str = r#"<%@ Application Language="C#" %>
+<script runat="server">
+void Application_End() { System.IO.File.WriteAllText("{tmp}/ended", "well"); }
+</script>
+"#;
+
+fn web_config(version: &str) -> String {
+    format!(
+        "<configuration><appSettings><add key=\"version\" value=\"{version}\"/></appSettings>\
+         <system.web><customErrors mode=\"Off\"/><sessionState mode=\"Off\"/>\
+         <httpRuntime maxRequestLength=\"100000\"/></system.web></configuration>"
+    )
+}
+
+fn configuration(keys: &str) -> String {
+    // Mono takes its time to start, and with it what waits for a start.
+    format!(
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.route]]\npath = \"/*\"\nfiles = \"{{tmp}}/site\"\nfallback = true\n\
+         [[site.route]]\npath = \"/*\"\napp = \"net\"\n\
+         [app.net]\nkind = \"mono\"\ndir = \"{{tmp}}/site\"\nstart_timeout = \"120s\"\n\
+         queue_timeout = \"120s\"\n{keys}\n"
+    )
+}
+
+/// The application, run with these `keys`; `None` where Mono is not installed.
+fn mono(keys: &str) -> Option<Forebay> {
+    peer::has_mono().then(|| {
+        let folder = Folder::new();
+        folder.write("site/a.ashx", HANDLER);
+        folder.write("site/page.aspx", PAGE);
+        folder.write("site/sums.asmx", SERVICE);
+        let tmp = folder.path().to_str().unwrap().to_owned();
+        folder.write("site/Global.asax", GLOBAL.replace("{tmp}", &tmp));
+        folder.write("site/web.config", web_config("1"));
+        folder.write("site/style.css", "p {}\n");
+        start(folder, keys)
+    })
+}
+
+fn start(folder: Folder, keys: &str) -> Forebay {
+    let file = write_configuration(&folder, &configuration(keys));
+    let mut command = support::command(&["--threads", "2", file.to_str().unwrap()]);
+    command.env("CACHE_DIRECTORY", folder.path().join("cache"));
+    serve_command(folder, command)
+}
+
+fn text(client: &mut Client, target: &str) -> String {
+    let reply = client.get(target);
+    assert_eq!(reply.status, 200, "{target}: {}", reply.text());
+    reply.text().to_owned()
+}
+
+fn post(client: &mut Client, target: &str, body: &[u8]) -> Reply {
+    let length = body.len();
+    client.send(format!(
+        "POST {target} HTTP/1.1\r\nHost: www.example.org\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {length}\r\n\r\n"
+    ));
+    client.send(body);
+    client.reply()
+}
+
+/// The process of Mono, below its guard.
+fn process(forebay: &Forebay) -> u32 {
+    let pid = text(&mut forebay.connect(), "/a.ashx?do=pid");
+    pid.parse().unwrap_or_else(|_| panic!("{pid}: {}", forebay.output()))
+}
+
+#[test]
+fn handlers_pages_services_and_files_are_answered() {
+    let Some(forebay) = mono("") else { return };
+    let mut client = forebay.connect();
+    assert_eq!(text(&mut client, "/a.ashx?n=you"), "hello you", "{}", forebay.output());
+    assert_eq!(text(&mut client, "/page.aspx").trim(), "<html>42</html>");
+    assert_eq!(text(&mut client, "/page.aspx/a%20b").trim(), "<html>42/a b</html>");
+    let reply = post(&mut client, "/sums.asmx/Add", b"a=3&b=4");
+    assert!(reply.text().contains(">7</int>"), "{}", reply.text());
+    assert!(text(&mut client, "/sums.asmx?WSDL").contains("urn:sums"));
+    let reply = client.get("/style.css");
+    assert_eq!((reply.status, reply.text()), (200, "p {}\n"));
+    assert_eq!(reply.header("X-AspNet-Version"), None, "files answers it");
+    // Neither of the two routes sends what is the application's own.
+    for target in
+        ["/web.config", "/Global.asax", "/bin/", "/bin/a.dll", "/App_Data/x", "/none.aspx"]
+    {
+        let reply = client.get(target);
+        assert!(matches!(reply.status, 403 | 404), "{target}: {}", reply.status);
+    }
+    let reply = client.get("/a.ashx?do=throw");
+    assert_eq!(reply.status, 500);
+    assert!(reply.text().contains("thrown on purpose"), "{}", reply.text());
+    let reply = client.get("/a.ashx?do=redirect");
+    assert_eq!((reply.status, reply.header("Location")), (302, Some("/other")));
+    let (_, folder) = forebay.stop();
+    let ended = fs::read_to_string(folder.path().join("ended"));
+    assert_eq!(ended.expect("Application_End was run"), "well");
+}
+
+#[test]
+fn the_request_arrives_as_it_was_sent() {
+    let Some(forebay) = mono("env = { HOW = \"well\" }") else { return };
+    let mut client = forebay.connect();
+    client.send(
+        "GET /a.ashx/more?do=request&n=%C3%BC%26 HTTP/1.1\r\nHost: www.example.org\r\n\
+         X-Own-Field: it's own\r\nCookie: a=crumb\r\n\r\n",
+    );
+    let reply = client.reply();
+    let wanted =
+        "GET|/a.ashx/more|/a.ashx|/more|ü&|127.0.0.1|False|www.example.org|it's own|crumb|0|/";
+    assert_eq!(reply.text(), wanted, "{}", forebay.output());
+    assert_eq!(reply.header("Set-Cookie"), Some("b=c; path=/"));
+    assert_eq!(text(&mut client, "/a.ashx?do=env"), "well");
+    client.send("HEAD /a.ashx?n=1 HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(client.reply_to_head().status, 200);
+    assert_eq!(text(&mut client, "/a.ashx?n=2"), "hello 2");
+    let reply = post(&mut client, "/a.ashx?do=form", "name=J%C3%BCrgen&note=a%26b".as_bytes());
+    assert_eq!(reply.text(), "Jürgen|a&b");
+    forebay.stop();
+}
+
+#[test]
+fn bodies_of_all_sizes_go_both_ways() {
+    let Some(forebay) = mono("") else { return };
+    let mut client = forebay.connect();
+    let body = pattern(3_000_000);
+    for length in [0, 1, 8191, 65_535, 65_536, 65_537, 200_000, 3_000_000] {
+        let reply = post(&mut client, "/a.ashx?do=echo", &body[..length]);
+        assert!(reply.body == body[..length], "{length}: {} {}", reply.status, forebay.output());
+        client
+            .send("POST /a.ashx?do=echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+        client.send(chunked(&body[..length].chunks(10_007).collect::<Vec<_>>()));
+        let reply = client.reply();
+        assert!(reply.body == body[..length], "chunked {length}: {}", forebay.output());
+        // A body that nobody reads is in the way of no other request.
+        let reply = post(&mut client, "/a.ashx?n=3", &body[..length]);
+        assert_eq!(reply.text(), "hello 3", "{length}");
+    }
+    for at in ["once", "pieces"] {
+        let reply = client.get(&format!("/a.ashx?do=large&at={at}"));
+        assert!(reply.body == body, "{at}: {} bytes", reply.body.len());
+        assert_eq!(reply.header("Content-Length").is_some(), at == "once");
+    }
+    forebay.stop();
+}
+
+#[test]
+fn one_process_runs_several_requests_at_once() {
+    let Some(forebay) = mono("threads = 3") else { return };
+    assert_eq!(forebay.get("/a.ashx?n=1").text(), "hello 1", "{}", forebay.output());
+    thread::scope(|scope| {
+        let ask = || text(&mut forebay.connect(), "/a.ashx?do=meet");
+        let clients: Vec<_> = (0..3).map(|_| scope.spawn(ask)).collect();
+        for client in clients {
+            assert_eq!(client.join().unwrap(), "met");
+        }
+    });
+    forebay.stop();
+}
+
+#[test]
+fn an_application_below_a_path_has_that_path() {
+    if !peer::has_mono() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write("site/a.ashx", HANDLER);
+    folder.write("site/sub/default.aspx", PAGE);
+    let configuration = "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/shop/*\"\n\
+         app = \"net\"\n[[site.route]]\npath = \"/other/*\"\napp = \"net\"\n\
+         [app.net]\nkind = \"mono\"\ndir = \"{tmp}/site\"\nvirtual_path = \"/shop\"\n\
+         start_timeout = \"120s\"\nqueue_timeout = \"120s\"\n";
+    let file = write_configuration(&folder, configuration);
+    let mut command = support::command(&[file.to_str().unwrap()]);
+    command.env("CACHE_DIRECTORY", folder.path().join("cache"));
+    let forebay = serve_command(folder, command);
+    let mut client = forebay.connect();
+    let answer = text(&mut client, "/shop/a.ashx?do=request");
+    assert!(answer.starts_with("GET|/shop/a.ashx|/shop/a.ashx||"), "{answer}");
+    assert!(answer.ends_with("|/shop"), "{answer}");
+    assert_eq!(text(&mut client, "/shop/sub/").trim(), "<html>42</html>");
+    assert_eq!(client.get("/other/a.ashx").status, 404);
+    forebay.stop();
+}
+
+#[test]
+fn a_client_that_leaves_is_noticed() {
+    let Some(forebay) = mono("") else { return };
+    let file = forebay.folder.path().join("left");
+    let mut client = forebay.connect();
+    let target = format!("/a.ashx?do=gone&file={}", file.display());
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n"));
+    let begun = forebay.folder.path().join("left.begun");
+    assert!(eventually(|| begun.exists()), "{}", forebay.output());
+    drop(client);
+    assert!(eventually(|| file.exists()), "{}", forebay.output());
+    assert_eq!(forebay.get("/a.ashx?n=1").text(), "hello 1");
+    forebay.stop();
+}
+
+#[test]
+fn a_change_of_its_configuration_costs_no_request() {
+    let Some(forebay) = mono("") else { return };
+    assert_eq!(text(&mut forebay.connect(), "/a.ashx?do=setting"), "1", "{}", forebay.output());
+    let counts = load(
+        &forebay,
+        3,
+        |client| client.try_get("/a.ashx?do=setting"),
+        |_| {
+            for version in ["2", "3"] {
+                forebay.folder.write("site/web.config", web_config(version));
+                let is_new = || forebay.get("/a.ashx?do=setting").text() == version;
+                assert!(eventually(is_new), "{}", forebay.output());
+            }
+        },
+    );
+    assert_eq!(counts.keys().collect::<Vec<_>>(), [&200], "{counts:?}: {}", forebay.output());
+    // A page is compiled anew by ASP.NET itself.
+    let mut client = forebay.connect();
+    let before = process(&forebay);
+    assert_eq!(text(&mut client, "/page.aspx").trim(), "<html>42</html>");
+    forebay.folder.write("site/page.aspx", PAGE.replace("6 * 7", "6 * 8"));
+    let is_new = || client.get("/page.aspx").text().trim() == "<html>48</html>";
+    assert!(eventually(is_new), "{}", forebay.output());
+    assert_eq!(process(&forebay), before);
+    forebay.stop();
+}
+
+#[test]
+fn an_application_that_unloads_itself_starts_anew_without_a_failure() {
+    let Some(forebay) = mono("") else { return };
+    let before = process(&forebay);
+    let counts = load(
+        &forebay,
+        3,
+        |client| client.try_get("/a.ashx"),
+        |_| {
+            assert_eq!(forebay.get("/a.ashx?do=unload").text(), "unloading");
+            assert!(eventually(|| !is_alive(&before.to_string())), "{}", forebay.output());
+            assert_ne!(process(&forebay), before);
+        },
+    );
+    assert_eq!(counts.keys().collect::<Vec<_>>(), [&200], "{counts:?}: {}", forebay.output());
+    forebay.stop();
+}
+
+#[test]
+fn a_killed_process_is_replaced_and_costs_its_own_requests_alone() {
+    const CLIENTS: usize = 3;
+    let Some(forebay) = mono("workers = 2") else { return };
+    assert_eq!(forebay.get("/a.ashx?n=1").text(), "hello 1", "{}", forebay.output());
+    let counts = load(
+        &forebay,
+        CLIENTS,
+        |client| client.try_get("/a.ashx"),
+        |replies| {
+            for _ in 0..2 {
+                let victim = process(&forebay);
+                proc::kill(victim);
+                assert!(eventually(|| !is_alive(&victim.to_string())));
+                let before = replies.load(Ordering::Relaxed);
+                assert!(eventually(|| replies.load(Ordering::Relaxed) > before + 20));
+            }
+        },
+    );
+    assert!(counts.keys().all(|status| matches!(status, 0 | 200 | 502)), "{counts:?}");
+    let lost = counts.values().sum::<usize>() - counts[&200];
+    assert!(lost <= CLIENTS * 2, "{counts:?}: {}", forebay.output());
+    let crashed = forebay.get("/a.ashx?do=exit");
+    assert_eq!(crashed.status, 502);
+    assert_eq!(forebay.get("/a.ashx?n=2").text(), "hello 2");
+    forebay.stop();
+}
+
+#[test]
+fn a_process_is_replaced_after_its_requests() {
+    let Some(forebay) = mono("max_requests = 20") else { return };
+    let mut client = forebay.connect();
+    let mut pids = BTreeMap::<String, usize>::new();
+    let has_changed = || {
+        *pids.entry(text(&mut client, "/a.ashx?do=pid")).or_default() += 1;
+        pids.len() == 3
+    };
+    assert!(eventually(has_changed), "{}", forebay.output());
+    forebay.stop();
+}
