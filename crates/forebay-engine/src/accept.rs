@@ -77,7 +77,7 @@ async fn accept_all(
         },
     };
     if let Err(error) = outcome {
-        thread.errors.say(&format!("a listener gave up: {error}"));
+        thread.errors.log(&format!("a listener gave up: {error}"));
     }
 }
 
@@ -189,14 +189,14 @@ impl Pauses {
             let fault = Fault::exhausted("accept connections", error);
             let message = fault.map(|fault| fault.to_string());
             let message = message.unwrap_or_else(|| format!("cannot accept connections: {error}"));
-            thread.errors.say(&format!("{message}; they wait"));
+            thread.errors.log(&format!("{message}; they wait"));
         }
         tokio::time::sleep(TICK).await;
     }
 
     fn end(&mut self, thread: &Thread) {
         if self.said.take().is_some() {
-            thread.errors.say("connections are accepted again");
+            thread.errors.log("connections are accepted again");
         }
     }
 }
@@ -237,13 +237,13 @@ async fn start_proxied(
 ) {
     let mut counted = Counted::new(&thread);
     if !thread.table.borrow().may_announce(index, peer.ip()) {
-        thread.errors.say(&format!("{} is not in `trusted_proxies`: closed", peer.ip()));
+        thread.errors.log(&format!("{} is not in `trusted_proxies`: closed", peer.ip()));
         return;
     }
-    let (announced, early) = match read_announcement(&thread, &socket).await {
+    let (announced, prefix) = match read_announcement(&thread, &socket).await {
         Ok(read) => read,
         Err(error) => {
-            thread.errors.say(&format!("{}: {error}: closed", peer.ip()));
+            thread.errors.log(&format!("{}: {error}: closed", peer.ip()));
             return;
         }
     };
@@ -257,7 +257,7 @@ async fn start_proxied(
     }
     socket.unlimit_read();
     let accepted = Accepted { thread, peer, local, listener: index, https: false };
-    serve_connection(Http1::new(socket, accepted), early).await;
+    serve_connection(Http1::new(socket, accepted), prefix).await;
 }
 
 /// The PROXY header, and what was read behind it.

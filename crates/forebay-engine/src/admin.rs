@@ -17,10 +17,10 @@ use crate::limit::Limit;
 use crate::listen::{ListenError, Loads};
 use crate::timing::Step;
 
-mod asked;
 mod backends;
+mod request;
 
-use asked::{Asked, Method, PATIENCE};
+use request::{AdminRequest, Method, PATIENCE};
 
 /// How applications and backends are at one moment.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +79,7 @@ pub struct AppStatus {
     pub waiting: usize,
     /// Processes started, the first ones included.
     pub starts: u64,
-    /// Processes that ended without having been told to.
+    /// Processes that ended unexpectedly.
     pub crashes: u64,
     /// Where processes end as soon as they are started: how, and what they wrote last.
     pub crash_loop: Option<String>,
@@ -137,16 +137,16 @@ impl Admin {
     fn visit(&self, mut stream: TcpStream) -> std::io::Result<()> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let asked = asked::read(&mut stream);
-        let (status, content_type, body) = match &asked {
+        let request = request::read(&mut stream);
+        let (status, content_type, body) = match &request {
             None => (400, "text/plain", "bad request\n".to_owned()),
-            Some(Asked { method: Method::Other, .. }) => {
+            Some(AdminRequest { method: Method::Other, .. }) => {
                 (405, "text/plain", "GET and HEAD are answered here\n".to_owned())
             }
-            Some(Asked { host, .. }) if !self.is_for_us(host) => {
+            Some(AdminRequest { host, .. }) if !self.is_for_us(host) => {
                 (421, "text/plain", format!("name {host} in admin_hosts of [server]\n"))
             }
-            Some(Asked { path, accepts_html, .. }) => self.answer(path, *accepts_html),
+            Some(AdminRequest { path, accepts_html, .. }) => self.answer(path, *accepts_html),
         };
         let mut out = Vec::new();
         encode::status_line(&mut out, status, b"");
@@ -158,11 +158,11 @@ impl Admin {
         encode::field(&mut out, "Connection", b"close");
         encode::field_number(&mut out, "Content-Length", body.len() as u64);
         out.extend_from_slice(b"\r\n");
-        let is_head = asked.as_ref().is_some_and(|asked| asked.method == Method::Head);
+        let is_head = request.as_ref().is_some_and(|request| request.method == Method::Head);
         out.extend_from_slice(if is_head { b"" } else { body.as_bytes() });
         stream.write_all(&out)?;
         if status == 405 {
-            asked::read_on(&mut stream)?;
+            request::read_on(&mut stream)?;
         }
         Ok(())
     }
@@ -327,7 +327,7 @@ impl Admin {
             page.push_str("</table>\n");
             let _ = writeln!(
                 page,
-                "<p>{} requests wait. {} processes started, {} ended unasked.</p>",
+                "<p>{} requests wait. {} processes started, {} ended unexpectedly.</p>",
                 app.waiting, app.starts, app.crashes
             );
             if let Some(note) = &app.note {
@@ -345,7 +345,7 @@ impl Admin {
 
 const STATES: [&str; 4] = ["starting", "idle", "busy", "ending"];
 
-/// What is told of each application. Processes come and go, so they are no labels.
+/// Metrics of each application. No label by process id: unbounded cardinality.
 fn append_apps(out: &mut String, apps: &[AppStatus]) {
     let names: Vec<String> = apps.iter().map(|app| label(&app.name)).collect();
     family(out, "forebay_workers", "gauge", "Worker processes, by application and state.");
@@ -361,7 +361,7 @@ fn append_apps(out: &mut String, apps: &[AppStatus]) {
         ("workers_memory_bytes", "gauge", "Resident memory of workers.", &memory),
         ("app_waiting", "gauge", "Requests that wait for a worker.", &|app| app.waiting as u64),
         ("worker_starts_total", "counter", "Workers started.", &|app| app.starts),
-        ("worker_crashes_total", "counter", "Workers that ended unasked.", &|app| app.crashes),
+        ("worker_crashes_total", "counter", "Workers that ended unexpectedly.", &|app| app.crashes),
         ("app_crash_loop", "gauge", "Whether workers end as soon as they are started.", &|app| {
             u64::from(app.crash_loop.is_some())
         }),

@@ -28,7 +28,7 @@ pub struct Body {
     /// How long the client was waited for.
     waited: Ticks,
     expect_continue: bool,
-    is_concealed: bool,
+    is_discarded: bool,
     /// Whether all that was read of the body is still in `inbox`.
     in_hand: bool,
     /// Chunks that came together, as one piece; or the piece of `whole` that was read last.
@@ -49,7 +49,7 @@ impl Body {
             read: 0,
             waited: 0,
             expect_continue: false,
-            is_concealed: false,
+            is_discarded: false,
             in_hand: true,
             gathered: Vec::new(),
             whole: None,
@@ -90,7 +90,7 @@ impl Body {
         self.read = 0;
         self.waited = 0;
         self.expect_continue = false;
-        self.is_concealed = false;
+        self.is_discarded = false;
         self.in_hand = true;
         self.whole = None;
     }
@@ -155,7 +155,7 @@ impl Body {
 
     /// How the body's end is told.
     pub fn framing(&self) -> RequestFraming {
-        if self.is_concealed { RequestFraming::None } else { self.framing }
+        if self.is_discarded { RequestFraming::None } else { self.framing }
     }
 
     /// Whether the rest can surely be read within `limit` bytes, without asking the client for it.
@@ -168,8 +168,8 @@ impl Body {
     }
 
     /// From now on the request is one without a body. What was not read still is discarded later.
-    pub(crate) fn conceal(&mut self) {
-        self.is_concealed = true;
+    pub(crate) fn discard_for_redirect(&mut self) {
+        self.is_discarded = true;
     }
 
     /// Whether all of it has been read.
@@ -178,7 +178,7 @@ impl Body {
     }
 
     /// Whether nothing has been asked of a client that waits for `100 Continue`.
-    pub(crate) fn is_unasked(&self) -> bool {
+    pub(crate) fn is_continue_pending(&self) -> bool {
         self.expect_continue
     }
 

@@ -89,24 +89,24 @@ pub fn find_client(
     }
     request.used_forwarded =
         trust.fields == ForwardedFields::Forwarded || by_fields.is_none() && by_forwarded.is_some();
-    let told = by_fields.or(by_forwarded).unwrap_or_default();
-    if let Some(client) = told.client.filter(|client| *client != peer.ip()) {
+    let claimed = by_fields.or(by_forwarded).unwrap_or_default();
+    if let Some(client) = claimed.client.filter(|client| *client != peer.ip()) {
         request.client = SocketAddr::new(client, 0);
     }
-    request.https = told.https.unwrap_or(false);
+    request.https = claimed.https.unwrap_or(false);
     Ok(())
 }
 
 /// What one sort of field tells.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Told {
+struct Claimed {
     /// The client, or the peer where the field names nobody else.
     client: Option<IpAddr>,
     https: Option<bool>,
 }
 
 /// What the `X-Forwarded-` fields tell; `None` where there is none.
-fn by_x_fields(request: &Request, peer: IpAddr, trust: &Trust) -> Option<Told> {
+fn by_x_fields(request: &Request, peer: IpAddr, trust: &Trust) -> Option<Claimed> {
     let has = |known| request.head.fields.iter().any(|field| field.known == known);
     let client = has(Known::XForwardedFor).then(|| {
         let mut client = peer;
@@ -120,7 +120,7 @@ fn by_x_fields(request: &Request, peer: IpAddr, trust: &Trust) -> Option<Told> {
     });
     let scheme = request.head.value(Known::XForwardedProto, &request.bytes);
     let https = scheme.map(|scheme| scheme.eq_ignore_ascii_case(b"https"));
-    (client.is_some() || https.is_some()).then_some(Told { client, https })
+    (client.is_some() || https.is_some()).then_some(Claimed { client, https })
 }
 
 /// What the `Forwarded` fields tell; `None` where there is none.
@@ -128,7 +128,7 @@ fn by_forwarded(
     request: &Request,
     peer: IpAddr,
     trust: &Trust,
-) -> Result<Option<Told>, ForwardedError> {
+) -> Result<Option<Claimed>, ForwardedError> {
     let mut elements = Vec::new();
     let fields = request.head.fields.iter().filter(|field| field.known == Known::Forwarded);
     for field in fields {
@@ -138,17 +138,17 @@ fn by_forwarded(
     if elements.is_empty() {
         return Ok(None);
     }
-    let mut told = Told { client: Some(peer), https: None };
+    let mut claimed = Claimed { client: Some(peer), https: None };
     for Element { client, https } in elements.into_iter().rev().take(CHAIN) {
         // Whoever wrote this element is trusted, as those further right have been passed.
-        told.https = https;
+        claimed.https = https;
         let Some(Node::Address(address)) = client else { break };
-        told.client = Some(address);
+        claimed.client = Some(address);
         if !trust.has(address) {
             break;
         }
     }
-    Ok(Some(told))
+    Ok(Some(claimed))
 }
 
 /// The addresses of all `X-Forwarded-For` fields, from the right, up to the first unreadable one.
@@ -286,13 +286,13 @@ mod tests {
             let found = found_by(which, "127.0.0.1", fields);
             found.map(|request| (request.client.ip().to_string(), request.https))
         };
-        let told = |client: &str, https| Ok((client.to_owned(), https));
+        let claimed = |client: &str, https| Ok((client.to_owned(), https));
         let either = |fields: &[(&str, &str)]| by(ForwardedFields::Either, fields);
         let same = ("Forwarded", "for=\"192.0.2.1:99\";proto=https");
         let other = ("Forwarded", "for=192.0.2.2;proto=https");
         let scheme = ("X-Forwarded-Proto", "https");
-        assert_eq!(either(&[one, scheme, same]), told("192.0.2.1", true));
-        assert_eq!(either(&[one, ("Forwarded", "for=192.0.2.1")]), told("192.0.2.1", false));
+        assert_eq!(either(&[one, scheme, same]), claimed("192.0.2.1", true));
+        assert_eq!(either(&[one, ("Forwarded", "for=192.0.2.1")]), claimed("192.0.2.1", false));
         // What only one of them tells may be the client's own word.
         assert_eq!(either(&[one, same]), Err(ForwardedError::Contradiction));
         assert_eq!(either(&[one, other]), Err(ForwardedError::Contradiction));
@@ -306,15 +306,15 @@ mod tests {
         assert_eq!(either(&[https, only_client]), Err(ForwardedError::Contradiction));
 
         let x = ForwardedFields::XForwarded;
-        assert_eq!(by(x, &[one, other]), told("192.0.2.1", false));
-        assert_eq!(by(x, &[other]), told("127.0.0.1", false));
-        assert_eq!(by(x, &[one, ("Forwarded", "=")]), told("192.0.2.1", false));
+        assert_eq!(by(x, &[one, other]), claimed("192.0.2.1", false));
+        assert_eq!(by(x, &[other]), claimed("127.0.0.1", false));
+        assert_eq!(by(x, &[one, ("Forwarded", "=")]), claimed("192.0.2.1", false));
         let forwarded = ForwardedFields::Forwarded;
         assert_eq!(
             by(forwarded, &[one, https, ("Forwarded", "for=192.0.2.2")]),
-            told("192.0.2.2", false)
+            claimed("192.0.2.2", false)
         );
-        assert_eq!(by(forwarded, &[one, https]), told("127.0.0.1", false));
+        assert_eq!(by(forwarded, &[one, https]), claimed("127.0.0.1", false));
     }
 
     #[test]

@@ -78,7 +78,7 @@ async fn ask_for(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault> {
     if !target.starts_with(b"/") || !target.iter().all(u8::is_ascii_graphic) {
         return Err(wrong("is not a path, percent-encoded"));
     }
-    hide_body(exchange).await?;
+    discard_body(exchange).await?;
     exchange.request.become_get(Some(target));
     exchange.request.clean_path().map_err(|error| wrong(&format!("is malformed: {error}")))
 }
@@ -96,7 +96,7 @@ async fn send_file(
         let root = sendfile.root.display();
         return Err(Fault::backend(502, format!("asked for a file outside {root}: {place:?}")));
     };
-    hide_body(exchange).await?;
+    discard_body(exchange).await?;
     let Exchange { request, reply, .. } = exchange;
     // A file holds up no process.
     reply.set_buffered(false);
@@ -120,10 +120,10 @@ async fn send_file(
 }
 
 /// Whoever answers next sees a request without a body.
-async fn hide_body(exchange: &mut Exchange) -> Result<(), Fault> {
+async fn discard_body(exchange: &mut Exchange) -> Result<(), Fault> {
     if !exchange.body.discard(WORTH_DRAINING).await? {
         exchange.reply.close_after();
     }
-    exchange.body.conceal();
+    exchange.body.discard_for_redirect();
     Ok(())
 }

@@ -25,7 +25,7 @@ const QUEUED: usize = 16 << 20;
 /// Bytes that a message counts for besides its text.
 const OVERHEAD: usize = 64;
 
-/// What the writer is told.
+/// A message to the writer.
 enum Message {
     Lines(Vec<u8>),
     Error(String),
@@ -98,7 +98,7 @@ impl Reopener {
     }
 }
 
-/// Where errors are told: a line each on standard error.
+/// The error log: a line each on standard error.
 #[derive(Clone)]
 pub struct ErrorLog(Queue);
 
@@ -114,8 +114,8 @@ impl ErrorLog {
         AccessLog::new(log, self.0.clone())
     }
 
-    /// Says one thing. It is dropped when the writer is too far behind.
-    pub fn say(&self, message: &str) {
+    /// Logs a line, which is dropped when the writer is too far behind.
+    pub fn log(&self, message: &str) {
         let _ = self.0.send(Message::Error(message.to_owned()));
     }
 }
@@ -163,16 +163,16 @@ mod tests {
         let (errors, kept) = ErrorLog::kept();
         let line = "x".repeat(64 << 10);
         for _ in 0..1000 {
-            errors.say(&line);
+            errors.log(&line);
         }
         Reopener(errors.0.clone()).reopen();
         let last = kept.queued.receiver.try_iter().last();
         assert!(matches!(last, Some(Message::Reopen)));
         assert_eq!(kept.queued.queued.load(Ordering::Relaxed) / (line.len() + OVERHEAD), 255);
         let (errors, kept) = ErrorLog::kept();
-        (0..1000).for_each(|_| errors.say(&line));
+        (0..1000).for_each(|_| errors.log(&line));
         assert_eq!(kept.errors().len(), QUEUED / (line.len() + OVERHEAD));
-        errors.say("again");
+        errors.log("again");
         assert_eq!(kept.errors(), ["again"]);
     }
 }

@@ -438,7 +438,7 @@ impl Reply {
     }
 
     /// Sets the status to log where none is sent.
-    pub(crate) fn note_status(&mut self, status: u16) {
+    pub(crate) fn record_status(&mut self, status: u16) {
         self.status = status;
     }
 

@@ -38,8 +38,8 @@ pub async fn answer(stream: &Stream, exchange: &mut Exchange) -> Next {
     let outcome = match resolve_client(stream, site, &mut exchange.request)
         .and_then(|()| clean_target(stream, site, &mut exchange.request))
     {
-        Ok(Asked::Path) => answer_by_routes(stream, exchange, site, &mut is_logged).await,
-        Ok(Asked::Server) => describe_server(exchange).await,
+        Ok(Subject::Path) => answer_by_routes(stream, exchange, site, &mut is_logged).await,
+        Ok(Subject::Server) => describe_server(exchange).await,
         Err(fault) => Err(fault),
     };
     carry_tunnel(stream, exchange, &outcome).await;
@@ -78,7 +78,7 @@ fn resolve_client(
 }
 
 /// What a request is about.
-enum Asked {
+enum Subject {
     /// The path of its target.
     Path,
     /// The server as a whole: `OPTIONS *`.
@@ -90,15 +90,15 @@ fn clean_target(
     stream: &Stream,
     site: Option<&Site>,
     request: &mut Request,
-) -> Result<Asked, Fault> {
+) -> Result<Subject, Fault> {
     if request.head.form == TargetForm::Asterisk {
-        return Ok(Asked::Server);
+        return Ok(Subject::Server);
     }
     if matches!(request.method(), b"CONNECT" | b"TRACE") {
         return Err(Fault::client(501, "method not implemented"));
     }
     let slashes = site.map(|site| site.encoded_slashes).unwrap_or_default();
-    request.prepare_path(slashes).map(|()| Asked::Path).map_err(|error| {
+    request.prepare_path(slashes).map(|()| Subject::Path).map_err(|error| {
         if error == PathError::EncodedSlash {
             stream.thread().warn_limited(&format!(
                 "404 {error}: {}, from {}; where an application needs such paths, set \
@@ -171,7 +171,7 @@ async fn end_reply(stream: &Stream, exchange: &mut Exchange, outcome: Result<(),
         reply.close_after();
     }
     if fault.status == 499 {
-        reply.note_status(499);
+        reply.record_status(499);
         return false;
     }
     reply.respond_error(fault.status).await.is_ok()
@@ -180,7 +180,7 @@ async fn end_reply(stream: &Stream, exchange: &mut Exchange, outcome: Result<(),
 /// Step 10: counts the request and logs it.
 pub fn record(stream: &Stream, exchange: &Exchange, started: Option<Instant>, is_logged: bool) {
     stream.end_steps();
-    stream.thread().note(exchange, started, is_logged);
+    stream.thread().record(exchange, started, is_logged);
 }
 
 /// Step 11: the rest of the body is dropped where that is worth the connection.
@@ -192,7 +192,7 @@ async fn keep_or_close(exchange: &mut Exchange, is_whole: bool) -> Next {
     if reply.keeps_alive() && matches!(body.discard(WORTH_DRAINING).await, Ok(true)) {
         return Next::Request;
     }
-    if body.is_done() || body.is_unasked() { Next::Close } else { Next::Linger }
+    if body.is_done() || body.is_continue_pending() { Next::Close } else { Next::Linger }
 }
 
 /// Tells what went wrong. Of the clients' own faults a body over the limit is told, since that may
@@ -212,6 +212,6 @@ fn report(stream: &Stream, request: &Request, fault: &Fault) {
     if is_clients {
         stream.thread().warn_limited(&format!("{line}, from {}", request.client.ip()));
     } else {
-        stream.thread().errors.say(&line);
+        stream.thread().errors.log(&line);
     }
 }

@@ -81,7 +81,7 @@ pub struct Server {
     listeners: Vec<Vec<Listener>>,
     addresses: Vec<Listen>,
     /// Where each listener listens, as it was asked for; `None` where it has been closed.
-    slots: Vec<Option<Listen>>,
+    listens: Vec<Option<Listen>>,
     threads: usize,
     wanted: Wanted,
     writer: Writer,
@@ -89,7 +89,7 @@ pub struct Server {
     notify: Notify,
     runtime: Rc<Runtime>,
     /// Taken when serving begins.
-    asked_early: Option<AskedEarly>,
+    early_signals: Option<EarlySignals>,
 }
 
 impl Server {
@@ -104,13 +104,13 @@ impl Server {
     ) -> Result<Self, StartError> {
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
-        let mut slots = Vec::new();
+        let mut listens = Vec::new();
         for wanted in &wanted.listen {
             let opened = listen::open_or_claim(wanted, threads, &mut inherited);
             for (address, sockets) in opened.map_err(StartError::Listen)? {
                 listeners.push(sockets);
                 addresses.push(address);
-                slots.push(Some(wanted.clone()));
+                listens.push(Some(wanted.clone()));
             }
         }
         inherited.finish().map_err(StartError::Inherit)?;
@@ -120,19 +120,19 @@ impl Server {
         let notify = Notify::from_environment();
         let runtime =
             Builder::new_current_thread().enable_all().build().map_err(StartError::System)?;
-        let asked_early =
-            runtime.block_on(async { AskedEarly::new() }).map_err(StartError::System)?;
+        let early_signals =
+            runtime.block_on(async { EarlySignals::new() }).map_err(StartError::System)?;
         Ok(Self {
             listeners,
             addresses,
-            slots,
+            listens,
             threads,
             wanted,
             writer,
             admin,
             notify,
             runtime: Rc::new(runtime),
-            asked_early: Some(asked_early),
+            early_signals: Some(early_signals),
         })
     }
 
@@ -144,7 +144,7 @@ impl Server {
             match Opener::start(path, user, group) {
                 Ok(opener) => self.writer.set_opener(opener),
                 // As without /proc: only a log that this user may not open cannot be rotated.
-                Err(error) => self.errors().say(&format!(
+                Err(error) => self.errors().log(&format!(
                     "no process keeps root to open the access log anew: {error}; have the log in \
                      a directory of the user's, or restart to rotate it"
                 )),
@@ -158,7 +158,7 @@ impl Server {
         &self.addresses
     }
 
-    /// Where errors are told.
+    /// The error log.
     pub fn errors(&self) -> ErrorLog {
         self.writer.errors()
     }
@@ -175,7 +175,7 @@ impl Server {
         ready: impl FnOnce(),
         prepare: Prepare,
     ) -> Result<(), StartError> {
-        let (runtime, early) = (self.runtime.clone(), self.asked_early.take());
+        let (runtime, early) = (self.runtime.clone(), self.early_signals.take());
         let signals = runtime.block_on(async { Signals::new(early) });
         let mut signals = signals.map_err(StartError::System)?;
         let (stage, _) = watch::channel(Stage::Serving);
@@ -186,9 +186,9 @@ impl Server {
         let mut left = None;
         loop {
             match left.take().unwrap_or_else(|| runtime.block_on(signals.next())) {
-                Asked::Stop => break,
-                Asked::Reopen => self.writer.reopen(),
-                Asked::Reload => left = self.reload(&runtime, &mut signals, &threads, &prepare),
+                Signalled::Stop => break,
+                Signalled::Reopen => self.writer.reopen(),
+                Signalled::Reload => left = self.reload(&runtime, &mut signals, &threads, &prepare),
             }
         }
         self.notify.stopping();
@@ -257,7 +257,7 @@ impl Server {
             let (changes, changed) = mpsc::unbounded_channel();
             let serving = Serving {
                 listeners,
-                slots: self.slots.clone(),
+                listens: self.listens.clone(),
                 handed,
                 changes: changed,
                 stage: stage.subscribe(),
@@ -292,9 +292,9 @@ fn wait_for_second(mut signals: Signals, log: Reopener) -> oneshot::Receiver<()>
         runtime.block_on(async {
             loop {
                 match signals.next().await {
-                    Asked::Stop => return,
-                    Asked::Reopen => log.reopen(),
-                    Asked::Reload => {}
+                    Signalled::Stop => return,
+                    Signalled::Reopen => log.reopen(),
+                    Signalled::Reload => {}
                 }
             }
         });
@@ -313,7 +313,7 @@ struct Threads {
 }
 
 /// What a signal asks for.
-enum Asked {
+enum Signalled {
     Stop,
     Reopen,
     Reload,
@@ -322,14 +322,14 @@ enum Asked {
 /// Signals that are kept from the moment the sockets are open, though applications start then for a
 /// while: nobody who asks for a reload wants the process to end, which a signal that is not taken
 /// does.
-struct AskedEarly {
+struct EarlySignals {
     reopen: Signal,
     reload: Signal,
     /// Nothing is done about it.
     _file_too_large: Signal,
 }
 
-impl AskedEarly {
+impl EarlySignals {
     fn new() -> io::Result<Self> {
         Ok(Self {
             reopen: signal(SignalKind::user_defined1())?,
@@ -342,24 +342,24 @@ impl AskedEarly {
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    early: AskedEarly,
+    early: EarlySignals,
 }
 
 impl Signals {
-    fn new(early: Option<AskedEarly>) -> io::Result<Self> {
+    fn new(early: Option<EarlySignals>) -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
-            early: early.map_or_else(AskedEarly::new, Ok)?,
+            early: early.map_or_else(EarlySignals::new, Ok)?,
         })
     }
 
-    async fn next(&mut self) -> Asked {
+    async fn next(&mut self) -> Signalled {
         tokio::select! {
-            _ = self.interrupt.recv() => Asked::Stop,
-            _ = self.terminate.recv() => Asked::Stop,
-            _ = self.early.reopen.recv() => Asked::Reopen,
-            _ = self.early.reload.recv() => Asked::Reload,
+            _ = self.interrupt.recv() => Signalled::Stop,
+            _ = self.terminate.recv() => Signalled::Stop,
+            _ = self.early.reopen.recv() => Signalled::Reopen,
+            _ = self.early.reload.recv() => Signalled::Reload,
         }
     }
 }

@@ -27,10 +27,10 @@ pub enum Stage {
 
 /// What a thread starts with.
 pub struct Serving {
-    /// Its sockets, by slot.
+    /// Its sockets, by index of the listener.
     pub listeners: Vec<Listener>,
     /// Where they listen.
-    pub slots: Vec<Option<Listen>>,
+    pub listens: Vec<Option<Listen>>,
     /// Connections from other threads.
     pub handed: mpsc::UnboundedReceiver<Handed>,
     /// Other configurations.
@@ -52,10 +52,10 @@ pub struct Change {
     /// Makes the table.
     pub tables: Tables,
     /// Where each listener listens; `None` where it is closed.
-    pub slots: Vec<Option<Listen>>,
-    /// Listeners to open, and their slots.
+    pub listens: Vec<Option<Listen>>,
+    /// Listeners to open, with their indexes.
     pub opened: Vec<(usize, Listener)>,
-    /// Slots of listeners to close.
+    /// Indexes of listeners to close.
     pub closed: Vec<usize>,
     /// Dropped when all this is done.
     pub acknowledge: std::sync::mpsc::Sender<()>,
@@ -76,18 +76,18 @@ impl Serving {
             .build_local(LocalOptions::default());
         match runtime {
             Ok(runtime) => self.serve(&runtime, thread),
-            Err(error) => thread.errors.say(&format!("cannot start a serving thread: {error}")),
+            Err(error) => thread.errors.log(&format!("cannot start a serving thread: {error}")),
         }
     }
 
     fn serve(mut self, runtime: &LocalRuntime, thread: Rc<Thread>) {
         runtime.block_on(async move {
-            *thread.table.borrow_mut() = Rc::new((self.tables)(&thread, &self.slots));
+            *thread.table.borrow_mut() = Rc::new((self.tables)(&thread, &self.listens));
             // What the first configuration started ends when another takes its place.
             drop(self.tables);
             let mut accepting = Accepting::new(&thread, self.handed);
-            for (slot, listener) in self.listeners.into_iter().enumerate() {
-                accepting.open(slot, listener);
+            for (index, listener) in self.listeners.into_iter().enumerate() {
+                accepting.open(index, listener);
             }
             let ticking = tokio::task::spawn_local(tick(thread.clone()));
             loop {
@@ -115,12 +115,12 @@ impl Change {
     fn apply(self, thread: &Rc<Thread>, accepting: &mut Accepting) {
         // First: origins look at the settings when they are made.
         thread.adopt_settings(self.settings, self.log);
-        thread.adopt_table((self.tables)(thread, &self.slots));
-        for (slot, listener) in self.opened {
-            accepting.open(slot, listener);
+        thread.adopt_table((self.tables)(thread, &self.listens));
+        for (index, listener) in self.opened {
+            accepting.open(index, listener);
         }
-        for slot in self.closed {
-            accepting.close(slot);
+        for index in self.closed {
+            accepting.close(index);
         }
         drop(self.acknowledge);
     }

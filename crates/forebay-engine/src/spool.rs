@@ -41,9 +41,12 @@ impl Spooled {
             } else if memory.len() + piece.len() <= IN_MEMORY {
                 memory.extend_from_slice(piece);
             } else {
-                let mut spill = tempfile::tempfile_in(&dir).map_err(full)?;
-                spill.write_all(&memory).and_then(|()| spill.write_all(piece)).map_err(full)?;
-                file = Some((spill, (memory.len() + piece.len()) as u64));
+                let mut temporary = tempfile::tempfile_in(&dir).map_err(full)?;
+                temporary
+                    .write_all(&memory)
+                    .and_then(|()| temporary.write_all(piece))
+                    .map_err(full)?;
+                file = Some((temporary, (memory.len() + piece.len()) as u64));
                 memory = Vec::new();
             }
         }

@@ -167,22 +167,22 @@ impl Notify {
 
     /// Requests are answered.
     pub fn ready(&self, status: &str) {
-        self.tell(&format!("READY=1\nSTATUS={status}"));
+        self.notify(&format!("READY=1\nSTATUS={status}"));
     }
 
     /// The configuration is being read again; [`Notify::ready`] ends it.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reloading"));
+        self.notify(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reloading"));
     }
 
     /// The end has begun.
     pub fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=finishing the requests under way");
+        self.notify("STOPPING=1\nSTATUS=finishing the requests under way");
     }
 
-    fn tell(&self, state: &str) {
+    fn notify(&self, state: &str) {
         if let Some((socket, address)) = &self.0 {
             // A manager that does not listen misses it; there is nobody else to tell.
             let _ = socket.send_to_addr(state.as_bytes(), address);

@@ -55,7 +55,7 @@ impl Settings {
 /// The context of one thread, handed to everything that runs on it.
 pub struct Thread {
     settings: RefCell<Rc<Settings>>,
-    /// Where errors are told.
+    /// The error log.
     pub errors: ErrorLog,
     /// The deadlines of this thread's sockets.
     pub deadlines: Rc<Deadlines>,
@@ -68,7 +68,7 @@ pub struct Thread {
     pub(crate) load: Arc<crate::listen::Loads>,
     pub(crate) index: usize,
     is_timing: Cell<bool>,
-    complained: Cell<u64>,
+    last_warning: Cell<u64>,
     stopping: Cell<bool>,
     /// Where backends are, if they are in memory.
     pub(crate) network: Option<Rc<Network>>,
@@ -102,7 +102,7 @@ impl Thread {
             load,
             index,
             is_timing,
-            complained: Cell::new(0),
+            last_warning: Cell::new(0),
             stopping: Cell::new(false),
             network: None,
             spare: RefCell::default(),
@@ -167,8 +167,8 @@ impl Thread {
     /// Tells an error that clients can cause at will, once a second at the most.
     pub(crate) fn warn_limited(&self, line: &str) {
         let now = self.second();
-        if self.complained.replace(now) != now {
-            self.errors.say(line);
+        if self.last_warning.replace(now) != now {
+            self.errors.log(line);
         }
     }
 
@@ -178,7 +178,7 @@ impl Thread {
     }
 
     /// Counts a request that has been answered, and logs it.
-    pub(crate) fn note(&self, exchange: &Exchange, start: Option<Instant>, is_logged: bool) {
+    pub(crate) fn record(&self, exchange: &Exchange, start: Option<Instant>, is_logged: bool) {
         let took = start.map(|start| start.elapsed());
         let reply = &exchange.reply;
         self.counters.count_request(reply.status(), reply.body_bytes(), took);

@@ -45,14 +45,14 @@ impl Exchange {
     pub(crate) async fn carry(&mut self, client: &Stream, tunnel: Tunnel) {
         let Self { request, reply, .. } = self;
         let Tunnel { backend, behind, idle, held } = tunnel;
-        let early = request.bytes.split_off(request.head.len);
+        let prefix = request.bytes.split_off(request.head.len);
         request.bytes.shrink_to_fit();
         client.begin_tunnel(idle);
         backend.begin_tunnel(idle);
         let ends = (End::Client(client), End::Backend(&backend));
         let upwards = Direction { from: ends.0, to: ends.1, idle, carried: Cell::new(0) };
         let downwards = Direction { from: ends.1, to: ends.0, idle, carried: Cell::new(0) };
-        let ended = tokio::try_join!(upwards.carry(early), downwards.carry(behind));
+        let ended = tokio::try_join!(upwards.carry(prefix), downwards.carry(behind));
         reply.count_body(downwards.carried.get());
         match ended {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {

@@ -402,12 +402,12 @@ async fn log_stderr(mut stderr: ChildStderr, name: String, errors: ErrorLog) {
         let read = stderr.read_buf(&mut text).await;
         let ended = matches!(read, Ok(0) | Err(_));
         while let Some(end) = memchr::memchr(b'\n', &text) {
-            errors.say(&format!("{name}: {}", String::from_utf8_lossy(&text[..end])));
+            errors.log(&format!("{name}: {}", String::from_utf8_lossy(&text[..end])));
             text.drain(..=end);
         }
         if ended || text.len() > LOGGED {
             if !text.is_empty() {
-                errors.say(&format!("{name}: {}", String::from_utf8_lossy(&text)));
+                errors.log(&format!("{name}: {}", String::from_utf8_lossy(&text)));
             }
             if ended {
                 return;
@@ -416,7 +416,7 @@ async fn log_stderr(mut stderr: ChildStderr, name: String, errors: ErrorLog) {
         }
         left = left.saturating_sub(read.unwrap_or(0));
         if left == 0 {
-            errors.say(&format!("{name}: more error output is not logged"));
+            errors.log(&format!("{name}: more error output is not logged"));
             // Read on without logging, so that the script is not stopped by a full pipe.
             let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
             return;

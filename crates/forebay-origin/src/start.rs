@@ -31,7 +31,7 @@ pub fn start_all(
             Some(app) => app,
             None => {
                 let errors = errors.clone();
-                let (app, first) = Running::begin(definition, move |line| errors.say(line))?;
+                let (app, first) = Running::begin(definition, move |line| errors.log(line))?;
                 starts.extend(first.into_iter().map(|first| (name, first)));
                 app
             }
@@ -46,11 +46,11 @@ pub fn start_all(
         }
         match first.wait(until.saturating_duration_since(Instant::now())) {
             Some(Ok(())) => {}
-            Some(Err(error)) => errors.say(&format!(
+            Some(Err(error)) => errors.log(&format!(
                 "cannot start {error}; its requests are answered with 503 until a later attempt \
                  succeeds, all else is served"
             )),
-            None => errors.say(&format!(
+            None => errors.log(&format!(
                 "app {name} has not started within {PATIENCE:?}; its requests wait, all else is \
                  served"
             )),

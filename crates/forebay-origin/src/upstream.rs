@@ -198,7 +198,7 @@ impl Upstream {
         self.tally.failed(attempt.index);
         if self.group.failed(attempt.index) {
             let (name, time) = (attempt.backend.name(), self.group.fail_timeout());
-            self.thread.errors.say(&format!("{name} is left out for {time:?}: {fault}"));
+            self.thread.errors.log(&format!("{name} is left out for {time:?}: {fault}"));
         }
     }
 }

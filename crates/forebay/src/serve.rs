@@ -87,7 +87,7 @@ fn serve(args: Args) -> Result<(), Failure> {
     let fixed = Fixed::of(&plan);
     let grace = plan.server.grace;
     let errors = server.errors();
-    notes.iter().for_each(|note| errors.say(note));
+    notes.iter().for_each(|note| errors.log(note));
     let origins = Arc::new(Origins::new(plan, &errors, None).map_err(Failure::start)?);
     let tables = origins.tables();
     let (origins, retiring) = (Mutex::new(origins), Mutex::default());
@@ -144,12 +144,12 @@ impl Live {
 
     /// Reads the configuration again, and starts what is new in it.
     fn reload(self: &Arc<Self>, args: &Args, errors: &ErrorLog) -> Result<Reload, String> {
-        let warn = |warning: &str| errors.say(warning);
+        let warn = |warning: &str| errors.log(warning);
         let mut plan = plan(args, warn).map_err(|failure| failure.message)?;
         let notes = plan.share_connections(self.threads)?;
-        notes.iter().for_each(|note| errors.say(note));
+        notes.iter().for_each(|note| errors.log(note));
         if Fixed::of(&plan) != self.fixed {
-            errors.say(
+            errors.log(
                 "`threads`, `admin`, `admin_hosts`, `user` and `group` change with a restart only",
             );
         }

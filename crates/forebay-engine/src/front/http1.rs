@@ -20,8 +20,8 @@ use crate::timing::Step;
 /// How long a closing connection is read on.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Serves a connection until it closes. `early` is what has been read from it already.
-pub async fn serve_connection(connection: Http1, early: Vec<u8>) {
+/// Serves a connection until it closes. `prefix` is what has been read from it already.
+pub async fn serve_connection(connection: Http1, prefix: Vec<u8>) {
     let client = Rc::new(connection);
     let stream = Stream::Http1(client.clone());
     let thread = &client.accepted.thread;
@@ -30,10 +30,10 @@ pub async fn serve_connection(connection: Http1, early: Vec<u8>) {
     let mut wait = timeouts.head;
     let mut is_first = true;
     let mut left = requests_allowed(thread);
-    let mut early = Some(early).filter(|bytes| !bytes.is_empty());
+    let mut prefix = Some(prefix).filter(|bytes| !bytes.is_empty());
     loop {
         client.socket.limit_read(wait);
-        if early.is_none() {
+        if prefix.is_none() {
             client.socket.set_idle(true);
             let ready = client.socket.readable().await;
             client.socket.set_idle(false);
@@ -46,8 +46,8 @@ pub async fn serve_connection(connection: Http1, early: Vec<u8>) {
             }
         }
         let mut exchange = thread.take_exchange(&stream);
-        match early.take() {
-            Some(early) => exchange.request.bytes.extend(early),
+        match prefix.take() {
+            Some(prefix) => exchange.request.bytes.extend(prefix),
             None => match client.socket.read_now(&mut exchange.request.bytes) {
                 Ok(1..) => {}
                 // The event loop takes new connections for readable. Many have said nothing yet,

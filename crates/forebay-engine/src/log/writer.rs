@@ -38,7 +38,7 @@ impl Writer {
         Ok(Self { queue, thread: Some(thread), ended })
     }
 
-    /// Where errors are told.
+    /// The error log.
     pub fn errors(&self) -> ErrorLog {
         ErrorLog(self.queue.clone())
     }

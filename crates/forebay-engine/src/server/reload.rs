@@ -8,7 +8,7 @@ use forebay_conf::Listen;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::{Asked, Server, Signals, Tables, Threads, Wanted, most_connections};
+use super::{Server, Signalled, Signals, Tables, Threads, Wanted, most_connections};
 use crate::listen::{self, Listener};
 use crate::log::Writer;
 use crate::serving::Change;
@@ -29,7 +29,7 @@ pub struct Reload {
 /// Reads another configuration and starts what is new in it, or says why not.
 pub type Prepare = Arc<dyn Fn() -> Result<Reload, String> + Send + Sync>;
 
-/// Listeners that one thread opens, and their slots.
+/// Listeners that one thread opens, with their indexes.
 type Opened = Vec<(usize, Listener)>;
 
 impl Server {
@@ -41,24 +41,24 @@ impl Server {
         signals: &mut Signals,
         threads: &Threads,
         prepare: &Prepare,
-    ) -> Option<Asked> {
+    ) -> Option<Signalled> {
         self.notify.reloading();
         let Some((prepared, is_asked_again)) = runtime.block_on(self.prepared(signals, prepare))
         else {
-            return Some(Asked::Stop);
+            return Some(Signalled::Stop);
         };
         match prepared.and_then(|reload| self.adopt(threads, reload)) {
             Ok(()) => {
-                self.errors().say("serving by the configuration as it is now");
+                self.errors().log("serving by the configuration as it is now");
                 self.notify.ready("serving by the configuration as it is now");
             }
             Err(why) => {
                 let why = why.trim_end();
-                self.errors().say(&format!("not reloaded, everything stays as it was: {why}"));
+                self.errors().log(&format!("not reloaded, everything stays as it was: {why}"));
                 self.notify.ready("serving; the last reload failed");
             }
         }
-        is_asked_again.then_some(Asked::Reload)
+        is_asked_again.then_some(Signalled::Reload)
     }
 
     /// Has another configuration prepared, on a thread of its own: an application may take its time
@@ -83,10 +83,10 @@ impl Server {
                     return Some((outcome.unwrap_or_else(failed), is_asked_again));
                 }
                 asked = signals.next() => match asked {
-                    Asked::Stop => return None,
-                    Asked::Reopen => self.writer.reopen(),
+                    Signalled::Stop => return None,
+                    Signalled::Reopen => self.writer.reopen(),
                     // It may have been read before it was changed once more.
-                    Asked::Reload => is_asked_again = true,
+                    Signalled::Reload => is_asked_again = true,
                 },
             }
         }
@@ -104,15 +104,15 @@ impl Server {
                     .map_err(|error| format!("cannot open the access log: {error}"))?,
             ),
         };
-        self.slots.extend(new.into_iter().map(Some));
+        self.listens.extend(new.into_iter().map(Some));
         let mut closed = Vec::new();
-        for (at, slot) in self.slots.iter_mut().enumerate() {
-            if slot.as_ref().is_some_and(|listen| !wanted.listen.contains(listen)) {
-                *slot = None;
+        for (at, index) in self.listens.iter_mut().enumerate() {
+            if index.as_ref().is_some_and(|listen| !wanted.listen.contains(listen)) {
+                *index = None;
                 closed.push(at);
             }
         }
-        self.tell(threads, &wanted, tables, opened, closed);
+        self.send_change(threads, &wanted, tables, opened, closed);
         if let Some(target) = other_log {
             self.writer.switch(target);
         }
@@ -121,23 +121,23 @@ impl Server {
         Ok(())
     }
 
-    /// What is to be listened on and was not, for slots behind those there are, and the listeners
+    /// What is to be listened on and was not, with indexes behind those there are, and the listeners
     /// there of each thread.
     fn open_new(&self, wanted: &Wanted) -> Result<(Vec<Listen>, Vec<Opened>), String> {
         let listens = wanted.listen.iter().cloned();
         let new: Vec<_> =
-            listens.filter(|listen| !self.slots.contains(&Some(listen.clone()))).collect();
+            listens.filter(|listen| !self.listens.contains(&Some(listen.clone()))).collect();
         let mut opened: Vec<Opened> = (0..self.threads).map(|_| Vec::new()).collect();
-        for (slot, listen) in (self.slots.len()..).zip(&new) {
+        for (index, listen) in (self.listens.len()..).zip(&new) {
             let (_, sockets) =
                 listen::open(listen, self.threads).map_err(|error| error.to_string())?;
-            opened.iter_mut().zip(sockets).for_each(|(own, socket)| own.push((slot, socket)));
+            opened.iter_mut().zip(sockets).for_each(|(own, socket)| own.push((index, socket)));
         }
         Ok((new, opened))
     }
 
     /// Has the threads serve by what is `wanted`, and waits for them.
-    fn tell(
+    fn send_change(
         &self,
         threads: &Threads,
         wanted: &Wanted,
@@ -154,7 +154,7 @@ impl Server {
                 settings: wanted.settings.clone(),
                 log: self.writer.access(&wanted.log),
                 tables: tables.clone(),
-                slots: self.slots.clone(),
+                listens: self.listens.clone(),
                 opened,
                 closed: closed.clone(),
                 acknowledge: acknowledge.clone(),
@@ -163,7 +163,7 @@ impl Server {
         drop((tables, acknowledge));
         // Nothing is ever sent: the wait ends when every thread has dropped its end.
         if acknowledged.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            self.errors().say("a thread is too busy to take the new configuration; it will");
+            self.errors().log("a thread is too busy to take the new configuration; it will");
         }
     }
 }

@@ -118,7 +118,7 @@ impl Users {
         match self.read() {
             Ok(wrong) => {
                 if let Some(line) = wrong.first().copied() {
-                    errors.say(&UsersError::Line(self.file.clone(), line).to_string());
+                    errors.log(&UsersError::Line(self.file.clone(), line).to_string());
                 }
                 Ok(true)
             }

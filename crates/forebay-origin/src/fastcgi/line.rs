@@ -141,7 +141,7 @@ impl Line {
         if let Err(reason) = outcome
             && self.live.get() > 0
         {
-            self.thread.errors.say(&format!("{}: {reason}", self.name));
+            self.thread.errors.log(&format!("{}: {reason}", self.name));
         }
         self.is_broken.set(true);
         for flow in self.flows.borrow_mut().drain().map(|(_, flow)| flow) {

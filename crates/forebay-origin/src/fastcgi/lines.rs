@@ -140,7 +140,7 @@ impl Lines {
             }
         };
         self.can.set(can);
-        self.thread.errors.say(&format!("{} {what}", backend.name()));
+        self.thread.errors.log(&format!("{} {what}", backend.name()));
         Ok(false)
     }
 

@@ -110,7 +110,7 @@ impl<'a> Shared<'a> {
         match (status, self.ways.lines) {
             (ProtocolStatus::CantMultiplex, Some(lines)) => {
                 let name = self.ways.backend.name();
-                self.origin.thread.errors.say(&format!("{name} refuses to multiplex requests"));
+                self.origin.thread.errors.log(&format!("{name} refuses to multiplex requests"));
                 lines.give_up();
             }
             (ProtocolStatus::Overloaded, _) => self.stream.lower_limit(),

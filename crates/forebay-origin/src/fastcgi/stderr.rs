@@ -43,13 +43,13 @@ impl Stderr {
         }
         if self.left.get() == 0 {
             self.end_line();
-            thread.errors.say(&format!("{name}: more error output is not logged"));
+            thread.errors.log(&format!("{name}: more error output is not logged"));
         }
     }
 
     fn end_line(&self) {
         if let Some((errors, line)) = self.line.take() {
-            errors.say(&String::from_utf8_lossy(&line));
+            errors.log(&String::from_utf8_lossy(&line));
         }
     }
 }

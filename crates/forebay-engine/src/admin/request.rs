@@ -10,7 +10,7 @@ use forebay_wire::http1::{Limits, Progress, RequestHead, RequestParser, host_of}
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a visitor wants.
-pub struct Asked {
+pub struct AdminRequest {
     pub method: Method,
     /// Without the query.
     pub path: String,
@@ -28,7 +28,7 @@ pub enum Method {
 }
 
 /// Reads the head of a request; `None` for what is none.
-pub fn read(stream: &mut TcpStream) -> Option<Asked> {
+pub fn read(stream: &mut TcpStream) -> Option<AdminRequest> {
     let deadline = Instant::now() + PATIENCE;
     let mut bytes = Vec::with_capacity(4096);
     let mut head = RequestHead::default();
@@ -51,7 +51,7 @@ pub fn read(stream: &mut TcpStream) -> Option<Asked> {
             };
             let host = head.authority.map(|span| span.of(&bytes)).unwrap_or_default();
             let host = String::from_utf8_lossy(host_of(host)).to_ascii_lowercase();
-            return Some(Asked { method, path, host, accepts_html });
+            return Some(AdminRequest { method, path, host, accepts_html });
         }
     }
     None
