@@ -67,7 +67,7 @@ impl<S: Sink> Session for AppServer<S> {
             };
         }
         if self.form == Form::Script {
-            self.script.read(bytes, &mut self.sink).map_err(Malformed::Script)?;
+            self.script.read(bytes, &mut self.sink)?;
             return Ok(Receipt { consumed: bytes.len(), answer: None });
         }
         let (consumed, is_complete) = self.http.read(bytes, &mut self.sink)?;

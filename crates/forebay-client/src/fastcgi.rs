@@ -68,7 +68,7 @@ impl<S: Sink> Session for Fastcgi<S> {
             match step.event {
                 Some(Event::Stdout(range)) => {
                     let output = &bytes[at..][range];
-                    self.script.read(output, &mut self.sink).map_err(Malformed::Script)?;
+                    self.script.read(output, &mut self.sink)?;
                 }
                 Some(Event::End { status, .. }) => answer = Some(self.answer(status)?),
                 Some(Event::Stderr(_) | Event::Values(_)) => {}

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use forebay_wire::http1::{BodyDecoder, Limits, Progress, ResponseHead, ResponseParser};
+use forebay_wire::http1::{BodyDecoder, HeadError, Limits, ResponseHead, ResponseParser};
+use forebay_wire::reply::{ReplyError, ReplyReader as Heads, ReplyStep};
 
 use crate::{Answer, Malformed, Receipt, Session, Sink};
 
@@ -19,20 +20,16 @@ pub struct Http1<S> {
 /// Reads one reply from bytes as they come.
 #[derive(Debug)]
 pub struct ReplyReader {
-    parser: ResponseParser,
+    heads: Heads<ResponseParser>,
     head: ResponseHead,
     body: Option<BodyDecoder>,
     to_head: bool,
-    interim: u32,
     /// The bytes that `head` was parsed from. Servers under load send the same head for as long as
     /// `Date` stays the same, and what a head says depends on its bytes alone: comparing them costs
     /// a tenth of parsing, which was a third of the client's own time.
     seen: Vec<u8>,
     is_fresh: bool,
 }
-
-/// A server may announce its work in 1xx replies; more than this many is abuse.
-const INTERIM_LIMIT: u32 = 16;
 
 impl<S: Sink> Http1<S> {
     /// A connection that carries `request`, a whole HTTP/1.1 request, again and again; `to_head`
@@ -86,11 +83,10 @@ impl ReplyReader {
     /// A reader of replies to one kind of request; `to_head` where its method is HEAD.
     pub fn new(to_head: bool) -> Self {
         Self {
-            parser: ResponseParser::new(Limits::default(), to_head),
+            heads: Heads::new(ResponseParser::new(Limits::default(), to_head)),
             head: ResponseHead::default(),
             body: None,
             to_head,
-            interim: 0,
             seen: Vec::new(),
             is_fresh: true,
         }
@@ -98,9 +94,8 @@ impl ReplyReader {
 
     /// Prepares for the next reply.
     pub fn begin(&mut self) {
-        self.parser = ResponseParser::new(Limits::default(), self.to_head);
+        self.heads = Heads::new(ResponseParser::new(Limits::default(), self.to_head));
         self.body = None;
-        self.interim = 0;
         self.is_fresh = true;
     }
 
@@ -116,10 +111,14 @@ impl ReplyReader {
         while self.body.is_none() {
             // From here on `head` is another one's, or half of one.
             self.seen.clear();
-            match self.parser.parse(&bytes[at..], &mut self.head).map_err(Malformed::Head)? {
-                Progress::Partial => return Ok((at, false)),
-                Progress::Complete(len) => {
-                    self.head_read(&bytes[at..at + len], sink)?;
+            let step = self.heads.read(&bytes[at..], &mut self.head);
+            match step.map_err(malformed)? {
+                ReplyStep::Partial => return Ok((at, false)),
+                ReplyStep::Interim(len) => at += len,
+                ReplyStep::Final(_) if self.head.status == 101 => return Err(Malformed::Upgrade),
+                ReplyStep::Final(len) => {
+                    self.seen.extend_from_slice(&bytes[at..at + len]);
+                    self.final_head(&bytes[at..at + len], sink);
                     at += len;
                 }
             }
@@ -147,24 +146,6 @@ impl ReplyReader {
         self.body.as_ref().is_some_and(BodyDecoder::ends_at_close)
     }
 
-    fn head_read(&mut self, bytes: &[u8], sink: &mut impl Sink) -> Result<(), Malformed> {
-        match self.head.status {
-            101 => return Err(Malformed::Upgrade),
-            ..200 => {
-                self.interim += 1;
-                if self.interim > INTERIM_LIMIT {
-                    return Err(Malformed::Interim);
-                }
-                self.parser = ResponseParser::new(Limits::default(), self.to_head);
-            }
-            _ => {
-                self.seen.extend_from_slice(bytes);
-                self.final_head(bytes, sink);
-            }
-        }
-        Ok(())
-    }
-
     fn final_head(&mut self, bytes: &[u8], sink: &mut impl Sink) {
         if sink.wants_fields() {
             for field in &self.head.fields {
@@ -172,5 +153,12 @@ impl ReplyReader {
             }
         }
         self.body = Some(BodyDecoder::response(self.head.framing));
+    }
+}
+
+fn malformed(error: ReplyError<HeadError>) -> Malformed {
+    match error {
+        ReplyError::Head(error) => Malformed::Head(error),
+        ReplyError::Interim => Malformed::Interim,
     }
 }

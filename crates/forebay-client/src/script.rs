@@ -1,14 +1,15 @@
 //! What a script prints: the head of a CGI reply (RFC 3875 section 6), then the body.
 
 use forebay_wire::cgi::{CgiError, ReplyHead, ReplyParser};
-use forebay_wire::http1::{Limits, Progress};
+use forebay_wire::http1::Limits;
+use forebay_wire::reply::{ReplyError, ReplyReader, ReplyStep};
 
-use crate::Sink;
+use crate::{Malformed, Sink};
 
 /// Reads the output of one script as it comes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ScriptReader {
-    parser: ReplyParser,
+    heads: ReplyReader<ReplyParser>,
     head: ReplyHead,
     /// Output up to the end of the head.
     pending: Vec<u8>,
@@ -19,22 +20,26 @@ pub struct ScriptReader {
 impl ScriptReader {
     /// Prepares for the next script.
     pub fn begin(&mut self) {
-        self.parser = ReplyParser::new(Limits::default());
+        self.heads = heads();
         self.pending.clear();
         self.has_head = false;
         self.body = 0;
     }
 
     /// Takes output in.
-    pub fn read(&mut self, output: &[u8], sink: &mut impl Sink) -> Result<(), CgiError> {
+    pub fn read(&mut self, output: &[u8], sink: &mut impl Sink) -> Result<(), Malformed> {
         if self.has_head {
             self.body += output.len() as u64;
             sink.body(output);
             return Ok(());
         }
         self.pending.extend_from_slice(output);
-        let Progress::Complete(len) = self.parser.parse(&self.pending, &mut self.head)? else {
-            return Ok(());
+        let len = loop {
+            match self.heads.read(&self.pending, &mut self.head).map_err(malformed)? {
+                ReplyStep::Partial => return Ok(()),
+                ReplyStep::Interim(len) => drop(self.pending.drain(..len)),
+                ReplyStep::Final(len) => break len,
+            }
         };
         self.has_head = true;
         for field in &self.head.fields {
@@ -55,5 +60,23 @@ impl ScriptReader {
     pub fn end(&self) -> Result<u16, CgiError> {
         let is_short = self.head.content_length.is_some_and(|length| length > self.body);
         if self.has_head && !is_short { Ok(self.head.status) } else { Err(CgiError::Premature) }
+    }
+}
+
+impl Default for ScriptReader {
+    fn default() -> Self {
+        let (head, pending) = (ReplyHead::default(), Vec::new());
+        Self { heads: heads(), head, pending, has_head: false, body: 0 }
+    }
+}
+
+fn heads() -> ReplyReader<ReplyParser> {
+    ReplyReader::new(ReplyParser::new(Limits::default()))
+}
+
+fn malformed(error: ReplyError<CgiError>) -> Malformed {
+    match error {
+        ReplyError::Head(error) => Malformed::Script(error),
+        ReplyError::Interim => Malformed::Interim,
     }
 }

@@ -1,6 +1,6 @@
 //! What a proxy tells a backend about the client, and the client about a backend's reply.
 
-use forebay_engine::{Length, Reply, Request};
+use forebay_engine::{Fault, Length, Reply, Request};
 use forebay_wire::http1::{
     Claims, Field, Known, ResponseFraming, ResponseHead, encode, is_disguised,
 };
@@ -59,6 +59,15 @@ fn is_replaced(field: &Field) -> bool {
             | Known::XForwardedProto
             | Known::XRealIp
     )
+}
+
+/// Passes on an interim reply whose `head` was parsed from `bytes`.
+pub async fn inform(reply: &mut Reply, head: &ResponseHead, bytes: &[u8]) -> Result<(), Fault> {
+    let mut lines = Vec::with_capacity(head.len);
+    encode::forward_response_fields(&mut lines, head, bytes, |field| {
+        field.known == Known::ContentLength
+    });
+    reply.inform(head.status, head.reason.of(bytes), &lines).await
 }
 
 /// Ends the head of a reply whose fields have been passed on, with a length as the backend's `head`

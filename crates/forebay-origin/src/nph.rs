@@ -5,28 +5,22 @@
 //! never what a script may have printed behind it.
 
 use forebay_engine::{Fault, Reply};
-use forebay_wire::cgi::http_head;
-use forebay_wire::http1::{
-    BodyDecoder, Known, Limits, Progress, ResponseHead, ResponseParser, encode,
-};
+use forebay_wire::cgi::{NphHead, NphParser};
+use forebay_wire::http1::{BodyDecoder, HeadError, Known, Limits, encode};
+use forebay_wire::reply::{ReplyError, ReplyReader, ReplyStep};
 
-use crate::fields::end_head;
+use crate::fields::{end_head, inform};
 use crate::script_reply::OutputLimit;
 use crate::upgrade;
 
-/// Largest head, in bytes.
-const HEAD: usize = 32 * 1024;
-
 /// The reply being passed on from one script.
 pub struct NphReply {
-    to_head: bool,
     /// What messages call it.
     source: &'static str,
     /// Whether the client's connection ends with the reply.
     closes: bool,
-    head: ResponseHead,
-    /// Bytes of interim replies, which together have the room of one head.
-    interim: usize,
+    heads: ReplyReader<NphParser>,
+    head: NphHead,
     /// Output that was not passed on yet.
     output: Vec<u8>,
     /// Behind the head.
@@ -49,11 +43,10 @@ impl NphReply {
 
     fn of(to_head: bool, limit: OutputLimit, source: &'static str, closes: bool) -> Self {
         Self {
-            to_head,
             source,
             closes,
-            head: ResponseHead::default(),
-            interim: 0,
+            heads: ReplyReader::new(NphParser::new(Limits::default(), to_head)),
+            head: NphHead::default(),
             output: Vec::with_capacity(8 * 1024),
             body: None,
             is_unflushed: false,
@@ -82,11 +75,20 @@ impl NphReply {
         self.output.extend_from_slice(output);
         self.is_unflushed = true;
         while self.body.is_none() {
-            if !self.parse_head()? {
-                return Ok(());
-            }
-            if self.head.status >= 200 {
-                self.begin(reply);
+            let step = self.heads.read(&self.output, &mut self.head);
+            match step.map_err(|error| self.malformed(what_is_wrong(error)))? {
+                ReplyStep::Partial => return Ok(()),
+                ReplyStep::Interim(end) => {
+                    inform(reply, &self.head.head, &self.head.bytes).await?;
+                    self.output.drain(..end);
+                }
+                ReplyStep::Final(_) if self.head.head.status == 101 => {
+                    return Err(self.malformed("a switch of protocols in"));
+                }
+                ReplyStep::Final(end) => {
+                    self.begin(reply);
+                    self.output.drain(..end);
+                }
             }
         }
         self.pass_body(reply).await
@@ -107,47 +109,19 @@ impl NphReply {
         }
     }
 
-    /// Takes a head off the output; `false` where it is not whole. Lines may end in a bare LF, as
-    /// scripts print them.
-    fn parse_head(&mut self) -> Result<bool, Fault> {
-        let Some((head, end)) = http_head(&self.output) else {
-            let too_large = self.output.len() > HEAD;
-            return if too_large { Err(self.malformed("no end of header in")) } else { Ok(false) };
-        };
-        let limits = Limits { head: 2 * HEAD, ..Limits::default() };
-        match ResponseParser::new(limits, self.to_head).parse(&head, &mut self.head) {
-            Ok(Progress::Complete(len)) if len == head.len() && self.head.status != 101 => {}
-            Ok(_) => return Err(self.malformed("no HTTP reply in")),
-            Err(error) => return Err(self.malformed(&format!("{error} in"))),
-        }
-        let body = self.output.split_off(end);
-        // The spans of the head refer to these bytes until the reply has begun.
-        self.output = head;
-        if self.head.status < 200 {
-            self.interim += self.output.len();
-            if self.interim > HEAD {
-                return Err(self.malformed("no end of interim replies in"));
-            }
-            self.output.clear();
-        }
-        self.output.extend_from_slice(&body);
-        Ok(true)
-    }
-
     fn begin(&mut self, reply: &mut Reply) {
-        let head = &self.head;
+        let NphHead { head, bytes } = &self.head;
         if self.closes {
             reply.close_after();
         }
-        reply.begin(head.status, head.reason.of(&self.output));
+        reply.begin(head.status, head.reason.of(bytes));
         let is_length = |field: &forebay_wire::http1::Field| field.known == Known::ContentLength;
-        encode::forward_response_fields(reply.field_lines(), head, &self.output, is_length);
+        encode::forward_response_fields(reply.field_lines(), head, bytes, is_length);
         if head.status == 426 {
-            upgrade::append_fields(reply.field_lines(), &head.fields, &self.output);
+            upgrade::append_fields(reply.field_lines(), &head.fields, bytes);
         }
         end_head(reply, head);
         self.body = Some(BodyDecoder::response(head.framing));
-        self.output.drain(..self.head.len);
     }
 
     async fn pass_body(&mut self, reply: &mut Reply) -> Result<(), Fault> {
@@ -171,8 +145,16 @@ impl NphReply {
         Ok(())
     }
 
-    fn malformed(&self, what: &str) -> Fault {
+    fn malformed(&self, what: impl AsRef<str>) -> Fault {
+        let what = what.as_ref();
         let start = String::from_utf8_lossy(&self.output[..self.output.len().min(200)]);
         self.limit.fault(format!("{what} {}, which starts with {start:?}", self.source))
+    }
+}
+
+fn what_is_wrong(error: ReplyError<HeadError>) -> String {
+    match error {
+        ReplyError::Head(HeadError::TooLarge) => "no end of header in".to_owned(),
+        error => format!("{error} in"),
     }
 }

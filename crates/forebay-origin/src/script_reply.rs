@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use forebay_engine::{Fault, Length, Limit, Reply, goes_out_at_once};
 use forebay_wire::cgi::{ReplyHead, ReplyParser};
-use forebay_wire::http1::{Field, Known, Limits, Progress};
+use forebay_wire::http1::{Field, Known, Limits};
+use forebay_wire::reply::{ReplyReader, ReplyStep};
 
 use crate::upgrade;
 
@@ -53,7 +54,7 @@ impl OutputLimit {
 
 /// The reply being made of one script's output.
 pub struct ScriptReply {
-    parser: ReplyParser,
+    heads: ReplyReader<ReplyParser>,
     head: ReplyHead,
     output: Vec<u8>,
     stage: Stage,
@@ -63,8 +64,6 @@ pub struct ScriptReply {
     limit: OutputLimit,
     /// Bytes of output so far.
     len: u64,
-    /// Bytes of interim replies, which together have as much room as is held back.
-    interim: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +80,7 @@ impl ScriptReply {
     /// Ready for the first byte of output; who `limit` blames is at fault if it is malformed, too.
     pub fn new(limit: OutputLimit) -> Self {
         Self {
-            parser: ReplyParser::new(Limits::default()),
+            heads: ReplyReader::new(ReplyParser::new(Limits::default())),
             head: ReplyHead::default(),
             output: Vec::with_capacity(8 * 1024),
             stage: Stage::Head,
@@ -89,7 +88,6 @@ impl ScriptReply {
             is_immediate: false,
             limit,
             len: 0,
-            interim: 0,
         }
     }
 
@@ -127,20 +125,15 @@ impl ScriptReply {
         }
         self.output.extend_from_slice(output);
         while self.stage == Stage::Head {
-            match self.parse()? {
-                Progress::Partial => return Ok(()),
-                Progress::Complete(end) if is_interim(self.head.status) => {
-                    self.interim += end;
-                    if self.interim > HOLD {
-                        let message = self.describe("no end of interim replies in");
-                        return Err(self.limit.fault(message));
-                    }
+            let step = self.heads.read(&self.output, &mut self.head);
+            match step.map_err(|error| self.limit.fault(self.describe(&format!("{error} in"))))? {
+                ReplyStep::Partial => return Ok(()),
+                ReplyStep::Interim(end) => {
                     self.inform(reply).await?;
                     self.output.drain(..end);
                     self.len -= end as u64;
-                    self.parser = ReplyParser::new(Limits::default());
                 }
-                Progress::Complete(end) => {
+                ReplyStep::Final(end) => {
                     self.stage = Stage::Held;
                     self.is_immediate = goes_out_at_once(&self.output[..end]);
                 }
@@ -183,11 +176,6 @@ impl ScriptReply {
             Stage::Streaming => {}
         }
         reply.finish().await
-    }
-
-    fn parse(&mut self) -> Result<Progress, Fault> {
-        let progress = self.parser.parse(&self.output, &mut self.head);
-        progress.map_err(|error| self.limit.fault(self.describe(&format!("{error} in"))))
     }
 
     /// Passes an interim reply on.
@@ -238,11 +226,6 @@ impl ScriptReply {
         let output = std::mem::take(&mut self.output);
         reply.push(&output[self.head.len..]).await
     }
-}
-
-/// Whether another reply follows. A 101 would be the last, and is no script's to give.
-fn is_interim(status: u16) -> bool {
-    matches!(status, 102..=199)
 }
 
 fn is_passed(known: Known) -> bool {

@@ -1,14 +1,16 @@
 //! Applications that take the client's connection over (PSGI's `psgix.io`): what they write to
 //! their end of it begins with a 101, and from then on bytes pass both ways, unread.
 
-use forebay_engine::{Exchange, Fault, Socket, Thread, Tunnel};
+use forebay_engine::{Exchange, Fault, Reply, Socket, Thread, Tunnel};
 use forebay_wire::http1::{
-    Field, Known, Limits, Progress, RequestFraming, ResponseHead, ResponseParser, encode,
+    Field, Known, Limits, RequestFraming, ResponseHead, ResponseParser, encode,
 };
+use forebay_wire::reply::{ReplyReader, ReplyStep};
 use forebay_workers::{Event, Lease};
 use tokio::net::UnixStream;
 
 use crate::app_fault::worker_fault;
+use crate::fields::inform;
 use crate::upgrade;
 
 /// The variable that tells a worker that its application may take this request's connection over.
@@ -38,7 +40,7 @@ pub async fn complete(
     exchange: &mut Exchange,
     thread: &Thread,
 ) -> Result<(), Fault> {
-    let head = read_head(&mut lease, &mut output).await?;
+    let head = read_head(&mut lease, &mut output, &mut exchange.reply).await?;
     let request = &exchange.request;
     if !upgrade::is_answered(&request.head.fields, &request.bytes, &head.fields, &output) {
         return Err(Fault::app(502, "the application switched to a protocol nobody asked for"));
@@ -60,18 +62,27 @@ pub async fn complete(
     Ok(())
 }
 
-async fn read_head(lease: &mut Lease, output: &mut Vec<u8>) -> Result<ResponseHead, Fault> {
-    let mut parser = ResponseParser::new(Limits::default(), false);
+async fn read_head(
+    lease: &mut Lease,
+    output: &mut Vec<u8>,
+    reply: &mut Reply,
+) -> Result<ResponseHead, Fault> {
+    let mut heads = ReplyReader::new(ResponseParser::new(Limits::default(), false));
     let mut head = ResponseHead::default();
     loop {
-        let progress = parser.parse(output, &mut head);
-        match progress.map_err(|error| Fault::app(502, format!("{error} in a takeover")))? {
-            Progress::Complete(_) if head.status == 101 => return Ok(head),
-            Progress::Complete(_) => {
+        let step = heads.read(output, &mut head);
+        match step.map_err(|error| Fault::app(502, format!("{error} in a takeover")))? {
+            ReplyStep::Final(_) if head.status == 101 => return Ok(head),
+            ReplyStep::Final(_) => {
                 let message = "the application took the connection over without a 101";
                 return Err(Fault::app(502, message));
             }
-            Progress::Partial => {}
+            ReplyStep::Interim(len) => {
+                inform(reply, &head, output).await?;
+                output.drain(..len);
+                continue;
+            }
+            ReplyStep::Partial => {}
         }
         if let Event::End(_) = lease.read(output).await.map_err(worker_fault)? {
             return Err(Fault::app(502, "the application ended in the head of its 101"));

@@ -23,6 +23,7 @@ pub mod multipart;
 pub mod path;
 pub mod proxy_protocol;
 pub mod range;
+pub mod reply;
 pub mod scgi;
 pub mod sendfile;
 mod span;

@@ -50,6 +50,7 @@ fn nph_scripts_speak_http_themselves() {
         client.send(format!("GET /cgi/nph-{name} HTTP/1.1\r\nHost: h\r\n\r\n"));
         let reply = client.reply();
         assert_eq!((reply.status, reply.text()), (status, body), "{name}");
+        assert_eq!(reply.interim.len(), usize::from(name == "interim"), "{name}");
         assert_eq!(reply.headers_named("Connection"), ["close"], "{name}");
         assert!(client.is_closed(), "{name}");
     }

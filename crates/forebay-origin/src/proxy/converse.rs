@@ -4,21 +4,19 @@ use std::pin::pin;
 
 use forebay_engine::{Body, Exchange, Fault, Reply, Request, Retry, Side, Socket, Step, Tunnel};
 use forebay_wire::http1::{
-    BodyDecoder, Known, Limits, Progress, RequestFraming, ResponseFraming, ResponseHead,
-    ResponseParser, encode,
+    BodyDecoder, Known, Limits, RequestFraming, ResponseFraming, ResponseHead, ResponseParser,
+    encode,
 };
 use forebay_wire::path;
+use forebay_wire::reply::{ReplyReader, ReplyStep};
 
 use super::{INBOX, Proxy, rewrite};
-use crate::fields::{append_request_fields, end_head};
+use crate::fields::{append_request_fields, end_head, inform};
 use crate::upgrade;
 use crate::upstream::{self, Backend, BodyAtHand, Carrier, Connection, Past, announce};
 
 /// Size of a receive buffer for a long body, in bytes.
 const LARGE_INBOX: usize = 128 * 1024;
-
-/// Interim replies in front of one reply.
-const MOST_INTERIM: usize = 256;
 
 /// What one exchange with a backend needs.
 pub struct Buffers {
@@ -316,10 +314,8 @@ impl Reading<'_> {
     /// on.
     async fn read_head(&mut self, reply: &mut Reply, to_head: bool) -> Result<(), Fault> {
         let backend = self.attempt.backend();
-        let limits = Limits::default();
-        let mut parser = ResponseParser::new(limits, to_head);
+        let mut heads = ReplyReader::new(ResponseParser::new(Limits::default(), to_head));
         let mut any = false;
-        let (mut interim, mut count) = (0, 0);
         loop {
             if self.inbox.len() == self.inbox.capacity() {
                 self.inbox.reserve(INBOX);
@@ -332,45 +328,26 @@ impl Reading<'_> {
                 Err(fault) => return Err(fault),
             }
             while !self.inbox.is_empty() {
-                let progress = parser
-                    .parse(self.inbox, self.head)
+                let step = heads
+                    .read(self.inbox, self.head)
                     .map_err(|error| Fault::backend(502, format!("{}: {error}", backend.name())))?;
-                match progress {
-                    Progress::Partial => break,
-                    Progress::Complete(_)
-                        if self.head.status == 101 && !self.attempt.is_upgrade =>
-                    {
+                match step {
+                    ReplyStep::Partial => break,
+                    ReplyStep::Interim(len) => {
+                        inform(reply, self.head, self.inbox).await?;
+                        self.inbox.drain(..len);
+                    }
+                    ReplyStep::Final(_) if self.head.status == 101 && !self.attempt.is_upgrade => {
                         let message = format!("{} switched protocols unasked", backend.name());
                         return Err(Fault::backend(502, message));
                     }
-                    Progress::Complete(len) if matches!(self.head.status, 100 | 102..200) => {
-                        // All of them together may be as long as one head.
-                        (interim, count) = (interim + len, count + 1);
-                        if interim > limits.head || count > MOST_INTERIM {
-                            let message = format!("{} sends 1xx replies only", backend.name());
-                            return Err(Fault::backend(502, message));
-                        }
-                        self.inform(reply).await?;
-                        self.inbox.drain(..len);
-                        parser = ResponseParser::new(limits, to_head);
-                    }
-                    Progress::Complete(_) => {
+                    ReplyStep::Final(_) => {
                         self.attempt.to.answered();
                         return Ok(());
                     }
                 }
             }
         }
-    }
-
-    /// Passes on the interim reply whose head has been read.
-    async fn inform(&self, reply: &mut Reply) -> Result<(), Fault> {
-        let head = &*self.head;
-        let mut lines = Vec::with_capacity(head.len);
-        encode::forward_response_fields(&mut lines, head, self.inbox, |field| {
-            field.known == Known::ContentLength
-        });
-        reply.inform(head.status, head.reason.of(self.inbox), &lines).await
     }
 
     fn begin(&self, reply: &mut Reply) {

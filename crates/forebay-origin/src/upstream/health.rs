@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use forebay_conf as conf;
 use forebay_engine::ErrorLog;
-use forebay_wire::http1::{Limits, Progress, ResponseHead, ResponseParser};
+use forebay_wire::http1::{Limits, ResponseHead, ResponseParser};
+use forebay_wire::reply::{ReplyReader, ReplyStep};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
@@ -123,7 +124,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     }
     out.extend_from_slice(request.as_bytes());
     stream.write_all(&out).await.map_err(|error| error.to_string())?;
-    let mut parser = ResponseParser::new(Limits::default(), false);
+    let mut heads = ReplyReader::new(ResponseParser::new(Limits::default(), false));
     let mut head = ResponseHead::default();
     let mut bytes = Vec::new();
     loop {
@@ -132,14 +133,12 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
             Ok(_) => {}
             Err(error) => return Err(error.to_string()),
         }
-        while let Progress::Complete(len) =
-            parser.parse(&bytes, &mut head).map_err(|error| error.to_string())?
-        {
-            if head.status >= 200 {
-                return Ok(head.status);
+        loop {
+            match heads.read(&bytes, &mut head).map_err(|error| error.to_string())? {
+                ReplyStep::Partial => break,
+                ReplyStep::Interim(len) => drop(bytes.drain(..len)),
+                ReplyStep::Final(_) => return Ok(head.status),
             }
-            bytes.drain(..len);
-            parser = ResponseParser::new(Limits::default(), false);
         }
     }
 }

@@ -129,7 +129,6 @@ fn replies_as_of_scripts_and_as_of_servers_are_taken() {
                 200,
                 "abc",
             ),
-            ("HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\r\n\r\nx", 200, "x"),
         ] {
             for seed in 0..5 {
                 let (reply, _) = answered(&route(protocol, ""), sent.as_bytes(), seed);
@@ -137,6 +136,31 @@ fn replies_as_of_scripts_and_as_of_servers_are_taken() {
                 assert_eq!((reply.status(), reply.text()), (status, text), "{protocol}: {sent}");
             }
         }
+    }
+}
+
+#[test]
+fn interim_replies_pass_whatever_form_they_come_in() {
+    let http = "HTTP/1.1 103 Early\r\nLink: </a.css>\r\n\r\nHTTP/1.1 200 OK\r\n\r\nlate";
+    let printed = "Status: 103 Early\nLink: </a.css>\n\nStatus: 200 OK\n\nlate";
+    for (protocol, sent) in [
+        ("scgi", http.into()),
+        ("uwsgi", printed.into()),
+        ("fastcgi", [stdout(1, printed), end(1)].concat()),
+    ] {
+        let sent: Vec<u8> = sent;
+        in_memory(&route(protocol, ""), async |world| {
+            let mut backend = world.backend("10.0.0.1:9000");
+            let mut client = world.client();
+            client.send("GET /x HTTP/1.1\r\nHost: h\r\n\r\n").await;
+            let mut connection = backend.accept().await;
+            connection.more().await.unwrap();
+            connection.send(sent).await;
+            connection.link.finish();
+            let interim = client.any_reply(false).await.unwrap();
+            assert_eq!((interim.status(), interim.field("link")), (103, Some("</a.css>")));
+            assert_eq!(client.any_reply(false).await.unwrap().text(), "late", "{protocol}");
+        });
     }
 }
 

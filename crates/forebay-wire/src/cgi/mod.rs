@@ -7,7 +7,7 @@ mod nph;
 mod reply;
 mod variables;
 
-pub use nph::http_head;
+pub use nph::{NphHead, NphParser, http_head};
 pub use reply::{ReplyHead, ReplyParser};
 pub use variables::{Block, Request, Sink, variables};
 

@@ -1,5 +1,45 @@
 //! Heads of "non-parsed header" output (RFC 3875 section 5): HTTP, as scripts print it.
 
+use crate::http1::{HeadError, Limits, Progress, ResponseHead, ResponseParser};
+
+/// The head of non-parsed header output.
+#[derive(Clone, Debug, Default)]
+pub struct NphHead {
+    /// The head. Spans are offsets into `bytes`.
+    pub head: ResponseHead,
+    /// The head as it should have been printed, with CRLF at the end of each line.
+    pub bytes: Vec<u8>,
+}
+
+/// Parses such a head from a growing buffer; used anew for each head.
+#[derive(Clone, Copy, Debug)]
+pub struct NphParser {
+    limits: Limits,
+    to_head: bool,
+}
+
+impl NphParser {
+    /// A parser for the reply to a request; `to_head` where its method was HEAD.
+    pub fn new(limits: Limits, to_head: bool) -> Self {
+        Self { limits, to_head }
+    }
+
+    /// Reads on. `output` is all that has come since the end of the head before.
+    pub fn parse(self, output: &[u8], head: &mut NphHead) -> Result<Progress, HeadError> {
+        let Some((bytes, end)) = http_head(output) else {
+            let is_full = output.len() > self.limits.head;
+            return if is_full { Err(HeadError::TooLarge) } else { Ok(Progress::Partial) };
+        };
+        // Each LF may have become a CRLF.
+        let limits = Limits { head: 2 * self.limits.head, ..self.limits };
+        head.bytes = bytes;
+        match ResponseParser::new(limits, self.to_head).parse(&head.bytes, &mut head.head)? {
+            Progress::Complete(len) if len == head.bytes.len() => Ok(Progress::Complete(end)),
+            _ => Err(HeadError::StartLine),
+        }
+    }
+}
+
 /// Takes the head off `output`: with CRLF at the end of each line, where scripts may print LF, and
 /// its length in `output`, blank line included. `None` while the blank line has not come.
 ///

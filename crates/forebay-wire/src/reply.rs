@@ -1,0 +1,202 @@
+//! The heads of one reply: interim ones (1xx), then the final one, in whatever syntax they come.
+
+use std::fmt;
+
+use crate::cgi::{self, CgiError, NphHead, NphParser};
+use crate::http1::{HeadError, Limits, Progress, ResponseHead, ResponseParser};
+
+/// Reads one head from a growing buffer.
+pub trait HeadParser: Copy {
+    /// The head.
+    type Head;
+    /// The rule that it broke.
+    type Error;
+
+    /// Reads on. `bytes` is all that has come since the end of the head before.
+    fn parse(&mut self, bytes: &[u8], head: &mut Self::Head) -> Result<Progress, Self::Error>;
+
+    /// The status of a head that is whole.
+    fn status(head: &Self::Head) -> u16;
+}
+
+/// Reads the heads of one reply.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplyReader<P> {
+    /// For each head anew.
+    fresh: P,
+    parser: P,
+    interim: usize,
+    count: usize,
+}
+
+/// What has been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyStep {
+    /// More bytes are needed.
+    Partial,
+    /// The head of an interim reply, so many bytes long. The next head follows behind it.
+    Interim(usize),
+    /// The head of the final reply, or of a 101, so many bytes long.
+    Final(usize),
+}
+
+/// The rule that the heads broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyError<E> {
+    /// One of a head.
+    Head(E),
+    /// Interim replies are more, or longer, than one reply may have.
+    Interim,
+}
+
+/// Interim replies in front of one reply.
+const MOST_INTERIM: usize = 256;
+
+impl<P: HeadParser> ReplyReader<P> {
+    /// Reads with `parser`, which has not read anything yet. All interim replies together may be as
+    /// long as one head by default.
+    pub fn new(parser: P) -> Self {
+        Self { fresh: parser, parser, interim: 0, count: 0 }
+    }
+
+    /// Reads on. `bytes` is all that has come since the end of the head before.
+    pub fn read(
+        &mut self,
+        bytes: &[u8],
+        head: &mut P::Head,
+    ) -> Result<ReplyStep, ReplyError<P::Error>> {
+        let Progress::Complete(len) = self.parser.parse(bytes, head).map_err(ReplyError::Head)?
+        else {
+            return Ok(ReplyStep::Partial);
+        };
+        if !matches!(P::status(head), 100 | 102..200) {
+            return Ok(ReplyStep::Final(len));
+        }
+        self.parser = self.fresh;
+        (self.interim, self.count) = (self.interim + len, self.count + 1);
+        if self.interim > Limits::default().head || self.count > MOST_INTERIM {
+            return Err(ReplyError::Interim);
+        }
+        Ok(ReplyStep::Interim(len))
+    }
+}
+
+impl HeadParser for ResponseParser {
+    type Head = ResponseHead;
+    type Error = HeadError;
+
+    fn parse(&mut self, bytes: &[u8], head: &mut ResponseHead) -> Result<Progress, HeadError> {
+        self.parse(bytes, head)
+    }
+
+    fn status(head: &ResponseHead) -> u16 {
+        head.status
+    }
+}
+
+impl HeadParser for NphParser {
+    type Head = NphHead;
+    type Error = HeadError;
+
+    fn parse(&mut self, bytes: &[u8], head: &mut NphHead) -> Result<Progress, HeadError> {
+        NphParser::parse(*self, bytes, head)
+    }
+
+    fn status(head: &NphHead) -> u16 {
+        head.head.status
+    }
+}
+
+impl HeadParser for cgi::ReplyParser {
+    type Head = cgi::ReplyHead;
+    type Error = CgiError;
+
+    fn parse(&mut self, bytes: &[u8], head: &mut cgi::ReplyHead) -> Result<Progress, CgiError> {
+        self.parse(bytes, head)
+    }
+
+    fn status(head: &cgi::ReplyHead) -> u16 {
+        head.status
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for ReplyError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Head(error) => error.fmt(f),
+            Self::Interim => f.write_str("interim replies (1xx) without end"),
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> std::error::Error for ReplyError<E> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The statuses of the interim heads and of the final one, and how long they are together.
+    fn read<P: HeadParser>(
+        parser: P,
+        mut head: P::Head,
+        text: &str,
+        step: usize,
+    ) -> Result<(Vec<u16>, usize), ReplyError<P::Error>> {
+        let mut reader = ReplyReader::new(parser);
+        let (mut statuses, mut start) = (Vec::new(), 0);
+        for end in (0..=text.len()).step_by(step).chain([text.len()]) {
+            loop {
+                let step = reader.read(&text.as_bytes()[start..end], &mut head)?;
+                let (len, is_final) = match step {
+                    ReplyStep::Partial => break,
+                    ReplyStep::Interim(len) => (len, false),
+                    ReplyStep::Final(len) => (len, true),
+                };
+                statuses.push(P::status(&head));
+                start += len;
+                if is_final {
+                    return Ok((statuses, start));
+                }
+            }
+        }
+        Ok((statuses, start))
+    }
+
+    #[test]
+    fn heads_are_read_up_to_the_final_one_in_any_syntax() {
+        let http = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nA: b\r\n\r\n\
+                    HTTP/1.1 404 No\r\nContent-Length: 1\r\n\r\n";
+        let cgi = "Status: 103 Early\nA: b\n\nStatus: 404 No\nA: b\n\n";
+        for step in [1, 7, 1000] {
+            let parser = ResponseParser::new(Limits::default(), false);
+            let whole = read(parser, ResponseHead::default(), &format!("{http}x"), step);
+            assert_eq!(whole.unwrap(), (vec![100, 103, 404], http.len()));
+            let lines = http.replace("\r\n", "\n");
+            let parser = NphParser::new(Limits::default(), false);
+            let whole = read(parser, NphHead::default(), &format!("{lines}x"), step);
+            assert_eq!(whole.unwrap(), (vec![100, 103, 404], lines.len()));
+            let parser = cgi::ReplyParser::new(Limits::default());
+            let whole = read(parser, cgi::ReplyHead::default(), &format!("{cgi}x"), step);
+            assert_eq!(whole.unwrap(), (vec![103, 404], cgi.len()));
+        }
+    }
+
+    #[test]
+    fn a_switch_of_protocols_is_final() {
+        let parser = ResponseParser::new(Limits::default(), false);
+        let text = "HTTP/1.1 101 X\r\nUpgrade: y\r\n\r\nHTTP/1.1 200 X\r\n\r\n";
+        let (statuses, _) = read(parser, ResponseHead::default(), text, 1000).unwrap();
+        assert_eq!(statuses, [101]);
+    }
+
+    #[test]
+    fn interim_replies_have_an_end() {
+        let parser = ResponseParser::new(Limits::default(), false);
+        let one = "HTTP/1.1 102 X\r\n\r\n";
+        let read = |text: &str| read(parser, ResponseHead::default(), text, 4000);
+        assert_eq!(read(&one.repeat(MOST_INTERIM)).unwrap().0.len(), MOST_INTERIM);
+        assert_eq!(read(&one.repeat(MOST_INTERIM + 1)), Err(ReplyError::Interim));
+        let long = format!("HTTP/1.1 102 X\r\nA: {}\r\n\r\n", "b".repeat(20_000));
+        assert_eq!(read(&long.repeat(2)), Err(ReplyError::Interim));
+    }
+}
