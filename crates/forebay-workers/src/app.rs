@@ -58,13 +58,14 @@ impl App {
     /// tokio runtime of the kind `current_thread` with I/O and time enabled, and the lease used
     /// there.
     pub async fn checkout(&self) -> Result<Lease, Unavailable> {
-        checkout(&self.shared, |_| None).await
+        checkout(&self.shared, std::thread::current().id(), |_| None).await
     }
 
     /// As [`checkout`](App::checkout), for this request: it may then be put behind another one, so
     /// that a worker has it when it is done with that. [`send`](Lease::send) the same.
     pub async fn checkout_for(&self, block: &[u8], body: Body<'_>) -> Result<Lease, Unavailable> {
-        checkout(&self.shared, |mark| control::message(block, body, mark)).await
+        let thread = std::thread::current().id();
+        checkout(&self.shared, thread, |mark| control::message(block, body, mark)).await
     }
 
     /// Every worker at this moment, by age.

@@ -18,13 +18,15 @@ use tokio::time::{Instant, timeout_at};
 /// long it lies in a slot at the most, unless the worker reads it.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A worker; `message` makes what may be put into one's slot.
+/// A worker for a request on `thread`, which is this one; `message` makes what may be put into
+/// one's slot.
 pub(crate) async fn checkout(
     shared: &Arc<Shared>,
+    thread: ThreadId,
     message: impl Fn(Mark) -> Message,
 ) -> Result<Lease, Unavailable> {
     loop {
-        let (thread, mark) = (std::thread::current().id(), Mark::new());
+        let mark = Mark::new();
         let taken = shared.pool.take(thread, shared.spec.queue, mark, || message(mark))?;
         let given = await_turn(shared, taken, mark, thread).await?;
         if given.has_request {

@@ -237,7 +237,8 @@ impl Lease {
             worker.output.forget_readiness();
         }
         match trailer::find(&buf[start..], self.mark) {
-            _ if received == Some(0) => {}
+            // What was held stays so: only how the process ended tells whether it is output.
+            _ if received == Some(0) => self.held = buf.split_off(start),
             Found::Nothing => {}
             Found::Start(at) => self.held = buf.split_off(start + at),
             Found::Trailer(at, Some(reply)) => {
@@ -328,20 +329,22 @@ impl Lease {
     }
 
     /// The process has ended in the middle of the request. A script that has replaced it with exec
-    /// may have written, and ended well.
+    /// may have written, and ended well; then what looked like the start of an end marker is output.
     async fn outlive(&mut self, buf: &mut Vec<u8>) -> Result<Event, WorkerFault> {
-        if !self.held.is_empty() {
-            buf.append(&mut self.held);
-            self.any_output = true;
+        let fault = self.lost(self.closed == Some(true)).await;
+        let has_written = self.any_output || !self.held.is_empty();
+        if !matches!(fault, WorkerFault::Died { exit: Exit::Code(0), .. } if has_written) {
+            return Err(fault);
         }
-        match self.lost(self.closed == Some(true)).await {
-            WorkerFault::Died { exit: Exit::Code(0), any_output: true, .. } => {
-                self.worker = None;
-                self.end = Some(EndKind::Ok);
-                Ok(Event::End(EndKind::Ok))
-            }
-            fault => Err(fault),
+        self.worker = None;
+        self.end = Some(EndKind::Ok);
+        // All of the mark is no chance any more: the host has ended while it wrote the marker.
+        if self.held.is_empty() || self.held.len() >= MARK {
+            return Ok(Event::End(EndKind::Ok));
         }
+        let rest = self.held.len();
+        buf.append(&mut self.held);
+        Ok(Event::Output(rest))
     }
 
     /// How the worker was lost. `unread`: the request never reached it whole.

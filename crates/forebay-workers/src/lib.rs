@@ -57,3 +57,6 @@ pub use program::{Life, Listening, Place, Program, ProgramSpec, Seat};
 pub use spec::{AppSpec, Kind, PerlMode, PythonMode, Workers};
 pub use thread::FirstStart;
 pub use worker::{WorkerState, WorkerStatus};
+
+#[cfg(test)]
+mod model;

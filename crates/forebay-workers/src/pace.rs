@@ -12,7 +12,8 @@ use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long a request waits for a worker that is busy while another is idle; and how long ago a
 /// worker may have begun and still count as one that will be done soon.
@@ -56,6 +57,14 @@ impl Pace {
             true => MOST.min(self.computing + 1),
             false => self.computing.saturating_sub(LESS),
         };
+    }
+}
+
+#[cfg(test)]
+impl Pace {
+    /// So many processors, and requests that only compute, or do not.
+    pub(crate) fn known(processors: usize, computes: bool) -> Pace {
+        Pace { processors, computing: if computes { MOST } else { 0 } }
     }
 }
 

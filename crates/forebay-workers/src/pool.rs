@@ -11,8 +11,8 @@ use inner::{Inner, Waiting};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
-use std::time::Instant;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// Shared by the gateway's threads and the supervisor.
 #[derive(Debug, Default)]
@@ -86,7 +86,10 @@ impl Pool {
             return idle.ok_or(Unavailable::QueueFull);
         }
         let (sender, turn) = oneshot::channel();
-        inner.queue(Waiting { sender, thread, since: now, mark, message: message() }, now);
+        inner.queue(
+            Waiting { sender, thread, since: now, mark, message: message(), is_wanted: true },
+            now,
+        );
         Ok(Taken::Wait { turn, soon: holds })
     }
 
@@ -119,9 +122,16 @@ impl Pool {
         self.lock().rescue(facts.id, true);
     }
 
-    /// Forgets the request with this mark; false if a worker has it, or was given to it.
+    /// Forgets the request with this mark; false if a worker has it, or was given to it. Where the
+    /// worker dies without having read it, nobody else is to run it.
     pub(crate) fn forget(&self, mark: Mark) -> bool {
-        self.lock().leave(mark).is_some()
+        let mut inner = self.lock();
+        let has_left = inner.leave(mark).is_some();
+        let mut behind = inner.busy.iter_mut().flat_map(|busy| &mut busy.behind);
+        if let Some(request) = behind.find(|request| request.mark == mark) {
+            request.is_wanted = false;
+        }
+        has_left
     }
 
     /// The request that a worker runs goes on: what lies behind it in the slot is for another
@@ -280,5 +290,34 @@ impl Pool {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a pool holds, for tests of what it must.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct Contents {
+    /// The ids of idle workers.
+    pub(crate) idle: Vec<u64>,
+    /// Those of busy ones, with how many requests lie in their slots.
+    pub(crate) busy: Vec<(u64, usize)>,
+    /// How long each request in the queue has waited, if somebody still waits for it.
+    pub(crate) waiting: Vec<std::time::Duration>,
+}
+
+#[cfg(test)]
+impl Pool {
+    pub(crate) fn contents(&self) -> Contents {
+        let inner = self.lock();
+        let open = inner.waiting.iter().filter(|request| !request.sender.is_closed());
+        Contents {
+            idle: inner.idle.iter().map(|worker| worker.facts.id).collect(),
+            busy: inner.busy.iter().map(|busy| (busy.facts.id, busy.behind.len())).collect(),
+            waiting: open.map(|request| request.since.elapsed()).collect(),
+        }
+    }
+
+    pub(crate) fn set_pace(&self, processors: usize, computes: bool) {
+        self.lock().pace = pace::Pace::known(processors, computes);
     }
 }

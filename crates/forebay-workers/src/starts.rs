@@ -5,7 +5,8 @@ use crate::backoff::Backoff;
 use crate::stderr::Log;
 use crate::thread::First;
 use forebay_process::StartError;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 pub(crate) struct Starts {
     app: String,

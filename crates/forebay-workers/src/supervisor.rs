@@ -28,8 +28,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 /// How long a worker that closes its control socket before it is ready has to end by itself.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
@@ -134,7 +135,7 @@ impl Supervisor {
             if self.closing.is_some() && self.entries.is_empty() {
                 break;
             }
-            let wake = tokio::time::Instant::from_std(self.next_check());
+            let wake = self.next_check();
             tokio::select! {
                 command = inbox.recv(), if !orphaned => match command {
                     Some(command) => self.obey(command),

@@ -8,8 +8,9 @@ use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// The longest start of an environment block that is kept to show the current request.
 const KEPT_OF_REQUEST: usize = 16 * 1024;
@@ -265,6 +266,21 @@ impl Facts {
         let mut exit = self.exit.subscribe();
         let status = exit.wait_for(Option::is_some).await;
         status.ok().and_then(|status| *status).expect("the sender lives as long as self")
+    }
+}
+
+#[cfg(test)]
+impl Facts {
+    /// Of a worker that a test plays itself: there is no process, so no signal is sent.
+    pub(crate) fn without_process(id: u64, slot: Slot, limit: u64) -> Facts {
+        let facts = Facts::new(id, Pid::from_raw(i32::MAX).unwrap(), slot, limit);
+        facts.life.lock().unwrap().reaped = true;
+        facts
+    }
+
+    /// The test's worker has ended like this.
+    pub(crate) fn report_end(&self, status: ExitStatus) {
+        self.exit.send_replace(Some(status));
     }
 }
 

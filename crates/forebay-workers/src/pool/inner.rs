@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// A request that has waited this long is first, whatever thread it waits on.
 const PATIENCE: Duration = Duration::from_millis(5);
@@ -61,6 +62,8 @@ pub(super) struct Waiting {
     pub(super) since: Instant,
     pub(super) mark: Mark,
     pub(super) message: Message,
+    /// Somebody waits for the reply.
+    pub(super) is_wanted: bool,
 }
 
 impl Inner {
@@ -111,6 +114,9 @@ impl Inner {
     pub(super) fn serve(&mut self, request: Waiting) {
         if self.closed {
             let _ = request.sender.send(Err(Unavailable::ShuttingDown));
+            return;
+        }
+        if !request.is_wanted {
             return;
         }
         let thread = request.thread;
@@ -303,7 +309,8 @@ mod tests {
         for _ in 0..3 {
             let (mark, (sender, turn)) = (Mark::new(), oneshot::channel());
             let message = crate::control::message(b"", crate::control::Body::Empty, mark);
-            let request = Waiting { sender, thread, since: Instant::now(), mark, message };
+            let request =
+                Waiting { sender, thread, since: Instant::now(), mark, message, is_wanted: true };
             assert!(request.put_to(&facts));
             inner.busy[0].behind.push_back(request);
             turns.push((mark, turn));
@@ -360,7 +367,10 @@ mod tests {
             let request = |message, since| {
                 let (sender, turn) = oneshot::channel();
                 let thread = std::thread::current().id();
-                (Waiting { sender, thread, since, mark: Mark::new(), message }, turn)
+                (
+                    Waiting { sender, thread, since, mark: Mark::new(), message, is_wanted: true },
+                    turn,
+                )
             };
             let now = Instant::now();
             let (big, _its_turn) = request(None, now - age);

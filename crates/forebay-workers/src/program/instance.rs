@@ -7,8 +7,9 @@ use forebay_process::descendants::{is_exiting, memory_below};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// The longest request line that is kept to be shown.
 const KEPT_OF_REQUEST: usize = 1024;

@@ -21,10 +21,11 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 /// A process that ends sooner than this, without a request, counts as a failed start.
 const EARLY: Duration = Duration::from_secs(1);
@@ -161,7 +162,7 @@ impl Supervisor {
         }
         self.look_after();
         while !(self.closing.is_some() && self.entries.is_empty()) {
-            let wake = tokio::time::Instant::from_std(self.next_check());
+            let wake = self.next_check();
             tokio::select! {
                 command = inbox.recv() => match command {
                     Some(command) => self.obey(command),

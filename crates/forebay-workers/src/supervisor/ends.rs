@@ -7,7 +7,8 @@ use crate::starts::Failed;
 use crate::worker::{Facts, Killed, WorkerState};
 use std::process::ExitStatus;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// A worker that has not said that it is ready by then is killed.
 const START_TIMEOUT: Duration = Duration::from_secs(30);

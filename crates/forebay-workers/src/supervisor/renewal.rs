@@ -5,7 +5,7 @@ use super::{LOOK_INTERVAL, Supervisor};
 use crate::worker::{Facts, WorkerState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use tokio::time::Instant;
 
 impl Supervisor {
     /// Whether there is something to look at from time to time.

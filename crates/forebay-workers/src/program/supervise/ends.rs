@@ -6,7 +6,8 @@ use crate::program::fleet::{Look, Stage};
 use crate::program::instance::End;
 use crate::starts::Failed;
 use rustix::process::{Pid, Signal, kill_process};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long a guard may take to end what it guards, once it was told to do so by force.
 const FORCE: Duration = Duration::from_secs(12);

@@ -3,7 +3,7 @@
 use super::{Ending, Supervisor};
 use crate::program::fleet::{Look, Stage};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use tokio::time::Instant;
 
 impl Supervisor {
     /// Starts the process that takes the place of `id`, unless starts fail at present.

@@ -1,0 +1,542 @@
+//! Pool, prefetch queue and lease under random schedules: requests come, wait, leave; workers (played
+//! by the test over real sockets, by a clock that stands still) become ready, reply in pieces, clean
+//! up, are retired, time out and die, between any two steps.
+//!
+//! What holds whatever happens:
+//! - a request runs at most once, and not at all where its fault says that it may be repeated;
+//! - a client gets the bytes of its own reply alone, and all of them before its end;
+//! - no request waits while a worker is idle (but for the moment of `pace`), and each one ends;
+//! - when all have ended, each worker that lives and is not retired is idle, and known once;
+//! - no count goes below zero (arithmetic is checked in tests).
+//!
+//! A seed that fails is printed; `FOREBAY_SEED` repeats it.
+
+use crate::checkout::checkout;
+use crate::control::{self, Body, HEAD, Mark};
+use crate::error::WorkerFault;
+use crate::lease::{Event, Lease};
+use crate::link::Link;
+use crate::pool::Pool;
+use crate::shared::Shared;
+use crate::slot::Slot;
+use crate::spec::{AppSpec, Kind, PerlMode};
+use crate::supervisor::Command;
+use crate::worker::{Facts, Killed, Worker};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{recv, send, socketpair};
+use std::cell::RefCell;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use tokio::time::{sleep, timeout};
+
+const SEEDS: u64 = 120;
+const STEPS: usize = 250;
+/// Rounds in which everything has to come to its end once nothing disturbs it any more.
+const LAST_ROUNDS: usize = 20_000;
+/// A request may wait this long beside an idle worker: the moment of `pace`, and a look or two.
+const BESIDE_IDLE: Duration = Duration::from_millis(10);
+const KILLED: i32 = 9;
+
+#[test]
+fn whatever_the_schedule_each_request_has_its_own_reply_and_no_worker_is_lost() {
+    let other = std::thread::spawn(|| std::thread::current().id()).join().unwrap();
+    let given = std::env::var("FOREBAY_SEED").map(|seed| seed.parse().expect("a number"));
+    let seeds = given.map_or(0..SEEDS, |seed: u64| seed..seed + 1);
+    for seed in seeds {
+        if let Err(panic) = std::panic::catch_unwind(|| run(seed, other)) {
+            eprintln!("FOREBAY_SEED={seed} repeats it");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn run(seed: u64, other: ThreadId) {
+    fastrand::seed(seed);
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(true).build().unwrap();
+    LocalSet::new().block_on(&runtime, async {
+        let mut world = World::new(other);
+        for _ in 0..STEPS {
+            world.disturb();
+            world.let_run().await;
+            world.check();
+        }
+        world.come_to_an_end().await;
+    });
+}
+
+/// One attempt of a client to have its request run.
+#[derive(Default)]
+struct Attempt {
+    runs: u32,
+    reply: Vec<u8>,
+}
+
+type Attempts = Rc<RefCell<Vec<Attempt>>>;
+
+struct World {
+    shared: Arc<Shared>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    hosts: Vec<Host>,
+    last_id: u64,
+    threads: [ThreadId; 2],
+    attempts: Attempts,
+    clients: Vec<JoinHandle<()>>,
+    requests_wait: bool,
+}
+
+impl World {
+    fn new(other: ThreadId) -> World {
+        let kind = Kind::PerlCgi { dir: "/".into(), mode: PerlMode::Registry };
+        let mut spec = AppSpec::new("a", kind);
+        spec.workers.min = fastrand::usize(1..=3);
+        spec.workers.max = spec.workers.min + fastrand::usize(0..=2);
+        spec.queue = fastrand::usize(1..=20);
+        spec.queue_timeout = Duration::from_millis(*one_of(&[3, 20, 30_000]));
+        spec.max_requests = fastrand::bool().then(|| fastrand::u64(1..=20));
+        let (sender, commands) = mpsc::unbounded_channel();
+        let shared = Shared {
+            spec,
+            pool: Arc::new(Pool::default()),
+            log: Arc::new(|_: &str| {}),
+            commands: sender,
+            supervisor: Mutex::new(None),
+            note: None,
+        };
+        shared.pool.set_pace(fastrand::usize(1..=2), fastrand::u8(..4) > 0);
+        World {
+            shared: Arc::new(shared),
+            commands,
+            hosts: Vec::new(),
+            last_id: 0,
+            threads: [std::thread::current().id(), other],
+            attempts: Attempts::default(),
+            clients: Vec::new(),
+            requests_wait: false,
+        }
+    }
+
+    /// Does one thing of those that happen.
+    fn disturb(&mut self) {
+        match fastrand::u32(..100) {
+            0..25 => self.start_client(),
+            25..75 => self.advance_some_host(),
+            75..88 => self.supervise(),
+            88..90 => self.with_some_host(|host| host.die(KILLED)),
+            90..92 => self.with_some_host(|host| host.facts.kill(Killed::RequestTimeout)),
+            92..94 => self.replace_some_host(),
+            94..95 => self.shared.pool.set_pace(1, fastrand::bool()),
+            95..96 => self.shared.pool.begin_crash_loop("why".into()),
+            96..98 => self.shared.pool.end_crash_loop(),
+            _ => self.with_some_host(|host| host.limit_pieces()),
+        }
+    }
+
+    /// Lets clients run; sometimes time passes.
+    async fn let_run(&self) {
+        for _ in 0..fastrand::u32(..4) {
+            tokio::task::yield_now().await;
+        }
+        match fastrand::u32(..10) {
+            0..6 => {}
+            6..9 => sleep(Duration::from_micros(fastrand::u64(1..2500))).await,
+            _ => sleep(Duration::from_millis(fastrand::u64(1..150))).await,
+        }
+    }
+
+    fn start_client(&mut self) {
+        let plan = Plan::random(one_of(&self.threads));
+        let (shared, attempts) = (self.shared.clone(), self.attempts.clone());
+        self.clients.push(spawn_local(async move {
+            match plan.leaves_after {
+                // Dropped wherever it is.
+                Some(after) => drop(timeout(after, client(shared, plan, attempts)).await),
+                None => client(shared, plan, attempts).await,
+            }
+        }));
+    }
+
+    fn with_some_host(&mut self, act: impl FnOnce(&mut Host)) {
+        if !self.hosts.is_empty() {
+            let at = fastrand::usize(..self.hosts.len());
+            act(&mut self.hosts[at]);
+        }
+    }
+
+    fn advance_some_host(&mut self) {
+        let attempts = self.attempts.clone();
+        self.with_some_host(|host| host.advance(&attempts));
+    }
+
+    fn replace_some_host(&mut self) {
+        let mut replaced = None;
+        self.with_some_host(|host| replaced = Some(host.facts.id));
+        replaced.into_iter().for_each(|id| self.replace(id));
+    }
+
+    fn replace(&mut self, id: u64) {
+        if self.hosts.iter().any(|host| host.facts.id == id) {
+            self.start_host(Some(id));
+        }
+    }
+
+    /// What the supervisor does.
+    fn supervise(&mut self) {
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::RequestWaits => self.requests_wait = true,
+                Command::Replace(id) => self.replace(id),
+                Command::Reloaded | Command::Shutdown { .. } => {}
+            }
+        }
+        let pool = self.shared.pool.clone();
+        self.hosts.retain(|host| {
+            if host.is_reaped {
+                pool.remove(host.facts.id);
+            }
+            !host.is_reaped
+        });
+        if self.shared.pool.is_closed() {
+            // No request, so nothing to wait for.
+            let starting = self.hosts.iter_mut().filter_map(|host| host.starting.take());
+            return drop(starting.collect::<Vec<_>>());
+        }
+        let stays = |host: &&Host| !host.is_retired();
+        let live = self.hosts.iter().filter(stays).count();
+        let workers = self.shared.spec.workers;
+        if live < workers.min || self.requests_wait && live < workers.max {
+            self.requests_wait = false;
+            self.start_host(None);
+        }
+        let starting = self.hosts.iter_mut().find(|host| host.starting.is_some());
+        let Some(host) = starting.filter(|_| fastrand::bool()) else { return };
+        let (worker, replaces) = host.starting.take().unwrap();
+        if host.ends.is_none() {
+            return;
+        }
+        if let Some(old) = self.hosts.iter().find(|host| Some(host.facts.id) == replaces) {
+            pool.retire(&old.facts);
+        }
+        pool.end_crash_loop();
+        pool.give(worker);
+    }
+
+    fn start_host(&mut self, replaces: Option<u64>) {
+        self.last_id += 1;
+        let limit = self.shared.spec.max_requests.unwrap_or(u64::MAX);
+        let host = Host::start(self.last_id, limit, replaces);
+        self.shared.pool.add(host.facts.clone());
+        self.hosts.push(host);
+    }
+
+    fn check(&mut self) {
+        let contents = self.shared.pool.contents();
+        let forgotten = contents.waiting.iter().any(|age| *age > BESIDE_IDLE);
+        assert!(contents.idle.is_empty() || !forgotten, "an idle worker: {contents:?}");
+        let clients = self.clients.iter().filter(|client| !client.is_finished()).count();
+        assert!(contents.waiting.len() <= clients, "a request waits for nobody: {contents:?}");
+        let mut known: Vec<u64> = contents.idle.clone();
+        known.extend(contents.busy.iter().map(|busy| busy.0));
+        known.sort_unstable();
+        assert!(known.is_sorted_by(|a, b| a < b), "a worker is known twice: {contents:?}");
+    }
+
+    /// Nothing disturbs any more: all requests end, and the workers are idle.
+    async fn come_to_an_end(mut self) {
+        let ends_early = fastrand::bool();
+        if ends_early {
+            self.shared.pool.close();
+        }
+        for _ in 0..LAST_ROUNDS {
+            for host in &mut self.hosts {
+                host.longest_piece = usize::MAX;
+                host.advance(&self.attempts);
+            }
+            self.supervise();
+            sleep(Duration::from_millis(2)).await;
+            self.check();
+            let contents = self.shared.pool.contents();
+            if self.clients.iter().all(JoinHandle::is_finished)
+                && contents.busy.is_empty()
+                && self.hosts.iter().all(|host| host.is_at_rest(ends_early))
+                && self.hosts.iter().all(|host| host.starting.is_none())
+            {
+                break;
+            }
+        }
+        for client in self.clients {
+            assert!(client.is_finished(), "a request is forgotten: {:?}", self.shared.pool);
+            client.await.unwrap();
+        }
+        let contents = self.shared.pool.contents();
+        assert!(contents.busy.is_empty() && contents.waiting.is_empty(), "{contents:?}");
+        let fit = self.hosts.iter().filter(|host| host.ends.is_some() && !host.is_retired());
+        let fit = fit.filter(|host| host.starting.is_none());
+        let mut fit: Vec<u64> = fit.map(|host| host.facts.id).collect();
+        let mut idle = contents.idle;
+        fit.sort_unstable();
+        idle.sort_unstable();
+        assert_eq!(idle, if ends_early { Vec::new() } else { fit }, "a worker is lost");
+    }
+}
+
+/// A worker's process, as far as the gateway can tell.
+struct Host {
+    facts: Arc<Facts>,
+    /// `None` once it has ended.
+    ends: Option<Ends>,
+    /// Until it is ready, with the worker that it replaces.
+    starting: Option<(Worker, Option<u64>)>,
+    work: Work,
+    /// What came of a request over the control socket.
+    received: Vec<u8>,
+    status: i32,
+    is_reaped: bool,
+    longest_piece: usize,
+}
+
+struct Ends {
+    control: OwnedFd,
+    output: OwnedFd,
+    slot: OwnedFd,
+}
+
+enum Work {
+    Waiting,
+    /// What is left to be written, and what follows.
+    Replying(Vec<u8>, u8),
+    CleaningUp,
+}
+
+impl Host {
+    fn start(id: u64, limit: u64, replaces: Option<u64>) -> Host {
+        let pair = || {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
+        };
+        let ((control, its_control), (output, its_output)) = (pair(), pair());
+        let (slot, its_slot) = Slot::pair().unwrap();
+        let facts = Arc::new(Facts::without_process(id, slot, limit));
+        let (control, output) = (Link::new(control).unwrap(), Link::new(output).unwrap());
+        let worker = Worker { facts: facts.clone(), control, output, ahead: Vec::new() };
+        Host {
+            facts,
+            ends: Some(Ends { control: its_control, output: its_output, slot: its_slot }),
+            starting: Some((worker, replaces)),
+            work: Work::Waiting,
+            received: Vec::new(),
+            status: 0,
+            is_reaped: false,
+            longest_piece: 100_000,
+        }
+    }
+
+    fn is_retired(&self) -> bool {
+        self.facts.retired.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Whether it has nothing left to do.
+    fn is_at_rest(&self, all_end: bool) -> bool {
+        let ends = self.is_retired() || all_end;
+        matches!(self.work, Work::Waiting) && self.ends.is_some() != ends
+    }
+
+    fn limit_pieces(&mut self) {
+        self.longest_piece = *one_of(&[1, 7, 5000, 100_000]);
+    }
+
+    /// Its sockets close; that it has ended is known later.
+    fn die(&mut self, status: i32) {
+        if self.ends.take().is_some() {
+            (self.status, self.work) = (status, Work::Waiting);
+        }
+    }
+
+    fn advance(&mut self, attempts: &Attempts) {
+        if self.facts.killed().is_some() {
+            self.die(KILLED);
+        }
+        if self.ends.is_none() {
+            self.facts.report_end(ExitStatus::from_raw(self.status));
+            self.is_reaped = true;
+            return;
+        }
+        match &mut self.work {
+            Work::Waiting => self.take_request(attempts),
+            Work::Replying(..) => self.reply(),
+            Work::CleaningUp => {
+                let ends = self.ends.as_ref().unwrap();
+                // It cannot be full: a worker says one thing at a time.
+                if send(&ends.control, b"R\0\0\0", SendFlags::NOSIGNAL).is_err() {
+                    return self.die(0);
+                }
+                self.work = Work::Waiting;
+            }
+        }
+    }
+
+    fn take_request(&mut self, attempts: &Attempts) {
+        let ends = self.ends.as_ref().unwrap();
+        let mut message = vec![0; control::LARGEST];
+        if let Ok((read, _)) = recv(&ends.slot, &mut message[..], RecvFlags::DONTWAIT) {
+            assert!(read >= HEAD, "not even a head");
+            return self.begin(&message[..read], attempts);
+        }
+        match recv(&ends.control, &mut message[..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return self.die(0),
+            Ok((read, _)) => self.received.extend_from_slice(&message[..read]),
+            Err(_) => return,
+        }
+        if self.received.len() >= HEAD && self.received.len() == request_length(&self.received) {
+            let request = std::mem::take(&mut self.received);
+            self.begin(&request, attempts);
+        }
+    }
+
+    fn begin(&mut self, request: &[u8], attempts: &Attempts) {
+        assert_eq!(request.len(), request_length(request), "two requests in one, or half of one");
+        let mark = request[HEAD - 16..HEAD].to_vec();
+        let block: Vec<&[u8]> = request[HEAD..].split(|&byte| byte == 0).collect();
+        let number: usize = str::from_utf8(&block[1][1..]).unwrap().parse().unwrap();
+        let attempt = &mut attempts.borrow_mut()[number];
+        attempt.runs += 1;
+        assert_eq!(attempt.runs, 1, "request {number} runs again");
+        let length = *one_of(&[0, 1, 10, 1000, 20_000, 150_000]);
+        attempt.reply = format!("{number};").into_bytes().repeat(length / 3);
+        let (kind, then) = (*one_of(b"EEEEEA"), *one_of(&[0, 0, 0, 0, 0, 1, 2]));
+        let mut left = attempt.reply.clone();
+        left.extend(mark);
+        left.extend([kind, then | (4 * fastrand::u8(..2)), 0, 0]);
+        self.work = Work::Replying(left, then);
+    }
+
+    fn reply(&mut self) {
+        let (Some(ends), Work::Replying(left, then)) = (&self.ends, &mut self.work) else { return };
+        let piece = fastrand::usize(1..=left.len().min(self.longest_piece));
+        match send(&ends.output, &left[..piece], SendFlags::NOSIGNAL) {
+            Ok(sent) => drop(left.drain(..sent)),
+            Err(rustix::io::Errno::AGAIN) => {}
+            Err(_) => return self.die(KILLED),
+        }
+        if left.is_empty() {
+            match then {
+                0 => self.work = Work::Waiting,
+                1 => self.die(0),
+                _ => self.work = Work::CleaningUp,
+            }
+        }
+    }
+}
+
+/// Bytes of a request by its head.
+fn request_length(request: &[u8]) -> usize {
+    let block = u32::from_be_bytes(request[..4].try_into().unwrap()) as usize;
+    let body = u64::from_be_bytes(request[4..12].try_into().unwrap()) as usize;
+    HEAD + block + body
+}
+
+/// What a client is about to do.
+#[derive(Clone, Copy)]
+struct Plan {
+    thread: ThreadId,
+    body: usize,
+    may_be_prefetched: bool,
+    leaves_after: Option<Duration>,
+    /// Gives the reply up, as the gateway does, after so many events.
+    abandons_after: Option<usize>,
+    /// It is not sent at all.
+    changes_its_mind: bool,
+    reads_every: Duration,
+}
+
+impl Plan {
+    fn random(thread: &ThreadId) -> Plan {
+        let rarely = |one_in: u32| fastrand::u32(..one_in) == 0;
+        Plan {
+            thread: *thread,
+            body: *one_of(&[0, 0, 0, 10, 60_000, 300_000]),
+            may_be_prefetched: !rarely(5),
+            leaves_after: rarely(4).then(|| Duration::from_micros(fastrand::u64(..8000))),
+            abandons_after: rarely(8).then(|| fastrand::usize(..3)),
+            changes_its_mind: rarely(20),
+            reads_every: Duration::from_micros(*one_of(&[0, 0, 0, 300, 5000])),
+        }
+    }
+}
+
+async fn client(shared: Arc<Shared>, plan: Plan, attempts: Attempts) {
+    let body = vec![b'x'; plan.body];
+    for _ in 0..3 {
+        let number = attempts.borrow().len();
+        attempts.borrow_mut().push(Attempt::default());
+        let block = format!("SCRIPT_FILENAME\0/{number}\0").into_bytes();
+        let message = |mark: Mark| {
+            let message = control::message(&block, Body::Bytes(&body), mark);
+            message.filter(|_| plan.may_be_prefetched)
+        };
+        let Ok(mut lease) = checkout(&shared, plan.thread, message).await else { return };
+        if plan.changes_its_mind {
+            return;
+        }
+        let outcome = async {
+            lease.send(&block, Body::Bytes(&body)).await?;
+            take_reply(lease, plan, number, &attempts).await
+        };
+        match outcome.await {
+            Err(fault) if fault.may_retry() => {
+                assert_eq!(attempts.borrow()[number].runs, 0, "request {number} has run");
+            }
+            Err(WorkerFault::Protocol(seen)) => panic!("{seen}"),
+            Ok(()) | Err(_) => return,
+        }
+    }
+}
+
+async fn take_reply(
+    mut lease: Lease,
+    plan: Plan,
+    number: usize,
+    attempts: &Attempts,
+) -> Result<(), WorkerFault> {
+    let mut reply = Vec::new();
+    for events in 0.. {
+        if plan.abandons_after == Some(events) {
+            lease.abandon().await;
+            return Ok(());
+        }
+        if !plan.reads_every.is_zero() {
+            sleep(plan.reads_every).await;
+        }
+        let event = lease.read(&mut reply).await?;
+        let whole = &attempts.borrow()[number].reply;
+        match event {
+            Event::Output(_) => {
+                let (own, other) = (show(whole), show(&reply));
+                assert!(whole.starts_with(&reply), "{other} in place of {own} for {number}");
+            }
+            Event::End(_) => {
+                assert!(*whole == reply, "{} of {} bytes", reply.len(), whole.len());
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The start and the end of a reply.
+fn show(reply: &[u8]) -> String {
+    let end = reply.len().saturating_sub(30);
+    let (start, end) = (&reply[..reply.len().min(30)], &reply[end..]);
+    format!("{} bytes {}...{}", reply.len(), start.escape_ascii(), end.escape_ascii())
+}
+
+fn one_of<T>(choices: &[T]) -> &T {
+    &choices[fastrand::usize(..choices.len())]
+}
