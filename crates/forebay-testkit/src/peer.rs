@@ -15,6 +15,7 @@ mod nginx;
 mod php_fpm;
 mod plack;
 mod python;
+mod tomcat;
 mod uwsgi;
 
 use std::env;
@@ -38,6 +39,7 @@ pub use nginx::nginx;
 pub use php_fpm::{has_php_cgi, has_php_fpm, php_fpm, php_fpm_with};
 pub use plack::{perl_has, plack_fastcgi, plack_scgi, starlet, starman};
 pub use python::wsgiref;
+pub use tomcat::{kill_tomcat, restart_tomcat, tomcat};
 pub use uwsgi::{UwsgiApp, UwsgiSocket, uwsgi, uwsgi_tcp};
 
 /// How often a server is started anew because somebody else took its port.

@@ -1,0 +1,108 @@
+//! Tomcat 10, the servlet container: <https://tomcat.apache.org/tomcat-10.1-doc/config/ajp.html>.
+
+use std::process::Command;
+
+use super::{ATTEMPTS, Peer, has};
+use crate::folder::Folder;
+use crate::port;
+use crate::process::Process;
+use crate::stream::Address;
+
+/// Where Debian keeps it.
+const HOME: &str = "/usr/share/tomcat10";
+
+/// No shutdown port; JSP alone, which needs no compiler.
+const SERVER: &str = r#"<Server port="-1">
+  <Service name="Catalina">
+    <Connector protocol="AJP/1.3" address="127.0.0.1" port="{port}" {connector}/>
+    <Engine name="Catalina" defaultHost="localhost" jvmRoute="{route}">
+      <Host name="localhost" appBase="webapps" unpackWARs="false" autoDeploy="false"/>
+    </Engine>
+  </Service>
+</Server>
+"#;
+
+const WEB: &str = r#"<web-app xmlns="https://jakarta.ee/xml/ns/jakartaee" version="6.0" metadata-complete="true">
+  <servlet>
+    <servlet-name>jsp</servlet-name>
+    <servlet-class>org.apache.jasper.servlet.JspServlet</servlet-class>
+  </servlet>
+  <servlet-mapping>
+    <servlet-name>jsp</servlet-name>
+    <url-pattern>*.jsp</url-pattern>
+  </servlet-mapping>
+</web-app>
+"#;
+
+/// Tomcat's word, and the end of its start: connectors take requests from here on.
+const STARTED: &str = "Server startup in";
+
+/// Starts Tomcat with these pages (JSP), an AJP connector with these attributes
+/// (`secret="x" packetSize="8192"`) on TCP, and this `jvmRoute`. `None`, with a word why, when it is not
+/// installed.
+pub fn tomcat(pages: &[(&str, &str)], connector: &str, route: &str) -> Option<Peer> {
+    if !has(&["tomcat10"]) {
+        return None;
+    }
+    let folder = Folder::new();
+    for (name, page) in pages {
+        folder.write(&format!("webapps/ROOT/{name}"), page);
+    }
+    folder.write("webapps/ROOT/WEB-INF/web.xml", WEB);
+    for name in ["logs", "temp", "work"] {
+        folder.write(&format!("{name}/README"), "Tomcat's.\n");
+    }
+    let mut failure = String::new();
+    for _ in 0..ATTEMPTS {
+        let port = port::free_port();
+        let text = SERVER.replace("{port}", &port.to_string());
+        let text = text.replace("{connector}", connector).replace("{route}", route);
+        folder.write("conf/server.xml", text);
+        match start(&folder) {
+            Ok(process) => {
+                let address = Address::Tcp((std::net::Ipv4Addr::LOCALHOST, port).into());
+                return Some(Peer { process, address, folder });
+            }
+            Err(error) if error.contains("in use") => failure = error,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("no port stayed free in {ATTEMPTS} attempts: {failure}");
+}
+
+/// Kills a Tomcat, with all that it has under way.
+pub fn kill_tomcat(mut tomcat: Peer) -> Folder {
+    tomcat.process.signal(rustix::process::Signal::KILL);
+    let Peer { process, folder, .. } = tomcat;
+    process.wait();
+    folder
+}
+
+/// Starts Tomcat anew in the folder of one that was killed, on its port.
+///
+/// # Panics
+/// When it does not start, as where somebody else has taken the port.
+pub fn restart_tomcat(folder: Folder, address: &Address) -> Peer {
+    let process = start(&folder).unwrap_or_else(|error| panic!("{error}"));
+    Peer { process, address: address.clone(), folder }
+}
+
+/// A virtual machine takes seconds to start, and several times as long on a machine at work.
+fn start(folder: &Folder) -> Result<Process, String> {
+    let mut command = Command::new(format!("{HOME}/bin/catalina.sh"));
+    command.arg("run").env("CATALINA_HOME", HOME).env("CATALINA_BASE", folder.path());
+    command.env(
+        "CATALINA_OPTS",
+        "-Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
+         -Dorg.apache.catalina.startup.EXIT_ON_INIT_FAILURE=true",
+    );
+    let mut process = Process::start(command);
+    let mut outcome = Ok(());
+    for _ in 0..6 {
+        outcome = process.wait_until("started", |process| process.output().contains(STARTED));
+        if outcome.is_ok() || process.has_ended() {
+            break;
+        }
+    }
+    outcome.map(|()| process)
+}
