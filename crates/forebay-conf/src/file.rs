@@ -10,6 +10,7 @@ mod places;
 mod proxy;
 mod route;
 mod shape;
+mod tls;
 mod upstream;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ pub use route::{
     Symlinks, Uwsgi,
 };
 pub use shape::{AllOrList, At, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
+pub use tls::Tls;
 pub use upstream::{Backend, Balance, Health, ProxyHeader, Sticky, Upstream};
 
 /// The JSON Schema of a configuration file, as indented text.
@@ -212,7 +214,8 @@ pub enum EncodedSlashes {
 #[schemars(extend("required" = ["listen", "route"]))]
 pub struct Site {
     /// Where it listens: "address:port", ":port" or a bare port for all addresses, "unix:path", or
-    /// "fd:name" for the sockets that a service manager passes on under that name.
+    /// "fd:name" for the sockets that a service manager passes on under that name. "https://" in front
+    /// of it: with TLS.
     pub listen: Option<At<OneOrMany<NumberOrText>>>,
     /// Host names it answers for, such as "example.org" or "*.example.org". Default: any.
     pub hosts: Option<At<OneOrMany<String>>>,
@@ -230,6 +233,8 @@ pub struct Site {
     pub encoded_slashes: Option<EncodedSlashes>,
     /// The largest request body, or "unlimited". Default: that of [server.limits].
     pub max_body: Option<Size>,
+    /// What the clients of its https:// listeners are shown.
+    pub tls: Option<At<Table<Tls>>>,
     /// What to do with a request: the first route that matches takes it.
     #[schemars(length(min = 1))]
     pub route: Option<Vec<At<Table<Route>>>>,

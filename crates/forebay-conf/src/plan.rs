@@ -10,6 +10,7 @@ mod peer;
 mod proxy;
 mod route;
 mod sharing;
+mod tls;
 mod upstream;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ pub use route::{
     Access, Action, AppServer, BasicAuth, Cgi, Fastcgi, Files, Multiplex, Precompressed, Redirect,
     RedirectPart, Respond, Route, ServerProtocol, Symlinks,
 };
+pub use tls::Tls;
 pub use upstream::{Backend, Balance, Health, ProxyHeader, Sticky, Upstream};
 
 /// Everything `forebay serve` needs to know.
@@ -222,6 +224,8 @@ pub struct Site {
     pub proxy_protocol: bool,
     /// What becomes of paths with `%2F` or a backslash. Default [`EncodedSlashes::Refuse`].
     pub encoded_slashes: EncodedSlashes,
+    /// What its `https://` listeners show their clients; some where it has such a listener.
+    pub tls: Option<Tls>,
     /// What to do with a request: the first that matches. Never empty.
     pub routes: Vec<Route>,
     /// The line of the file that the site begins on, from 1; 0 where there is no file.

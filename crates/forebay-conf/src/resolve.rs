@@ -16,6 +16,7 @@ mod ready;
 mod route;
 mod server;
 mod site;
+mod tls;
 mod upstream;
 mod value;
 
@@ -80,7 +81,8 @@ pub(crate) fn resolve(file: &File, text: &str, base: &Path) -> Result<Plan, Vec<
 
     if let Some(admin) = server.as_ref().and_then(|server| server.admin) {
         let same = Listen::Tcp(admin);
-        if admin.port() != 0 && sites.iter().any(|site| site.listen.contains(&same)) {
+        let mut listens = sites.iter().flat_map(|site| &site.listen);
+        if admin.port() != 0 && listens.any(|listen| *listen.socket() == same) {
             let span = file.server.admin.as_ref().map_or(0..0, |at| at.span.clone());
             let problem = Problem::new(&span, format!("a site listens on {admin}, too"));
             problems.push(problem.help("give `admin` a port of its own"));

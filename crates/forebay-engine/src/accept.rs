@@ -19,6 +19,7 @@ use crate::listen::{Handed, Listener};
 use crate::socket::Socket;
 use crate::stream::{Accepted, Http1};
 use crate::thread::Thread;
+use crate::tls;
 
 /// How often it is said that no connections can be taken.
 const REMINDER: Duration = Duration::from_secs(10);
@@ -219,7 +220,14 @@ pub fn start(
         socket.reset();
         return;
     }
-    let accepted = Accepted { thread: thread.clone(), peer, local, listener: index, https: false };
+    let accepted = Accepted { thread: thread.clone(), peer, local, listener: index, tls: None };
+    if thread.table.borrow().is_https(index) {
+        spawn_local(async move {
+            serve_secured(socket, accepted, Vec::new()).await;
+            drop(counted);
+        });
+        return;
+    }
     let connection = Http1::new(socket, accepted);
     spawn_local(async move {
         serve_connection(connection, Vec::new()).await;
@@ -256,8 +264,21 @@ async fn start_proxied(
         return;
     }
     socket.unlimit_read();
-    let accepted = Accepted { thread, peer, local, listener: index, https: false };
+    let is_https = thread.table.borrow().is_https(index);
+    let accepted = Accepted { thread, peer, local, listener: index, tls: None };
+    if is_https {
+        return serve_secured(socket, accepted, prefix).await;
+    }
     serve_connection(Http1::new(socket, accepted), prefix).await;
+}
+
+/// Serves a connection behind a TLS handshake.
+async fn serve_secured(socket: Socket, accepted: Accepted, prefix: Vec<u8>) {
+    // In a box of its own, which is gone when requests are served.
+    let tls = Box::pin(tls::accept(&accepted.thread, &socket, accepted.listener, prefix)).await;
+    if tls.is_some() {
+        serve_connection(Http1::new(socket, Accepted { tls, ..accepted }), Vec::new()).await;
+    }
 }
 
 /// The PROXY header, and what was read behind it.

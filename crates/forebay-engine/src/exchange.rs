@@ -86,7 +86,7 @@ impl Exchange {
                 is_peer_trusted: false,
                 used_forwarded: false,
                 server: accepted.local,
-                https: accepted.https,
+                https: accepted.tls.is_some(),
             },
             body: Body::new(stream),
             reply: Reply::new(stream),
@@ -103,7 +103,7 @@ impl Exchange {
         self.request.client = accepted.peer;
         self.request.peer = accepted.peer;
         self.request.server = accepted.local;
-        self.request.https = accepted.https;
+        self.request.https = accepted.tls.is_some();
         self.body.attach(stream);
         self.reply.attach(stream);
     }
@@ -127,6 +127,6 @@ impl Exchange {
         self.request.head.len = 0;
         self.request.asked = None;
         self.request.user.clear();
-        self.request.https = self.reply.stream().accepted().https;
+        self.request.https = self.reply.stream().accepted().tls.is_some();
     }
 }

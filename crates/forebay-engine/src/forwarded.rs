@@ -93,7 +93,7 @@ pub fn find_client(
     if let Some(client) = claimed.client.filter(|client| *client != peer.ip()) {
         request.client = SocketAddr::new(client, 0);
     }
-    request.https = claimed.https.unwrap_or(false);
+    request.https = claimed.https.unwrap_or(request.https);
     Ok(())
 }
 

@@ -40,6 +40,7 @@ mod sys;
 mod systemd;
 mod thread;
 mod timing;
+mod tls;
 mod tunnel;
 
 pub use admin::{AppStatus, AskStatus, BackendRow, BackendsOf, Status, WorkerRow};
@@ -65,4 +66,5 @@ pub use spool::Spooled;
 pub use systemd::{InheritError, Inherited};
 pub use thread::{Settings, Thread};
 pub use timing::Step;
+pub use tls::{ServerTls, Tickets, TlsError};
 pub use tunnel::Tunnel;

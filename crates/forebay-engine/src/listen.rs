@@ -43,7 +43,7 @@ impl fmt::Display for ListenError {
                 "another program does already; stop it, or choose another address (`listen` of a \
                  site, `admin` of [server])"
             ),
-            io::ErrorKind::PermissionDenied if matches!(listen, Listen::Tcp(_)) => write!(
+            io::ErrorKind::PermissionDenied if matches!(listen.socket(), Listen::Tcp(_)) => write!(
                 f,
                 "permission denied; ports below 1024 need root or CAP_NET_BIND_SERVICE, \
                  so choose a higher port or grant it"
@@ -74,9 +74,12 @@ pub fn open_or_claim(
     threads: usize,
     inherited: &mut Inherited,
 ) -> Result<Vec<Opened>, ListenError> {
-    let claimed = inherited.claim(listen, threads);
+    let claimed = inherited.claim(listen.socket(), threads);
     let claimed = claimed.map_err(|error| ListenError { listen: listen.clone(), error })?;
-    if claimed.is_empty() { Ok(vec![open(listen, threads)?]) } else { Ok(claimed) }
+    if claimed.is_empty() {
+        return Ok(vec![open(listen, threads)?]);
+    }
+    Ok(claimed.into_iter().map(|(address, sockets)| (like(listen, address), sockets)).collect())
 }
 
 /// Opens `listen` once for each of `threads` threads; the address, with the port that was chosen.
@@ -86,6 +89,11 @@ pub fn open_or_claim(
 pub fn open(listen: &Listen, threads: usize) -> Result<Opened, ListenError> {
     let fail = |error| ListenError { listen: listen.clone(), error };
     match listen {
+        Listen::Https(socket) => {
+            let opened = open(socket, threads);
+            let (address, listeners) = opened.map_err(|ListenError { error, .. }| fail(error))?;
+            Ok((like(listen, address), listeners))
+        }
         Listen::Tcp(address) => {
             let (address, listeners) = open_tcp(*address, threads).map_err(fail)?;
             Ok((Listen::Tcp(address), listeners))
@@ -102,6 +110,11 @@ pub fn open(listen: &Listen, threads: usize) -> Result<Opened, ListenError> {
              FileDescriptorName= of the socket unit gives it one",
         ))),
     }
+}
+
+/// `address`, with TLS where `listen` has it.
+fn like(listen: &Listen, address: Listen) -> Listen {
+    if listen.is_https() { Listen::Https(Box::new(address)) } else { address }
 }
 
 fn open_tcp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {

@@ -3,6 +3,7 @@
 //! the front's.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_wire::http1::{RequestFraming, TargetForm};
@@ -36,6 +37,7 @@ pub async fn answer(stream: &Stream, exchange: &mut Exchange) -> Next {
     let site = site.as_deref();
     let mut is_logged = true;
     let outcome = match resolve_client(stream, site, &mut exchange.request)
+        .and_then(|()| check_certificate(stream, site))
         .and_then(|()| clean_target(stream, site, &mut exchange.request))
     {
         Ok(Subject::Path) => answer_by_routes(stream, exchange, site, &mut is_logged).await,
@@ -75,6 +77,20 @@ fn resolve_client(
         stream.thread().warn_limited(&format!("400 {why}: from {}", peer.ip()));
         why.into()
     })
+}
+
+/// Refuses a request for a host whose clients are shown another certificate than the one that the
+/// connection began with: they may have meant another server (RFC 9110 section 15.5.20).
+fn check_certificate(stream: &Stream, site: Option<&Site>) -> Result<(), Fault> {
+    let accepted = stream.accepted();
+    let Some((handshake, site)) = accepted.tls.as_ref().zip(site) else { return Ok(()) };
+    let table = stream.thread().table.borrow();
+    match (table.tls(accepted.listener, handshake.server_name()), &site.tls) {
+        (Some(shown), Some(tls)) if !Arc::ptr_eq(shown, tls) && !shown.is_like(tls) => {
+            Err(Fault::client(421, "the handshake was for a site with another certificate"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What a request is about.

@@ -12,6 +12,7 @@ use crate::exchange::{Gate, Origin};
 use crate::forwarded::Trust;
 use crate::head::Request;
 use crate::reply::Rules;
+use crate::tls::ServerTls;
 
 /// The sites behind each listener, as one thread holds them.
 #[derive(Default)]
@@ -20,6 +21,8 @@ pub struct Table {
     pub listeners: Vec<Vec<Rc<Site>>>,
     /// Listeners that the last reload closed. Their connections end with the next reply.
     pub(crate) leaving: Vec<usize>,
+    /// By listener: whether connections begin with a TLS handshake.
+    https: Vec<bool>,
 }
 
 /// One site.
@@ -30,6 +33,8 @@ pub struct Site {
     pub trust: Trust,
     /// Whether connections begin with a PROXY header.
     pub proxy_protocol: bool,
+    /// What clients are shown where they come by TLS.
+    pub tls: Option<Arc<ServerTls>>,
     /// What becomes of paths with slashes in disguise.
     pub encoded_slashes: EncodedSlashes,
     /// Held as long as a request may use the site: tells when what is behind it can be stopped.
@@ -80,9 +85,24 @@ impl Route {
 }
 
 impl Table {
-    /// The sites of each listener.
-    pub fn new(listeners: Vec<Vec<Rc<Site>>>) -> Self {
-        Self { listeners, leaving: Vec::new() }
+    /// The sites of each listener, and whether it is one of TLS.
+    pub fn new(listeners: Vec<(Vec<Rc<Site>>, bool)>) -> Self {
+        let (listeners, https) = listeners.into_iter().unzip();
+        Self { listeners, leaving: Vec::new(), https }
+    }
+
+    /// Whether connections of a listener begin with a TLS handshake.
+    pub(crate) fn is_https(&self, listener: usize) -> bool {
+        self.https.get(listener).is_some_and(|is_https| *is_https)
+    }
+
+    /// The TLS of the site that a client asks for by `server_name` (SNI).
+    pub(crate) fn tls(
+        &self,
+        listener: usize,
+        server_name: Option<&str>,
+    ) -> Option<&Arc<ServerTls>> {
+        self.site(listener, server_name.unwrap_or_default().as_bytes())?.tls.as_ref()
     }
 
     /// Whether connections of a listener begin with a PROXY header.
@@ -108,6 +128,7 @@ impl Table {
         for (listener, sites) in self.listeners.iter_mut().enumerate() {
             if sites.is_empty() && !old.is_leaving(listener) && !old.sites(listener).is_empty() {
                 *sites = old.listeners[listener].clone();
+                self.https[listener] = old.is_https(listener);
                 self.leaving.push(listener);
             }
         }

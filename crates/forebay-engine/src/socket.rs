@@ -1,6 +1,6 @@
-//! A connection of this thread: TCP, Unix or in memory, with deadlines.
+//! A connection of this thread: TCP, Unix or in memory, with deadlines, and perhaps with TLS on it.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -16,10 +16,11 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::deadline::{Deadlines, NEVER, Ticks};
 use crate::memory::Link;
+use crate::tls::session::Session;
 
 mod byte_stream;
 
-use byte_stream::Io;
+pub(crate) use byte_stream::Io;
 
 /// Size of a receive buffer, in bytes: most heads and small bodies fit.
 pub const BUFFER: usize = 16 * 1024;
@@ -46,6 +47,8 @@ pub enum Detached {
 /// What the sweep of deadlines sees of a socket.
 pub(crate) struct Watched {
     io: Io,
+    /// The TLS between reads and writes and `io`, if there is any.
+    tls: OnceCell<Box<Session>>,
     pub read_due: Cell<Ticks>,
     pub write_due: Cell<Ticks>,
     pub idle: Cell<bool>,
@@ -77,6 +80,9 @@ impl Watched {
 
     /// Bytes (`Some(true)`), the end of the stream or an error (`Some(false)`), or nothing yet.
     fn peek(&self) -> Option<bool> {
+        if let Some(tls) = self.tls.get() {
+            return tls.peek(&self.io);
+        }
         let fd = match self.io.fd() {
             Ok(fd) => fd,
             Err(link) => return link.peek(),
@@ -85,6 +91,20 @@ impl Watched {
             Ok((n, _)) => Some(n > 0),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
             Err(_) => Some(false),
+        }
+    }
+
+    fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self.tls.get() {
+            None => self.io.write(pieces),
+            Some(tls) => tls.write(&self.io, pieces),
+        }
+    }
+
+    fn send_file(&self, file: BorrowedFd<'_>, at: &mut u64, count: usize) -> io::Result<usize> {
+        match self.tls.get() {
+            None => self.io.send_file(file, at, count),
+            Some(tls) => tls.send_file(&self.io, file, at, count),
         }
     }
 
@@ -131,6 +151,7 @@ impl Socket {
     fn new(io: Io, deadlines: &Rc<Deadlines>) -> Self {
         let shared = Rc::new(Watched {
             io,
+            tls: OnceCell::new(),
             read_due: Cell::new(NEVER),
             write_due: Cell::new(NEVER),
             idle: Cell::new(false),
@@ -159,8 +180,11 @@ impl Socket {
         ))
     }
 
-    /// Gives the connection away to another thread.
+    /// Gives the connection away to another thread, which takes none with TLS.
     pub fn detach(self) -> io::Result<Detached> {
+        if self.is_tls() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let shared = self.shared.clone();
         // Takes it off the deadlines, which hold the only other reference.
         drop(self);
@@ -213,7 +237,7 @@ impl Socket {
 
     /// Waits until there is something to read, or the peer has closed.
     pub async fn readable(&self) -> io::Result<()> {
-        if self.is_unread.get() {
+        if self.is_unread.get() || self.tls().is_some_and(Session::has_answer) {
             return Ok(());
         }
         // Cheaper than `readable()`, which is made for any number of tasks that wait at once.
@@ -227,7 +251,7 @@ impl Socket {
             self.readable().await?;
             match self.read_now(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Ok(0) if self.is_expired() => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(0) | Err(_) if self.is_expired() => return Err(io::ErrorKind::TimedOut.into()),
                 outcome => return outcome,
             }
         }
@@ -237,6 +261,9 @@ impl Socket {
     pub fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let room = buffer.capacity() - buffer.len();
         debug_assert!(room > 0, "a read into a full buffer looks like the end of the stream");
+        if let Some(tls) = self.tls() {
+            return self.read_decrypted(tls, buffer);
+        }
         if self.is_unread.get() {
             return self.read_forgotten(buffer);
         }
@@ -251,6 +278,38 @@ impl Socket {
             Some(n) => Ok(n),
             None => outcome.map(|()| 0),
         }
+    }
+
+    /// As [`Socket::read_now`], through TLS.
+    fn read_decrypted(&self, tls: &Session, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        // A peer that sends records without data has others of this thread wait no longer than this.
+        const LOOKS: usize = 8;
+        for _ in 0..LOOKS {
+            match tls.take(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                outcome => return outcome,
+            }
+            self.receive(tls)?;
+        }
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Decrypts one read, if there is something to read.
+    fn receive(&self, tls: &Session) -> io::Result<()> {
+        if self.is_unread.get() {
+            // Whatever the event loop says.
+            let outcome = tls.receive(&self.shared.io);
+            self.is_unread.set(outcome.is_ok());
+            return outcome.map(|_| ());
+        }
+        let mut received = false;
+        let outcome = self.shared.io.try_io(Interest::READABLE, || {
+            let is_short = tls.receive(&self.shared.io)?.is_short;
+            received = true;
+            // As in `read_now`: the socket is empty.
+            if is_short { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        if received { Ok(()) } else { outcome }
     }
 
     /// As [`Socket::read_now`], whatever the event loop says.
@@ -314,7 +373,14 @@ impl Socket {
     /// Whether an idle connection has become useless: closed, or with bytes nobody asked for.
     /// Costs no system call; a close that the event loop has not seen yet is not noticed.
     pub fn is_stale(&self) -> bool {
-        self.shared.io.try_io(Interest::READABLE, || Ok(())).is_ok() || self.is_expired()
+        let looked = self.shared.io.try_io(Interest::READABLE, || match self.tls() {
+            // What has come may be a ticket.
+            Some(tls) if tls.peek(&self.shared.io).is_none() => {
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+            _ => Ok(()),
+        });
+        looked.is_ok() || self.is_expired()
     }
 
     /// Writes all of `data`.
@@ -329,7 +395,7 @@ impl Socket {
         IoSlice::advance_slices(&mut pieces, 0);
         yield_to_readers().await;
         while !pieces.is_empty() {
-            match self.shared.io.write(pieces) {
+            match self.shared.write(pieces) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => IoSlice::advance_slices(&mut pieces, n),
                 Err(error) => self.after_write_error(error).await?,
@@ -341,7 +407,7 @@ impl Socket {
     /// Writes some of what is not empty; 0 where the peer has no room.
     pub(crate) fn try_write(&self, pieces: &[IoSlice<'_>]) -> io::Result<u64> {
         loop {
-            match self.shared.io.write(pieces) {
+            match self.shared.write(pieces) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => return Ok(n as u64),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
@@ -364,7 +430,7 @@ impl Socket {
         const AT_ONCE: u64 = 128 << 10;
         while length > 0 {
             let count = length.min(AT_ONCE) as usize;
-            match self.shared.io.send_file(file, &mut offset, count) {
+            match self.shared.send_file(file, &mut offset, count) {
                 // The file has become shorter since its length was told to the client.
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => {
@@ -391,6 +457,9 @@ impl Socket {
 
     /// Closes with a reset, so that the peer cannot take what it got for the whole.
     pub fn reset(&self) {
+        if let Some(tls) = self.tls() {
+            tls.cut();
+        }
         match self.shared.io.fd() {
             Ok(fd) => drop(rustix::net::sockopt::set_socket_linger(fd, Some(Duration::ZERO))),
             Err(link) => link.reset_when_closed(),
@@ -399,6 +468,9 @@ impl Socket {
 
     /// Tells the peer that no more will be written.
     pub fn finish_writing(&self) {
+        if let Some(tls) = self.tls() {
+            tls.close(&self.shared.io);
+        }
         self.shared.shut_down(Shutdown::Write);
     }
 
@@ -412,6 +484,46 @@ impl Socket {
         let ready = poll_fn(|context| self.shared.io.poll_writable(context)).await;
         self.shared.write_due.set(NEVER);
         ready
+    }
+
+    /// From now on what is read and written goes through TLS, of which the handshake is still to be
+    /// finished.
+    pub(crate) fn start_tls(&self, session: Session) {
+        let is_first = self.shared.tls.set(Box::new(session)).is_ok();
+        debug_assert!(is_first, "a connection has one session");
+    }
+
+    /// Exchanges what is left of the handshake.
+    pub(crate) async fn finish_handshake(&self) -> io::Result<()> {
+        let Some(tls) = self.tls() else { return Ok(()) };
+        loop {
+            match tls.flush(&self.shared.io) {
+                Ok(()) if !tls.is_handshaking() => return Ok(()),
+                Ok(()) => {}
+                Err(error) => {
+                    self.after_write_error(error).await?;
+                    continue;
+                }
+            }
+            self.readable().await?;
+            match self.receive(tls) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                outcome => outcome?,
+            }
+            if tls.is_handshaking() && tls.has_answer() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// The TLS of the connection.
+    pub(crate) fn tls(&self) -> Option<&Session> {
+        self.shared.tls.get().map(|session| &**session)
+    }
+
+    /// Whether what is read and written goes through TLS.
+    pub fn is_tls(&self) -> bool {
+        self.tls().is_some()
     }
 }
 
@@ -439,6 +551,9 @@ impl Drop for NoMoreTicks<'_> {
 
 impl Drop for Socket {
     fn drop(&mut self) {
+        if let Some(tls) = self.tls() {
+            tls.close(&self.shared.io);
+        }
         self.deadlines.forget(self.key);
     }
 }

@@ -13,6 +13,7 @@ use forebay_wire::http1::{BodyDecoder, RequestFraming};
 
 use crate::thread::Thread;
 use crate::timing::{Step, StepTimer};
+use crate::tls::Handshake;
 
 mod backlog;
 mod http1;
@@ -30,8 +31,8 @@ pub struct Accepted {
     pub local: SocketAddr,
     /// The number of the listener.
     pub listener: usize,
-    /// Whether it is one of TLS.
-    pub https: bool,
+    /// What the handshake was about, where there was one.
+    pub tls: Option<Box<Handshake>>,
 }
 
 /// A stream. Its clones are the same one: body and reply hold one each.

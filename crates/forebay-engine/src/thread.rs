@@ -20,6 +20,7 @@ use crate::memory::{Destination, Network};
 use crate::route::Table;
 use crate::socket::Socket;
 use crate::stream::Stream;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Exchanges kept for reuse; more are under way only in a burst.
 const SPARE_EXCHANGES: usize = 64;
@@ -70,6 +71,8 @@ pub struct Thread {
     is_timing: Cell<bool>,
     last_warning: Cell<u64>,
     stopping: Cell<bool>,
+    /// The turn of one handshake.
+    handshakes: Semaphore,
     /// Where backends are, if they are in memory.
     pub(crate) network: Option<Rc<Network>>,
     #[expect(
@@ -77,6 +80,17 @@ pub struct Thread {
         reason = "an exchange moves between here and connections by pointer"
     )]
     spare: RefCell<Vec<Box<Exchange>>>,
+}
+
+/// A handshake's turn to do what costs time.
+pub(crate) struct Turn<'a>(Option<SemaphorePermit<'a>>);
+
+impl Turn<'_> {
+    /// Lets all others of the thread do what they can before the next handshake has its turn.
+    pub async fn end(self) {
+        tokio::task::yield_now().await;
+        drop(self.0);
+    }
 }
 
 impl Thread {
@@ -104,6 +118,7 @@ impl Thread {
             is_timing,
             last_warning: Cell::new(0),
             stopping: Cell::new(false),
+            handshakes: Semaphore::new(1),
             network: None,
             spare: RefCell::default(),
         }
@@ -152,6 +167,11 @@ impl Thread {
 
     async fn connect_memory(&self, network: &Network, to: Destination) -> io::Result<Socket> {
         Ok(Socket::memory(network.connect(&to).await?, &self.deadlines))
+    }
+
+    /// Waits until no other handshake does what costs time.
+    pub(crate) async fn handshake_turn(&self) -> Turn<'_> {
+        Turn(self.handshakes.acquire().await.ok())
     }
 
     /// Whether replies should close their connections.

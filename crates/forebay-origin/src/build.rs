@@ -29,6 +29,7 @@ use crate::running::Running;
 use crate::script::{exact_paths, scripts_of};
 use crate::script_guard::ScriptGuard;
 use crate::start::start_all;
+use crate::tls::SiteTls;
 use crate::upstream::{Backend, Checker, Endpoint, IdlePools, Permits, Upstream, Use};
 pub(crate) use shared::launch_of;
 use shared::{Shared, SharedUpstream, checks, shared_of_all, slots};
@@ -106,6 +107,7 @@ pub struct Origins {
     _checker: Option<Checker>,
     /// Passwords that are checked at once, by all threads.
     password_checks: Arc<Semaphore>,
+    tls: SiteTls,
     /// Cloned into every site, so that its count tells whether requests use one.
     held: Arc<()>,
 }
@@ -113,7 +115,12 @@ pub struct Origins {
 impl Origins {
     /// Looks up backends and starts applications, but for those that `previous` runs already. Where
     /// there is a `previous`, all have to start; else those that do not are tried again and again.
-    pub fn new(plan: Plan, errors: &ErrorLog, previous: Option<&Self>) -> Result<Self, BuildError> {
+    pub fn new(
+        plan: Plan,
+        tls: SiteTls,
+        errors: &ErrorLog,
+        previous: Option<&Self>,
+    ) -> Result<Self, BuildError> {
         let mut endpoints = BTreeMap::new();
         for address in plan.sites.iter().flat_map(|site| &site.routes).flat_map(addresses) {
             let name = address.to_string();
@@ -147,7 +154,13 @@ impl Origins {
             _checker: checker,
             password_checks,
             held,
+            tls,
         })
+    }
+
+    /// What clients are shown, for those who load it anew.
+    pub fn tls(&self) -> &SiteTls {
+        &self.tls
     }
 
     /// What makes the table of each thread.
@@ -241,9 +254,11 @@ impl Origins {
         let sites: Vec<_> = sites.map(|index| Rc::new(self.site(index, thread, &pools))).collect();
         let listeners = listen.iter().map(|address| {
             let here = self.plan.sites.iter().enumerate();
-            here.filter(|(_, site)| address.as_ref().is_some_and(|a| site.listen.contains(a)))
+            let here = here
+                .filter(|(_, site)| address.as_ref().is_some_and(|a| site.listen.contains(a)))
                 .map(|(index, _)| sites[index].clone())
-                .collect()
+                .collect();
+            (here, address.as_ref().is_some_and(Listen::is_https))
         });
         Table::new(listeners.collect())
     }
@@ -281,6 +296,7 @@ impl Origins {
             hosts: site.hosts.clone(),
             trust: trust(site),
             proxy_protocol: site.proxy_protocol,
+            tls: self.tls.sites[index].clone(),
             encoded_slashes: site.encoded_slashes,
             held: self.held.clone(),
             routes: routes.collect(),

@@ -13,6 +13,7 @@ use crate::build::launch_of;
 use crate::cgi::obstacle;
 use crate::definition::{Definition, definition};
 use crate::files::ScriptRoutes;
+use crate::tls::SiteTls;
 
 /// Why `plan` cannot be carried out on this machine; else what is doubtful about it. Nothing is
 /// started or looked up on the network, and whether Forebay may become its users is not looked at.
@@ -38,11 +39,13 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     if !wrong.is_empty() {
         return Err(plan.refuse(&wrong));
     }
+    let certificates = SiteTls::load(plan, None)?.doubts(plan);
     let unwatched = plan.apps.iter().flat_map(|(name, app)| unwatched(name, app));
     let doubtful = serves_as_root(&plan.server).into_iter().chain(unwatched);
     let doubtful =
         doubtful.chain(sources(plan)).chain(absent_roots(plan)).chain(unused_upstreams(plan));
-    let doubtful: Vec<_> = doubtful.chain(odd_users).chain(unmatched_prefixes(plan)).collect();
+    let doubtful: Vec<_> =
+        doubtful.chain(odd_users).chain(unmatched_prefixes(plan)).chain(certificates).collect();
     Ok((!doubtful.is_empty()).then(|| plan.warn(&doubtful)))
 }
 

@@ -67,6 +67,16 @@ impl Client {
         Ok(Self { stream: Stream::connect(address, DEADLINE)?, buffer: Vec::new() })
     }
 
+    /// Over a connection that there is.
+    pub fn over(stream: Stream) -> Self {
+        Self { stream, buffer: Vec::new() }
+    }
+
+    /// The connection itself.
+    pub fn stream(&mut self) -> &mut Stream {
+        &mut self.stream
+    }
+
     /// Sends GET and reads the reply; the connection stays open if the server wants it so.
     ///
     /// # Panics
@@ -92,7 +102,8 @@ impl Client {
 
     /// As [`Client::send`]: a server that refuses a request may close before it has read it all.
     pub fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)
+        self.stream.write_all(bytes)?;
+        self.stream.flush()
     }
 
     /// Half-closes: ends the sending direction; replies can still be read.
@@ -171,6 +182,9 @@ impl Client {
     /// When it is none.
     pub fn local_addr(&self) -> SocketAddr {
         match &self.stream {
+            Stream::Tls(stream) => {
+                stream.sock.local_addr().expect("a connected socket has an address")
+            }
             Stream::Tcp(stream) => stream.local_addr().expect("a connected socket has an address"),
             Stream::Unix(_) => panic!("a connection over a Unix socket has no TCP address"),
         }

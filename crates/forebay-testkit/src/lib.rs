@@ -15,6 +15,7 @@ pub mod port;
 pub mod process;
 pub mod scripted;
 pub mod stream;
+pub mod tls;
 
 use std::time::Duration;
 

@@ -233,6 +233,7 @@ fn follow(stream: Stream, steps: &[Step]) -> Record {
 fn set_up(stream: &Stream) -> io::Result<()> {
     match stream {
         Stream::Tcp(stream) => stream.set_nonblocking(false)?,
+        Stream::Tls(stream) => stream.sock.set_nonblocking(false)?,
         Stream::Unix(stream) => stream.set_nonblocking(false)?,
     }
     stream.set_patience(DEADLINE)

@@ -1,4 +1,4 @@
-//! One type for the connections that tests make: TCP or a Unix socket.
+//! One type for the connections that tests make: TCP, TLS over it, or a Unix socket.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustls::{ClientConnection, StreamOwned};
 use socket2::SockRef;
 
 /// Where a peer listens.
@@ -46,6 +47,8 @@ impl From<&Address> for Address {
 pub enum Stream {
     /// Over TCP, without Nagle's delay.
     Tcp(TcpStream),
+    /// Over TLS, as its client.
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
     /// Over a Unix socket.
     Unix(UnixStream),
 }
@@ -69,6 +72,10 @@ impl Stream {
                 stream.set_read_timeout(Some(patience))?;
                 stream.set_write_timeout(Some(patience))
             }
+            Self::Tls(stream) => {
+                stream.sock.set_read_timeout(Some(patience))?;
+                stream.sock.set_write_timeout(Some(patience))
+            }
             Self::Unix(stream) => {
                 stream.set_read_timeout(Some(patience))?;
                 stream.set_write_timeout(Some(patience))
@@ -77,8 +84,13 @@ impl Stream {
     }
 
     /// Half-closes: ends the sending direction; the other stays open.
-    pub fn finish_sending(&self) -> io::Result<()> {
+    pub fn finish_sending(&mut self) -> io::Result<()> {
         match self {
+            Self::Tls(stream) => {
+                stream.conn.send_close_notify();
+                stream.flush()?;
+                stream.sock.shutdown(Shutdown::Write)
+            }
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Self::Unix(stream) => stream.shutdown(Shutdown::Write),
         }
@@ -98,6 +110,7 @@ impl Read for Stream {
         loop {
             let read = match self {
                 Self::Tcp(stream) => stream.read(buffer),
+                Self::Tls(stream) => stream.read(buffer),
                 Self::Unix(stream) => stream.read(buffer),
             };
             if !matches!(&read, Err(error) if error.kind() == io::ErrorKind::Interrupted) {
@@ -111,11 +124,15 @@ impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
             Self::Unix(stream) => stream.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        if let Self::Tls(stream) = self {
+            return stream.flush();
+        }
         Ok(())
     }
 }

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_conf::{Listen, Plan};
+use forebay_conf::{Listen, Plan, Site};
 use forebay_engine::{ErrorLog, Identity, Inherited, Reload, Server, Settings, Wanted};
-use forebay_origin::{Origins, check, check_spool, note_descriptors};
+use forebay_origin::{Origins, SiteTls, check, check_spool, note_descriptors};
 
 /// Exit codes of the README: bad usage or configuration, and what could not be started.
 const BAD_CONFIGURATION: u8 = 2;
@@ -77,6 +77,8 @@ fn serve(args: Args) -> Result<(), Failure> {
     let notes = plan.share_connections(threads).map_err(unshared)?;
     let (user, group) = (plan.server.user.as_deref(), plan.server.group.as_deref());
     let identity = Identity::find(user, group).map_err(Failure::start)?;
+    // Keys may be root's alone.
+    let tls = SiteTls::load(&plan, None).map_err(Failure::configuration)?;
     let (listeners, admin) = (wanted(&plan), plan.server.admin);
     let server = Server::open(listeners, threads, admin, inherited, identity.as_ref())
         .map_err(Failure::start)?;
@@ -88,7 +90,7 @@ fn serve(args: Args) -> Result<(), Failure> {
     let grace = plan.server.grace;
     let errors = server.errors();
     notes.iter().for_each(|note| errors.log(note));
-    let origins = Arc::new(Origins::new(plan, &errors, None).map_err(Failure::start)?);
+    let origins = Arc::new(Origins::new(plan, tls, &errors, None).map_err(Failure::start)?);
     let tables = origins.tables();
     let (origins, retiring) = (Mutex::new(origins), Mutex::default());
     let live = Arc::new(Live { origins, retiring, fixed, threads });
@@ -154,7 +156,9 @@ impl Live {
             );
         }
         let (wanted, grace) = (wanted(&plan), plan.server.grace);
-        let new = Origins::new(plan, errors, Some(&self.origins()));
+        let old = self.origins();
+        let tls = SiteTls::load(&plan, Some(old.tls())).map_err(|error| error.to_string())?;
+        let new = Origins::new(plan, tls, errors, Some(&old));
         let new = Arc::new(new.map_err(|error| error.to_string())?);
         let (tables, live) = (new.tables(), self.clone());
         Ok(Reload { wanted, tables, done: Box::new(move || live.replace(new, grace)) })
@@ -206,6 +210,7 @@ fn unshared(why: String) -> Failure {
 /// The plan, of which this machine has what it needs; what is doubtful about it goes to `warn`.
 fn plan(args: &Args, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
     let plan = read_plan(args)?;
+    check_certificates(&plan)?;
     if let Some(warnings) = check(&plan).map_err(Failure::configuration)? {
         warn(&warnings.to_string());
     }
@@ -248,6 +253,18 @@ fn override_listen(plan: &mut Plan, listen: &Listen) {
     }
 }
 
+/// What `--listen` asks for may be more than the sites have.
+fn check_certificates(plan: &Plan) -> Result<(), Failure> {
+    let lacks = |site: &Site| site.tls.is_none() && site.listen.iter().any(Listen::is_https);
+    if plan.sites.iter().any(lacks) {
+        return Err(Failure::configuration(
+            "forebay: --listen https:// needs a certificate for every site: [site.tls] in a \
+             configuration file\n",
+        ));
+    }
+    Ok(())
+}
+
 fn addresses(plan: &Plan) -> Vec<Listen> {
     let mut addresses: Vec<Listen> = Vec::new();
     for listen in plan.sites.iter().flat_map(|site| &site.listen) {
@@ -261,7 +278,7 @@ fn addresses(plan: &Plan) -> Vec<Listen> {
 fn url(listen: &Listen) -> String {
     match listen {
         Listen::Tcp(address) => format!("http://{address}"),
-        Listen::Unix(_) | Listen::Named(_) => listen.to_string(),
+        Listen::Unix(_) | Listen::Named(_) | Listen::Https(_) => listen.to_string(),
     }
 }
 

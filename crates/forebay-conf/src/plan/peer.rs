@@ -15,6 +15,23 @@ pub enum Listen {
     Unix(PathBuf),
     /// The sockets that a service manager passes on under this name.
     Named(String),
+    /// One of the above, whose connections begin with a TLS handshake.
+    Https(Box<Listen>),
+}
+
+impl Listen {
+    /// Whether its connections begin with a TLS handshake.
+    pub fn is_https(&self) -> bool {
+        matches!(self, Self::Https(_))
+    }
+
+    /// The socket, whatever is spoken over it.
+    pub fn socket(&self) -> &Self {
+        match self {
+            Self::Https(socket) => socket,
+            socket => socket,
+        }
+    }
 }
 
 impl fmt::Display for Listen {
@@ -23,6 +40,7 @@ impl fmt::Display for Listen {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Named(name) => write!(f, "fd:{name}"),
+            Self::Https(socket) => write!(f, "https://{socket}"),
         }
     }
 }

@@ -10,9 +10,21 @@ use crate::error::Problem;
 use crate::file::At;
 use crate::plan::{Address, Backend, Listen, Network, Scheme};
 
-/// What to listen on: `address:port`, `:port`, a bare port, `unix:path`, or `fd:name`.
+/// What to listen on: `address:port`, `:port`, a bare port, `unix:path`, or `fd:name`, each perhaps
+/// behind `https://`.
 pub(crate) fn listen(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<Listen> {
     let text = text(typed)?;
+    if let Some(socket) = text.strip_prefix("https://") {
+        if let Some(address) = socket.strip_suffix('/').filter(|rest| !rest.contains('/')) {
+            return Err(Problem::new(&typed.span, format!("cannot listen on \"{text}\""))
+                .help(format!("leave off the last slash: \"https://{address}\"")));
+        }
+        let socket = listen(context, &typed.with(socket))?;
+        return match socket {
+            Listen::Https(_) => Err(Problem::new(&typed.span, "https:// is given twice")),
+            socket => Ok(Listen::Https(Box::new(socket))),
+        };
+    }
     if let Some(name) = text.strip_prefix("fd:") {
         return named(typed, name);
     }
@@ -57,7 +69,10 @@ pub(super) fn socket_address(typed: &At<&str>) -> Outcome<SocketAddr> {
         return Err(problem.label("no port").help(format!("add one: \"{address}:8080\"")));
     }
     if text.contains("://") {
-        return Err(problem.help("leave off the scheme and the path: \"127.0.0.1:8080\""));
+        return Err(problem.help(
+            "leave off the scheme and the path: \"127.0.0.1:8080\"; with TLS: \
+             \"https://127.0.0.1:8443\"",
+        ));
     }
     if let Some((host, digits)) = text.rsplit_once(':') {
         let number = port(typed, digits, 0)?;

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::effect::no_effect;
 use super::route::route;
+use super::tls::{Spoken, agree, tls};
 use super::value::{size_or_unlimited, text};
 use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
 use crate::error::Problem;
@@ -21,7 +22,7 @@ pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Probl
         );
     }
     let mut taken = HashMap::new();
-    let mut proxied = HashMap::new();
+    let (mut proxied, mut spoken) = (HashMap::new(), HashMap::new());
     let mut sites = Vec::new();
     for site_typed in typed {
         if problems.len() >= MOST_PROBLEMS {
@@ -29,7 +30,10 @@ pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Probl
         }
         let found = problems.len();
         let routes = routes(context, file, site_typed, problems);
-        let site = site(context, site_typed, routes, &mut taken, &mut proxied);
+        let listen = listen(context, site_typed, &mut spoken);
+        let site = listen.and_then(|listen| {
+            site(context, site_typed, (listen, routes), &mut taken, &mut proxied)
+        });
         if let (Some(site), true) = (keep(site, problems), found == problems.len()) {
             sites.push(site);
         }
@@ -43,13 +47,11 @@ type Taken = HashMap<(Listen, HostKey), Range<usize>>;
 /// A host pattern as typed, in lower case.
 type HostKey = String;
 
-fn site(
+fn listen(
     context: &Context<'_>,
     typed: &At<Table<file::Site>>,
-    routes: Vec<Route>,
-    taken: &mut Taken,
-    proxied: &mut Proxied,
-) -> Outcome<Site> {
+    spoken: &mut Spoken,
+) -> Outcome<Vec<Listen>> {
     let Some(listen_typed) = &typed.listen else {
         return Err(Problem::new(&typed.span, "this site listens nowhere")
             .label("needs `listen`")
@@ -58,11 +60,23 @@ fn site(
     let mut listen = Vec::new();
     for at in listen_typed.items() {
         listen.push(peer::listen(context, &at.with(&at.value.0))?);
+        agree(&listen[listen.len() - 1], &at.span, spoken)?;
     }
     if listen.is_empty() {
         return Err(Problem::new(&listen_typed.span, "this site listens nowhere")
             .help("say where: listen = \"127.0.0.1:8080\""));
     }
+    Ok(listen)
+}
+
+fn site(
+    context: &Context<'_>,
+    typed: &At<Table<file::Site>>,
+    (listen, routes): (Vec<Listen>, Vec<Route>),
+    taken: &mut Taken,
+    proxied: &mut Proxied,
+) -> Outcome<Site> {
+    let listen_span = typed.listen.as_ref().map_or(&typed.span, |at| &at.span);
     let host_items = typed.hosts.as_ref().map(At::items).unwrap_or_default();
     let mut hosts = Vec::new();
     for at in &host_items {
@@ -71,7 +85,7 @@ fn site(
         hosts.push(host);
     }
     if hosts.is_empty() {
-        claim(&listen, &HostPattern::Any, &listen_typed.span, taken)?;
+        claim(&listen, &HostPattern::Any, listen_span, taken)?;
         hosts.push(HostPattern::Any);
     }
     let proxies = typed.trusted_proxies.as_ref().map(At::items).unwrap_or_default();
@@ -93,6 +107,7 @@ fn site(
             Some(file::EncodedSlashes::Pass) => EncodedSlashes::Pass,
             Some(file::EncodedSlashes::Refuse) | None => EncodedSlashes::Refuse,
         },
+        tls: tls(context, typed, &listen)?,
         listen,
         routes,
         line: context.line(typed.span.start),

@@ -211,7 +211,7 @@ async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> bool
 
 /// Reads on for a moment after the last reply: closing with unread bytes would reset the
 /// connection, and the client could lose the reply (RFC 9112 section 9.6).
-async fn linger(socket: &Socket) {
+pub async fn linger(socket: &Socket) {
     socket.finish_writing();
     socket.limit_read(LINGER);
     let mut buffer = Vec::with_capacity(BUFFER);

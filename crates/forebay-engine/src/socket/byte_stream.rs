@@ -41,6 +41,14 @@ impl Io {
         }
     }
 
+    /// As [`Io::read`], into bytes that there are.
+    pub fn read_slice(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self.fd() {
+            Ok(fd) => Ok(rustix::net::recv(fd, bytes, RecvFlags::DONTWAIT)?.0),
+            Err(link) => link.try_read(bytes),
+        }
+    }
+
     /// Writes what there is room for.
     pub fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         Ok(match (self.fd(), pieces) {

@@ -39,6 +39,7 @@ pub(super) struct Url<'a> {
     /// `host[:port]`; `None` where only a path was given.
     pub(super) authority: Option<&'a str>,
     pub(super) port: u16,
+    is_https: bool,
     pub(super) target: &'a str,
 }
 
@@ -53,13 +54,12 @@ impl<'a> Url<'a> {
         }
         let text = text.split('#').next().unwrap_or_default();
         if text.starts_with('/') {
-            return Ok(Self { authority: None, port: 80, target: text });
+            return Ok(Self { authority: None, port: 80, is_https: false, target: text });
         }
-        let Some(rest) = text.strip_prefix("http://") else {
-            return Err(wrong(match text.starts_with("https://") {
-                true => "is of TLS, which this version leaves to what stands in front of it",
-                false => "is no URL",
-            }));
+        let (is_https, rest) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+            (Some(rest), _) => (false, rest),
+            (_, Some(rest)) => (true, rest),
+            _ => return Err(wrong("is no URL")),
         };
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(end);
@@ -67,12 +67,13 @@ impl<'a> Url<'a> {
             Some((_, port)) if !port.ends_with(']') => {
                 port.parse().map_err(|_| wrong("has no valid port"))?
             }
+            _ if is_https => 443,
             _ => 80,
         };
         if authority.is_empty() {
             return Err(wrong("names no host"));
         }
-        Ok(Self { authority: Some(authority), port, target })
+        Ok(Self { authority: Some(authority), port, is_https, target })
     }
 
     /// The host, where that is an address.
@@ -87,13 +88,14 @@ impl<'a> Url<'a> {
 /// one that the system will choose.
 pub(super) fn listener(plan: &Plan, url: &Url<'_>) -> (Listen, bool) {
     let all = || plan.sites.iter().flat_map(|site| &site.listen);
-    let fits = |listen: &&Listen, exact: bool| match listen {
+    let fits = |listen: &&Listen, exact: bool| match listen.socket() {
+        _ if listen.is_https() != url.is_https => false,
         Listen::Tcp(address) => {
             let ip = address.ip();
             let of_ip = url.ip().is_none_or(|asked| asked == ip || ip.is_unspecified());
             (address.port() == url.port || address.port() == 0) && (of_ip || !exact)
         }
-        Listen::Unix(_) | Listen::Named(_) => false,
+        Listen::Unix(_) | Listen::Named(_) | Listen::Https(_) => false,
     };
     let found = url.authority.and_then(|_| {
         all().find(|listen| fits(listen, true)).or_else(|| all().find(|listen| fits(listen, false)))
@@ -128,19 +130,21 @@ pub(super) fn request(
         is_peer_trusted: false,
         used_forwarded: false,
         server,
-        https: false,
+        https: listen.is_https(),
     })
 }
 
 /// The address that the listener says it has.
 fn server(url: &Url<'_>, listen: &Listen) -> SocketAddr {
-    match listen {
+    match listen.socket() {
         Listen::Tcp(address) => {
             let ip = if address.ip().is_unspecified() { url.ip() } else { Some(address.ip()) };
             let port = if address.port() == 0 { url.port } else { address.port() };
             SocketAddr::new(ip.unwrap_or(Ipv4Addr::LOCALHOST.into()), port)
         }
-        Listen::Unix(_) | Listen::Named(_) => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
+        Listen::Unix(_) | Listen::Named(_) | Listen::Https(_) => {
+            SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use forebay_conf::{Listen, Plan};
 use forebay_engine::memory::{Destination, Gateway, Link};
 use forebay_engine::{ErrorLog, Settings, Status};
-use forebay_origin::Origins;
+use forebay_origin::{Origins, SiteTls};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -59,7 +59,8 @@ impl World {
                 listen.push(Some(address.clone()));
             }
         }
-        let origins = Origins::new(plan, &errors, None).unwrap();
+        let tls = SiteTls::load(&plan, None).unwrap();
+        let origins = Origins::new(plan, tls, &errors, None).unwrap();
         let origins = Arc::new(origins);
         let log_of_errors = errors.clone();
         let gateway = Gateway::new(settings, (&log, kept, errors), &origins.tables(), &listen);
@@ -166,7 +167,8 @@ impl World {
     /// Serves by another configuration from now on, which has the same listeners.
     pub fn reload_as(&self, configuration: &str) {
         let plan = parse(&with_site(configuration));
-        let origins = Origins::new(plan, &self.log, Some(&self.origins.borrow())).unwrap();
+        let tls = SiteTls::load(&plan, None).unwrap();
+        let origins = Origins::new(plan, tls, &self.log, Some(&self.origins.borrow())).unwrap();
         self.origins.replace(Arc::new(origins));
         self.reload();
     }

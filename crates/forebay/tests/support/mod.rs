@@ -56,7 +56,7 @@ pub fn serve_arguments(folder: Folder, arguments: &[&str]) -> Forebay {
 
 /// Runs a command that becomes a `forebay serve`.
 pub fn serve_command(folder: Folder, command: Command) -> Forebay {
-    const WORD: &str = "forebay: serving http://";
+    const WORD: &str = "forebay: serving http";
     let mut process = Process::start(command);
     process
         .wait_until("said where it serves", |process| {
@@ -65,7 +65,8 @@ pub fn serve_command(folder: Folder, command: Command) -> Forebay {
         .unwrap_or_else(|error| panic!("{error}"));
     let output = process.output();
     let (_, rest) = output.split_once(WORD).unwrap();
-    let address = rest.lines().next().unwrap().parse().expect("an address");
+    let (_, address) = rest.lines().next().unwrap().split_once("://").unwrap();
+    let address = address.parse().expect("an address");
     Forebay { process, address, folder }
 }
 

@@ -1,0 +1,14 @@
+//! TLS of a site.
+
+use std::path::PathBuf;
+
+/// What a site shows the clients of its `https://` listeners.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// A file with the certificate and those between it and its root, in PEM. It exists.
+    pub certificate: PathBuf,
+    /// A file with the private key, in PEM. It exists.
+    pub key: PathBuf,
+    /// A file with an OCSP response, in DER, which is sent along. It exists.
+    pub ocsp_staple: Option<PathBuf>,
+}

@@ -1,0 +1,161 @@
+//! The server's side of a handshake.
+//!
+//! The ClientHello is read first, since the site that it names decides about certificate and clients
+//! (`rustls::server::Acceptor`). The costly steps of a thread's handshakes take turns, with a look at
+//! all other connections after each: many new clients do not hold up those that are served.
+
+use std::io;
+
+use rustls::server::Acceptor;
+
+use crate::front::http1::linger;
+use crate::limit::Limit;
+use crate::socket::Socket;
+use crate::thread::Thread;
+use crate::tls::session::Session;
+
+/// Bytes of a ClientHello that are read at a time; those with a post-quantum key share have 1.8 kB.
+const HELLO: usize = 2048;
+
+/// What is answered to who speaks HTTP without TLS.
+const PLAIN_REPLY: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
+    Content-Type: text/plain; charset=utf-8\r\n\
+    Content-Length: 66\r\n\
+    Connection: close\r\n\r\n\
+    400 Bad Request: this port speaks HTTPS; ask with an https:// URL\n";
+
+/// The first byte of a TLS record that carries a handshake.
+const HANDSHAKE_RECORD: u8 = 0x16;
+
+/// Why there is no session.
+enum Failure {
+    /// HTTP without TLS.
+    Plain,
+    /// The connection broke, or its peer broke the protocol.
+    Broken,
+}
+
+impl From<io::Error> for Failure {
+    fn from(_: io::Error) -> Self {
+        Self::Broken
+    }
+}
+
+/// What is known of a connection's handshake.
+pub struct Handshake {
+    server_name: Option<String>,
+}
+
+impl Handshake {
+    /// The name that the client asked for (SNI).
+    pub fn server_name(&self) -> Option<&str> {
+        self.server_name.as_deref()
+    }
+}
+
+/// Has the connection begin with a handshake, as the sites of `listener` want it; `prefix` is what has
+/// been read already. `None` where there is nothing more to do with the connection.
+pub async fn accept(
+    thread: &Thread,
+    socket: &Socket,
+    listener: usize,
+    prefix: Vec<u8>,
+) -> Option<Box<Handshake>> {
+    let timeouts = thread.settings().timeouts.clone();
+    socket.limit_writes(timeouts.write);
+    // The whole handshake has this long, however many pieces it comes in.
+    socket.limit_read(timeouts.head);
+    match shake_hands(thread, socket, listener, prefix).await {
+        Ok(handshake) => Some(Box::new(handshake)),
+        Err(failure) => {
+            if socket.is_expired() && !thread.is_stopping() {
+                thread.counters.count_limit(Limit::Head);
+            }
+            if matches!(failure, Failure::Plain) && socket.write_all(PLAIN_REPLY).await.is_ok() {
+                linger(socket).await;
+            }
+            None
+        }
+    }
+}
+
+async fn shake_hands(
+    thread: &Thread,
+    socket: &Socket,
+    listener: usize,
+    prefix: Vec<u8>,
+) -> Result<Handshake, Failure> {
+    let mut bytes = if prefix.is_empty() { first_bytes(socket).await? } else { prefix };
+    if bytes[0].is_ascii_alphabetic() {
+        return Err(Failure::Plain);
+    }
+    if bytes[0] != HANDSHAKE_RECORD {
+        return Err(Failure::Broken);
+    }
+    let mut acceptor = Acceptor::default();
+    let (accepted, rest) = loop {
+        let mut unread = &bytes[..];
+        let mut accepted = None;
+        while accepted.is_none() && !unread.is_empty() {
+            acceptor.read_tls(&mut unread)?;
+            match acceptor.accept() {
+                Ok(found) => accepted = found,
+                Err((_, mut alert)) => {
+                    let mut reply = Vec::new();
+                    alert.write_all(&mut reply)?;
+                    return Err(refuse(socket, &reply).await);
+                }
+            }
+        }
+        if let Some(accepted) = accepted {
+            break (accepted, unread);
+        }
+        bytes.clear();
+        if socket.read(&mut bytes).await? == 0 {
+            return Err(Failure::Broken);
+        }
+    };
+    let server_name = accepted.client_hello().server_name().map(str::to_owned);
+    let table = thread.table.borrow().clone();
+    let tls = table.tls(listener, server_name.as_deref()).ok_or(Failure::Broken)?.clone();
+    drop(table);
+    let turn = thread.handshake_turn().await;
+    let connection = match accepted.into_connection(tls.config().clone()) {
+        Ok(connection) => connection,
+        Err((_, mut alert)) => {
+            let mut reply = Vec::new();
+            alert.write_all(&mut reply)?;
+            return Err(refuse(socket, &reply).await);
+        }
+    };
+    let session = Session::new(connection);
+    session.feed(rest)?;
+    socket.start_tls(session);
+    turn.end().await;
+    socket.finish_handshake().await?;
+    Ok(Handshake { server_name })
+}
+
+/// What the client sends first. One that says nothing holds no buffer, and is idle.
+async fn first_bytes(socket: &Socket) -> io::Result<Vec<u8>> {
+    loop {
+        socket.set_idle(true);
+        let ready = socket.readable().await;
+        socket.set_idle(false);
+        ready?;
+        let mut bytes = Vec::with_capacity(HELLO);
+        match socket.read_now(&mut bytes) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            outcome => return outcome.map(|_| bytes),
+        }
+    }
+}
+
+/// Sends an alert, and reads on for a moment so that it is not lost to a reset.
+async fn refuse(socket: &Socket, alert: &[u8]) -> Failure {
+    if socket.write_all(alert).await.is_ok() {
+        linger(socket).await;
+    }
+    Failure::Broken
+}

@@ -1,0 +1,378 @@
+//! HTTPS: handshakes, certificates by name, and clients that do not keep to TLS.
+
+mod support;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use forebay_testkit::DEADLINE;
+use forebay_testkit::folder::Folder;
+use forebay_testkit::http::Client;
+use forebay_testkit::stream::Stream;
+use forebay_testkit::tls::{Authority, Identity, connect};
+use rustix::process::Signal;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, HandshakeKind, ProtocolVersion};
+
+use support::{Forebay, serve};
+
+/// One site with these routes, by TLS, and who issued its certificate.
+fn site(folder: Folder, routes: &str) -> (Forebay, Authority) {
+    let authority = Authority::new("of the test");
+    write_identity(&folder, "", &authority.issue(&["localhost"]));
+    let forebay = serve(folder, &format!("{SITE}{routes}"));
+    (forebay, authority)
+}
+
+const SITE: &str = "[[site]]\nlisten = \"https://127.0.0.1:0\"\n\
+                    tls = { certificate = \"cert.pem\", key = \"key.pem\" }\n";
+const HELLO: &str = "[[site.route]]\nrespond = \"hello\"\n";
+
+/// Writes `cert.pem` and `key.pem`, with `name` in front.
+fn write_identity(folder: &Folder, name: &str, identity: &Identity) {
+    folder.write(&format!("{name}cert.pem"), &identity.certificate);
+    folder.write(&format!("{name}key.pem"), &identity.key);
+}
+
+fn ask(client: &mut Client, host: &str, target: &str) -> (u16, String) {
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    let reply = client.reply();
+    (reply.status, String::from_utf8(reply.body).unwrap())
+}
+
+fn handshake(client: &mut Client) -> (Option<ProtocolVersion>, Option<HandshakeKind>) {
+    let Stream::Tls(stream) = client.stream() else { unreachable!() };
+    (stream.conn.protocol_version(), stream.conn.handshake_kind())
+}
+
+#[test]
+fn tls_1_2_and_1_3_are_spoken() {
+    let (forebay, authority) = site(Folder::new(), HELLO);
+    for (version, name) in [(&TLS12, ProtocolVersion::TLSv1_2), (&TLS13, ProtocolVersion::TLSv1_3)]
+    {
+        let mut config = authority.client_of(None, &[version]);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let mut client = connect(forebay.address, "localhost", config).unwrap();
+        assert_eq!(handshake(&mut client).0, Some(name));
+        for _ in 0..3 {
+            assert_eq!(ask(&mut client, "localhost", "/"), (200, "hello".into()));
+        }
+    }
+    forebay.stop();
+}
+
+#[test]
+fn sessions_are_resumed_whichever_thread_takes_the_connection() {
+    let (forebay, authority) = site(Folder::new(), HELLO);
+    for version in [&TLS12, &TLS13] {
+        let config = Arc::new(authority.client_of(None, &[version]));
+        let mut kinds = Vec::new();
+        for _ in 0..8 {
+            let mut client = connect(forebay.address, "localhost", config.clone()).unwrap();
+            ask(&mut client, "localhost", "/");
+            kinds.push(handshake(&mut client).1);
+        }
+        assert_eq!(kinds[0], Some(HandshakeKind::Full));
+        assert!(kinds[1..].iter().all(|kind| *kind == Some(HandshakeKind::Resumed)), "{kinds:?}");
+    }
+}
+
+#[test]
+fn large_bodies_go_both_ways_though_the_client_is_slow_to_read() {
+    let folder = Folder::new();
+    let big: Vec<u8> = (0..8 << 20).map(|at: u32| (at % 251) as u8).collect();
+    folder.write("htdocs/big", &big);
+    let routes = "[[site.route]]\npath = \"/cgi\"\ncgi = { program = \"/bin/cat\" }\nmax_body = \"64MiB\"\n\
+                  [[site.route]]\nfiles = \"htdocs\"\n";
+    let (forebay, authority) = site(folder, routes);
+    let mut client = connect(forebay.address, "localhost", authority.client()).unwrap();
+    // Asked for twice before a byte is read: the second waits for room behind the first.
+    for _ in 0..2 {
+        client.send("GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    }
+    for _ in 0..2 {
+        assert!(client.reply().body == big);
+    }
+    let head =
+        format!("POST /cgi HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", big.len() + 18);
+    client.send(head);
+    client.send("Content-Type: a\n\n\n");
+    client.send(&big);
+    let reply = client.reply();
+    assert_eq!(reply.status, 200);
+    assert!(reply.body[1..] == big);
+}
+
+#[test]
+fn applications_see_that_the_client_came_by_tls() {
+    let folder = Folder::new();
+    folder.script(
+        "show",
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s %s' \"$HTTPS\" \"$REQUEST_SCHEME\"\n",
+    );
+    let routes = "[[site.route]]\ncgi = { program = \"{tmp}/show\" }\n";
+    let (forebay, authority) = site(folder, routes);
+    let mut client = connect(forebay.address, "localhost", authority.client()).unwrap();
+    assert_eq!(ask(&mut client, "localhost", "/"), (200, "on https".into()));
+}
+
+#[test]
+fn the_certificate_is_that_of_the_site_that_the_client_names() {
+    let folder = Folder::new();
+    let mut configuration = String::new();
+    let mut authorities = Vec::new();
+    for (at, host) in ["a.example", "*.b.example", "*"].into_iter().enumerate() {
+        let authority = Authority::new(host);
+        let names = ["a.example", "x.b.example", "y.b.example", "other.example"];
+        write_identity(&folder, &at.to_string(), &authority.issue(&names));
+        authorities.push(authority);
+        configuration += &format!(
+            "[[site]]\nlisten = \"https://127.0.0.1:0\"\nhosts = [\"{host}\"]\n\
+             tls = {{ certificate = \"{at}cert.pem\", key = \"{at}key.pem\" }}\n\
+             [[site.route]]\nrespond = \"{at}\"\n"
+        );
+    }
+    let forebay = serve(folder, &configuration);
+    for (name, at) in
+        [("a.example", 0), ("x.b.example", 1), ("y.b.example", 1), ("other.example", 2)]
+    {
+        for (other, authority) in authorities.iter().enumerate() {
+            let connected = connect(forebay.address, name, authority.client());
+            assert_eq!(connected.is_ok(), at == other, "{name} {at} {other}");
+            let Ok(mut client) = connected else { continue };
+            assert_eq!(ask(&mut client, name, "/"), (200, at.to_string()));
+            // Another name with the same certificate, and one with another.
+            let (same, different) = [
+                ("A.EXAMPLE", "x.b.example"),
+                ("z.b.example", "a.example"),
+                ("none.example", "y.b.example"),
+            ][at];
+            assert_eq!(ask(&mut client, same, "/"), (200, at.to_string()));
+            assert_eq!(ask(&mut client, different, "/").0, 421);
+        }
+    }
+}
+
+#[test]
+fn a_reload_swaps_certificates_and_keeps_connections() {
+    let (mut forebay, authority) = site(Folder::new(), HELLO);
+    let mut kept = connect(forebay.address, "localhost", authority.client()).unwrap();
+    assert_eq!(ask(&mut kept, "localhost", "/").0, 200);
+    let other = Authority::new("another");
+    write_identity(&forebay.folder, "", &other.issue(&["localhost"]));
+    forebay.signal(Signal::HUP);
+    forebay.wait_for_output("serving by the configuration as it is now");
+    assert_eq!(ask(&mut kept, "localhost", "/").0, 200);
+    let mut client = connect(forebay.address, "localhost", other.client()).unwrap();
+    assert_eq!(ask(&mut client, "localhost", "/").0, 200);
+    assert!(connect(forebay.address, "localhost", authority.client()).is_err());
+    // One whose key is of another certificate changes nothing.
+    forebay.folder.write("key.pem", &other.issue(&["localhost"]).key);
+    forebay.signal(Signal::HUP);
+    forebay.wait_for_output("does not belong to the certificate");
+    connect(forebay.address, "localhost", other.client()).unwrap();
+    forebay.stop();
+}
+
+#[test]
+fn who_speaks_http_to_an_https_port_is_told_so() {
+    let (forebay, _) = site(Folder::new(), HELLO);
+    let mut client = forebay.connect();
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let reply = client.reply();
+    assert_eq!(reply.status, 400);
+    assert!(String::from_utf8_lossy(&reply.body).contains("https://"));
+    assert!(client.is_closed());
+}
+
+#[test]
+fn who_speaks_tls_to_a_plain_port_gets_an_answer() {
+    let forebay = support::site(Folder::new(), HELLO);
+    let config = Authority::new("nobody").client();
+    assert!(connect(forebay.address, "localhost", config).is_err());
+    assert_eq!(forebay.ask([0x16, 3, 1, 2, 0, 1]).status, 400);
+}
+
+#[test]
+fn a_connection_ends_with_close_notify() {
+    let (forebay, authority) = site(Folder::new(), HELLO);
+    for request in [
+        "GET / HTTP/1.0\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        "bad\r\n\r\n",
+    ] {
+        let mut client = connect(forebay.address, "localhost", authority.client()).unwrap();
+        client.send(request);
+        let mut reply = Vec::new();
+        // Without it the end is an error (UnexpectedEof).
+        client.stream().read_to_end(&mut reply).unwrap();
+        assert!(reply.starts_with(b"HTTP/1.1 "), "{request}");
+    }
+}
+
+#[test]
+fn a_body_cut_short_without_close_notify_is_no_body() {
+    let (forebay, authority) =
+        site(Folder::new(), "[[site.route]]\ncgi = { program = \"/bin/cat\" }\n");
+    let mut client = connect(forebay.address, "localhost", authority.client()).unwrap();
+    client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc");
+    let Stream::Tls(stream) = client.stream() else { unreachable!() };
+    stream.sock.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut reply = Vec::new();
+    let _ = stream.read_to_end(&mut reply);
+    assert!(reply.is_empty() || reply.starts_with(b"HTTP/1.1 400"), "{reply:?}");
+    assert_eq!(
+        ask(&mut connect(forebay.address, "localhost", authority.client()).unwrap(), "x", "/").0,
+        502
+    );
+}
+
+#[test]
+fn what_is_no_handshake_ends_the_connection_and_nothing_else() {
+    let (forebay, authority) = site(Folder::new(), HELLO);
+    let record =
+        |length: u16, body: &[u8]| [&[0x16, 3, 1][..], &length.to_be_bytes(), body].concat();
+    for (what, bytes) in [
+        ("zeros", vec![0; 100]),
+        ("noise", (0..4000_u32).map(|n| ((n * 7919) >> 3) as u8 | 0x80).collect()),
+        ("SSL 2", b"\x80\x2e\x01\x03\x01\x00\x15\x00\x00\x00\x10".to_vec()),
+        ("a record too large", record(0xffff, &[1; 20_000])),
+        ("an empty record", record(0, &[])),
+        ("no ClientHello", record(4, &[2, 0, 0, 0])),
+        ("a ClientHello that lies", record(8, &[1, 0, 0, 4, 3, 3, 9, 9])),
+        (
+            "a message too large",
+            record(0x3000, &[&[1, 0xff, 0xff, 0xff][..], &[0; 0x2ffc]].concat()),
+        ),
+        ("application data", b"\x17\x03\x03\x00\x05hello".to_vec()),
+    ] {
+        let mut client = TcpStream::connect(forebay.address).unwrap();
+        client.set_read_timeout(Some(DEADLINE)).unwrap();
+        // It may be refused before it has been read.
+        let _ = client.write_all(&bytes);
+        // It may wait for the rest of what was announced.
+        let _ = client.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        match client.read_to_end(&mut answer) {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{what}"),
+            // An alert at the most.
+            Ok(_) => assert!(answer.is_empty() || answer[0] == 0x15, "{what}: {answer:?}"),
+        }
+    }
+    let mut client = connect(forebay.address, "localhost", authority.client()).unwrap();
+    assert_eq!(ask(&mut client, "localhost", "/").0, 200);
+    forebay.stop();
+}
+
+#[test]
+fn a_record_that_was_changed_ends_the_connection() {
+    let (forebay, authority) = site(Folder::new(), HELLO);
+    let mut client = connect(forebay.address, "localhost", authority.client()).unwrap();
+    let Stream::Tls(stream) = client.stream() else { unreachable!() };
+    stream.sock.write_all(b"\x17\x03\x03\x00\x20not encrypted by any key at all!").unwrap();
+    let mut answer = Vec::new();
+    let error = stream.read_to_end(&mut answer).unwrap_err();
+    assert!(answer.is_empty(), "{error}");
+}
+
+#[test]
+fn a_handshake_has_the_time_of_a_head() {
+    let folder = Folder::new();
+    write_identity(&folder, "", &Authority::new("of the test").issue(&["localhost"]));
+    let forebay = serve(folder, &format!("[server.timeouts]\nhead = \"300ms\"\n{SITE}{HELLO}"));
+    let begun = [&b""[..], b"\x16\x03\x01", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"];
+    let clients = begun.map(|begun| {
+        let mut client = TcpStream::connect(forebay.address).unwrap();
+        client.set_read_timeout(Some(DEADLINE)).unwrap();
+        client.write_all(begun).unwrap();
+        client
+    });
+    for mut client in clients {
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).unwrap();
+        assert!(answer.is_empty());
+    }
+    forebay.stop();
+}
+
+#[test]
+fn a_client_of_another_protocol_version_or_protocol_is_refused() {
+    let (forebay, authority) = site(Folder::new(), HELLO);
+    let mut config: ClientConfig = authority.client();
+    config.alpn_protocols = vec![b"no-such".to_vec()];
+    let error = connect(forebay.address, "localhost", config).unwrap_err();
+    assert!(error.to_string().contains("NoApplicationProtocol"), "{error}");
+}
+
+#[test]
+fn mistakes_about_certificates_are_told_where_they_are_typed() {
+    let folder = Folder::new();
+    let authority = Authority::new("of the test");
+    write_identity(&folder, "", &authority.issue(&["localhost"]));
+    write_identity(&folder, "other-", &authority.issue(&["localhost"]));
+    write_identity(&folder, "old-", &authority.issue_expired(&["localhost"]));
+    folder.write("empty.pem", "");
+    folder.write(
+        "locked.pem",
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMA==\n-----END ENCRYPTED PRIVATE KEY-----\n",
+    );
+    let listen = "[[site]]\nlisten = \"https://127.0.0.1:8443\"\n";
+    for (tls, place, said) in [
+        ("", ":2:10", "no certificate"),
+        ("tls = { certificate = \"cert.pem\" }\n", ":3:7", "no `key`"),
+        ("tls = { certificate = \"none.pem\", key = \"key.pem\" }\n", ":3:23", "no such file"),
+        (
+            "tls = { certificate = \"empty.pem\", key = \"key.pem\" }\n",
+            ":3:23",
+            "BEGIN CERTIFICATE",
+        ),
+        ("tls = { certificate = \"key.pem\", key = \"key.pem\" }\n", ":3:23", "BEGIN CERTIFICATE"),
+        ("tls = { certificate = \"cert.pem\", key = \"cert.pem\" }\n", ":3:41", "no private key"),
+        ("tls = { certificate = \"cert.pem\", key = \"locked.pem\" }\n", ":3:41", "is encrypted"),
+        (
+            "tls = { certificate = \"cert.pem\", key = \"other-key.pem\" }\n",
+            ":3:41",
+            "does not belong",
+        ),
+        (
+            "tls = { certificate = \"old-cert.pem\", key = \"old-key.pem\" }\n",
+            ":3:23",
+            "WARNING: the certificate",
+        ),
+    ] {
+        let file = support::write_configuration(&folder, &format!("{listen}{tls}{HELLO}"));
+        let mut command = std::process::Command::new(support::program());
+        let output = command.arg("check").arg(file).output().unwrap();
+        let said_instead = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            said_instead.contains(said) && said_instead.contains(place),
+            "{tls}\n{said_instead}"
+        );
+        assert_eq!(
+            output.status.code(),
+            Some(if said.starts_with("WARNING") { 0 } else { 2 }),
+            "{tls}"
+        );
+    }
+    for (configuration, said) in [
+        (
+            format!(
+                "[[site]]\nlisten = \"127.0.0.1:80\"\ntls = {{ certificate = \"cert.pem\", key = \"key.pem\" }}\n{HELLO}"
+            ),
+            "without an https:// listener",
+        ),
+        (
+            format!("{SITE}{HELLO}[[site]]\nlisten = \"127.0.0.1:8443\"\nhosts = \"a\"\n{HELLO}")
+                .replace(":0\"", ":8443\""),
+            "with and without TLS",
+        ),
+        (format!("[[site]]\nlisten = \"https://127.0.0.1:443/\"\n{HELLO}"), "last slash"),
+    ] {
+        let file = support::write_configuration(&folder, &configuration);
+        let mut command = std::process::Command::new(support::program());
+        let output = command.arg("check").arg(file).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains(said), "{error}");
+    }
+}
