@@ -2,11 +2,12 @@
 //! become replies. No sockets, no clock.
 //!
 //! A [`Session`] is driven by whoever has the connection. [`Http1`] speaks HTTP/1.1, [`Fastcgi`]
-//! FastCGI as its web server, [`AppServer`] SCGI and uwsgi. What a reply holds goes to a [`Sink`].
+//! FastCGI as its web server, [`AppServer`] SCGI and uwsgi, [`Ajp`] AJP. What a reply holds goes to a [`Sink`].
 //! A [`MuxSession`] carries several exchanges at once: [`Http2`]. They are two traits so that those
 //! of one exchange neither look exchanges up nor read the clock.
 #![forbid(unsafe_code)]
 
+mod ajp;
 mod app_server;
 mod fastcgi;
 mod http1;
@@ -17,17 +18,19 @@ mod script;
 
 use std::fmt;
 
+use forebay_wire::ajp13::AjpError;
 use forebay_wire::cgi::CgiError;
 use forebay_wire::fastcgi::FastcgiError;
 use forebay_wire::http1::{HeadError, HttpError};
 use forebay_wire::http2::Rule;
 
+pub use ajp::{Ajp, AjpRequest};
 pub use app_server::AppServer;
 pub use fastcgi::Fastcgi;
 pub use http1::{Http1, ReplyReader};
 pub use http2::{Http2, Http2Request};
 pub use mux::{Ended, MuxReceipt, MuxSession, StreamError};
-pub use request::{Gateway, fastcgi_request, scgi_request, uwsgi_request};
+pub use request::{Gateway, ajp_request, fastcgi_request, scgi_request, uwsgi_request};
 
 /// The client's side of one connection, for one exchange at a time.
 pub trait Session {
@@ -100,6 +103,10 @@ pub enum Malformed {
     Script(CgiError),
     /// A record of FastCGI.
     Record(FastcgiError),
+    /// A packet of AJP.
+    Packet(AjpError),
+    /// A body of another length than its head tells.
+    Length,
     /// A FastCGI application refused the request; why.
     Refused(&'static str),
     /// 101 to a request without `Upgrade`.
@@ -121,6 +128,8 @@ impl fmt::Display for Malformed {
             Self::Body(error) => write!(f, "the reply's body is malformed: {error}"),
             Self::Script(error) => write!(f, "the reply of the script is malformed: {error}"),
             Self::Record(error) => write!(f, "the reply is no FastCGI: {error}"),
+            Self::Packet(error) => write!(f, "the reply is malformed AJP: {error}"),
+            Self::Length => f.write_str("the reply's body is not as long as its Content-Length"),
             Self::Refused(why) => write!(f, "the application {why}"),
             Self::Upgrade => f.write_str("the server switched protocols without being asked"),
             Self::Interim => f.write_str("the server sent 1xx replies without end"),

@@ -1,12 +1,17 @@
-//! The bytes of a request to an application behind FastCGI, SCGI or uwsgi, made from one of
+//! The bytes of a request to an application behind FastCGI, SCGI, uwsgi or AJP, made from one of
 //! HTTP/1.1: the same variables that Forebay sends such applications as a gateway.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use forebay_wire::ajp13::{self, AjpError};
 use forebay_wire::cgi::{self, Sink};
-use forebay_wire::http1::{Claims, HeadError, Limits, Progress, RequestHead, RequestParser};
+use forebay_wire::http1::{
+    Claims, HeadError, Limits, Progress, RequestHead, RequestParser, host_of,
+};
 use forebay_wire::uwsgi::UwsgiError;
 use forebay_wire::{fastcgi, path, scgi, uwsgi};
+
+use crate::ajp::AjpRequest;
 
 /// The number of the one request that is under way on a FastCGI connection.
 pub(crate) const ID: u16 = 1;
@@ -19,6 +24,8 @@ pub struct Gateway {
     pub root: Option<String>,
     /// Variables in addition, or in place of one of the same name.
     pub variables: Vec<(String, String)>,
+    /// What a servlet container asks of web servers.
+    pub secret: Option<String>,
 }
 
 /// A request as [`fastcgi::begin`], its variables and its body make it; `keepalive` asks that the
@@ -62,6 +69,51 @@ pub fn uwsgi_request(
     Ok(variables.finish().map(|()| {
         out.extend_from_slice(body);
         out
+    }))
+}
+
+/// A request of AJP.
+pub fn ajp_request(
+    http: &[u8],
+    gateway: &Gateway,
+) -> Result<Result<AjpRequest, AjpError>, HeadError> {
+    let (head, body) = parse(http)?;
+    let target = head.path_and_query.of(http);
+    let (uri, query) = match memchr::memchr(b'?', target) {
+        Some(at) => (&target[..at], Some(&target[at + 1..])),
+        None => (target, None),
+    };
+    let method = head.method.of(http);
+    let line = ajp13::Line {
+        method,
+        protocol: b"HTTP/1.1",
+        uri: if uri.is_empty() { b"/" } else { uri },
+        remote_addr: b"127.0.0.1",
+        remote_host: b"127.0.0.1",
+        server_name: head.authority.map(|span| host_of(span.of(http))).unwrap_or_default(),
+        server_port: 80,
+        is_ssl: false,
+    };
+    let mut request = AjpRequest { to_head: method == b"HEAD", ..AjpRequest::default() };
+    let mut forward = ajp13::Forward::new(&mut request.packets, &line);
+    for field in head.fields.iter().filter(|field| !field.known.is_hop_by_hop()) {
+        forward.field(field.name.of(http), field.value.of(http));
+    }
+    let mut attributes = forward.attributes();
+    if let Some(secret) = &gateway.secret {
+        attributes.attribute(ajp13::Attribute::Secret, secret.as_bytes());
+    }
+    if let Some(query) = query {
+        attributes.attribute(ajp13::Attribute::QueryString, query);
+    }
+    Ok(attributes.finish(ajp13::LEAST_PACKET).map(|()| {
+        let (first, rest) = body.split_at(body.len().min(ajp13::most_data(ajp13::LEAST_PACKET)));
+        if !first.is_empty() {
+            request.packets.extend_from_slice(&ajp13::data_header(first.len()));
+            request.packets.extend_from_slice(first);
+        }
+        request.rest = rest.to_vec();
+        request
     }))
 }
 

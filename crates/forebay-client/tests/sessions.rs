@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_client::{
-    AppServer, Ended, Fastcgi, Http1, Http2, Http2Request, Malformed, MuxSession, Session, Sink,
-    StreamError,
+    Ajp, AppServer, Ended, Fastcgi, Gateway, Http1, Http2, Http2Request, Malformed, MuxSession,
+    Session, Sink, StreamError, ajp_request,
 };
 
 #[derive(Debug, Default, PartialEq)]
@@ -75,6 +75,18 @@ fn app_server() -> AppServer<Collected> {
     AppServer::new(b"request"[..].into(), false, Collected::default())
 }
 
+fn ajp(body: &str) -> Ajp<Collected> {
+    let length = body.len();
+    let http = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}");
+    let request = ajp_request(http.as_bytes(), &Gateway::default()).unwrap().unwrap();
+    Ajp::new(Arc::new(request), true, Collected::default())
+}
+
+/// A packet of a servlet container's.
+fn packet(payload: &[u8]) -> Vec<u8> {
+    [b"AB\0", &[payload.len() as u8][..], payload].concat()
+}
+
 fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     let mut record = vec![1, kind, 0, 1, 0, content.len() as u8, 0, 0];
     record.extend_from_slice(content);
@@ -93,6 +105,46 @@ fn http_replies_end_by_length_by_chunks_and_with_the_connection() {
     assert_eq!(ended(chunked), Some((404, body.clone(), true)));
     assert_eq!(ended("HTTP/1.1 200 OK\r\n\r\nhello"), Some((200, body, false)));
     assert_eq!(ended("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello"), None);
+}
+
+#[test]
+fn an_ajp_reply_ends_with_its_last_packet_which_says_whether_the_connection_stays() {
+    let head = packet(b"\x04\0\xc9\0\x04Made\0\0\x01\xa0\x03\0\x015\0");
+    let body = packet(b"\x03\0\x05hello\0");
+    for reuse in [0, 1] {
+        let reply = [&head[..], &body, &packet(b"\x03\0\0\0"), &packet(&[5, reuse])].concat();
+        let ended = read_any(ajp(""), &reply).unwrap();
+        assert_eq!(ended, Some((201, b"hello".to_vec(), reuse == 1)));
+    }
+    assert_eq!(read_any(ajp(""), &[&head[..], &body].concat()), Ok(None));
+    for broken in [
+        [&head[..], &packet(b"\x05\x01")].concat(),
+        [&head[..], &body, &body, &packet(b"\x05\x01")].concat(),
+        packet(b"\x05\x01"),
+        b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
+    ] {
+        read_any(ajp(""), &broken).unwrap_err();
+    }
+}
+
+#[test]
+fn a_servlet_container_is_sent_the_packets_that_it_asks_for() {
+    let mut session = ajp(&"x".repeat(8186 + 10));
+    for _ in 0..2 {
+        session.start();
+        let first = session.output().to_vec();
+        assert!(first.ends_with(&[b'x'; 8186]) && first[..2] == [0x12, 0x34]);
+        session.wrote(first.len());
+        for (asked, sent) in [(4, 4), (8186, 6), (8186, 0)] {
+            let asks = packet(&[&b"\x06"[..], &u16::to_be_bytes(asked)].concat());
+            assert_eq!(session.input(&asks).unwrap().consumed, asks.len());
+            let end = b"\x12\x34\0\0".to_vec();
+            let data = [&[0x12, 0x34, 0, sent + 2, 0, sent], &vec![b'x'; sent.into()][..]].concat();
+            assert_eq!(session.output(), if sent == 0 { end } else { data });
+            session.wrote(session.output().len());
+            assert!(session.output().is_empty());
+        }
+    }
 }
 
 #[test]

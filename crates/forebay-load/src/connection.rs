@@ -286,11 +286,16 @@ impl<C: Session<Sink = Inspection>> Connection<C> {
                 self.fail(Failure::Protocol, &Malformed::Surplus, state);
             }
             Ok(Receipt { answer: Some(answer), .. }) => self.complete(answer, closing, state),
-            Ok(Receipt { consumed, .. }) if direct => {
-                self.pending.extend_from_slice(&state.buffer[consumed..n]);
-            }
             Ok(Receipt { consumed, .. }) => {
-                self.pending.drain(..consumed);
+                if direct {
+                    self.pending.extend_from_slice(&state.buffer[consumed..n]);
+                } else {
+                    self.pending.drain(..consumed);
+                }
+                // A servlet container asks for the rest of a body.
+                if !self.written_all() {
+                    self.write(state);
+                }
             }
         }
     }

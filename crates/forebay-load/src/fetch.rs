@@ -61,6 +61,7 @@ pub fn fetch(
             let session = request.http2(&parts, std::iter::once(sink));
             exchange_on_stream(stream, session, &deadline)
         }
+        Protocol::Ajp => exchange(stream, request.ajp(sink), &deadline),
         Protocol::Fastcgi => exchange(stream, request.fastcgi(sink), &deadline),
         Protocol::Scgi | Protocol::Uwsgi => exchange(stream, request.app_server(sink), &deadline),
     }
@@ -120,6 +121,11 @@ fn exchange(
         let malformed = |error: Malformed| FetchError::Protocol(error.to_string());
         let receipt = session.input(&bytes).map_err(malformed)?;
         bytes.drain(..receipt.consumed);
+        // A servlet container asks for the rest of a body. What cannot be written shows in the next read.
+        if !session.output().is_empty() {
+            let _ = stream.write_all(session.output());
+            session.wrote(session.output().len());
+        }
         let answer = if n == 0 { session.closed() } else { receipt.answer };
         if answer.is_some() || session.sink().body.len() >= BODY_LIMIT {
             let status = session.status();

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use forebay_client::{AppServer, Fastcgi, Gateway, Http1, Http2, Http2Request, Sink};
+use forebay_client::{
+    Ajp, AjpRequest, AppServer, Fastcgi, Gateway, Http1, Http2, Http2Request, Sink,
+};
 use forebay_wire::http1::{HeadError, is_field_value, is_token};
 
 use crate::{Error, Protocol, Spec};
@@ -22,6 +24,8 @@ const CONNECTION_FIELDS: [&str; 5] =
 pub(crate) struct Request {
     /// As one of HTTP/1.1 where the protocol is HTTP/2.
     bytes: Arc<[u8]>,
+    /// In place of `bytes` where the protocol is AJP.
+    ajp: Arc<AjpRequest>,
     to_head: bool,
     keepalive: bool,
 }
@@ -31,12 +35,9 @@ impl Request {
     pub fn of(spec: &Spec) -> Result<Self, Error> {
         let http = http_request(spec)?;
         let protocol = spec.url.protocol();
-        if matches!(protocol, Protocol::Http | Protocol::H2c) && spec.gateway != Gateway::default()
-        {
-            let why = "a root and variables are for applications: use fcgi, scgi or uwsgi";
-            return Err(Error::Invalid(why.to_owned()));
-        }
+        check_gateway(protocol, &spec.gateway)?;
         let (gateway, keepalive) = (&spec.gateway, spec.keepalive);
+        let mut ajp = AjpRequest::default();
         let bytes = match protocol {
             Protocol::Http | Protocol::H2c => http,
             Protocol::Fastcgi => {
@@ -46,8 +47,14 @@ impl Request {
             Protocol::Uwsgi => forebay_client::uwsgi_request(&http, gateway)
                 .map_err(malformed)?
                 .map_err(|error| Error::Invalid(error.to_string()))?,
+            Protocol::Ajp => {
+                ajp = forebay_client::ajp_request(&http, gateway)
+                    .map_err(malformed)?
+                    .map_err(|error| Error::Invalid(error.to_string()))?;
+                Vec::new()
+            }
         };
-        Ok(Self { bytes: bytes.into(), to_head: spec.method == "HEAD", keepalive })
+        Ok(Self { bytes: bytes.into(), ajp: ajp.into(), to_head: spec.method == "HEAD", keepalive })
     }
 
     /// An HTTP/1.1 connection.
@@ -74,10 +81,28 @@ impl Request {
         Fastcgi::new(self.bytes.clone(), self.keepalive, sink)
     }
 
+    /// An AJP connection.
+    pub fn ajp<S: Sink>(&self, sink: S) -> Ajp<S> {
+        Ajp::new(self.ajp.clone(), self.keepalive, sink)
+    }
+
     /// A connection of SCGI or uwsgi.
     pub fn app_server<S: Sink>(&self, sink: S) -> AppServer<S> {
         AppServer::new(self.bytes.clone(), self.to_head, sink)
     }
+}
+
+/// That an application is told only what its protocol has.
+fn check_gateway(protocol: Protocol, gateway: &Gateway) -> Result<(), Error> {
+    let takes_variables = matches!(protocol, Protocol::Fastcgi | Protocol::Scgi | Protocol::Uwsgi);
+    let why = if !takes_variables && (gateway.root.is_some() || !gateway.variables.is_empty()) {
+        "a root and variables are for applications: use fcgi, scgi or uwsgi"
+    } else if protocol != Protocol::Ajp && gateway.secret.is_some() {
+        "a secret is for servlet containers: use ajp"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Invalid(why.to_owned()))
 }
 
 fn malformed(error: HeadError) -> Error {

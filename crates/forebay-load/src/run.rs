@@ -96,6 +96,9 @@ fn crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
         Protocol::Fastcgi => {
             Box::new(Workers::new(spec, |id| Connection::new(id, request.fastcgi(inspection())))?)
         }
+        Protocol::Ajp => {
+            Box::new(Workers::new(spec, |id| Connection::new(id, request.ajp(inspection())))?)
+        }
         Protocol::Scgi | Protocol::Uwsgi => Box::new(Workers::new(spec, |id| {
             Connection::new(id, request.app_server(inspection()))
         })?),

@@ -1,5 +1,5 @@
 //! The URLs that the load generator takes: `http://host[:port]/path`, `http+unix:///socket:/path`, and
-//! the same with `h2c`, `fcgi`, `scgi` and `uwsgi`.
+//! the same with `h2c`, `fcgi`, `scgi`, `uwsgi` and `ajp`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -27,6 +27,8 @@ pub enum Protocol {
     Scgi,
     /// uwsgi.
     Uwsgi,
+    /// AJP 1.3, as a web server speaks it to a servlet container.
+    Ajp,
 }
 
 /// Where to connect to.
@@ -67,7 +69,7 @@ impl Url {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(UrlError::Scheme(text.to_owned()));
         };
-        if matches!(scheme, "https" | "ajp" | "ws" | "wss") {
+        if matches!(scheme, "https" | "ws" | "wss") {
             return Err(UrlError::Unavailable(scheme.to_owned()));
         }
         let (name, is_unix) = match scheme.strip_suffix("+unix") {
@@ -131,7 +133,8 @@ impl Url {
 }
 
 impl Protocol {
-    const ALL: [Self; 5] = [Self::Http, Self::H2c, Self::Fastcgi, Self::Scgi, Self::Uwsgi];
+    const ALL: [Self; 6] =
+        [Self::Http, Self::H2c, Self::Fastcgi, Self::Scgi, Self::Uwsgi, Self::Ajp];
 
     fn of_scheme(scheme: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|protocol| protocol.scheme() == scheme)
@@ -144,17 +147,19 @@ impl Protocol {
             Self::Fastcgi => "fcgi",
             Self::Scgi => "scgi",
             Self::Uwsgi => "uwsgi",
+            Self::Ajp => "ajp",
         }
     }
 
-    /// The port where a URL names none: that of HTTP, and those that the manuals of php-fpm, SCGI
-    /// and uWSGI use.
+    /// The port where a URL names none: that of HTTP, and those that the manuals of php-fpm, SCGI,
+    /// uWSGI and Tomcat use.
     fn port(self) -> u16 {
         match self {
             Self::Http | Self::H2c => 80,
             Self::Fastcgi => 9000,
             Self::Scgi => 4000,
             Self::Uwsgi => 3031,
+            Self::Ajp => 8009,
         }
     }
 }
@@ -238,6 +243,7 @@ impl fmt::Display for Protocol {
             Self::Fastcgi => "fastcgi",
             Self::Scgi => "scgi",
             Self::Uwsgi => "uwsgi",
+            Self::Ajp => "ajp",
         })
     }
 }
@@ -343,7 +349,7 @@ mod tests {
 
     #[test]
     fn schemes_to_come_say_so() {
-        for scheme in ["https", "ajp", "ws", "wss"] {
+        for scheme in ["https", "ws", "wss"] {
             let error = Url::parse(&format!("{scheme}://h/")).unwrap_err();
             assert_eq!(error, UrlError::Unavailable(scheme.into()));
             assert!(error.to_string().contains("not available in this version"));

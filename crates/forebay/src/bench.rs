@@ -30,7 +30,7 @@ use forebay_load::{
 pub struct Args {
     #[arg(
         help = "What to ask for: http://HOST[:PORT]/PATH or http+unix:///SOCKET:/PATH; with h2c in place of \
-                  http over HTTP/2, with fcgi, scgi or uwsgi straight to an application"
+                  http over HTTP/2, with fcgi, scgi, uwsgi or ajp straight to an application"
     )]
     url: String,
     /// Connections kept busy at the same time
@@ -69,6 +69,9 @@ pub struct Args {
     /// Variable for an application behind fcgi, scgi or uwsgi, 'NAME=value'; may be repeated
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]
     params: Vec<(String, String)>,
+    /// What a servlet container behind ajp asks of web servers: secret of Tomcat's connector
+    #[arg(long, value_name = "TEXT")]
+    secret: Option<String>,
     /// Use a new connection for each request
     #[arg(long)]
     no_keepalive: bool,
@@ -175,7 +178,11 @@ impl Args {
             timeout: self.timeout,
             think: self.think,
             rate: self.rate.map(|per_second| Rate { per_second, arrivals }),
-            gateway: Gateway { root: self.root.clone(), variables: self.params.clone() },
+            gateway: Gateway {
+                root: self.root.clone(),
+                variables: self.params.clone(),
+                secret: self.secret.clone(),
+            },
             ..Spec::new(url)
         })
     }

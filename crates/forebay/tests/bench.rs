@@ -147,7 +147,9 @@ fn wrong_usage_exits_with_2_and_says_what_to_do() {
     let cases: &[(&[&str], &str)] = &[
         (&["localhost:8080"], "http://HOST:PORT/PATH"),
         (&["https://127.0.0.1/"], "not available in this version"),
-        (&["ajp://127.0.0.1/"], "not available in this version"),
+        (&["wss://127.0.0.1/"], "not available in this version"),
+        (&["ajp://127.0.0.1:1/", "--root", "/srv"], "use fcgi, scgi or uwsgi"),
+        (&[url, "--secret", "x"], "use ajp"),
         (&[url, "--root", "/srv"], "use fcgi, scgi or uwsgi"),
         (&["fcgi://127.0.0.1:1/", "--param", "X"], "NAME=value"),
         (&["fcgi://127.0.0.1:1/", "--http2"], "HTTP/2 is for http:// and h2c://"),

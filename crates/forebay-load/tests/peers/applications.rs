@@ -1,8 +1,8 @@
-//! Applications asked directly, without a web server: php-fpm and uWSGI.
+//! Applications asked directly, without a web server: php-fpm, uWSGI and Tomcat.
 
 use forebay_load::{Check, Control, Gateway, Outcome, Protocol, Spec, Stop, Url, fetch, run};
 use forebay_testkit::folder::Folder;
-use forebay_testkit::peer::{Peer, UwsgiApp, UwsgiSocket, php_fpm, uwsgi};
+use forebay_testkit::peer::{Peer, UwsgiApp, UwsgiSocket, php_fpm, tomcat, uwsgi};
 use std::time::Duration;
 
 /// Answers with the method, the query, a field of the request and the length of its body.
@@ -54,6 +54,7 @@ fn php_fpm_is_loaded_over_fastcgi_with_and_without_kept_connections() {
             gateway: Gateway {
                 root: Some(folder.path().display().to_string()),
                 variables: variables.clone(),
+                ..Gateway::default()
             },
             check: says("POST a=b seen of ours 70000\n"),
             keepalive,
@@ -95,6 +96,35 @@ fn uwsgi_is_loaded_over_each_of_its_protocols() {
         };
         without_failure(&spec);
     }
+}
+
+#[test]
+fn tomcat_is_loaded_over_ajp() {
+    let page = "<%@ page session=\"false\" contentType=\"text/plain\" trimDirectiveWhitespaces=\"true\" %><% \
+        long n = 0; for (int b; (b = request.getInputStream().read()) >= 0; ) n++; \
+        %><%= request.getMethod() %>,<%= request.getQueryString() %>,<%= n %>";
+    let Some(peer) = tomcat(&[("page.jsp", page)], "secret=\"s3cret\"", "") else { return };
+    let url = format!("ajp://127.0.0.1:{}/page.jsp?a=b", peer.port());
+    let gateway = |secret: &str| Gateway { secret: Some(secret.into()), ..Gateway::default() };
+    let spec = Spec {
+        connections: 2,
+        threads: 1,
+        stop: Stop::Requests(100),
+        timeout: Duration::from_secs(30),
+        method: "POST".into(),
+        gateway: gateway("s3cret"),
+        ..Spec::new(Url::parse(&url).unwrap())
+    };
+    for (length, keepalive) in [(0, true), (1, true), (8187, false), (70_000, true)] {
+        let body = vec![b'b'; length];
+        let check = says(&format!("POST,a=b,{length}"));
+        let outcome = without_failure(&Spec { body, check, keepalive, ..spec.clone() });
+        assert_eq!(outcome.protocol, Protocol::Ajp);
+        assert_eq!(outcome.requests.status.get(&200), Some(&100), "{length}");
+    }
+    // Tomcat closes after it has refused.
+    let outcome = without_failure(&Spec { gateway: gateway("wrong"), ..spec });
+    assert_eq!(outcome.requests.status.get(&403), Some(&100));
 }
 
 #[test]

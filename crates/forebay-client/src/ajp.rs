@@ -1,0 +1,145 @@
+//! AJP 1.3, the web server's side. A connection stays where the container says so.
+
+use std::sync::Arc;
+
+use forebay_wire::ajp13::{
+    END_OF_BODY, Event, LEAST_PACKET, MOST_PACKET, ReplyDecoder, ReplyHead, data_header, most_data,
+};
+
+use crate::{Answer, Malformed, Receipt, Session, Sink};
+
+/// A request, as [`crate::ajp_request`] makes it.
+#[derive(Debug, Default)]
+pub struct AjpRequest {
+    /// The head, and the data packet that a container gets unasked.
+    pub(crate) packets: Vec<u8>,
+    /// The rest of the body.
+    pub(crate) rest: Vec<u8>,
+    /// Whether its method is HEAD.
+    pub(crate) to_head: bool,
+}
+
+/// A connection to a servlet container.
+#[derive(Debug)]
+pub struct Ajp<S> {
+    request: Arc<AjpRequest>,
+    /// The packet that the container asked for.
+    packet: Vec<u8>,
+    /// How much is written: of the request's packets, and of the one that was asked for.
+    written: (usize, usize),
+    /// Bytes of the rest of the body that went out.
+    sent: usize,
+    keepalive: bool,
+    decoder: ReplyDecoder,
+    head: ReplyHead,
+    body: u64,
+    sink: S,
+}
+
+impl<S: Sink> Ajp<S> {
+    /// A connection that carries `request` again and again. `keepalive`: whether the connection may
+    /// be used again.
+    pub fn new(request: Arc<AjpRequest>, keepalive: bool, sink: S) -> Self {
+        Self {
+            request,
+            packet: Vec::new(),
+            written: (0, 0),
+            sent: 0,
+            keepalive,
+            decoder: ReplyDecoder::new(MOST_PACKET),
+            head: ReplyHead::default(),
+            body: 0,
+            sink,
+        }
+    }
+
+    /// Makes the packet that the container asks for.
+    fn append_packet(&mut self, asked: usize) {
+        let rest = &self.request.rest[self.sent..];
+        let data = &rest[..rest.len().min(asked).min(most_data(LEAST_PACKET))];
+        if data.is_empty() {
+            self.packet.extend_from_slice(END_OF_BODY);
+            return;
+        }
+        self.packet.extend_from_slice(&data_header(data.len()));
+        self.packet.extend_from_slice(data);
+        self.sent += data.len();
+    }
+
+    fn answer(&self, reuse: bool) -> Result<Answer, Malformed> {
+        let has_body = !self.request.to_head && !matches!(self.head.status, 204 | 304);
+        if has_body && self.head.content_length.is_some_and(|length| length != self.body) {
+            return Err(Malformed::Length);
+        }
+        Ok(Answer { status: self.head.status, reusable: reuse && self.keepalive })
+    }
+}
+
+impl<S: Sink> Session for Ajp<S> {
+    type Sink = S;
+
+    fn start(&mut self) {
+        self.written = (0, 0);
+        self.sent = 0;
+        self.packet.clear();
+        self.decoder = ReplyDecoder::new(MOST_PACKET);
+        self.body = 0;
+        self.sink.begin();
+    }
+
+    fn output(&self) -> &[u8] {
+        let first = &self.request.packets[self.written.0..];
+        if first.is_empty() { &self.packet[self.written.1..] } else { first }
+    }
+
+    fn wrote(&mut self, n: usize) {
+        if self.written.0 < self.request.packets.len() {
+            self.written.0 += n;
+            return;
+        }
+        self.written.1 += n;
+        if self.written.1 == self.packet.len() {
+            self.packet.clear();
+            self.written.1 = 0;
+        }
+    }
+
+    fn input(&mut self, bytes: &[u8]) -> Result<Receipt, Malformed> {
+        let mut at = 0;
+        loop {
+            let step =
+                self.decoder.decode(&bytes[at..], &mut self.head).map_err(Malformed::Packet)?;
+            let start = at;
+            at += step.consumed;
+            match step.event {
+                Some(Event::Head) if self.sink.wants_fields() => {
+                    for field in self.head.fields.iter() {
+                        self.sink.field(field.name, field.value);
+                    }
+                }
+                Some(Event::Body(range)) => {
+                    self.body += range.len() as u64;
+                    self.sink.body(&bytes[start..][range]);
+                }
+                Some(Event::WantsBody(asked)) => self.append_packet(asked),
+                Some(Event::End { reuse }) => {
+                    return Ok(Receipt { consumed: at, answer: Some(self.answer(reuse)?) });
+                }
+                Some(Event::Head | Event::Flush) => {}
+                None => return Ok(Receipt { consumed: at, answer: None }),
+            }
+        }
+    }
+
+    fn closed(&mut self) -> Option<Answer> {
+        None
+    }
+
+    fn status(&self) -> u16 {
+        if self.decoder.has_head() { self.head.status } else { 0 }
+    }
+
+    fn sink(&mut self) -> &mut S {
+        &mut self.sink
+    }
+}
