@@ -154,6 +154,7 @@ fn append_variables(
         client: here,
         server: here,
         https: false,
+        tls: &[],
         // Whoever types fields means them.
         claims: Claims::XForwarded,
         user: b"",

@@ -30,7 +30,7 @@ pub use route::{
     Symlinks, Uwsgi,
 };
 pub use shape::{AllOrList, At, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
-pub use tls::Tls;
+pub use tls::{ClientAuth, Tls};
 pub use upstream::{Backend, Balance, Health, ProxyHeader, Sticky, Upstream};
 
 /// The JSON Schema of a configuration file, as indented text.
@@ -233,6 +233,8 @@ pub struct Site {
     pub encoded_slashes: Option<EncodedSlashes>,
     /// The largest request body, or "unlimited". Default: that of [server.limits].
     pub max_body: Option<Size>,
+    /// Whether requests without TLS are sent to the same place by https://. Default: false.
+    pub redirect_to_https: Option<At<bool>>,
     /// What the clients of its https:// listeners are shown.
     pub tls: Option<At<Table<Tls>>>,
     /// What to do with a request: the first route that matches takes it.

@@ -31,7 +31,7 @@ pub use route::{
     Access, Action, AppServer, BasicAuth, Cgi, Fastcgi, Files, Multiplex, Precompressed, Redirect,
     RedirectPart, Respond, Route, ServerProtocol, Symlinks,
 };
-pub use tls::Tls;
+pub use tls::{ClientAuth, Tls};
 pub use upstream::{Backend, Balance, Health, ProxyHeader, Sticky, Upstream};
 
 /// Everything `forebay serve` needs to know.
@@ -224,6 +224,8 @@ pub struct Site {
     pub proxy_protocol: bool,
     /// What becomes of paths with `%2F` or a backslash. Default [`EncodedSlashes::Refuse`].
     pub encoded_slashes: EncodedSlashes,
+    /// The port of `https://` that requests without TLS are sent to.
+    pub redirect_to_https: Option<u16>,
     /// What its `https://` listeners show their clients; some where it has such a listener.
     pub tls: Option<Tls>,
     /// What to do with a request: the first that matches. Never empty.

@@ -87,6 +87,8 @@ impl Exchange {
                 used_forwarded: false,
                 server: accepted.local,
                 https: accepted.tls.is_some(),
+                tls: accepted.tls.clone(),
+                subject_field: None,
             },
             body: Body::new(stream),
             reply: Reply::new(stream),
@@ -104,6 +106,7 @@ impl Exchange {
         self.request.peer = accepted.peer;
         self.request.server = accepted.local;
         self.request.https = accepted.tls.is_some();
+        self.request.tls = accepted.tls.clone();
         self.body.attach(stream);
         self.reply.attach(stream);
     }
@@ -112,6 +115,7 @@ impl Exchange {
     pub(crate) fn detach(&mut self) {
         self.body.detach();
         self.reply.detach();
+        self.request.tls = None;
         self.tunnel = None;
         if self.request.bytes.capacity() > 2 * BUFFER {
             self.request.bytes = Vec::with_capacity(BUFFER);

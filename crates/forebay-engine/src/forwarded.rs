@@ -200,6 +200,8 @@ mod tests {
             used_forwarded: false,
             server: peer,
             https: false,
+            tls: None,
+            subject_field: None,
         };
         let network = |addr: &str, prefix_len| Network { addr: addr.parse().unwrap(), prefix_len };
         let proxies = vec![network("127.0.0.0", 8), network("10.0.0.0", 8), network("fd00::", 8)];

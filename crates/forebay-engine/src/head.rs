@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::rc::Rc;
 
 use forebay_conf::EncodedSlashes;
 use forebay_wire::Span;
@@ -9,6 +10,8 @@ use forebay_wire::http1::{
     Claims, Known, RequestFraming, RequestHead, TargetForm, Version, list_has,
 };
 use forebay_wire::path::{self, PathError};
+
+use crate::tls::Handshake;
 
 /// What was asked.
 pub struct Request {
@@ -39,9 +42,18 @@ pub struct Request {
     pub server: SocketAddr,
     /// Whether the client came by TLS.
     pub https: bool,
+    /// The handshake of its connection.
+    pub tls: Option<Rc<Handshake>>,
+    /// The field line by which backends are told who the client is, by its certificate.
+    pub subject_field: Option<Vec<u8>>,
 }
 
 impl Request {
+    /// What CGI scripts are told of the handshake, by the names of Apache's mod_ssl.
+    pub fn tls_variables(&self) -> &[(&'static str, String)] {
+        self.tls.as_ref().map_or(&[], |handshake| handshake.variables())
+    }
+
     /// The method.
     pub fn method(&self) -> &[u8] {
         self.head.method.of(&self.bytes)

@@ -66,5 +66,5 @@ pub use spool::Spooled;
 pub use systemd::{InheritError, Inherited};
 pub use thread::{Settings, Thread};
 pub use timing::Step;
-pub use tls::{ServerTls, Tickets, TlsError};
+pub use tls::{Handshake, ServerTls, Tickets, TlsError};
 pub use tunnel::Tunnel;

@@ -10,7 +10,7 @@ use forebay_wire::http1::{RequestFraming, TargetForm};
 use forebay_wire::path::PathError;
 
 use crate::dispatch::{WORTH_DRAINING, ask_routes, no_route};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Origin};
 use crate::fault::{Fault, Side};
 use crate::forwarded::{Trust, find_client};
 use crate::head::Request;
@@ -36,11 +36,17 @@ pub async fn answer(stream: &Stream, exchange: &mut Exchange) -> Next {
     let site = find_site(stream, &exchange.request);
     let site = site.as_deref();
     let mut is_logged = true;
+    let to_https = |request: &Request| {
+        site.and_then(|site| site.redirect_to_https.as_deref()).filter(|_| !request.https)
+    };
     let outcome = match resolve_client(stream, site, &mut exchange.request)
-        .and_then(|()| check_certificate(stream, site))
+        .and_then(|()| check_certificate(stream, site, &mut exchange.request))
         .and_then(|()| clean_target(stream, site, &mut exchange.request))
     {
-        Ok(Subject::Path) => answer_by_routes(stream, exchange, site, &mut is_logged).await,
+        Ok(Subject::Path) => match to_https(&exchange.request) {
+            Some(origin) => redirect_to_https(exchange, origin).await,
+            None => answer_by_routes(stream, exchange, site, &mut is_logged).await,
+        },
         Ok(Subject::Server) => describe_server(exchange).await,
         Err(fault) => Err(fault),
     };
@@ -80,17 +86,35 @@ fn resolve_client(
 }
 
 /// Refuses a request for a host whose clients are shown another certificate than the one that the
-/// connection began with: they may have meant another server (RFC 9110 section 15.5.20).
-fn check_certificate(stream: &Stream, site: Option<&Site>) -> Result<(), Fault> {
+/// connection began with, or are asked for others: they may have meant another server, or have shown
+/// nothing (RFC 9110 section 15.5.20).
+fn check_certificate(
+    stream: &Stream,
+    site: Option<&Site>,
+    request: &mut Request,
+) -> Result<(), Fault> {
+    request.subject_field = None;
     let accepted = stream.accepted();
-    let Some((handshake, site)) = accepted.tls.as_ref().zip(site) else { return Ok(()) };
+    let tls = site.and_then(|site| site.tls.as_ref());
+    let Some((handshake, tls)) = accepted.tls.as_ref().zip(tls) else { return Ok(()) };
     let table = stream.thread().table.borrow();
-    match (table.tls(accepted.listener, handshake.server_name()), &site.tls) {
-        (Some(shown), Some(tls)) if !Arc::ptr_eq(shown, tls) && !shown.is_like(tls) => {
-            Err(Fault::client(421, "the handshake was for a site with another certificate"))
-        }
-        _ => Ok(()),
+    let shown = table.tls(accepted.listener, handshake.server_name());
+    if shown.is_some_and(|shown| !Arc::ptr_eq(shown, tls) && !shown.is_like(tls)) {
+        return Err(Fault::client(421, "the handshake was for a site with another certificate"));
     }
+    if !tls.takes_clients_of(handshake.tls()) {
+        return Err(Fault::client(421, "the handshake did not ask for the client's certificate"));
+    }
+    handshake.announce_subject(tls, request);
+    Ok(())
+}
+
+/// Sends a client that came without TLS to the same place with it.
+async fn redirect_to_https(exchange: &mut Exchange, origin: &dyn Origin) -> Result<(), Fault> {
+    if !exchange.body.discard(WORTH_DRAINING).await? {
+        exchange.reply.close_after();
+    }
+    origin.serve(exchange).await
 }
 
 /// What a request is about.

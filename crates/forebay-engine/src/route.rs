@@ -33,6 +33,8 @@ pub struct Site {
     pub trust: Trust,
     /// Whether connections begin with a PROXY header.
     pub proxy_protocol: bool,
+    /// Sends clients that come without TLS to where they come with it, if they are to.
+    pub redirect_to_https: Option<Box<dyn Origin>>,
     /// What clients are shown where they come by TLS.
     pub tls: Option<Arc<ServerTls>>,
     /// What becomes of paths with slashes in disguise.

@@ -493,12 +493,12 @@ impl Socket {
         debug_assert!(is_first, "a connection has one session");
     }
 
-    /// Exchanges what is left of the handshake.
-    pub(crate) async fn finish_handshake(&self) -> io::Result<()> {
-        let Some(tls) = self.tls() else { return Ok(()) };
+    /// Exchanges what is left of the handshake that [`Socket::start_tls`] has begun.
+    pub(crate) async fn finish_handshake(&self) -> io::Result<&Session> {
+        let tls = self.tls().ok_or(io::ErrorKind::NotConnected)?;
         loop {
             match tls.flush(&self.shared.io) {
-                Ok(()) if !tls.is_handshaking() => return Ok(()),
+                Ok(()) if !tls.is_handshaking() => return Ok(tls),
                 Ok(()) => {}
                 Err(error) => {
                     self.after_write_error(error).await?;

@@ -32,7 +32,7 @@ pub struct Accepted {
     /// The number of the listener.
     pub listener: usize,
     /// What the handshake was about, where there was one.
-    pub tls: Option<Box<Handshake>>,
+    pub tls: Option<Rc<Handshake>>,
 }
 
 /// A stream. Its clones are the same one: body and reply hold one each.

@@ -5,9 +5,11 @@
 //! ([`server`]).
 
 mod accept;
+mod handshake;
 mod server;
 pub(crate) mod session;
 
+pub use handshake::Handshake;
 pub use server::{ServerTls, Tickets, TlsError};
 
-pub(crate) use accept::{Handshake, accept};
+pub(crate) use accept::accept;

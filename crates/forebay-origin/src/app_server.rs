@@ -136,6 +136,7 @@ fn append_variables(
         client: request.client,
         server: request.server,
         https: request.https,
+        tls: request.tls_variables(),
         claims: request.claims(),
         user: &request.user,
     };

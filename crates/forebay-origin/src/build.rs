@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_conf::{Action, Address, Listen, Plan};
+use forebay_conf::{Action, Address, Listen, Plan, Redirect, RedirectPart};
 use forebay_engine::{
     BackendRow, BackendsOf, ErrorLog, Gate, Origin, Route, Rules, Sendfile, Site, Status, Table,
     Tables, Thread, Trust,
@@ -296,6 +296,7 @@ impl Origins {
             hosts: site.hosts.clone(),
             trust: trust(site),
             proxy_protocol: site.proxy_protocol,
+            redirect_to_https: site.redirect_to_https.map(by_https),
             tls: self.tls.sites[index].clone(),
             encoded_slashes: site.encoded_slashes,
             held: self.held.clone(),
@@ -385,6 +386,19 @@ impl Origins {
         let endpoint = self.endpoints[&name].clone();
         Backend::new(thread.clone(), endpoint, Use { name, slots, ..how })
     }
+}
+
+/// Sends clients to the same place by https://, on `port`.
+fn by_https(port: u16) -> Box<dyn Origin> {
+    let port = if port == 443 { String::new() } else { format!(":{port}") };
+    let to = vec![
+        RedirectPart::Text("https://".into()),
+        RedirectPart::Host,
+        RedirectPart::Text(port),
+        RedirectPart::Uri,
+    ];
+    // As 301, and a POST stays one.
+    Box::new(Redirection(Redirect { to, status: 308 }))
 }
 
 fn stop<'a>(apps: impl IntoIterator<Item = &'a Running>, grace: Duration) {

@@ -19,6 +19,7 @@ pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, host: Option<
         is_replaced(field) || claims.are_forged(field, bytes) || is_disguised(field, fields, bytes)
     });
     append_chain(out, request);
+    out.extend_from_slice(request.subject_field.as_deref().unwrap_or_default());
     encode::field(out, "X-Forwarded-Proto", if request.https { b"https" } else { b"http" });
     let is_believed = claims == Claims::XForwarded;
     let told = request.head.value(Known::XForwardedHost, bytes).filter(|_| is_believed);

@@ -376,3 +376,77 @@ fn mistakes_about_certificates_are_told_where_they_are_typed() {
         assert!(error.contains(said), "{error}");
     }
 }
+
+#[test]
+fn clients_show_certificates_that_scripts_and_backends_are_told_of() {
+    let folder = Folder::new();
+    let (authority, clients) = (Authority::new("of servers"), Authority::new("of clients"));
+    let alice = clients.issue(&["alice, of here"]);
+    write_identity(&folder, "", &authority.issue(&["localhost", "open.example"]));
+    folder.write("ca.pem", &clients.pem);
+    folder.script(
+        "show",
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s|%s|%s|%s' \"$SSL_CLIENT_VERIFY\" \
+         \"$SSL_CLIENT_S_DN\" \"$SSL_PROTOCOL\" \"$HTTP_X_SUBJECT\"\n",
+    );
+    let backend = support::echo::Echo::start();
+    let routes = format!(
+        "[[site.route]]\npath = \"/show\"\ncgi = {{ program = \"{{tmp}}/show\" }}\n\
+         [[site.route]]\nproxy = \"{}\"\n",
+        backend.url()
+    );
+    let asking = "client_ca = \"ca.pem\", client_subject_field = \"X-Subject\"";
+    let site = |host: &str, more: &str| {
+        format!(
+            "[[site]]\nlisten = \"https://127.0.0.1:0\"\nhosts = \"{host}\"\ntls = {{ certificate = \
+             \"cert.pem\", key = \"key.pem\"{more} }}\n{routes}"
+        )
+    };
+    let sites = [
+        site("localhost", &format!(", {asking}")),
+        site("open.example", &format!(", client_auth = \"request\", {asking}")),
+        site("none.example", ""),
+    ];
+    let forebay = serve(folder, &sites.concat());
+    let connect = |name: &str, identity: Option<&Identity>| {
+        let config = authority.client_of(identity, rustls::ALL_VERSIONS);
+        let mut client = connect(forebay.address, name, config)?;
+        client.try_send(format!("GET /show HTTP/1.1\r\nHost: {name}\r\nX-Subject: CN=bob\r\nX_Subject: CN=bob\r\n\r\n").as_bytes())?;
+        client.try_reply().map(|reply| (client, String::from_utf8(reply.body).unwrap()))
+    };
+    let (mut client, told) = connect("localhost", Some(&alice)).unwrap();
+    assert_eq!(told, "SUCCESS|CN=alice\\, of here|TLSv1.3|");
+    client.send(
+        "GET / HTTP/1.1\r\nHost: localhost\r\nx_subject: CN=bob\r\nX-SUBJECT: CN=bob\r\n\r\n",
+    );
+    let echoed = String::from_utf8(client.reply().body).unwrap().to_ascii_lowercase();
+    assert!(echoed.contains("x-subject: cn=alice\\, of here"), "{echoed}");
+    assert!(!echoed.contains("bob"), "{echoed}");
+    // None, or one of somebody else.
+    assert!(connect("localhost", None).is_err());
+    assert!(connect("localhost", Some(&authority.issue(&["alice"]))).is_err());
+    let (mut client, told) = connect("open.example", None).unwrap();
+    assert_eq!(told, "NONE||TLSv1.3|");
+    assert!(connect("open.example", Some(&authority.issue(&["alice"]))).is_err());
+    // Who was not asked does not come to where one has to show one.
+    assert_eq!(ask(&mut client, "localhost", "/show").0, 421);
+    assert_eq!(ask(&mut client, "none.example", "/show").0, 200);
+    forebay.stop();
+}
+
+#[test]
+fn clients_without_tls_are_sent_to_https() {
+    let folder = Folder::new();
+    write_identity(&folder, "", &Authority::new("of the test").issue(&["localhost"]));
+    let site = SITE
+        .replace("\"https", "[\"127.0.0.1:0\", \"https")
+        .replace(":0\"\n", ":0\"]\nredirect_to_https = true\n");
+    let forebay = serve(folder, &format!("{site}{HELLO}"));
+    let reply = forebay
+        .ask("POST /a%20b?c=d HTTP/1.1\r\nHost: Example.org:80\r\nContent-Length: 2\r\n\r\nxy");
+    assert_eq!(
+        (reply.status, reply.header("Location")),
+        (308, Some("https://Example.org:0/a%20b?c=d"))
+    );
+    forebay.stop();
+}

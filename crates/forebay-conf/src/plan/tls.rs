@@ -11,4 +11,17 @@ pub struct Tls {
     pub key: PathBuf,
     /// A file with an OCSP response, in DER, which is sent along. It exists.
     pub ocsp_staple: Option<PathBuf>,
+    /// Whose certificates clients are asked for.
+    pub clients: Option<ClientAuth>,
+}
+
+/// Whose certificates the clients of a site are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientAuth {
+    /// A file with the certificates of those that issue them, in PEM. It exists.
+    pub ca: PathBuf,
+    /// Whether a client without one is refused. Default true.
+    pub is_required: bool,
+    /// The request field by which HTTP backends are told the subject.
+    pub subject_field: Option<String>,
 }

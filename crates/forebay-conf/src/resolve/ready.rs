@@ -56,6 +56,7 @@ impl Plan {
             forwarded: ForwardedFields::default(),
             proxy_protocol: false,
             encoded_slashes: EncodedSlashes::default(),
+            redirect_to_https: None,
             tls: None,
             routes: vec![route],
             line: 0,

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::effect::no_effect;
 use super::route::route;
-use super::tls::{Spoken, agree, tls};
+use super::tls::{Spoken, agree, redirect, tls};
 use super::value::{size_or_unlimited, text};
 use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
 use crate::error::Problem;
@@ -107,6 +107,7 @@ fn site(
             Some(file::EncodedSlashes::Pass) => EncodedSlashes::Pass,
             Some(file::EncodedSlashes::Refuse) | None => EncodedSlashes::Refuse,
         },
+        redirect_to_https: redirect(typed, &listen)?,
         tls: tls(context, typed, &listen)?,
         listen,
         routes,

@@ -8,7 +8,7 @@ use super::path::file;
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, At, Table};
-use crate::plan::{Listen, Tls};
+use crate::plan::{ClientAuth, Listen, Tls};
 
 /// The TLS of a site, which there is where one of its listeners speaks it.
 pub(super) fn tls(
@@ -43,8 +43,74 @@ pub(super) fn tls(
              \"cert.pem\"",
         )?,
         key: needed(&typed.key, "key", "give the file with its private key: key = \"key.pem\"")?,
+        clients: clients(context, typed, listen)?,
         ocsp_staple: typed.ocsp_staple.as_ref().map(|at| file(context, at)).transpose()?,
     }))
+}
+
+fn clients(
+    context: &Context<'_>,
+    typed: &file::Tls,
+    listen: &[Listen],
+) -> Outcome<Option<ClientAuth>> {
+    let Some(ca) = &typed.client_ca else {
+        let spans = [
+            ("client_auth", typed.client_auth.as_ref().map(|at| &at.span)),
+            ("client_subject_field", typed.client_subject_field.as_ref().map(|at| &at.span)),
+        ];
+        return match spans.into_iter().find_map(|(key, span)| Some((key, span?))) {
+            None => Ok(None),
+            Some((key, span)) => Err(no_effect(
+                span,
+                key,
+                "without `client_ca`",
+                "say who issues the certificates of clients: client_ca = \"ca.pem\"",
+            )),
+        };
+    };
+    if !listen.iter().all(Listen::is_https) {
+        return Err(Problem::new(&ca.span, "this site also listens without TLS")
+            .label("a client without TLS shows no certificate")
+            .help("give the listener without TLS a site of its own, with a redirection"));
+    }
+    let field = typed.client_subject_field.as_ref();
+    Ok(Some(ClientAuth {
+        ca: file(context, ca)?,
+        is_required: !matches!(
+            typed.client_auth.as_ref().map(|at| at.value),
+            Some(file::ClientAuth::Request)
+        ),
+        subject_field: field.map(field_name).transpose()?,
+    }))
+}
+
+fn field_name(typed: &At<String>) -> Outcome<String> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if typed.is_empty() || !typed.bytes().all(is_name) {
+        let message = format!("\"{}\" cannot be the name of this field", typed.value);
+        return Err(Problem::new(&typed.span, message)
+            .help("letters, digits and hyphens, such as \"X-SSL-Client-S-DN\""));
+    }
+    Ok(typed.value.clone())
+}
+
+/// The port of `https://` that requests without TLS are sent to, where the site wants that.
+pub(super) fn redirect(site: &At<Table<file::Site>>, listen: &[Listen]) -> Outcome<Option<u16>> {
+    let Some(typed) = site.redirect_to_https.as_ref().filter(|at| at.value) else {
+        return Ok(None);
+    };
+    if listen.iter().all(Listen::is_https) {
+        let help = "listen without TLS, too: listen = [\"0.0.0.0:80\", \"https://0.0.0.0:443\"]";
+        let why = "where all listeners are of TLS";
+        return Err(no_effect(&typed.span, "redirect_to_https", why, help));
+    }
+    let port =
+        listen.iter().filter(|listen| listen.is_https()).find_map(|listen| match listen.socket() {
+            Listen::Tcp(address) => Some(address.port()),
+            _ => None,
+        });
+    // Where there is none of its own, TLS is another program's.
+    Ok(Some(port.unwrap_or(443)))
 }
 
 /// Whether each socket speaks TLS, and where that was said first.

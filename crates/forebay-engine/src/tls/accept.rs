@@ -5,6 +5,7 @@
 //! all other connections after each: many new clients do not hold up those that are served.
 
 use std::io;
+use std::rc::Rc;
 
 use rustls::server::Acceptor;
 
@@ -12,6 +13,7 @@ use crate::front::http1::linger;
 use crate::limit::Limit;
 use crate::socket::Socket;
 use crate::thread::Thread;
+use crate::tls::handshake::Handshake;
 use crate::tls::session::Session;
 
 /// Bytes of a ClientHello that are read at a time; those with a post-quantum key share have 1.8 kB.
@@ -41,18 +43,6 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// What is known of a connection's handshake.
-pub struct Handshake {
-    server_name: Option<String>,
-}
-
-impl Handshake {
-    /// The name that the client asked for (SNI).
-    pub fn server_name(&self) -> Option<&str> {
-        self.server_name.as_deref()
-    }
-}
-
 /// Has the connection begin with a handshake, as the sites of `listener` want it; `prefix` is what has
 /// been read already. `None` where there is nothing more to do with the connection.
 pub async fn accept(
@@ -60,13 +50,13 @@ pub async fn accept(
     socket: &Socket,
     listener: usize,
     prefix: Vec<u8>,
-) -> Option<Box<Handshake>> {
+) -> Option<Rc<Handshake>> {
     let timeouts = thread.settings().timeouts.clone();
     socket.limit_writes(timeouts.write);
     // The whole handshake has this long, however many pieces it comes in.
     socket.limit_read(timeouts.head);
     match shake_hands(thread, socket, listener, prefix).await {
-        Ok(handshake) => Some(Box::new(handshake)),
+        Ok(handshake) => Some(Rc::new(handshake)),
         Err(failure) => {
             if socket.is_expired() && !thread.is_stopping() {
                 thread.counters.count_limit(Limit::Head);
@@ -123,6 +113,8 @@ async fn shake_hands(
     let connection = match accepted.into_connection(tls.config().clone()) {
         Ok(connection) => connection,
         Err((_, mut alert)) => {
+            // Others need not wait until the alert has been read.
+            drop(turn);
             let mut reply = Vec::new();
             alert.write_all(&mut reply)?;
             return Err(refuse(socket, &reply).await);
@@ -132,8 +124,8 @@ async fn shake_hands(
     session.feed(rest)?;
     socket.start_tls(session);
     turn.end().await;
-    socket.finish_handshake().await?;
-    Ok(Handshake { server_name })
+    let session = socket.finish_handshake().await?;
+    Ok(Handshake::new(tls, server_name, session))
 }
 
 /// What the client sends first. One that says nothing holds no buffer, and is idle.

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_conf as conf;
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{NoServerSessionStorage, ProducesTickets};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
-use rustls::{Error, InconsistentKeys, ServerConfig};
+use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
 
 /// Larger files are no certificates.
 const LARGEST_FILE: u64 = 1 << 20;
@@ -22,6 +23,15 @@ const LARGEST_FILE: u64 = 1 << 20;
 pub struct ServerTls {
     config: Arc<ServerConfig>,
     certified: Arc<CertifiedKey>,
+    clients: Option<Clients>,
+}
+
+/// Whose certificates clients are asked for.
+#[derive(Debug)]
+struct Clients {
+    authorities: Vec<CertificateDer<'static>>,
+    is_required: bool,
+    subject_field: Option<String>,
 }
 
 /// What tickets for resuming a session are encrypted with: one for all threads, kept over reloads. Its
@@ -82,15 +92,24 @@ impl ServerTls {
             certified.ocsp = Some(read("ocsp_staple", path)?);
         }
         let certified = Arc::new(certified);
+        let clients = tls.clients.as_ref().map(Clients::load).transpose()?;
+        let verifier = match &clients {
+            None => WebPkiClientVerifier::no_client_auth(),
+            Some(clients) => clients.verifier(&provider)?,
+        };
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(|error| not_a_certificate("certificate", &tls.certificate, &error))?
-            .with_no_client_auth()
+            .with_client_cert_verifier(verifier)
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified.clone())));
-        config.ticketer = tickets.0.clone();
+        // A ticket would let a client in whose certificate another site, or an older configuration, has
+        // asked for.
+        if clients.is_none() {
+            config.ticketer = tickets.0.clone();
+        }
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { config: Arc::new(config), certified })
+        Ok(Self { config: Arc::new(config), certified, clients })
     }
 
     /// What is doubtful: a certificate that clients will not take because of its time.
@@ -120,6 +139,44 @@ impl ServerTls {
     /// Whether clients are shown the same certificate.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.certified.cert == other.certified.cert
+    }
+
+    /// Whether clients that were shown `other` have been asked for what this one asks for.
+    pub(crate) fn takes_clients_of(&self, other: &Self) -> bool {
+        let asked =
+            |tls: &Self| tls.clients.as_ref().map(|c| (c.authorities.clone(), c.is_required));
+        std::ptr::eq(self, other) || self.clients.is_none() || asked(self) == asked(other)
+    }
+
+    /// The request field by which HTTP backends are told the subject.
+    pub(crate) fn subject_field(&self) -> Option<&str> {
+        self.clients.as_ref()?.subject_field.as_deref()
+    }
+}
+
+impl Clients {
+    fn load(clients: &conf::ClientAuth) -> Result<Self, TlsError> {
+        Ok(Self {
+            authorities: certificates("client_ca", &clients.ca)?,
+            is_required: clients.is_required,
+            subject_field: clients.subject_field.clone(),
+        })
+    }
+
+    fn verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(self.authorities.iter().cloned());
+        let builder =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let builder = if self.is_required { builder } else { builder.allow_unauthenticated() };
+        builder.build().map_err(|error| TlsError {
+            key: "client_ca",
+            message: format!("no client can be verified by this file: {error}"),
+            help: "give the certificates of those that issue the clients' certificates".into(),
+        })
     }
 }
 

@@ -170,6 +170,11 @@ impl Session {
         }
     }
 
+    /// Looks at what was agreed on.
+    pub fn look<T>(&self, at: impl FnOnce(&Connection) -> T) -> T {
+        at(&self.0.borrow().connection)
+    }
+
     /// Whether application data cannot be exchanged yet.
     pub fn is_handshaking(&self) -> bool {
         self.0.borrow().connection.is_handshaking()

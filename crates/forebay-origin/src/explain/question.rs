@@ -131,6 +131,8 @@ pub(super) fn request(
         used_forwarded: false,
         server,
         https: listen.is_https(),
+        tls: None,
+        subject_field: None,
     })
 }
 

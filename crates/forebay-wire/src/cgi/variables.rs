@@ -55,6 +55,8 @@ pub struct Request<'a> {
     pub server: SocketAddr,
     /// Whether the client came by TLS.
     pub https: bool,
+    /// More about that, by the names of Apache's mod_ssl.
+    pub tls: &'a [(&'static str, String)],
     /// Which fields that say where the request comes from are a trusted proxy's.
     pub claims: Claims,
     /// The user that Basic authentication has admitted; empty where the route requires none.
@@ -106,6 +108,9 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     sink.variable(b"REQUEST_SCHEME", if request.https { b"https" } else { b"http" });
     if request.https {
         sink.variable(b"HTTPS", b"on");
+        for (name, value) in request.tls {
+            sink.variable(name.as_bytes(), value.as_bytes());
+        }
     }
     addresses(request, sink);
     if !request.user.is_empty() {
@@ -212,6 +217,7 @@ mod tests {
             client: "192.0.2.1:1234".parse().unwrap(),
             server: "[::ffff:127.0.0.1]:80".parse().unwrap(),
             https: true,
+            tls: &[],
             claims: Claims::Nobodys,
             user: b"",
         };
