@@ -22,6 +22,9 @@
 //! | `isolated` | false | one server after the other, each loaded without a break |
 //! | `threads` | 1 or 2 | client threads |
 //! | `rate` | | requests per second of an open loop |
+//! | `http2`, `streams` | false, 1 | HTTP/2 by prior knowledge, requests in flight on each connection |
+//! | `root`, `params` | | for FastCGI, SCGI, uwsgi: where scripts lie, further variables (a table) |
+//! | `secret` | | for AJP: what the servlet container asks of web servers |
 //! | `keepalive` | true | whether connections are used again |
 //! | `method`, `headers`, `body` | GET | the request; `headers` is a table |
 //! | `timeout` | `"10s"` | for one request |
@@ -33,8 +36,9 @@
 //! | `listens` | `127.0.0.1:{port}` | `HOST:PORT` or `unix:PATH` where it is ready |
 //! | `[[configuration]] name` | | in every report |
 //! | `baseline` | the first | what the others are compared with |
-//! | `start` | | the server's command, a list; `"forebay"` means this very program |
-//! | `url` | | where it answers, such as `"http://127.0.0.1:{port}"` |
+//! | `start` | | the server's command, a list; `"forebay"` means this very program; none: it runs already |
+//! | `url` | | where it answers, such as `"http://127.0.0.1:{port}"`, or with `fcgi`, `scgi`, `uwsgi`, `ajp`, `h2c` |
+//! | `path` | | in place of the load's |
 //! | `requires` | | programs or Debian packages; if one is missing the row says so |
 //! | `env`, `cwd` | , `{dir}` | environment (a table) and working directory |
 //! | `templates` | | files filled in and copied to `{tmp}`; see below |
@@ -91,6 +95,8 @@ use std::path::PathBuf;
 use rustix::process::{getpid, set_child_subreaper};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+pub use forebay_stat::Verdict;
+
 pub use experiment::{
     Amount, Check, Configuration, Load, Plan, Problem, Service, ServiceValues, Values,
 };
@@ -117,6 +123,9 @@ pub struct Experiment {
     pub results: Vec<Results>,
     /// Rounds in which every configuration was tried.
     pub rounds_finished: u32,
+    /// The level of its intervals is 1 less this: 95 %, but for an experiment that ended because of
+    /// them.
+    pub alpha: f64,
     /// Why there are no more rounds, in words.
     pub incomplete: Option<String>,
     /// The same as data.
@@ -136,48 +145,100 @@ pub struct Results {
     pub trials: Vec<Trial>,
 }
 
+/// How an experiment is run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// What the order comes from.
+    pub seed: u64,
+    /// Whether the baseline is compared with itself.
+    pub against_itself: bool,
+    /// No more rounds than are needed for the interval of each ratio of rates to end this close to its
+    /// middle: 0.03 for 3 % on either side.
+    pub until: Option<f64>,
+}
+
+/// Rounds before the first look at how wide intervals are.
+const FIRST_LOOK: u32 = 3;
+
 /// Runs `plan` on this machine. `program` is the running `forebay`.
 pub fn run(
     plan: Plan,
-    seed: u64,
-    against_itself: bool,
+    options: Options,
     program: PathBuf,
     interrupt: &Interrupt,
     progress: &mut dyn Progress,
 ) -> Experiment {
     let machine = Machine::here();
-    let mut results: Vec<Results> = plan.configurations.iter().map(look_up).collect();
-    let rounds = match prepare(&plan) {
-        Ok(server_cpus) => {
-            let available: Vec<bool> =
-                results.iter().map(|results| results.missing.is_empty()).collect();
-            let mut runner =
-                Runner::new(&plan, program, interrupt.clone(), machine.cores, server_cpus);
-            schedule::run(&plan, &available, seed, &mut runner, progress)
-        }
-        Err(halt) => Rounds { trials: Vec::new(), finished: 0, halt: Some(halt) },
-    };
-    for (results, trials) in results.iter_mut().zip(rounds.trials) {
-        results.trials = trials;
-    }
-    let incomplete = rounds.halt.as_ref().map(Halt::to_string);
-    Experiment {
+    let results: Vec<Results> = plan.configurations.iter().map(look_up).collect();
+    let available: Vec<bool> = results.iter().map(|results| results.missing.is_empty()).collect();
+    let cores = machine.cores;
+    let mut experiment = Experiment {
         plan,
-        seed,
-        against_itself,
+        seed: options.seed,
+        against_itself: options.against_itself,
         machine,
         results,
-        rounds_finished: rounds.finished,
-        incomplete,
-        halt: rounds.halt,
-    }
+        rounds_finished: 0,
+        alpha: ALPHA,
+        incomplete: Some("not finished".to_owned()),
+        halt: None,
+    };
+    let plan = experiment.plan.clone();
+    let halt = match prepare(&plan) {
+        Ok(server_cpus) => {
+            let mut runner = Runner::new(&plan, program, interrupt.clone(), cores, server_cpus);
+            let mut after_round = |progress: &mut dyn Progress, rounds: &Rounds| {
+                experiment.take(rounds);
+                progress.save(&experiment);
+                options.until.is_some_and(|until| experiment.is_narrow(until))
+            };
+            let rounds = schedule::run(
+                &plan,
+                &available,
+                options.seed,
+                &mut runner,
+                progress,
+                &mut after_round,
+            );
+            experiment.take(&rounds);
+            rounds.halt
+        }
+        Err(halt) => Some(halt),
+    };
+    experiment.incomplete = halt.as_ref().map(Halt::to_string);
+    experiment.halt = halt;
+    experiment
 }
+
+/// The level of intervals: 95 %.
+const ALPHA: f64 = 0.05;
 
 impl Experiment {
     /// What came of the baseline.
     pub fn baseline(&self) -> &Results {
         let found = self.results.iter().find(|results| results.configuration.baseline);
         found.expect("a plan has exactly one baseline")
+    }
+
+    fn take(&mut self, rounds: &Rounds) {
+        for (results, trials) in self.results.iter_mut().zip(&rounds.trials) {
+            results.trials.extend_from_slice(&trials[results.trials.len()..]);
+        }
+        self.rounds_finished = rounds.finished;
+    }
+
+    /// Looks whether the interval of each ratio of rates is as narrow as that. Each look could end the
+    /// experiment by chance, so the k-th spends 1 / k (k + 1) of the level, all together the whole.
+    fn is_narrow(&mut self, until: f64) -> bool {
+        if self.rounds_finished < FIRST_LOOK {
+            return false;
+        }
+        let look = f64::from(self.rounds_finished - FIRST_LOOK + 1);
+        self.alpha = ALPHA / (look * (look + 1.0));
+        let rows = rows(self);
+        let ratios = rows.iter().filter(|row| !row.baseline).map(|row| row.ratio.as_ref());
+        ratios.flatten().all(|ratio| ratio.half_width() <= until)
+            && rows.iter().any(|row| row.ratio.is_some())
     }
 
     /// Whether there is anything to show.

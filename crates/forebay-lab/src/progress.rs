@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::Experiment;
 use crate::experiment::{Configuration, Plan};
 use crate::report::number;
 use crate::schedule::Group;
@@ -18,6 +19,10 @@ pub trait Progress {
     fn begin(&mut self, round: u32, group: &Group<'_>);
     /// A trial has ended.
     fn end(&mut self, configuration: &Configuration, trial: &Trial);
+    /// A round has ended; so far this is what came of the experiment.
+    fn save(&mut self, experiment: &Experiment) {
+        let _ = experiment;
+    }
 }
 
 /// Says nothing.

@@ -82,10 +82,12 @@ impl<'a> Standing<'a> {
         let values = runner.values(&keeper, &services.values)?;
         let url = Url::parse(&configuration.target(&runner.plan.load, &values))
             .map_err(|error| Halt::Broken(format!("{}: {error}", configuration.name)))?;
-        refuse_occupied(configuration, &url)?;
-        runner.place_templates(&configuration.templates, &values)?;
-        keeper.start(runner.launch(configuration, &values)).map_err(broken)?;
-        let spec = runner.spec(url);
+        if !configuration.start.is_empty() {
+            refuse_occupied(configuration, &url)?;
+            runner.place_templates(&configuration.templates, &values)?;
+            keeper.start(runner.launch(configuration, &values)).map_err(broken)?;
+        }
+        let spec = runner.spec(url, &values);
         runner.until_ready(configuration, &spec, &mut keeper)?;
         let mut server = Self {
             member,
@@ -206,7 +208,14 @@ impl<'a> Standing<'a> {
         let cores = usable_cores(runner.cores, configuration, outcome, server);
         let void = failure.or_else(|| client_bound(cores, outcome, server));
         let slot = self.member.slot;
-        Trial { slot, measured: Some(measured), void, failed, notes: Vec::new() }
+        let is_unsure = outcome.client.saturated && !measured.is_watched();
+        let unsure = is_unsure.then(|| {
+            "the load generator was busy for most of the time: it may be the limit, which hides \
+             differences"
+                .to_owned()
+        });
+        let notes = unsure.into_iter().collect();
+        Trial { slot, measured: Some(measured), void, failed, notes }
     }
 
     /// What the server did wrong although the load ran to its end.

@@ -101,13 +101,14 @@ pub struct Rounds {
     pub halt: Option<Halt>,
 }
 
-/// Runs every round of `plan` with those configurations that `available` says can run.
+/// Runs every round of `plan`, unless `is_enough` says after one that there are enough, with those configurations that `available` says can run.
 pub fn run(
     plan: &Plan,
     available: &[bool],
     seed: u64,
     executor: &mut dyn Executor,
     progress: &mut dyn Progress,
+    is_enough: &mut dyn FnMut(&mut dyn Progress, &Rounds) -> bool,
 ) -> Rounds {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut rounds =
@@ -131,6 +132,9 @@ pub fn run(
             }
         }
         rounds.finished = round;
+        if is_enough(progress, &rounds) {
+            break;
+        }
     }
     rounds
 }
@@ -229,7 +233,7 @@ mod tests {
 
     fn order_of(plan: &Plan, available: &[bool], seed: u64) -> Vec<(u32, u32, String)> {
         let mut recorder = Recorder::default();
-        let rounds = run(plan, available, seed, &mut recorder, &mut Silent);
+        let rounds = run(plan, available, seed, &mut recorder, &mut Silent, &mut |_, _| false);
         assert_eq!(rounds.finished, plan.rounds);
         recorder.ran
     }
@@ -280,7 +284,7 @@ mod tests {
     fn every_sweep_of_a_round_has_a_slice_of_each_in_an_order_of_its_own() {
         let plan = plan(&["a", "b", "c"], 2);
         let mut recorder = Recorder::default();
-        run(&plan, &[true; 3], 5, &mut recorder, &mut Silent);
+        run(&plan, &[true; 3], 5, &mut recorder, &mut Silent, &mut |_, _| false);
         assert_eq!(recorder.turns.len(), 2, "one group a round");
         let mut orders = std::collections::BTreeSet::new();
         for turns in &recorder.turns {
@@ -301,7 +305,7 @@ mod tests {
         let mut plan = plan(&["a", "b", "c"], 4);
         plan.configurations[1].isolated = true;
         let mut recorder = Recorder::default();
-        run(&plan, &[true; 3], 5, &mut recorder, &mut Silent);
+        run(&plan, &[true; 3], 5, &mut recorder, &mut Silent, &mut |_, _| false);
         assert_eq!(recorder.turns.len(), 8, "two groups a round");
         for turns in recorder.turns {
             let alone = turns == [("b".to_owned(), 0)];
@@ -325,10 +329,20 @@ mod tests {
     }
 
     #[test]
+    fn no_more_rounds_than_are_needed() {
+        let plan = plan(&["a", "b"], 9);
+        let mut recorder = Recorder::default();
+        let mut enough = |_: &mut dyn Progress, rounds: &Rounds| rounds.finished == 4;
+        let rounds = run(&plan, &[true; 2], 1, &mut recorder, &mut Silent, &mut enough);
+        assert_eq!((rounds.finished, rounds.halt), (4, None));
+        assert_eq!(recorder.ran.len(), 8);
+    }
+
+    #[test]
     fn a_halt_keeps_what_was_measured() {
         let plan = plan(&["a", "b"], 3);
         let mut recorder = Recorder { halt_at: Some(1), ..Recorder::default() };
-        let rounds = run(&plan, &[true; 2], 1, &mut recorder, &mut Silent);
+        let rounds = run(&plan, &[true; 2], 1, &mut recorder, &mut Silent, &mut |_, _| false);
         assert_eq!(rounds.finished, 1);
         assert_eq!(rounds.halt, Some(Halt::Interrupted));
         assert_eq!(rounds.trials.iter().map(Vec::len).sum::<usize>(), 2);

@@ -75,6 +75,9 @@ pub fn rows(experiment: &Experiment) -> Vec<Row> {
         .zip(&judged)
         .map(|(results, judged)| row(results, judged, baseline))
         .collect();
+    for ratio in rows.iter_mut().flat_map(|row| [row.ratio.as_mut(), row.cpu_ratio.as_mut()]) {
+        ratio.into_iter().for_each(|ratio| ratio.widen(experiment.alpha));
+    }
     correct(rows.iter_mut().filter_map(|row| row.ratio.as_mut()).collect());
     correct(rows.iter_mut().filter_map(|row| row.cpu_ratio.as_mut()).collect());
     rows
@@ -99,7 +102,8 @@ fn correct(mut ratios: Vec<&mut Ratio>) {
 fn row(results: &Results, judged: &Judged<'_>, baseline: &Judged<'_>) -> Row {
     let counted: Vec<&Measured> = counted(&results.trials).map(|(_, measured)| measured).collect();
     let rates: Vec<f64> = counted.iter().map(|measured| measured.outcome.rate_per_s()).collect();
-    let growth: Vec<f64> = counted.iter().map(|measured| measured.memory_growth()).collect();
+    let watched = || counted.iter().filter(|measured| measured.is_watched());
+    let growth: Vec<f64> = watched().map(|measured| measured.memory_growth()).collect();
     let mut latency = Latency::new();
     counted.iter().for_each(|measured| latency.merge(&measured.outcome.latency));
     let compared = !results.configuration.baseline;
@@ -117,7 +121,7 @@ fn row(results: &Results, judged: &Judged<'_>, baseline: &Judged<'_>) -> Row {
         slices: judged.slices(),
         disturbed: judged.disturbed().values().sum(),
         memory_growth: Summary::of(&growth).map(|summary| summary.mean),
-        memory_most: counted.iter().map(|measured| measured.server.most.rss).max(),
+        memory_most: watched().map(|measured| measured.server.most.rss).max(),
         failed: all_measured(results).map(|measured| measured.outcome.requests.failed).sum(),
         ratio: judged.ratio(baseline, &RATE).filter(|_| compared),
         notes: notes(results, judged, leak),
@@ -159,8 +163,9 @@ impl Leak {
 
 fn cpu_us_per_request(counted: &[&Measured]) -> Option<f64> {
     let completed: u64 = counted.iter().map(|measured| measured.outcome.requests.completed).sum();
+    let is_seen = completed > 0 && counted.iter().all(|measured| measured.is_watched());
     let cpu: f64 = counted.iter().map(|m| m.server.cpu.total().as_secs_f64() * 1e6).sum();
-    (completed > 0).then(|| cpu / completed as f64)
+    is_seen.then(|| cpu / completed as f64)
 }
 
 /// The trials that count, with what they measured.
@@ -188,6 +193,7 @@ fn notes(results: &Results, judged: &Judged<'_>, leak: Option<Leak>) -> Vec<Stri
     notes.extend(disturbance_note(judged));
     notes.extend(outlier_note(&results.trials));
     let mut happened: Vec<&String> = results.trials.iter().flat_map(|trial| &trial.notes).collect();
+    happened.sort();
     happened.dedup();
     notes.extend(happened.into_iter().cloned());
     notes.into_iter().map(harmless).collect()

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use forebay_load::{Control, Endpoint, Outcome, Spec, Stop, Url};
+use forebay_load::{Control, Endpoint, Gateway, Outcome, Protocol, Spec, Stop, Url};
 
 use crate::Interrupt;
 use crate::experiment::{Amount, Configuration, Plan, ServiceValues, Values};
@@ -93,8 +93,14 @@ impl Measured {
     /// The server's CPU time, user and system, in microseconds per completed request.
     pub fn cpu_us_per_request(&self) -> Option<f64> {
         let completed = self.outcome.requests.completed;
+        let is_seen = completed > 0 && self.is_watched();
         let total = self.server.cpu.total().as_secs_f64() * 1e6;
-        (completed > 0).then(|| total / completed as f64)
+        is_seen.then(|| total / completed as f64)
+    }
+
+    /// Whether the server's processes were seen: those of one that ran already are not.
+    pub fn is_watched(&self) -> bool {
+        self.server.most.processes > 0
     }
 
     /// Resident memory at a quiet moment after the load minus before it, in bytes.
@@ -171,11 +177,28 @@ impl Runner {
     }
 
     /// The request as it is probed, warmed up with and measured.
-    pub(crate) fn spec(&self, url: Url) -> Spec {
+    pub(crate) fn spec(&self, url: Url, values: &Values) -> Spec {
         let load = &self.plan.load;
+        let url = match url.protocol() {
+            Protocol::Http if load.http2 => url.clone().over_http2().unwrap_or(url),
+            _ => url,
+        };
+        let is_http2 = url.protocol() == Protocol::H2c;
+        let filled = |(name, value): &(String, String)| (name.clone(), values.fill(value));
+        let gateway = match url.protocol() {
+            Protocol::Http | Protocol::H2c => Gateway::default(),
+            Protocol::Ajp => Gateway { secret: load.secret.clone(), ..Gateway::default() },
+            Protocol::Fastcgi | Protocol::Scgi | Protocol::Uwsgi => Gateway {
+                root: load.root.as_ref().map(|root| values.fill(root)),
+                variables: load.params.iter().map(filled).collect(),
+                secret: None,
+            },
+        };
         let check = &self.plan.check;
         Spec {
             connections: load.connections as usize,
+            streams: if is_http2 { load.streams as usize } else { 1 },
+            gateway,
             threads: load.threads as usize,
             method: load.method.clone(),
             headers: load.headers.clone(),
@@ -248,7 +271,8 @@ pub(crate) fn client_bound(
     server: &Series,
 ) -> Option<String> {
     let taken = server.cpu.total().as_secs_f64() / outcome.duration.as_secs_f64().max(1e-9);
-    if !outcome.client.saturated || taken >= BUSY * usable_cores {
+    let is_known = server.most.processes > 0;
+    if !outcome.client.saturated || !is_known || taken >= BUSY * usable_cores {
         return None;
     }
     let reason = "bound by the load generator, whose threads were busy while the server was not; \
@@ -319,7 +343,7 @@ mod tests {
             memory: Vec::new(),
             rss_start: 0,
             rss_end: 0,
-            most: Glance { threads, ..Glance::default() },
+            most: Glance { threads, processes: 1, ..Glance::default() },
         }
     }
 

@@ -65,6 +65,7 @@ fn experiment(names: &[&str], trials: Vec<Vec<Trial>>) -> Experiment {
         against_itself: false,
         machine: Machine::default(),
         rounds_finished: 2,
+        alpha: 0.05,
         incomplete: None,
         halt: None,
         plan,
@@ -281,4 +282,28 @@ fn many_comparisons_need_more_than_one() {
     let among = rows(&experiment(&["a", "b", "c", "d", "e", "f"], trials))[1].ratio.unwrap();
     assert_eq!(among.verdict(), Verdict::Same, "{among:?}");
     assert_eq!(among.ci95, alone.ci95, "the interval stays its own");
+}
+
+#[test]
+fn every_trial_is_a_line_of_csv() {
+    let mut void = trial(2, 5, 10);
+    void.void = Some("gone, \"away\"".to_owned());
+    void.measured = None;
+    let csv = report::csv(&experiment(&["a"], vec![vec![trial(1, 100, 10), void]]));
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), 3);
+    assert!(lines[1].starts_with("a,1,1,,100,100,0,1,10,10,500,5000000,6000000,7000000,1,2,9"));
+    assert_eq!(lines[1].matches(',').count(), lines[0].matches(',').count());
+    assert!(lines[2].starts_with("a,2,1,\"gone, \"\"away\"\"\",,,"), "{}", lines[2]);
+}
+
+#[test]
+fn intervals_of_an_experiment_that_ended_by_them_are_wider() {
+    let of = |rates: [u64; 4]| (1..).zip(rates).map(|(n, r)| trial(n, r, 10)).collect();
+    let mut experiment = experiment(&["a", "b"], vec![of([1000; 4]), of([1060, 1020, 1050, 1030])]);
+    let plain = rows(&experiment)[1].ratio.unwrap();
+    experiment.alpha = 0.05 / 6.0;
+    let looked = rows(&experiment)[1].ratio.unwrap();
+    assert!(looked.half_width() > 1.5 * plain.half_width());
+    assert!(looked.p > 5.0 * plain.p);
 }

@@ -105,9 +105,19 @@ impl Ratio {
         }
     }
 
-    /// The interval that holds the true ratio with probability 1 - `alpha`; none as for `ci95`.
-    pub fn interval(&self, alpha: f64) -> Option<[f64; 2]> {
-        self.log.map(|log| log.interval(alpha).map(f64::exp))
+    /// Makes interval and p-value those of a level of `alpha` in place of 0.05: for a look that is one
+    /// of several.
+    pub fn widen(&mut self, alpha: f64) {
+        if let Some(log) = &self.log {
+            self.ci95 = log.interval(alpha).map(f64::exp);
+            self.p = (log.p() * 0.05 / alpha).min(1.0);
+            self.p_holm = self.p;
+        }
+    }
+
+    /// How far the ends of the interval are from its middle, as a factor less 1; infinite without one.
+    pub fn half_width(&self) -> f64 {
+        ((self.ci95[1] / self.ci95[0]).ln() / 2.0).exp() - 1.0
     }
 
     /// Whether there is an interval at all.
@@ -191,6 +201,18 @@ mod tests {
         let ratio = ratio_of_rounds(&[slices]);
         assert!(ratio.has_interval());
         assert_eq!((ratio.pairs, ratio.verdict()), (1, Verdict::Faster));
+    }
+
+    #[test]
+    fn a_look_among_several_has_a_wider_interval() {
+        let pairs = [(103.0, 100.0), (106.0, 100.0), (104.0, 100.0), (105.0, 100.0)];
+        let (plain, mut among) = (ratio_ci(&pairs), ratio_ci(&pairs));
+        among.widen(0.05);
+        assert_eq!(among, plain);
+        among.widen(0.05 / 12.0);
+        assert!(among.ci95[0] < plain.ci95[0] && among.half_width() > plain.half_width());
+        assert!((among.p / plain.p - 12.0).abs() < 1e-6);
+        assert_eq!(ratio_ci(&[]).half_width(), f64::INFINITY);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The `forebay bench` subcommand: flags to a load, its progress, its report and exit code.
 
-mod duration;
+pub mod duration;
 mod export;
 mod progress;
 mod report;

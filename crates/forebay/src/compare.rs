@@ -1,18 +1,56 @@
 //! The `forebay compare` subcommand.
 
+mod quick;
+mod regression;
+mod saving;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use forebay_lab::{Experiment, Halt, Interrupt, Lines, Plan, Silent, report};
+use forebay_lab::{
+    Amount, Experiment, Halt, Interrupt, Lines, Options, Plan, Progress, Silent, report,
+};
 
-/// Start several ways of serving one application, load each in interleaved rounds, and say which is
-/// faster, by how much, and how sure that is.
+use crate::bench::duration;
+use regression::Regressions;
+use saving::Saving;
+
+/// Start several ways of serving one application, load them in turns, and say which is faster, by how
+/// much, and how sure that is.
+///
+/// Give an experiment file, or servers that run (--url), or commands that start them (--cmd).
+///
+/// Exit codes: 0 all well; 1 a trial was lost to a failure, or a configuration is slower than --threshold
+/// allows; 2 wrong usage, nothing started; 3 something could not be started.
 #[derive(clap::Args)]
 pub struct Args {
     /// The experiment: a TOML file
-    file: PathBuf,
+    #[arg(required_unless_present_any = ["urls", "commands"])]
+    file: Option<PathBuf>,
+    /// A server that runs already; may be repeated. The first is what others are compared with
+    #[arg(long = "url", value_name = "URL", conflicts_with = "file")]
+    urls: Vec<String>,
+    /// A command that starts a server on 127.0.0.1:{port}, which is also in PORT; may be repeated
+    #[arg(long = "cmd", value_name = "COMMAND", conflicts_with = "file")]
+    commands: Vec<String>,
+    /// What servers of --cmd are asked for
+    #[arg(long, value_name = "PATH", requires = "commands", default_value = "/")]
+    path: String,
+    /// How long each server is measured in a round, as in 5s, whatever the file says
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    duration: Option<Duration>,
+    /// Run rounds (at most --rounds, or 40) until every interval ends so close to its middle, as in '+-3%'
+    #[arg(long, value_name = "PERCENT", value_parser = percent, allow_hyphen_values = true)]
+    until: Option<f64>,
+    /// Exit with 1 if a configuration is slower than the baseline by more than this, as in 5%
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    threshold: Option<f64>,
+    /// Write what failed or is slower than --threshold as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
     /// Trials per configuration, instead of the file's
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
@@ -28,7 +66,7 @@ pub struct Args {
     /// Repeat the order of an earlier run
     #[arg(long)]
     seed: Option<u64>,
-    /// Where report.html, report.md and report.json are written
+    /// Where report.html, report.md, report.csv and report.json are written
     #[arg(long, value_name = "DIR", default_value = "forebay-report")]
     out: PathBuf,
     /// Also write the JSON here; `-` is standard output, in place of the table
@@ -42,6 +80,8 @@ pub struct Args {
     quiet: bool,
 }
 
+/// Rounds of --until, unless --rounds says otherwise.
+const MOST_ROUNDS: u32 = 40;
 /// Nothing was started: usage, experiment file or a place to write to.
 const REFUSED: u8 = 2;
 /// A server or something else that the experiment needs could not be started.
@@ -65,15 +105,35 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
         Interrupt::watch().map_err(|error| format!("error: cannot watch signals: {error}"))?;
     check_outputs(args)?;
     let seed = args.seed.unwrap_or_else(|| u64::from(std::process::id()) ^ now());
-    let experiment = if args.quiet {
-        forebay_lab::run(plan, seed, args.aa, program, &interrupt, &mut Silent)
+    let options = Options { seed, against_itself: args.aa, until: args.until };
+    let shown: Box<dyn Progress> = if args.quiet {
+        Box::new(Silent)
     } else {
         print_stderr(format_args!("seed {seed} (the same order again: --seed {seed})"));
-        let mut lines = Lines::new(&plan);
-        forebay_lab::run(plan, seed, args.aa, program, &interrupt, &mut lines)
+        Box::new(Lines::new(&plan))
     };
+    let mut progress = Saving::new(shown, args.out.join("report.json"));
+    let experiment = forebay_lab::run(plan, options, program, &interrupt, &mut progress);
+    drop(progress);
     write_reports(args, &experiment)?;
-    Ok(exit_code(&experiment, &interrupt))
+    let regressions = Regressions::find(&experiment, args.threshold);
+    if let Some(path) = &args.junit {
+        fs::write(path, regressions.junit()).map_err(|error| cannot_write(path, &error))?;
+    }
+    regressions.tell();
+    if !args.commands.is_empty() && matches!(experiment.halt, Some(Halt::CannotStart { .. })) {
+        print_stderr("a command of --cmd has to listen on 127.0.0.1:{port}, which is also in PORT");
+    }
+    Ok(exit_code(&experiment, &regressions, &interrupt))
+}
+
+/// `3`, `3%` or `+-3%` as 0.03.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_start_matches("+-").trim_start_matches('±').trim_end_matches('%');
+    match number.trim().parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent < 100.0 => Ok(percent / 100.0),
+        _ => Err("write a number of percent above 0, as in 3%".to_owned()),
+    }
 }
 
 /// Whether the results can be expected to be writable once the experiment is over.
@@ -93,8 +153,18 @@ fn check_outputs(args: &Args) -> Result<(), String> {
 }
 
 fn plan(args: &Args) -> Result<Plan, String> {
-    let mut plan = Plan::read(&args.file).map_err(|problem| problem.to_string())?;
-    plan.rounds = args.rounds.unwrap_or(plan.rounds);
+    let mut plan = match &args.file {
+        Some(file) => Plan::read(file).map_err(|problem| problem.to_string())?,
+        None => quick::plan(&args.urls, &args.commands, &args.path, args.aa)?,
+    };
+    let rounds = if args.until.is_some() { MOST_ROUNDS } else { plan.rounds };
+    plan.rounds = args.rounds.unwrap_or(rounds);
+    if let Some(duration) = args.duration {
+        if duration.is_zero() {
+            return Err("error: --duration: give a time above zero".to_owned());
+        }
+        plan.load.amount = Amount::Duration(duration);
+    }
     if let Some(connections) = args.connections {
         plan.load.connections = connections;
         plan.load.threads = plan.load.threads.min(connections);
@@ -126,6 +196,7 @@ fn write_reports(args: &Args, experiment: &Experiment) -> Result<(), String> {
     let files = [
         ("report.html", page),
         ("report.md", report::markdown(experiment)),
+        ("report.csv", report::csv(experiment)),
         ("report.json", json.clone()),
     ];
     for (name, text) in files {
@@ -145,7 +216,11 @@ fn write_reports(args: &Args, experiment: &Experiment) -> Result<(), String> {
     Ok(())
 }
 
-fn exit_code(experiment: &Experiment, interrupt: &Interrupt) -> ExitCode {
+fn exit_code(
+    experiment: &Experiment,
+    regressions: &Regressions,
+    interrupt: &Interrupt,
+) -> ExitCode {
     match &experiment.halt {
         Some(Halt::Interrupted) => {
             print_stderr("error: interrupted; everything that was started has been ended");
@@ -166,7 +241,10 @@ fn exit_code(experiment: &Experiment, interrupt: &Interrupt) -> ExitCode {
             }
             ExitCode::from(NOT_STARTED)
         }
-        None => ExitCode::from(u8::from(experiment.found_failures())),
+        None => {
+            let is_wrong = experiment.found_failures() || regressions.are_any();
+            ExitCode::from(u8::from(is_wrong))
+        }
     }
 }
 
@@ -201,4 +279,19 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> String {
 fn now() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |since| since.as_nanos() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percents_are_taken_as_people_write_them() {
+        for text in ["3", "3%", "+-3%", "±3 %"] {
+            assert_eq!(percent(text), Ok(0.03), "{text}");
+        }
+        for text in ["", "0", "-3%", "100%", "x"] {
+            assert!(percent(text).is_err(), "{text}");
+        }
+    }
 }

@@ -2,7 +2,10 @@
 
 mod compare_support;
 
+use std::net::SocketAddr;
+
 use compare_support::Experiment;
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 
 const SHORT: &str = "requests = 40\nwarmup = 5\nrounds = 3";
 
@@ -213,4 +216,118 @@ fn a_wrong_file_starts_nothing() {
     assert!(run.stderr.contains("experiment.toml:10:1"), "{}", run.stderr);
     assert!(experiment.pids().is_empty());
     assert_eq!(experiment.run(&["--rounds", "0"]).code, Some(2));
+}
+
+#[test]
+fn servers_that_run_are_compared_without_a_file() {
+    let server = |_| forebay_testkit::port::listener();
+    let listeners: Vec<_> = (0..2).map(server).collect();
+    let urls: Vec<String> =
+        listeners.iter().map(|(_, address)| format!("http://{address}/any?thing")).collect();
+    for (listener, _) in listeners {
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                std::thread::spawn(move || answer(&mut stream));
+            }
+        });
+    }
+    let experiment = Experiment::new("");
+    let mut arguments = vec!["--rounds", "2", "--duration", "60ms", "--connections", "1"];
+    urls.iter().for_each(|url| arguments.extend(["--url", url]));
+    let run = experiment.run_without_file(&arguments);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let json = experiment.json();
+    assert_eq!(json["configurations"][1]["name"], urls[1]);
+    assert_eq!(json["configurations"][1]["ratio"]["pairs"], 2);
+    // What runs already is not watched.
+    assert!(json["configurations"][1]["cpu_us_per_request"].is_null());
+    assert!(json["configurations"][1]["cpu_ratio"].is_null());
+    assert!(!experiment.read("forebay-report/report.html").contains("Resident memory</h2>"));
+    experiment.wait_until_gone("servers that ran");
+}
+
+/// Answers requests for `/any?thing` until the client closes.
+fn answer(stream: &mut std::net::TcpStream) {
+    use std::io::{Read, Write};
+    let mut buffer = [0; 4096];
+    let mut unread = Vec::new();
+    while let Ok(n @ 1..) = stream.read(&mut buffer) {
+        unread.extend_from_slice(&buffer[..n]);
+        if unread.ends_with(b"\r\n\r\n") {
+            let reply: &[u8] = match unread.starts_with(b"GET /any?thing HTTP/1.1\r\n") {
+                true => b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+                false => b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+            };
+            unread.clear();
+            if stream.write_all(reply).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_does_not_run_is_named() {
+    // A socket that is bound and does not listen refuses, and keeps its port from others.
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
+    let url = format!("http://{address}/");
+    let experiment = Experiment::new("");
+    let run = experiment.run_without_file(&["--url", &url, "--aa"]);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    assert!(run.stderr.contains("no right answer within 5s"), "{}", run.stderr);
+    experiment.wait_until_gone("a server that did not run");
+}
+
+#[test]
+fn commands_are_compared_without_a_file() {
+    let experiment = Experiment::new("");
+    let seen = experiment.path("seen");
+    let server = experiment.path("server.pl");
+    let one = format!("perl {server} {{port}} {seen}");
+    let two = format!("exec perl {server} \"$PORT\" {seen}");
+    let run = experiment.run_without_file(&[
+        "--cmd",
+        &one,
+        "--cmd",
+        &two,
+        "--rounds",
+        "1",
+        "--duration",
+        "60ms",
+    ]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert_eq!(experiment.json()["configurations"][1]["name"], two);
+    experiment.wait_until_gone("commands");
+    assert_eq!(experiment.run_without_file(&["--cmd", &one]).code, Some(2), "nothing to compare");
+    assert_eq!(experiment.run_without_file(&[]).code, Some(2));
+}
+
+#[test]
+fn rounds_end_when_intervals_are_narrow() {
+    let experiment =
+        Experiment::new("requests = 10\nwarmup = 0").server("one", "").server("two", "");
+    // Whatever the noise: any interval of three rounds is within 99 % after few looks.
+    let run = experiment.run(&["--until", "+-99%", "--rounds", "6", "--quiet"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let json = experiment.json();
+    assert_eq!(json["complete"], true);
+    let finished = json["rounds_finished"].as_u64().unwrap();
+    assert!((3..=6).contains(&finished), "{finished}");
+    assert!(json["confidence"].as_f64() >= Some(0.95), "{}", json["confidence"]);
+}
+
+#[test]
+fn what_is_wrong_goes_to_build_servers() {
+    let experiment = Experiment::new(SHORT).server("steady", "").server("frail", "crash=30");
+    let run = experiment.run(&["--threshold", "5%", "--junit", "junit.xml"]);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let xml = experiment.read("junit.xml");
+    assert!(xml.contains("tests=\"2\" failures=\"1\""), "{xml}");
+    assert!(xml.contains("SIGSEGV"), "{xml}");
+    let notes = experiment.json()["configurations"][1]["notes"].to_string();
+    assert!(notes.contains("crashed after"), "{notes}");
+    assert!(experiment.read("forebay-report/report.csv").lines().count() > 6);
 }

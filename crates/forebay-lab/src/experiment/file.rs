@@ -40,6 +40,12 @@ pub struct Load {
     pub timeout: Option<Spanned<String>>,
     pub warmup: Option<Spanned<toml::Value>>,
     pub slice: Option<Spanned<String>>,
+    pub http2: Option<bool>,
+    pub streams: Option<Spanned<u32>>,
+    pub root: Option<String>,
+    pub secret: Option<String>,
+    #[serde(default)]
+    pub params: BTreeMap<String, Spanned<String>>,
     pub isolated: Option<bool>,
     pub cpus: Option<Spanned<Vec<usize>>>,
 }
@@ -77,8 +83,9 @@ pub struct Service {
 pub struct Configuration {
     pub name: Spanned<String>,
     pub baseline: Option<Spanned<bool>>,
-    pub start: Spanned<Vec<String>>,
+    pub start: Option<Spanned<Vec<String>>>,
     pub url: Spanned<String>,
+    pub path: Option<Spanned<String>>,
     #[serde(default)]
     pub requires: Vec<String>,
     #[serde(default)]

@@ -24,6 +24,7 @@ pub(super) const DEFAULT_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Larger files are refused before they are parsed.
 const LARGEST_FILE: u64 = 1024 * 1024;
 const MAX_CONNECTIONS: u32 = 60_000;
+const MAX_STREAMS: u32 = 65_536;
 const MAX_ROUNDS: u32 = 1000;
 const MAX_REQUESTS: u64 = 1_000_000_000_000;
 const MAX_CPU: usize = 1023;
@@ -83,6 +84,11 @@ impl Reader<'_> {
             isolated: load.isolated.unwrap_or(false),
             path: self.request_path(load.path)?,
             connections,
+            http2: load.http2.unwrap_or(false),
+            streams: self.within(&load.streams, 1, 1..=MAX_STREAMS)?,
+            root: load.root,
+            secret: load.secret,
+            params: self.params(load.params)?,
             rate: self.rate(&load.rate)?,
             threads: self.within(&load.threads, threads, 1..=connections)?,
             keepalive: load.keepalive.unwrap_or(true),
@@ -137,15 +143,23 @@ impl Reader<'_> {
         typed: file::Configuration,
         load: &Load,
     ) -> Result<Configuration, Problem> {
-        let start = typed.start;
-        if start.get_ref().first().is_none_or(String::is_empty) {
-            let help = "give the server's command as a list: [\"nginx\", \"-c\", \"...\"]";
-            return Err(self.at(start.span(), "an empty start command", help));
-        }
+        let help = "give the server's command as a list: [\"nginx\", \"-c\", \"...\"]";
+        let start = match typed.start {
+            Some(start) if start.get_ref().first().is_none_or(String::is_empty) => {
+                return Err(self.at(start.span(), "an empty start command", help));
+            }
+            Some(start) => start.into_inner(),
+            None if ["{port}", "{tmp}"].iter().any(|at| typed.url.get_ref().contains(at)) => {
+                let message = "a server that nothing starts cannot be at a place chosen here";
+                return Err(self.at(typed.url.span(), message, help));
+            }
+            None => Vec::new(),
+        };
         let configuration = Configuration {
             name: typed.name.into_inner().trim().to_owned(),
             baseline: typed.baseline.is_some_and(Spanned::into_inner),
-            start: start.into_inner(),
+            start,
+            path: typed.path.map(|path| self.request_path(Some(path))).transpose()?,
             url: typed.url.get_ref().clone(),
             requires: typed.requires,
             env: typed.env.into_iter().collect(),
@@ -246,6 +260,21 @@ impl Reader<'_> {
             return Err(self.at(typed.span(), "not a request method", "such as GET or POST"));
         }
         Ok(typed.into_inner())
+    }
+
+    fn params(
+        &self,
+        typed: BTreeMap<String, Spanned<String>>,
+    ) -> Result<Vec<(String, String)>, Problem> {
+        let mut params = Vec::new();
+        for (name, value) in typed {
+            if name.is_empty() || name.contains('\0') || value.get_ref().contains('\0') {
+                let help = "a variable has a name, and no NUL byte";
+                return Err(self.at(value.span(), "not a variable", help));
+            }
+            params.push((name, value.into_inner()));
+        }
+        Ok(params)
     }
 
     fn headers(

@@ -39,6 +39,16 @@ pub struct Load {
     pub slice: Duration,
     /// Whether servers run one after the other instead of in turns, unless a configuration says so.
     pub isolated: bool,
+    /// Whether `http://` servers are asked over HTTP/2, by prior knowledge.
+    pub http2: bool,
+    /// HTTP/2 requests in flight on each connection.
+    pub streams: u32,
+    /// Directory below which the path names a script, for FastCGI, SCGI and uwsgi.
+    pub root: Option<String>,
+    /// What a servlet container asked by AJP wants of web servers.
+    pub secret: Option<String>,
+    /// Variables for an application asked by FastCGI, SCGI and uwsgi.
+    pub params: Vec<(String, String)>,
     /// Requests per second of an open loop; none: a closed loop.
     pub rate: Option<f64>,
     /// Client threads.
@@ -108,10 +118,13 @@ pub struct Configuration {
     pub name: String,
     /// Whether the others are compared with it.
     pub baseline: bool,
-    /// The server's command; may hold placeholders.
+    /// The server's command; may hold placeholders. Empty: the server runs already, and what it takes
+    /// is not known.
     pub start: Vec<String>,
     /// Where it answers, without the load's path; may hold placeholders.
     pub url: String,
+    /// A path in place of the load's; empty: `url` is whole.
+    pub path: Option<String>,
     /// Programs or Debian packages without which it is left out.
     pub requires: Vec<String>,
     /// Environment variables added to the server's; values may hold placeholders.
@@ -149,7 +162,7 @@ impl Load {
                 vec![Amount::Duration(duration / count); count as usize]
             }
             Amount::Requests(requests) => {
-                let each = u64::from(self.connections) * FEWEST_REQUESTS;
+                let each = u64::from(self.connections) * u64::from(self.streams) * FEWEST_REQUESTS;
                 let count = (requests / each).clamp(1, MOST_SLICES_OF_REQUESTS);
                 let until = |slice: u64| requests * slice / count;
                 (0..count).map(|k| Amount::Requests(until(k + 1) - until(k))).collect()
@@ -189,6 +202,10 @@ impl Plan {
 impl Configuration {
     /// The address asked and loaded, with the placeholders filled in.
     pub fn target(&self, load: &Load, values: &Values) -> String {
-        format!("{}{}", values.fill(&self.url).trim_end_matches('/'), values.fill(&load.path))
+        let url = values.fill(&self.url);
+        match self.path.as_ref().unwrap_or(&load.path) {
+            path if path.is_empty() => url,
+            path => format!("{}{}", url.trim_end_matches('/'), values.fill(path)),
+        }
     }
 }

@@ -34,6 +34,7 @@ pub fn json(experiment: &Experiment) -> Value {
         "complete": experiment.incomplete.is_none(),
         "incomplete_reason": experiment.incomplete,
         "output": output(experiment),
+        "confidence": 1.0 - experiment.alpha,
         "against_itself": experiment.against_itself,
         "load": load(&experiment.plan.load),
         "check": check(&experiment.plan.check),

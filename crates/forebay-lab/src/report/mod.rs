@@ -1,6 +1,7 @@
 //! What an experiment says, for every kind of reader: a terminal, a program, a repository, a browser.
 
 mod chart;
+mod csv;
 mod html;
 mod json;
 mod markdown;
@@ -8,6 +9,7 @@ pub mod number;
 mod sentence;
 mod table;
 
+pub use csv::csv;
 pub use html::html;
 pub use json::json;
 pub use markdown::markdown;

@@ -1,12 +1,16 @@
 //! The result in words.
 
-use forebay_stat::Verdict;
+use forebay_stat::{Ratio, Verdict};
 
 use super::number;
 use crate::{Experiment, Row};
 
 /// An interval whose ends differ by more than this factor says nothing, not "no difference".
 const WIDE: f64 = 1.5;
+/// A difference that matters.
+const MATTERS: f64 = 1.02;
+/// Nobody is advised to run more rounds than this.
+const MOST_ROUNDS: f64 = 1000.0;
 
 /// One sentence per configuration that was compared with the baseline.
 pub fn conclusions(rows: &[Row]) -> Vec<String> {
@@ -28,12 +32,24 @@ fn conclusion(row: &Row, baseline: &str) -> Option<String> {
              {low} to {high} times); run more rounds on a quieter machine."
         ),
         Verdict::Same => format!(
-            "{name}: no difference from {baseline} was shown (95 % interval {low} to {high} times)."
+            "{name}: no difference from {baseline} was shown (95 % interval {low} to {high} times){}.",
+            narrower(ratio)
         ),
         Verdict::Faster | Verdict::Slower => {
             format!("{name}: {times} times the rate of {baseline} (95 % interval {low} to {high}).")
         }
     })
+}
+
+/// How to narrow an interval that is wider than what matters.
+fn narrower(ratio: &Ratio) -> String {
+    let half = (ratio.ci95[1] / ratio.ci95[0]).ln() / 2.0;
+    // An interval narrows with the root of the number of rounds.
+    let rounds = (ratio.pairs as f64 * (half / MATTERS.ln()).powi(2)).ceil();
+    if rounds <= ratio.pairs as f64 || rounds > MOST_ROUNDS {
+        return String::new();
+    }
+    format!("; about {rounds} rounds (--rounds) would narrow it to 2 % on either side")
 }
 
 /// What an experiment against itself found, as a sentence.

@@ -64,10 +64,26 @@ impl Experiment {
         command
     }
 
+    /// `forebay compare` in the folder, of what the arguments say alone, to its end.
+    pub fn run_without_file(&self, arguments: &[&str]) -> Run {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.arg("compare").args(arguments);
+        command.env("TMPDIR", self.tmp()).current_dir(self.folder.path());
+        self.finish(command)
+    }
+
+    /// The path of a file in the folder.
+    pub fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
     /// Runs it to its end.
     pub fn run(&self, arguments: &[&str]) -> Run {
+        self.finish(self.compare(arguments))
+    }
+
+    fn finish(&self, mut command: Command) -> Run {
         let file = |name: &str| self.folder.path().join(name);
-        let mut command = self.compare(arguments);
         command.stdout(fs::File::create(file("stdout")).unwrap());
         command.stderr(fs::File::create(file("stderr")).unwrap());
         let mut child = command.spawn().unwrap();

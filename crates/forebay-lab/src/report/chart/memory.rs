@@ -27,7 +27,10 @@ pub fn memory(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
     let trials: Vec<Vec<&Measured>> = experiment
         .results
         .iter()
-        .map(|results| summary::counted(&results.trials).map(|(_, measured)| measured).collect())
+        .map(|results| {
+            let counted = summary::counted(&results.trials).map(|(_, measured)| measured);
+            counted.filter(|measured| measured.is_watched()).collect()
+        })
         .collect();
     let most = rows.iter().filter_map(|row| row.memory_most).max()?;
     let across = across(&trials)?;
