@@ -14,8 +14,9 @@ use crate::cgi::no_script;
 use crate::definition::env_of_requests;
 use crate::mount::{self, Mount};
 use crate::output::Output;
+use crate::reply_pump::ReplyPump;
 use crate::script::{Script, Scripts, scripts_of};
-use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
+use crate::script_reply::{OutputLimit, ScriptReply};
 use crate::takeover;
 use crate::upstream::{Attempts, BodyAtHand};
 
@@ -140,13 +141,20 @@ impl WorkerApp {
         &self,
         exchange: &mut Exchange,
         mut running: Running,
-        mut reading: Output,
+        reading: Output,
         mut may_take_over: bool,
     ) -> Result<(), Fault> {
         let lease = running.0.as_mut().expect("it was put in");
         let mut output = Vec::with_capacity(16 * 1024);
+        let mut pump = ReplyPump::new(reading, &mut exchange.reply);
         loop {
-            let event = next(lease, &mut output, &mut reading, exchange).await?;
+            let before = output.len();
+            let event = pump.next(async || match output.len() - before {
+                0 => lease.read(&mut output).await,
+                // It came while that waited for more.
+                more => Ok(Event::Output(more)),
+            });
+            let event = event.await?.map_err(worker_fault)?;
             if may_take_over {
                 match (takeover::has_begun(&output), &event) {
                     (Some(true), Event::Output(_)) => {
@@ -159,11 +167,11 @@ impl WorkerApp {
             }
             // Also what was too short to tell, at the end.
             if !output.is_empty() {
-                reading.feed(&output, &mut exchange.reply).await?;
+                pump.feed(&output).await?;
                 output.clear();
             }
             if let Event::End(kind) = event {
-                return finish(kind, reading, exchange).await;
+                return finish(kind, pump).await;
             }
         }
     }
@@ -197,10 +205,10 @@ impl<S: Sink> Sink for Instead<'_, S> {
 
 /// The reply of a script that has ended. What it printed before it died counts, as with CGI; the
 /// log has the rest.
-async fn finish(kind: EndKind, mut reading: Output, exchange: &mut Exchange) -> Result<(), Fault> {
+async fn finish(kind: EndKind, mut pump: ReplyPump<'_>) -> Result<(), Fault> {
     match kind {
-        EndKind::Ok => reading.finish(&mut exchange.reply).await,
-        EndKind::Status(_) if reading.has_head() => reading.finish(&mut exchange.reply).await,
+        EndKind::Ok => pump.finish().await,
+        EndKind::Status(_) if pump.output().has_head() => pump.finish().await,
         EndKind::Status(status) => Err(Fault::app(status, "the script failed")),
         EndKind::Aborted => {
             Err(Fault::app(500, "the application failed in the middle of its reply"))
@@ -244,24 +252,4 @@ impl Drop for Running {
             tokio::task::spawn_local(lease.abandon());
         }
     }
-}
-
-/// The next event; when nothing comes for a moment, what has come goes to the client.
-async fn next(
-    lease: &mut Lease,
-    output: &mut Vec<u8>,
-    script: &mut Output,
-    exchange: &mut Exchange,
-) -> Result<Event, Fault> {
-    tokio::select! {
-        biased;
-        event = lease.read(output) => return event.map_err(worker_fault),
-        () = tokio::time::sleep(PAUSE), if script.has_output() => {}
-    }
-    if !output.is_empty() {
-        // It came while that waited for more.
-        return Ok(Event::Output(output.len()));
-    }
-    script.flush(&mut exchange.reply).await?;
-    lease.read(output).await.map_err(worker_fault)
 }

@@ -11,13 +11,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::pin::pin;
 
 use forebay_conf::{self as conf, ServerProtocol};
-use forebay_engine::{Exchange, Fault, Origin, Reply, Request, Serving, Socket, Spooled, Step};
+use forebay_engine::{Exchange, Fault, Origin, Request, Serving, Socket, Spooled, Step};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::{scgi, uwsgi};
 
 use crate::mount::path_of;
-use crate::nph::NphReply;
-use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
+use crate::output::Output;
+use crate::reply_pump::ReplyPump;
+use crate::script_reply::OutputLimit;
 use crate::upstream::{
     Attempt, Backend, BodyAtHand, Carrier, Connection, Past, Upstream, send_and_read,
 };
@@ -253,108 +254,18 @@ impl Conversation<'_> {
     /// Reads the reply and passes it on. It ends where it says, else with the connection.
     async fn read_reply(&self, exchange: &mut Exchange, inbox: &mut Vec<u8>) -> Result<(), Fault> {
         let limit = OutputLimit::new(self.origin.settings.max_output, Fault::backend);
-        let to_head = exchange.request.method() == b"HEAD";
-        let reply = &mut exchange.reply;
-        let mut output = Output::Unknown { to_head, limit };
+        let output = Output::of_server(&exchange.request, limit);
+        let mut pump = ReplyPump::new(output, &mut exchange.reply);
         loop {
-            let read = self.read(inbox, &mut output, reply).await?;
-            let has_ended = read == 0;
-            if let Output::Unknown { .. } = output {
-                if has_ended && inbox.is_empty() {
-                    return Err(self.backend.cut_off(false));
-                }
-                output = output.decide(inbox, has_ended);
-                if let Output::Unknown { .. } = output {
-                    continue;
-                }
+            let read = pump.next(async || self.backend.read(self.socket, inbox).await).await??;
+            if read == 0 && pump.output().is_empty() {
+                return Err(self.backend.cut_off(false));
             }
-            output.feed(inbox, reply).await?;
+            pump.feed(inbox).await?;
             inbox.clear();
-            if has_ended || output.is_complete() {
-                return output.finish(reply).await;
+            if read == 0 || pump.output().is_complete() {
+                return pump.finish().await;
             }
-        }
-    }
-
-    /// Reads on; when nothing comes for a moment, what has come goes to the client.
-    async fn read(
-        &self,
-        inbox: &mut Vec<u8>,
-        output: &mut Output,
-        reply: &mut Reply,
-    ) -> Result<usize, Fault> {
-        {
-            let read = self.backend.read(self.socket, inbox);
-            tokio::select! {
-                biased;
-                outcome = read => return outcome,
-                () = tokio::time::sleep(PAUSE), if output.has_output() => {}
-            }
-        }
-        output.flush(reply).await?;
-        self.backend.read(self.socket, inbox).await
-    }
-}
-
-/// What an application prints: HTTP or as CGI scripts do. SCGI asks for the latter and uwsgi for
-/// the former, but servers differ, and the first bytes tell.
-enum Output {
-    Unknown { to_head: bool, limit: OutputLimit },
-    Cgi(ScriptReply),
-    Http(NphReply),
-}
-
-impl Output {
-    /// Decides by the beginning of the output; `is_all` where no more will come.
-    fn decide(self, start: &[u8], is_all: bool) -> Self {
-        const HTTP: &[u8] = b"HTTP/";
-        let Self::Unknown { to_head, limit } = self else { return self };
-        if start.starts_with(HTTP) {
-            return Self::Http(NphReply::of_server(to_head, limit));
-        }
-        if HTTP.starts_with(start) && !is_all {
-            return Self::Unknown { to_head, limit };
-        }
-        Self::Cgi(ScriptReply::new(limit))
-    }
-
-    fn has_output(&self) -> bool {
-        match self {
-            Self::Unknown { .. } => false,
-            Self::Cgi(script) => script.has_output(),
-            Self::Http(http) => http.has_output(),
-        }
-    }
-
-    fn is_complete(&self) -> bool {
-        match self {
-            Self::Unknown { .. } => false,
-            Self::Cgi(script) => script.is_complete(),
-            Self::Http(http) => http.is_complete(),
-        }
-    }
-
-    async fn feed(&mut self, output: &[u8], reply: &mut Reply) -> Result<(), Fault> {
-        match self {
-            Self::Unknown { .. } => Ok(()),
-            Self::Cgi(script) => script.feed(output, reply).await,
-            Self::Http(http) => http.feed(output, reply).await,
-        }
-    }
-
-    async fn flush(&mut self, reply: &mut Reply) -> Result<(), Fault> {
-        match self {
-            Self::Unknown { .. } => Ok(()),
-            Self::Cgi(script) => script.flush(reply).await,
-            Self::Http(http) => http.flush(reply).await,
-        }
-    }
-
-    async fn finish(&mut self, reply: &mut Reply) -> Result<(), Fault> {
-        match self {
-            Self::Unknown { .. } => Ok(()),
-            Self::Cgi(script) => script.finish(reply).await,
-            Self::Http(http) => http.finish(reply).await,
         }
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use forebay_conf as conf;
 use forebay_engine::{
-    ErrorLog, Exchange, Fault, Limit, Origin, Reply, Request, Serving, Spooled, Step, Thread,
+    ErrorLog, Exchange, Fault, Limit, Origin, Request, Serving, Spooled, Step, Thread,
 };
 use forebay_wire::cgi;
 use forebay_workers::{Launcher, give_back_descriptors};
@@ -28,9 +28,10 @@ use tokio::time::Instant;
 
 use crate::interpreter::{first_line, named_program};
 use crate::output::Output;
+use crate::reply_pump::ReplyPump;
 use crate::script::{NoScript, Script, Scripts};
 use crate::script_guard::ScriptGuard;
-use crate::script_reply::{OutputLimit, PAUSE};
+use crate::script_reply::OutputLimit;
 
 /// What a pipe holds without a reader.
 const PIPE: usize = 64 * 1024;
@@ -99,8 +100,8 @@ impl Cgi {
         let mut process = self.spawn(&exchange.request, script, &body)?;
         exchange.enter(Step::Origin);
         let limit = OutputLimit::new(self.settings.max_output, Fault::app);
-        let mut output = Output::of(script, &exchange.request, limit);
-        let relayed = relay(&mut process, &mut output, &mut exchange.reply);
+        let output = Output::of(script, &exchange.request, limit);
+        let relayed = relay(&mut process, ReplyPump::new(output, &mut exchange.reply));
         let outcome = tokio::time::timeout_at(deadline, relayed).await;
         match outcome {
             Ok(Ok(())) => {
@@ -225,45 +226,33 @@ impl Drop for Process {
     }
 }
 
-async fn relay(process: &mut Process, output: &mut Output, reply: &mut Reply) -> Result<(), Fault> {
+async fn relay(process: &mut Process, mut pump: ReplyPump<'_>) -> Result<(), Fault> {
     let stdout = process.child.as_mut().and_then(|(child, _)| child.stdout.take());
     let mut stdout = stdout.ok_or_else(|| Fault::us(500, "a script without output"))?;
     let mut buffer = Vec::with_capacity(PIPE / 4);
     loop {
         buffer.clear();
-        let read = tokio::select! {
-            biased;
-            read = stdout.read_buf(&mut buffer) => Some(read),
-            () = tokio::time::sleep(PAUSE), if output.has_output() => None,
-        };
-        match read {
-            Some(Ok(0)) => {
-                check_end(process, output, reply).await?;
-                return output.finish(reply).await;
+        match pump.next(async || stdout.read_buf(&mut buffer).await).await? {
+            Ok(0) => {
+                check_end(process, &mut pump).await?;
+                return pump.finish().await;
             }
-            Some(Ok(_)) => output.feed(&buffer, reply).await?,
-            Some(Err(error)) => {
+            Ok(_) => pump.feed(&buffer).await?,
+            Err(error) => {
                 return Err(Fault::us(500, format!("cannot read a script's output: {error}")));
             }
-            None => output.flush(reply).await?,
         }
     }
 }
 
 /// The output of a script that was killed ends as that of one that is done: only its exit status
 /// tells that the reply may be cut short.
-async fn check_end(
-    process: &mut Process,
-    output: &mut Output,
-    reply: &mut Reply,
-) -> Result<(), Fault> {
+async fn check_end(process: &mut Process, pump: &mut ReplyPump<'_>) -> Result<(), Fault> {
     let Some((child, _)) = &mut process.child else { return Ok(()) };
     let ended = match tokio::time::timeout(ENDING / 5, child.wait()).await {
         Ok(ended) => ended,
         Err(_) => {
-            if output.has_output() {
-                output.flush(reply).await?;
-            }
+            pump.flush().await?;
             let rest = ENDING * 4 / 5;
             let Ok(ended) = tokio::time::timeout(rest, child.wait()).await else { return Ok(()) };
             ended

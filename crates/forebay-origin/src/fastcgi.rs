@@ -27,7 +27,9 @@ use stderr::Stderr;
 
 pub use script::Script;
 
-use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
+use crate::output::Output;
+use crate::reply_pump::ReplyPump;
+use crate::script_reply::{OutputLimit, ScriptReply};
 use crate::upstream::{
     Attempt, Backend, BodyAtHand, Carrier, Connection, Past, Upstream, send_and_read,
 };
@@ -211,8 +213,9 @@ impl Fastcgi {
         inbox: &mut Vec<u8>,
     ) -> Result<bool, Fault> {
         let mut decoder = Decoder::new(ID);
-        let mut script =
-            ScriptReply::new(OutputLimit::new(self.settings.max_output, Fault::backend));
+        let limit = OutputLimit::new(self.settings.max_output, Fault::backend);
+        let output = Output::Parsed(ScriptReply::new(limit));
+        let mut pump = ReplyPump::new(output, &mut exchange.reply);
         let mut any = false;
         let stderr = Stderr::default();
         loop {
@@ -224,14 +227,14 @@ impl Fastcgi {
                 let at = |range: std::ops::Range<usize>| start + range.start..start + range.end;
                 match step.event {
                     Some(Event::Stdout(range)) => {
-                        script.feed(&inbox[at(range)], &mut exchange.reply).await?;
+                        pump.feed(&inbox[at(range)]).await?;
                     }
                     Some(Event::Stderr(range)) => {
                         stderr.log(&self.thread, backend.name(), &inbox[at(range)]);
                     }
                     Some(Event::End { status, .. }) => {
-                        check_end(backend.name(), status, script.is_empty())?;
-                        script.finish(&mut exchange.reply).await?;
+                        check_end(backend.name(), status, pump.output().is_empty())?;
+                        pump.finish().await?;
                         return Ok(decoder.is_done() && start + step.consumed == inbox.len());
                     }
                     Some(Event::Values(_)) => {}
@@ -249,35 +252,13 @@ impl Fastcgi {
             if any {
                 socket.acknowledge();
             }
-            let read = self.read(backend, socket, inbox, &mut script, exchange).await;
-            match read {
+            match pump.next(async || backend.read(socket, inbox).await).await? {
                 Ok(0) => return Err(backend.cut_off(any)),
                 Ok(_) => any = true,
                 Err(fault) if any => return Err(fault.retry(Retry::No)),
                 Err(fault) => return Err(fault),
             }
         }
-    }
-
-    /// Reads on; when nothing comes for a moment, what has come goes to the client.
-    async fn read(
-        &self,
-        backend: &Backend,
-        socket: &Socket,
-        inbox: &mut Vec<u8>,
-        script: &mut ScriptReply,
-        exchange: &mut Exchange,
-    ) -> Result<usize, Fault> {
-        {
-            let read = backend.read(socket, inbox);
-            tokio::select! {
-                biased;
-                outcome = read => return outcome,
-                () = tokio::time::sleep(PAUSE), if script.has_output() => {}
-            }
-        }
-        script.flush(&mut exchange.reply).await?;
-        backend.read(socket, inbox).await
     }
 }
 

@@ -25,6 +25,7 @@ mod nph;
 mod output;
 mod program;
 mod proxy;
+mod reply_pump;
 mod respond;
 mod running;
 mod script;

@@ -1,4 +1,4 @@
-//! What a script prints: a CGI reply, or that of a script which speaks HTTP itself.
+//! What scripts and applications print: a CGI reply, or HTTP.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -8,13 +8,26 @@ use crate::nph::NphReply;
 use crate::script::Script;
 use crate::script_reply::{OutputLimit, ScriptReply};
 
-/// The reply being made of one script's output.
+/// The reply being made of the output of one script or application.
 pub enum Output {
     /// With a CGI header in front.
     Parsed(ScriptReply),
-    /// Whole HTTP (NPH).
+    /// Whole HTTP.
     Raw(NphReply),
+    /// One of the two, as its beginning will show.
+    Undecided(Undecided),
 }
+
+/// The beginning of an application's output. SCGI asks for a CGI header and uwsgi for HTTP, but
+/// servers differ.
+pub struct Undecided {
+    start: Vec<u8>,
+    to_head: bool,
+    limit: OutputLimit,
+}
+
+/// What HTTP begins with.
+const HTTP: &[u8] = b"HTTP/";
 
 impl Output {
     /// Ready for the first byte; the name of the script tells which of the two it is.
@@ -26,11 +39,27 @@ impl Output {
         Self::Parsed(ScriptReply::new(limit))
     }
 
+    /// Ready for the first byte of an application server, which shows what the output is.
+    pub fn of_server(request: &Request, limit: OutputLimit) -> Self {
+        let to_head = request.method() == b"HEAD";
+        Self::Undecided(Undecided { start: Vec::new(), to_head, limit })
+    }
+
+    /// Whether nothing has come yet.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Parsed(script) => script.is_empty(),
+            Self::Raw(_) => false,
+            Self::Undecided(undecided) => undecided.start.is_empty(),
+        }
+    }
+
     /// Whether the head is whole.
     pub fn has_head(&self) -> bool {
         match self {
             Self::Parsed(script) => script.has_head(),
-            Self::Raw(nph) => nph.has_head(),
+            Self::Raw(http) => http.has_head(),
+            Self::Undecided(_) => false,
         }
     }
 
@@ -38,31 +67,68 @@ impl Output {
     pub fn has_output(&self) -> bool {
         match self {
             Self::Parsed(script) => script.has_output(),
-            Self::Raw(nph) => nph.has_output(),
+            Self::Raw(http) => http.has_output(),
+            Self::Undecided(_) => false,
+        }
+    }
+
+    /// Whether the reply has told its own end and come to it.
+    pub fn is_complete(&self) -> bool {
+        match self {
+            Self::Parsed(script) => script.is_complete(),
+            Self::Raw(http) => http.is_complete(),
+            Self::Undecided(_) => false,
         }
     }
 
     /// Takes output.
     pub async fn feed(&mut self, output: &[u8], reply: &mut Reply) -> Result<(), Fault> {
+        let mut start = Vec::new();
+        if let Self::Undecided(undecided) = self {
+            undecided.start.extend_from_slice(output);
+            if HTTP.starts_with(&undecided.start) && undecided.start.len() < HTTP.len() {
+                return Ok(());
+            }
+            start = self.decide();
+        }
+        let output = if start.is_empty() { output } else { &start };
         match self {
             Self::Parsed(script) => script.feed(output, reply).await,
-            Self::Raw(nph) => nph.feed(output, reply).await,
+            Self::Raw(http) => http.feed(output, reply).await,
+            Self::Undecided(_) => Ok(()),
         }
     }
 
-    /// The script pauses: what it printed goes to the client.
+    /// Nothing comes for a while: what has come goes to the client.
     pub async fn flush(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         match self {
             Self::Parsed(script) => script.flush(reply).await,
-            Self::Raw(nph) => nph.flush(reply).await,
+            Self::Raw(http) => http.flush(reply).await,
+            Self::Undecided(_) => Ok(()),
         }
     }
 
-    /// The script has ended.
+    /// All has come.
     pub async fn finish(&mut self, reply: &mut Reply) -> Result<(), Fault> {
+        if let Self::Undecided(_) = self {
+            let start = self.decide();
+            self.feed(&start, reply).await?;
+        }
         match self {
             Self::Parsed(script) => script.finish(reply).await,
-            Self::Raw(nph) => nph.finish(reply).await,
+            Self::Raw(http) => http.finish(reply).await,
+            Self::Undecided(_) => Ok(()),
         }
+    }
+
+    /// Decides by the beginning of the output, which is returned.
+    fn decide(&mut self) -> Vec<u8> {
+        let Self::Undecided(Undecided { start, to_head, limit }) = self else { return Vec::new() };
+        let start = std::mem::take(start);
+        *self = match start.starts_with(HTTP) {
+            true => Self::Raw(NphReply::of_server(*to_head, *limit)),
+            false => Self::Parsed(ScriptReply::new(*limit)),
+        };
+        start
     }
 }

@@ -21,6 +21,7 @@ pub const PAUSE: Duration = Duration::from_millis(1);
 pub type Blame = fn(u16, String) -> Fault;
 
 /// How much a script may still print.
+#[derive(Clone, Copy)]
 pub struct OutputLimit {
     most: u64,
     left: u64,

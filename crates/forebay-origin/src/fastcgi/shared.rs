@@ -8,7 +8,9 @@ use forebay_wire::fastcgi::{self, ProtocolStatus};
 
 use super::line::{Came, Stream};
 use super::{Fastcgi, PIECE, Ways, check_end, unreadable};
-use crate::script_reply::{OutputLimit, PAUSE, ScriptReply};
+use crate::output::Output;
+use crate::reply_pump::ReplyPump;
+use crate::script_reply::{OutputLimit, ScriptReply};
 use crate::upstream::send_and_read;
 
 /// One request over a connection that it shares.
@@ -63,29 +65,20 @@ impl<'a> Shared<'a> {
 
     async fn read_reply(&self, exchange: &mut Exchange, inbox: &mut Vec<u8>) -> Result<(), Fault> {
         let (origin, name) = (self.origin, self.ways.backend.name());
-        let reply = &mut exchange.reply;
         let limit = OutputLimit::new(origin.settings.max_output, Fault::backend);
-        let mut script = ScriptReply::new(limit);
+        let output = Output::Parsed(ScriptReply::new(limit));
+        let mut pump = ReplyPump::new(output, &mut exchange.reply);
         loop {
             inbox.clear();
-            let came = {
-                let next = self.next(inbox);
-                tokio::select! {
-                    biased;
-                    came = next => Some(came),
-                    () = tokio::time::sleep(PAUSE), if script.has_output() => None,
-                }
-            };
-            match came {
-                None => script.flush(reply).await?,
-                Some(Ok(Came::Output)) => script.feed(inbox, reply).await?,
-                Some(Ok(Came::End(status))) => {
+            match pump.next(async || self.next(inbox).await).await? {
+                Ok(Came::Output) => pump.feed(inbox).await?,
+                Ok(Came::End(status)) => {
                     self.learn(status);
-                    check_end(name, status, script.is_empty())?;
-                    return script.finish(reply).await;
+                    check_end(name, status, pump.output().is_empty())?;
+                    return pump.finish().await;
                 }
-                Some(Err(fault)) if script.is_empty() => return Err(fault),
-                Some(Err(fault)) => return Err(fault.retry(Retry::No)),
+                Err(fault) if pump.output().is_empty() => return Err(fault),
+                Err(fault) => return Err(fault.retry(Retry::No)),
             }
         }
     }
