@@ -20,11 +20,10 @@ use crate::output::Output;
 use crate::reply_pump::ReplyPump;
 use crate::script_reply::OutputLimit;
 use crate::upstream::{
-    Attempt, Backend, BodyAtHand, Carrier, Connection, Past, Upstream, send_and_read,
+    Attempt, Backend, BodyAtHand, BodyEncoder, Carrier, Connection, Past, Source, ToBackend,
+    Upstream, send_and_read, upload,
 };
 
-/// Bytes of a spooled request body that go out at a time.
-const PIECE: usize = 32 * 1024;
 const INBOX: usize = 16 * 1024;
 /// Buffers kept for reuse, none of them larger than `LARGEST` bytes.
 const SPARE: usize = 64;
@@ -236,19 +235,8 @@ impl Conversation<'_> {
         if !matches!(body, Spooled::File(..)) {
             return Ok(());
         }
-        let mut buffer = vec![0; PIECE];
-        let mut offset = 0;
-        loop {
-            let n = body
-                .read_at(offset, &mut buffer)
-                .map_err(|error| Fault::us(500, format!("cannot read a spooled body: {error}")))?;
-            if n == 0 {
-                return Ok(());
-            }
-            self.socket.write_all(&buffer[..n]).await.map_err(lost)?;
-            self.socket.renew_read_limit(self.backend.reply_timeout());
-            offset += n as u64;
-        }
+        let outlet = ToBackend { backend: self.backend, socket: self.socket };
+        upload(&outlet, BodyEncoder::Plain, Source::spooled(body)).await
     }
 
     /// Reads the reply and passes it on. It ends where it says, else with the connection.

@@ -31,13 +31,12 @@ use crate::output::Output;
 use crate::reply_pump::ReplyPump;
 use crate::script_reply::{OutputLimit, ScriptReply};
 use crate::upstream::{
-    Attempt, Backend, BodyAtHand, Carrier, Connection, Past, Upstream, send_and_read,
+    Attempt, Backend, BodyAtHand, BodyEncoder, Carrier, Connection, Past, Source, ToBackend,
+    Upstream, send_and_read, upload,
 };
 
 /// The one request that is under way on a connection.
 const ID: u16 = 1;
-/// Bytes of request body that go out at a time.
-const PIECE: usize = 32 * 1024;
 const INBOX: usize = 16 * 1024;
 /// Buffers kept for reuse, none of them larger than `LARGEST` bytes.
 const SPARE: usize = 64;
@@ -184,24 +183,8 @@ impl Fastcgi {
         if !matches!(body, Spooled::File(..)) {
             return Ok(());
         }
-        let mut buffer = vec![0; PIECE];
-        let mut out = Vec::with_capacity(PIECE + 2 * fastcgi::HEADER);
-        let mut offset = 0;
-        loop {
-            let n = body.read_at(offset, &mut buffer).map_err(unreadable)?;
-            out.clear();
-            if n == 0 {
-                fastcgi::end_of_stdin(&mut out, ID);
-            } else {
-                fastcgi::stdin(&mut out, ID, &buffer[..n]);
-            }
-            socket.write_all(&out).await.map_err(|error| backend.lost(&error))?;
-            socket.renew_read_limit(backend.reply_timeout());
-            if n == 0 {
-                return Ok(());
-            }
-            offset += n as u64;
-        }
+        let outlet = ToBackend { backend, socket };
+        upload(&outlet, BodyEncoder::Stdin(ID), Source::spooled(body)).await
     }
 
     /// Reads the reply and passes it on; whether the connection can be kept.
@@ -343,10 +326,6 @@ impl Way {
             Self::Shared(_) => Past::Shared,
         }
     }
-}
-
-fn unreadable(error: std::io::Error) -> Fault {
-    Fault::us(500, format!("cannot read a spooled body: {error}"))
 }
 
 /// A request that was refused was not acted on. One that ended without a word is a bad reply; over

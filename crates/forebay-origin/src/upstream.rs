@@ -3,7 +3,8 @@
 //!
 //! `group` chooses, `attempts` decides what may be sent again, `backend` has the connections,
 //! `permits` limits them over all threads, `announce` names the client in front, `health` asks backends how they are, `tally` counts,
-//! `duplex` sends a request while its reply is read.
+//! `upload` sends bodies, `duplex`
+//! does so while the reply is read.
 
 pub mod announce;
 mod attempts;
@@ -13,6 +14,7 @@ mod group;
 mod health;
 mod permits;
 mod tally;
+mod upload;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,6 +28,7 @@ pub use group::{Balancing, Group};
 pub use health::{Check, Checker};
 pub use permits::Permits;
 pub use tally::Tallies;
+pub use upload::{BodyEncoder, Outlet, Source, ToBackend, upload};
 
 use group::{Turns, UnderWay, bit};
 use tally::{Active, ThreadTally};

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::stderr::Stderr;
 use super::{FASTCGI_IDLE, INBOX};
-use crate::upstream::Connection;
+use crate::upstream::{Connection, Outlet};
 
 /// How often a line without requests is looked at.
 const PRUNING: Duration = Duration::from_millis(500);
@@ -369,6 +369,12 @@ impl Stream {
     fn lost(&self) -> Fault {
         let message = format!("the connection to {} broke before its reply ended", self.line.name);
         Fault::backend(502, message).retry(Retry::IfReused)
+    }
+}
+
+impl Outlet for Stream {
+    async fn send(&self, pieces: [&[u8]; 3]) -> Result<(), Fault> {
+        self.send(pieces.concat()).await
     }
 }
 

@@ -4,14 +4,14 @@ use std::cell::Cell;
 use std::pin::pin;
 
 use forebay_engine::{Exchange, Fault, Retry, Spooled};
-use forebay_wire::fastcgi::{self, ProtocolStatus};
+use forebay_wire::fastcgi::ProtocolStatus;
 
 use super::line::{Came, Stream};
-use super::{Fastcgi, PIECE, Ways, check_end, unreadable};
+use super::{Fastcgi, Ways, check_end};
 use crate::output::Output;
 use crate::reply_pump::ReplyPump;
 use crate::script_reply::{OutputLimit, ScriptReply};
-use crate::upstream::send_and_read;
+use crate::upstream::{BodyEncoder, Source, send_and_read, upload};
 
 /// One request over a connection that it shares.
 pub struct Shared<'a> {
@@ -43,21 +43,8 @@ impl<'a> Shared<'a> {
     async fn send(&self, head: Vec<u8>, body: &Spooled) -> Result<(), Fault> {
         self.stream.send(head).await?;
         if matches!(body, Spooled::File(..)) {
-            let id = self.stream.id();
-            let mut buffer = vec![0; PIECE];
-            let mut offset = 0;
-            loop {
-                let n = body.read_at(offset, &mut buffer).map_err(unreadable)?;
-                let mut out = Vec::with_capacity(n + fastcgi::HEADER);
-                if n == 0 {
-                    fastcgi::end_of_stdin(&mut out, id);
-                    self.stream.send(out).await?;
-                    break;
-                }
-                fastcgi::stdin(&mut out, id, &buffer[..n]);
-                self.stream.send(out).await?;
-                offset += n as u64;
-            }
+            let encoder = BodyEncoder::Stdin(self.stream.id());
+            upload(self.stream, encoder, Source::spooled(body)).await?;
         }
         self.is_sent.set(true);
         Ok(())

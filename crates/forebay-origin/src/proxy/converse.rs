@@ -13,7 +13,10 @@ use forebay_wire::reply::{ReplyReader, ReplyStep};
 use super::{INBOX, Proxy, rewrite};
 use crate::fields::{append_request_fields, end_head, inform};
 use crate::upgrade;
-use crate::upstream::{self, Backend, BodyAtHand, Carrier, Connection, Past, announce};
+use crate::upstream::{
+    self, Backend, BodyAtHand, BodyEncoder, Carrier, Connection, Past, Source, ToBackend, announce,
+    upload,
+};
 
 /// Size of a receive buffer for a long body, in bytes.
 const LARGE_INBOX: usize = 128 * 1024;
@@ -216,7 +219,12 @@ impl Reading<'_> {
         to_head: bool,
     ) -> Result<(bool, bool), Fault> {
         let (backend, socket) = (self.attempt.backend(), self.socket);
-        let mut upload = pin!(upload(backend, socket, body));
+        let encoder = match body.framing() {
+            RequestFraming::Chunked => BodyEncoder::Chunked,
+            RequestFraming::None | RequestFraming::Length(_) => BodyEncoder::Plain,
+        };
+        let outlet = ToBackend { backend, socket };
+        let mut upload = pin!(upload(&outlet, encoder, Source::Client(body)));
         let mut download = pin!(self.reply(reply, to_head));
         let mut is_sent = false;
         loop {
@@ -394,30 +402,4 @@ impl Reading<'_> {
         upgrade::append_fields(reply.field_lines(), &head.fields, self.inbox);
         reply.switch().await
     }
-}
-
-/// Passes the request's body on, in the framing it came in. The time for the reply begins when all
-/// of it is sent: as long as the client is waited for, the backend has nothing to answer.
-async fn upload(backend: &Backend, socket: &Socket, body: &mut Body) -> Result<(), Fault> {
-    let chunked = body.framing() == RequestFraming::Chunked;
-    let mut size = Vec::new();
-    loop {
-        socket.unlimit_read();
-        let Some(piece) = body.next().await? else { break };
-        let sent = if chunked {
-            size.clear();
-            encode::chunk_size(&mut size, piece.len());
-            let mut pieces = [&size[..], piece, encode::CHUNK_END].map(std::io::IoSlice::new);
-            socket.write_pieces(&mut pieces).await
-        } else {
-            socket.write_all(piece).await
-        };
-        sent.map_err(|error| backend.lost(&error))?;
-    }
-    if chunked {
-        let sent = socket.write_all(encode::LAST_CHUNK).await;
-        sent.map_err(|error| backend.lost(&error))?;
-    }
-    socket.limit_read(backend.reply_timeout());
-    Ok(())
 }

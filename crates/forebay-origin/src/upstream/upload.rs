@@ -1,0 +1,159 @@
+//! Sends a request's body to a backend piece by piece, as a protocol frames it.
+
+use std::io::IoSlice;
+
+use forebay_engine::{Body, Fault, Socket, Spooled};
+use forebay_wire::fastcgi;
+use forebay_wire::http1::encode;
+
+use super::Backend;
+
+/// Bytes of a spooled body that go out at a time: less than a record of FastCGI holds.
+const PIECE: usize = 32 * 1024;
+
+/// How a body is framed.
+#[derive(Clone, Copy, Debug)]
+pub enum BodyEncoder {
+    /// As it is.
+    Plain,
+    /// As chunks of HTTP.
+    Chunked,
+    /// As FastCGI's STDIN of the request with this number.
+    Stdin(u16),
+}
+
+/// What becomes of the body of a request.
+pub enum Source<'a> {
+    /// It comes from the client.
+    Client(&'a mut Body),
+    /// It was spooled.
+    Spooled(Spool<'a>),
+}
+
+/// What is left of a spooled body.
+pub struct Spool<'a> {
+    body: &'a Spooled,
+    offset: u64,
+    buffer: Vec<u8>,
+}
+
+/// Where a body goes out.
+pub trait Outlet {
+    /// Sends one after the other.
+    async fn send(&self, pieces: [&[u8]; 3]) -> Result<(), Fault>;
+
+    /// The client is waited for; as long as that takes the backend has nothing to answer.
+    fn suspend_reply_limit(&self) {}
+
+    /// A piece has gone out: a backend that reads has not fallen silent.
+    fn renew_reply_limit(&self) {}
+
+    /// All has gone out: the time for the reply begins.
+    fn start_reply_limit(&self) {}
+}
+
+/// A connection to a backend, as where a body goes out.
+pub struct ToBackend<'a> {
+    /// The backend.
+    pub backend: &'a Backend,
+    /// The connection.
+    pub socket: &'a Socket,
+}
+
+/// Sends all of `source`, and what ends it.
+pub async fn upload(
+    outlet: &impl Outlet,
+    encoder: BodyEncoder,
+    mut source: Source<'_>,
+) -> Result<(), Fault> {
+    let is_streamed = matches!(source, Source::Client(_));
+    let mut front = Vec::new();
+    loop {
+        if is_streamed {
+            outlet.suspend_reply_limit();
+        }
+        let Some(piece) = source.next().await? else { break };
+        front.clear();
+        let back = encoder.frame(&mut front, piece.len());
+        outlet.send([&front, piece, back]).await?;
+        if !is_streamed {
+            outlet.renew_reply_limit();
+        }
+    }
+    front.clear();
+    encoder.end(&mut front);
+    if !front.is_empty() {
+        outlet.send([&front, b"", b""]).await?;
+    }
+    if is_streamed {
+        outlet.start_reply_limit();
+    } else {
+        outlet.renew_reply_limit();
+    }
+    Ok(())
+}
+
+impl BodyEncoder {
+    /// Appends what goes in front of a piece; what goes behind it.
+    fn frame(self, front: &mut Vec<u8>, length: usize) -> &'static [u8] {
+        match self {
+            Self::Plain => b"",
+            Self::Chunked => {
+                encode::chunk_size(front, length);
+                encode::CHUNK_END
+            }
+            Self::Stdin(id) => {
+                fastcgi::stdin_header(front, id, length as u16);
+                b""
+            }
+        }
+    }
+
+    /// Appends what goes behind the last piece.
+    fn end(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Plain => {}
+            Self::Chunked => out.extend_from_slice(encode::LAST_CHUNK),
+            Self::Stdin(id) => fastcgi::end_of_stdin(out, id),
+        }
+    }
+}
+
+impl<'a> Source<'a> {
+    /// A spooled body from its start.
+    pub fn spooled(body: &'a Spooled) -> Self {
+        Self::Spooled(Spool { body, offset: 0, buffer: vec![0; PIECE] })
+    }
+
+    async fn next(&mut self) -> Result<Option<&[u8]>, Fault> {
+        let Spool { body, offset, buffer } = match self {
+            Self::Client(body) => return body.next().await,
+            Self::Spooled(spool) => spool,
+        };
+        let read = body
+            .read_at(*offset, buffer)
+            .map_err(|error| Fault::us(500, format!("cannot read a spooled body: {error}")))?;
+        *offset += read as u64;
+        Ok((read > 0).then(|| &buffer[..read]))
+    }
+}
+
+impl Outlet for ToBackend<'_> {
+    async fn send(&self, pieces: [&[u8]; 3]) -> Result<(), Fault> {
+        let mut pieces = pieces.map(IoSlice::new);
+        let sent = self.socket.write_pieces(&mut pieces).await;
+        sent.map_err(|error| self.backend.lost(&error))
+    }
+
+    fn suspend_reply_limit(&self) {
+        self.socket.unlimit_read();
+    }
+
+    fn renew_reply_limit(&self) {
+        self.socket.renew_read_limit(self.backend.reply_timeout());
+    }
+
+    fn start_reply_limit(&self) {
+        self.socket.limit_read(self.backend.reply_timeout());
+    }
+}
