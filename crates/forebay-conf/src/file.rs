@@ -101,6 +101,9 @@ pub struct Server {
     /// Host names that `admin` may be asked by, beside addresses and "localhost": others are answered
     /// with 421, so that no web page can read it by a name of its own. Default: none.
     pub admin_hosts: Option<At<OneOrMany<String>>>,
+    /// What `admin` is to be told with POST /apps/NAME/restart, 16 characters at least. Default: no
+    /// application can be restarted there.
+    pub admin_token: Option<At<String>>,
     /// The user to become once sockets and logs are open; needs root. Default: stay who we are.
     pub user: Option<At<String>>,
     /// The group to become, and the only one. Default: the groups of `user`.

@@ -60,6 +60,8 @@ pub struct Server {
     pub admin: Option<SocketAddr>,
     /// Names that `admin` is asked by, in lower case, beside addresses and `localhost`.
     pub admin_hosts: Vec<String>,
+    /// What `admin` has to be told to restart an application, 16 characters at least.
+    pub admin_token: Option<String>,
     /// Whether the steps of each request are timed. Default false.
     pub timing: bool,
     /// How long each step of a request may take.
@@ -82,6 +84,7 @@ impl Default for Server {
             threads: None,
             admin: None,
             admin_hosts: Vec::new(),
+            admin_token: None,
             timing: false,
             timeouts: Timeouts::default(),
             limits: Limits::default(),

@@ -18,6 +18,7 @@ use crate::listen::{ListenError, Loads};
 use crate::timing::Step;
 
 mod backends;
+mod control;
 mod request;
 
 use request::{AdminRequest, Method, PATIENCE};
@@ -104,8 +105,14 @@ pub struct WorkerRow {
     pub current_request: Option<String>,
 }
 
-/// Asks applications and backends how they are.
-pub type AskStatus = Arc<dyn Fn() -> Status + Send + Sync>;
+/// What the administrator's listener asks of the server's applications and backends.
+pub trait Control: Send + Sync {
+    /// How they are.
+    fn status(&self) -> Status;
+
+    /// Has the processes of an application replaced; false where there is none of this name.
+    fn restart(&self, app: &str) -> bool;
+}
 
 /// Opens the administrator's listener.
 pub fn open(address: SocketAddr) -> Result<TcpListener, ListenError> {
@@ -116,10 +123,35 @@ pub fn open(address: SocketAddr) -> Result<TcpListener, ListenError> {
 pub struct Admin {
     pub threads: Vec<Arc<Counters>>,
     pub loads: Arc<Loads>,
-    pub status: AskStatus,
+    pub control: Arc<dyn Control>,
     pub started: Instant,
     /// Names that it is asked by, beside addresses and `localhost`.
     pub hosts: Vec<String>,
+    /// What it has to be told to restart an application.
+    pub token: Option<String>,
+}
+
+/// What is answered.
+struct Answer {
+    status: u16,
+    content_type: &'static str,
+    /// A field more, its name and value.
+    field: Option<(&'static str, String)>,
+    body: String,
+}
+
+impl Answer {
+    fn new(status: u16, content_type: &'static str, body: impl Into<String>) -> Self {
+        Self { status, content_type, field: None, body: body.into() }
+    }
+
+    fn text(status: u16, body: impl Into<String>) -> Self {
+        Self::new(status, "text/plain", body)
+    }
+
+    fn with(self, name: &'static str, value: impl Into<String>) -> Self {
+        Self { field: Some((name, value.into())), ..self }
+    }
 }
 
 impl Admin {
@@ -138,20 +170,17 @@ impl Admin {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let request = request::read(&mut stream);
-        let (status, content_type, body) = match &request {
-            None => (400, "text/plain", "bad request\n".to_owned()),
-            Some(AdminRequest { method: Method::Other, .. }) => {
-                (405, "text/plain", "GET and HEAD are answered here\n".to_owned())
-            }
+        let Answer { status, content_type, field, body } = match &request {
+            None => Answer::text(400, "bad request\n"),
             Some(AdminRequest { host, .. }) if !self.is_for_us(host) => {
-                (421, "text/plain", format!("name {host} in admin_hosts of [server]\n"))
+                Answer::text(421, format!("name {host} in admin_hosts of [server]\n"))
             }
-            Some(AdminRequest { path, accepts_html, .. }) => self.answer(path, *accepts_html),
+            Some(request) => self.answer(request),
         };
         let mut out = Vec::new();
         encode::status_line(&mut out, status, b"");
-        if status == 405 {
-            encode::field(&mut out, "Allow", b"GET, HEAD");
+        if let Some((name, value)) = field {
+            encode::field(&mut out, name, value.as_bytes());
         }
         encode::field(&mut out, "Content-Type", content_type.as_bytes());
         encode::field(&mut out, "Cache-Control", b"no-store");
@@ -161,7 +190,7 @@ impl Admin {
         let is_head = request.as_ref().is_some_and(|request| request.method == Method::Head);
         out.extend_from_slice(if is_head { b"" } else { body.as_bytes() });
         stream.write_all(&out)?;
-        if status == 405 {
+        if request.is_some_and(|request| request.has_more) {
             request::read_on(&mut stream)?;
         }
         Ok(())
@@ -177,19 +206,26 @@ impl Admin {
             || self.hosts.iter().any(|name| name == host)
     }
 
-    fn answer(&self, path: &str, accepts_html: bool) -> (u16, &'static str, String) {
-        match path {
-            "/healthz" => (200, "text/plain", "ok\n".to_owned()),
-            "/metrics" => (200, "text/plain; version=0.0.4", self.metrics()),
-            "/status" if accepts_html => (200, "text/html; charset=utf-8", self.page()),
-            "/status" | "/status.json" => (200, "application/json", self.json()),
-            _ => (404, "text/plain", "there are /status, /metrics and /healthz\n".to_owned()),
+    fn answer(&self, request: &AdminRequest) -> Answer {
+        if let Some(answer) = self.answer_for_app(request) {
+            return answer;
+        }
+        if matches!(request.method, Method::Post | Method::Other) {
+            let answer = Answer::text(405, "GET and HEAD are answered here\n");
+            return answer.with("Allow", "GET, HEAD");
+        }
+        match &*request.path {
+            "/healthz" => Answer::text(200, "ok\n"),
+            "/metrics" => Answer::new(200, "text/plain; version=0.0.4", self.metrics()),
+            "/status" if request.accepts_html => Answer::new(200, HTML, self.page()),
+            "/status" | "/status.json" => Answer::new(200, "application/json", self.json()),
+            _ => Answer::text(404, "there are /status, /metrics, /healthz and /apps/NAME\n"),
         }
     }
 
     fn json(&self) -> String {
         let totals = Totals::of(&self.threads);
-        let Status { apps, backends } = (self.status)();
+        let Status { apps, backends } = self.control.status();
         let apps = apps.iter().map(|app| {
             let workers = app.workers.iter().map(|worker| {
                 json!({
@@ -271,7 +307,7 @@ impl Admin {
             family(&mut out, name, kind, help);
             let _ = writeln!(out, "{name} {n}");
         }
-        let Status { apps, backends } = (self.status)();
+        let Status { apps, backends } = self.control.status();
         append_apps(&mut out, &apps);
         backends::append_metrics(&mut out, &backends);
         out
@@ -279,14 +315,8 @@ impl Admin {
 
     fn page(&self) -> String {
         let totals = Totals::of(&self.threads);
-        let mut page = String::from(
-            "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
-             <meta http-equiv=\"refresh\" content=\"5\"><title>Forebay</title>\n\
-             <style>body{font:16px/1.5 system-ui,sans-serif;margin:2em;max-width:60em;\
-             color-scheme:light dark}table{border-collapse:collapse;margin:0 0 1.5em}\
-             td,th{padding:.2em 1em .2em 0;text-align:right;border-bottom:1px solid #8884}\
-             td:first-child,th:first-child,.text{text-align:left}</style>\n<h1>Forebay</h1>\n",
-        );
+        let mut page = control::head("Forebay", "<meta http-equiv=\"refresh\" content=\"5\">");
+        page.push_str("<h1>Forebay</h1>\n");
         let _ = write!(
             page,
             "<p>Version {}, process {}, up {} s. {} connections open, {} requests served.</p>\n\
@@ -302,47 +332,19 @@ impl Admin {
         }
         page.push_str("</table>\n");
         append_details(&mut page, &totals);
-        let Status { apps, backends } = (self.status)();
+        let Status { apps, backends } = self.control.status();
         backends::append_page(&mut page, &backends);
-        for app in apps {
-            let _ = write!(
-                page,
-                "<h2>{}</h2>\n<table><tr><th>Process</th><th>State</th><th>Requests</th>\
-                 <th>Age</th><th>Memory</th><th class=\"text\">Request</th></tr>\n",
-                escape(&app.name)
-            );
-            for worker in app.workers {
-                let _ = writeln!(
-                    page,
-                    "<tr><td>{}</td><td>{}</td><td>{}</td><td>{} s</td><td>{:.1} MB</td>\
-                     <td class=\"text\">{}</td></tr>",
-                    worker.pid,
-                    worker.state,
-                    worker.requests,
-                    worker.age.as_secs(),
-                    worker.rss as f64 / 1e6,
-                    escape(worker.current_request.as_deref().unwrap_or_default()),
-                );
-            }
-            page.push_str("</table>\n");
-            let _ = writeln!(
-                page,
-                "<p>{} requests wait. {} processes started, {} ended unexpectedly.</p>",
-                app.waiting, app.starts, app.crashes
-            );
-            if let Some(note) = &app.note {
-                let _ = writeln!(page, "<p>{}</p>", escape(note));
-            }
-            if let Some(lines) = &app.crash_loop {
-                let what = "Processes end as soon as they are started:";
-                let _ = writeln!(page, "<p>{what}</p>\n<pre>{}</pre>", escape(lines));
-            }
+        for app in &apps {
+            let (name, link) = (escape(&app.name), control::encode_name(&app.name));
+            let _ = writeln!(page, "<h2><a href=\"/apps/{link}\">{name}</a></h2>");
+            control::append_app(&mut page, app);
         }
         page.push_str("</html>\n");
         page
     }
 }
 
+const HTML: &str = "text/html; charset=utf-8";
 const STATES: [&str; 4] = ["starting", "idle", "busy", "ending"];
 
 /// Metrics of each application. No label by process id: unbounded cardinality.

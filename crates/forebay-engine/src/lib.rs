@@ -43,7 +43,7 @@ mod timing;
 mod tls;
 mod tunnel;
 
-pub use admin::{AppStatus, AskStatus, BackendRow, BackendsOf, Status, WorkerRow};
+pub use admin::{AppStatus, BackendRow, BackendsOf, Control, Status, WorkerRow};
 pub use body::Body;
 pub use deadline::Deadlines;
 pub use dispatch::ambiguous_route;

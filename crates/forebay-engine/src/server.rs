@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::admin::{self, Admin, AskStatus};
+use crate::admin::{self, Admin, Control};
 use crate::counters::Counters;
 use crate::listen::{self, ListenError, Listener, Loads};
 use crate::log::{ErrorLog, Reopener, Writer};
@@ -165,12 +165,12 @@ impl Server {
 
     /// Serves until SIGINT or SIGTERM, then until the requests under way are answered, `grace` at
     /// the most. A second signal gives them up. SIGUSR1 opens the access log anew; SIGHUP has
-    /// `prepare` make another configuration, whose error leaves everything as it is. `status` is
-    /// asked when the administrator wants to know.
+    /// `prepare` make another configuration, whose error leaves everything as it is. `control` is
+    /// asked when the administrator wants to know something, or to restart an application.
     pub fn run(
         mut self,
         tables: Tables,
-        status: AskStatus,
+        control: Arc<dyn Control>,
         grace: Duration,
         ready: impl FnOnce(),
         prepare: Prepare,
@@ -179,7 +179,7 @@ impl Server {
         let signals = runtime.block_on(async { Signals::new(early) });
         let mut signals = signals.map_err(StartError::System)?;
         let (stage, _) = watch::channel(Stage::Serving);
-        let threads = self.spawn(&tables, status, grace, &stage).map_err(StartError::System)?;
+        let threads = self.spawn(&tables, control, grace, &stage).map_err(StartError::System)?;
         drop(tables);
         ready();
         self.notify.ready("serving");
@@ -231,7 +231,7 @@ impl Server {
     fn spawn(
         &mut self,
         tables: &Tables,
-        status: AskStatus,
+        control: Arc<dyn Control>,
         grace: Duration,
         stage: &watch::Sender<Stage>,
     ) -> io::Result<Threads> {
@@ -245,7 +245,8 @@ impl Server {
         if let Some(listener) = self.admin.take() {
             let (threads, loads, started) = (counters.clone(), loads.clone(), Instant::now());
             let hosts = self.wanted.settings.admin_hosts.clone();
-            let admin = Admin { threads, loads, status, started, hosts };
+            let token = self.wanted.settings.admin_token.clone();
+            let admin = Admin { threads, loads, control, started, hosts, token };
             std::thread::Builder::new()
                 .name("admin".into())
                 .spawn(move || admin.serve(&listener))?;

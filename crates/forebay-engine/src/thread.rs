@@ -36,6 +36,8 @@ pub struct Settings {
     pub timing: bool,
     /// Names that the administrator's listener is asked by, in lower case.
     pub admin_hosts: Vec<String>,
+    /// What the administrator's listener has to be told to restart an application.
+    pub admin_token: Option<String>,
     /// Where large bodies are spooled; `None`: the system's directory for that.
     pub spool_dir: Option<PathBuf>,
 }

@@ -213,6 +213,11 @@ impl Origins {
         rows
     }
 
+    /// Has the processes of an application replaced; false where there is none of this name.
+    pub fn restart(&self, app: &str) -> bool {
+        self.apps.get(app).map(Running::restart).is_some()
+    }
+
     /// Stops the applications, giving requests under way `grace` to end.
     pub fn stop(&self, grace: Duration) {
         stop(self.apps.values(), grace);

@@ -157,6 +157,15 @@ impl Running {
         }
     }
 
+    /// Has its processes replaced, one after the other.
+    pub fn restart(&self) {
+        match &self.processes {
+            Processes::Workers(app) => app.restart(),
+            Processes::Scripts(scripts) => scripts.workers().for_each(App::restart),
+            Processes::Program(program, _) => program.restart(),
+        }
+    }
+
     /// Ends it, giving requests under way `grace` to end.
     pub async fn shutdown(&self, grace: Duration) {
         match &self.processes {

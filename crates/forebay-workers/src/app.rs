@@ -89,6 +89,11 @@ impl App {
         let _ = self.shared.commands.send(Command::Reloaded);
     }
 
+    /// Replaces all workers, one after the other.
+    pub fn restart(&self) {
+        let _ = self.shared.commands.send(Command::Restart);
+    }
+
     /// Ends all workers: idle ones at once, busy ones after their request or, after `grace`, by
     /// force. Requests that wait are refused. When this returns, no worker is left.
     pub async fn shutdown(&self, grace: Duration) {

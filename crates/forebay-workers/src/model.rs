@@ -193,7 +193,7 @@ impl World {
             match command {
                 Command::RequestWaits => self.requests_wait = true,
                 Command::Replace(id) => self.replace(id),
-                Command::Reloaded | Command::Shutdown { .. } => {}
+                Command::Reloaded | Command::Restart | Command::Shutdown { .. } => {}
             }
         }
         let pool = self.shared.pool.clone();

@@ -214,6 +214,11 @@ impl Program {
         Health { note: self.shared.note.clone(), ..self.shared.fleet.health() }
     }
 
+    /// Replaces all processes, one after the other.
+    pub fn restart(&self) {
+        let _ = self.shared.commands.send(Command::Restart);
+    }
+
     /// Ends all processes: at once those without a request, the others after their requests or
     /// after `grace`. Requests that wait are refused. When this returns, no process is left.
     pub async fn shutdown(&self, grace: Duration) {

@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Replace(u64),
     /// Replace the workers if their files have changed.
     Reloaded,
+    /// Somebody wants other workers.
+    Restart,
     /// End everything.
     Shutdown { grace: Duration, done: oneshot::Sender<()> },
 }
@@ -163,6 +165,7 @@ impl Supervisor {
         match command {
             Command::RequestWaits => {}
             Command::Reloaded => self.note_reload(),
+            Command::Restart => self.outdate("a restart was asked for"),
             Command::Replace(id) => {
                 if self.closing.is_none() {
                     self.replace(id);

@@ -9,7 +9,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_conf::{Listen, Plan, Site};
-use forebay_engine::{ErrorLog, Identity, Inherited, Reload, Server, Settings, Wanted};
+use forebay_engine::{
+    Control, ErrorLog, Identity, Inherited, Reload, Server, Settings, Status, Wanted,
+};
 use forebay_origin::{Origins, SiteTls, check, check_spool, note_descriptors};
 
 /// Exit codes of the README: bad usage or configuration, and what could not be started.
@@ -95,10 +97,10 @@ fn serve(args: Args) -> Result<(), Failure> {
     let (origins, retiring) = (Mutex::new(origins), Mutex::default());
     let live = Arc::new(Live { origins, retiring, fixed, threads });
     let opened: Vec<_> = server.addresses().iter().map(url).collect();
-    let (status, reloaded) = (live.clone(), live.clone());
+    let reloaded = live.clone();
     let outcome = server.run(
         tables,
-        Arc::new(move || status.origins().status()),
+        live.clone(),
         grace,
         || {
             for address in opened {
@@ -126,6 +128,7 @@ struct Fixed {
     threads: Option<usize>,
     admin: Option<SocketAddr>,
     admin_hosts: Vec<String>,
+    admin_token: Option<String>,
     user: Option<String>,
     group: Option<String>,
 }
@@ -135,7 +138,19 @@ impl Fixed {
         let server = &plan.server;
         let (user, group) = (server.user.clone(), server.group.clone());
         let admin_hosts = server.admin_hosts.clone();
-        Self { threads: server.threads, admin: server.admin, admin_hosts, user, group }
+        let (threads, admin) = (server.threads, server.admin);
+        let admin_token = server.admin_token.clone();
+        Self { threads, admin, admin_hosts, admin_token, user, group }
+    }
+}
+
+impl Control for Live {
+    fn status(&self) -> Status {
+        self.origins().status()
+    }
+
+    fn restart(&self, app: &str) -> bool {
+        self.origins().restart(app)
     }
 }
 
@@ -152,7 +167,8 @@ impl Live {
         notes.iter().for_each(|note| errors.log(note));
         if Fixed::of(&plan) != self.fixed {
             errors.log(
-                "`threads`, `admin`, `admin_hosts`, `user` and `group` change with a restart only",
+                "`threads`, `admin`, `admin_hosts`, `admin_token`, `user` and `group` change with a \
+                 restart only",
             );
         }
         let (wanted, grace) = (wanted(&plan), plan.server.grace);
@@ -193,6 +209,7 @@ fn wanted(plan: &Plan) -> Wanted {
             timing: plan.server.timing,
             spool_dir: plan.server.spool_dir.clone(),
             admin_hosts: plan.server.admin_hosts.clone(),
+            admin_token: plan.server.admin_token.clone(),
         },
         log: plan.log.clone(),
     }

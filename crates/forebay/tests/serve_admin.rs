@@ -463,3 +463,92 @@ fn the_administrator_is_answered_by_addresses_and_names_that_were_given() {
     }
     watched.forebay.stop();
 }
+
+const TOKEN: &str = "0123456789abcdef";
+
+/// POST to the administrator with these fields and this form.
+fn post(watched: &Watched, target: &str, fields: &str, form: &str) -> (u16, Option<String>) {
+    let mut client = Client::connect(watched.admin);
+    let length = form.len();
+    client.send(format!(
+        "POST {target} HTTP/1.1\r\nHost: localhost\r\n{fields}Content-Length: {length}\r\n\r\n{form}"
+    ));
+    let reply = client.reply();
+    (reply.status, reply.header("Location").map(str::to_owned))
+}
+
+/// The process of the application, when there is one that can take requests.
+fn process_of_app(watched: &Watched) -> Option<u64> {
+    let status = watched.status();
+    let workers = status["apps"][0]["workers"].as_array()?;
+    let idle: Vec<_> = workers.iter().filter(|worker| worker["state"] == "idle").collect();
+    if let [worker] = idle[..] { worker["pid"].as_u64() } else { None }
+}
+
+const APP: &str = "[[site.route]]\npath = \"/*\"\napp = \"a/b\"\n\
+     [app.\"a/b\"]\nkind = \"wsgi\"\nmodule = \"app:app\"\nworkers = 1\n";
+
+fn watched_app(server: &str) -> Watched {
+    let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let configuration = format!(
+        "[server]\nadmin = \"{admin}\"\n{server}\n[[site]]\nlisten = \"127.0.0.1:0\"\n{APP}"
+    );
+    let folder = Folder::new();
+    folder.write(
+        "app.py",
+        "def app(environ, start):\n    start('200 OK', [])\n    return [b'answered']\n",
+    );
+    Watched { forebay: serve(folder, &configuration), admin, configuration }
+}
+
+#[test]
+fn an_application_is_restarted_by_who_has_the_token() {
+    let watched = watched_app(&format!("admin_token = \"{TOKEN}\""));
+    assert_eq!(watched.forebay.get("/").text(), "answered");
+    let mut old = None;
+    assert!(eventually(|| {
+        old = process_of_app(&watched);
+        old.is_some()
+    }));
+    let restart = "/apps/a%2Fb/restart";
+    let bearer = |token: &str| format!("Authorization: Bearer {token}\r\n");
+    for wrong in ["", "0123456789abcde", "0123456789abcdee", "0123456789abcdef0"] {
+        assert_eq!(post(&watched, restart, &bearer(wrong), "").0, 403, "{wrong}");
+        assert_eq!(post(&watched, restart, "", &format!("token={wrong}")).0, 403, "{wrong}");
+    }
+    assert_eq!(post(&watched, "/apps/none/restart", &bearer(TOKEN), "").0, 404);
+    assert_eq!(post(&watched, "/apps/a%2Fb", &bearer(TOKEN), "").0, 405);
+    assert_eq!(post(&watched, "/status", &bearer(TOKEN), "").0, 405);
+    assert_eq!(process_of_app(&watched), old, "nothing was restarted");
+    assert_eq!(post(&watched, restart, &bearer(TOKEN), "").0, 202);
+    let mut new = None;
+    assert!(
+        eventually(|| {
+            new = process_of_app(&watched);
+            new.is_some() && new != old
+        }),
+        "{}",
+        watched.forebay.output()
+    );
+    // As the page's form does it.
+    let page = watched.page("/apps/a%2Fb");
+    assert!(page.contains("action=\"/apps/a%2Fb/restart\""), "{page}");
+    let (status, location) =
+        post(&watched, restart, "Accept: text/html\r\n", &format!("token={TOKEN}"));
+    assert_eq!((status, location.as_deref()), (303, Some("/apps/a%2Fb")));
+    let is_another = || process_of_app(&watched).is_some_and(|pid| Some(pid) != new);
+    assert!(eventually(is_another), "{}", watched.forebay.output());
+    assert_eq!(watched.forebay.get("/").text(), "answered");
+    watched.forebay.stop();
+}
+
+#[test]
+fn without_a_token_nothing_is_restarted() {
+    let watched = watched_app("");
+    let page = watched.page("/apps/a%2Fb");
+    assert!(page.contains("<h1>a/b</h1>") && !page.contains("<form"), "{page}");
+    let field = format!("Authorization: Bearer {TOKEN}\r\n");
+    assert_eq!(post(&watched, "/apps/a%2Fb/restart", &field, "").0, 403);
+    assert_eq!(Client::connect(watched.admin).get("/apps/none").status, 404);
+    watched.forebay.stop();
+}

@@ -21,6 +21,7 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Outcome<Ser
         threads: typed.threads.as_ref().map(|at| within(at, 1..=1024)).transpose()?,
         admin,
         admin_hosts: admin_hosts(typed)?,
+        admin_token: admin_token(typed)?,
         timing: typed.timing.as_ref().is_some_and(|at| at.value),
         timeouts: timeouts(&typed.timeouts)?,
         limits: limits(&typed.limits)?,
@@ -43,6 +44,23 @@ fn admin_hosts(typed: &file::Server) -> Outcome<Vec<String>> {
             .help("name each host in full, such as \"status.example.org\"")),
     };
     at.items().iter().map(name).collect()
+}
+
+/// Letters, digits and signs, so that it fits a header field, a form and a command line alike.
+fn admin_token(typed: &file::Server) -> Outcome<Option<String>> {
+    let Some(at) = &typed.admin_token else { return Ok(None) };
+    if typed.admin.is_none() {
+        let help = "leave it out, or say where: admin = \"127.0.0.1:9100\"";
+        return Err(no_effect(&at.span, "admin_token", "without `admin`", help));
+    }
+    let is_plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\' | '&' | '%' | '+');
+    if at.len() < 16 || !at.chars().all(is_plain) {
+        return Err(Problem::new(&at.span, "this token could be guessed, or is hard to send")
+            .help(
+                "take 16 letters, digits or signs at least, such as from: openssl rand -hex 16",
+            ));
+    }
+    Ok(Some(at.value.clone()))
 }
 
 /// The name of a user or group, which is looked up when it is needed.

@@ -4,10 +4,14 @@ use std::io::Read;
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-use forebay_wire::http1::{Limits, Progress, RequestHead, RequestParser, host_of};
+use forebay_wire::forms;
+use forebay_wire::http1::{Known, Limits, Progress, RequestHead, RequestParser, host_of};
 
 /// How long one visitor may take to ask, and to take the answer.
 pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Bytes of a form.
+const LONGEST_FORM: usize = 4096;
 
 /// What a visitor wants.
 pub struct AdminRequest {
@@ -17,6 +21,10 @@ pub struct AdminRequest {
     /// Of the `Host` field, without its port and in lower case; empty where there is none.
     pub host: String,
     pub accepts_html: bool,
+    /// Of a POST: the token in its Authorization, else in its form; empty where there is none.
+    pub token: String,
+    /// A body may follow that was not read.
+    pub has_more: bool,
 }
 
 /// The methods that are answered, and all others.
@@ -24,6 +32,7 @@ pub struct AdminRequest {
 pub enum Method {
     Get,
     Head,
+    Post,
     Other,
 }
 
@@ -38,23 +47,66 @@ pub fn read(stream: &mut TcpStream) -> Option<AdminRequest> {
         let mut chunk = [0; 4096];
         let n = stream.read(&mut chunk).ok().filter(|&n| n > 0)?;
         bytes.extend_from_slice(&chunk[..n]);
-        if let Progress::Complete(_) = parser.parse(&bytes, &mut head).ok()? {
+        if let Progress::Complete(end) = parser.parse(&bytes, &mut head).ok()? {
             let target = str::from_utf8(head.path_and_query.of(&bytes)).ok()?;
             let path = target.split('?').next().unwrap_or_default().to_owned();
-            let accept = head.value(forebay_wire::http1::Known::Accept, &bytes);
+            let accept = head.value(Known::Accept, &bytes);
             let accepts_html =
                 accept.is_some_and(|value| memchr::memmem::find(value, b"text/html").is_some());
             let method = match head.method.of(&bytes) {
                 b"GET" => Method::Get,
                 b"HEAD" => Method::Head,
+                b"POST" => Method::Post,
                 _ => Method::Other,
             };
             let host = head.authority.map(|span| span.of(&bytes)).unwrap_or_default();
             let host = String::from_utf8_lossy(host_of(host)).to_ascii_lowercase();
-            return Some(AdminRequest { method, path, host, accepts_html });
+            let mut request = AdminRequest {
+                has_more: !matches!(method, Method::Get | Method::Head),
+                method,
+                path,
+                host,
+                accepts_html,
+                token: String::new(),
+            };
+            if request.method == Method::Post {
+                request.token = token(&head, &bytes)
+                    .or_else(|| token_of_form(stream, &head, bytes, end, deadline))
+                    .unwrap_or_default();
+            }
+            return Some(request);
         }
     }
     None
+}
+
+/// `Authorization: Bearer TOKEN`.
+fn token(head: &RequestHead, bytes: &[u8]) -> Option<String> {
+    let is_it = |name: &[u8]| name.eq_ignore_ascii_case(b"authorization");
+    let field = head.fields.iter().find(|field| is_it(field.name.of(bytes)))?;
+    let value = str::from_utf8(field.value.of(bytes)).ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("Bearer").then(|| token.trim().to_owned())
+}
+
+/// `token=TOKEN` in a small form. Tokens have no signs that forms escape in two ways.
+fn token_of_form(
+    stream: &mut TcpStream,
+    head: &RequestHead,
+    mut bytes: Vec<u8>,
+    start: usize,
+    deadline: Instant,
+) -> Option<String> {
+    let length = str::from_utf8(head.value(Known::ContentLength, &bytes)?).ok()?;
+    let length = length.parse().ok().filter(|&length: &usize| length <= LONGEST_FORM)?;
+    while bytes.len() < start + length && Instant::now() < deadline {
+        let mut chunk = [0; 4096];
+        let n = stream.read(&mut chunk).ok().filter(|&n| n > 0)?;
+        bytes.extend_from_slice(&chunk[..n]);
+    }
+    let form = bytes.get(start..start + length)?;
+    let value = form.split(|&b| b == b'&').find_map(|pair| pair.strip_prefix(b"token="))?;
+    String::from_utf8(forms::decode(value).into_owned()).ok()
 }
 
 /// Reads what is left of a request with a body: to close with it unread would reset the connection,

@@ -49,6 +49,7 @@ impl World {
             limits: plan.server.limits.clone(),
             timing: plan.server.timing,
             admin_hosts: Vec::new(),
+            admin_token: None,
             spool_dir: plan.server.spool_dir.clone(),
         };
         let (errors, kept) = ErrorLog::kept();

@@ -47,6 +47,8 @@ pub(super) enum Command {
     Leaves(u64),
     /// A process that gets no further request has had its last one.
     Drained,
+    /// Somebody wants other processes.
+    Restart,
     /// End everything.
     Shutdown { grace: Duration, done: oneshot::Sender<()> },
     /// Nobody uses it any more.
@@ -187,6 +189,7 @@ impl Supervisor {
             Command::Replace(id) => self.replace(id),
             Command::Hung { id, has_others } => self.end_hung(id, has_others),
             Command::Refused(id) => self.end_deaf(id),
+            Command::Restart => self.outdate("a restart was asked for"),
             Command::Leaves(id) => self.let_go(id),
             Command::Abandoned => self.close(Duration::ZERO),
             Command::Shutdown { grace, done } => {

@@ -21,7 +21,7 @@ impl Supervisor {
             self.replace_old(now);
             self.replace_fat();
             if self.changes.look() {
-                self.outdate();
+                self.outdate("files have changed");
             }
         }
         self.replace_outdated();
@@ -30,12 +30,12 @@ impl Supervisor {
     /// The configuration was read again.
     pub(super) fn note_reload(&mut self) {
         if self.closing.is_none() && self.at_reload.look_once() {
-            self.outdate();
+            self.outdate("files have changed");
         }
     }
 
-    fn outdate(&mut self) {
-        self.starts.say("files have changed: its workers are replaced");
+    pub(super) fn outdate(&mut self, why: &str) {
+        self.starts.say(&format!("{why}: its workers are replaced"));
         self.outdated = self.entries.keys().copied().collect();
     }
 

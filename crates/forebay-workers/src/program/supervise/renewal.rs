@@ -48,9 +48,14 @@ impl Supervisor {
             }
         }
         if self.changes.look() {
-            self.starts.say("files have changed: its processes are replaced");
-            self.outdated = looks.iter().map(|look| look.instance.id).collect();
+            self.outdate("files have changed");
         }
+    }
+
+    /// Has all processes replaced.
+    pub(super) fn outdate(&mut self, why: &str) {
+        self.starts.say(&format!("{why}: its processes are replaced"));
+        self.outdated = self.fleet.look().iter().map(|look| look.instance.id).collect();
     }
 
     /// Replaces the next process that runs by old files, when the one before is done.

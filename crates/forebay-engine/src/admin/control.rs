@@ -1,0 +1,160 @@
+//! The page of one application, and its restart by who has the token.
+
+use std::fmt::Write as _;
+use std::hint::black_box;
+
+use super::request::{AdminRequest, Method};
+use super::{Admin, Answer, AppStatus, HTML, escape};
+
+impl Admin {
+    /// The answer below /apps/; `None` elsewhere.
+    pub(super) fn answer_for_app(&self, request: &AdminRequest) -> Option<Answer> {
+        let rest = request.path.strip_prefix("/apps/")?;
+        let (name, what) = rest.split_once('/').unwrap_or((rest, ""));
+        let name = decode_name(name);
+        Some(match (&request.method, what) {
+            (Method::Get | Method::Head, "") => self.page_of(&name),
+            (Method::Post, "restart") => self.restart(&name, request),
+            (_, "restart") => Answer::text(405, "POST is answered here\n").with("Allow", "POST"),
+            (_, "") => {
+                Answer::text(405, "GET and HEAD are answered here\n").with("Allow", "GET, HEAD")
+            }
+            _ => Answer::text(404, "there are /apps/NAME and /apps/NAME/restart\n"),
+        })
+    }
+
+    fn restart(&self, name: &str, request: &AdminRequest) -> Answer {
+        let Some(token) = &self.token else {
+            return Answer::text(
+                403,
+                "give admin_token in [server] to restart applications here\n",
+            );
+        };
+        if !is_same(request.token.as_bytes(), token.as_bytes()) {
+            return Answer::text(403, "this is not the admin_token of [server]\n");
+        }
+        if !self.control.restart(name) {
+            return Answer::text(404, "there is no such application\n");
+        }
+        if request.accepts_html {
+            let page = format!("/apps/{}", encode_name(name));
+            return Answer::text(303, "its processes are replaced\n").with("Location", page);
+        }
+        Answer::text(202, "its processes are replaced\n")
+    }
+
+    fn page_of(&self, name: &str) -> Answer {
+        let apps = self.control.status().apps;
+        let Some(app) = apps.iter().find(|app| app.name == name) else {
+            return Answer::text(404, "there is no such application\n");
+        };
+        let mut page = head(name, "");
+        let _ = writeln!(page, "<h1>{}</h1>", escape(name));
+        append_app(&mut page, app);
+        if self.token.is_some() {
+            let _ = writeln!(
+                page,
+                "<form method=\"post\" action=\"/apps/{}/restart\"><label>Token \
+                 <input type=\"password\" name=\"token\" required></label> \
+                 <button>Restart</button></form>",
+                encode_name(name)
+            );
+        }
+        page.push_str("<p><a href=\"/status\">All</a></p>\n</html>\n");
+        Answer::new(200, HTML, page)
+    }
+}
+
+/// The beginning of a page.
+pub(super) fn head(title: &str, more: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\">{more}<title>{}</title>\n\
+         <style>body{{font:16px/1.5 system-ui,sans-serif;margin:2em;max-width:60em;\
+         color-scheme:light dark}}table{{border-collapse:collapse;margin:0 0 1.5em}}\
+         td,th{{padding:.2em 1em .2em 0;text-align:right;border-bottom:1px solid #8884}}\
+         td:first-child,th:first-child,.text{{text-align:left}}</style>\n",
+        escape(title)
+    )
+}
+
+/// The processes of an application, and what became of others.
+pub(super) fn append_app(page: &mut String, app: &AppStatus) {
+    page.push_str(
+        "<table><tr><th>Process</th><th>State</th><th>Requests</th>\
+         <th>Age</th><th>Memory</th><th class=\"text\">Request</th></tr>\n",
+    );
+    for worker in &app.workers {
+        let _ = writeln!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{} s</td><td>{:.1} MB</td>\
+             <td class=\"text\">{}</td></tr>",
+            worker.pid,
+            worker.state,
+            worker.requests,
+            worker.age.as_secs(),
+            worker.rss as f64 / 1e6,
+            escape(worker.current_request.as_deref().unwrap_or_default()),
+        );
+    }
+    page.push_str("</table>\n");
+    let _ = writeln!(
+        page,
+        "<p>{} requests wait. {} processes started, {} ended unrequest.</p>",
+        app.waiting, app.starts, app.crashes
+    );
+    if let Some(note) = &app.note {
+        let _ = writeln!(page, "<p>{}</p>", escape(note));
+    }
+    if let Some(lines) = &app.crash_loop {
+        let what = "Processes end as soon as they are started:";
+        let _ = writeln!(page, "<p>{what}</p>\n<pre>{}</pre>", escape(lines));
+    }
+}
+
+/// Whether the two are the same, in a time that tells nothing but their lengths.
+fn is_same(given: &[u8], wanted: &[u8]) -> bool {
+    let differences = given.iter().zip(wanted).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
+    given.len() == wanted.len() && differences == 0
+}
+
+/// A name as one segment of a path.
+pub(super) fn encode_name(name: &str) -> String {
+    let mut path = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~') {
+            path.push(byte.into());
+        } else {
+            let _ = write!(path, "%{byte:02X}");
+        }
+    }
+    path
+}
+
+/// The name that a segment of a path stands for.
+fn decode_name(segment: &str) -> String {
+    // In a path a plus sign is itself.
+    let decoded = forebay_wire::forms::decode(segment.replace('+', "%2B").as_bytes()).into_owned();
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_comes_back_from_its_path() {
+        for name in ["shop", "a b/c+d%?", "Jürgen", ".."] {
+            let path = encode_name(name);
+            assert!(!path.contains(['/', '?', ' ', '.']), "{path}");
+            assert_eq!(decode_name(&path), name);
+        }
+    }
+
+    #[test]
+    fn a_token_is_compared_whole() {
+        assert!(is_same(b"0123456789abcdef", b"0123456789abcdef"));
+        for wrong in ["", "0123456789abcde", "0123456789abcdeg", "0123456789abcdef0"] {
+            assert!(!is_same(wrong.as_bytes(), b"0123456789abcdef"), "{wrong}");
+        }
+    }
+}
