@@ -13,13 +13,14 @@ use tokio::task::{JoinHandle, spawn_local};
 
 use crate::deadline::TICK;
 use crate::fault::Fault;
-use crate::front::http1::serve_connection;
+use crate::front::{Protocol, serve_connection};
 use crate::limit::Limit;
 use crate::listen::{Handed, Listener};
 use crate::socket::Socket;
-use crate::stream::{Accepted, Http1};
+use crate::stream::Accepted;
 use crate::thread::Thread;
 use crate::tls;
+use crate::tls::session::Session;
 
 /// How often it is said that no connections can be taken.
 const REMINDER: Duration = Duration::from_secs(10);
@@ -228,9 +229,8 @@ pub fn start(
         });
         return;
     }
-    let connection = Http1::new(socket, accepted);
     spawn_local(async move {
-        serve_connection(connection, Vec::new()).await;
+        serve_connection(socket, accepted, Protocol::Any, Vec::new()).await;
         drop(counted);
     });
 }
@@ -269,16 +269,18 @@ async fn start_proxied(
     if is_https {
         return serve_secured(socket, accepted, prefix).await;
     }
-    serve_connection(Http1::new(socket, accepted), prefix).await;
+    serve_connection(socket, accepted, Protocol::Any, prefix).await;
 }
 
 /// Serves a connection behind a TLS handshake.
 async fn serve_secured(socket: Socket, accepted: Accepted, prefix: Vec<u8>) {
     // In a box of its own, which is gone when requests are served.
     let tls = Box::pin(tls::accept(&accepted.thread, &socket, accepted.listener, prefix)).await;
-    if tls.is_some() {
-        serve_connection(Http1::new(socket, Accepted { tls, ..accepted }), Vec::new()).await;
-    }
+    let Some(tls) = tls else { return };
+    let is_http2 = socket.tls().is_some_and(Session::is_http2);
+    let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };
+    let accepted = Accepted { tls: Some(tls), ..accepted };
+    serve_connection(socket, accepted, protocol, Vec::new()).await;
 }
 
 /// The PROXY header, and what was read behind it.

@@ -72,13 +72,18 @@ impl Deadlines {
     /// Closes every connection on which no request is under way and none has come in, and lets
     /// tunnels that fall quiet be overdue. To be called again and again while stopping.
     pub fn close_idle(&self) {
-        let quiet = self.due(TUNNEL_QUIET);
+        let quiet = self.tunnel_quiet();
         for (_, socket) in self.sockets.borrow().iter() {
             if socket.idle.get() && !socket.has_input() {
-                socket.expire(Shutdown::Both);
+                let says_goodbye = socket.says_goodbye.get();
+                socket.expire(if says_goodbye { Shutdown::Read } else { Shutdown::Both });
             } else if socket.tunnel.get() {
                 socket.read_due.set(socket.read_due.get().min(quiet));
             }
         }
+    }
+    /// When a tunnel is overdue that falls quiet now, while the server stops.
+    pub(crate) fn tunnel_quiet(&self) -> Ticks {
+        self.due(TUNNEL_QUIET)
     }
 }

@@ -1,3 +1,65 @@
-//! What turns a connection into requests and replies, a protocol each.
+//! Fronts: what makes streams of a connection, a protocol each.
 
-pub mod http1;
+use crate::exchange::Exchange;
+use crate::fault::Fault;
+use crate::request::record;
+use crate::socket::Socket;
+use crate::stream::{Accepted, Stream};
+use crate::thread::Thread;
+
+mod http1;
+mod http2;
+
+/// What a client is going to speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1, or HTTP/2 where the client begins with its preface (RFC 9113 section 3.3).
+    Any,
+    /// HTTP/1 alone.
+    Http1,
+    /// HTTP/2 alone.
+    Http2,
+}
+
+/// Serves a connection until it closes. `prefix` is what has been read from it already.
+pub async fn serve_connection(
+    socket: Socket,
+    accepted: Accepted,
+    protocol: Protocol,
+    prefix: Vec<u8>,
+) {
+    let other = match protocol {
+        Protocol::Http2 => Some((socket, accepted, prefix)),
+        _ => {
+            let may_be_http2 = protocol == Protocol::Any;
+            http1::serve_connection(socket, accepted, prefix, may_be_http2).await
+        }
+    };
+    if let Some((socket, accepted, prefix)) = other {
+        Box::pin(http2::serve_connection(socket, accepted, prefix)).await;
+    }
+}
+
+/// How many requests the connection may carry.
+fn requests_allowed(thread: &Thread) -> u64 {
+    let settings = thread.settings();
+    match settings.limits.keepalive_requests {
+        _ if settings.timeouts.keep_alive.is_zero() => 1,
+        0 => u64::MAX,
+        most => most,
+    }
+}
+
+/// Answers a request whose head cannot be read; whether that could be written.
+async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> bool {
+    let start = stream.thread().start();
+    if let Some(limit) = fault.limit {
+        stream.thread().counters.count_limit(limit);
+    }
+    exchange.request.head.fields.clear();
+    exchange.request.path.clear();
+    exchange.reply.prepare_refusal(exchange.request.method());
+    let answered = exchange.reply.respond_error(fault.status).await;
+    record(stream, exchange, start, true);
+    answered.is_ok()
+}

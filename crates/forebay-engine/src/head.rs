@@ -75,7 +75,7 @@ impl Request {
 
     /// Whether the client takes trailer fields (RFC 9110 section 10.1.4).
     pub fn takes_trailers(&self) -> bool {
-        self.head.version == Version::Http11
+        self.head.version != Version::Http10
             && self.head.fields.iter().any(|field| {
                 field.known == Known::Te && list_has(field.value.of(&self.bytes), b"trailers")
             })

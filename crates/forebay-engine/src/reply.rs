@@ -41,6 +41,10 @@ pub struct Reply {
     /// Whether any of it has been written to the client.
     is_written: bool,
     framing: Framing,
+    /// The status of the head in `out`.
+    head_status: u16,
+    /// Whether a head is in `out`.
+    has_head: bool,
     /// Where the field lines start in `out`, while the head is being written.
     fields: usize,
     /// Where the body bytes that have gathered start in `out`. They become one chunk, however many
@@ -85,6 +89,8 @@ impl Reply {
             phase: Phase::Waiting,
             is_written: false,
             framing: Framing::None,
+            head_status: 0,
+            has_head: false,
             fields: 0,
             body_at: 0,
             rules: None,
@@ -156,6 +162,7 @@ impl Reply {
     fn begin_head(&mut self, status: u16, reason: &[u8]) {
         let stream = self.stream.as_ref().expect("a reply is written while its stream is attached");
         stream.begin_head(&mut self.out, status, reason);
+        (self.head_status, self.has_head) = (status, true);
         self.fields = self.out.len();
     }
 
@@ -328,7 +335,7 @@ impl Reply {
 
     /// Writes what has gathered.
     pub async fn flush(&mut self) -> Result<(), Fault> {
-        if self.out.is_empty() {
+        if self.out.is_empty() && !self.has_head {
             return Ok(());
         }
         self.write_out(b"", None).await
@@ -344,7 +351,8 @@ impl Reply {
             Framing::Length(left) => *left = left.saturating_sub(length),
             Framing::Open => {}
         }
-        let sent = self.stream().send_file(file.as_fd(), offset, length).await;
+        let ends = self.framing == Framing::Length(0);
+        let sent = self.stream().send_file(file.as_fd(), offset, length, ends).await;
         self.body_bytes += length;
         sent.map_err(|error| Fault::client_gone(&error, Limit::Write))
     }
@@ -365,7 +373,7 @@ impl Reply {
         if let Some(rules) = self.applied.as_ref().filter(|_| !trailers.is_empty()) {
             rules.remove_from(&mut trailers, 0);
         }
-        if self.framing != Framing::Open && self.out.is_empty() {
+        if self.framing != Framing::Open && self.out.is_empty() && !self.has_head {
             return Ok(());
         }
         self.write_out(b"", Some(&trailers)).await
@@ -471,7 +479,13 @@ impl Reply {
     /// Writes what has gathered, and `data` behind it; `last` are the trailers, where that is all.
     async fn write_out(&mut self, data: &[u8], last: Option<&[u8]>) -> Result<(), Fault> {
         self.is_written = true;
+        // Where there is a length, its last byte is the end.
+        let has_all = matches!(self.framing, Framing::None | Framing::Length(0));
+        let last = last.or((self.phase == Phase::Body && has_all).then_some(b""));
         let part = Part {
+            status: self.head_status,
+            has_head: self.has_head,
+            fields_at: self.fields,
             gathered: &self.out,
             body_at: self.body_at,
             data,
@@ -491,7 +505,7 @@ impl Reply {
 
     fn empty(&mut self) {
         self.out.clear();
-        self.body_at = 0;
+        (self.body_at, self.has_head) = (0, false);
     }
 
     pub(crate) fn stream(&self) -> &Stream {

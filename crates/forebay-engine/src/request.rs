@@ -53,7 +53,7 @@ pub async fn answer(stream: &Stream, exchange: &mut Exchange) -> Next {
     carry_tunnel(stream, exchange, &outcome).await;
     let is_whole = end_reply(stream, exchange, outcome).await;
     record(stream, exchange, started, is_logged);
-    keep_or_close(exchange, is_whole).await
+    keep_or_close(stream, exchange, is_whole).await
 }
 
 /// Makes body and reply ready for the request.
@@ -224,9 +224,12 @@ pub fn record(stream: &Stream, exchange: &Exchange, started: Option<Instant>, is
 }
 
 /// Step 11: the rest of the body is dropped where that is worth the connection.
-async fn keep_or_close(exchange: &mut Exchange, is_whole: bool) -> Next {
+async fn keep_or_close(stream: &Stream, exchange: &mut Exchange, is_whole: bool) -> Next {
     if !is_whole {
         return Next::Close;
+    }
+    if stream.ends_alone() {
+        return Next::Request;
     }
     let Exchange { body, reply, .. } = exchange;
     if reply.keeps_alive() && matches!(body.discard(WORTH_DRAINING).await, Ok(true)) {

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, Shutdown};
@@ -24,6 +24,9 @@ pub(crate) use byte_stream::Io;
 
 /// Size of a receive buffer, in bytes: most heads and small bodies fit.
 pub const BUFFER: usize = 16 * 1024;
+
+/// How long a closing connection is read on.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// A connected socket. Reading and writing take `&self`, so that both directions may be under way
 /// at once; each direction has one user at a time.
@@ -52,6 +55,8 @@ pub(crate) struct Watched {
     pub read_due: Cell<Ticks>,
     pub write_due: Cell<Ticks>,
     pub idle: Cell<bool>,
+    /// When it is closed because nothing is under way, its owner writes something before.
+    pub says_goodbye: Cell<bool>,
     pub tunnel: Cell<bool>,
     /// Who is to be woken at the next tick.
     at_tick: Cell<Option<Waker>>,
@@ -155,6 +160,7 @@ impl Socket {
             read_due: Cell::new(NEVER),
             write_due: Cell::new(NEVER),
             idle: Cell::new(false),
+            says_goodbye: Cell::new(false),
             tunnel: Cell::new(false),
             at_tick: Cell::new(None),
             expired: Cell::new(false),
@@ -223,6 +229,11 @@ impl Socket {
         self.shared.idle.set(idle);
     }
 
+    /// From now on its owner writes something before it is closed while idle.
+    pub(crate) fn set_says_goodbye(&self) {
+        self.shared.says_goodbye.set(true);
+    }
+
     /// From now on the connection carries a tunnel, which ends soon after the server is told to
     /// stop; the peer may take this long to make room.
     pub(crate) fn begin_tunnel(&self, pause: Duration) {
@@ -237,11 +248,8 @@ impl Socket {
 
     /// Waits until there is something to read, or the peer has closed.
     pub async fn readable(&self) -> io::Result<()> {
-        if self.is_unread.get() || self.tls().is_some_and(Session::has_answer) {
-            return Ok(());
-        }
         // Cheaper than `readable()`, which is made for any number of tasks that wait at once.
-        poll_fn(|context| self.shared.io.poll_readable(context)).await
+        poll_fn(|context| self.poll_readable(context)).await
     }
 
     /// Appends what has come to `buffer`, at most its spare capacity, which must not be nothing.
@@ -344,14 +352,7 @@ impl Socket {
     async fn next_tick(&self) {
         let begun = self.deadlines.now();
         let _no_more = NoMoreTicks(&self.shared);
-        poll_fn(|context| {
-            if self.deadlines.now() != begun {
-                return Poll::Ready(());
-            }
-            self.shared.at_tick.set(Some(context.waker().clone()));
-            Poll::Pending
-        })
-        .await;
+        poll_fn(|context| self.poll_tick(begun, context)).await;
     }
 
     /// Acknowledges now what has been read, instead of with the next thing sent or after 40 ms. A
@@ -474,16 +475,46 @@ impl Socket {
         self.shared.shut_down(Shutdown::Write);
     }
 
-    /// Waits until the peer has room, as long as [`Socket::limit_writes`] allows.
-    pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
+    /// Whether there is something to read, or the peer has closed.
+    pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_unread.get() || self.tls().is_some_and(Session::has_answer) {
+            return Poll::Ready(Ok(()));
+        }
+        self.shared.io.poll_readable(context)
+    }
+
+    /// The peer has no room: from now on it may take as long as [`Socket::limit_writes`] allows until
+    /// [`Socket::poll_room`] finds some.
+    pub(crate) fn expect_room(&self) {
         // Readiness may be stale from before the buffer filled up.
         let _ = self.shared.io.try_io(Interest::WRITABLE, || {
             Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
         });
         self.shared.write_due.set(self.deadlines.due(self.write_limit.get()));
-        let ready = poll_fn(|context| self.shared.io.poll_writable(context)).await;
-        self.shared.write_due.set(NEVER);
+    }
+
+    /// Whether the peer has room.
+    pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let ready = self.shared.io.poll_writable(context);
+        if ready.is_ready() {
+            self.shared.write_due.set(NEVER);
+        }
         ready
+    }
+
+    /// Whether a tick has come since `begun`; if not, `context` is woken at the next one.
+    pub(crate) fn poll_tick(&self, begun: Ticks, context: &Context<'_>) -> Poll<()> {
+        if self.deadlines.now() != begun {
+            return Poll::Ready(());
+        }
+        self.shared.at_tick.set(Some(context.waker().clone()));
+        Poll::Pending
+    }
+
+    /// Waits until the peer has room, as long as [`Socket::limit_writes`] allows.
+    pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
+        self.expect_room();
+        poll_fn(|context| self.poll_room(context)).await
     }
 
     /// From now on what is read and written goes through TLS, of which the handshake is still to be
@@ -512,6 +543,22 @@ impl Socket {
             }
             if tls.is_handshaking() && tls.has_answer() {
                 return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// Reads on for a moment after the last reply: closing with unread bytes would reset the
+    /// connection, and the peer could lose the reply (RFC 9112 section 9.6).
+    pub(crate) async fn linger(&self) {
+        self.finish_writing();
+        self.limit_read(LINGER);
+        let mut buffer = Vec::with_capacity(BUFFER);
+        let mut left = 64 * BUFFER;
+        while left > 0 {
+            buffer.clear();
+            match self.read(&mut buffer).await {
+                Ok(0) | Err(_) => return,
+                Ok(n) => left = left.saturating_sub(n),
             }
         }
     }

@@ -9,17 +9,20 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use forebay_wire::http1::{BodyDecoder, RequestFraming};
+use forebay_wire::http1::{BodyDecoder, RequestFraming, ResponseFraming};
 
+use crate::socket::yield_to_readers;
 use crate::thread::Thread;
 use crate::timing::{Step, StepTimer};
 use crate::tls::Handshake;
 
 mod backlog;
 mod http1;
+mod http2;
 
 use backlog::Backlog;
 pub use http1::Http1;
+pub use http2::{Connection, Http2, websocket_key};
 
 /// A client's connection, as it was accepted.
 pub struct Accepted {
@@ -40,6 +43,8 @@ pub struct Accepted {
 pub enum Stream {
     /// The request under way on a connection of HTTP/1.
     Http1(Rc<Http1>),
+    /// One of HTTP/2.
+    Http2(Rc<Http2>),
 }
 
 /// What body and reply of the request under way share.
@@ -58,12 +63,26 @@ pub enum Abort {
     ReplyLost,
 }
 
+/// The head of a reply, for protocols that have other heads than lines.
+pub struct Head<'a> {
+    /// Its status.
+    pub status: u16,
+    /// Its fields, as lines.
+    pub lines: &'a [u8],
+}
+
 /// A part of a reply to write.
 pub struct Part<'a> {
+    /// The status of the head.
+    pub status: u16,
+    /// Where the field lines of the head begin in `gathered`.
+    pub fields_at: usize,
     /// What has gathered: the head, or what is left of it, and bytes of the body.
     pub gathered: &'a [u8],
     /// Where the body begins in it.
     pub body_at: usize,
+    /// Whether the head is in it.
+    pub has_head: bool,
     /// Bytes of the body behind it.
     pub data: &'a [u8],
     /// Whether each part of the body is told by its length.
@@ -87,12 +106,14 @@ impl Stream {
     pub fn accepted(&self) -> &Accepted {
         match self {
             Self::Http1(stream) => &stream.accepted,
+            Self::Http2(stream) => &stream.connection.accepted,
         }
     }
 
     fn shared(&self) -> &Shared {
         match self {
             Self::Http1(stream) => &stream.shared,
+            Self::Http2(stream) => &stream.shared,
         }
     }
 
@@ -134,13 +155,24 @@ impl Stream {
     pub fn body_decoder(&self, framing: RequestFraming) -> BodyDecoder {
         match self {
             Self::Http1(_) => BodyDecoder::request(framing),
+            // What is read is payload.
+            Self::Http2(_) => match framing {
+                RequestFraming::Chunked => BodyDecoder::response(ResponseFraming::Close),
+                framing => BodyDecoder::request(framing),
+            },
         }
+    }
+
+    /// Whether it can end without the rest of its request, and leave its connection as it is.
+    pub fn ends_alone(&self) -> bool {
+        matches!(self, Self::Http2(_))
     }
 
     /// Whether there are bytes of the client still to be used: of a body, or of a next request.
     pub fn set_has_input(&self, has_input: bool) {
         match self {
             Self::Http1(stream) => stream.set_has_input(has_input),
+            Self::Http2(_) => {}
         }
     }
 
@@ -148,6 +180,7 @@ impl Stream {
     pub async fn send_continue(&self) -> io::Result<()> {
         match self {
             Self::Http1(stream) => stream.send_continue().await,
+            Self::Http2(stream) => stream.send_continue(),
         }
     }
 
@@ -156,6 +189,7 @@ impl Stream {
     pub async fn read(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
         match self {
             Self::Http1(stream) => stream.read(buffer, limit).await,
+            Self::Http2(stream) => stream.read(buffer, limit).await,
         }
     }
 
@@ -163,6 +197,7 @@ impl Stream {
     pub fn begin_head(&self, out: &mut Vec<u8>, status: u16, reason: &[u8]) {
         match self {
             Self::Http1(_) => http1::begin_head(out, status, reason),
+            Self::Http2(_) => {}
         }
     }
 
@@ -170,6 +205,7 @@ impl Stream {
     pub fn end_head(&self, out: &mut Vec<u8>, end: &HeadEnd) {
         match self {
             Self::Http1(_) => http1::end_head(out, end),
+            Self::Http2(_) => {}
         }
     }
 
@@ -180,33 +216,61 @@ impl Stream {
             Self::Http1(_) => {
                 let size = part.chunk_size();
                 let (mut pieces, count) = part.pieces(&size);
-                self.write_pieces(&mut pieces[..count], keeps).await
+                self.write_pieces(&mut pieces[..count], keeps, false).await
             }
+            Self::Http2(stream) => self.write_frames(stream, part, keeps).await,
         }
     }
 
-    /// Sends `length` bytes of `file` from `offset` on, without copying them where that can be.
+    async fn write_frames(&self, stream: &Http2, part: Part<'_>, keeps: bool) -> io::Result<()> {
+        let (head, body) = part.gathered.split_at(part.body_at);
+        // Those that are not empty.
+        let (mut pieces, count) = match (body, part.data) {
+            (b"", b"") => ([IoSlice::new(b""); 2], 0),
+            (one, b"") | (b"", one) => ([IoSlice::new(one), IoSlice::new(b"")], 1),
+            both => ([IoSlice::new(both.0), IoSlice::new(both.1)], 2),
+        };
+        let pieces = &mut pieces[..count];
+        let ends = part.last == Some(b"");
+        if part.has_head {
+            let head = Head { status: part.status, lines: &head[part.fields_at..] };
+            stream.send_head(&head, ends && pieces.is_empty())?;
+        }
+        if !pieces.is_empty() {
+            self.write_pieces(pieces, keeps, ends).await?;
+        }
+        match part.last {
+            Some(trailers) => stream.finish(trailers, self.has_backlog()),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends `length` bytes of `file` from `offset` on, without copying them where that can be;
+    /// nothing of the reply follows where it `ends`.
     pub async fn send_file(
         &self,
         file: BorrowedFd<'_>,
         offset: u64,
         length: u64,
+        ends: bool,
     ) -> io::Result<()> {
         match self {
             Self::Http1(stream) => stream.socket.send_file(file, offset, length).await,
+            Self::Http2(stream) => stream.send_file(file, offset, length, ends).await,
         }
     }
 
-    async fn write_through(&self, pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
+    async fn write_through(&self, pieces: &mut [IoSlice<'_>], ends: bool) -> io::Result<()> {
         match self {
             Self::Http1(stream) => stream.socket.write_pieces(pieces).await,
+            Self::Http2(stream) => stream.write_through(pieces, ends).await,
         }
     }
 
     /// Writes what the client has room for; `pieces` are then what is left.
-    fn write_now(&self, pieces: &mut &mut [IoSlice<'_>]) -> io::Result<()> {
+    fn write_now(&self, pieces: &mut &mut [IoSlice<'_>], ends: bool) -> io::Result<()> {
         while !pieces.is_empty() {
-            match self.try_write(pieces)? {
+            match self.try_write(pieces, ends)? {
                 0 => return Ok(()),
                 n => IoSlice::advance_slices(pieces, n as usize),
             }
@@ -214,16 +278,35 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes some of what is not empty; 0 where the client has no room.
-    fn try_write(&self, pieces: &[IoSlice<'_>]) -> io::Result<u64> {
+    /// Writes some of what is not empty; 0 where the client has no room. Nothing follows where it
+    /// `ends`, for protocols that say so with the last bytes.
+    fn try_write(&self, pieces: &[IoSlice<'_>], ends: bool) -> io::Result<u64> {
         match self {
             Self::Http1(stream) => stream.socket.try_write(pieces),
+            Self::Http2(stream) => stream.try_write(pieces, ends),
         }
     }
 
     async fn wait_for_room(&self) -> io::Result<()> {
         match self {
             Self::Http1(stream) => stream.socket.wait_for_room().await,
+            Self::Http2(stream) => stream.wait_for_room().await,
+        }
+    }
+
+    /// Others that have something to read have their turn, where the writing is done at once.
+    async fn yield_to_readers(&self) {
+        match self {
+            Self::Http1(_) => yield_to_readers().await,
+            Self::Http2(_) => {}
+        }
+    }
+
+    /// The backlog is written.
+    fn drained(&self) -> io::Result<()> {
+        match self {
+            Self::Http1(_) => Ok(()),
+            Self::Http2(stream) => stream.drained(),
         }
     }
 
@@ -231,6 +314,7 @@ impl Stream {
     pub async fn cancelled(&self) {
         match self {
             Self::Http1(stream) => stream.closed_by_client().await,
+            Self::Http2(stream) => stream.cancelled().await,
         }
     }
 
@@ -238,6 +322,7 @@ impl Stream {
     pub fn abort(&self, why: Abort) {
         match (self, why) {
             (Self::Http1(stream), Abort::ReplyLost) => stream.socket.reset(),
+            (Self::Http2(stream), why) => stream.abort(why),
         }
     }
 }
@@ -249,6 +334,7 @@ impl Stream {
     pub fn begin_tunnel(&self, pause: Duration) {
         match self {
             Self::Http1(stream) => stream.socket.begin_tunnel(pause),
+            Self::Http2(stream) => stream.begin_tunnel(),
         }
     }
 
@@ -256,6 +342,7 @@ impl Stream {
     pub fn limit_read(&self, after: Duration) {
         match self {
             Self::Http1(stream) => stream.socket.limit_read(after),
+            Self::Http2(stream) => stream.limit_read(after),
         }
     }
 
@@ -263,6 +350,7 @@ impl Stream {
     pub async fn readable(&self) -> io::Result<()> {
         match self {
             Self::Http1(stream) => stream.socket.readable().await,
+            Self::Http2(stream) => stream.readable().await,
         }
     }
 
@@ -270,6 +358,7 @@ impl Stream {
     pub fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self {
             Self::Http1(stream) => stream.socket.read_now(buffer),
+            Self::Http2(stream) => stream.read_now(buffer),
         }
     }
 
@@ -277,6 +366,7 @@ impl Stream {
     pub fn is_expired(&self) -> bool {
         match self {
             Self::Http1(stream) => stream.socket.is_expired(),
+            Self::Http2(stream) => stream.is_expired(),
         }
     }
 
@@ -284,6 +374,7 @@ impl Stream {
     pub async fn write_all(&self, data: &[u8]) -> io::Result<()> {
         match self {
             Self::Http1(stream) => stream.socket.write_all(data).await,
+            Self::Http2(stream) => stream.write_through(&mut [IoSlice::new(data)], false).await,
         }
     }
 
@@ -291,6 +382,7 @@ impl Stream {
     pub fn finish_writing(&self) {
         match self {
             Self::Http1(stream) => stream.socket.finish_writing(),
+            Self::Http2(stream) => stream.finish_writing(),
         }
     }
 }

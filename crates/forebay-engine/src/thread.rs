@@ -18,12 +18,14 @@ use crate::exchange::Exchange;
 use crate::log::{AccessLog, Entry, ErrorLog};
 use crate::memory::{Destination, Network};
 use crate::route::Table;
-use crate::socket::Socket;
+use crate::socket::{BUFFER, Socket};
 use crate::stream::Stream;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Exchanges kept for reuse; more are under way only in a burst.
 const SPARE_EXCHANGES: usize = 64;
+/// Receive buffers kept for reuse: a connection has one only while it reads.
+const SPARE_BUFFERS: usize = 4;
 
 /// Time limits and size limits.
 #[derive(Clone, Debug)]
@@ -82,6 +84,7 @@ pub struct Thread {
         reason = "an exchange moves between here and connections by pointer"
     )]
     spare: RefCell<Vec<Box<Exchange>>>,
+    spare_buffers: RefCell<Vec<Vec<u8>>>,
 }
 
 /// A handshake's turn to do what costs time.
@@ -123,6 +126,7 @@ impl Thread {
             handshakes: Semaphore::new(1),
             network: None,
             spare: RefCell::default(),
+            spare_buffers: RefCell::default(),
         }
     }
 
@@ -245,6 +249,18 @@ impl Thread {
         let mut spare = self.spare.borrow_mut();
         if spare.len() < SPARE_EXCHANGES {
             spare.push(exchange);
+        }
+    }
+
+    /// A buffer to read into, which is given back by [`Self::keep_buffer`].
+    pub(crate) fn take_buffer(&self) -> Vec<u8> {
+        self.spare_buffers.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(crate) fn keep_buffer(&self, buffer: Vec<u8>) {
+        let mut spare = self.spare_buffers.borrow_mut();
+        if spare.len() < SPARE_BUFFERS && (1..=4 * BUFFER).contains(&buffer.capacity()) {
+            spare.push(buffer);
         }
     }
 }

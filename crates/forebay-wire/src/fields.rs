@@ -98,8 +98,8 @@ impl Fields {
     }
 
     /// The fields in order.
-    pub fn iter(&self) -> impl Iterator<Item = FieldRef<'_>> {
-        self.entries.iter().map(|entry| entry.of(&self.bytes))
+    pub fn iter(&self) -> Iter<'_> {
+        self.into_iter()
     }
 
     /// The first field of this kind.
@@ -183,6 +183,39 @@ impl Fields {
     pub(crate) fn drop_first(&mut self, count: usize) {
         self.entries.drain(..count);
     }
+}
+
+impl<'a> IntoIterator for &'a Fields {
+    type Item = FieldRef<'a>;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        Iter { bytes: &self.bytes, entries: self.entries.iter() }
+    }
+}
+
+/// The fields of an arena in order.
+#[derive(Clone, Debug)]
+pub struct Iter<'a> {
+    bytes: &'a [u8],
+    entries: std::slice::Iter<'a, Entry>,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = FieldRef<'a>;
+
+    fn next(&mut self) -> Option<FieldRef<'a>> {
+        self.entries.next().map(|entry| entry.of(self.bytes))
+    }
+}
+
+/// The fields of `lines`, each of which ends in CRLF. What is no field line is left out.
+pub fn of_lines(lines: &[u8]) -> impl Iterator<Item = FieldRef<'_>> {
+    lines.split(|&byte| byte == b'\n').filter_map(|line| {
+        let colon = memchr::memchr(b':', line)?;
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        Some(FieldRef { name, value, known: Known::of(name), sensitive: false })
+    })
 }
 
 impl Entry {

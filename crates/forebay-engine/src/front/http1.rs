@@ -3,26 +3,40 @@
 
 use std::io::ErrorKind;
 use std::rc::Rc;
-use std::time::Duration;
 
 use forebay_wire::http1::{HeadError, Limits, Progress, RequestParser};
+use forebay_wire::http2::PREFACE;
 
+use super::{refuse, requests_allowed};
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::head::Request;
 use crate::limit::Limit;
-use crate::request::{Next, answer, record};
+use crate::request::{Next, answer};
 use crate::socket::{BUFFER, Socket};
-use crate::stream::{Http1, Stream};
-use crate::thread::Thread;
+use crate::stream::{Accepted, Http1, Stream};
 use crate::timing::Step;
 
-/// How long a closing connection is read on.
-const LINGER: Duration = Duration::from_secs(2);
+/// Serves a connection until it closes, or until its client begins it with HTTP/2: the connection
+/// then, with all that was read from it. `prefix` is what has been read from it already.
+pub async fn serve_connection(
+    socket: Socket,
+    accepted: Accepted,
+    prefix: Vec<u8>,
+    may_be_http2: bool,
+) -> Option<(Socket, Accepted, Vec<u8>)> {
+    let client = Rc::new(Http1::new(socket, accepted));
+    let read = serve_requests(&client, prefix, may_be_http2).await?;
+    let Http1 { socket, accepted, .. } = Rc::into_inner(client)?;
+    Some((socket, accepted, read))
+}
 
-/// Serves a connection until it closes. `prefix` is what has been read from it already.
-pub async fn serve_connection(connection: Http1, prefix: Vec<u8>) {
-    let client = Rc::new(connection);
+/// Serves requests until the connection ends; what was read of a connection of HTTP/2.
+async fn serve_requests(
+    client: &Rc<Http1>,
+    prefix: Vec<u8>,
+    may_be_http2: bool,
+) -> Option<Vec<u8>> {
     let stream = Stream::Http1(client.clone());
     let thread = &client.accepted.thread;
     let timeouts = &thread.settings().timeouts;
@@ -42,7 +56,7 @@ pub async fn serve_connection(connection: Http1, prefix: Vec<u8>) {
                     let limit = if is_first { Limit::Head } else { Limit::KeepAlive };
                     thread.counters.count_limit(limit);
                 }
-                return;
+                return None;
             }
         }
         let mut exchange = thread.take_exchange(&stream);
@@ -58,30 +72,39 @@ pub async fn serve_connection(connection: Http1, prefix: Vec<u8>) {
                 }
                 Ok(0) | Err(_) => {
                     thread.keep_exchange(exchange);
-                    return;
+                    return None;
                 }
             },
         }
         // In a box of its own, so that an idle connection does not hold room for a busy one's
         // state.
-        let next = Box::pin(serve_waiting(&stream, &client.socket, &mut exchange, &mut left)).await;
+        let serving = serve_waiting(
+            &stream,
+            &client.socket,
+            &mut exchange,
+            &mut left,
+            may_be_http2 && is_first,
+        );
+        let served = Box::pin(serving).await;
+        let read = (served == Served::Http2).then(|| exchange.request.bytes.clone());
         thread.keep_exchange(exchange);
-        if next != Next::Request || thread.is_stopping() {
-            return;
+        if served != Served::Whole || thread.is_stopping() {
+            return read;
         }
         wait = thread.settings().timeouts.keep_alive;
         is_first = false;
     }
 }
 
-/// How many requests the connection may carry.
-fn requests_allowed(thread: &Thread) -> u64 {
-    let settings = thread.settings();
-    match settings.limits.keepalive_requests {
-        _ if settings.timeouts.keep_alive.is_zero() => 1,
-        0 => u64::MAX,
-        most => most,
-    }
+/// What has been served when no request has begun to come in.
+#[derive(PartialEq, Eq)]
+enum Served {
+    /// Requests, and there may be more.
+    Whole,
+    /// The last one.
+    Last,
+    /// Nothing, as the client begins with HTTP/2.
+    Http2,
 }
 
 /// Serves requests until none has begun to come in; `left` counts those still allowed.
@@ -90,17 +113,19 @@ async fn serve_waiting(
     socket: &Socket,
     exchange: &mut Exchange,
     left: &mut u64,
-) -> Next {
+    mut may_be_http2: bool,
+) -> Served {
     let thread = stream.thread();
     loop {
-        match read_head(stream, socket, &mut exchange.request).await {
-            Ok(true) => {}
-            Ok(false) => return Next::Close,
+        match read_head(stream, socket, &mut exchange.request, may_be_http2).await {
+            Ok(Found::Head) => may_be_http2 = false,
+            Ok(Found::Http2) => return Served::Http2,
+            Ok(Found::End) => return Served::Last,
             Err(fault) => {
                 if refuse(stream, exchange, &fault).await {
-                    linger(socket).await;
+                    socket.linger().await;
                 }
-                return Next::Close;
+                return Served::Last;
             }
         }
         *left -= 1;
@@ -113,21 +138,36 @@ async fn serve_waiting(
         }
         match answer(stream, exchange).await {
             Next::Request => {}
-            Next::Close => return Next::Close,
+            Next::Close => return Served::Last,
             Next::Linger => {
-                linger(socket).await;
-                return Next::Close;
+                socket.linger().await;
+                return Served::Last;
             }
         }
         exchange.next();
         if exchange.request.bytes.is_empty() {
-            return Next::Request;
+            return Served::Whole;
         }
     }
 }
 
-/// Reads until a head is whole; `false` where the client has closed instead.
-async fn read_head(stream: &Stream, socket: &Socket, request: &mut Request) -> Result<bool, Fault> {
+/// What was found in place of the next head.
+enum Found {
+    /// A head.
+    Head,
+    /// The client has closed, or sent nothing in time.
+    End,
+    /// The preface of HTTP/2.
+    Http2,
+}
+
+/// Reads until a head is whole. The first one may turn out to be the preface of HTTP/2.
+async fn read_head(
+    stream: &Stream,
+    socket: &Socket,
+    request: &mut Request,
+    mut may_be_http2: bool,
+) -> Result<Found, Fault> {
     let settings = stream.thread().settings();
     let limits = settings.head_limits();
     let mut parser = RequestParser::new(limits);
@@ -138,11 +178,18 @@ async fn read_head(stream: &Stream, socket: &Socket, request: &mut Request) -> R
                 stream.begin_steps();
                 refuse_other_protocols(&request.bytes)?;
             }
-            let progress = parser.parse(&request.bytes, &mut request.head);
-            if let Progress::Complete(_) = progress.map_err(|e| head_fault(e, request, &limits))? {
-                socket.unlimit_read();
-                stream.enter(Step::Route);
-                return Ok(true);
+            if may_be_http2 && request.bytes.starts_with(PREFACE) {
+                return Ok(Found::Http2);
+            }
+            may_be_http2 &= PREFACE.starts_with(&request.bytes);
+            if !may_be_http2 {
+                let progress = parser.parse(&request.bytes, &mut request.head);
+                let progress = progress.map_err(|e| head_fault(e, request, &limits))?;
+                if let Progress::Complete(_) = progress {
+                    socket.unlimit_read();
+                    stream.enter(Step::Route);
+                    return Ok(Found::Head);
+                }
             }
             if !limited {
                 // The whole head has this long, however many pieces it comes in.
@@ -158,17 +205,17 @@ async fn read_head(stream: &Stream, socket: &Socket, request: &mut Request) -> R
         let read = socket.read(&mut request.bytes).await;
         socket.set_idle(false);
         match read {
-            Ok(0) => return Ok(false),
+            Ok(0) => return Ok(Found::End),
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
                 let waiting = request.bytes.is_empty();
                 return if waiting {
-                    Ok(false)
+                    Ok(Found::End)
                 } else {
                     Err(Fault::client(408, "slow head").limited_by(Limit::Head))
                 };
             }
-            Err(_) => return Ok(false),
+            Err(_) => return Ok(Found::End),
         }
     }
 }
@@ -186,41 +233,11 @@ fn head_fault(error: HeadError, request: &Request, limits: &Limits) -> Fault {
     }
 }
 
-/// Who speaks TLS or begins with HTTP/2 waits for an answer before there is a whole line of HTTP/1.
+/// Who speaks TLS waits for an answer before there is a whole line of HTTP/1.
 fn refuse_other_protocols(bytes: &[u8]) -> Result<(), Fault> {
     // The record type of a TLS handshake, with which no method begins.
     if bytes[0] == 0x16 {
         return Err(Fault::client(400, "TLS on a listener that speaks plain HTTP"));
     }
     Ok(())
-}
-
-/// Answers a request whose head cannot be read; whether that could be written.
-async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> bool {
-    let start = stream.thread().start();
-    if let Some(limit) = fault.limit {
-        stream.thread().counters.count_limit(limit);
-    }
-    exchange.request.head.fields.clear();
-    exchange.request.path.clear();
-    exchange.reply.prepare_refusal(exchange.request.method());
-    let answered = exchange.reply.respond_error(fault.status).await;
-    record(stream, exchange, start, true);
-    answered.is_ok()
-}
-
-/// Reads on for a moment after the last reply: closing with unread bytes would reset the
-/// connection, and the client could lose the reply (RFC 9112 section 9.6).
-pub async fn linger(socket: &Socket) {
-    socket.finish_writing();
-    socket.limit_read(LINGER);
-    let mut buffer = Vec::with_capacity(BUFFER);
-    let mut left = 64 * BUFFER;
-    while left > 0 {
-        buffer.clear();
-        match socket.read(&mut buffer).await {
-            Ok(0) | Err(_) => return,
-            Ok(n) => left = left.saturating_sub(n),
-        }
-    }
 }

@@ -32,27 +32,28 @@ pub struct Backlog(RefCell<Option<Box<Queue>>>);
 
 impl Stream {
     /// Writes all of `pieces`, as fast as the client takes them; where `keeps`, what it does not take
-    /// at once is kept for it.
+    /// at once is kept for it. Nothing of the reply follows where it `ends`.
     pub(super) async fn write_pieces(
         &self,
         pieces: &mut [IoSlice<'_>],
         keeps: bool,
+        ends: bool,
     ) -> io::Result<()> {
         if keeps {
-            return self.write_or_keep(pieces).await;
+            return self.write_or_keep(pieces, ends).await;
         }
         self.drain().await?;
-        self.write_through(pieces).await
+        self.write_through(pieces, ends).await
     }
 
     /// Writes what the client takes, and keeps the rest; waits only where there is no room for it.
-    async fn write_or_keep(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
+    async fn write_or_keep(&self, mut pieces: &mut [IoSlice<'_>], ends: bool) -> io::Result<()> {
         IoSlice::advance_slices(&mut pieces, 0);
-        crate::socket::yield_to_readers().await;
+        self.yield_to_readers().await;
         let mut is_counted = false;
         loop {
             if !self.has_backlog() {
-                self.write_now(&mut pieces)?;
+                self.write_now(&mut pieces, ends)?;
             }
             let has_failed = self.keep(&mut pieces);
             if pieces.is_empty() {
@@ -83,7 +84,7 @@ impl Stream {
                 Progress::Turn => tokio::task::yield_now().await,
             }
         }
-        Ok(())
+        self.drained()
     }
 
     /// Writes the backlog whenever there is one; ends with the connection's failure. To be polled by
@@ -244,7 +245,7 @@ impl Queue {
                 self.write_file(stream, left.min(PIECE))?
             } else {
                 let (front, back) = self.memory.as_slices();
-                let n = stream.try_write(&[IoSlice::new(front), IoSlice::new(back)])?;
+                let n = stream.try_write(&[IoSlice::new(front), IoSlice::new(back)], false)?;
                 self.memory.drain(..n as usize);
                 self.buffered.give_back(n);
                 n
@@ -263,7 +264,7 @@ impl Queue {
         // Copied, as the kernel would go on reading what sendfile(2) has taken while it is overwritten.
         let mut bytes = vec![0; length.min(most) as usize];
         ring.file.read_exact_at(&mut bytes, at)?;
-        let n = stream.try_write(&[IoSlice::new(&bytes)])?;
+        let n = stream.try_write(&[IoSlice::new(&bytes)], false)?;
         ring.sent += n;
         self.drop_empty_file();
         Ok(n)

@@ -9,7 +9,6 @@ use std::rc::Rc;
 
 use rustls::server::Acceptor;
 
-use crate::front::http1::linger;
 use crate::limit::Limit;
 use crate::socket::Socket;
 use crate::thread::Thread;
@@ -62,7 +61,7 @@ pub async fn accept(
                 thread.counters.count_limit(Limit::Head);
             }
             if matches!(failure, Failure::Plain) && socket.write_all(PLAIN_REPLY).await.is_ok() {
-                linger(socket).await;
+                socket.linger().await;
             }
             None
         }
@@ -147,7 +146,7 @@ async fn first_bytes(socket: &Socket) -> io::Result<Vec<u8>> {
 /// Sends an alert, and reads on for a moment so that it is not lost to a reset.
 async fn refuse(socket: &Socket, alert: &[u8]) -> Failure {
     if socket.write_all(alert).await.is_ok() {
-        linger(socket).await;
+        socket.linger().await;
     }
     Failure::Broken
 }

@@ -108,7 +108,7 @@ impl ServerTls {
             config.ticketer = tickets.0.clone();
         }
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self { config: Arc::new(config), certified, clients })
     }
 

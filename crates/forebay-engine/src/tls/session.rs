@@ -175,6 +175,11 @@ impl Session {
         at(&self.0.borrow().connection)
     }
 
+    /// Whether both sides have agreed on HTTP/2.
+    pub fn is_http2(&self) -> bool {
+        self.0.borrow().connection.alpn_protocol() == Some(b"h2")
+    }
+
     /// Whether application data cannot be exchanged yet.
     pub fn is_handshaking(&self) -> bool {
         self.0.borrow().connection.is_handshaking()

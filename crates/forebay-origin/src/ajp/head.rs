@@ -29,6 +29,7 @@ pub fn append_head(
         protocol: match request.head.version {
             Version::Http10 => b"HTTP/1.0",
             Version::Http11 => b"HTTP/1.1",
+            Version::Http2 => b"HTTP/2.0",
         },
         uri,
         remote_addr: client.as_bytes(),

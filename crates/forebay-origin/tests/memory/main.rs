@@ -2,6 +2,7 @@
 //! thread: no socket, no process, and a clock that jumps to the next deadline. Behaviour that needs
 //! a real process or a real peer is tested over sockets, in `crates/forebay/tests`.
 
+mod http2_client;
 mod world;
 
 mod access;
@@ -18,6 +19,8 @@ mod files;
 mod front;
 mod groups;
 mod handing_on;
+mod http2;
+mod http2_abuse;
 mod limits;
 mod proxied;
 mod proxied_fields;

@@ -37,6 +37,8 @@ pub enum Version {
     /// HTTP/1.1 and what may come after it: connections stay open unless close is asked for.
     #[default]
     Http11,
+    /// HTTP/2, of a request whose head was written down as one of HTTP/1.
+    Http2,
 }
 
 /// Whether a parser has seen the whole head.

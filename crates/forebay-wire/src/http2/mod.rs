@@ -11,7 +11,9 @@ mod error;
 pub mod frame;
 mod head;
 pub mod hpack;
+mod http1;
 
 pub use connection::{Cause, Config, Connection, Event, RequestPseudo, SendError, Step};
 pub use error::{Abuse, ErrorCode, HeadRule, Http2Error, Rule, Scope};
+pub use frame::PREFACE;
 pub use head::{Head, HeadLimits, Priority};

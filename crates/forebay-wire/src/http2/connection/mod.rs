@@ -254,6 +254,11 @@ impl Connection {
         self.output().len() < self.config.output_limit
     }
 
+    /// Whether a header block has begun and goes on in frames to come.
+    pub fn is_within_block(&self) -> bool {
+        self.open_block.is_some()
+    }
+
     /// Streams that are open, or whose data is not consumed.
     pub fn streams(&self) -> usize {
         self.streams.len()

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::flow::Inbound;
 use super::streams::{Half, RequestKind, Stall};
 use super::{Connection, Role, Stream, budget};
-use crate::fields::Fields;
+use crate::fields::{FieldRef, Fields};
 use crate::http1::Known;
 use crate::http2::Priority;
 use crate::http2::error::ErrorCode;
@@ -113,11 +113,11 @@ impl Connection {
     }
 
     /// Sends a reply's head; interim ones (status below 200) any number of times before.
-    pub fn send_reply(
+    pub fn send_reply<'a>(
         &mut self,
         id: u32,
         status: u16,
-        fields: &Fields,
+        fields: impl IntoIterator<Item = FieldRef<'a>>,
         end: bool,
     ) -> Result<(), SendError> {
         let stream = self.streams.get_mut(id).filter(|stream| stream.outgoing == Half::Head);
@@ -136,7 +136,11 @@ impl Connection {
     }
 
     /// Sends trailers, which end our side. All data must have been taken before.
-    pub fn send_trailers(&mut self, id: u32, fields: &Fields) -> Result<(), SendError> {
+    pub fn send_trailers<'a>(
+        &mut self,
+        id: u32,
+        fields: impl IntoIterator<Item = FieldRef<'a>>,
+    ) -> Result<(), SendError> {
         let stream = self.streams.get_mut(id).filter(|stream| stream.outgoing == Half::Body);
         stream.ok_or(SendError::Closed)?.outgoing = Half::Ended;
         let start = self.begin_block();
@@ -236,7 +240,11 @@ impl Connection {
 
     /// What a stream may send now. It leaves the queue.
     fn allowance(&mut self, id: u32) -> Result<Allowance, SendError> {
-        let has_turn = std::mem::take(&mut self.turn) == id;
+        // Others may have tried to send in between.
+        let has_turn = self.turn == id;
+        if has_turn {
+            self.turn = 0;
+        }
         let output = self.out.len() - self.written;
         let stream = self.streams.get_mut(id).filter(|stream| stream.outgoing == Half::Body);
         let stream = stream.ok_or(SendError::Closed)?;
@@ -342,8 +350,14 @@ impl Connection {
         start
     }
 
-    fn finish_block(&mut self, start: usize, id: u32, fields: &Fields, end: bool) {
-        for field in fields.iter() {
+    fn finish_block<'a>(
+        &mut self,
+        start: usize,
+        id: u32,
+        fields: impl IntoIterator<Item = FieldRef<'a>>,
+        end: bool,
+    ) {
+        for field in fields {
             let is_te = field.known == Known::Te && field.value == b"trailers";
             if is_te || !is_http1_only(field.known) {
                 self.encoder.field(&mut self.out, field);

@@ -1,0 +1,431 @@
+//! HTTP/2 connections (RFC 9113): one task reads and writes for all streams of a connection, each of
+//! which answers its request apart.
+
+use std::future::{Future, poll_fn};
+use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use forebay_wire::http1::{RequestFraming, RequestHead};
+use forebay_wire::http2::hpack::ListLimits;
+use forebay_wire::http2::{self, Config, ErrorCode, Event, HeadLimits, HeadRule, Http2Error, Rule};
+
+use super::{refuse, requests_allowed};
+use crate::deadline::Ticks;
+use crate::exchange::Exchange;
+use crate::fault::Fault;
+use crate::limit::Limit;
+use crate::request::answer;
+use crate::socket::{BUFFER, Socket, yield_to_readers};
+use crate::stream::{Accepted, Connection, Http2, Stream, websocket_key};
+use crate::thread::{Settings, Thread};
+use crate::timing::Step;
+
+/// Most streams that a client may have open at once on a connection.
+const STREAMS: u32 = 100;
+
+/// Serves a connection until it closes. `prefix` is what has been read from it already.
+pub async fn serve_connection(socket: Socket, accepted: Accepted, prefix: Vec<u8>) {
+    let settings = accepted.thread.settings();
+    socket.limit_writes(settings.timeouts.write);
+    socket.set_says_goodbye();
+    let left = requests_allowed(&accepted.thread);
+    let codec = http2::Connection::server(config(&settings));
+    let mut front = Front {
+        connection: Connection::new(socket, accepted, codec),
+        input: prefix,
+        left,
+        goodbye: Goodbye::Unsaid,
+        is_first: true,
+        is_idle: false,
+        has_partial: false,
+    };
+    let is_clean = front.serve().await;
+    let connection = front.connection;
+    connection.cancel_all();
+    if is_clean {
+        connection.socket.linger().await;
+    }
+    // Whatever still answers may hold on to what is counted for the connection.
+    while !connection.is_idle() {
+        poll_fn(|context| connection.poll_woken(context)).await;
+    }
+}
+
+fn config(settings: &Settings) -> Config {
+    let limits = settings.head_limits();
+    Config {
+        streams: STREAMS,
+        list: ListLimits { size: limits.head, fields: limits.fields },
+        head: HeadLimits {
+            target: limits.target,
+            get_body: limits.get_body,
+            extended_connect: true,
+        },
+        ..Config::default()
+    }
+}
+
+struct Front {
+    connection: Rc<Connection>,
+    /// What was read and is no whole frame yet.
+    input: Vec<u8>,
+    /// Requests that the connection may still carry.
+    left: u64,
+    goodbye: Goodbye,
+    is_first: bool,
+    /// Whether the time limit for the next request runs.
+    is_idle: bool,
+    /// Whether the time limit for the rest of a frame runs.
+    has_partial: bool,
+}
+
+/// How far the client has been told that no more requests are taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Goodbye {
+    Unsaid,
+    /// It may send more until it has heard of it: until the next tick.
+    Announced(Ticks),
+    Said,
+}
+
+/// What there is to do.
+enum Ready {
+    /// Something to write, or a stream has ended.
+    Woken,
+    Readable,
+    Tick,
+}
+
+impl Front {
+    fn thread(&self) -> &Rc<Thread> {
+        &self.connection.accepted.thread
+    }
+
+    /// Serves until nothing is left to do; whether the client may read on to the end.
+    async fn serve(&mut self) -> bool {
+        loop {
+            let is_failed = self.receive().await.is_err();
+            // What is ready now goes out by the same write.
+            yield_to_readers().await;
+            if !is_failed {
+                self.say_goodbye();
+                self.connection.give_turn();
+            }
+            match self.write(is_failed).await {
+                Ok(()) if is_failed || self.is_finished() => return true,
+                Ok(()) => {}
+                Err(_) => return false,
+            }
+            self.set_limits();
+            match self.wait().await {
+                Ready::Woken => {}
+                Ready::Tick => {
+                    let limit = self.thread().settings().timeouts.write;
+                    self.connection.check_deadlines(limit);
+                }
+                Ready::Readable => match self.read() {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) if error.kind() == ErrorKind::TimedOut => {
+                        return self.end_overdue().await;
+                    }
+                    Err(_) => return false,
+                },
+            }
+        }
+    }
+
+    /// Takes in what was read.
+    async fn receive(&mut self) -> Result<(), Http2Error> {
+        let now = Connection::now();
+        let mut at = 0;
+        let outcome = loop {
+            let step = self.connection.codec.borrow_mut().receive(&self.input[at..], now);
+            match step {
+                Ok(http2::Step { consumed, event: Some(event) }) => {
+                    let started = self.handle(event, at);
+                    at += consumed;
+                    if let Some(answering) = started {
+                        run(answering).await;
+                    }
+                }
+                Ok(http2::Step { consumed, event: None }) => {
+                    at += consumed;
+                    break Ok(());
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        if at > 0 && !self.connection.codec.borrow().is_within_block() {
+            self.has_partial = false;
+        }
+        self.input.drain(..at);
+        if self.input.is_empty() {
+            let buffer = std::mem::take(&mut self.input);
+            self.thread().keep_buffer(buffer);
+        }
+        if let Err(error) = outcome {
+            self.failed(error);
+        }
+        outcome
+    }
+
+    /// What an event means; the answering of a request that has come.
+    fn handle(&mut self, event: Event, at: usize) -> Option<Answering> {
+        let connection = self.connection.clone();
+        let codec = &connection.codec;
+        match event {
+            Event::Head { stream, head, end } => {
+                let answering = self.open(stream, &head, end);
+                codec.borrow_mut().recycle(head);
+                return Some(answering);
+            }
+            Event::Unacceptable { stream, rule, end } => {
+                return Some(self.open_refused(stream, rule, end));
+            }
+            Event::Data { stream, data, end } => match self.connection.stream(stream) {
+                Some(stream) => stream.receive(&self.input[at + data.start..at + data.end], end),
+                None => codec.borrow_mut().discard(stream, Connection::now()),
+            },
+            Event::Trailers { stream, head } => {
+                codec.borrow_mut().recycle(head);
+                if let Some(stream) = connection.stream(stream) {
+                    stream.receive(b"", true);
+                }
+            }
+            Event::Reset { stream, .. } => {
+                if let Some(stream) = connection.stream(stream) {
+                    stream.cancel();
+                }
+            }
+            // Of a client's connection these say nothing.
+            Event::Interim { .. } | Event::Refused { .. } => {}
+            Event::Goaway { .. } | Event::Settings => {}
+        }
+        None
+    }
+
+    /// A request has come.
+    fn open(&mut self, id: u32, head: &http2::Head, end: bool) -> Answering {
+        let (stream, mut exchange) = self.take_up(id, !head.protocol.is_empty(), end);
+        let request = &mut exchange.request;
+        head.write_http1(end, &websocket_key(), &mut request.bytes, &mut request.head);
+        let is_get = matches!(request.method(), b"GET" | b"HEAD");
+        if is_get && request.head.framing == RequestFraming::Chunked {
+            let get_body = self.thread().settings().limits.get_body;
+            if !get_body {
+                // What is left can only be the end.
+                request.head.framing = RequestFraming::None;
+            }
+        }
+        Box::pin(answer_stream(stream, exchange))
+    }
+
+    /// A request has come that is not served, for a reason that has a status.
+    fn open_refused(&mut self, id: u32, rule: HeadRule, end: bool) -> Answering {
+        let (stream, mut exchange) = self.take_up(id, false, end);
+        exchange.request.head = RequestHead::default();
+        let fault = Fault::client(rule.status().unwrap_or(400), rule.to_string());
+        let fault = match rule {
+            HeadRule::TargetTooLong => fault.limited_by(Limit::Target),
+            HeadRule::TooLarge => fault.limited_by(Limit::HeadSize),
+            _ => fault,
+        };
+        Box::pin(refuse_stream(stream, exchange, fault))
+    }
+
+    fn take_up(&mut self, id: u32, is_tunnel: bool, end: bool) -> (Rc<Http2>, Box<Exchange>) {
+        (self.is_first, self.is_idle) = (false, false);
+        self.left -= 1;
+        let stream = self.connection.open(id, is_tunnel, end);
+        let handle = Stream::Http2(stream.clone());
+        handle.begin_steps();
+        handle.enter(Step::Route);
+        let exchange = self.thread().take_exchange(&handle);
+        (stream, exchange)
+    }
+
+    /// The client has broken a rule of the connection: it is told and sent away.
+    fn failed(&mut self, error: Http2Error) {
+        self.goodbye = Goodbye::Said;
+        self.connection.cancel_all();
+        if matches!(error.rule, Rule::Abuse(_)) {
+            let thread = self.thread();
+            thread.counters.count_limit(Limit::Http2Frames);
+            let peer = self.connection.accepted.peer.ip();
+            thread.warn_limited(&format!("{error}, from {peer}: connection closed"));
+        }
+    }
+
+    /// Tells the client where no more requests are taken, in time for it to send none in vain.
+    fn say_goodbye(&mut self) {
+        let thread = &self.connection.accepted.thread;
+        let now = thread.deadlines.now();
+        let listener = self.connection.accepted.listener;
+        let mut codec = self.connection.codec.borrow_mut();
+        match self.goodbye {
+            Goodbye::Unsaid if self.left == 0 => {
+                if thread.settings().limits.keepalive_requests > 0 {
+                    thread.counters.count_limit(Limit::KeepaliveRequests);
+                }
+            }
+            Goodbye::Unsaid
+                if thread.is_stopping() || thread.table.borrow().is_leaving(listener) =>
+            {
+                codec.announce_goaway();
+                self.goodbye = Goodbye::Announced(now);
+                return;
+            }
+            // What was on its way when it was announced has come by the second tick.
+            Goodbye::Announced(since) if now > since + 1 => {}
+            _ => return,
+        }
+        codec.goaway(ErrorCode::NO_ERROR);
+        self.goodbye = Goodbye::Said;
+    }
+
+    /// Writes what there is room for, or all where nothing else is left to do.
+    async fn write(&self, all: bool) -> io::Result<()> {
+        loop {
+            let written = {
+                let mut codec = self.connection.codec.borrow_mut();
+                if codec.output().is_empty() {
+                    return Ok(());
+                }
+                let written = self.connection.socket.try_write(&[IoSlice::new(codec.output())])?;
+                codec.wrote(written as usize);
+                written
+            };
+            if written == 0 {
+                self.connection.socket.expect_room();
+                if !all {
+                    return Ok(());
+                }
+                poll_fn(|context| self.connection.socket.poll_room(context)).await?;
+            } else if !all {
+                self.connection.give_turn();
+            }
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        let codec = self.connection.codec.borrow();
+        codec.is_finished() && self.connection.is_idle() && codec.output().is_empty()
+    }
+
+    /// Sets the time limits for what is waited for now.
+    fn set_limits(&mut self) {
+        let (connection, thread) = (&self.connection, &self.connection.accepted.thread);
+        let timeouts = &thread.settings().timeouts;
+        let codec = connection.codec.borrow();
+        let is_partial = codec.is_within_block() || !self.input.is_empty() && codec.can_receive();
+        drop(codec);
+        if is_partial {
+            connection.socket.set_idle(false);
+            self.is_idle = false;
+            if !std::mem::replace(&mut self.has_partial, true) {
+                connection.socket.limit_read(timeouts.head);
+            }
+            return;
+        }
+        self.has_partial = false;
+        let is_idle = connection.is_idle();
+        if is_idle && !self.is_idle {
+            connection.shrink();
+            let wait = if self.is_first { timeouts.head } else { timeouts.keep_alive };
+            connection.socket.limit_read(wait);
+        } else if !is_idle {
+            connection.socket.unlimit_read();
+        }
+        self.is_idle = is_idle;
+        connection.socket.set_idle(is_idle);
+    }
+
+    async fn wait(&self) -> Ready {
+        let connection = &*self.connection;
+        let begun = connection.accepted.thread.deadlines.now();
+        let has_ticks = !connection.is_idle() || matches!(self.goodbye, Goodbye::Announced(_));
+        poll_fn(|context| {
+            if connection.poll_woken(context).is_ready() {
+                return Poll::Ready(Ready::Woken);
+            }
+            let codec = connection.codec.borrow();
+            if codec.can_receive() && connection.socket.poll_readable(context).is_ready() {
+                return Poll::Ready(Ready::Readable);
+            }
+            if !codec.output().is_empty() && connection.socket.poll_room(context).is_ready() {
+                return Poll::Ready(Ready::Woken);
+            }
+            if has_ticks && connection.socket.poll_tick(begun, context).is_ready() {
+                return Poll::Ready(Ready::Tick);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Reads what has come; an error where nothing more comes.
+    fn read(&mut self) -> io::Result<()> {
+        if self.input.capacity() == 0 {
+            self.input = self.thread().take_buffer();
+        }
+        self.input.reserve(BUFFER);
+        let socket = &self.connection.socket;
+        match socket.read_now(&mut self.input) {
+            Ok(0) if socket.is_expired() => Err(ErrorKind::TimedOut.into()),
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A time limit has passed, or the server stops and nothing is under way.
+    async fn end_overdue(&mut self) -> bool {
+        let thread = self.thread();
+        if !thread.is_stopping() {
+            let is_head = self.is_first || self.has_partial;
+            let limit = if is_head { Limit::Head } else { Limit::KeepAlive };
+            thread.counters.count_limit(limit);
+        }
+        self.connection.codec.borrow_mut().goaway(ErrorCode::NO_ERROR);
+        self.write(true).await.is_ok()
+    }
+}
+
+/// The answering of one request.
+type Answering = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Answers a request at once as far as that goes, and then as a task of its own.
+async fn run(mut answering: Answering) {
+    let is_done = poll_fn(|context| Poll::Ready(answering.as_mut().poll(context).is_ready())).await;
+    if !is_done {
+        tokio::task::spawn_local(answering);
+    }
+}
+
+async fn answer_stream(stream: Rc<Http2>, mut exchange: Box<Exchange>) {
+    let closing = Closing(stream.clone());
+    let handle = Stream::Http2(stream);
+    answer(&handle, &mut exchange).await;
+    handle.thread().keep_exchange(exchange);
+    drop(closing);
+}
+
+async fn refuse_stream(stream: Rc<Http2>, mut exchange: Box<Exchange>, fault: Fault) {
+    let closing = Closing(stream.clone());
+    let handle = Stream::Http2(stream);
+    refuse(&handle, &mut exchange, &fault).await;
+    handle.thread().keep_exchange(exchange);
+    drop(closing);
+}
+
+/// A stream that is closed when its request has been answered, even by a panic.
+struct Closing(Rc<Http2>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}

@@ -1,0 +1,528 @@
+//! Streams of HTTP/2 (RFC 9113), and what those of one connection share.
+//!
+//! The connection's task reads and writes the socket (`front/http2.rs`). What a stream sends goes
+//! into the output of the codec, where that of all streams gathers; what came for it waits here until
+//! it is read, which opens its window. A stream that can do nothing waits to be woken by the
+//! connection's task.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io::{self, ErrorKind, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use forebay_wire::fields;
+use forebay_wire::http2::{self, ErrorCode, SendError};
+
+use super::{Abort, Accepted, Head, Shared};
+use crate::deadline::{NEVER, Ticks};
+use crate::socket::Socket;
+
+/// What the streams of one connection share.
+pub struct Connection {
+    /// The connection itself.
+    pub socket: Socket,
+    /// Where it comes from.
+    pub accepted: Accepted,
+    /// The protocol's state.
+    pub codec: RefCell<http2::Connection>,
+    /// Those whose request is being answered, by their numbers, in order.
+    streams: RefCell<Vec<Rc<Http2>>>,
+    /// The stream whose turn it is to send, until it has; 0 where it is nobody's.
+    turn: Cell<u32>,
+    task: Cell<Option<Waker>>,
+    is_woken: Cell<bool>,
+}
+
+impl Connection {
+    /// A connection without streams.
+    pub fn new(socket: Socket, accepted: Accepted, codec: http2::Connection) -> Rc<Self> {
+        let (task, is_woken) = (Cell::new(None), Cell::new(false));
+        let (codec, streams) = (RefCell::new(codec), RefCell::default());
+        Rc::new(Self { socket, accepted, codec, streams, turn: Cell::new(0), task, is_woken })
+    }
+
+    /// The time as the codec takes it.
+    pub fn now() -> Instant {
+        // Of tokio, so that it stands still where that does.
+        tokio::time::Instant::now().into_std()
+    }
+
+    /// Has the task of the connection run: there is something to write, or a stream has ended.
+    pub fn wake(&self) {
+        if !self.is_woken.replace(true)
+            && let Some(task) = self.task.take()
+        {
+            task.wake();
+        }
+    }
+
+    /// Whether the task of the connection was woken; if not, it is from now on by `context`.
+    pub fn poll_woken(&self, context: &Context<'_>) -> Poll<()> {
+        if self.is_woken.take() {
+            return Poll::Ready(());
+        }
+        self.task.set(Some(context.waker().clone()));
+        Poll::Pending
+    }
+
+    /// The stream of this number, if it is being answered.
+    pub fn stream(&self, id: u32) -> Option<Rc<Http2>> {
+        let streams = self.streams.borrow();
+        let at = streams.binary_search_by_key(&id, |stream| stream.id).ok()?;
+        Some(streams[at].clone())
+    }
+
+    /// Takes a stream up, whose number is higher than those before.
+    pub fn open(self: &Rc<Self>, id: u32, is_tunnel: bool, has_ended: bool) -> Rc<Http2> {
+        let stream = Rc::new(Http2::new(id, self.clone(), is_tunnel, has_ended));
+        self.streams.borrow_mut().push(stream.clone());
+        stream
+    }
+
+    /// Has the next stream send that waits for its turn, unless one has its turn already.
+    pub fn give_turn(&self) {
+        while self.turn.get() == 0 {
+            let Some(id) = self.codec.borrow_mut().poll_writable() else { return };
+            if let Some(stream) = self.stream(id) {
+                self.turn.set(id);
+                stream.has_room.set(true);
+                wake(&stream.writer);
+            }
+        }
+    }
+
+    /// The turn of a stream is over.
+    fn end_turn(&self, id: u32) {
+        if self.turn.get() == id {
+            self.turn.set(0);
+            self.give_turn();
+        }
+    }
+
+    /// Whether nothing is being answered.
+    pub fn is_idle(&self) -> bool {
+        self.streams.borrow().is_empty()
+    }
+
+    /// Gives memory back that an idle connection does not need.
+    pub fn shrink(&self) {
+        self.codec.borrow_mut().shrink();
+        self.streams.borrow_mut().shrink_to_fit();
+    }
+
+    /// The connection has ended, and with it all streams.
+    pub fn cancel_all(&self) {
+        let streams = self.streams.borrow().clone();
+        streams.iter().for_each(|stream| stream.cancel());
+    }
+
+    /// A tick has come: streams that are overdue end, and tunnels that fall quiet while the server
+    /// stops.
+    pub fn check_deadlines(&self, write_limit: Duration) {
+        let now = Self::now();
+        // A stream that makes no use of its turn holds nobody up for longer.
+        self.turn.set(0);
+        loop {
+            let mut codec = self.codec.borrow_mut();
+            let Some(id) = codec.stalled(now, write_limit) else { break };
+            codec.reset(id, ErrorCode::CANCEL, now);
+            drop(codec);
+            self.wake();
+            if let Some(stream) = self.stream(id) {
+                stream.is_expired.set(true);
+                stream.cancel();
+            }
+        }
+        let deadlines = &self.accepted.thread.deadlines;
+        let quiet = self.accepted.thread.is_stopping().then(|| deadlines.tunnel_quiet());
+        for stream in &*self.streams.borrow() {
+            if let Some(quiet) = quiet.filter(|_| stream.carries_tunnel.get()) {
+                stream.read_due.set(stream.read_due.get().min(quiet));
+            }
+            if stream.read_due.get() <= deadlines.now() {
+                stream.read_due.set(NEVER);
+                stream.is_expired.set(true);
+                wake(&stream.reader);
+            }
+        }
+    }
+}
+
+/// One stream.
+pub struct Http2 {
+    id: u32,
+    /// Its connection.
+    pub connection: Rc<Connection>,
+    pub(super) shared: Shared,
+    /// Whether it is a tunnel that is asked for (RFC 8441).
+    is_tunnel: bool,
+    /// What came and was not read.
+    incoming: RefCell<Vec<u8>>,
+    /// Nothing more comes.
+    has_ended: Cell<bool>,
+    /// Nothing more is sent.
+    has_finished: Cell<bool>,
+    /// Once the backlog is written these trailers end the reply.
+    trailers: RefCell<Option<Vec<u8>>>,
+    /// It was reset, or its connection has ended.
+    is_gone: Cell<bool>,
+    is_expired: Cell<bool>,
+    carries_tunnel: Cell<bool>,
+    read_due: Cell<Ticks>,
+    /// It may go on sending.
+    has_room: Cell<bool>,
+    reader: Cell<Option<Waker>>,
+    writer: Cell<Option<Waker>>,
+    watcher: Cell<Option<Waker>>,
+}
+
+fn wake(waiting: &Cell<Option<Waker>>) {
+    if let Some(waiting) = waiting.take() {
+        waiting.wake();
+    }
+}
+
+impl Http2 {
+    fn new(id: u32, connection: Rc<Connection>, is_tunnel: bool, has_ended: bool) -> Self {
+        Self {
+            id,
+            connection,
+            shared: Shared::default(),
+            is_tunnel,
+            incoming: RefCell::default(),
+            has_ended: Cell::new(has_ended),
+            has_finished: Cell::new(false),
+            trailers: RefCell::default(),
+            is_gone: Cell::new(false),
+            is_expired: Cell::new(false),
+            carries_tunnel: Cell::new(false),
+            read_due: Cell::new(NEVER),
+            has_room: Cell::new(false),
+            reader: Cell::new(None),
+            writer: Cell::new(None),
+            watcher: Cell::new(None),
+        }
+    }
+
+    /// Some of its body has come; all of it where this is the `end`.
+    pub fn receive(&self, data: &[u8], end: bool) {
+        self.incoming.borrow_mut().extend_from_slice(data);
+        if end {
+            self.has_ended.set(true);
+        }
+        wake(&self.reader);
+    }
+
+    /// It was reset, or its connection has ended.
+    pub fn cancel(&self) {
+        self.is_gone.set(true);
+        wake(&self.reader);
+        wake(&self.writer);
+        wake(&self.watcher);
+        self.connection.end_turn(self.id);
+    }
+
+    /// Its request is answered as far as it ever will be.
+    pub fn close(&self) {
+        let mut streams = self.connection.streams.borrow_mut();
+        if let Ok(at) = streams.binary_search_by_key(&self.id, |stream| stream.id) {
+            streams.remove(at);
+        }
+        drop(streams);
+        if !self.has_finished.get() {
+            self.reset(ErrorCode::INTERNAL_ERROR);
+        } else if !self.has_ended.get() {
+            // The rest of the request is of no use (RFC 9113 section 8.1).
+            self.reset(ErrorCode::NO_ERROR);
+        } else {
+            self.connection.codec.borrow_mut().discard(self.id, Connection::now());
+        }
+        self.connection.end_turn(self.id);
+        self.connection.wake();
+    }
+
+    pub(super) fn abort(&self, why: Abort) {
+        match why {
+            Abort::ReplyLost => self.reset(ErrorCode::INTERNAL_ERROR),
+        }
+        self.is_gone.set(true);
+    }
+
+    fn reset(&self, code: ErrorCode) {
+        if !self.is_gone.get() {
+            self.connection.codec.borrow_mut().reset(self.id, code, Connection::now());
+            self.connection.wake();
+        }
+    }
+
+    pub(super) async fn cancelled(&self) {
+        poll_fn(|context| {
+            if self.is_gone.get() {
+                return Poll::Ready(());
+            }
+            self.watcher.set(Some(context.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn lost(&self) -> io::Error {
+        let kind =
+            if self.is_expired.get() { ErrorKind::TimedOut } else { ErrorKind::ConnectionReset };
+        kind.into()
+    }
+}
+
+/// What comes.
+impl Http2 {
+    pub(super) async fn read(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
+        self.limit_read(limit);
+        let read = match self.readable().await {
+            Ok(()) => self.read_now(buffer),
+            Err(error) => Err(error),
+        };
+        self.read_due.set(NEVER);
+        read
+    }
+
+    pub(super) fn limit_read(&self, after: Duration) {
+        self.read_due.set(self.connection.accepted.thread.deadlines.due(after));
+    }
+
+    pub(super) fn is_expired(&self) -> bool {
+        self.is_expired.get()
+    }
+
+    pub(super) async fn readable(&self) -> io::Result<()> {
+        poll_fn(|context| {
+            let is_ready = !self.incoming.borrow().is_empty() || self.has_ended.get();
+            if is_ready || self.is_gone.get() || self.is_expired.get() {
+                return Poll::Ready(Ok(()));
+            }
+            self.reader.set(Some(context.waker().clone()));
+            Poll::Pending
+        })
+        .await
+    }
+
+    pub(super) fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        if self.is_gone.get() || self.is_expired.get() {
+            return Err(self.lost());
+        }
+        let mut incoming = self.incoming.borrow_mut();
+        let n = incoming.len();
+        if n == 0 {
+            return if self.has_ended.get() { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
+        }
+        buffer.extend_from_slice(&incoming);
+        *incoming = Vec::new();
+        let mut codec = self.connection.codec.borrow_mut();
+        codec.consume(self.id, n, Connection::now());
+        if !codec.output().is_empty() {
+            drop(codec);
+            self.connection.wake();
+        }
+        Ok(n)
+    }
+}
+
+/// What goes out.
+impl Http2 {
+    pub(super) fn send_continue(&self) -> io::Result<()> {
+        self.send_reply(100, b"", false)
+    }
+
+    /// Sends a head, which may be all of the reply.
+    pub(super) fn send_head(&self, head: &Head<'_>, ends: bool) -> io::Result<()> {
+        if !self.is_tunnel {
+            return self.send_reply(head.status, head.lines, ends);
+        }
+        match head.status {
+            // The tunnel begins (RFC 8441 section 5).
+            101 => {
+                let lines = head.lines.split_inclusive(|&b| b == b'\n');
+                let accept = b"sec-websocket-accept";
+                let is_kept = |line: &&[u8]| {
+                    !line.get(..accept.len()).is_some_and(|name| name.eq_ignore_ascii_case(accept))
+                };
+                let kept: Vec<u8> = lines.filter(is_kept).flatten().copied().collect();
+                self.send_reply(200, &kept, false)
+            }
+            // The client would take it for one.
+            200..=299 => Err(io::Error::other("no tunnel was made")),
+            status => self.send_reply(status, head.lines, ends),
+        }
+    }
+
+    fn send_reply(&self, status: u16, lines: &[u8], ends: bool) -> io::Result<()> {
+        if self.is_gone.get() {
+            return Err(self.lost());
+        }
+        let fields = fields::of_lines(lines);
+        let sent = self.connection.codec.borrow_mut().send_reply(self.id, status, fields, ends);
+        self.sent(sent)?;
+        self.has_finished.set(ends && status >= 200);
+        Ok(())
+    }
+
+    /// Has what was sent written.
+    fn sent<T>(&self, sent: Result<T, SendError>) -> io::Result<T> {
+        self.connection.end_turn(self.id);
+        self.connection.wake();
+        sent.map_err(|error| match self.is_expired.get() {
+            true => ErrorKind::TimedOut.into(),
+            false => io::Error::new(ErrorKind::BrokenPipe, error),
+        })
+    }
+
+    /// Sends some of what is not empty, or the `end`; 0 where there is no room.
+    pub(super) fn try_write(&self, pieces: &[IoSlice<'_>], end: bool) -> io::Result<u64> {
+        if self.is_gone.get() {
+            return Err(self.lost());
+        }
+        let (now, mut total) = (Connection::now(), 0);
+        for (at, piece) in pieces.iter().enumerate() {
+            let is_last = end && at + 1 == pieces.len();
+            let sent = self.connection.codec.borrow_mut().send_data(self.id, piece, is_last, now);
+            let taken = self.sent(sent)?;
+            total += taken as u64;
+            if taken < piece.len() {
+                return Ok(total);
+            }
+            self.has_finished.set(is_last);
+        }
+        Ok(total)
+    }
+
+    pub(super) async fn write_through(
+        &self,
+        mut pieces: &mut [IoSlice<'_>],
+        end: bool,
+    ) -> io::Result<()> {
+        while !pieces.is_empty() {
+            match self.try_write(pieces, end)? {
+                0 => self.wait_for_room().await?,
+                n => IoSlice::advance_slices(&mut pieces, n as usize),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn wait_for_room(&self) -> io::Result<()> {
+        poll_fn(|context| {
+            if self.is_gone.get() {
+                return Poll::Ready(Err(self.lost()));
+            }
+            if self.has_room.take() {
+                return Poll::Ready(Ok(()));
+            }
+            self.writer.set(Some(context.waker().clone()));
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The reply has ended with these trailers; they wait for the backlog, where there is one.
+    pub(super) fn finish(&self, trailers: &[u8], has_backlog: bool) -> io::Result<()> {
+        if self.has_finished.get() {
+            return Ok(());
+        }
+        if has_backlog {
+            *self.trailers.borrow_mut() = Some(trailers.to_vec());
+            return Ok(());
+        }
+        self.send_end(trailers)
+    }
+
+    /// The backlog is written.
+    pub(super) fn drained(&self) -> io::Result<()> {
+        match self.trailers.take() {
+            Some(trailers) => self.send_end(&trailers),
+            None => Ok(()),
+        }
+    }
+
+    fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
+        if self.is_gone.get() {
+            return Err(self.lost());
+        }
+        let mut codec = self.connection.codec.borrow_mut();
+        let sent = if trailers.is_empty() {
+            codec.send_data(self.id, b"", true, Connection::now()).map(drop)
+        } else {
+            codec.send_trailers(self.id, fields::of_lines(trailers))
+        };
+        drop(codec);
+        self.sent(sent)?;
+        self.has_finished.set(true);
+        Ok(())
+    }
+
+    pub(super) async fn send_file(
+        &self,
+        file: BorrowedFd<'_>,
+        mut offset: u64,
+        mut length: u64,
+        ends: bool,
+    ) -> io::Result<()> {
+        while length > 0 {
+            if self.is_gone.get() {
+                return Err(self.lost());
+            }
+            let most = usize::try_from(length).unwrap_or(usize::MAX);
+            // One byte more than there is keeps the stream open.
+            let left = most.saturating_add(usize::from(!ends));
+            let mut read = None;
+            let fill = |room: &mut [u8]| {
+                let len = room.len().min(most);
+                let outcome = rustix::io::pread(file, &mut room[..len], offset);
+                read = Some(outcome);
+                outcome.unwrap_or(0)
+            };
+            let now = Connection::now();
+            let sent = self.connection.codec.borrow_mut().fill_data(self.id, left, now, fill);
+            let taken = self.sent(sent)?;
+            match read {
+                // The file has become shorter since its length was told to the client.
+                Some(Ok(0)) => return Err(ErrorKind::UnexpectedEof.into()),
+                Some(outcome) => outcome.map(drop)?,
+                None => self.wait_for_room().await?,
+            }
+            offset += taken as u64;
+            length -= taken as u64;
+        }
+        self.has_finished.set(ends);
+        Ok(())
+    }
+
+    pub(super) fn begin_tunnel(&self) {
+        self.carries_tunnel.set(true);
+    }
+
+    pub(super) fn finish_writing(&self) {
+        // Where it fails the client is not there.
+        let _ = self.send_end(b"");
+    }
+}
+
+/// A key as RFC 6455 section 4.1 has it: 16 random bytes in base64.
+pub fn websocket_key() -> [u8; 24] {
+    use std::hash::{BuildHasher, Hasher};
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let random = std::hash::RandomState::new();
+    let half = |n: u8| {
+        let mut hasher = random.build_hasher();
+        hasher.write_u8(n);
+        u128::from(hasher.finish())
+    };
+    let bits = half(0) << 64 | half(1);
+    let mut key = [b'='; 24];
+    for (at, letter) in key[..21].iter_mut().enumerate() {
+        *letter = LETTERS[(bits >> (6 * at)) as usize & 63];
+    }
+    key[21] = LETTERS[(bits >> 126) as usize & 3 << 4];
+    key
+}

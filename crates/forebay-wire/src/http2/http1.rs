@@ -1,0 +1,84 @@
+//! A request's head as one of HTTP/1.1, in which those read it who are behind a front.
+
+use super::Head;
+use crate::Span;
+use crate::http1::{Field, Known, RequestFraming, RequestHead, TargetForm, Version};
+
+impl Head {
+    /// Writes the head down in `bytes`, which is empty, as lines of HTTP/1.1, and names its parts in
+    /// `head`. Nothing follows the request's head where it `ends`.
+    ///
+    /// An extended CONNECT (RFC 8441) becomes the GET of an upgrade; one to WebSocket gets
+    /// `websocket_key`, as only HTTP/1.1 has the field.
+    pub fn write_http1(
+        &self,
+        ends: bool,
+        websocket_key: &[u8],
+        bytes: &mut Vec<u8>,
+        head: &mut RequestHead,
+    ) {
+        let mut fields = std::mem::take(&mut head.fields);
+        fields.clear();
+        let is_tunnel = !self.protocol.is_empty();
+        let method = if is_tunnel { b"GET" } else { self.bytes(self.method) };
+        let is_connect = method == b"CONNECT";
+        let target = self.bytes(if is_connect { self.authority } else { self.path });
+        let method = append(bytes, method);
+        bytes.push(b' ');
+        let target = append(bytes, target);
+        bytes.extend_from_slice(b" HTTP/2.0\r\n");
+        for field in &self.fields {
+            fields.push(append_line(bytes, field.known, field.name, field.value));
+        }
+        if is_tunnel {
+            let protocol = self.bytes(self.protocol);
+            fields.push(append_line(bytes, Known::Upgrade, b"upgrade", protocol));
+            if protocol.eq_ignore_ascii_case(b"websocket") {
+                let name = b"sec-websocket-key";
+                fields.push(append_line(bytes, Known::Other, name, websocket_key));
+            }
+        }
+        bytes.extend_from_slice(b"\r\n");
+        let host = fields.iter().find(|field| field.known == Known::Host).map(|field| field.value);
+        let framing = match self.content_length {
+            _ if ends || is_tunnel || is_connect => RequestFraming::None,
+            Some(0) => RequestFraming::None,
+            Some(length) => RequestFraming::Length(length),
+            None => RequestFraming::Chunked,
+        };
+        *head = RequestHead {
+            method,
+            target,
+            path_and_query: if is_connect { Span::default() } else { target },
+            form: match target.of(bytes) {
+                _ if is_connect => TargetForm::Authority,
+                b"*" => TargetForm::Asterisk,
+                _ => TargetForm::Origin,
+            },
+            version: Version::Http2,
+            fields,
+            authority: if is_connect { Some(target) } else { host },
+            framing,
+            keep_alive: true,
+            expect_continue: self.expect_continue && framing != RequestFraming::None,
+            upgrade: is_tunnel,
+            connection_names_fields: false,
+            len: bytes.len(),
+        };
+    }
+}
+
+fn append(bytes: &mut Vec<u8>, text: &[u8]) -> Span {
+    let start = bytes.len();
+    bytes.extend_from_slice(text);
+    Span::new(start, bytes.len())
+}
+
+fn append_line(bytes: &mut Vec<u8>, known: Known, name: &[u8], value: &[u8]) -> Field {
+    let start = bytes.len();
+    let name = append(bytes, name);
+    bytes.extend_from_slice(b": ");
+    let value = append(bytes, value);
+    bytes.extend_from_slice(b"\r\n");
+    Field { name, value, line: Span::new(start, bytes.len()), known }
+}
