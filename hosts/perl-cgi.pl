@@ -2,7 +2,7 @@
 # for one request after another. Core Perl only. It is no web server: Forebay (crates/forebay-workers)
 # starts it, hands it requests and reads what the script prints.
 #
-# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the slot.
+# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the prefetch queue.
 # All but the log are moved out of the way at once, so that a script finds what CGI promises: the body
 # on 0, the client on 1, the log on 2, all of them real, so that output of child processes goes the same
 # way. What goes over the sockets stands in README.md.
@@ -14,7 +14,7 @@ sub evaluate { eval $_[0] }
 use strict;
 use warnings;
 
-my ($control, $slot);
+my ($control, $prefetch);
 my ($output, $log, $null, $home);               # $output, $log, $null: spare copies of 1, 2 and 0
 my ($output_inode, $log_inode, $null_device);
 my ($pid, $mask, $enters_directory, $locale);
@@ -26,7 +26,7 @@ my $message = '';                              # receive buffer
 my $received;                                  # the environment in it
 my $NO_BODY = "\0" x 8;
 my $mark;                                      # of the request, to be repeated at its end
-my $lay_there;                                 # the request was not waited for: 4 or 0, a flag
+my $was_prefetched;                                 # the request was not waited for: 4 or 0, a flag
 my (%base, $block, @fields, $distinct);        # the environment: inherited, and as last received
 my %places;                                    # offset in $block => index in @fields, of values
 my @offsets;                                   # index in @fields => offset in $values, of values
@@ -129,11 +129,11 @@ sub remember_process {
 
 sub adopt_descriptors {
     open $control, '+<&', \*STDIN or die "cannot keep the control socket: $!\n";
-    open my $third, '+<&=', 3 or die "no slot: $!\n";
-    open $slot, '+<&', $third or die "cannot keep the slot: $!\n";
+    open my $third, '+<&=', 3 or die "no prefetch queue: $!\n";
+    open $prefetch, '+<&', $third or die "cannot keep the prefetch queue: $!\n";
     close $third;
     $control_number = fileno $control;
-    vec($input_bits, $_, 1) = 1 for $control_number, fileno $slot;
+    vec($input_bits, $_, 1) = 1 for $control_number, fileno $prefetch;
     open STDIN, '<', '/dev/null' or die "cannot open /dev/null: $!\n";
     open $null, '<&', \*STDIN or die "cannot copy descriptor 0: $!\n";
     open $output, '>&', \*STDOUT or die "cannot copy descriptor 1: $!\n";
@@ -158,21 +158,21 @@ sub receive {
 # body starts.
 sub receive_head {
     # Under load it lies there already.
-    my $got = sysread $slot, $message, $CHUNK;
-    $lay_there = $got ? 4 : 0;
+    my $got = sysread $prefetch, $message, $CHUNK;
+    $was_prefetched = $got ? 4 : 0;
     while (!$got) {
         my $count = select my $ready = $input_bits, undef, undef, undef;
         return if $count < 0 && $! != $EINTR;    # a script has closed them
         next if $count < 1;
         return receive_big() if vec $ready, $control_number, 1;
-        $got = sysread $slot, $message, $CHUNK;
+        $got = sysread $prefetch, $message, $CHUNK;
     }
     $! = 0;
     $mark = substr $message, 12, 16;
     return ($got, $HEAD + unpack 'N', $message);
 }
 
-# The same from the control socket, on which what the slot has no room for comes.
+# The same from the control socket, on which what the prefetch queue has no room for comes.
 sub receive_big {
     my ($have, $want) = (0, $HEAD);
     while ($have < $want) {
@@ -415,7 +415,7 @@ sub finish {
     # With the last of the output, in one write, unless a layer of the script's would change it.
     my $plain = $sound && join(' ', PerlIO::get_layers(STDOUT)) eq 'unix perlio';
     $! = 0;
-    my $told = $plain && print STDOUT trailer($kind, $ends, $status);
+    my $told = $plain && print STDOUT end_marker($kind, $ends, $status);
     binmode STDOUT;    # this flushes
     CORE::exit(1) if $told && $! && $! != $EINTR;    # nobody knows how much arrived
     $| = 0 if $|;
@@ -429,9 +429,9 @@ sub finish {
 
 # The end of a request, told behind its output.
 sub reply {
-    my $trailer = trailer(@_);
+    my $end_marker = end_marker(@_);
     wait_for_client();
-    1 until syswrite $output, $trailer or $! != $EINTR;
+    1 until syswrite $output, $end_marker or $! != $EINTR;
 }
 
 # Has writes to the output socket wait again, whatever the script or its children have made of it.
@@ -439,9 +439,9 @@ sub wait_for_client {
     fcntl $output, 4, 0;    # F_SETFL
 }
 
-sub trailer {
+sub end_marker {
     my ($kind, $flags, $status) = @_;
-    return $mark . pack 'a C n', $kind, $flags | $lay_there, $status;
+    return $mark . pack 'a C n', $kind, $flags | $was_prefetched, $status;
 }
 
 # Closes the script's bareword handles, as the end of a CGI process does: what was written to them

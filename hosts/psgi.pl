@@ -2,7 +2,7 @@
 # an application once and calls it for one request after another. Core Perl only. It is no web server:
 # Forebay (crates/forebay-workers) starts it, hands it requests and sends what it answers to the client.
 #
-# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the slot.
+# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the prefetch queue.
 # The sockets are moved out of the way, so that what an application or its children print goes to the
 # log. What goes over them stands in README.md.
 #
@@ -13,11 +13,11 @@ package Forebay::Host;
 use strict;
 use warnings;
 
-my ($control, $slot, $output, $pid);
+my ($control, $prefetch, $output, $pid);
 my ($input_bits, $control_number) = ('');  # for select
 my $message = '';                         # receive buffer
 my $mark;                                 # of the request, to be repeated at its end
-my $lay_there;                            # the request was not waited for: a flag, or 0
+my $was_prefetched;                            # the request was not waited for: a flag, or 0
 my ($app, @names, @values, $no_input);     # @names, @values: of the environment, in every request
 my ($begun, $closed);                     # of the reply: head written; end told
 my ($is_running, $told);                  # the application runs on; flags of what ended the reply
@@ -61,11 +61,11 @@ sub end_with {
 sub adopt_descriptors {
     open $control, '+<&', \*STDIN or die "cannot keep the control socket: $!\n";
     open $output, '+<&', \*STDOUT or die "cannot keep the output socket: $!\n";
-    open my $third, '+<&=', 3 or die "no slot: $!\n";
-    open $slot, '+<&', $third or die "cannot keep the slot: $!\n";
+    open my $third, '+<&=', 3 or die "no prefetch queue: $!\n";
+    open $prefetch, '+<&', $third or die "cannot keep the prefetch queue: $!\n";
     close $third;
     $control_number = fileno $control;
-    vec($input_bits, $_, 1) = 1 for $control_number, fileno $slot;
+    vec($input_bits, $_, 1) = 1 for $control_number, fileno $prefetch;
     open STDIN, '<', '/dev/null' or die "cannot open /dev/null: $!\n";
     open STDOUT, '>&', \*STDERR or die "cannot send descriptor 1 to the log: $!\n";
 }
@@ -110,8 +110,8 @@ sub prepare_base {
 # The environment of the next request; undef when Forebay has closed the socket.
 sub receive {
     # Under load it lies there already.
-    my $got = sysread $slot, $message, $CHUNK;
-    $lay_there = $got ? $LAY_THERE : 0;
+    my $got = sysread $prefetch, $message, $CHUNK;
+    $was_prefetched = $got ? $LAY_THERE : 0;
     while (!$got) {
         my $count = select my $ready = $input_bits, undef, undef, undef;
         return undef if $count < 0 && $! != $EINTR;    # the application has closed them
@@ -121,7 +121,7 @@ sub receive {
             receive_up_to($HEAD) or return undef;
             last;
         }
-        $got = sysread $slot, $message, $CHUNK;
+        $got = sysread $prefetch, $message, $CHUNK;
     }
     (my ($size, $high, $length), $mark) = unpack 'NNN a16', $message;
     receive_up_to($HEAD + $size) or return undef;
@@ -401,8 +401,8 @@ sub conclude {
     $closed = 1;
     $told = $is_running || ref $handlers eq 'ARRAY' && @$handlers ? $CLEANS_UP
         : $env->{'psgix.harakiri.commit'} ? $ENDS : 0;
-    my $trailer = $mark . pack 'a C n', $kind, $told | $lay_there, $number;
-    say($output, defined $rest ? $rest . $trailer : $trailer);
+    my $end_marker = $mark . pack 'a C n', $kind, $told | $was_prefetched, $number;
+    say($output, defined $rest ? $rest . $end_marker : $end_marker);
 }
 
 sub complain {

@@ -2,7 +2,7 @@
 # for one request after another. Standard library only, Python 3.8 to 3.14. It is no web server:
 # Forebay (crates/forebay-workers) starts it, hands it requests and reads what the script prints.
 #
-# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the slot.
+# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the prefetch queue.
 # All but the log are moved out of the way at once, so that a script finds what CGI promises: the body
 # on 0, the client on 1, the log on 2, all of them real, so that output of child processes goes the same
 # way. What goes over the sockets stands in README.md. Requests come in by python-inbox.py; what one needs

@@ -3,13 +3,13 @@
 
 class Inbox:
     def __init__(self):
-        self.control, self.slot = os.dup(0), os.dup(3)
+        self.control, self.prefetch = os.dup(0), os.dup(3)
         os.close(3)
         self.input = select.poll()
-        for descriptor in self.control, self.slot:
+        for descriptor in self.control, self.prefetch:
             self.input.register(descriptor, select.POLLIN)
         self.mark = b''        # of the request, to be repeated at its end
-        self.lay_there = 0     # the request was not waited for: a flag
+        self.was_prefetched = 0     # the request was not waited for: a flag
 
     def ready(self):
         os.write(self.control, b'R\0\0\0')
@@ -29,28 +29,28 @@ class Inbox:
         return message[HEAD:want], int.from_bytes(message[4:12], 'big'), message[want:]
 
     def next(self):
-        """A request from the slot, or the start of one from the control socket. None at the end."""
+        """A request from the prefetch queue, or the start of one from the control socket. None at the end."""
         # Under load it lies there already.
         ready = self.input.poll(0)
-        self.lay_there = LAY_THERE if ready else 0
+        self.was_prefetched = LAY_THERE if ready else 0
         while True:
             for descriptor, _ in ready or self.input.poll():
                 if descriptor == self.control:
-                    self.lay_there = 0
+                    self.was_prefetched = 0
                     message = os.read(self.control, HEAD)
                     while message and len(message) < HEAD:
                         message += os.read(self.control, HEAD - len(message)) or os._exit(0)
                     return message or None
                 try:
-                    return os.read(self.slot, CHUNK) or None
+                    return os.read(self.prefetch, CHUNK) or None
                 except BlockingIOError:    # Forebay has taken it back
-                    ready, self.lay_there = [], 0
+                    ready, self.was_prefetched = [], 0
 
-    def trailer(self, kind, is_last, status):
+    def end_marker(self, kind, is_last, status):
         """What tells the end of the request, behind its output."""
-        flags = bytes([self.lay_there | is_last])
+        flags = bytes([self.was_prefetched | is_last])
         return self.mark + kind + flags + status.to_bytes(2, 'big')
 
     def close(self):
         os.close(self.control)
-        os.close(self.slot)
+        os.close(self.prefetch)

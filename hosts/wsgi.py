@@ -2,7 +2,7 @@
 # after another. Standard library only, Python 3.8 to 3.14. It is no web server: Forebay
 # (crates/forebay-workers) starts it, hands it requests and reads what the application answers.
 #
-# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the slot.
+# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the prefetch queue.
 # What goes over the sockets stands in README.md; requests come in by python-inbox.py, which is handed
 # over with this. The reply is that of a CGI script: header lines with Status, an empty line, the body.
 # The sockets are moved away at once: the application's descriptor 0 is /dev/null, and 1 is the log, so
@@ -145,7 +145,7 @@ class Worker:
             os._exit(0)
 
     def finish(self, status, ends):
-        send(self.output, self.inbox.trailer(b'S' if status else b'E', ends, status))
+        send(self.output, self.inbox.end_marker(b'S' if status else b'E', ends, status))
         return not ends
 
     def give_up(self):

@@ -47,12 +47,12 @@ class Control:
                 os._exit(0)    # Forebay has gone
 
     def reply(self, kind, is_last, status):
-        trailer = self.inbox.trailer(kind, is_last, status)
+        end_marker = self.inbox.end_marker(kind, is_last, status)
         try:
-            write(self.output, trailer)
+            write(self.output, end_marker)
         except BlockingIOError:    # a script has made it one that does not wait
             os.set_blocking(self.output, True)
-            write(self.output, trailer)
+            write(self.output, end_marker)
 
     def close(self):
         self.inbox.close()

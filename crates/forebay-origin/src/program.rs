@@ -12,7 +12,7 @@ use forebay_conf as conf;
 use forebay_engine::{
     Exchange, Fault, Limit, Origin, Request, Retry, Serving, Side, Spooled, Step, Thread,
 };
-use forebay_workers::{Place, Program, Seat};
+use forebay_workers::{Permit, Place, Program};
 
 use crate::app_fault::unavailable;
 use crate::app_server::AppServer;
@@ -161,22 +161,22 @@ impl ProgramApp {
         let mut attempts = Attempts::default();
         for _ in 0..OFFERS {
             exchange.enter(Step::Connect);
-            let seat = self
+            let permit = self
                 .program
                 .checkout_at(self.wanted(&exchange.request))
                 .await
                 .map_err(unavailable)?;
-            let speaker = self.speaker(&seat);
-            seat.begin(exchange.request.method(), exchange.request.target());
+            let speaker = self.speaker(&permit);
+            permit.begin(exchange.request.method(), exchange.request.target());
             let fault = match speaker.pass_on(exchange, &prepared).await {
                 Ok(()) => {
-                    exchange.hold(seat);
+                    exchange.hold(permit);
                     return Ok(());
                 }
                 Err(fault) => fault,
             };
-            let fault = self.tell(&seat, fault);
-            drop(seat);
+            let fault = self.tell(&permit, fault);
+            drop(permit);
             attempts.failed(fault, exchange, at_hand)?;
         }
         Err(attempts.last().unwrap_or_else(|| Fault::us(500, "no process was offered the request")))
@@ -206,11 +206,11 @@ impl ProgramApp {
     }
 
     /// Tells the supervisor what a fault says about the process. The fault as it is counted.
-    fn tell(&self, seat: &Seat, fault: Fault) -> Fault {
+    fn tell(&self, permit: &Permit, fault: Fault) -> Fault {
         match (fault.side, fault.status, fault.retry) {
-            (Side::Backend, 502, Retry::Yes) => seat.was_refused(),
-            (Side::Backend, 503, Retry::Yes) if self.how.overloaded_at_its_end => seat.leaves(),
-            (Side::Backend, 504, _) => seat.was_silent(self.how.silence),
+            (Side::Backend, 502, Retry::Yes) => permit.was_refused(),
+            (Side::Backend, 503, Retry::Yes) if self.how.overloaded_at_its_end => permit.leaves(),
+            (Side::Backend, 504, _) => permit.was_silent(self.how.silence),
             _ => {}
         }
         match fault.limit {
@@ -219,13 +219,13 @@ impl ProgramApp {
         }
     }
 
-    fn speaker(&self, seat: &Seat) -> Rc<Speaker> {
+    fn speaker(&self, permit: &Permit) -> Rc<Speaker> {
         let mut known = self.known.borrow_mut();
-        known.entry(seat.id()).or_insert_with(|| Rc::new(self.new_speaker(seat))).clone()
+        known.entry(permit.id()).or_insert_with(|| Rc::new(self.new_speaker(permit))).clone()
     }
 
-    fn new_speaker(&self, seat: &Seat) -> Speaker {
-        let endpoint = match seat.place() {
+    fn new_speaker(&self, permit: &Permit) -> Speaker {
+        let endpoint = match permit.place() {
             Place::Unix(path) => Endpoint::Unix(path.clone()),
             Place::Tcp(address) => Endpoint::Tcp(vec![*address]),
         };
@@ -238,9 +238,9 @@ impl ProgramApp {
             keep: KEEP,
             idle_time,
             violates_keep_alive: !is_http,
-            slots: Some(self.connections.to(seat.id())),
+            slots: Some(self.connections.to(permit.id())),
             reply_timeout: Some(self.how.silence),
-            life: Some(seat.life()),
+            life: Some(permit.life()),
             ..Use::default()
         };
         let backend = Backend::new(self.thread.clone(), endpoint, how);
@@ -249,8 +249,8 @@ impl ProgramApp {
         let upstream = Upstream::new(thread.clone(), vec![backend], group, &tallies);
         match &self.how.speaks {
             Speaks::Http(route) => {
-                let mut plan = route.at(seat.place());
-                Arc::make_mut(&mut plan.upstream).to[0].route = Some(seat.name().to_owned());
+                let mut plan = route.at(permit.place());
+                Arc::make_mut(&mut plan.upstream).to[0].route = Some(permit.name().to_owned());
                 Speaker::Http(Proxy::new(thread, upstream, &plan))
             }
             Speaks::Fastcgi(naming) => {

@@ -6,7 +6,7 @@ use crate::error::Unavailable;
 use crate::health::Health;
 use crate::lease::Lease;
 use crate::pool::Pool;
-use crate::shared::Shared;
+use crate::shared::AppShared;
 use crate::spec::AppSpec;
 use crate::stderr::Log;
 use crate::supervisor::{self, Command};
@@ -22,13 +22,13 @@ use tokio::sync::oneshot;
 /// [`shutdown`](App::shutdown), its workers are killed.
 #[derive(Clone)]
 pub struct App {
-    shared: Arc<Shared>,
+    shared: Arc<AppShared>,
 }
 
 impl App {
     /// Starts the workers and returns when the first one is ready; an error leaves nothing running.
-    /// `log` gets each line that the workers write to standard error, and what the supervisor has to
-    /// say; it may be called from several threads. Blocks: call it before requests are served.
+    /// `log` gets each line that the workers write to standard error, and what the supervisor has
+    /// to say; it may be called from several threads. Blocks: call it before requests are served.
     pub fn start(
         spec: AppSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -50,7 +50,7 @@ impl App {
         let (commands, supervisor, first) =
             supervisor::start(spec.clone(), cgroup, pool.clone(), log.clone())?;
         let supervisor = Mutex::new(Some(supervisor));
-        let shared = Arc::new(Shared { spec, pool, log, commands, supervisor, note });
+        let shared = Arc::new(AppShared { spec, pool, sink: log, commands, supervisor, note });
         Ok((App { shared }, first))
     }
 
@@ -70,7 +70,7 @@ impl App {
 
     /// Every worker at this moment, by age.
     pub fn status(&self) -> Vec<WorkerStatus> {
-        self.shared.pool.all().iter().map(|facts| facts.status()).collect()
+        self.shared.pool.all().iter().map(|shared| shared.status()).collect()
     }
 
     /// Whether the other one is this very application.

@@ -1,11 +1,12 @@
-//! How a request comes to its worker: at once, from the queue, or by lying in a worker's slot.
+//! How a request comes to its worker: at once, from the queue, or by lying in a worker's prefetch
+//! queue.
 
 use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::lease::Lease;
 use crate::pace::MOMENT;
 use crate::pool::{Given, Hurried, Message, Taken, Turn};
-use crate::shared::Shared;
+use crate::shared::AppShared;
 use crate::supervisor::Command;
 use std::sync::Arc;
 use std::thread::ThreadId;
@@ -15,13 +16,13 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::{Instant, timeout_at};
 
 /// How often a request that waits for a worker which should be done soon looks after itself; so
-/// long it lies in a slot at the most, unless the worker reads it.
+/// long it lies in a prefetch queue at the most, unless the worker reads it.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A worker for a request on `thread`, which is this one; `message` makes what may be put into
-/// one's slot.
+/// one's prefetch queue.
 pub(crate) async fn checkout(
-    shared: &Arc<Shared>,
+    shared: &Arc<AppShared>,
     thread: ThreadId,
     message: impl Fn(Mark) -> Message,
 ) -> Result<Lease, Unavailable> {
@@ -39,7 +40,7 @@ pub(crate) async fn checkout(
 }
 
 async fn await_turn(
-    shared: &Arc<Shared>,
+    shared: &Arc<AppShared>,
     taken: Taken,
     mark: Mark,
     thread: ThreadId,
@@ -50,7 +51,7 @@ async fn await_turn(
     };
     let mut place = Place { turn: Some(turn), mark, shared };
     if !soon {
-        place.say_that_it_waits();
+        place.report_waiting();
     }
     let outcome = place.wait(thread).await;
     if !matches!(outcome, Err(Unavailable::QueueTimeout)) {
@@ -59,12 +60,12 @@ async fn await_turn(
     outcome
 }
 
-/// A place in the queue, or in the slot of a worker.
+/// A place in the queue, or in the prefetch queue of a worker.
 struct Place<'a> {
     /// `None` once it has come.
     turn: Option<Turn>,
     mark: Mark,
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<AppShared>,
 }
 
 impl Place<'_> {
@@ -85,14 +86,14 @@ impl Place<'_> {
                 Hurried::Worker(worker) => return Ok(Given { worker, has_request: false }),
                 Hurried::Held => Instant::now() + LOOK,
                 Hurried::Waits => {
-                    self.say_that_it_waits();
+                    self.report_waiting();
                     limit
                 }
             };
         }
     }
 
-    fn say_that_it_waits(&self) {
+    fn report_waiting(&self) {
         if self.shared.spec.workers.min < self.shared.spec.workers.max {
             let _ = self.shared.commands.send(Command::RequestWaits);
         }

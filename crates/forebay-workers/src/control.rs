@@ -12,8 +12,8 @@ pub(crate) const HEAD: usize = LENGTHS + MARK;
 /// Bytes of every message that a worker sends.
 pub(crate) const REPLY: usize = 4;
 
-/// Bytes of a request in a slot at the most; what hosts have room for. Two of them fit the socket's
-/// buffer.
+/// Bytes of a request in a prefetch queue at the most; what hosts have room for. Two of them fit
+/// the socket's buffer.
 pub(crate) const LARGEST: usize = 64 * 1024;
 
 /// What a request's output cannot have by chance, and what no script is told.
@@ -51,14 +51,14 @@ pub(crate) fn head(env_length: usize, body_length: u64, mark: Mark) -> Option<[u
     Some(head)
 }
 
-/// A request as it is put into a worker's slot; `None` if it does not fit.
+/// A request as it is put into a worker's prefetch queue; `None` if it does not fit.
 pub(crate) fn message(block: &[u8], body: Body<'_>, mark: Mark) -> Option<Vec<u8>> {
     let (head, body) = parts(block, body, mark)?;
     Some([&head[..], block, body].concat())
 }
 
-/// What goes in front of and behind the environment block of a request in a worker's slot; `None`
-/// if it does not fit.
+/// What goes in front of and behind the environment block of a request in a worker's prefetch
+/// queue; `None` if it does not fit.
 pub(crate) fn parts<'a>(
     block: &[u8],
     body: Body<'a>,
@@ -97,18 +97,18 @@ pub(crate) enum Then {
     CleansUp,
 }
 
-/// The flag of a worker that found the request in its slot without waiting for it.
-const LAY_THERE: u8 = 4;
+/// The flag of a worker that found the request in its prefetch queue without waiting for it.
+const WAS_PREFETCHED: u8 = 4;
 
 /// Whether a message that ends a request says that the worker had not waited for it.
-pub(crate) fn lay_there(bytes: [u8; REPLY]) -> bool {
-    bytes[1] & LAY_THERE != 0
+pub(crate) fn was_prefetched(bytes: [u8; REPLY]) -> bool {
+    bytes[1] & WAS_PREFETCHED != 0
 }
 
 impl Reply {
     /// `None` if these bytes are no message.
     pub(crate) fn parse(bytes: [u8; REPLY]) -> Option<Reply> {
-        let then = match bytes[1] & !LAY_THERE {
+        let then = match bytes[1] & !WAS_PREFETCHED {
             0 => Then::Waits,
             1 => Then::Ends,
             2 => Then::CleansUp,
@@ -151,7 +151,7 @@ mod tests {
             Some(Reply::Failed { status: 404, then: Then::Waits })
         );
         assert_eq!(Reply::parse(*b"A\x02\0\0"), Some(Reply::Aborted(Then::CleansUp)));
-        assert!(lay_there(*b"E\x05\0\0") && !lay_there(*b"E\x01\0\0"));
+        assert!(was_prefetched(*b"E\x05\0\0") && !was_prefetched(*b"E\x01\0\0"));
         assert_eq!(Reply::parse(*b"E\x05\0\0"), Some(Reply::Ended(Then::Ends)));
         for bad in [
             b"X\0\0\0",

@@ -6,9 +6,9 @@ mod send;
 mod tunnel;
 
 use crate::control::{self, Body, MARK, Mark, REPLY, Reply, Then};
+use crate::end_marker::{self, END_MARKER, Found};
 use crate::error::{Exit, WorkerFault};
-use crate::shared::Shared;
-use crate::trailer::{self, Found, TRAILER};
+use crate::shared::AppShared;
 use crate::worker::{Killed, Worker};
 use cleanup::await_cleanup;
 use receive::{Wake, readable, receive_output};
@@ -55,19 +55,19 @@ pub enum EndKind {
 /// A worker for one request. Dropped before [`Event::End`] has come, it kills the worker with the
 /// processes that the script has started, and another is started in its place.
 pub struct Lease {
-    app: Arc<Shared>,
+    app: Arc<AppShared>,
     /// `None` once the worker has gone back.
     worker: Option<Worker>,
     /// What the end of the output is known by.
     mark: Mark,
-    /// The request lay in the worker's slot before the worker was this lease's.
+    /// The request lay in the worker's prefetch queue before the worker was this lease's.
     has_request: bool,
     sent: bool,
     any_output: bool,
-    /// What may be the start of a trailer.
+    /// What may be the start of an end marker.
     held: Vec<u8>,
     /// What came on the control socket, until the output in front of it was taken in.
-    said: Option<Reply>,
+    pending_control: Option<Reply>,
     /// How the script ended; the worker has gone back then.
     end: Option<EndKind>,
     /// The worker has closed its control socket; true if it had not read all that lay there.
@@ -75,7 +75,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    pub(crate) fn new(app: Arc<Shared>, worker: Worker, mark: Mark) -> Lease {
+    pub(crate) fn new(app: Arc<AppShared>, worker: Worker, mark: Mark) -> Lease {
         Lease {
             app,
             worker: Some(worker),
@@ -84,14 +84,14 @@ impl Lease {
             sent: false,
             any_output: false,
             held: Vec::new(),
-            said: None,
+            pending_control: None,
             end: None,
             closed: None,
         }
     }
 
-    /// For a request that lay in the worker's slot.
-    pub(crate) fn of_begun(app: Arc<Shared>, worker: Worker, mark: Mark) -> Lease {
+    /// For a request that lay in the worker's prefetch queue.
+    pub(crate) fn of_begun(app: Arc<AppShared>, worker: Worker, mark: Mark) -> Lease {
         let mut lease = Lease::new(app, worker, mark);
         (lease.has_request, lease.sent) = (true, true);
         lease
@@ -104,15 +104,15 @@ impl Lease {
         let Some(worker) = self.worker.as_ref().filter(|_| self.has_request || !self.sent) else {
             return Err(WorkerFault::Protocol("a lease is for one request".into()));
         };
-        worker.facts.begin_request(block);
+        worker.shared.begin_request(block);
         if std::mem::take(&mut self.has_request) {
             return Ok(());
         }
         self.sent = true;
         if let Some((head, body)) = control::parts(block, body, self.mark)
-            && worker.facts.slot.put(&[&head, block, body])
+            && worker.shared.prefetch.put(&[&head, block, body])
         {
-            worker.facts.open.store(true, Ordering::Relaxed);
+            worker.shared.open.store(true, Ordering::Relaxed);
             return Ok(());
         }
         match stream(worker, block, body, self.mark).await {
@@ -144,7 +144,7 @@ impl Lease {
                 ));
             };
             let has_output = buf.len() > start;
-            let wake = match worker.ahead.is_empty() && self.said.is_none() {
+            let wake = match worker.carryover.is_empty() && self.pending_control.is_none() {
                 true => readable(worker, self.closed.is_some(), has_output).await,
                 false => Ok(Wake::Output),
             };
@@ -160,7 +160,7 @@ impl Lease {
                 self.go_on(buf)?;
                 return Ok(Event::Output(buf.len() - start));
             }
-            match (self.said.take(), wake) {
+            match (self.pending_control.take(), wake) {
                 (Some(Reply::Ready), _) => return Err(self.confused(b"R")),
                 (Some(said), _) => self.finish(said),
                 (None, Wake::Exit) => return self.outlive(buf).await,
@@ -179,7 +179,7 @@ impl Lease {
 
     /// The process id of the worker, for the log; `None` once the end is known.
     pub fn pid(&self) -> Option<u32> {
-        Some(self.worker.as_ref()?.facts.pid.as_raw_nonzero().get() as u32)
+        Some(self.worker.as_ref()?.shared.pid.as_raw_nonzero().get() as u32)
     }
 
     /// Makes the output socket one end of a tunnel: what it carries from now on, both ways, is the
@@ -190,7 +190,7 @@ impl Lease {
         };
         let socket = UnixStream::from(worker.output.as_fd().try_clone_to_owned()?);
         socket.set_nonblocking(true)?;
-        worker.facts.tunnels.store(true, Ordering::Relaxed);
+        worker.shared.tunnels.store(true, Ordering::Relaxed);
         buf.append(&mut self.held);
         Ok((socket, Tunnelled::new(self)))
     }
@@ -201,7 +201,7 @@ impl Lease {
         if self.has_request
             && let Some(worker) = &self.worker
         {
-            worker.facts.begin_request(b"");
+            worker.shared.begin_request(b"");
         }
         let _ = tokio::time::timeout(LAST_MOMENT, async {
             let mut output = Vec::new();
@@ -226,31 +226,31 @@ impl Lease {
         let Some(worker) = &mut self.worker else { return Ok(true) };
         let start = buf.len();
         buf.append(&mut self.held);
-        let received = if worker.ahead.is_empty() {
+        let received = if worker.carryover.is_empty() {
             receive_output(worker, buf)
         } else {
-            buf.append(&mut worker.ahead);
+            buf.append(&mut worker.carryover);
             None
         };
         // A stream socket gives all that it has: room left over means that it is empty.
         if received.is_some_and(|received| received > 0) && buf.len() < buf.capacity() {
             worker.output.forget_readiness();
         }
-        match trailer::find(&buf[start..], self.mark) {
+        match end_marker::find(&buf[start..], self.mark) {
             // What was held stays so: only how the process ended tells whether it is output.
             _ if received == Some(0) => self.held = buf.split_off(start),
             Found::Nothing => {}
             Found::Start(at) => self.held = buf.split_off(start + at),
-            Found::Trailer(at, Some(reply)) => {
-                let message = &buf[start + at + MARK..start + at + TRAILER];
-                if message.first_chunk().copied().is_some_and(control::lay_there) {
-                    worker.facts.count_ahead();
+            Found::EndMarker(at, Some(reply)) => {
+                let message = &buf[start + at + MARK..start + at + END_MARKER];
+                if message.first_chunk().copied().is_some_and(control::was_prefetched) {
+                    worker.shared.count_prefetched();
                 }
-                worker.ahead.extend_from_slice(&buf[start + at + TRAILER..]);
+                worker.carryover.extend_from_slice(&buf[start + at + END_MARKER..]);
                 buf.truncate(start + at);
                 self.finish(reply);
             }
-            Found::Trailer(at, None) => return Err(self.confused(&buf[start + at..])),
+            Found::EndMarker(at, None) => return Err(self.confused(&buf[start + at..])),
         }
         Ok(received == Some(0))
     }
@@ -266,7 +266,7 @@ impl Lease {
             Err(_) => self.closed = Some(true),
             Ok(Some(read)) => {
                 let said = Reply::parse(message).filter(|_| read == REPLY);
-                self.said = Some(said.ok_or_else(|| self.confused(&message[..read]))?);
+                self.pending_control = Some(said.ok_or_else(|| self.confused(&message[..read]))?);
             }
         }
         Ok(())
@@ -277,8 +277,8 @@ impl Lease {
     /// output is there, and taken in whatever its size.
     fn go_on(&mut self, buf: &mut Vec<u8>) -> Result<(), WorkerFault> {
         let Some(worker) = &self.worker else { return Ok(()) };
-        let facts = worker.facts.clone();
-        if !facts.open.swap(false, Ordering::Relaxed) || !self.app.pool.withdraw(&facts) {
+        let shared = worker.shared.clone();
+        if !shared.open.swap(false, Ordering::Relaxed) || !self.app.pool.withdraw(&shared) {
             return Ok(());
         }
         while self.end.is_none() {
@@ -303,10 +303,10 @@ impl Lease {
         let Some(worker) = self.worker.take() else { return };
         match then {
             Then::Waits => {}
-            Then::CleansUp => match self.said.take() {
+            Then::CleansUp => match self.pending_control.take() {
                 // Said already, which is rare: it comes behind the end.
                 Some(Reply::Ready) => {}
-                Some(_) => worker.facts.retired.store(true, Ordering::Relaxed),
+                Some(_) => worker.shared.retired.store(true, Ordering::Relaxed),
                 None => {
                     // Without a runtime nothing goes on, and dropping it ends it.
                     if let Ok(runtime) = Handle::try_current() {
@@ -315,21 +315,22 @@ impl Lease {
                     return;
                 }
             },
-            Then::Ends => worker.facts.retired.store(true, Ordering::Relaxed),
+            Then::Ends => worker.shared.retired.store(true, Ordering::Relaxed),
         }
         self.app.give_back(worker);
     }
 
     fn confused(&self, message: &[u8]) -> WorkerFault {
         if let Some(worker) = &self.worker {
-            worker.facts.kill(Killed::BrokeProtocol);
+            worker.shared.kill(Killed::BrokeProtocol);
         }
         let message = &message[..message.len().min(SHOWN)];
         WorkerFault::Protocol(format!("unexpected bytes {message:?}"))
     }
 
     /// The process has ended in the middle of the request. A script that has replaced it with exec
-    /// may have written, and ended well; then what looked like the start of an end marker is output.
+    /// may have written, and ended well; then what looked like the start of an end marker is
+    /// output.
     async fn outlive(&mut self, buf: &mut Vec<u8>) -> Result<Event, WorkerFault> {
         let fault = self.lost(self.closed == Some(true)).await;
         let has_written = self.any_output || !self.held.is_empty();
@@ -352,11 +353,11 @@ impl Lease {
         let Some(worker) = &self.worker else {
             return WorkerFault::Protocol("a lease that has ended".into());
         };
-        let exit = worker.facts.exited().await.into();
+        let exit = worker.shared.exited().await.into();
         let any_output = self.any_output;
-        let unread = worker.facts.slot.had_not_read(self.mark) || unread;
-        self.app.pool.rescue(&worker.facts);
-        match worker.facts.killed() {
+        let unread = worker.shared.prefetch.had_not_read(self.mark) || unread;
+        self.app.pool.rescue(&worker.shared);
+        match worker.shared.killed() {
             Some(Killed::RequestTimeout) => WorkerFault::Timeout { any_output },
             _ => WorkerFault::Died { exit, any_output, retry: unread && !any_output },
         }
@@ -366,15 +367,15 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let Some(worker) = &self.worker else { return };
-        let facts = worker.facts.clone();
+        let shared = worker.shared.clone();
         if !self.sent {
             self.app.give_back(self.worker.take().expect("it is there"));
             return;
         }
         // It may have gone on to the next request already.
         if self.go_on(&mut Vec::new()).is_err() || self.worker.is_some() {
-            facts.kill(Killed::LeaseDropped);
-            self.app.pool.rescue(&facts);
+            shared.kill(Killed::LeaseDropped);
+            self.app.pool.rescue(&shared);
         }
     }
 }

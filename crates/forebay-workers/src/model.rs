@@ -1,6 +1,6 @@
-//! Pool, prefetch queue and lease under random schedules: requests come, wait, leave; workers (played
-//! by the test over real sockets, by a clock that stands still) become ready, reply in pieces, clean
-//! up, are retired, time out and die, between any two steps.
+//! Pool, prefetch queue and lease under random schedules: requests come, wait, leave; workers
+//! (played by the test over real sockets, by a clock that stands still) become ready, reply in
+//! pieces, clean up, are retired, time out and die, between any two steps.
 //!
 //! What holds whatever happens:
 //! - a request runs at most once, and not at all where its fault says that it may be repeated;
@@ -17,11 +17,11 @@ use crate::error::WorkerFault;
 use crate::lease::{Event, Lease};
 use crate::link::Link;
 use crate::pool::Pool;
-use crate::shared::Shared;
-use crate::slot::Slot;
+use crate::prefetch::PrefetchQueue;
+use crate::shared::AppShared;
 use crate::spec::{AppSpec, Kind, PerlMode};
 use crate::supervisor::Command;
-use crate::worker::{Facts, Killed, Worker};
+use crate::worker::{Killed, Worker, WorkerShared};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{recv, send, socketpair};
 use std::cell::RefCell;
@@ -82,7 +82,7 @@ struct Attempt {
 type Attempts = Rc<RefCell<Vec<Attempt>>>;
 
 struct World {
-    shared: Arc<Shared>,
+    shared: Arc<AppShared>,
     commands: mpsc::UnboundedReceiver<Command>,
     hosts: Vec<Host>,
     last_id: u64,
@@ -102,10 +102,10 @@ impl World {
         spec.queue_timeout = Duration::from_millis(*one_of(&[3, 20, 30_000]));
         spec.max_requests = fastrand::bool().then(|| fastrand::u64(1..=20));
         let (sender, commands) = mpsc::unbounded_channel();
-        let shared = Shared {
+        let shared = AppShared {
             spec,
             pool: Arc::new(Pool::default()),
-            log: Arc::new(|_: &str| {}),
+            sink: Arc::new(|_: &str| {}),
             commands: sender,
             supervisor: Mutex::new(None),
             note: None,
@@ -130,7 +130,7 @@ impl World {
             25..75 => self.advance_some_host(),
             75..88 => self.supervise(),
             88..90 => self.with_some_host(|host| host.die(KILLED)),
-            90..92 => self.with_some_host(|host| host.facts.kill(Killed::RequestTimeout)),
+            90..92 => self.with_some_host(|host| host.shared.kill(Killed::RequestTimeout)),
             92..94 => self.replace_some_host(),
             94..95 => self.shared.pool.set_pace(1, fastrand::bool()),
             95..96 => self.shared.pool.begin_crash_loop("why".into()),
@@ -177,12 +177,12 @@ impl World {
 
     fn replace_some_host(&mut self) {
         let mut replaced = None;
-        self.with_some_host(|host| replaced = Some(host.facts.id));
+        self.with_some_host(|host| replaced = Some(host.shared.id));
         replaced.into_iter().for_each(|id| self.replace(id));
     }
 
     fn replace(&mut self, id: u64) {
-        if self.hosts.iter().any(|host| host.facts.id == id) {
+        if self.hosts.iter().any(|host| host.shared.id == id) {
             self.start_host(Some(id));
         }
     }
@@ -199,7 +199,7 @@ impl World {
         let pool = self.shared.pool.clone();
         self.hosts.retain(|host| {
             if host.is_reaped {
-                pool.remove(host.facts.id);
+                pool.remove(host.shared.id);
             }
             !host.is_reaped
         });
@@ -221,8 +221,8 @@ impl World {
         if host.ends.is_none() {
             return;
         }
-        if let Some(old) = self.hosts.iter().find(|host| Some(host.facts.id) == replaces) {
-            pool.retire(&old.facts);
+        if let Some(old) = self.hosts.iter().find(|host| Some(host.shared.id) == replaces) {
+            pool.retire(&old.shared);
         }
         pool.end_crash_loop();
         pool.give(worker);
@@ -232,7 +232,7 @@ impl World {
         self.last_id += 1;
         let limit = self.shared.spec.max_requests.unwrap_or(u64::MAX);
         let host = Host::start(self.last_id, limit, replaces);
-        self.shared.pool.add(host.facts.clone());
+        self.shared.pool.add(host.shared.clone());
         self.hosts.push(host);
     }
 
@@ -279,7 +279,7 @@ impl World {
         assert!(contents.busy.is_empty() && contents.waiting.is_empty(), "{contents:?}");
         let fit = self.hosts.iter().filter(|host| host.ends.is_some() && !host.is_retired());
         let fit = fit.filter(|host| host.starting.is_none());
-        let mut fit: Vec<u64> = fit.map(|host| host.facts.id).collect();
+        let mut fit: Vec<u64> = fit.map(|host| host.shared.id).collect();
         let mut idle = contents.idle;
         fit.sort_unstable();
         idle.sort_unstable();
@@ -289,7 +289,7 @@ impl World {
 
 /// A worker's process, as far as the gateway can tell.
 struct Host {
-    facts: Arc<Facts>,
+    shared: Arc<WorkerShared>,
     /// `None` once it has ended.
     ends: Option<Ends>,
     /// Until it is ready, with the worker that it replaces.
@@ -305,7 +305,7 @@ struct Host {
 struct Ends {
     control: OwnedFd,
     output: OwnedFd,
-    slot: OwnedFd,
+    prefetch: OwnedFd,
 }
 
 enum Work {
@@ -322,13 +322,13 @@ impl Host {
             socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
         };
         let ((control, its_control), (output, its_output)) = (pair(), pair());
-        let (slot, its_slot) = Slot::pair().unwrap();
-        let facts = Arc::new(Facts::without_process(id, slot, limit));
+        let (prefetch, its_prefetch) = PrefetchQueue::pair().unwrap();
+        let shared = Arc::new(WorkerShared::without_process(id, prefetch, limit));
         let (control, output) = (Link::new(control).unwrap(), Link::new(output).unwrap());
-        let worker = Worker { facts: facts.clone(), control, output, ahead: Vec::new() };
+        let worker = Worker { shared: shared.clone(), control, output, carryover: Vec::new() };
         Host {
-            facts,
-            ends: Some(Ends { control: its_control, output: its_output, slot: its_slot }),
+            shared,
+            ends: Some(Ends { control: its_control, output: its_output, prefetch: its_prefetch }),
             starting: Some((worker, replaces)),
             work: Work::Waiting,
             received: Vec::new(),
@@ -339,7 +339,7 @@ impl Host {
     }
 
     fn is_retired(&self) -> bool {
-        self.facts.retired.load(std::sync::atomic::Ordering::Relaxed)
+        self.shared.retired.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Whether it has nothing left to do.
@@ -360,11 +360,11 @@ impl Host {
     }
 
     fn advance(&mut self, attempts: &Attempts) {
-        if self.facts.killed().is_some() {
+        if self.shared.killed().is_some() {
             self.die(KILLED);
         }
         if self.ends.is_none() {
-            self.facts.report_end(ExitStatus::from_raw(self.status));
+            self.shared.report_end(ExitStatus::from_raw(self.status));
             self.is_reaped = true;
             return;
         }
@@ -385,7 +385,7 @@ impl Host {
     fn take_request(&mut self, attempts: &Attempts) {
         let ends = self.ends.as_ref().unwrap();
         let mut message = vec![0; control::LARGEST];
-        if let Ok((read, _)) = recv(&ends.slot, &mut message[..], RecvFlags::DONTWAIT) {
+        if let Ok((read, _)) = recv(&ends.prefetch, &mut message[..], RecvFlags::DONTWAIT) {
             assert!(read >= HEAD, "not even a head");
             return self.begin(&message[..read], attempts);
         }
@@ -471,7 +471,7 @@ impl Plan {
     }
 }
 
-async fn client(shared: Arc<Shared>, plan: Plan, attempts: Attempts) {
+async fn client(shared: Arc<AppShared>, plan: Plan, attempts: Attempts) {
     let body = vec![b'x'; plan.body];
     for _ in 0..3 {
         let number = attempts.borrow().len();

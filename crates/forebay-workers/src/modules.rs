@@ -70,7 +70,8 @@ fn ask(spec: &AppSpec) -> Option<(i32, String)> {
     run(command).ok().filter(|(code, _)| [NO_MODULE, TOO_OLD].contains(code))
 }
 
-/// Runs the command for a while; its exit code and the beginning of what it wrote to standard error.
+/// Runs the command for a while; its exit code and the beginning of what it wrote to standard
+/// error.
 fn run(mut command: Command) -> io::Result<(i32, String)> {
     let mut answer = tempfile::tempfile()?;
     let stderr = Stdio::from(answer.try_clone()?);

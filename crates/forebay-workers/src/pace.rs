@@ -7,7 +7,7 @@
 //! the two it is the kernel tells, which counts how often a process went to sleep: a worker does
 //! between any two requests, and one that only computes no more often, however busy the machine is.
 
-use crate::worker::{Facts, Window, WorkerState};
+use crate::worker::{Window, WorkerShared, WorkerState};
 use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
@@ -37,9 +37,9 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// Whether a request should wait for one of these workers although another is idle.
-    pub(crate) fn holds(&self, workers: &[Arc<Facts>], now: Instant) -> bool {
-        let soon_done = |facts: &&Arc<Facts>| {
-            facts.state() == WorkerState::Busy && now.duration_since(facts.since()) < MOMENT
+    pub(crate) fn holds(&self, workers: &[Arc<WorkerShared>], now: Instant) -> bool {
+        let soon_done = |shared: &&Arc<WorkerShared>| {
+            shared.state() == WorkerState::Busy && now.duration_since(shared.since()) < MOMENT
         };
         let at_work = || workers.iter().filter(soon_done).take(self.processors).count();
         self.computes() && at_work() == self.processors
@@ -52,7 +52,7 @@ impl Pace {
 
     /// Learns from one window.
     pub(crate) fn learn(&mut self, window: Window) {
-        let between = WINDOW.saturating_sub(window.ahead);
+        let between = WINDOW.saturating_sub(window.prefetched);
         self.computing = match window.sleeps <= between + FEW {
             true => MOST.min(self.computing + 1),
             false => self.computing.saturating_sub(LESS),
@@ -77,30 +77,30 @@ impl Default for Pace {
 
 /// The window that the last request of this worker ends; `None` within one, and where the kernel
 /// does not tell.
-pub(crate) fn window(facts: &Facts) -> Option<Window> {
-    if !facts.requests.load(Ordering::Relaxed).is_multiple_of(WINDOW) {
+pub(crate) fn window(shared: &WorkerShared) -> Option<Window> {
+    if !shared.requests.load(Ordering::Relaxed).is_multiple_of(WINDOW) {
         return None;
     }
-    let mut file = File::open(format!("/proc/{}/status", facts.pid.as_raw_nonzero())).ok()?;
+    let mut file = File::open(format!("/proc/{}/status", shared.pid.as_raw_nonzero())).ok()?;
     let mut status = [0; 4096];
     let len = file.read(&mut status).ok()?;
     let status = str::from_utf8(&status[..len]).ok()?;
     let (_, sleeps) = status.rsplit_once("\nvoluntary_ctxt_switches:")?;
     let sleeps = sleeps.lines().next()?.trim().parse().ok()?;
-    Some(facts.window(sleeps))
+    Some(shared.window(sleeps))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slot::Slot;
+    use crate::prefetch::PrefetchQueue;
     use rustix::process::getpid;
 
-    fn begun() -> Arc<Facts> {
-        let (slot, _its_end) = Slot::pair().unwrap();
-        let facts = Facts::new(1, getpid(), slot, u64::MAX);
-        facts.enter(WorkerState::Busy);
-        Arc::new(facts)
+    fn begun() -> Arc<WorkerShared> {
+        let (prefetch, _its_end) = PrefetchQueue::pair().unwrap();
+        let shared = WorkerShared::new(1, getpid(), prefetch, u64::MAX);
+        shared.enter(WorkerState::Busy);
+        Arc::new(shared)
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
         let now = workers[1].since();
         for _ in 0..ENOUGH {
             assert!(!pace.holds(&workers, now), "too little is known yet");
-            pace.learn(Window { sleeps: WINDOW, ahead: 0 });
+            pace.learn(Window { sleeps: WINDOW, prefetched: 0 });
         }
         assert!(!pace.holds(&workers[..1], now));
         assert!(pace.holds(&workers, now));
@@ -124,10 +124,10 @@ mod tests {
         let mut pace = Pace { processors: 1, computing: MOST };
         let workers = [begun()];
         assert!(pace.holds(&workers, workers[0].since()));
-        pace.learn(Window { sleeps: 2 * WINDOW, ahead: 0 });
+        pace.learn(Window { sleeps: 2 * WINDOW, prefetched: 0 });
         assert!(pace.holds(&workers, workers[0].since()), "one window says little");
         for _ in 0..2 {
-            pace.learn(Window { sleeps: 2 * WINDOW, ahead: 0 });
+            pace.learn(Window { sleeps: 2 * WINDOW, prefetched: 0 });
         }
         assert!(!pace.holds(&workers, workers[0].since()));
     }
@@ -135,23 +135,23 @@ mod tests {
     #[test]
     fn requests_that_sleep_although_the_next_lies_there_do_not_only_compute() {
         let mut pace = Pace { processors: 1, computing: ENOUGH };
-        pace.learn(Window { sleeps: WINDOW - 20, ahead: 20 });
+        pace.learn(Window { sleeps: WINDOW - 20, prefetched: 20 });
         assert!(pace.computes());
-        pace.learn(Window { sleeps: WINDOW, ahead: 20 });
+        pace.learn(Window { sleeps: WINDOW, prefetched: 20 });
         assert!(!pace.computes());
     }
 
     #[test]
     fn sleeps_are_counted_by_windows() {
-        let facts = begun();
+        let shared = begun();
         let mut seen = Vec::new();
         for _ in 0..2 * WINDOW {
-            facts.begin_request(b"");
-            facts.count_ahead();
-            seen.extend(window(&facts));
+            shared.begin_request(b"");
+            shared.count_prefetched();
+            seen.extend(window(&shared));
         }
         assert_eq!(seen.len(), 2);
-        assert_eq!(seen[1].ahead, WINDOW);
-        assert_eq!(facts.window(seen[0].sleeps + seen[1].sleeps + 3).sleeps, 3);
+        assert_eq!(seen[1].prefetched, WINDOW);
+        assert_eq!(shared.window(seen[0].sleeps + seen[1].sleeps + 3).sleeps, 3);
     }
 }

@@ -6,7 +6,7 @@ use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::health::Health;
 use crate::pace;
-use crate::worker::{Facts, Worker, WorkerState};
+use crate::worker::{Worker, WorkerShared, WorkerState};
 use inner::{Inner, Waiting};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,14 +20,14 @@ pub(crate) struct Pool {
     inner: Mutex<Inner>,
 }
 
-/// What a worker is to read in its slot; `None` if the request is not to lie there.
+/// What a worker is to read in its prefetch queue; `None` if the request is not to lie there.
 pub(crate) type Message = Option<Vec<u8>>;
 
 /// A worker for a request.
 #[derive(Debug)]
 pub(crate) struct Given {
     pub(crate) worker: Worker,
-    /// The request lies in its slot, or did.
+    /// The request lies in its prefetch queue, or did.
     pub(crate) has_request: bool,
 }
 
@@ -55,9 +55,10 @@ pub(crate) enum Hurried {
 
 impl Pool {
     /// An idle worker, or a place in the queue of at most `limit`; also where one is idle, if
-    /// enough are at work (see [`Pace`](pace::Pace)): then rather the slot of one of those. The
-    /// worker used last is preferred, among those that are registered with `thread`'s runtime if
-    /// there are any. `message` makes what the worker will read, by which it is known as `mark`.
+    /// enough are at work (see [`Pace`](pace::Pace)): then rather the prefetch queue of one of
+    /// those. The worker used last is preferred, among those that are registered with `thread`'s
+    /// runtime if there are any. `message` makes what the worker will read, by which it is known as
+    /// `mark`.
     pub(crate) fn take(
         &self,
         thread: ThreadId,
@@ -94,7 +95,7 @@ impl Pool {
     }
 
     /// A worker for the request with this mark, which has waited in vain: `long`, or for a moment.
-    /// If it lies in a slot it is taken back, and is not put into one again.
+    /// If it lies in a prefetch queue it is taken back, and is not put into one again.
     pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId, long: bool) -> Hurried {
         let mut inner = self.lock();
         let place = inner.waiting.iter().position(|request| request.mark == mark);
@@ -118,8 +119,8 @@ impl Pool {
     }
 
     /// Forgets a worker that will not be given back.
-    pub(crate) fn rescue(&self, facts: &Facts) {
-        self.lock().rescue(facts.id, true);
+    pub(crate) fn rescue(&self, shared: &WorkerShared) {
+        self.lock().rescue(shared.id, true);
     }
 
     /// Forgets the request with this mark; false if a worker has it, or was given to it. Where the
@@ -127,22 +128,22 @@ impl Pool {
     pub(crate) fn forget(&self, mark: Mark) -> bool {
         let mut inner = self.lock();
         let has_left = inner.leave(mark).is_some();
-        let mut behind = inner.busy.iter_mut().flat_map(|busy| &mut busy.behind);
-        if let Some(request) = behind.find(|request| request.mark == mark) {
+        let mut queued = inner.busy.iter_mut().flat_map(|busy| &mut busy.queued);
+        if let Some(request) = queued.find(|request| request.mark == mark) {
             request.is_wanted = false;
         }
         has_left
     }
 
-    /// The request that a worker runs goes on: what lies behind it in the slot is for another
-    /// worker. True if it is too late for that: this worker has read it.
-    pub(crate) fn withdraw(&self, facts: &Facts) -> bool {
+    /// The request that a worker runs goes on: what lies behind it in the prefetch queue is for
+    /// another worker. True if it is too late for that: this worker has read it.
+    pub(crate) fn withdraw(&self, shared: &WorkerShared) -> bool {
         let mut inner = self.lock();
-        let Some(busy) = inner.busy.iter_mut().find(|busy| busy.facts.id == facts.id) else {
+        let Some(busy) = inner.busy.iter_mut().find(|busy| busy.shared.id == shared.id) else {
             return false;
         };
         let taken_back: Vec<_> = busy.take_back().collect();
-        let is_read = !busy.behind.is_empty();
+        let is_read = !busy.queued.is_empty();
         if !taken_back.is_empty() {
             inner.rest();
         }
@@ -152,18 +153,18 @@ impl Pool {
         is_read
     }
 
-    /// Hands a worker to the request in its slot, else to the one that waits longest, else makes it
-    /// idle, else lets it end.
+    /// Hands a worker to the request in its prefetch queue, else to the one that waits longest,
+    /// else makes it idle, else lets it end.
     pub(crate) fn give(&self, worker: Worker) {
         let mut inner = self.lock();
-        let ends = inner.closed || worker.facts.retired.load(Ordering::Relaxed);
-        let mut behind = inner.end_request(&worker.facts, ends);
-        if let Some(request) = behind.pop_front() {
-            inner.hand(worker, request, behind, true);
+        let ends = inner.closed || worker.shared.retired.load(Ordering::Relaxed);
+        let mut queued = inner.end_request(&worker.shared, ends);
+        if let Some(request) = queued.pop_front() {
+            inner.hand(worker, request, queued, true);
             return;
         }
         if ends {
-            worker.facts.enter(WorkerState::Ending);
+            worker.shared.enter(WorkerState::Ending);
             drop(inner);
             drop(worker);
             return;
@@ -172,30 +173,30 @@ impl Pool {
     }
 
     /// Learns from a request that a worker has ended.
-    pub(crate) fn learn(&self, facts: &Facts) {
-        if let Some(window) = pace::window(facts) {
+    pub(crate) fn learn(&self, shared: &WorkerShared) {
+        if let Some(window) = pace::window(shared) {
             self.lock().pace.learn(window);
         }
     }
 
     /// Keeps a worker from getting another request; true if it was idle and ends now.
-    pub(crate) fn retire(&self, facts: &Facts) -> bool {
+    pub(crate) fn retire(&self, shared: &WorkerShared) -> bool {
         let mut inner = self.lock();
-        facts.retired.store(true, Ordering::Relaxed);
-        let Some(at) = inner.idle.iter().position(|worker| worker.facts.id == facts.id) else {
+        shared.retired.store(true, Ordering::Relaxed);
+        let Some(at) = inner.idle.iter().position(|worker| worker.shared.id == shared.id) else {
             return false;
         };
         let worker = inner.idle.remove(at);
         drop(inner);
-        worker.facts.enter(WorkerState::Ending);
+        worker.shared.enter(WorkerState::Ending);
         true
     }
 
     /// Lists a process that has been started.
-    pub(crate) fn add(&self, facts: Arc<Facts>) {
+    pub(crate) fn add(&self, shared: Arc<WorkerShared>) {
         let mut inner = self.lock();
         inner.starts += 1;
-        inner.all.push(facts);
+        inner.all.push(shared);
     }
 
     /// Counts a process that has ended without having been told to.
@@ -204,10 +205,10 @@ impl Pool {
     }
 
     pub(crate) fn health(&self) -> Health {
-        let workers = self.all().iter().map(|facts| facts.status()).collect();
+        let workers = self.all().iter().map(|shared| shared.status()).collect();
         let queued = self.waiting();
         let inner = self.lock();
-        let waiting = queued + inner.busy.iter().map(|busy| busy.behind.len()).sum::<usize>();
+        let waiting = queued + inner.busy.iter().map(|busy| busy.queued.len()).sum::<usize>();
         let (starts, crashes) = (inner.starts, inner.crashes);
         let crash_loop = inner.crash_loop.clone();
         Health { workers, waiting, starts, crashes, crash_loop, note: None }
@@ -216,9 +217,9 @@ impl Pool {
     /// Forgets a process that has ended.
     pub(crate) fn remove(&self, id: u64) {
         let mut inner = self.lock();
-        inner.all.retain(|facts| facts.id != id);
+        inner.all.retain(|shared| shared.id != id);
         inner.rescue(id, false);
-        let gone = inner.idle.iter().position(|worker| worker.facts.id == id);
+        let gone = inner.idle.iter().position(|worker| worker.shared.id == id);
         let worker = gone.map(|at| inner.idle.remove(at));
         drop(inner);
         drop(worker);
@@ -255,7 +256,7 @@ impl Pool {
         let idle = std::mem::take(&mut inner.idle);
         drop(inner);
         for worker in &idle {
-            worker.facts.enter(WorkerState::Ending);
+            worker.shared.enter(WorkerState::Ending);
         }
         for request in waiting {
             let _ = request.sender.send(Err(Unavailable::ShuttingDown));
@@ -278,13 +279,13 @@ impl Pool {
     }
 
     /// The worker that has been idle longest, and since when.
-    pub(crate) fn longest_idle(&self) -> Option<(Arc<Facts>, Instant)> {
+    pub(crate) fn longest_idle(&self) -> Option<(Arc<WorkerShared>, Instant)> {
         let inner = self.lock();
-        let oldest = inner.idle.iter().min_by_key(|worker| worker.facts.since())?;
-        Some((oldest.facts.clone(), oldest.facts.since()))
+        let oldest = inner.idle.iter().min_by_key(|worker| worker.shared.since())?;
+        Some((oldest.shared.clone(), oldest.shared.since()))
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Facts>> {
+    pub(crate) fn all(&self) -> Vec<Arc<WorkerShared>> {
         self.lock().all.clone()
     }
 
@@ -299,7 +300,7 @@ impl Pool {
 pub(crate) struct Contents {
     /// The ids of idle workers.
     pub(crate) idle: Vec<u64>,
-    /// Those of busy ones, with how many requests lie in their slots.
+    /// Those of busy ones, with how many requests lie in their prefetch queues.
     pub(crate) busy: Vec<(u64, usize)>,
     /// How long each request in the queue has waited, if somebody still waits for it.
     pub(crate) waiting: Vec<std::time::Duration>,
@@ -311,8 +312,8 @@ impl Pool {
         let inner = self.lock();
         let open = inner.waiting.iter().filter(|request| !request.sender.is_closed());
         Contents {
-            idle: inner.idle.iter().map(|worker| worker.facts.id).collect(),
-            busy: inner.busy.iter().map(|busy| (busy.facts.id, busy.behind.len())).collect(),
+            idle: inner.idle.iter().map(|worker| worker.shared.id).collect(),
+            busy: inner.busy.iter().map(|busy| (busy.shared.id, busy.queued.len())).collect(),
             waiting: open.map(|request| request.since.elapsed()).collect(),
         }
     }

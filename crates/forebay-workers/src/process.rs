@@ -1,7 +1,7 @@
 //! Starts the process of one worker.
 
 use crate::host::Host;
-use crate::slot::Slot;
+use crate::prefetch::PrefetchQueue;
 use crate::spec::AppSpec;
 use command_fds::{CommandFdExt, FdMapping};
 use forebay_process::Identity;
@@ -21,8 +21,8 @@ use std::process::{Child, Command, Stdio};
 /// What of the gateway's environment the workers inherit.
 const INHERITED: [&str; 5] = ["PATH", "TZ", "PERL5LIB", "PYTHONPATH", "LD_LIBRARY_PATH"];
 
-/// The descriptor that a worker finds its slot at.
-const SLOT: i32 = 3;
+/// The descriptor that a worker finds its prefetch queue at.
+const PREFETCH: i32 = 3;
 
 /// A process that has been started, with this side's ends of what connects it.
 pub(crate) struct Process {
@@ -32,7 +32,7 @@ pub(crate) struct Process {
     pub(crate) pidfd: OwnedFd,
     pub(crate) control: OwnedFd,
     pub(crate) output: OwnedFd,
-    pub(crate) slot: Slot,
+    pub(crate) prefetch: PrefetchQueue,
     /// Non-blocking.
     pub(crate) stderr: OwnedFd,
 }
@@ -50,7 +50,7 @@ pub(crate) fn start(spec: &AppSpec, place: &Place) -> io::Result<Process> {
     let mut command = launched(command, spec, place);
     let (control, its_control) = stream_pair()?;
     let (output, its_output) = stream_pair()?;
-    let (slot, its_slot) = Slot::pair()?;
+    let (prefetch, its_prefetch) = PrefetchQueue::pair()?;
     let (stderr, its_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&stderr, true)?;
     if let Some(identity) = &place.identity {
@@ -60,8 +60,8 @@ pub(crate) fn start(spec: &AppSpec, place: &Place) -> io::Result<Process> {
     // Fits the socket's buffer, so that it does not wait for the process.
     rustix::net::send(&control, &first_message, rustix::net::SendFlags::NOSIGNAL)?;
     rustix::io::ioctl_fionbio(&control, true)?;
-    let its_slot = FdMapping { parent_fd: its_slot, child_fd: SLOT };
-    command.fd_mappings(vec![its_slot]).map_err(io::Error::other)?;
+    let its_prefetch = FdMapping { parent_fd: its_prefetch, child_fd: PREFETCH };
+    command.fd_mappings(vec![its_prefetch]).map_err(io::Error::other)?;
     let mut child = command
         .stdin(Stdio::from(its_control))
         .stdout(Stdio::from(its_output))
@@ -80,7 +80,7 @@ pub(crate) fn start(spec: &AppSpec, place: &Place) -> io::Result<Process> {
             return Err(error.into());
         }
     };
-    Ok(Process { child, pid, pidfd, control, output, slot, stderr })
+    Ok(Process { child, pid, pidfd, control, output, prefetch, stderr })
 }
 
 /// The same command with the environment and in the directory of workers, as another user and

@@ -2,12 +2,13 @@
 //! asked over the sockets that they listen on.
 //!
 //! A [`Program`] has one process or several, each with a socket of its own. The gateway takes a
-//! [`Seat`] at one for the time of a request, and connects by itself: this module knows nothing of
-//! what is spoken. `fleet` has the seats and who waits for one, `supervise` the thread that looks
-//! after the processes, `start` how one is started and `ready` when it counts as started.
+//! [`Permit`] at one for the time of a request, and connects by itself: this module knows nothing
+//! of what is spoken. `instance_pool` has the permits and who waits for one, `supervise` the thread
+//! that snapshots after the processes, `start` how one is started and `ready` when it counts as
+//! started.
 
-mod fleet;
 mod instance;
+mod instance_pool;
 mod ready;
 mod start;
 mod supervise;
@@ -19,11 +20,11 @@ use crate::health::Health;
 use crate::spec::Workers;
 use crate::stderr::Log;
 use crate::thread::FirstStart;
-use fleet::{Fleet, Taken};
 use forebay_process::Identity;
 use forebay_process::ProcessLimits;
 use forebay_process::StartError;
 use forebay_process::cgroup::{CgroupLimits, LimitedCgroup};
+use instance_pool::{InstancePool, Taken};
 use nix::unistd::Uid;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -33,8 +34,8 @@ use std::time::Duration;
 use supervise::{Command, Supervised};
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub use fleet::Seat;
 pub use instance::Life;
+pub use instance_pool::Permit;
 
 /// One program and the rules for its processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,9 +67,9 @@ pub struct ProgramSpec {
     pub max_memory: Option<u64>,
     /// Processes above `workers.min` end when idle for this long.
     pub idle_timeout: Duration,
-    /// How many requests may wait for a seat; one more is refused.
+    /// How many requests may wait for a permit; one more is refused.
     pub queue: usize,
-    /// How long a request waits for a seat.
+    /// How long a request waits for a permit.
     pub queue_timeout: Duration,
     /// How long a process may take to listen.
     pub start_timeout: Duration,
@@ -123,7 +124,7 @@ pub struct Program {
 
 struct Shared {
     spec: ProgramSpec,
-    fleet: Arc<Fleet>,
+    pool: Arc<InstancePool>,
     commands: mpsc::UnboundedSender<Command>,
     supervisor: Mutex<Option<JoinHandle<()>>>,
     /// What was asked for and cannot be done on this machine.
@@ -132,12 +133,12 @@ struct Shared {
 
 impl Program {
     /// Starts the processes and returns when the first one listens; at once, where none has to run
-    /// before a request asks for it; an error leaves nothing running. `log` gets what they write and
-    /// what the supervisor has to say; it may be called from several threads. Blocks: call it before
-    /// requests are served.
+    /// before a request asks for it; an error leaves nothing running. `log` gets what they write
+    /// and what the supervisor has to say; it may be called from several threads. Blocks: call it
+    /// before requests are served.
     ///
-    /// Processes are started through this very program: its `main` must lead
-    /// `__guardian` to [`guard_program`](forebay_process::guard_program) and `__launch` to
+    /// Processes are started through this very program: its `main` must lead `__guardian` to
+    /// [`guard_program`](forebay_process::guard_program) and `__launch` to
     /// [`launch`](forebay_process::launch()).
     pub fn start(
         spec: ProgramSpec,
@@ -157,51 +158,51 @@ impl Program {
         spec.check(Uid::effective().is_root())?;
         let identity = Identity::find(&spec.name, spec.user.as_deref(), spec.group.as_deref())?;
         let log: Log = Arc::new(log);
-        let fleet = Arc::new(Fleet::new(spec.connections));
+        let pool = Arc::new(InstancePool::new(spec.connections));
         let (cgroup, note) = LimitedCgroup::prepare(&spec.name, spec.cgroup, &*log);
         let what = Supervised { spec: spec.clone(), identity, cgroup };
-        let (commands, supervisor, first) = supervise::start(what, fleet.clone(), log)?;
-        fleet.tell(commands.clone());
+        let (commands, supervisor, first) = supervise::start(what, pool.clone(), log)?;
+        pool.set_commands(commands.clone());
         let supervisor = Mutex::new(Some(supervisor));
-        let shared = Arc::new(Shared { spec, fleet, commands, supervisor, note });
+        let shared = Arc::new(Shared { spec, pool, commands, supervisor, note });
         Ok((Program { shared }, first))
     }
 
-    /// A seat for one request; waits for one in turn if all are taken.
-    pub async fn checkout(&self) -> Result<Seat, Unavailable> {
+    /// A permit for one request; waits for one in turn if all are taken.
+    pub async fn checkout(&self) -> Result<Permit, Unavailable> {
         self.checkout_at(None).await
     }
 
-    /// As [`checkout`](Program::checkout), at the process with this [id](Seat::id) if that takes
-    /// requests and has a seat left.
-    pub async fn checkout_at(&self, wanted: Option<u64>) -> Result<Seat, Unavailable> {
+    /// As [`checkout`](Program::checkout), at the process with this [id](Permit::id) if that takes
+    /// requests and has a permit left.
+    pub async fn checkout_at(&self, wanted: Option<u64>) -> Result<Permit, Unavailable> {
         let shared = &self.shared;
-        let mut receiver = match shared.fleet.take(shared.spec.queue, wanted)? {
-            Taken::Seat(seat) => return Ok(seat),
+        let mut receiver = match shared.pool.take(shared.spec.queue, wanted)? {
+            Taken::Permit(permit) => return Ok(permit),
             Taken::Wait(receiver) => receiver,
         };
         let _ = shared.commands.send(Command::RequestWaits);
         match tokio::time::timeout(shared.spec.queue_timeout, &mut receiver).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Unavailable::ShuttingDown),
-            // A seat that is given in this very moment goes back when the receiver is dropped.
+            // A permit that is given in this very moment goes back when the receiver is dropped.
             Err(_) => Err(Unavailable::QueueTimeout),
         }
     }
 
     /// Changes whenever a process stops taking requests.
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.shared.fleet.changes()
+        self.shared.pool.changes()
     }
 
-    /// Whether the process with this [id](Seat::id) takes requests.
+    /// Whether the process with this [id](Permit::id) takes requests.
     pub fn serves(&self, id: u64) -> bool {
-        self.shared.fleet.serves(id)
+        self.shared.pool.serves(id)
     }
 
-    /// The [id](Seat::id) of the process with this [name](Seat::name), while it takes requests.
+    /// The [id](Permit::id) of the process with this [name](Permit::name), while it takes requests.
     pub fn named(&self, name: &[u8]) -> Option<u64> {
-        self.shared.fleet.named(name)
+        self.shared.pool.named(name)
     }
 
     /// Whether the other one is this very program.
@@ -211,7 +212,7 @@ impl Program {
 
     /// How it is.
     pub fn health(&self) -> Health {
-        Health { note: self.shared.note.clone(), ..self.shared.fleet.health() }
+        Health { note: self.shared.note.clone(), ..self.shared.pool.health() }
     }
 
     /// Replaces all processes, one after the other.
@@ -222,7 +223,7 @@ impl Program {
     /// Ends all processes: at once those without a request, the others after their requests or
     /// after `grace`. Requests that wait are refused. When this returns, no process is left.
     pub async fn shutdown(&self, grace: Duration) {
-        self.shared.fleet.close();
+        self.shared.pool.close();
         let (done, all_ended) = oneshot::channel();
         if self.shared.commands.send(Command::Shutdown { grace, done }).is_ok() {
             let _ = all_ended.await;
@@ -233,7 +234,7 @@ impl Program {
 
     /// As [`shutdown`](Program::shutdown) without grace, for who has no event loop. Blocks.
     pub fn end(&self) {
-        self.shared.fleet.close();
+        self.shared.pool.close();
         let (done, _) = oneshot::channel();
         let _ = self.shared.commands.send(Command::Shutdown { grace: Duration::ZERO, done });
         self.join();
@@ -249,8 +250,8 @@ impl Program {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The fleet keeps a sender for its seats; the supervisor ends by this word alone.
-        self.fleet.close();
+        // The pool keeps a sender for its permits; the supervisor ends by this word alone.
+        self.pool.close();
         let _ = self.commands.send(Command::Abandoned);
     }
 }

@@ -12,55 +12,55 @@ use std::thread::JoinHandle;
 use tokio::sync::mpsc;
 
 /// An application, shared by its handles and leases.
-pub(crate) struct Shared {
+pub(crate) struct AppShared {
     pub(crate) spec: AppSpec,
     pub(crate) pool: Arc<Pool>,
-    pub(crate) log: Log,
+    pub(crate) sink: Log,
     pub(crate) commands: mpsc::UnboundedSender<Command>,
     pub(crate) supervisor: Mutex<Option<JoinHandle<()>>>,
     /// What was asked for and cannot be done on this machine.
     pub(crate) note: Option<String>,
 }
 
-impl Shared {
+impl AppShared {
     /// The worker, fit for use by this thread; `None` if it is not fit for anything.
     pub(crate) fn settled(&self, worker: Worker) -> Option<Worker> {
-        let facts = worker.facts.clone();
+        let shared = worker.shared.clone();
         match worker.settle() {
             Ok((worker, None)) => return Some(worker),
             Ok((_, Some(Noise::HungUp))) => {}
             Ok((_, Some(Noise::Bytes))) => {
-                self.say(&format!(
+                self.log(&format!(
                     "worker {} wrote while it had no request (a background process of a script \
                      that kept standard output?); it is replaced",
-                    facts.pid.as_raw_nonzero()
+                    shared.pid.as_raw_nonzero()
                 ));
-                facts.kill(Killed::WroteWhileIdle);
+                shared.kill(Killed::WroteWhileIdle);
             }
             Err(error) => {
-                self.say(&format!(
+                self.log(&format!(
                     "cannot wait for worker {}: {error}",
-                    facts.pid.as_raw_nonzero()
+                    shared.pid.as_raw_nonzero()
                 ));
-                facts.kill(Killed::BrokeProtocol);
+                shared.kill(Killed::BrokeProtocol);
             }
         }
-        self.pool.rescue(&facts);
+        self.pool.rescue(&shared);
         None
     }
 
     /// Takes a worker back after a request.
     pub(crate) fn give_back(&self, worker: Worker) {
-        let facts = &worker.facts;
-        let used_up = facts.requests.load(Ordering::Relaxed) >= facts.limit;
-        if used_up && !facts.replacing.swap(true, Ordering::Relaxed) {
-            let _ = self.commands.send(Command::Replace(facts.id));
+        let shared = &worker.shared;
+        let used_up = shared.requests.load(Ordering::Relaxed) >= shared.limit;
+        if used_up && !shared.replacing.swap(true, Ordering::Relaxed) {
+            let _ = self.commands.send(Command::Replace(shared.id));
         }
-        self.pool.learn(facts);
+        self.pool.learn(shared);
         self.pool.give(worker);
     }
 
-    pub(crate) fn say(&self, text: &str) {
-        (self.log)(&format!("[{}] {text}", self.spec.name));
+    pub(crate) fn log(&self, text: &str) {
+        (self.sink)(&format!("[{}] {text}", self.spec.name));
     }
 }

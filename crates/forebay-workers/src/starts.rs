@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 pub(crate) struct Starts {
     app: String,
-    log: Log,
-    /// To be told when the first process is ready.
+    sink: Log,
+    /// Hears when the first process is ready.
     first: Option<First>,
     backoff: Backoff,
     /// No start before this.
@@ -38,16 +38,16 @@ pub(crate) enum Pause {
 impl Starts {
     pub(crate) fn new(app: &str, log: Log, first: First) -> Starts {
         let backoff = Backoff::default();
-        Starts { app: app.to_owned(), log, first: Some(first), backoff, not_before: None }
+        Starts { app: app.to_owned(), sink: log, first: Some(first), backoff, not_before: None }
     }
 
-    pub(crate) fn say(&self, text: &str) {
-        (self.log)(&format!("[{}] {text}", self.app));
+    pub(crate) fn log(&self, text: &str) {
+        (self.sink)(&format!("[{}] {text}", self.app));
     }
 
     /// A process is ready, or none has to be for now.
     pub(crate) fn ready(&mut self) {
-        self.tell_first(Ok(()));
+        self.report_first(Ok(()));
     }
 
     /// A process has done work, or has stayed.
@@ -59,15 +59,15 @@ impl Starts {
     pub(crate) fn failed(&mut self, text: &str, last_lines: &str) -> Failed {
         let separator = if last_lines.is_empty() { "" } else { "; it wrote: " };
         let text = format!("{text}{separator}{last_lines}");
-        self.say(&text);
+        self.log(&text);
         let delay = self.backoff.failed();
         self.not_before = Some(Instant::now() + delay);
         let is_first = self.first.is_some();
-        self.tell_first(Err(StartError::new(&self.app, text.clone())));
+        self.report_first(Err(StartError::new(&self.app, text.clone())));
         if !is_first && !self.backoff.is_loop() {
             return Failed::Paused;
         }
-        self.say(&format!("the next start is in {} ms", delay.as_millis()));
+        self.log(&format!("the next start is in {} ms", delay.as_millis()));
         Failed::Loop(text)
     }
 
@@ -93,7 +93,7 @@ impl Starts {
         }
     }
 
-    fn tell_first(&mut self, outcome: Result<(), StartError>) {
+    fn report_first(&mut self, outcome: Result<(), StartError>) {
         if let Some(first) = self.first.take() {
             let _ = first.send(outcome);
         }
@@ -117,16 +117,16 @@ mod tests {
 
     #[test]
     fn requests_do_not_wait_after_the_first_failure_nor_after_three() {
-        let (first, told) = mpsc::channel();
+        let (first, reported) = mpsc::channel();
         let mut starts = Starts::new("a", Arc::new(|_: &str| {}), first);
         assert!(matches!(starts.failed("it ended", "why"), Failed::Loop(_)));
         assert!(starts.are_paused(), "the next attempt follows");
-        let error = told.recv().unwrap().unwrap_err().to_string();
+        let error = reported.recv().unwrap().unwrap_err().to_string();
         assert_eq!(error, "app a: it ended; it wrote: why");
-        let (first, told) = mpsc::channel();
+        let (first, reported) = mpsc::channel();
         let mut starts = Starts::new("a", Arc::new(|_: &str| {}), first);
         starts.ready();
-        assert_eq!(told.recv(), Ok(Ok(())));
+        assert_eq!(reported.recv(), Ok(Ok(())));
         for _ in 0..2 {
             assert!(matches!(starts.failed("it ended", ""), Failed::Paused));
         }

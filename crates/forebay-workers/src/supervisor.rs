@@ -15,7 +15,7 @@ use crate::starts::{Pause, Starts, a_little_less, end_of};
 use crate::stderr::{Log, Stderr};
 use crate::thread::{self, First, FirstStart};
 use crate::watch::{await_end, await_ready};
-use crate::worker::{Facts, Killed, Worker, WorkerState};
+use crate::worker::{Killed, Worker, WorkerShared, WorkerState};
 use ends::{END_TIMEOUT, has_proved};
 use forebay_process::GroupReaper;
 use forebay_process::Identity;
@@ -85,11 +85,11 @@ struct Supervisor {
     outdated: VecDeque<u64>,
     closing: Option<Closing>,
     /// `None` where there is no shell.
-    guard: Option<GroupReaper>,
+    group_reaper: Option<GroupReaper>,
 }
 
 struct Entry {
-    facts: Arc<Facts>,
+    shared: Arc<WorkerShared>,
     stderr: Rc<Stderr>,
     /// The worker that ends when this one is ready.
     replaces: Option<u64>,
@@ -126,7 +126,7 @@ impl Supervisor {
             entries: HashMap::new(),
             last_id: 0,
             closing: None,
-            guard: GroupReaper::start().ok(),
+            group_reaper: GroupReaper::start().ok(),
         }
     }
 
@@ -164,7 +164,7 @@ impl Supervisor {
     fn obey(&mut self, command: Command) {
         match command {
             Command::RequestWaits => {}
-            Command::Reloaded => self.note_reload(),
+            Command::Reloaded => self.look_after_reload(),
             Command::Restart => self.outdate("a restart was asked for"),
             Command::Replace(id) => {
                 if self.closing.is_none() {
@@ -184,8 +184,8 @@ impl Supervisor {
         self.closing.get_or_insert(Closing { until: Instant::now() + grace, done: Vec::new() });
         for entry in self.entries.values() {
             // No request, so nothing to wait for; the others end when they give their sockets up.
-            if entry.facts.state() == WorkerState::Starting {
-                entry.facts.kill(Killed::Shutdown);
+            if entry.shared.state() == WorkerState::Starting {
+                entry.shared.kill(Killed::Shutdown);
             }
         }
     }
@@ -209,7 +209,7 @@ impl Supervisor {
     fn replace(&mut self, id: u64) {
         let Some(entry) = self.entries.get(&id) else { return };
         if self.starts.are_paused() {
-            entry.facts.replacing.store(false, Ordering::Relaxed);
+            entry.shared.replacing.store(false, Ordering::Relaxed);
         } else {
             self.start_worker(Some(id));
         }
@@ -217,23 +217,23 @@ impl Supervisor {
 
     /// Watches a process that has been started.
     fn adopt(&mut self, process: Process, replaces: Option<u64>) -> io::Result<()> {
-        let Process { child, pid, pidfd, control, output, slot, stderr } = process;
-        if let Some(guard) = &mut self.guard {
-            guard.watch(pid);
+        let Process { child, pid, pidfd, control, output, prefetch, stderr } = process;
+        if let Some(reaper) = &mut self.group_reaper {
+            reaper.watch(pid);
         }
         self.last_id += 1;
         let limit = self.spec.max_requests.map_or(u64::MAX, a_little_less);
-        let facts = Arc::new(Facts::new(self.last_id, pid, slot, limit));
+        let shared = Arc::new(WorkerShared::new(self.last_id, pid, prefetch, limit));
         let prefix = format!("[{} {}]", self.spec.name, pid.as_raw_nonzero());
         let stderr = Rc::new(Stderr::new(stderr, prefix, self.log.clone())?);
-        self.pool.add(facts.clone());
+        self.pool.add(shared.clone());
         let replace_at = end_of(self.spec.max_age);
-        let entry = Entry { facts: facts.clone(), stderr: stderr.clone(), replaces, replace_at };
-        self.entries.insert(facts.id, entry);
+        let entry = Entry { shared: shared.clone(), stderr: stderr.clone(), replaces, replace_at };
+        self.entries.insert(shared.id, entry);
         let following = stderr.clone();
         tokio::task::spawn_local(async move { following.follow().await });
         let events = self.events.clone();
-        let watched = facts.clone();
+        let watched = shared.clone();
         tokio::task::spawn_local(async move {
             if let Ok(worker) = await_ready(watched.clone(), control, output).await {
                 let _ = events.send(Event::Ready(worker));
@@ -243,19 +243,19 @@ impl Supervisor {
         });
         let (events, pool) = (self.events.clone(), self.pool.clone());
         tokio::task::spawn_local(async move {
-            let status = await_end(&facts, &pool, pidfd, child).await;
+            let status = await_end(&shared, &pool, pidfd, child).await;
             stderr.catch_up();
-            let _ = events.send(Event::Ended(facts.id, status));
+            let _ = events.send(Event::Ended(shared.id, status));
         });
         Ok(())
     }
 
     fn ready(&mut self, worker: Worker) {
-        let id = worker.facts.id;
+        let id = worker.shared.id;
         if let Some(replaced) = self.entries.get(&id).and_then(|entry| entry.replaces)
             && let Some(old) = self.entries.get(&replaced)
         {
-            self.pool.retire(&old.facts);
+            self.pool.retire(&old.shared);
         }
         self.pool.end_crash_loop();
         self.pool.give(worker);
@@ -266,16 +266,16 @@ impl Supervisor {
     fn look_after(&mut self) {
         let now = Instant::now();
         for entry in self.entries.values() {
-            if let Some((deadline, why)) = self.deadline(&entry.facts)
+            if let Some((deadline, why)) = self.deadline(&entry.shared)
                 && deadline <= now
             {
-                entry.facts.kill(why);
+                entry.shared.kill(why);
             }
         }
         if self.closing.is_some() {
             return;
         }
-        if self.entries.values().any(|entry| has_proved(&entry.facts)) {
+        if self.entries.values().any(|entry| has_proved(&entry.shared)) {
             self.starts.proved();
         }
         self.end_idle(now);
@@ -302,7 +302,7 @@ impl Supervisor {
         let now = Instant::now();
         let dynamic = self.spec.workers.min < self.spec.workers.max;
         let idle_end = self.pool.longest_idle().map(|(_, since)| since + self.spec.idle_timeout);
-        let deadlines = self.entries.values().filter_map(|entry| self.deadline(&entry.facts));
+        let deadlines = self.entries.values().filter_map(|entry| self.deadline(&entry.shared));
         deadlines
             .map(|deadline| deadline.0)
             .chain(idle_end.filter(|_| dynamic && self.live() > self.spec.workers.min))
@@ -316,17 +316,17 @@ impl Supervisor {
 
     fn end_idle(&self, now: Instant) {
         while self.live() > self.spec.workers.min
-            && let Some((facts, since)) = self.pool.longest_idle()
+            && let Some((shared, since)) = self.pool.longest_idle()
             && since + self.spec.idle_timeout <= now
         {
-            self.pool.retire(&facts);
+            self.pool.retire(&shared);
         }
     }
 
     /// Workers that serve or are about to. One that is being replaced and its replacement count as
     /// one.
     fn live(&self) -> usize {
-        let stays = |entry: &Entry| !entry.facts.retired.load(Ordering::Relaxed);
+        let stays = |entry: &Entry| !entry.shared.retired.load(Ordering::Relaxed);
         let replaces_live = |entry: &Entry| {
             entry.replaces.is_some_and(|old| self.entries.get(&old).is_some_and(stays))
         };
@@ -334,13 +334,13 @@ impl Supervisor {
     }
 
     fn starting(&self) -> usize {
-        let starting = |entry: &&Entry| entry.facts.state() == WorkerState::Starting;
+        let starting = |entry: &&Entry| entry.shared.state() == WorkerState::Starting;
         self.entries.values().filter(starting).count()
     }
 
     fn serving(&self) -> usize {
         let serves =
-            |entry: &&Entry| matches!(entry.facts.state(), WorkerState::Idle | WorkerState::Busy);
+            |entry: &&Entry| matches!(entry.shared.state(), WorkerState::Idle | WorkerState::Busy);
         self.entries.values().filter(serves).count()
     }
 }

@@ -18,8 +18,8 @@ pub struct FirstStart {
 }
 
 impl FirstStart {
-    /// Waits until a process is ready or the first one has come to nothing, for `limit` at the most:
-    /// `None` where neither has happened by then. Blocks; asked once more it knows nothing.
+    /// Waits until a process is ready or the first one has come to nothing, for `limit` at the
+    /// most: `None` where neither has happened by then. Blocks; asked once more it knows nothing.
     pub fn wait(&self, limit: Duration) -> Option<Result<(), StartError>> {
         match self.outcome.recv_timeout(limit) {
             Ok(outcome) => Some(outcome),

@@ -4,7 +4,7 @@ use crate::control::{REPLY, Reply};
 use crate::link::Link;
 use crate::pool::Pool;
 use crate::sys;
-use crate::worker::{Facts, Worker};
+use crate::worker::{Worker, WorkerShared};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::{Child, ExitStatus};
@@ -14,12 +14,12 @@ use tokio::io::Interest;
 
 /// Waits until the worker says that it is ready.
 pub(crate) async fn await_ready(
-    facts: Arc<Facts>,
+    shared: Arc<WorkerShared>,
     control: OwnedFd,
     output: OwnedFd,
 ) -> io::Result<Worker> {
     let (control, output) = (Link::new(control)?, Link::new(output)?);
-    let worker = Worker { facts, control, output, ahead: Vec::new() };
+    let worker = Worker { shared, control, output, carryover: Vec::new() };
     loop {
         std::future::poll_fn(|context| worker.control.poll_readable(context)).await?;
         let mut message = [0; REPLY];
@@ -34,7 +34,7 @@ pub(crate) async fn await_ready(
 /// Waits until the process has ended, and reaps it. Unless it ended well, and while the application
 /// goes on, what it has started (its process group) is killed first.
 pub(crate) async fn await_end(
-    facts: &Facts,
+    shared: &WorkerShared,
     pool: &Pool,
     pidfd: OwnedFd,
     mut child: Child,
@@ -44,7 +44,7 @@ pub(crate) async fn await_end(
         if let Ok(pidfd) = &readable {
             let _ = pidfd.readable().await;
         }
-        match facts.reap(&mut child, pool.is_closed()) {
+        match shared.reap(&mut child, pool.is_closed()) {
             Ok(Some(status)) => return status,
             _ => tokio::time::sleep(Duration::from_millis(10)).await,
         }

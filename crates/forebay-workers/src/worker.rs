@@ -1,7 +1,7 @@
-//! A worker as the gateway holds it (its sockets), and the facts about it that everybody may see.
+//! A worker as the gateway holds it (its sockets), and what everybody may see of it.
 
 use crate::link::{Link, Noise};
-use crate::slot::Slot;
+use crate::prefetch::PrefetchQueue;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io;
 use std::process::{Child, ExitStatus};
@@ -19,11 +19,11 @@ const KEPT_OF_REQUEST: usize = 16 * 1024;
 /// close and exits.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    pub(crate) facts: Arc<Facts>,
+    pub(crate) shared: Arc<WorkerShared>,
     pub(crate) control: Link,
     pub(crate) output: Link,
     /// What was received behind the end of the last request: output of the one that runs now.
-    pub(crate) ahead: Vec<u8>,
+    pub(crate) carryover: Vec<u8>,
 }
 
 impl Worker {
@@ -32,11 +32,11 @@ impl Worker {
     pub(crate) fn settle(mut self) -> io::Result<(Worker, Option<Noise>)> {
         let moved = !self.is_at_home(std::thread::current().id());
         if moved {
-            let Worker { facts, control, output, ahead } = self;
+            let Worker { shared, control, output, carryover } = self;
             let (control, output) = (control.moved_here()?, output.moved_here()?);
-            self = Worker { facts, control, output, ahead };
+            self = Worker { shared, control, output, carryover };
         }
-        let noise = match self.ahead.is_empty() {
+        let noise = match self.carryover.is_empty() {
             true => self.control.noise(moved).or_else(|| self.output.noise(true)),
             false => Some(Noise::Bytes),
         };
@@ -74,8 +74,8 @@ pub struct WorkerStatus {
     pub age: Duration,
     /// Resident memory in bytes; 0 if it cannot be read.
     pub rss: u64,
-    /// Requests that lay in its slot when it was done with the one before.
-    pub ahead: u64,
+    /// Requests that lay in its prefetch queue when it was done with the one before.
+    pub prefetched: u64,
     /// Method and target of the request it runs.
     pub current_request: Option<String>,
 }
@@ -99,19 +99,19 @@ pub(crate) enum Killed {
 pub(crate) struct Window {
     /// How often it went to sleep.
     pub(crate) sleeps: u64,
-    /// How many requests it found in its slot, for which it need not have slept.
-    pub(crate) ahead: u64,
+    /// How many requests it found in its prefetch queue, for which it need not have slept.
+    pub(crate) prefetched: u64,
 }
 
-/// The facts about one worker process, shared by pool, lease and supervisor.
+/// What is known of one worker process, shared by pool, lease and supervisor.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct WorkerShared {
     /// Counts workers of this application; process ids may come again.
     pub(crate) id: u64,
     pub(crate) pid: Pid,
     pub(crate) started: Instant,
-    pub(crate) slot: Slot,
-    /// Another request may be put into the slot, behind the one that runs.
+    pub(crate) prefetch: PrefetchQueue,
+    /// Another request may be put into the prefetch queue, behind the one that runs.
     pub(crate) open: AtomicBool,
     /// Replaced after this many requests.
     pub(crate) limit: u64,
@@ -127,10 +127,10 @@ pub(crate) struct Facts {
     since: AtomicU64,
     /// How often it had gone to sleep when that was last looked at.
     sleeps: AtomicU64,
-    /// How many of its requests lay in the slot when it was done with the one before; and how many
-    /// had when that was last looked at.
-    ahead: AtomicU64,
-    ahead_before: AtomicU64,
+    /// How many of its requests lay in the prefetch queue when it was done with the one before; and
+    /// how many had when that was last looked at.
+    prefetched: AtomicU64,
+    prefetched_before: AtomicU64,
     request: Mutex<Vec<u8>>,
     life: Mutex<Life>,
     exit: watch::Sender<Option<ExitStatus>>,
@@ -142,13 +142,13 @@ struct Life {
     killed: Option<Killed>,
 }
 
-impl Facts {
-    pub(crate) fn new(id: u64, pid: Pid, slot: Slot, limit: u64) -> Facts {
-        Facts {
+impl WorkerShared {
+    pub(crate) fn new(id: u64, pid: Pid, prefetch: PrefetchQueue, limit: u64) -> WorkerShared {
+        WorkerShared {
             id,
             pid,
             started: Instant::now(),
-            slot,
+            prefetch,
             open: AtomicBool::new(false),
             limit,
             requests: AtomicU64::new(0),
@@ -158,8 +158,8 @@ impl Facts {
             state: AtomicU8::new(WorkerState::Starting as u8),
             since: AtomicU64::new(0),
             sleeps: AtomicU64::new(0),
-            ahead: AtomicU64::new(0),
-            ahead_before: AtomicU64::new(0),
+            prefetched: AtomicU64::new(0),
+            prefetched_before: AtomicU64::new(0),
             request: Mutex::new(Vec::new()),
             life: Mutex::new(Life::default()),
             exit: watch::Sender::new(None),
@@ -184,14 +184,14 @@ impl Facts {
     /// Takes in how often it has slept in its life; what it has done since the last time.
     pub(crate) fn window(&self, sleeps: u64) -> Window {
         let before = self.sleeps.swap(sleeps, Ordering::Relaxed);
-        let ahead = self.ahead.load(Ordering::Relaxed);
-        let ahead_before = self.ahead_before.swap(ahead, Ordering::Relaxed);
-        Window { sleeps: sleeps.saturating_sub(before), ahead: ahead - ahead_before }
+        let prefetched = self.prefetched.load(Ordering::Relaxed);
+        let prefetched_before = self.prefetched_before.swap(prefetched, Ordering::Relaxed);
+        Window { sleeps: sleeps.saturating_sub(before), prefetched: prefetched - prefetched_before }
     }
 
-    /// Counts a request that it has found in its slot.
-    pub(crate) fn count_ahead(&self) {
-        self.ahead.fetch_add(1, Ordering::Relaxed);
+    /// Counts a request that it has found in its prefetch queue.
+    pub(crate) fn count_prefetched(&self) {
+        self.prefetched.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn state(&self) -> WorkerState {
@@ -225,7 +225,7 @@ impl Facts {
             requests: self.requests.load(Ordering::Relaxed),
             age: self.started.elapsed(),
             rss: self.rss(),
-            ahead: self.ahead.load(Ordering::Relaxed),
+            prefetched: self.prefetched.load(Ordering::Relaxed),
             current_request: (state == WorkerState::Busy).then(|| request_line(&request)),
         }
     }
@@ -270,12 +270,12 @@ impl Facts {
 }
 
 #[cfg(test)]
-impl Facts {
+impl WorkerShared {
     /// Of a worker that a test plays itself: there is no process, so no signal is sent.
-    pub(crate) fn without_process(id: u64, slot: Slot, limit: u64) -> Facts {
-        let facts = Facts::new(id, Pid::from_raw(i32::MAX).unwrap(), slot, limit);
-        facts.life.lock().unwrap().reaped = true;
-        facts
+    pub(crate) fn without_process(id: u64, prefetch: PrefetchQueue, limit: u64) -> WorkerShared {
+        let shared = WorkerShared::new(id, Pid::from_raw(i32::MAX).unwrap(), prefetch, limit);
+        shared.life.lock().unwrap().reaped = true;
+        shared
     }
 
     /// The test's worker has ended like this.

@@ -315,12 +315,12 @@ async fn workers_are_recycled_by_requests_without_losing_one() {
 #[tokio::test]
 async fn a_fat_worker_is_replaced_between_requests() {
     let scripts = Scripts::new();
-    let fat = scripts.add(
-        "fat.pl",
+    let over_memory = scripts.add(
+        "over_memory.pl",
         "#!/usr/bin/perl\nour @x; push @x, $_ . 'x' x 1_000_000 for 1..60; print $$",
     );
     let app = scripts.start(|spec| spec.max_memory = Some(50_000_000));
-    let pid = get(&app, &fat).await;
+    let pid = get(&app, &over_memory).await;
     until("replaced", || {
         let status = app.status();
         status.len() == 1

@@ -595,7 +595,7 @@ fn nothing_is_left_when_a_guard_is_killed() {
     assert_ne!(guard.to_string(), first);
     kill(&guard.to_string());
     assert!(eventually(|| !is_alive(&first)));
-    let how = format!("process {first} ended with its guard, signal 9 (SIGKILL): unasked");
+    let how = format!("process {first} ended with its guardian, signal 9 (SIGKILL): unasked");
     forebay.wait_for_output(&how);
     assert!(eventually(|| forebay.get("/pid").status == 200));
     forebay.stop();

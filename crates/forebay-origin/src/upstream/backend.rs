@@ -297,7 +297,7 @@ impl Backend {
         let _waiting = Waiting(socket);
         let read = socket.read(inbox).await;
         if let (Ok(_), Some(life)) = (&read, &self.life) {
-            life.note();
+            life.record();
         }
         read.map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => {

@@ -49,7 +49,7 @@ pub(super) async fn readable(worker: &Worker, closed: bool, has_output: bool) ->
     tokio::select! {
         biased;
         outcome = input() => outcome,
-        _ = worker.facts.exited() => Ok(Wake::Exit),
+        _ = worker.shared.exited() => Ok(Wake::Exit),
     }
 }
 

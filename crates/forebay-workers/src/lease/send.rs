@@ -21,7 +21,7 @@ pub(super) enum SendFault {
     Socket,
 }
 
-/// Hands over a request that does not fit the worker's slot.
+/// Hands over a request that does not fit the worker's prefetch queue.
 pub(super) async fn stream(
     worker: &Worker,
     block: &[u8],

@@ -3,8 +3,8 @@
 use super::Lease;
 use tokio::task::JoinHandle;
 
-/// A worker at the far end of a tunnel. It ends when this is dropped, or once it has said that it is
-/// done with the request; what it wrote before can still be read.
+/// A worker at the far end of a tunnel. It ends when this is dropped, or once it has said that it
+/// is done with the request; what it wrote before can still be read.
 pub struct Tunnelled(JoinHandle<()>);
 
 impl Tunnelled {

@@ -4,7 +4,7 @@ use super::{Given, Message};
 use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::pace::{MOMENT, Pace};
-use crate::worker::{Facts, Killed, Worker, WorkerState};
+use crate::worker::{Killed, Worker, WorkerShared, WorkerState};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,10 +15,11 @@ use tokio::time::Instant;
 
 /// A request that has waited this long is first, whatever thread it waits on.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// Requests that may lie in a slot. With one a worker would often be done before the next has come.
+/// Requests that may lie in a prefetch queue. With one a worker would often be done before the next
+/// has come.
 const DEPTH: usize = 4;
-/// How long nothing is put into slots after something had to be taken back: these requests take
-/// long, some of them at least, or have long replies.
+/// How long nothing is put into prefetch queues after something had to be taken back: these
+/// requests take long, some of them at least, or have long replies.
 const RESPITE: Duration = Duration::from_millis(100);
 /// How far into the queue to look for a request on the worker's own thread.
 const NEARBY: usize = 16;
@@ -31,10 +32,10 @@ pub(super) struct Inner {
     pub(super) busy: Vec<Busy>,
     pub(super) waiting: VecDeque<Waiting>,
     pub(super) pace: Pace,
-    /// Nothing is put into slots before then.
+    /// Nothing is put into prefetch queues before then.
     respite: Option<Instant>,
     /// Every worker that is not reaped.
-    pub(super) all: Vec<Arc<Facts>>,
+    pub(super) all: Vec<Arc<WorkerShared>>,
     pub(super) closed: bool,
     pub(super) crash_loop: Option<String>,
     /// Requests may not wait for the next start.
@@ -46,15 +47,15 @@ pub(super) struct Inner {
 /// A worker that has a request.
 #[derive(Debug)]
 pub(super) struct Busy {
-    pub(super) facts: Arc<Facts>,
+    pub(super) shared: Arc<WorkerShared>,
     /// The one that the request is on. Others do not put requests behind it, so that nothing can
     /// happen between two steps of its own.
     pub(super) thread: ThreadId,
-    /// What lies in the worker's slot, or has just been read, in this order.
-    pub(super) behind: VecDeque<Waiting>,
+    /// What lies in the worker's prefetch queue, or has just been read, in this order.
+    pub(super) queued: VecDeque<Waiting>,
 }
 
-/// A request that waits for a worker: in the queue, or in a worker's slot.
+/// A request that waits for a worker: in the queue, or in a worker's prefetch queue.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) sender: oneshot::Sender<Result<Given, Unavailable>>,
@@ -67,27 +68,27 @@ pub(super) struct Waiting {
 }
 
 impl Inner {
-    /// Puts a request into the slot of a worker that will be done soon, if it only computes, else
-    /// into the queue.
+    /// Puts a request into the prefetch queue of a worker that will be done soon, if it only
+    /// computes, else into the queue.
     pub(super) fn queue(&mut self, request: Waiting, now: Instant) {
-        let may_lie = self.waiting.is_empty() && self.puts_ahead(now);
+        let may_lie = self.waiting.is_empty() && self.may_prefetch(now);
         let soonest = self
             .busy
             .iter_mut()
             .filter(|busy| may_lie && busy.may_take(&request, now))
-            .min_by_key(|busy| (busy.behind.len(), busy.facts.since()));
+            .min_by_key(|busy| (busy.queued.len(), busy.shared.since()));
         match soonest {
-            Some(busy) if request.put_to(&busy.facts) => busy.behind.push_back(request),
+            Some(busy) if request.put_to(&busy.shared) => busy.queued.push_back(request),
             _ => self.waiting.push_back(request),
         }
     }
 
     /// Whether requests are put behind others: where they only compute, and are short.
-    fn puts_ahead(&self, now: Instant) -> bool {
+    fn may_prefetch(&self, now: Instant) -> bool {
         self.pace.computes() && self.respite.is_none_or(|end| end <= now)
     }
 
-    /// A request had to be taken back from the slot it lay in.
+    /// A request had to be taken back from the prefetch queue it lay in.
     pub(super) fn rest(&mut self) {
         self.respite = Some(Instant::now() + RESPITE);
     }
@@ -97,7 +98,7 @@ impl Inner {
         if let Some(at) = self.waiting.iter().position(|request| request.mark == mark) {
             return self.waiting.remove(at);
         }
-        let lies = |busy: &&mut Busy| busy.behind.iter().any(|request| request.mark == mark);
+        let lies = |busy: &&mut Busy| busy.queued.iter().any(|request| request.mark == mark);
         let mut found = None;
         // All of them: one alone cannot be taken from behind others.
         for request in self.busy.iter_mut().find(lies)?.take_back() {
@@ -131,54 +132,54 @@ impl Inner {
     pub(super) fn employ(&mut self, mut worker: Worker) {
         while let Some(request) = self.next_for(&worker) {
             let has_request = worker.is_at_home(request.thread)
-                && worker.ahead.is_empty()
-                && request.put_to(&worker.facts);
+                && worker.carryover.is_empty()
+                && request.put_to(&worker.shared);
             match self.hand(worker, request, VecDeque::new(), has_request) {
                 Some(returned) => worker = returned,
                 None => return,
             }
         }
-        worker.facts.enter(WorkerState::Idle);
+        worker.shared.enter(WorkerState::Idle);
         self.idle.push(worker);
     }
 
-    /// Hands a worker to a request with what lies `behind` it in the slot, and fills that. The
-    /// worker comes back if nobody waits for it any more and it has no request.
+    /// Hands a worker to a request with what is `queued` behind it in the prefetch queue, and fills
+    /// that. The worker comes back if nobody waits for it any more and it has no request.
     pub(super) fn hand(
         &mut self,
         worker: Worker,
         request: Waiting,
-        behind: VecDeque<Waiting>,
+        queued: VecDeque<Waiting>,
         has_request: bool,
     ) -> Option<Worker> {
-        let facts = worker.facts.clone();
-        self.busy.push(Busy { facts: facts.clone(), thread: request.thread, behind });
-        facts.open.store(has_request, Ordering::Relaxed);
-        facts.enter(WorkerState::Busy);
+        let shared = worker.shared.clone();
+        self.busy.push(Busy { shared: shared.clone(), thread: request.thread, queued });
+        shared.open.store(has_request, Ordering::Relaxed);
+        shared.enter(WorkerState::Busy);
         if let Err(Ok(given)) = request.sender.send(Ok(Given { worker, has_request })) {
             if has_request {
-                facts.kill(Killed::LeaseDropped);
+                shared.kill(Killed::LeaseDropped);
                 return None;
             }
-            self.end_request(&facts, true);
+            self.end_request(&shared, true);
             return Some(given.worker);
         }
         if has_request {
-            self.fill(&facts);
+            self.fill(&shared);
         }
         None
     }
 
-    /// Puts the first requests of the queue into the slot of a busy worker.
-    fn fill(&mut self, facts: &Facts) {
+    /// Puts the first requests of the queue into the prefetch queue of a busy worker.
+    fn fill(&mut self, shared: &WorkerShared) {
         let now = Instant::now();
-        let may_lie = !self.waiting.is_empty() && self.puts_ahead(now);
-        let busy = self.busy.iter_mut().find(|busy| may_lie && busy.facts.id == facts.id);
+        let may_lie = !self.waiting.is_empty() && self.may_prefetch(now);
+        let busy = self.busy.iter_mut().find(|busy| may_lie && busy.shared.id == shared.id);
         let Some(busy) = busy else { return };
         let fits = |busy: &Busy, request: &Waiting| {
             busy.may_take(request, now) && !request.sender.is_closed()
         };
-        // What has waited long and does not fit gets the worker when the slot is empty.
+        // What has waited long and does not fit gets the worker when the prefetch queue is empty.
         let is_kept = |first: &Waiting| now.duration_since(first.since) > PATIENCE;
         if self.waiting.front().is_some_and(|first| is_kept(first) && !fits(busy, first)) {
             return;
@@ -187,53 +188,54 @@ impl Inner {
             self.waiting.iter().take(NEARBY).position(|request| fits(busy, request))
         {
             let Some(request) = self.waiting.remove(at) else { return };
-            if !request.put_to(facts) {
+            if !request.put_to(shared) {
                 return self.waiting.insert(at, request);
             }
-            busy.behind.push_back(request);
+            busy.queued.push_back(request);
         }
     }
 
     /// A worker has ended. What lay behind its last request, and was not read, is for others. What
     /// it has read is lost if its last lease `gives_up`, else that one hands the worker on.
     pub(super) fn rescue(&mut self, id: u64, gives_up: bool) {
-        let Some(at) = self.busy.iter().position(|busy| busy.facts.id == id) else { return };
-        let Busy { facts, thread, behind } = self.busy.swap_remove(at);
-        let slot = &facts.slot;
+        let Some(at) = self.busy.iter().position(|busy| busy.shared.id == id) else { return };
+        let Busy { shared, thread, queued } = self.busy.swap_remove(at);
+        let prefetch = &shared.prefetch;
         let (unread, read): (VecDeque<_>, VecDeque<_>) =
-            behind.into_iter().partition(|request| slot.had_not_read(request.mark));
+            queued.into_iter().partition(|request| prefetch.had_not_read(request.mark));
         if gives_up {
             for request in read {
                 let _ = request.sender.send(Err(Unavailable::WorkerLost));
             }
         } else if !read.is_empty() {
-            self.busy.push(Busy { facts, thread, behind: read });
+            self.busy.push(Busy { shared, thread, queued: read });
         }
         for request in unread.into_iter().rev() {
             self.serve(request);
         }
     }
 
-    /// What lies behind the request in the slot. If the worker `ends`, no more than it has read.
-    pub(super) fn end_request(&mut self, facts: &Facts, ends: bool) -> VecDeque<Waiting> {
-        let Some(at) = self.busy.iter().position(|busy| busy.facts.id == facts.id) else {
+    /// What lies behind the request in the prefetch queue. If the worker `ends`, no more than it
+    /// has read.
+    pub(super) fn end_request(&mut self, shared: &WorkerShared, ends: bool) -> VecDeque<Waiting> {
+        let Some(at) = self.busy.iter().position(|busy| busy.shared.id == shared.id) else {
             return VecDeque::new();
         };
-        facts.open.store(false, Ordering::Relaxed);
+        shared.open.store(false, Ordering::Relaxed);
         let mut busy = self.busy.swap_remove(at);
         if ends {
             for request in busy.take_back() {
                 self.serve(request);
             }
         }
-        busy.behind
+        busy.queued
     }
 
     /// The worker used last, among those registered with `thread`'s runtime if there are any.
     pub(super) fn take_idle(&mut self, thread: ThreadId) -> Option<Worker> {
         let worker = self.pop_idle(thread)?;
-        let facts = worker.facts.clone();
-        self.busy.push(Busy { facts, thread, behind: VecDeque::new() });
+        let shared = worker.shared.clone();
+        self.busy.push(Busy { shared, thread, queued: VecDeque::new() });
         Some(worker)
     }
 
@@ -258,36 +260,36 @@ impl Inner {
 impl Busy {
     /// Takes everything back that the worker has not read, the last first.
     pub(super) fn take_back(&mut self) -> impl Iterator<Item = Waiting> + use<> {
-        let marks: Vec<_> = self.behind.iter().map(|request| request.mark).collect();
-        let unread = self.facts.slot.take_back(&marks);
+        let marks: Vec<_> = self.queued.iter().map(|request| request.mark).collect();
+        let unread = self.shared.prefetch.take_back(&marks);
         let is_read = |request: &Waiting| !unread.contains(&request.mark);
         let (read, taken): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut self.behind).into_iter().partition(is_read);
-        self.behind = read;
+            std::mem::take(&mut self.queued).into_iter().partition(is_read);
+        self.queued = read;
         taken.into_iter().rev()
     }
 
-    /// Whether this request may lie in the worker's slot.
+    /// Whether this request may lie in the worker's prefetch queue.
     fn may_take(&self, request: &Waiting, now: Instant) -> bool {
         request.message.is_some()
-            && self.behind.len() < DEPTH
+            && self.queued.len() < DEPTH
             && self.thread == request.thread
-            && self.facts.open.load(Ordering::Relaxed)
-            && !self.facts.retired.load(Ordering::Relaxed)
-            && now.saturating_duration_since(self.facts.since()) < MOMENT
+            && self.shared.open.load(Ordering::Relaxed)
+            && !self.shared.retired.load(Ordering::Relaxed)
+            && now.saturating_duration_since(self.shared.since()) < MOMENT
     }
 }
 
 impl Waiting {
-    fn put_to(&self, facts: &Facts) -> bool {
-        self.message.as_ref().is_some_and(|message| facts.slot.put(&[message]))
+    fn put_to(&self, shared: &WorkerShared) -> bool {
+        self.message.as_ref().is_some_and(|message| shared.prefetch.put(&[message]))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slot::Slot;
+    use crate::prefetch::PrefetchQueue;
     use rustix::process::getpid;
 
     struct Worked {
@@ -296,23 +298,23 @@ mod tests {
         turns: Vec<(Mark, super::super::Turn)>,
     }
 
-    /// A worker with three requests in its slot, of which it has read the first `read`.
+    /// A worker with three requests in its prefetch queue, of which it has read the first `read`.
     fn worked(read: usize) -> Worked {
-        let (slot, its_end) = Slot::pair().unwrap();
-        let facts = Arc::new(Facts::new(1, getpid(), slot, u64::MAX));
-        facts.enter(WorkerState::Busy);
-        facts.open.store(true, Ordering::Relaxed);
+        let (prefetch, its_end) = PrefetchQueue::pair().unwrap();
+        let shared = Arc::new(WorkerShared::new(1, getpid(), prefetch, u64::MAX));
+        shared.enter(WorkerState::Busy);
+        shared.open.store(true, Ordering::Relaxed);
         let mut inner = Inner::default();
         let thread = std::thread::current().id();
-        inner.busy.push(Busy { facts: facts.clone(), thread, behind: VecDeque::new() });
+        inner.busy.push(Busy { shared: shared.clone(), thread, queued: VecDeque::new() });
         let mut turns = Vec::new();
         for _ in 0..3 {
             let (mark, (sender, turn)) = (Mark::new(), oneshot::channel());
             let message = crate::control::message(b"", crate::control::Body::Empty, mark);
             let request =
                 Waiting { sender, thread, since: Instant::now(), mark, message, is_wanted: true };
-            assert!(request.put_to(&facts));
-            inner.busy[0].behind.push_back(request);
+            assert!(request.put_to(&shared));
+            inner.busy[0].queued.push_back(request);
             turns.push((mark, turn));
         }
         for _ in 0..read {
@@ -330,7 +332,7 @@ mod tests {
         let Worked { mut inner, turns, its_end } = worked(1);
         let [first, second, third] = [turns[0].0, turns[1].0, turns[2].0];
         assert_eq!(inner.leave(third).map(|request| request.mark), Some(third));
-        assert_eq!(marks(&inner.busy[0].behind), [first], "it was read");
+        assert_eq!(marks(&inner.busy[0].queued), [first], "it was read");
         assert_eq!(marks(&inner.waiting), [second]);
         assert!(rustix::io::read(&its_end, &mut [0; 64]).is_err(), "nothing is left to read");
         assert!(inner.leave(first).is_none());
@@ -341,7 +343,7 @@ mod tests {
     fn what_a_lost_worker_had_read_is_told_so_and_the_rest_is_for_others() {
         let Worked { mut inner, mut turns, .. } = worked(1);
         inner.rescue(1, false);
-        assert_eq!(marks(&inner.busy[0].behind), [turns[0].0], "its lease may hand the worker on");
+        assert_eq!(marks(&inner.busy[0].queued), [turns[0].0], "its lease may hand the worker on");
         assert_eq!(marks(&inner.waiting), [turns[1].0, turns[2].0]);
         inner.rescue(1, true);
         assert!(inner.busy.is_empty());
@@ -352,7 +354,7 @@ mod tests {
     fn what_is_taken_back_after_the_end_is_refused() {
         let Worked { mut inner, mut turns, .. } = worked(0);
         inner.closed = true;
-        assert_eq!(inner.end_request(&inner.busy[0].facts.clone(), true).len(), 0);
+        assert_eq!(inner.end_request(&inner.busy[0].shared.clone(), true).len(), 0);
         for (_, turn) in &mut turns {
             assert!(matches!(turn.try_recv(), Ok(Err(Unavailable::ShuttingDown))));
         }
@@ -362,8 +364,9 @@ mod tests {
     fn who_has_waited_long_and_fits_no_slot_is_not_overtaken_for_ever() {
         for (age, overtakes) in [(Duration::ZERO, true), (2 * PATIENCE, false)] {
             let Worked { mut inner, its_end: _its_end, .. } = worked(0);
-            (0..32).for_each(|_| inner.pace.learn(crate::worker::Window { sleeps: 0, ahead: 0 }));
-            inner.busy[0].behind.clear();
+            (0..32)
+                .for_each(|_| inner.pace.learn(crate::worker::Window { sleeps: 0, prefetched: 0 }));
+            inner.busy[0].queued.clear();
             let request = |message, since| {
                 let (sender, turn) = oneshot::channel();
                 let thread = std::thread::current().id();
@@ -376,9 +379,9 @@ mod tests {
             let (big, _its_turn) = request(None, now - age);
             let (small, _its_turn) = request(Some(vec![0; 64]), now);
             inner.waiting.extend([big, small]);
-            let facts = inner.busy[0].facts.clone();
-            inner.fill(&facts);
-            assert_eq!(inner.busy[0].behind.len() == 1, overtakes, "after {age:?}");
+            let shared = inner.busy[0].shared.clone();
+            inner.fill(&shared);
+            assert_eq!(inner.busy[0].queued.len() == 1, overtakes, "after {age:?}");
         }
     }
 }

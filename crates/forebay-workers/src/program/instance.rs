@@ -1,4 +1,4 @@
-//! One process of a program, as supervisor and seats share it.
+//! One process of a program, as supervisor and permits share it.
 
 use super::Place;
 use crate::error::Exit;
@@ -26,7 +26,7 @@ pub struct Life {
     started: Instant,
     /// In ms since the start.
     heard: AtomicU64,
-    /// The program's process id; 0 until the guard has reported it.
+    /// The program's process id; 0 until the guardian has reported it.
     pid: AtomicU32,
     end: watch::Sender<Option<End>>,
 }
@@ -58,7 +58,7 @@ impl Life {
     }
 
     /// The process has said something.
-    pub fn note(&self) {
+    pub fn record(&self) {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.heard.store(now, Ordering::Relaxed);
     }
@@ -90,7 +90,7 @@ impl Life {
     }
 }
 
-/// The facts about one process.
+/// What is known of one process.
 #[derive(Debug)]
 pub(super) struct Instance {
     /// Counts processes of this program; process ids may come again.
@@ -103,7 +103,7 @@ pub(super) struct Instance {
     pub(super) limit: u64,
     /// Replaced then.
     pub(super) replace_at: Option<Instant>,
-    pub(super) guard: u32,
+    pub(super) guardian: u32,
     pub(super) requests: AtomicU64,
     pub(super) life: Arc<Life>,
     /// Method and target of the request that began last.
@@ -114,7 +114,7 @@ impl Instance {
     pub(super) fn new(
         id: u64,
         place: Place,
-        guard: u32,
+        guardian: u32,
         limit: u64,
         replace_at: Option<Instant>,
     ) -> Instance {
@@ -125,7 +125,7 @@ impl Instance {
             started: Instant::now(),
             limit,
             replace_at,
-            guard,
+            guardian,
             requests: AtomicU64::new(0),
             life: Life::new(),
             line: Mutex::default(),
@@ -148,7 +148,7 @@ impl Instance {
 
     /// Resident memory of the program and all that it has started, in bytes.
     pub(super) fn memory(&self) -> u64 {
-        memory_below(self.guard as i32)
+        memory_below(self.guardian as i32)
     }
 
     pub(super) fn status(&self, state: WorkerState, under_way: usize) -> WorkerStatus {
@@ -160,7 +160,7 @@ impl Instance {
             requests: self.requests.load(Ordering::Relaxed),
             age: self.started.elapsed(),
             rss: self.memory(),
-            ahead: 0,
+            prefetched: 0,
             current_request: match under_way {
                 0 => None,
                 1 => Some(line.into_owned()),

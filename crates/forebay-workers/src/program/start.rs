@@ -1,4 +1,4 @@
-//! Starts one process of a program: its private directory, its socket, its guard.
+//! Starts one process of a program: its private directory, its socket, its guardian.
 
 use super::{Listening, Place, ProgramSpec};
 use forebay_process::Identity;
@@ -39,8 +39,8 @@ const LONGEST_PATH: usize = 107;
 
 /// A process that has been started.
 pub(super) struct Started {
-    pub(super) guard: Child,
-    /// Readable when the guard has ended.
+    pub(super) guardian: Child,
+    /// Readable when the guardian has ended.
     pub(super) pidfd: OwnedFd,
     /// Orders go in, reports come out. Non-blocking.
     pub(super) link: UnixStream,
@@ -86,7 +86,7 @@ pub(super) fn start(
     if matches!(spec.listen, Listening::Inherit | Listening::InheritPort) {
         launch.inherit = Some(words.name_of_place());
     }
-    let mut guard = Command::new(myself())
+    let mut guardian = Command::new(myself())
         .arg("__guardian")
         .arg(room.path())
         .args(launch.arguments())
@@ -99,17 +99,17 @@ pub(super) fn start(
         .envs(spec.env.iter().map(|(name, value)| (name, words.fill_in(value))))
         .current_dir(&spec.dir)
         .spawn()?;
-    // The guard takes some time to start the program, which then begins with this limit.
-    forebay_process::give_back_descriptors(Pid::from_child(&guard));
-    let pidfd = match pidfd_open(Pid::from_child(&guard), PidfdFlags::empty()) {
+    // The guardian takes some time to start the program, which then begins with this limit.
+    forebay_process::give_back_descriptors(Pid::from_child(&guardian));
+    let pidfd = match pidfd_open(Pid::from_child(&guardian), PidfdFlags::empty()) {
         Ok(pidfd) => pidfd,
         Err(error) => {
-            guard.kill()?;
-            guard.wait()?;
+            guardian.kill()?;
+            guardian.wait()?;
             return Err(error.into());
         }
     };
-    Ok(Started { guard, pidfd, link, log, place, room })
+    Ok(Started { guardian, pidfd, link, log, place, room })
 }
 
 /// A directory that nobody else can enter, where sockets may be: its path has to be short.

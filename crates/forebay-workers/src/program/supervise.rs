@@ -4,8 +4,8 @@ mod ends;
 mod renewal;
 mod reports;
 
-use super::fleet::{Fleet, Look, Stage};
 use super::instance::{End, Instance};
+use super::instance_pool::{InstancePool, Snapshot, Stage};
 use super::start::{self, Started};
 use super::{Listening, ProgramSpec, ready};
 use crate::changes::Changes;
@@ -65,18 +65,18 @@ pub(super) struct Supervised {
 /// Starts the thread, which starts the first process, if there has to be one.
 pub(super) fn start(
     what: Supervised,
-    fleet: Arc<Fleet>,
+    pool: Arc<InstancePool>,
     log: Log,
 ) -> Result<(mpsc::UnboundedSender<Command>, JoinHandle<()>, FirstStart), StartError> {
     let name = what.spec.name.clone();
-    thread::start(&name, move |inbox, first| Supervisor::new(what, fleet, log, first).run(inbox))
+    thread::start(&name, move |inbox, first| Supervisor::new(what, pool, log, first).run(inbox))
 }
 
 struct Supervisor {
     spec: Rc<ProgramSpec>,
     identity: Option<Identity>,
     cgroup: Option<LimitedCgroup>,
-    fleet: Arc<Fleet>,
+    pool: Arc<InstancePool>,
     log: Log,
     starts: Starts,
     events: mpsc::UnboundedSender<Event>,
@@ -115,7 +115,7 @@ enum Ending {
     Draining(Instant),
     /// It has been asked to end, and is forced to then.
     Asked(Instant),
-    /// It has been forced to end, and its guard is killed then.
+    /// It has been forced to end, and its guardian is killed then.
     Forced(Instant),
 }
 
@@ -128,14 +128,14 @@ enum Event {
     Ready(u64),
     Started(u64, u32),
     ProgramEnded(u64, Exit),
-    /// The guard has ended like this, and with it everything.
+    /// The guardian has ended like this, and with it everything.
     Ended(u64, Exit),
 }
 
 impl Supervisor {
     fn new(
         Supervised { spec, identity, cgroup }: Supervised,
-        fleet: Arc<Fleet>,
+        pool: Arc<InstancePool>,
         log: Log,
         first: First,
     ) -> Supervisor {
@@ -146,7 +146,7 @@ impl Supervisor {
             spec: Rc::new(spec),
             identity,
             cgroup,
-            fleet,
+            pool,
             log,
             events,
             event_inbox,
@@ -171,7 +171,7 @@ impl Supervisor {
                     None => self.close(Duration::ZERO),
                 },
                 event = self.event_inbox.recv() => match event {
-                    Some(event) => self.note(event),
+                    Some(event) => self.handle(event),
                     None => break,
                 },
                 () = tokio::time::sleep_until(wake) => {}
@@ -188,7 +188,7 @@ impl Supervisor {
             Command::RequestWaits | Command::Drained => {}
             Command::Replace(id) => self.replace(id),
             Command::Hung { id, has_others } => self.end_hung(id, has_others),
-            Command::Refused(id) => self.end_deaf(id),
+            Command::Refused(id) => self.end_unreachable(id),
             Command::Restart => self.outdate("a restart was asked for"),
             Command::Leaves(id) => self.let_go(id),
             Command::Abandoned => self.close(Duration::ZERO),
@@ -201,10 +201,10 @@ impl Supervisor {
         }
     }
 
-    fn note(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         match event {
             Event::Ready(id) => self.ready(id),
-            Event::Ended(id, guard) => self.ended(id, guard),
+            Event::Ended(id, guardian) => self.ended(id, guardian),
             Event::Started(id, pid) => {
                 if let Some(entry) = self.entries.get(&id) {
                     entry.instance.life.set_pid(pid);
@@ -212,7 +212,7 @@ impl Supervisor {
             }
             Event::ProgramEnded(id, exit) => {
                 // No request may be sent to a socket that nobody listens on.
-                self.fleet.retire(id);
+                self.pool.retire(id);
                 if let Some(entry) = self.entries.get_mut(&id) {
                     entry.exit = Some(exit);
                     let was_asked = matches!(entry.ending, Ending::Asked(_) | Ending::Forced(_));
@@ -227,7 +227,7 @@ impl Supervisor {
     }
 
     fn close(&mut self, grace: Duration) {
-        self.fleet.close();
+        self.pool.close();
         let until = Instant::now() + grace;
         self.closing.get_or_insert(Closing { until, done: Vec::new() });
         let ids: Vec<u64> = self.entries.keys().copied().collect();
@@ -249,17 +249,17 @@ impl Supervisor {
 
     /// Watches a process that has been started.
     fn adopt(&mut self, started: Started, replaces: Option<u64>) -> std::io::Result<()> {
-        let Started { guard, pidfd, link, log, place, room } = started;
+        let Started { guardian, pidfd, link, log, place, room } = started;
         self.last_id += 1;
         let id = self.last_id;
         let limit = self.spec.max_requests.map_or(u64::MAX, a_little_less);
         let replace_at = end_of(self.spec.max_age);
-        let guard_pid = guard.id();
-        let instance = Arc::new(Instance::new(id, place, guard_pid, limit, replace_at));
-        let prefix = format!("[{} {guard_pid}]", self.spec.name);
+        let guardian_pid = guardian.id();
+        let instance = Arc::new(Instance::new(id, place, guardian_pid, limit, replace_at));
+        let prefix = format!("[{} {guardian_pid}]", self.spec.name);
         let stderr = Rc::new(Stderr::new(log, prefix, self.log.clone())?);
         let link = Rc::new(UnixStream::from_std(link)?);
-        self.fleet.add(instance.clone());
+        self.pool.add(instance.clone());
         let reports = tokio::task::spawn_local(report(id, link.clone(), self.events.clone()));
         let following = stderr.clone();
         tokio::task::spawn_local(async move { following.follow().await });
@@ -274,9 +274,9 @@ impl Supervisor {
         });
         let (events, last_words) = (self.events.clone(), stderr.clone());
         tokio::task::spawn_local(async move {
-            let guard = await_end(pidfd, guard, reports).await;
+            let guardian = await_end(pidfd, guardian, reports).await;
             last_words.catch_up();
-            let _ = events.send(Event::Ended(id, guard));
+            let _ = events.send(Event::Ended(id, guardian));
         });
         let entry = Entry {
             instance,
@@ -301,7 +301,7 @@ impl Supervisor {
         }
         entry.was_ready = true;
         let replaces = entry.replaces;
-        self.fleet.serve(id);
+        self.pool.serve(id);
         if let Some(old) = replaces {
             self.retire(old, Instant::now() + self.spec.drain_timeout);
         }
@@ -311,26 +311,26 @@ impl Supervisor {
     /// Does what the time of day and the number of processes ask for.
     fn look_after(&mut self) {
         let now = Instant::now();
-        let looks = self.fleet.look();
-        for look in &looks {
-            self.advance(look, now);
+        let snapshots = self.pool.snapshot();
+        for snapshot in &snapshots {
+            self.advance(snapshot, now);
         }
         if self.closing.is_some() {
             return;
         }
-        if looks.iter().any(|l| has_proved(&l.instance, l.stage != Stage::Starting)) {
+        if snapshots.iter().any(|l| has_proved(&l.instance, l.stage != Stage::Starting)) {
             self.starts.proved();
         }
-        self.end_idle(&looks, now);
+        self.end_idle(&snapshots, now);
         if now >= self.looked + LOOK_INTERVAL {
             self.looked = now;
-            self.look_closely(&looks, now);
+            self.look_closely(&snapshots, now);
         }
         self.replace_outdated();
         match self.starts.resume(now) {
             Pause::Lasts => return,
             // Only a request that waits can bring the next start about.
-            Pause::Over if self.spec.workers.min == 0 => self.fleet.let_wait(),
+            Pause::Over if self.spec.workers.min == 0 => self.pool.let_wait(),
             Pause::Over | Pause::None => {}
         }
         self.start_what_is_missing();
@@ -341,7 +341,7 @@ impl Supervisor {
         while !self.starts.are_paused() && self.closing.is_none() {
             let live = self.live();
             let starting = self.starting();
-            let is_enough = starting * self.spec.connections >= self.fleet.waiting();
+            let is_enough = starting * self.spec.connections >= self.pool.waiting();
             if live >= min && (live >= max || is_enough) {
                 break;
             }
@@ -377,16 +377,16 @@ impl Supervisor {
     }
 
     fn starting(&self) -> usize {
-        let looks = self.fleet.look();
-        looks.iter().filter(|look| look.stage == Stage::Starting).count()
+        let snapshots = self.pool.snapshot();
+        snapshots.iter().filter(|snapshot| snapshot.stage == Stage::Starting).count()
     }
 
-    fn look_at(&self, id: u64) -> Option<Look> {
-        self.fleet.look().into_iter().find(|look| look.instance.id == id)
+    fn snapshot_of(&self, id: u64) -> Option<Snapshot> {
+        self.pool.snapshot().into_iter().find(|snapshot| snapshot.instance.id == id)
     }
 }
 
-/// A byte always fits: the guard reads them at once. Not by the runtime, which knows of a socket
+/// A byte always fits: the guardian reads them at once. Not by the runtime, which knows of a socket
 /// that it can be written to only once it has looked.
 fn order(link: &UnixStream, order: u8) {
     use rustix::net::{SendFlags, send};

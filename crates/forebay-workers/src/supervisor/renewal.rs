@@ -2,7 +2,7 @@
 //! large, and those that run by files that have changed.
 
 use super::{LOOK_INTERVAL, Supervisor};
-use crate::worker::{Facts, WorkerState};
+use crate::worker::{WorkerShared, WorkerState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ impl Supervisor {
         if self.needs_looks() && now >= self.looked + LOOK_INTERVAL {
             self.looked = now;
             self.replace_old(now);
-            self.replace_fat();
+            self.replace_over_memory();
             if self.changes.look() {
                 self.outdate("files have changed");
             }
@@ -28,14 +28,14 @@ impl Supervisor {
     }
 
     /// The configuration was read again.
-    pub(super) fn note_reload(&mut self) {
+    pub(super) fn look_after_reload(&mut self) {
         if self.closing.is_none() && self.at_reload.look_once() {
             self.outdate("files have changed");
         }
     }
 
     pub(super) fn outdate(&mut self, why: &str) {
-        self.starts.say(&format!("{why}: its workers are replaced"));
+        self.starts.log(&format!("{why}: its workers are replaced"));
         self.outdated = self.entries.keys().copied().collect();
     }
 
@@ -43,16 +43,16 @@ impl Supervisor {
         let is_under_way = self
             .entries
             .values()
-            .any(|entry| entry.replaces.is_some() && entry.facts.state() == WorkerState::Starting);
+            .any(|entry| entry.replaces.is_some() && entry.shared.state() == WorkerState::Starting);
         if is_under_way || self.starts.are_paused() {
             return;
         }
         while let Some(&id) = self.outdated.front() {
             let entry = self.entries.get(&id);
-            match entry.filter(|entry| !entry.facts.retired.load(Ordering::Relaxed)) {
+            match entry.filter(|entry| !entry.shared.retired.load(Ordering::Relaxed)) {
                 None => drop(self.outdated.pop_front()),
                 Some(entry) => {
-                    if !entry.facts.replacing.swap(true, Ordering::Relaxed) {
+                    if !entry.shared.replacing.swap(true, Ordering::Relaxed) {
                         self.replace(id);
                     }
                     return;
@@ -62,34 +62,34 @@ impl Supervisor {
     }
 
     fn replace_old(&mut self, now: Instant) {
-        let old: Vec<Arc<Facts>> = self
+        let old: Vec<Arc<WorkerShared>> = self
             .entries
             .values()
             .filter(|entry| entry.replace_at.is_some_and(|at| at <= now))
-            .map(|entry| entry.facts.clone())
+            .map(|entry| entry.shared.clone())
             .collect();
         self.replace_each(old, "");
     }
 
-    fn replace_fat(&mut self) {
+    fn replace_over_memory(&mut self) {
         let Some(limit) = self.spec.max_memory else { return };
-        let facts = self.entries.values().map(|entry| &entry.facts);
-        let fat: Vec<Arc<Facts>> = facts
-            .filter(|facts| !facts.replacing.load(Ordering::Relaxed) && facts.rss() > limit)
+        let shared = self.entries.values().map(|entry| &entry.shared);
+        let over_memory: Vec<Arc<WorkerShared>> = shared
+            .filter(|shared| !shared.replacing.load(Ordering::Relaxed) && shared.rss() > limit)
             .cloned()
             .collect();
-        self.replace_each(fat, "uses too much memory");
+        self.replace_each(over_memory, "uses too much memory");
     }
 
-    fn replace_each(&mut self, workers: Vec<Arc<Facts>>, why: &str) {
-        for facts in workers {
-            if matches!(facts.state(), WorkerState::Idle | WorkerState::Busy)
-                && !facts.replacing.swap(true, Ordering::Relaxed)
+    fn replace_each(&mut self, workers: Vec<Arc<WorkerShared>>, why: &str) {
+        for shared in workers {
+            if matches!(shared.state(), WorkerState::Idle | WorkerState::Busy)
+                && !shared.replacing.swap(true, Ordering::Relaxed)
             {
                 if !why.is_empty() {
-                    self.starts.say(&format!("worker {} {why}", facts.pid.as_raw_nonzero()));
+                    self.starts.log(&format!("worker {} {why}", shared.pid.as_raw_nonzero()));
                 }
-                self.replace(facts.id);
+                self.replace(shared.id);
             }
         }
     }

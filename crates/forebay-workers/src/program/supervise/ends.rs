@@ -2,14 +2,14 @@
 
 use super::{Ending, Supervisor, has_proved, order};
 use crate::error::Exit;
-use crate::program::fleet::{Look, Stage};
 use crate::program::instance::End;
+use crate::program::instance_pool::{Snapshot, Stage};
 use crate::starts::Failed;
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a guard may take to end what it guards, once it was told to do so by force.
+/// How long a guardian may take to end what it guards, once it was told to do so by force.
 const FORCE: Duration = Duration::from_secs(12);
 
 impl Supervisor {
@@ -19,7 +19,7 @@ impl Supervisor {
             && matches!(entry.ending, Ending::No)
         {
             entry.ending = Ending::Draining(until);
-            self.fleet.retire(id);
+            self.pool.retire(id);
         }
     }
 
@@ -39,7 +39,7 @@ impl Supervisor {
         }
         entry.ending = Ending::Draining(now + drain_timeout);
         let pid = entry.instance.life.pid();
-        self.starts.say(&format!(
+        self.starts.log(&format!(
             "nothing was heard of process {pid} within request_timeout; it is replaced, and may \
              finish its other requests"
         ));
@@ -54,7 +54,7 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn end_deaf(&mut self, id: u64) {
+    pub(super) fn end_unreachable(&mut self, id: u64) {
         let force_at = Instant::now() + self.spec.stop_timeout;
         if let Some(entry) = self.entries.get_mut(&id)
             && matches!(entry.ending, Ending::No)
@@ -65,13 +65,13 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn ended(&mut self, id: u64, guard: Exit) {
+    pub(super) fn ended(&mut self, id: u64, guardian: Exit) {
         let Some(entry) = self.entries.remove(&id) else { return };
         let was_asked = entry.fault.is_none() && !matches!(entry.ending, Ending::No);
         let fell = !was_asked && self.closing.is_none();
-        // The guard may have been killed with its program, as by a control group without memory.
-        entry.instance.life.ended(End::of(guard, !fell));
-        self.fleet.remove(id, fell);
+        // The guardian may have been killed with its program, as by a control group without memory.
+        entry.instance.life.ended(End::of(guardian, !fell));
+        self.pool.remove(id, fell);
         if let Some(old) = entry.replaces.and_then(|old| self.entries.get_mut(&old)) {
             old.is_being_replaced = false;
         }
@@ -80,14 +80,15 @@ impl Supervisor {
         }
         let why = entry.fault.unwrap_or("unasked");
         let text = match (entry.instance.life.pid(), entry.exit) {
-            (0, _) => format!("cannot start {}: its guard ended, {guard}", self.spec.run[0]),
+            (0, _) => format!("cannot start {}: its guardian ended, {guardian}", self.spec.run[0]),
             (pid, Some(exit)) => format!("process {pid} ended, {exit}: {why}{}", hint(exit)),
-            (pid, None) => format!("process {pid} ended with its guard, {guard}: {why}"),
+            (pid, None) => format!("process {pid} ended with its guardian, {guardian}: {why}"),
         };
-        // A process that serves and gets SIGKILL or SIGTERM has an enemy, not a fault.
+        // A process that serves and gets SIGKILL or SIGTERM was killed from outside, which is no
+        // fault of its own.
         let was_killed = matches!(entry.exit, Some(Exit::Signal(9 | 15)));
         if has_proved(&entry.instance, entry.was_ready) || entry.was_ready && was_killed {
-            self.starts.say(&text);
+            self.starts.log(&text);
         } else {
             self.start_failed(&text, &entry.stderr.last_lines());
         }
@@ -96,7 +97,7 @@ impl Supervisor {
     /// A start came to nothing: waits before the next.
     pub(super) fn start_failed(&mut self, text: &str, last_lines: &str) {
         match self.starts.failed(text, last_lines) {
-            Failed::Loop(why) if !self.serves() => self.fleet.begin_crash_loop(why),
+            Failed::Loop(why) if !self.serves() => self.pool.begin_crash_loop(why),
             Failed::Loop(_) | Failed::Paused => {}
         }
         // What is there runs on by the old files until they change again.
@@ -104,18 +105,18 @@ impl Supervisor {
     }
 
     fn serves(&self) -> bool {
-        self.fleet.look().iter().any(|look| look.stage == Stage::Serving)
+        self.pool.snapshot().iter().any(|snapshot| snapshot.stage == Stage::Serving)
     }
 
     /// Takes the end of a process, or its failure to start, one step further.
-    pub(super) fn advance(&mut self, look: &Look, now: Instant) {
+    pub(super) fn advance(&mut self, snapshot: &Snapshot, now: Instant) {
         let (start_timeout, stop_timeout) = (self.spec.start_timeout, self.spec.stop_timeout);
         let until = self.closing.as_ref().map(|closing| closing.until);
-        let Some(entry) = self.entries.get_mut(&look.instance.id) else { return };
+        let Some(entry) = self.entries.get_mut(&snapshot.instance.id) else { return };
         match entry.ending {
             Ending::No => {
-                let is_late =
-                    look.stage == Stage::Starting && look.instance.started + start_timeout <= now;
+                let is_late = snapshot.stage == Stage::Starting
+                    && snapshot.instance.started + start_timeout <= now;
                 if is_late {
                     entry.fault = Some("it did not listen within start_timeout");
                     entry.ending = Ending::Forced(now + FORCE);
@@ -124,7 +125,7 @@ impl Supervisor {
             }
             Ending::Draining(limit) => {
                 let limit = until.map_or(limit, |until| until.min(limit));
-                if look.under_way == 0 || limit <= now {
+                if snapshot.under_way == 0 || limit <= now {
                     entry.ending = Ending::Asked(now + stop_timeout);
                     order(&entry.link, b't');
                 }
@@ -134,9 +135,9 @@ impl Supervisor {
                 order(&entry.link, b'k');
             }
             Ending::Forced(limit) if limit <= now => {
-                // The program goes with its guard; so does the pipe that would tell.
-                let guard = Pid::from_raw(look.instance.guard as i32);
-                let _ = guard.map(|guard| kill_process(guard, Signal::KILL));
+                // The program goes with its guardian; so does the pipe that would tell.
+                let guardian = Pid::from_raw(snapshot.instance.guardian as i32);
+                let _ = guardian.map(|guardian| kill_process(guardian, Signal::KILL));
                 entry.ending = Ending::Forced(now + FORCE);
             }
             Ending::Asked(_) | Ending::Forced(_) => {}

@@ -1,7 +1,7 @@
 //! Which processes are replaced or ended, though nothing is wrong with them.
 
 use super::{Ending, Supervisor};
-use crate::program::fleet::{Look, Stage};
+use crate::program::instance_pool::{Snapshot, Stage};
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
@@ -16,34 +16,34 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn end_idle(&mut self, looks: &[Look], now: Instant) {
-        let mut idle: Vec<&Look> = looks
+    pub(super) fn end_idle(&mut self, snapshots: &[Snapshot], now: Instant) {
+        let mut idle: Vec<&Snapshot> = snapshots
             .iter()
-            .filter(|look| look.stage == Stage::Serving && look.under_way == 0)
-            .filter(|look| look.idle_since + self.spec.idle_timeout <= now)
+            .filter(|snapshot| snapshot.stage == Stage::Serving && snapshot.under_way == 0)
+            .filter(|snapshot| snapshot.idle_since + self.spec.idle_timeout <= now)
             .collect();
-        idle.sort_by_key(|look| look.idle_since);
-        for look in idle {
-            if self.live() <= self.spec.workers.min || self.fleet.waiting() > 0 {
+        idle.sort_by_key(|snapshot| snapshot.idle_since);
+        for snapshot in idle {
+            if self.live() <= self.spec.workers.min || self.pool.waiting() > 0 {
                 return;
             }
-            self.retire(look.instance.id, now + self.spec.drain_timeout);
+            self.retire(snapshot.instance.id, now + self.spec.drain_timeout);
         }
     }
 
     /// Replaces what is too old, too large or outdated.
-    pub(super) fn look_closely(&mut self, looks: &[Look], now: Instant) {
-        for look in looks.iter().filter(|look| look.stage == Stage::Serving) {
-            let (id, instance) = (look.instance.id, &look.instance);
+    pub(super) fn look_closely(&mut self, snapshots: &[Snapshot], now: Instant) {
+        for snapshot in snapshots.iter().filter(|snapshot| snapshot.stage == Stage::Serving) {
+            let (id, instance) = (snapshot.instance.id, &snapshot.instance);
             let is_old = instance.replace_at.is_some_and(|at| at <= now);
-            let is_fat = self.spec.max_memory.is_some_and(|most| instance.memory() > most);
+            let is_over_memory = self.spec.max_memory.is_some_and(|most| instance.memory() > most);
             let is_used_up = instance.requests.load(Ordering::Relaxed) >= instance.limit;
             let is_news = self.entries.get(&id).is_some_and(|entry| !entry.is_being_replaced);
-            if is_fat && is_news {
+            if is_over_memory && is_news {
                 let pid = instance.life.pid();
-                self.starts.say(&format!("process {pid} uses too much memory"));
+                self.starts.log(&format!("process {pid} uses too much memory"));
             }
-            if is_old || is_fat || is_used_up {
+            if is_old || is_over_memory || is_used_up {
                 self.replace(id);
             }
         }
@@ -54,8 +54,8 @@ impl Supervisor {
 
     /// Has all processes replaced.
     pub(super) fn outdate(&mut self, why: &str) {
-        self.starts.say(&format!("{why}: its processes are replaced"));
-        self.outdated = self.fleet.look().iter().map(|look| look.instance.id).collect();
+        self.starts.log(&format!("{why}: its processes are replaced"));
+        self.outdated = self.pool.snapshot().iter().map(|snapshot| snapshot.instance.id).collect();
     }
 
     /// Replaces the next process that runs by old files, when the one before is done.
@@ -63,8 +63,9 @@ impl Supervisor {
         while let Some(&id) = self.outdated.front() {
             match self.entries.get(&id) {
                 Some(entry) if matches!(entry.ending, Ending::No) => {
-                    let is_starting =
-                        self.look_at(id).is_some_and(|look| look.stage == Stage::Starting);
+                    let is_starting = self
+                        .snapshot_of(id)
+                        .is_some_and(|snapshot| snapshot.stage == Stage::Starting);
                     if entry.is_being_replaced || is_starting || self.starts.are_paused() {
                         return;
                     }

@@ -1,4 +1,4 @@
-//! What guards say, and when they have ended.
+//! What guardians say, and when they have ended.
 
 use super::Event;
 use crate::error::Exit;
@@ -12,10 +12,10 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// How long what a guard has said before its end may take to be read.
+/// How long what a guardian has said before its end may take to be read.
 const LAST_REPORTS: Duration = Duration::from_secs(1);
 
-/// Passes on what the guard says, as long as it lives.
+/// Passes on what the guardian says, as long as it lives.
 pub(super) async fn report(id: u64, link: Rc<UnixStream>, events: mpsc::UnboundedSender<Event>) {
     let mut text = Vec::new();
     let mut chunk = [0; 256];
@@ -45,14 +45,18 @@ pub(super) fn understand(id: u64, line: &str) -> Option<Event> {
     })
 }
 
-/// Waits until the guard has ended and all that it said was passed on, and reaps it.
-pub(super) async fn await_end(pidfd: OwnedFd, mut guard: Child, reports: JoinHandle<()>) -> Exit {
+/// Waits until the guardian has ended and all that it said was passed on, and reaps it.
+pub(super) async fn await_end(
+    pidfd: OwnedFd,
+    mut guardian: Child,
+    reports: JoinHandle<()>,
+) -> Exit {
     let readable = sys::register(pidfd, Interest::READABLE);
     let status = loop {
         if let Ok(pidfd) = &readable {
             let _ = pidfd.readable().await;
         }
-        match guard.try_wait() {
+        match guardian.try_wait() {
             Ok(Some(status)) => break status,
             _ => tokio::time::sleep(Duration::from_millis(10)).await,
         }
@@ -70,22 +74,23 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn how_the_program_ended_is_known_before_its_guard_has_ended() {
+    fn how_the_program_ended_is_known_before_its_guardian_has_ended() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (link, its_link) = std::os::unix::net::UnixStream::pair().unwrap();
         link.set_nonblocking(true).unwrap();
-        let guard = Command::new("sh")
+        let guardian = Command::new("sh")
             .args(["-c", "echo pid 5 >&0; echo exit 7 >&0; exit 3"])
             .stdin(Stdio::from(OwnedFd::from(its_link)))
             .spawn()
             .unwrap();
-        let pidfd = pidfd_open(Pid::from_child(&guard), PidfdFlags::empty()).unwrap();
+        let pidfd = pidfd_open(Pid::from_child(&guardian), PidfdFlags::empty()).unwrap();
         // Both are known at once: what was said, and the end.
         poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).unwrap();
         let (events, mut told) = mpsc::unbounded_channel();
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let link = Rc::new(UnixStream::from_std(link).unwrap());
-            let ended = await_end(pidfd, guard, tokio::task::spawn_local(report(1, link, events)));
+            let ended =
+                await_end(pidfd, guardian, tokio::task::spawn_local(report(1, link, events)));
             assert_eq!(ended.await, Exit::Code(3));
             assert!(matches!(told.try_recv(), Ok(Event::Started(1, 5))));
             assert!(matches!(told.try_recv(), Ok(Event::ProgramEnded(1, Exit::Code(7)))));

@@ -18,20 +18,20 @@ use crate::control::{HEAD, LARGEST, Mark};
 
 /// The sockets of one worker.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct PrefetchQueue {
     ours: OwnedFd,
     theirs: OwnedFd,
     /// Of requests that a worker which has ended had not read.
     unread: Mutex<Vec<Mark>>,
 }
 
-impl Slot {
-    /// A slot, and the worker's end of it.
-    pub(crate) fn pair() -> io::Result<(Slot, OwnedFd)> {
+impl PrefetchQueue {
+    /// A prefetch queue, and the worker's end of it.
+    pub(crate) fn pair() -> io::Result<(PrefetchQueue, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let its = theirs.try_clone()?;
-        Ok((Slot { ours, theirs, unread: Mutex::default() }, its))
+        Ok((PrefetchQueue { ours, theirs, unread: Mutex::default() }, its))
     }
 
     /// Puts a request behind those that lie there; false if it has no room.
@@ -82,8 +82,8 @@ mod tests {
     use super::*;
     use crate::control;
 
-    fn put(slot: &Slot, mark: Mark) -> bool {
-        slot.put(&[&control::head(3, 0, mark).unwrap(), b"A\0\0", b""])
+    fn put(prefetch: &PrefetchQueue, mark: Mark) -> bool {
+        prefetch.put(&[&control::head(3, 0, mark).unwrap(), b"A\0\0", b""])
     }
 
     fn read(end: &OwnedFd) -> Vec<u8> {
@@ -94,39 +94,43 @@ mod tests {
 
     #[test]
     fn what_is_taken_back_is_what_was_not_read() {
-        let (slot, its_end) = Slot::pair().unwrap();
+        let (prefetch, its_end) = PrefetchQueue::pair().unwrap();
         let marks = [Mark::new(), Mark::new(), Mark::new()];
-        assert!(marks.iter().all(|mark| put(&slot, *mark)));
+        assert!(marks.iter().all(|mark| put(&prefetch, *mark)));
         assert_eq!(read(&its_end)[HEAD - 16..HEAD], marks[0].0);
-        assert_eq!(slot.take_back(&marks[2..]), [], "its turn would come before that of another");
-        assert_eq!(slot.take_back(&marks), marks[1..]);
+        assert_eq!(
+            prefetch.take_back(&marks[2..]),
+            [],
+            "its turn would come before that of another"
+        );
+        assert_eq!(prefetch.take_back(&marks), marks[1..]);
         assert_eq!(rustix::io::read(&its_end, &mut [0; 8]), Err(Errno::AGAIN));
-        assert_eq!(slot.take_back(&[]), []);
+        assert_eq!(prefetch.take_back(&[]), []);
     }
 
     #[test]
     fn what_a_dead_worker_has_not_read_is_known_once_for_each_request() {
-        let (slot, its_end) = Slot::pair().unwrap();
+        let (prefetch, its_end) = PrefetchQueue::pair().unwrap();
         let marks = [Mark::new(), Mark::new(), Mark::new()];
-        assert!(marks.iter().all(|mark| put(&slot, *mark)));
+        assert!(marks.iter().all(|mark| put(&prefetch, *mark)));
         read(&its_end);
-        let unread = marks.map(|mark| slot.had_not_read(mark));
+        let unread = marks.map(|mark| prefetch.had_not_read(mark));
         assert_eq!(unread, [false, true, true]);
-        assert!(!slot.had_not_read(marks[2]));
+        assert!(!prefetch.had_not_read(marks[2]));
     }
 
     #[test]
-    fn a_slot_that_was_shut_down_is_empty() {
-        let (slot, its_end) = Slot::pair().unwrap();
+    fn a_queue_that_was_shut_down_is_empty() {
+        let (prefetch, its_end) = PrefetchQueue::pair().unwrap();
         rustix::net::shutdown(&its_end, rustix::net::Shutdown::Both).unwrap();
-        assert_eq!(slot.take_back(&[]), []);
+        assert_eq!(prefetch.take_back(&[]), []);
     }
 
     #[test]
     fn what_hosts_have_no_room_for_is_refused() {
-        let (slot, _its_end) = Slot::pair().unwrap();
+        let (prefetch, _its_end) = PrefetchQueue::pair().unwrap();
         let head = control::head(0, 0, Mark::new()).unwrap();
-        assert!(slot.put(&[&head, &[0; LARGEST - HEAD], b""]));
-        assert!(!slot.put(&[&head, &[0; LARGEST - HEAD], b"1"]));
+        assert!(prefetch.put(&[&head, &[0; LARGEST - HEAD], b""]));
+        assert!(!prefetch.put(&[&head, &[0; LARGEST - HEAD], b"1"]));
     }
 }

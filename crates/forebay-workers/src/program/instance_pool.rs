@@ -1,4 +1,4 @@
-//! The processes of one program, their seats, and the requests that wait for one.
+//! The processes of one program, their permits, and the requests that wait for one.
 
 use super::Place;
 use super::instance::{Instance, Life};
@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 /// Shared by the gateway's threads and the supervisor.
 #[derive(Debug)]
-pub(super) struct Fleet {
+pub(super) struct InstancePool {
     /// Seats at each process.
-    seats: usize,
+    permits: usize,
     inner: Mutex<Inner>,
     changes: watch::Sender<u64>,
     commands: OnceLock<mpsc::UnboundedSender<Command>>,
@@ -25,9 +25,9 @@ pub(super) struct Fleet {
 
 #[derive(Debug, Default)]
 struct Inner {
-    rows: Vec<Row>,
-    waiting: VecDeque<oneshot::Sender<Result<Seat, Unavailable>>>,
-    /// Where the search for the process with the most free seats begins.
+    entries: Vec<Entry>,
+    waiting: VecDeque<oneshot::Sender<Result<Permit, Unavailable>>>,
+    /// Where the search for the process with the most free permits begins.
     turn: usize,
     closed: bool,
     crash_loop: Option<String>,
@@ -38,7 +38,7 @@ struct Inner {
 }
 
 #[derive(Debug)]
-struct Row {
+struct Entry {
     instance: Arc<Instance>,
     stage: Stage,
     under_way: usize,
@@ -57,12 +57,12 @@ pub(super) enum Stage {
 
 /// What a request gets at once.
 pub(super) enum Taken {
-    Seat(Seat),
-    Wait(oneshot::Receiver<Result<Seat, Unavailable>>),
+    Permit(Permit),
+    Wait(oneshot::Receiver<Result<Permit, Unavailable>>),
 }
 
-/// What the supervisor looks at, of one process.
-pub(super) struct Look {
+/// What the supervisor snapshots at, of one process.
+pub(super) struct Snapshot {
     pub(super) instance: Arc<Instance>,
     pub(super) stage: Stage,
     pub(super) under_way: usize,
@@ -71,16 +71,16 @@ pub(super) struct Look {
 
 /// A place at one process for one request; dropping it lets the next one have it.
 #[derive(Debug)]
-pub struct Seat {
-    fleet: Arc<Fleet>,
+pub struct Permit {
+    pool: Arc<InstancePool>,
     instance: Arc<Instance>,
     began: Instant,
 }
 
-impl Fleet {
-    pub(super) fn new(seats: usize) -> Fleet {
-        Fleet {
-            seats,
+impl InstancePool {
+    pub(super) fn new(permits: usize) -> InstancePool {
+        InstancePool {
+            permits,
             inner: Mutex::default(),
             changes: watch::Sender::new(0),
             commands: OnceLock::new(),
@@ -88,12 +88,12 @@ impl Fleet {
     }
 
     /// Where the supervisor is told what happens.
-    pub(super) fn tell(&self, commands: mpsc::UnboundedSender<Command>) {
+    pub(super) fn set_commands(&self, commands: mpsc::UnboundedSender<Command>) {
         let _ = self.commands.set(commands);
     }
 
-    /// A seat at the process `wanted`, else at the one with the fewest requests, or a place in the
-    /// queue of at most `limit`.
+    /// A permit at the process `wanted`, else at the one with the fewest requests, or a place in
+    /// the queue of at most `limit`.
     pub(super) fn take(
         self: &Arc<Self>,
         limit: usize,
@@ -103,8 +103,8 @@ impl Fleet {
         if inner.closed {
             return Err(Unavailable::ShuttingDown);
         }
-        if let Some(seat) = self.seat(&mut inner, wanted) {
-            return Ok(Taken::Seat(seat));
+        if let Some(permit) = self.permit(&mut inner, wanted) {
+            return Ok(Taken::Permit(permit));
         }
         if let Some(lines) = inner.crash_loop.as_ref().filter(|_| inner.refuses) {
             return Err(Unavailable::CrashLoop(lines.clone()));
@@ -120,30 +120,30 @@ impl Fleet {
         Ok(Taken::Wait(receiver))
     }
 
-    fn seat(self: &Arc<Self>, inner: &mut Inner, wanted: Option<u64>) -> Option<Seat> {
-        let count = inner.rows.len();
+    fn permit(self: &Arc<Self>, inner: &mut Inner, wanted: Option<u64>) -> Option<Permit> {
+        let count = inner.entries.len();
         let turn = inner.turn;
-        let free = |row: &Row| row.stage == Stage::Serving && row.under_way < self.seats;
-        let at = |id| inner.rows.iter().position(|row| row.instance.id == id && free(row));
+        let free = |entry: &Entry| entry.stage == Stage::Serving && entry.under_way < self.permits;
+        let at = |id| inner.entries.iter().position(|entry| entry.instance.id == id && free(entry));
         let best = match wanted.and_then(at) {
             Some(wanted) => wanted,
             None => {
                 let best = (0..count)
                     .map(|at| (at + turn) % count)
-                    .filter(|&at| free(&inner.rows[at]))
-                    .min_by_key(|&at| inner.rows[at].under_way)?;
+                    .filter(|&at| free(&inner.entries[at]))
+                    .min_by_key(|&at| inner.entries[at].under_way)?;
                 inner.turn = best + 1;
                 best
             }
         };
-        let row = &mut inner.rows[best];
-        row.under_way += 1;
-        let instance = row.instance.clone();
-        Some(Seat { fleet: self.clone(), instance, began: Instant::now() })
+        let entry = &mut inner.entries[best];
+        entry.under_way += 1;
+        let instance = entry.instance.clone();
+        Some(Permit { pool: self.clone(), instance, began: Instant::now() })
     }
 
-    /// Gives free seats to those who wait.
-    pub(super) fn seat_those_who_wait(self: &Arc<Self>) {
+    /// Gives free permits to those who wait.
+    pub(super) fn grant_waiting(self: &Arc<Self>) {
         loop {
             let mut inner = self.lock();
             while inner.waiting.front().is_some_and(|request| request.is_closed()) {
@@ -152,12 +152,12 @@ impl Fleet {
             if inner.waiting.is_empty() || inner.closed {
                 return;
             }
-            let Some(seat) = self.seat(&mut inner, None) else { return };
+            let Some(permit) = self.permit(&mut inner, None) else { return };
             let next = inner.waiting.pop_front();
             drop(inner);
-            // Where nobody waits any more the seat comes back by its drop.
+            // Where nobody waits any more the permit comes back by its drop.
             if let Some(next) = next {
-                let _ = next.send(Ok(seat));
+                let _ = next.send(Ok(permit));
             }
         }
     }
@@ -166,7 +166,12 @@ impl Fleet {
         let mut inner = self.lock();
         inner.starts += 1;
         let now = Instant::now();
-        inner.rows.push(Row { instance, stage: Stage::Starting, under_way: 0, idle_since: now });
+        inner.entries.push(Entry {
+            instance,
+            stage: Stage::Starting,
+            under_way: 0,
+            idle_since: now,
+        });
     }
 
     /// The process listens.
@@ -175,19 +180,19 @@ impl Fleet {
             let mut inner = self.lock();
             inner.crash_loop = None;
             inner.refuses = false;
-            let Some(row) = inner.row(id).filter(|row| row.stage == Stage::Starting) else {
+            let Some(entry) = inner.entry(id).filter(|entry| entry.stage == Stage::Starting) else {
                 return;
             };
-            row.stage = Stage::Serving;
-            row.idle_since = Instant::now();
+            entry.stage = Stage::Serving;
+            entry.idle_since = Instant::now();
         }
-        self.seat_those_who_wait();
+        self.grant_waiting();
     }
 
     /// Keeps a process from getting another request.
     pub(super) fn retire(&self, id: u64) {
-        if let Some(row) = self.lock().row(id) {
-            row.stage = Stage::Retired;
+        if let Some(entry) = self.lock().entry(id) {
+            entry.stage = Stage::Retired;
         }
         self.changes.send_modify(|count| *count += 1);
     }
@@ -195,7 +200,7 @@ impl Fleet {
     /// Forgets a process that has ended.
     pub(super) fn remove(&self, id: u64, crashed: bool) {
         let mut inner = self.lock();
-        inner.rows.retain(|row| row.instance.id != id);
+        inner.entries.retain(|entry| entry.instance.id != id);
         inner.crashes += u64::from(crashed);
         drop(inner);
         self.changes.send_modify(|count| *count += 1);
@@ -234,14 +239,14 @@ impl Fleet {
         self.lock().waiting.iter().filter(|request| !request.is_closed()).count()
     }
 
-    pub(super) fn look(&self) -> Vec<Look> {
-        let look = |row: &Row| Look {
-            instance: row.instance.clone(),
-            stage: row.stage,
-            under_way: row.under_way,
-            idle_since: row.idle_since,
+    pub(super) fn snapshot(&self) -> Vec<Snapshot> {
+        let snapshot = |entry: &Entry| Snapshot {
+            instance: entry.instance.clone(),
+            stage: entry.stage,
+            under_way: entry.under_way,
+            idle_since: entry.idle_since,
         };
-        self.lock().rows.iter().map(look).collect()
+        self.lock().entries.iter().map(snapshot).collect()
     }
 
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
@@ -249,27 +254,27 @@ impl Fleet {
     }
 
     pub(super) fn serves(&self, id: u64) -> bool {
-        self.lock().row(id).is_some_and(|row| row.stage == Stage::Serving)
+        self.lock().entry(id).is_some_and(|entry| entry.stage == Stage::Serving)
     }
 
-    /// The process of this [name](Seat::name), while it takes requests.
+    /// The process of this [name](Permit::name), while it takes requests.
     pub(super) fn named(&self, name: &[u8]) -> Option<u64> {
         let inner = self.lock();
-        let mut serving = inner.rows.iter().filter(|row| row.stage == Stage::Serving);
-        let row = serving.find(|row| row.instance.name.as_bytes() == name)?;
-        Some(row.instance.id)
+        let mut serving = inner.entries.iter().filter(|entry| entry.stage == Stage::Serving);
+        let entry = serving.find(|entry| entry.instance.name.as_bytes() == name)?;
+        Some(entry.instance.id)
     }
 
     pub(super) fn health(&self) -> Health {
-        let rows = self.look();
-        let workers = rows.iter().map(|row| {
-            let state = match (row.stage, row.under_way) {
+        let entries = self.snapshot();
+        let workers = entries.iter().map(|entry| {
+            let state = match (entry.stage, entry.under_way) {
                 (Stage::Starting, _) => WorkerState::Starting,
                 (Stage::Serving, 0) => WorkerState::Idle,
                 (Stage::Serving, _) => WorkerState::Busy,
                 (Stage::Retired, _) => WorkerState::Ending,
             };
-            row.instance.status(state, row.under_way)
+            entry.instance.status(state, entry.under_way)
         });
         let workers = workers.collect();
         let waiting = self.waiting();
@@ -296,12 +301,12 @@ impl Fleet {
 }
 
 impl Inner {
-    fn row(&mut self, id: u64) -> Option<&mut Row> {
-        self.rows.iter_mut().find(|row| row.instance.id == id)
+    fn entry(&mut self, id: u64) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.instance.id == id)
     }
 }
 
-impl Seat {
+impl Permit {
     /// Which process it is: a number that does not come again.
     pub fn id(&self) -> u64 {
         self.instance.id
@@ -324,14 +329,14 @@ impl Seat {
 
     /// The process refused a connection: it is replaced, if it has not ended anyway.
     pub fn was_refused(&self) {
-        self.fleet.retire(self.instance.id);
-        self.fleet.send(Command::Refused(self.instance.id));
+        self.pool.retire(self.instance.id);
+        self.pool.send(Command::Refused(self.instance.id));
     }
 
     /// The process said that it takes no further request: another one takes its place.
     pub fn leaves(&self) {
-        self.fleet.retire(self.instance.id);
-        self.fleet.send(Command::Leaves(self.instance.id));
+        self.pool.retire(self.instance.id);
+        self.pool.send(Command::Leaves(self.instance.id));
     }
 
     /// What is to be told when the process says something.
@@ -350,31 +355,31 @@ impl Seat {
         let id = self.instance.id;
         // At once: the next request may come before the supervisor hears of it. Then those that it
         // has are counted, as there can be no more of them.
-        self.fleet.retire(id);
-        let has_others = self.fleet.lock().row(id).is_some_and(|row| row.under_way > 1);
-        self.fleet.send(Command::Hung { id, has_others });
+        self.pool.retire(id);
+        let has_others = self.pool.lock().entry(id).is_some_and(|entry| entry.under_way > 1);
+        self.pool.send(Command::Hung { id, has_others });
     }
 }
 
-impl Drop for Seat {
+impl Drop for Permit {
     fn drop(&mut self) {
-        let mut inner = self.fleet.lock();
+        let mut inner = self.pool.lock();
         let now = Instant::now();
         let waits = !inner.waiting.is_empty();
-        let Some(row) = inner.row(self.instance.id) else { return };
-        row.under_way -= 1;
-        row.idle_since = now;
-        let is_drained = row.stage == Stage::Retired && row.under_way == 0;
-        let is_used_up = row.stage == Stage::Serving
-            && row.instance.requests.load(Ordering::Relaxed) >= row.instance.limit;
+        let Some(entry) = inner.entry(self.instance.id) else { return };
+        entry.under_way -= 1;
+        entry.idle_since = now;
+        let is_drained = entry.stage == Stage::Retired && entry.under_way == 0;
+        let is_used_up = entry.stage == Stage::Serving
+            && entry.instance.requests.load(Ordering::Relaxed) >= entry.instance.limit;
         drop(inner);
         if is_drained {
-            self.fleet.send(Command::Drained);
+            self.pool.send(Command::Drained);
         } else if is_used_up {
-            self.fleet.send(Command::Replace(self.instance.id));
+            self.pool.send(Command::Replace(self.instance.id));
         }
         if waits {
-            self.fleet.seat_those_who_wait();
+            self.pool.grant_waiting();
         }
     }
 }
@@ -385,13 +390,13 @@ mod tests {
 
     #[test]
     fn a_process_taken_for_hung_gets_no_further_request() {
-        let fleet = Arc::new(Fleet::new(1));
+        let pool = Arc::new(InstancePool::new(1));
         let place = Place::Unix("/nowhere".into());
-        fleet.add(Arc::new(Instance::new(1, place, 0, u64::MAX, None)));
-        fleet.serve(1);
-        let Ok(Taken::Seat(seat)) = fleet.take(1, None) else { panic!("the seat is free") };
-        seat.was_silent(Duration::ZERO);
-        drop(seat);
-        assert!(matches!(fleet.take(1, None), Ok(Taken::Wait(_))));
+        pool.add(Arc::new(Instance::new(1, place, 0, u64::MAX, None)));
+        pool.serve(1);
+        let Ok(Taken::Permit(permit)) = pool.take(1, None) else { panic!("the permit is free") };
+        permit.was_silent(Duration::ZERO);
+        drop(permit);
+        assert!(matches!(pool.take(1, None), Ok(Taken::Wait(_))));
     }
 }

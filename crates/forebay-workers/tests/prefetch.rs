@@ -1,4 +1,4 @@
-//! Requests that lie in a worker's slot while it runs another one.
+//! Requests that lie in a worker's prefetch queue while it runs another one.
 #![allow(missing_docs)]
 
 mod support;
@@ -53,7 +53,7 @@ async fn many_requests_at_once_get_their_own_replies() {
     let workers = app.status();
     let requests: u64 = workers.iter().map(|worker| worker.requests).sum();
     assert_eq!(requests, 1000 + 12 * 300);
-    assert!(workers.iter().any(|worker| worker.ahead > 0), "none lay ready: {workers:?}");
+    assert!(workers.iter().any(|worker| worker.prefetched > 0), "none lay ready: {workers:?}");
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn a_reply_that_nobody_reads_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn requests_that_leave_the_slot_cost_no_worker() {
+async fn requests_that_leave_the_prefetch_queue_cost_no_worker() {
     let scripts = Scripts::new();
     let (app, script) = computing(&scripts, 1).await;
     let pid = app.status()[0].pid;
@@ -150,9 +150,9 @@ async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Ou
 async fn join_all<F: Future<Output = ()>>(futures: Vec<F>) {
     let mut futures: Vec<_> = futures.into_iter().map(|future| Some(Box::pin(future))).collect();
     std::future::poll_fn(|context| {
-        for slot in &mut futures {
-            if slot.as_mut().is_some_and(|future| future.as_mut().poll(context).is_ready()) {
-                *slot = None;
+        for place in &mut futures {
+            if place.as_mut().is_some_and(|future| future.as_mut().poll(context).is_ready()) {
+                *place = None;
             }
         }
         if futures.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }

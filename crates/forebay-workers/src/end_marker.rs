@@ -11,20 +11,21 @@ use memchr::memmem;
 pub(crate) enum Found {
     /// Output alone.
     Nothing,
-    /// From here on it may be a trailer of which more has to come.
+    /// From here on it may be an end marker of which more has to come.
     Start(usize),
-    /// A trailer is here; `REPLY` bytes after the mark say how the script ended. `None`: nonsense.
-    Trailer(usize, Option<Reply>),
+    /// An end marker is here; `REPLY` bytes after the mark say how the script ended. `None`:
+    /// nonsense.
+    EndMarker(usize, Option<Reply>),
 }
 
-/// Bytes of a trailer.
-pub(crate) const TRAILER: usize = MARK + REPLY;
+/// Bytes of an end marker.
+pub(crate) const END_MARKER: usize = MARK + REPLY;
 
 /// Looks for the end of the request with this mark.
 pub(crate) fn find(output: &[u8], mark: Mark) -> Found {
     if let Some(at) = memmem::find(output, &mark.0) {
         return match output[at + MARK..].first_chunk() {
-            Some(reply) => Found::Trailer(at, Reply::parse(*reply)),
+            Some(reply) => Found::EndMarker(at, Reply::parse(*reply)),
             None => Found::Start(at),
         };
     }
@@ -39,20 +40,20 @@ mod tests {
     use crate::control::Then;
 
     #[test]
-    fn a_trailer_is_found_whole_and_in_parts() {
+    fn an_end_marker_is_found_whole_and_in_parts() {
         let mark = Mark(*b"0123456789abcdef");
         let output = b"head0123body0123456789abcdefE\0\0\0next";
         for end in 0..=output.len() {
             let expected = match end {
                 5..=8 => Found::Start(4),
                 13..32 => Found::Start(12),
-                32.. => Found::Trailer(12, Some(Reply::Ended(Then::Waits))),
+                32.. => Found::EndMarker(12, Some(Reply::Ended(Then::Waits))),
                 _ => Found::Nothing,
             };
             assert_eq!(find(&output[..end], mark), expected, "{end} bytes");
         }
         let nonsense = b"0123456789abcdefX\0\0\0";
-        assert_eq!(find(nonsense, mark), Found::Trailer(0, None));
+        assert_eq!(find(nonsense, mark), Found::EndMarker(0, None));
     }
 
     #[test]
