@@ -31,7 +31,7 @@ pub use route::{
 };
 pub use shape::{AllOrList, At, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
 pub use tls::{ClientAuth, Tls};
-pub use upstream::{Backend, Balance, Health, ProxyHeader, Sticky, Upstream};
+pub use upstream::{Activation, Backend, Balance, Health, ProxyHeader, Sticky, Upstream};
 
 /// The JSON Schema of a configuration file, as indented text.
 pub fn schema() -> String {

@@ -32,7 +32,7 @@ pub use route::{
     RedirectPart, Respond, Route, ServerProtocol, Symlinks,
 };
 pub use tls::{ClientAuth, Tls};
-pub use upstream::{Backend, Balance, Health, ProxyHeader, Sticky, Upstream};
+pub use upstream::{Activation, Backend, Balance, Health, ProxyHeader, Sticky, Upstream};
 
 /// Everything `forebay serve` needs to know.
 #[derive(Clone, Debug)]

@@ -129,6 +129,7 @@ fn each_value_that_is_offered_is_available() {
         ("Balance", "proxy = { to = ['http://a', 'http://b'], balance = '@' }"),
         ("HostField", "proxy = { to = 'http://a', host = '@' }"),
         ("Redirects", "proxy = { to = 'http://a', redirect = '@' }"),
+        ("Activation", "proxy = { to = [{ url = 'http://a', activation = '@' }, 'http://b'] }"),
         ("Ping", "ajp = { to = '127.0.0.1:1', ping = '@' }"),
         ("ProxyHeader", "proxy = { to = 'http://a', send_proxy = '@' }"),
     ] {

@@ -331,8 +331,15 @@ impl HttpRoute {
     /// The route to one HTTP server, which calls itself `authority`.
     pub fn to(&self, address: conf::Address, authority: &str) -> conf::Proxy {
         let (scheme, authority) = (conf::Scheme::Http, authority.to_owned());
-        let backend =
-            conf::Backend { scheme, address, authority, weight: 1, backup: false, route: None };
+        let backend = conf::Backend {
+            scheme,
+            address,
+            authority,
+            weight: 1,
+            backup: false,
+            activation: conf::Activation::Active,
+            route: None,
+        };
         let strip_prefix = self.strip_prefix.clone();
         let cookie = self.sticky.clone();
         let sticky = cookie.map(|cookie| conf::Sticky { cookie, routes: false });

@@ -51,8 +51,23 @@ pub struct Backend {
     pub weight: Option<At<u32>>,
     /// Whether it is asked only when all others are down. Default: false.
     pub backup: Option<bool>,
+    /// Who may use it: a server that is to go is "disabled" until its sessions have ended. Default:
+    /// "active".
+    pub activation: Option<Activation>,
     /// What sticky cookies call it: Tomcat's jvmRoute. Default: a name made from its URL.
     pub route: Option<At<String>>,
+}
+
+/// Who may use a server.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Activation {
+    /// All.
+    Active,
+    /// Clients that stay with it (`sticky`), no others.
+    Disabled,
+    /// Nobody.
+    Stopped,
 }
 
 /// Which of several servers takes a request.

@@ -76,8 +76,22 @@ pub struct Backend {
     pub weight: u32,
     /// Whether it is asked only when all others are down. Default false.
     pub backup: bool,
+    /// Who may use it. Default [`Activation::Active`]; of a group one at least is that, and no backup.
+    pub activation: Activation,
     /// What sticky cookies call it: letters, digits, `-` and `_`.
     pub route: Option<String>,
+}
+
+/// Who may use a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// All.
+    #[default]
+    Active,
+    /// Clients that stay with it, no others.
+    Disabled,
+    /// Nobody.
+    Stopped,
 }
 
 /// Which of several servers takes a request.

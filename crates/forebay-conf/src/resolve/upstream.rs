@@ -11,7 +11,7 @@ use super::value::{optional_time_above_zero, required, text, time_above_zero, wi
 use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Table, TextOr, Time};
-use crate::plan::{Backend, Balance, Health, ProxyHeader, Scheme, Sticky, Upstream};
+use crate::plan::{Activation, Backend, Balance, Health, ProxyHeader, Scheme, Sticky, Upstream};
 use crate::suggest;
 
 /// What begins a name of a group in `to`.
@@ -352,6 +352,11 @@ fn backends(
         return Err(Problem::new(&typed.span, "every server here is a backup")
             .help("leave `backup` out of one at least"));
     }
+    let takes_all = |to: &Backend| to.activation == Activation::Active && !to.backup;
+    if !to.iter().any(takes_all) {
+        return Err(Problem::new(&typed.span, "no server here takes new clients")
+            .help("leave `activation` out of one at least that is no backup"));
+    }
     for (index, backend) in to.iter().enumerate() {
         let same = |other: &Backend| other.route.is_some() && other.route == backend.route;
         if to[..index].iter().any(same) {
@@ -400,6 +405,11 @@ fn backend(
             None => default.weight,
         },
         backup: table.backup.unwrap_or(false),
+        activation: match table.activation {
+            Some(file::Activation::Disabled) => Activation::Disabled,
+            Some(file::Activation::Stopped) => Activation::Stopped,
+            Some(file::Activation::Active) | None => Activation::Active,
+        },
         route,
         ..default
     })
@@ -417,7 +427,15 @@ fn server(context: &Context<'_>, scheme: Scheme, typed: &At<&String>) -> Outcome
     }
     let address = peer::address(context, typed)?;
     let authority = address.to_string();
-    Ok(Backend { scheme, address, authority, weight: 1, backup: false, route: None })
+    Ok(Backend {
+        scheme,
+        address,
+        authority,
+        weight: 1,
+        backup: false,
+        activation: Activation::Active,
+        route: None,
+    })
 }
 
 fn sticky(typed: &At<Table<file::Sticky>>, to: &[Backend]) -> Outcome<Sticky> {

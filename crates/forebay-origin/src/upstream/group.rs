@@ -17,8 +17,8 @@ const _: () = assert!(conf::Upstream::MOST <= Set::BITS as usize);
 
 /// How requests are shared out among backends.
 pub struct Balancing {
-    /// The weight of each, and whether it is asked only when all others are down.
-    pub to: Vec<(u32, bool)>,
+    /// The weight of each, whether it is asked only when all others are down, and who may use it.
+    pub to: Vec<(u32, bool, conf::Activation)>,
     /// Which of them takes a request.
     pub balance: conf::Balance,
     /// Failures within `fail_timeout` after which one is left out; 0: never.
@@ -32,13 +32,19 @@ impl Balancing {
     pub fn equal(backends: usize) -> Self {
         let conf::Upstream { balance, max_fails, fail_timeout, .. } =
             conf::Upstream::new(Vec::new());
-        Self { to: vec![(1, false); backends], balance, max_fails, fail_timeout }
+        Self {
+            to: vec![(1, false, conf::Activation::Active); backends],
+            balance,
+            max_fails,
+            fail_timeout,
+        }
     }
 }
 
 impl From<&conf::Upstream> for Balancing {
     fn from(upstream: &conf::Upstream) -> Self {
-        let to = upstream.to.iter().map(|backend| (backend.weight, backend.backup)).collect();
+        let of = |backend: &conf::Backend| (backend.weight, backend.backup, backend.activation);
+        let to = upstream.to.iter().map(of).collect();
         let conf::Upstream { balance, max_fails, fail_timeout, .. } = *upstream;
         Self { to, balance, max_fails, fail_timeout }
     }
@@ -52,6 +58,8 @@ pub struct Group {
     fail_timeout: Duration,
     primaries: Set,
     backups: Set,
+    /// Those for clients alone that stay with them.
+    disabled: Set,
     /// Those with failures or a bad health check. As long as there are none, nothing else is
     /// looked at and no clock is read.
     marked: AtomicU64,
@@ -111,14 +119,17 @@ impl Group {
         known: impl Fn(usize) -> (Arc<Record>, bool),
     ) -> Arc<Self> {
         let Balancing { to, balance, max_fails, fail_timeout } = balancing;
-        let member = |(index, &(weight, _)): (usize, &(u32, bool))| {
+        let member = |(index, &(weight, ..)): (usize, &(u32, bool, conf::Activation))| {
             let (record, is_unwell) = known(index);
             Member { weight: weight.max(1), unwell: AtomicBool::new(is_unwell), record }
         };
-        let set = |backup| {
-            let here = to.iter().enumerate().filter(|(_, (_, is_backup))| *is_backup == backup);
+        let set = |has: &dyn Fn(bool, conf::Activation) -> bool| {
+            let here = to.iter().enumerate().filter(|(_, of)| has(of.1, of.2));
             here.fold(0, |set, (index, _)| set | bit(index))
         };
+        let active = conf::Activation::Active;
+        let primaries = set(&|is_backup, activation| !is_backup && activation == active);
+        let backups = set(&|is_backup, activation| is_backup && activation == active);
         let members: Vec<_> = to.iter().enumerate().map(member).collect();
         let is_marked = |member: &Member| {
             member.unwell.load(Ordering::Relaxed)
@@ -130,10 +141,11 @@ impl Group {
             members,
             balance: *balance,
             // An only one is never left out, so its failures are not counted against it.
-            max_fails: if to.len() > 1 { *max_fails } else { 0 },
+            max_fails: if (primaries | backups).count_ones() > 1 { *max_fails } else { 0 },
             fail_timeout: *fail_timeout,
-            primaries: set(false),
-            backups: set(true),
+            primaries,
+            backups,
+            disabled: set(&|_, activation| activation == conf::Activation::Disabled),
             marked: AtomicU64::new(marked),
             turn: AtomicUsize::new(0),
             started,
@@ -160,7 +172,7 @@ impl Group {
         }
         let now = Now::new(self.started);
         let up = self.up();
-        if let Some(wanted) = wanted.filter(|&wanted| tried & bit(wanted) == 0)
+        if let Some(wanted) = wanted.filter(|&wanted| bit(wanted) & self.all() & !tried != 0)
             && (up & bit(wanted) != 0 || self.may_try(wanted, &now))
         {
             return Some(wanted);
@@ -243,7 +255,7 @@ impl Group {
     }
 
     fn all(&self) -> Set {
-        self.primaries | self.backups
+        self.primaries | self.backups | self.disabled
     }
 
     fn up(&self) -> Set {
@@ -426,6 +438,25 @@ mod tests {
         assert_eq!(picks(&group(THREE, ""), 7), "abcabca");
         assert_eq!(picks(&group(WEIGHTED, ""), 14), "aabacaaaabacaa", "as nginx does");
         assert_eq!(picks(&group(r#""http://a""#, ""), 3), "aaa");
+    }
+
+    #[test]
+    fn disabled_backends_serve_who_stays_with_them_and_stopped_ones_nobody() {
+        let group = group(
+            r#""http://a", { url = "http://b", activation = "disabled" },
+               { url = "http://c", activation = "stopped" },
+               { url = "http://d", activation = "active" }"#,
+            "",
+        );
+        let turns = Turns::default();
+        assert_eq!(picks(&group, 4), "adad");
+        assert_eq!(group.pick(Some(1), 0, &turns), Some(1));
+        assert_ne!(group.pick(Some(2), 0, &turns), Some(2));
+        assert_eq!((group.is_up(1), group.is_up(2)), (true, false));
+        // Nor where all others have been tried.
+        assert_eq!(group.pick(None, bit(0) | bit(3), &turns), None);
+        assert!(group.failed(1));
+        assert_ne!(group.pick(Some(1), 0, &turns), Some(1), "left out");
     }
 
     #[test]
