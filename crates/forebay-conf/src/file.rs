@@ -6,6 +6,7 @@
 
 mod ajp;
 mod app;
+mod compress;
 mod places;
 mod proxy;
 mod route;
@@ -23,13 +24,14 @@ use serde_json::Value;
 
 pub use ajp::{Ajp, Ping};
 pub use app::{App, Cgroup, Kind, Limits as AppLimits, Listening, Range, Speaks, Workers};
+pub use compress::{Coding, Compress};
 pub(crate) use places::places;
 pub use proxy::{HostField, Proxy, Redirects};
 pub use route::{
     BasicAuth, Cgi, Fastcgi, Files, Multiplex, Precompressed, Redirect, Respond, Route, Scgi,
     Symlinks, Uwsgi,
 };
-pub use shape::{AllOrList, At, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
+pub use shape::{AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
 pub use tls::{ClientAuth, Tls};
 pub use upstream::{Activation, Backend, Balance, Health, ProxyHeader, Sticky, Upstream};
 

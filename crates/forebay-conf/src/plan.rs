@@ -5,6 +5,7 @@
 
 mod ajp;
 mod app;
+mod compress;
 mod pattern;
 mod peer;
 mod proxy;
@@ -24,12 +25,14 @@ pub use ajp::{Ajp, Ping, Secret};
 pub use app::{
     App, AppKind, CgroupLimits, Listening, PerlMode, ProcessLimits, PythonMode, Speaks, Workers,
 };
+pub(crate) use compress::{ALGORITHMS, MIN_SIZE, TYPES};
+pub use compress::{Algorithm, Compress, ContentCoding, MediaPattern};
 pub use pattern::{HostPattern, Match, Matcher, PathPattern};
 pub use peer::{Address, Listen, Network, Scheme};
 pub use proxy::{HostField, Proxy, Redirects};
 pub use route::{
-    Access, Action, AppServer, BasicAuth, Cgi, Fastcgi, Files, Multiplex, Precompressed, Redirect,
-    RedirectPart, Respond, Route, ServerProtocol, Symlinks,
+    Access, Action, AppServer, BasicAuth, Cgi, Fastcgi, Files, Multiplex, Redirect, RedirectPart,
+    Respond, Route, ServerProtocol, Symlinks,
 };
 pub use tls::{ClientAuth, Tls};
 pub use upstream::{Activation, Backend, Balance, Health, ProxyHeader, Sticky, Upstream};

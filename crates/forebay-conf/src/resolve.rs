@@ -6,6 +6,7 @@ mod action;
 mod ajp;
 mod app;
 mod app_server;
+mod compress;
 mod effect;
 mod path;
 mod peer;

@@ -101,6 +101,8 @@ pub fn no_route() -> Fault {
 /// answered by that.
 async fn admit(stream: &Stream, exchange: &mut Exchange, route: &Route) -> Result<bool, Fault> {
     exchange.reply.set_rules(route.rules.clone());
+    let offer = route.compression.as_ref().map(|compression| compression.offer(&exchange.request));
+    exchange.reply.set_offer(offer);
     // What the gate answers is not the route's.
     exchange.reply.set_buffered(false);
     if let Some(gate) = &route.gate

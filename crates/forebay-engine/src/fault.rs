@@ -84,6 +84,16 @@ impl Fault {
         Self::new(Side::Us, status, message.into())
     }
 
+    /// An origin gives a longer body than its `Content-Length` says.
+    pub(crate) fn longer_than_announced() -> Self {
+        Self::backend(502, "the reply is longer than its Content-Length")
+    }
+
+    /// The body that an origin gave ended so many bytes before its `Content-Length`.
+    pub(crate) fn shorter_than_announced(left: u64) -> Self {
+        Self::backend(502, format!("the reply ended {left} bytes short"))
+    }
+
     /// The machine or the process has no more of what it takes to do `what` ("connect to x"): the
     /// fault of nobody else, and it may pass. `None` where `error` means something else.
     pub fn exhausted(what: impl fmt::Display, error: &io::Error) -> Option<Self> {

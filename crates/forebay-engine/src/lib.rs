@@ -11,6 +11,7 @@ mod admin;
 mod body;
 mod buffered;
 mod clock;
+mod compress;
 mod counters;
 mod deadline;
 mod dispatch;
@@ -45,6 +46,7 @@ mod tunnel;
 
 pub use admin::{AppStatus, BackendRow, BackendsOf, Control, Status, WorkerRow};
 pub use body::Body;
+pub use compress::{CompressedCopies, Compression, accepted_codings};
 pub use deadline::Deadlines;
 pub use dispatch::ambiguous_route;
 pub use exchange::{Admitting, Exchange, Gate, Origin, Serving};

@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
 use forebay_wire::http1::{RequestHead, Version, encode};
 use forebay_wire::sendfile;
 
-use crate::fault::{Fault, Side};
+use crate::compress::{CompressedCopies, Compressor, Offer, SLICE};
+use crate::fault::Fault;
 use crate::limit::Limit;
 use crate::socket::BUFFER;
 use crate::stream::{HeadEnd, Part, Stream};
@@ -54,6 +56,10 @@ pub struct Reply {
     /// The rules of a head that has ended, which trailers have to follow.
     applied: Option<Rc<Rules>>,
     redirect: Option<Box<InternalRedirect>>,
+    /// How the route compresses replies to this request.
+    offer: Option<Offer>,
+    /// Compresses the body, from the end of the head on.
+    compressor: Option<Box<Compressor>>,
     to_head: bool,
     to_http10: bool,
     keep_alive: bool,
@@ -96,6 +102,8 @@ impl Reply {
             rules: None,
             applied: None,
             redirect: None,
+            offer: None,
+            compressor: None,
             to_head: false,
             to_http10: false,
             keep_alive: false,
@@ -113,6 +121,8 @@ impl Reply {
         self.stream = None;
         self.rules = None;
         self.applied = None;
+        self.offer = None;
+        self.compressor = None;
         self.empty();
         self.out.shrink_to(2 * BUFFER);
     }
@@ -130,6 +140,8 @@ impl Reply {
         self.rules = None;
         self.applied = None;
         self.redirect = None;
+        self.offer = None;
+        self.compressor = None;
         self.status = 0;
         self.body_bytes = 0;
     }
@@ -143,6 +155,10 @@ impl Reply {
 
     pub(crate) fn set_rules(&mut self, rules: Option<Rc<Rules>>) {
         self.rules = rules;
+    }
+
+    pub(crate) fn set_offer(&mut self, offer: Option<Offer>) {
+        self.offer = offer;
     }
 
     /// Whether what the client does not take at once is kept for it, so that a slow client holds up
@@ -248,6 +264,7 @@ impl Reply {
             }
             sendfile::strip(&mut self.out, self.fields);
         }
+        let length = self.begin_compression(length);
         let stream = self.stream.as_ref().expect("a reply is written while its stream is attached");
         stream.enter(Step::Reply);
         if let Some(steps) = stream.timer().value() {
@@ -281,6 +298,23 @@ impl Reply {
         self.phase = Phase::Body;
     }
 
+    /// Changes the head where the route compresses such replies; how long the body then is.
+    fn begin_compression(&mut self, length: Length) -> Length {
+        let Some(offer) = &self.offer else { return length };
+        let announced = match length {
+            Length::Known(length) => Some(length),
+            Length::Unknown => None,
+            Length::None if self.status == 304 => None,
+            Length::None => return length,
+        };
+        let algorithm = offer.apply(&mut self.out, self.fields, self.status, announced);
+        let Some(algorithm) = algorithm else { return length };
+        if !self.to_head {
+            self.compressor = Some(Box::new(offer.compressor(algorithm, announced)));
+        }
+        Length::Unknown
+    }
+
     /// Whether parts of the body are told by their lengths, where the protocol does not do so anyway.
     fn is_chunked(&self) -> bool {
         self.framing == Framing::Open && !self.to_http10
@@ -303,6 +337,7 @@ impl Reply {
     fn discard_for_redirect(&mut self, redirect: InternalRedirect) {
         self.empty();
         self.redirect = Some(Box::new(redirect));
+        self.compressor = None;
         self.framing = Framing::None;
         self.phase = Phase::Body;
     }
@@ -318,6 +353,9 @@ impl Reply {
     /// Adds body bytes, which are written when enough have gathered; [`Reply::flush`] and
     /// [`Reply::finish`] write them, too.
     pub async fn push(&mut self, data: &[u8]) -> Result<(), Fault> {
+        if self.compressor.is_some() {
+            return self.compress(data).await;
+        }
         if !self.admit(data)? {
             return Ok(());
         }
@@ -328,13 +366,38 @@ impl Reply {
         Ok(())
     }
 
+    /// As [`Reply::push`], for a body that is whole and stays the same: where it is compressed,
+    /// `copies` keeps what it comes to.
+    pub async fn push_whole(
+        &mut self,
+        data: &[u8],
+        copies: &CompressedCopies,
+    ) -> Result<(), Fault> {
+        match self.compressor.take() {
+            Some(compressor) => {
+                let copy = compressor.whole(data, copies)?;
+                self.push(&copy).await
+            }
+            None => self.push(data).await,
+        }
+    }
+
     /// Adds body bytes and writes all there is.
     pub async fn send(&mut self, data: &[u8]) -> Result<(), Fault> {
+        if self.compressor.is_some() {
+            self.compress(data).await?;
+            return self.flush().await;
+        }
         if self.admit(data)? { self.write_out(data, None).await } else { self.flush().await }
     }
 
     /// Writes what has gathered.
     pub async fn flush(&mut self) -> Result<(), Fault> {
+        if let Some(compressor) = &mut self.compressor {
+            let before = self.out.len();
+            compressor.flush(&mut self.out)?;
+            self.body_bytes += (self.out.len() - before) as u64;
+        }
         if self.out.is_empty() && !self.has_head {
             return Ok(());
         }
@@ -343,6 +406,9 @@ impl Reply {
 
     /// Sends `length` bytes of `file` from `offset` on as body.
     pub async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> Result<(), Fault> {
+        if self.compressor.is_some() {
+            return self.compress_file(file, offset, length).await;
+        }
         debug_assert!(self.framing != Framing::Open, "files have a length");
         self.flush().await?;
         self.drain().await?;
@@ -366,7 +432,12 @@ impl Reply {
     /// chunked. The caller vouches for the client taking them.
     pub async fn finish_with(&mut self, trailers: &[u8]) -> Result<(), Fault> {
         if let Framing::Length(left @ 1..) = self.framing {
-            return Err(Fault::backend(502, format!("the reply ended {left} bytes short")));
+            return Err(Fault::shorter_than_announced(left));
+        }
+        if let Some(compressor) = self.compressor.take() {
+            let before = self.out.len();
+            compressor.finish(&mut self.out)?;
+            self.body_bytes += (self.out.len() - before) as u64;
         }
         self.phase = Phase::Done;
         let mut trailers = trailers.to_vec();
@@ -420,6 +491,7 @@ impl Reply {
     pub fn restart(&mut self) {
         if !self.is_written || self.redirect.take().is_some() {
             self.empty();
+            self.compressor = None;
             self.framing = Framing::None;
             self.phase = Phase::Waiting;
             self.body_bytes = 0;
@@ -467,13 +539,46 @@ impl Reply {
             return Ok(false);
         }
         if let Framing::Length(left) = &mut self.framing {
-            *left = left.checked_sub(data.len() as u64).ok_or_else(|| {
-                let message = "the reply is longer than its Content-Length";
-                Fault { side: Side::Backend, ..Fault::us(502, message) }
-            })?;
+            *left = left.checked_sub(data.len() as u64).ok_or_else(Fault::longer_than_announced)?;
         }
         self.body_bytes += data.len() as u64;
         Ok(true)
+    }
+
+    /// Compresses body bytes, which are written when enough have gathered. Other tasks have their turn
+    /// in between, as compressing takes a hundred times as long as copying.
+    async fn compress(&mut self, data: &[u8]) -> Result<(), Fault> {
+        debug_assert!(self.phase == Phase::Body, "the body comes between head and end");
+        for slice in data.chunks(SLICE) {
+            let Some(compressor) = &mut self.compressor else { return Ok(()) };
+            let before = self.out.len();
+            let is_due = compressor.push(slice, &mut self.out)?;
+            self.body_bytes += (self.out.len() - before) as u64;
+            if self.out.len() > GATHER {
+                self.write_out(b"", None).await?;
+            }
+            if is_due {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn compress_file(&mut self, file: &File, from: u64, length: u64) -> Result<(), Fault> {
+        let mut slice = vec![0; SLICE];
+        let mut done = 0;
+        while done < length {
+            let wanted = SLICE.min(usize::try_from(length - done).unwrap_or(SLICE));
+            let read = file.read_at(&mut slice[..wanted], from + done);
+            let read =
+                read.map_err(|error| Fault::us(500, format!("cannot read a file: {error}")))?;
+            if read == 0 {
+                return Err(Fault::us(500, "a file became shorter while it was sent"));
+            }
+            self.compress(&slice[..read]).await?;
+            done += read as u64;
+        }
+        Ok(())
     }
 
     /// Writes what has gathered, and `data` behind it; `last` are the trailers, where that is all.

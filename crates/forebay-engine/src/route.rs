@@ -8,6 +8,7 @@ use std::sync::Arc;
 use forebay_conf::{EncodedSlashes, HostPattern, Matcher};
 use forebay_wire::http1::host_of;
 
+use crate::compress::Compression;
 use crate::exchange::{Gate, Origin};
 use crate::forwarded::Trust;
 use crate::head::Request;
@@ -57,6 +58,8 @@ pub struct Route {
     pub log: bool,
     /// Changes to the head of replies.
     pub rules: Option<Rc<Rules>>,
+    /// How replies are compressed; `None`: not at all.
+    pub compression: Option<Rc<Compression>>,
     /// Largest request body, in bytes.
     pub max_body: u64,
     /// Whether a request that is not the origin's goes on to the routes below.

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use forebay_conf::{Action, Address, Listen, Plan, Redirect, RedirectPart};
 use forebay_engine::{
-    BackendRow, BackendsOf, ErrorLog, Gate, Origin, Route, Rules, Sendfile, Site, Status, Table,
-    Tables, Thread, Trust,
+    BackendRow, BackendsOf, Compression, ErrorLog, Gate, Origin, Route, Rules, Sendfile, Site,
+    Status, Table, Tables, Thread, Trust,
 };
 use forebay_workers::StartError;
 use tokio::sync::Semaphore;
@@ -277,6 +277,7 @@ impl Origins {
             origin: self.origin(route, &scripts, &self.shared[index][at], (thread, pools)),
             log: route.log,
             rules: rules(route),
+            compression: route.compress.clone().map(|settings| Rc::new(Compression::new(settings))),
             max_body: route.max_body.unwrap_or(self.plan.server.limits.max_body),
             fallback: route.fallback,
             fallback_to: route.fallback_to.as_ref().map(|path| path.clone().into_bytes()),

@@ -311,6 +311,9 @@ async fn body(
 
 async fn push(reply: &mut Reply, entry: &Entry, start: u64, length: u64) -> Result<(), Fault> {
     match &entry.content {
+        Content::Memory(bytes) if length == entry.length => {
+            reply.push_whole(bytes, &entry.copies).await
+        }
         Content::Memory(bytes) => {
             reply.push(&bytes[start as usize..(start + length) as usize]).await
         }

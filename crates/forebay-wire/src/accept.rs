@@ -9,6 +9,30 @@ pub fn weighted(value: &[u8]) -> impl Iterator<Item = Accepted<'_>> {
     value.split(|&b| b == b',').filter_map(parse)
 }
 
+/// The content codings of `offered` that a client accepts, as indices, the best first (RFC 9110
+/// section 12.5.3): by the client's weights, ties in the order of `offered`. Those that weigh less
+/// than no coding are left out. `accepted` are the elements of all `Accept-Encoding` fields.
+pub fn rank_codings(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize> {
+    let weight = |name: &str| {
+        let named = |other: &[u8]| other.eq_ignore_ascii_case(name.as_bytes());
+        let found = accepted.iter().find(|(other, _)| named(other));
+        found.map(|&(_, weight)| weight)
+    };
+    let any = weight("*");
+    let identity = weight("identity").unwrap_or(0);
+    let mut found: Vec<(u16, usize)> = offered
+        .iter()
+        .enumerate()
+        .map(|(index, &name)| {
+            let alias = if name == "gzip" { weight("x-gzip") } else { None };
+            (weight(name).or(alias).or(any).unwrap_or(0), index)
+        })
+        .filter(|&(weight, _)| weight > 0 && weight >= identity)
+        .collect();
+    found.sort_by_key(|&(weight, _)| std::cmp::Reverse(weight));
+    found.into_iter().map(|(_, index)| index).collect()
+}
+
 /// Whether a list of entity tags has `etag`, which is strong, or is `*`. With `weak` a tag that is
 /// weak itself counts as well: the weak comparison of RFC 9110 section 8.8.3.2.
 pub fn lists_tag(tags: &[u8], etag: &[u8], weak: bool) -> bool {
@@ -69,6 +93,32 @@ mod tests {
         }
         let all: Vec<_> = weighted(b"a, b;q=x,c;q=0.2").collect();
         assert_eq!(all, [(&b"a"[..], 1000), (b"c", 200)]);
+    }
+
+    #[test]
+    fn the_client_chooses_a_coding_and_the_order_breaks_ties() {
+        for (value, expected) in [
+            ("gzip, deflate, br, zstd", "br zstd gzip"),
+            ("gzip", "gzip"),
+            ("GZIP;q=0.001", "gzip"),
+            ("x-gzip", "gzip"),
+            ("br;q=0.5, gzip;q=0.8", "gzip br"),
+            ("br;q=0, *", "zstd gzip"),
+            ("*;q=0", ""),
+            ("*;q=0, gzip", "gzip"),
+            ("*", "br zstd gzip"),
+            ("identity", ""),
+            ("identity;q=0, br", "br"),
+            ("identity;q=0.5, gzip;q=0.4, br;q=0.6", "br"),
+            ("gzip;q=2, br;q=x, zstd;q=0.1234", ""),
+            ("gzip;x=1", ""),
+            ("", ""),
+        ] {
+            let accepted: Vec<_> = weighted(value.as_bytes()).collect();
+            let offered = ["br", "zstd", "gzip"];
+            let found = rank_codings(&accepted, &offered).into_iter().map(|index| offered[index]);
+            assert_eq!(found.collect::<Vec<_>>().join(" "), expected, "{value}");
+        }
     }
 
     #[test]

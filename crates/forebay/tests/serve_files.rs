@@ -6,8 +6,10 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
+use std::process::Command;
 
 use forebay_testkit::folder::Folder;
+use forebay_testkit::peer;
 use forebay_testkit::process::eventually;
 use support::{Forebay, pattern, serve_arguments, site};
 
@@ -253,4 +255,30 @@ fn a_malformed_address_is_told_with_what_to_write() {
     assert_eq!(lines[0], "forebay: --listen 127.0.0.1:x is no address", "{error}");
     assert!(lines[2].starts_with("help: "), "{error}");
     assert_eq!(lines.len(), 3, "{error}");
+}
+
+#[test]
+fn curl_decodes_what_is_compressed_on_the_way() {
+    if !peer::has(&["curl"]) {
+        return;
+    }
+    let folder = htdocs();
+    let text: String = (0..40_000).map(|line| format!("line {line}\n")).collect();
+    folder.write("htdocs/long.txt", &text);
+    let forebay = site(folder, &format!("{ROUTE}compress = true\n"));
+    let url = format!("http://{}/long.txt", forebay.address);
+    let sizes = ["--write-out", "%{stderr}%{size_download} %{http_code}"];
+    let output = Command::new("curl")
+        .args(["--silent", "--compressed", "--noproxy", "*", "--max-time", "20"])
+        .args(sizes)
+        .arg(url)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stdout == text.as_bytes(), "{} bytes", output.stdout.len());
+    let written = String::from_utf8(output.stderr).unwrap();
+    let (size, status) = written.split_once(' ').unwrap();
+    assert_eq!(status, "200");
+    assert!(size.parse::<usize>().unwrap() < text.len() / 2, "{written}");
+    forebay.stop();
 }

@@ -7,8 +7,9 @@ use serde::Deserialize;
 
 use super::ajp::Ajp;
 use super::app::Limits;
+use super::compress::Compress;
 use super::proxy::Proxy;
-use super::shape::{AllOrList, At, OneOrMany, Size, Table, TextOr, Time};
+use super::shape::{AllOrList, At, BoolOr, OneOrMany, Size, Table, TextOr, Time};
 use super::upstream::Backend;
 
 /// Which requests it takes, and exactly one of: files, cgi, fastcgi, scgi, uwsgi, ajp, proxy, app,
@@ -91,6 +92,9 @@ pub struct Route {
     /// process; not what has `X-Accel-Buffering: no` or is an event stream. Default: true for `cgi`,
     /// `fastcgi`, `scgi`, `uwsgi`, `ajp` and `app`, false for `proxy`.
     pub buffer: Option<At<bool>>,
+    /// Whether replies are compressed as they are sent, for clients that accept it: true, or a table.
+    /// Default: false.
+    pub compress: Option<At<BoolOr<Compress>>>,
     /// Whether a request's body is taken in whole, in memory and then in a file, before a server is
     /// sent it. For `proxy`, `ajp` and `app` of kind command that speaks http; all else but files does
     /// so anyway. Default: true for `app`, false for `proxy` and `ajp`.

@@ -111,6 +111,15 @@ pub enum TextOr<T> {
     Table(T),
 }
 
+/// `true` or `false`, or a table.
+#[derive(Clone, Debug)]
+pub enum BoolOr<T> {
+    /// With every default, or not at all.
+    Bool(bool),
+    /// With these values.
+    Table(T),
+}
+
 /// A visitor that takes texts, perhaps whole numbers, and makes a `T` of what was typed.
 struct Scalar<T> {
     expecting: &'static str,
@@ -250,6 +259,28 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for TextOr<T> {
     }
 }
 
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for BoolOr<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
+            type Value = BoolOr<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false or a table")
+            }
+
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Self::Value, E> {
+                Ok(BoolOr::Bool(value))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(de::value::MapAccessDeserializer::new(map)).map(BoolOr::Table)
+            }
+        }
+        deserializer.deserialize_any(Either(PhantomData))
+    }
+}
+
 impl<T: JsonSchema> JsonSchema for At<T> {
     fn inline_schema() -> bool {
         T::inline_schema()
@@ -359,6 +390,21 @@ impl<T: JsonSchema> JsonSchema for TextOr<T> {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let table = generator.subschema_for::<T>();
         json_schema!({ "anyOf": [{ "type": "string" }, table] })
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for BoolOr<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("BoolOr_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let table = generator.subschema_for::<T>();
+        json_schema!({ "anyOf": [{ "type": "boolean" }, table] })
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Ajp, Matcher, Network, ProcessLimits, Proxy, Upstream};
+use super::{Ajp, Compress, ContentCoding, Matcher, Network, ProcessLimits, Proxy, Upstream};
 
 /// Which requests it takes and what answers them.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub struct Route {
     /// in processes (CGI, FastCGI, SCGI, uwsgi, AJP, applications), false for [`Action::Proxy`]; never for
     /// what answers by itself.
     pub buffer: bool,
+    /// Which replies are compressed as they are sent. Default `None`: none.
+    pub compress: Option<Compress>,
     /// Whether a request's body is taken in whole before an HTTP server is sent it. Default true for
     /// applications that speak HTTP, false for [`Action::Proxy`] and [`Action::Ajp`]; false where it makes no difference.
     pub request_buffering: bool,
@@ -134,43 +136,9 @@ pub struct Files {
     /// SymLinksIfOwnerMatch.
     pub follow_symlinks: Symlinks,
     /// Compressed siblings that are sent in place of a file, the preferred first. Default none.
-    pub precompressed: Vec<Precompressed>,
+    pub precompressed: Vec<ContentCoding>,
     /// Ranges that one request may ask for, at most 1000. Default 16; 0: none.
     pub max_ranges: usize,
-}
-
-/// A compressed sibling of a file, made before it is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precompressed {
-    /// `FILE.br`, Brotli (RFC 7932).
-    Brotli,
-    /// `FILE.zst`, Zstandard (RFC 8878).
-    Zstandard,
-    /// `FILE.gz`, gzip (RFC 1952).
-    Gzip,
-}
-
-impl Precompressed {
-    /// All of them, the densest first.
-    pub const ALL: [Self; 3] = [Self::Brotli, Self::Zstandard, Self::Gzip];
-
-    /// The end of the sibling's name, without its dot.
-    pub fn extension(self) -> &'static str {
-        match self {
-            Self::Brotli => "br",
-            Self::Zstandard => "zst",
-            Self::Gzip => "gz",
-        }
-    }
-
-    /// The content coding, as in `Content-Encoding`.
-    pub fn coding(self) -> &'static str {
-        match self {
-            Self::Brotli => "br",
-            Self::Zstandard => "zstd",
-            Self::Gzip => "gzip",
-        }
-    }
 }
 
 /// Which symbolic links below a root are followed.

@@ -16,7 +16,7 @@ use super::value::{
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, AllOrList, At, File, Table, TextOr};
-use crate::plan::{Action, Cgi, Files, Precompressed, Redirect, RedirectPart, Respond, Symlinks};
+use crate::plan::{Action, Cgi, ContentCoding, Files, Redirect, RedirectPart, Respond, Symlinks};
 use crate::suggest;
 
 pub(super) fn action(
@@ -131,19 +131,19 @@ fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Outcome<File
     })
 }
 
-fn precompressed(typed: &file::Files) -> Outcome<Vec<Precompressed>> {
+fn precompressed(typed: &file::Files) -> Outcome<Vec<ContentCoding>> {
     let list = match &typed.precompressed {
         None => return Ok(Vec::new()),
-        Some(At { value: AllOrList::All(true), .. }) => return Ok(Precompressed::ALL.to_vec()),
+        Some(At { value: AllOrList::All(true), .. }) => return Ok(ContentCoding::ALL.to_vec()),
         Some(At { value: AllOrList::All(false), .. }) => return Ok(Vec::new()),
         Some(At { value: AllOrList::List(list), .. }) => list,
     };
     let mut found = Vec::new();
     for at in list {
         let kind = match at.value {
-            file::Precompressed::Br => Precompressed::Brotli,
-            file::Precompressed::Zst => Precompressed::Zstandard,
-            file::Precompressed::Gz => Precompressed::Gzip,
+            file::Precompressed::Br => ContentCoding::Brotli,
+            file::Precompressed::Zst => ContentCoding::Zstandard,
+            file::Precompressed::Gz => ContentCoding::Gzip,
         };
         if found.contains(&kind) {
             let message = format!("\"{}\" is given twice", kind.extension());

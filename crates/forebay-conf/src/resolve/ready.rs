@@ -45,6 +45,7 @@ impl Plan {
             fallback_to: None,
             buffer: false,
             request_buffering: false,
+            compress: None,
             sendfile_root: None,
             access: Access::default(),
             line: 0,

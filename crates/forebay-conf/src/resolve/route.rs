@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use super::action::action;
+use super::compress::compress;
 use super::path::{self, directory};
 use super::peer::network;
 use super::value::{no_control, optional_time, required, size_or_unlimited, text};
@@ -24,6 +25,7 @@ pub(super) fn route(
         fallback_to: fallback_to(file, typed, &action)?,
         sendfile_root: sendfile_root(context, typed, &action)?,
         buffer: buffer(typed, &action)?,
+        compress: compress(&typed.compress)?,
         request_buffering: request_buffering(file, typed, &action)?,
         action,
         log: typed.log.unwrap_or(true),

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use forebay_conf::{Precompressed, Symlinks};
-use forebay_engine::Fault;
+use forebay_conf::{ContentCoding, Symlinks};
+use forebay_engine::{CompressedCopies, Fault};
 use forebay_wire::http1::encode;
 use rustix::io::Errno;
 
@@ -36,6 +36,8 @@ pub enum Found {
 pub struct Entry {
     /// Its content, or the way to it.
     pub content: Content,
+    /// What the content was compressed to.
+    pub copies: CompressedCopies,
     /// Length in bytes.
     pub length: u64,
     /// The entity tag, quotes included.
@@ -147,7 +149,7 @@ impl Cache {
         &self,
         path: &[u8],
         entry: &Entry,
-        coding: Precompressed,
+        coding: ContentCoding,
         second: u64,
     ) -> Option<Rc<Entry>> {
         let bit = 1u8 << coding as u8;
@@ -255,6 +257,7 @@ impl Cache {
         }
         Ok(Entry {
             content,
+            copies: CompressedCopies::default(),
             length,
             etag,
             modified,
@@ -295,7 +298,7 @@ struct Name<'a> {
     /// The path that its media type is told by.
     base: &'a [u8],
     /// How its content is compressed.
-    coding: Option<Precompressed>,
+    coding: Option<ContentCoding>,
 }
 
 fn content_type(path: &[u8]) -> &'static str {

@@ -13,6 +13,7 @@ mod balancing;
 mod bodies;
 mod buffering;
 mod clients;
+mod compression;
 mod connections;
 mod fastcgi;
 mod files;
