@@ -6,6 +6,7 @@ mod body_file;
 mod check;
 mod compare;
 mod explain;
+mod init;
 mod serve;
 
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ enum Verb {
     Explain(explain::Args),
     Bench(Box<bench::Args>),
     Compare(compare::Args),
+    Init(init::Args),
 }
 
 fn main() -> ExitCode {
@@ -47,5 +49,6 @@ fn main() -> ExitCode {
         Verb::Explain(args) => explain::run(args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Compare(args) => compare::run(args),
+        Verb::Init(args) => init::run(&args),
     }
 }

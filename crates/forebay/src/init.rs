@@ -1,0 +1,130 @@
+//! The `forebay init` subcommand: files to begin with.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Write files to begin with
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// An experiment for what is found: app.psgi, wsgi.py, cgi-bin, index.php or package.json
+    Compare {
+        /// Where the application is, and the files are written
+        #[arg(default_value = ".")]
+        dir: PathBuf,
+    },
+}
+
+/// An application that can be recognised, and the files for it.
+struct Kind {
+    /// The file or directory that tells it.
+    mark: &'static str,
+    experiment: &'static str,
+    /// For `forebay serve`, where it needs one.
+    site: Option<&'static str>,
+}
+
+const KINDS: [Kind; 5] = [
+    Kind {
+        mark: "app.psgi",
+        experiment: include_str!("init/psgi.toml"),
+        site: Some(include_str!("init/psgi-site.toml")),
+    },
+    Kind {
+        mark: "wsgi.py",
+        experiment: include_str!("init/wsgi.toml"),
+        site: Some(include_str!("init/wsgi-site.toml")),
+    },
+    Kind {
+        mark: "cgi-bin",
+        experiment: include_str!("init/cgi.toml"),
+        site: Some(include_str!("init/cgi-site.toml")),
+    },
+    Kind {
+        mark: "index.php",
+        experiment: include_str!("init/php.toml"),
+        site: Some(include_str!("init/php-site.toml")),
+    },
+    Kind { mark: "package.json", experiment: include_str!("init/node.toml"), site: None },
+];
+
+const EXPERIMENT: &str = "compare.toml";
+const SITE: &str = "compare-site.toml";
+
+pub fn run(args: &Args) -> ExitCode {
+    let What::Compare { dir } = &args.what;
+    match write(dir) {
+        Ok(told) => {
+            let _ = writeln!(std::io::stdout(), "{told}");
+            ExitCode::SUCCESS
+        }
+        Err(wrong) => {
+            let _ = writeln!(std::io::stderr(), "error: {wrong}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Writes the files for what is found in `dir`, and says so. No file is replaced.
+fn write(dir: &Path) -> Result<String, String> {
+    let Some(kind) = KINDS.iter().find(|kind| dir.join(kind.mark).exists()) else {
+        let marks: Vec<&str> = KINDS.iter().map(|kind| kind.mark).collect();
+        return Err(format!(
+            "{}: found none of {}; compare takes servers without a file, too: --url, --cmd",
+            dir.display(),
+            marks.join(", ")
+        ));
+    };
+    let files = [(EXPERIMENT, Some(kind.experiment)), (SITE, kind.site)];
+    let files = files.into_iter().filter_map(|(name, text)| Some((dir.join(name), text?)));
+    let files: Vec<(PathBuf, &str)> = files.collect();
+    if let Some((path, _)) = files.iter().find(|(path, _)| path.symlink_metadata().is_ok()) {
+        return Err(format!("{} is there already; nothing was written", path.display()));
+    }
+    for (path, text) in &files {
+        File::create_new(path)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    let path = dir.join(EXPERIMENT);
+    Ok(format!(
+        "found {}; wrote {path}\nread it, then run: forebay compare {path}",
+        kind.mark,
+        path = path.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_lab::Plan;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_for_each_kind_is_an_experiment() {
+        for kind in &KINDS {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::create_dir(dir.path().join(kind.mark)).unwrap();
+            write(dir.path()).unwrap();
+            let plan = Plan::read(&dir.path().join(EXPERIMENT)).unwrap();
+            assert!(plan.configurations.len() >= 2, "{}", kind.mark);
+            assert_eq!(dir.path().join(SITE).exists(), kind.site.is_some());
+            let again = write(dir.path()).unwrap_err();
+            assert!(again.contains("is there already"), "{again}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_where_nothing_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(write(dir.path()).unwrap_err().contains("found none of app.psgi, wsgi.py"));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
