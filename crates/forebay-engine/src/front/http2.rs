@@ -346,7 +346,7 @@ impl Front {
     async fn wait(&self) -> Ready {
         let connection = &*self.connection;
         let begun = connection.accepted.thread.deadlines.now();
-        let has_ticks = !connection.is_idle() || matches!(self.goodbye, Goodbye::Announced(_));
+        let has_ticks = connection.needs_ticks() || matches!(self.goodbye, Goodbye::Announced(_));
         poll_fn(|context| {
             if connection.poll_woken(context).is_ready() {
                 return Poll::Ready(Ready::Woken);

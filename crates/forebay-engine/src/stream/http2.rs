@@ -30,6 +30,8 @@ pub struct Connection {
     pub codec: RefCell<http2::Connection>,
     /// Those whose request is being answered, by their numbers, in order.
     streams: RefCell<Vec<Rc<Http2>>>,
+    /// Those that were answered before their request had come to its end, and since when.
+    ending: RefCell<Vec<(u32, Ticks)>>,
     /// The stream whose turn it is to send, until it has; 0 where it is nobody's.
     turn: Cell<u32>,
     task: Cell<Option<Waker>>,
@@ -40,8 +42,18 @@ impl Connection {
     /// A connection without streams.
     pub fn new(socket: Socket, accepted: Accepted, codec: http2::Connection) -> Rc<Self> {
         let (task, is_woken) = (Cell::new(None), Cell::new(false));
-        let (codec, streams) = (RefCell::new(codec), RefCell::default());
-        Rc::new(Self { socket, accepted, codec, streams, turn: Cell::new(0), task, is_woken })
+        let (codec, streams, ending) =
+            (RefCell::new(codec), RefCell::default(), RefCell::default());
+        Rc::new(Self {
+            socket,
+            accepted,
+            codec,
+            streams,
+            ending,
+            turn: Cell::new(0),
+            task,
+            is_woken,
+        })
     }
 
     /// The time as the codec takes it.
@@ -107,6 +119,11 @@ impl Connection {
         self.streams.borrow().is_empty()
     }
 
+    /// Whether a tick has something to end.
+    pub fn needs_ticks(&self) -> bool {
+        !self.is_idle() || !self.ending.borrow().is_empty()
+    }
+
     /// Gives memory back that an idle connection does not need.
     pub fn shrink(&self) {
         self.codec.borrow_mut().shrink();
@@ -137,6 +154,14 @@ impl Connection {
             }
         }
         let deadlines = &self.accepted.thread.deadlines;
+        self.ending.borrow_mut().retain(|&(id, since)| {
+            let is_young = since + 1 >= deadlines.now();
+            if !is_young {
+                // The rest of the request is of no use (RFC 9113 section 8.1).
+                self.codec.borrow_mut().reset(id, ErrorCode::NO_ERROR, now);
+            }
+            is_young
+        });
         let quiet = self.accepted.thread.is_stopping().then(|| deadlines.tunnel_quiet());
         for stream in &*self.streams.borrow() {
             if let Some(quiet) = quiet.filter(|_| stream.carries_tunnel.get()) {
@@ -234,11 +259,13 @@ impl Http2 {
         drop(streams);
         if !self.has_finished.get() {
             self.reset(ErrorCode::INTERNAL_ERROR);
-        } else if !self.has_ended.get() {
-            // The rest of the request is of no use (RFC 9113 section 8.1).
-            self.reset(ErrorCode::NO_ERROR);
         } else {
             self.connection.codec.borrow_mut().discard(self.id, Connection::now());
+            if !self.has_ended.get() && !self.is_gone.get() {
+                // Most clients are about to send the rest, and need no reset.
+                let now = self.connection.accepted.thread.deadlines.now();
+                self.connection.ending.borrow_mut().push((self.id, now));
+            }
         }
         self.connection.end_turn(self.id);
         self.connection.wake();
