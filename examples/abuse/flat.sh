@@ -1,6 +1,6 @@
 #!/bin/sh
 # 100,000 requests, and the memory after each tenth. flat.sh [REQUESTS] [KIND]: KIND is perl-cgi,
-# psgi, python-cgi, wsgi or php; the program is target/release/forebay or $FOREBAY.
+# psgi, python-cgi, wsgi, php or mono; the program is target/release/forebay or $FOREBAY.
 set -eu
 requests=${1:-100000}
 kind=${2:-perl-cgi}
@@ -10,7 +10,7 @@ forebay=${FOREBAY:-$here/../../target/release/forebay}
 . "$here/common.sh"
 
 examples=$(dirname "$here")
-cp -r "$here/scripts" "$examples/python" "$examples/plack" "$tmp"
+cp -r "$here/scripts" "$examples/python" "$examples/plack" "$examples/mono" "$tmp"
 echo '<?php header("Content-Type: text/plain"); echo date("c");' >"$tmp/scripts/time.php"
 target=/
 case $kind in
@@ -20,6 +20,7 @@ python-cgi) keys='dir = "python"' target=/time.py ;;
 wsgi) keys='module = "app:application"
 dir = "python"' ;;
 php) keys='root = "scripts"' target=/time.php ;;
+mono) keys='dir = "mono/site"' target=/hello.ashx ;;
 *) echo "flat.sh: no kind $kind" >&2; exit 2 ;;
 esac
 case $kind in python-cgi | wsgi) keys="$keys
