@@ -2,7 +2,8 @@
 # an application once and calls it for one request after another. Core Perl only. It is no web server:
 # Forebay (crates/forebay-workers) starts it, hands it requests and sends what it answers to the client.
 #
-# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the prefetch queue.
+# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the
+# prefetch queue.
 # The sockets are moved out of the way, so that what an application or its children print goes to the
 # log. What goes over them stands in README.md.
 #

@@ -8,6 +8,10 @@ use std::process::Command;
 const HOST: &str = concat!(
     include_str!("../../../../hosts/perl-cgi.pl"),
     "\n",
+    include_str!("../../../../hosts/perl-requests.pl"),
+    "\n",
+    include_str!("../../../../hosts/perl-scripts.pl"),
+    "\n",
     include_str!("../../../../hosts/perl-modules.pl"),
     "\n",
     include_str!("../../../../hosts/perl-programs.pl"),
