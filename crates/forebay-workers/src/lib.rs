@@ -38,6 +38,7 @@ mod supervisor;
 mod sys;
 mod thread;
 
+mod waiters;
 mod watch;
 mod worker;
 

@@ -67,7 +67,7 @@ impl Pool {
         message: impl FnOnce() -> Message,
     ) -> Result<Taken, Unavailable> {
         let mut inner = self.lock();
-        if inner.closed {
+        if inner.waiters.is_closed() {
             return Err(Unavailable::ShuttingDown);
         }
         let now = Instant::now();
@@ -75,13 +75,10 @@ impl Pool {
         if !holds && let Some(worker) = inner.take_idle(thread) {
             return Ok(Taken::Worker(worker));
         }
-        if let Some(lines) = inner.crash_loop.as_ref().filter(|_| inner.refuses && !holds) {
-            return Err(Unavailable::CrashLoop(lines.clone()));
+        if let Some(why) = inner.waiters.refusal().filter(|_| !holds) {
+            return Err(why);
         }
-        if inner.waiting.len() >= limit {
-            inner.waiting.retain(|request| !request.sender.is_closed());
-        }
-        if inner.waiting.len() >= limit {
+        if !inner.waiters.has_room(limit) {
             // Nobody need wait in vain for what is idle.
             let idle = inner.take_idle(thread).map(Taken::Worker);
             return idle.ok_or(Unavailable::QueueFull);
@@ -98,7 +95,7 @@ impl Pool {
     /// If it lies in a prefetch queue it is taken back, and is not put into one again.
     pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId, long: bool) -> Hurried {
         let mut inner = self.lock();
-        let place = inner.waiting.iter().position(|request| request.mark == mark);
+        let place = inner.waiters.requests.iter().position(|request| request.mark == mark);
         if place.is_some() && !long {
             return Hurried::Held;
         }
@@ -110,11 +107,11 @@ impl Pool {
             return Hurried::Worker(worker);
         }
         request.message = None;
-        if inner.closed {
+        if inner.waiters.is_closed() {
             inner.serve(request);
             return Hurried::Held;
         }
-        inner.waiting.insert(place.unwrap_or(0), request);
+        inner.waiters.requests.insert(place.unwrap_or(0), request);
         Hurried::Waits
     }
 
@@ -157,7 +154,7 @@ impl Pool {
     /// else makes it idle, else lets it end.
     pub(crate) fn give(&self, worker: Worker) {
         let mut inner = self.lock();
-        let ends = inner.closed || worker.shared.retired.load(Ordering::Relaxed);
+        let ends = inner.waiters.is_closed() || worker.shared.retired.load(Ordering::Relaxed);
         let mut queued = inner.end_request(&worker.shared, ends);
         if let Some(request) = queued.pop_front() {
             inner.hand(worker, request, queued, true);
@@ -210,7 +207,7 @@ impl Pool {
         let inner = self.lock();
         let waiting = queued + inner.busy.iter().map(|busy| busy.queued.len()).sum::<usize>();
         let (starts, crashes) = (inner.starts, inner.crashes);
-        let crash_loop = inner.crash_loop.clone();
+        let crash_loop = inner.waiters.crash_loop();
         Health { workers, waiting, starts, crashes, crash_loop, note: None }
     }
 
@@ -227,49 +224,36 @@ impl Pool {
 
     /// Refuses all requests that wait and, while no worker is idle, all that come.
     pub(crate) fn begin_crash_loop(&self, last_lines: String) {
-        let mut inner = self.lock();
-        let waiting = std::mem::take(&mut inner.waiting);
-        inner.crash_loop = Some(last_lines.clone());
-        inner.refuses = true;
-        drop(inner);
-        for request in waiting {
-            let _ = request.sender.send(Err(Unavailable::CrashLoop(last_lines.clone())));
-        }
+        self.lock().waiters.begin_crash_loop(last_lines);
     }
 
     pub(crate) fn end_crash_loop(&self) {
-        let mut inner = self.lock();
-        inner.crash_loop = None;
-        inner.refuses = false;
+        self.lock().waiters.end_crash_loop();
     }
 
     /// Lets requests wait again, for the next attempt.
     pub(crate) fn let_wait(&self) {
-        self.lock().refuses = false;
+        self.lock().waiters.let_wait();
     }
 
     /// Refuses all requests from now on and lets idle workers end.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
-        inner.closed = true;
-        let waiting = std::mem::take(&mut inner.waiting);
+        inner.waiters.close();
         let idle = std::mem::take(&mut inner.idle);
         drop(inner);
         for worker in &idle {
             worker.shared.enter(WorkerState::Ending);
         }
-        for request in waiting {
-            let _ = request.sender.send(Err(Unavailable::ShuttingDown));
-        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.lock().closed
+        self.lock().waiters.is_closed()
     }
 
     /// How many requests wait in the queue.
     pub(crate) fn waiting(&self) -> usize {
-        self.lock().waiting.iter().filter(|request| !request.sender.is_closed()).count()
+        self.lock().waiters.count()
     }
 
     /// How many requests wait for which no worker is idle.
@@ -310,7 +294,7 @@ pub(crate) struct Contents {
 impl Pool {
     pub(crate) fn contents(&self) -> Contents {
         let inner = self.lock();
-        let open = inner.waiting.iter().filter(|request| !request.sender.is_closed());
+        let open = inner.waiters.requests.iter().filter(|request| !request.sender.is_closed());
         Contents {
             idle: inner.idle.iter().map(|worker| worker.shared.id).collect(),
             busy: inner.busy.iter().map(|busy| (busy.shared.id, busy.queued.len())).collect(),

@@ -4,6 +4,7 @@ use super::{Given, Message};
 use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::pace::{MOMENT, Pace};
+use crate::waiters::{Waiter, Waiters};
 use crate::worker::{Killed, Worker, WorkerShared, WorkerState};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,16 +31,12 @@ pub(super) struct Inner {
     pub(super) idle: Vec<Worker>,
     /// Those that have a request.
     pub(super) busy: Vec<Busy>,
-    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) waiters: Waiters<Waiting>,
     pub(super) pace: Pace,
     /// Nothing is put into prefetch queues before then.
     respite: Option<Instant>,
     /// Every worker that is not reaped.
     pub(super) all: Vec<Arc<WorkerShared>>,
-    pub(super) closed: bool,
-    pub(super) crash_loop: Option<String>,
-    /// Requests may not wait for the next start.
-    pub(super) refuses: bool,
     pub(super) starts: u64,
     pub(super) crashes: u64,
 }
@@ -71,7 +68,7 @@ impl Inner {
     /// Puts a request into the prefetch queue of a worker that will be done soon, if it only
     /// computes, else into the queue.
     pub(super) fn queue(&mut self, request: Waiting, now: Instant) {
-        let may_lie = self.waiting.is_empty() && self.may_prefetch(now);
+        let may_lie = self.waiters.requests.is_empty() && self.may_prefetch(now);
         let soonest = self
             .busy
             .iter_mut()
@@ -79,7 +76,7 @@ impl Inner {
             .min_by_key(|busy| (busy.queued.len(), busy.shared.since()));
         match soonest {
             Some(busy) if request.put_to(&busy.shared) => busy.queued.push_back(request),
-            _ => self.waiting.push_back(request),
+            _ => self.waiters.requests.push_back(request),
         }
     }
 
@@ -95,8 +92,8 @@ impl Inner {
 
     /// Takes a request out of the queue or back from a worker; `None` if that is too late.
     pub(super) fn leave(&mut self, mark: Mark) -> Option<Waiting> {
-        if let Some(at) = self.waiting.iter().position(|request| request.mark == mark) {
-            return self.waiting.remove(at);
+        if let Some(at) = self.waiters.requests.iter().position(|request| request.mark == mark) {
+            return self.waiters.requests.remove(at);
         }
         let lies = |busy: &&mut Busy| busy.queued.iter().any(|request| request.mark == mark);
         let mut found = None;
@@ -113,15 +110,14 @@ impl Inner {
 
     /// Gives a request that was taken back the first place in the queue, or an idle worker.
     pub(super) fn serve(&mut self, request: Waiting) {
-        if self.closed {
-            let _ = request.sender.send(Err(Unavailable::ShuttingDown));
-            return;
+        if self.waiters.is_closed() {
+            return request.refuse(Unavailable::ShuttingDown);
         }
         if !request.is_wanted {
             return;
         }
         let thread = request.thread;
-        self.waiting.push_front(request);
+        self.waiters.requests.push_front(request);
         let holds = self.pace.holds(&self.all, Instant::now());
         if !holds && let Some(worker) = self.pop_idle(thread) {
             self.employ(worker);
@@ -173,23 +169,22 @@ impl Inner {
     /// Puts the first requests of the queue into the prefetch queue of a busy worker.
     fn fill(&mut self, shared: &WorkerShared) {
         let now = Instant::now();
-        let may_lie = !self.waiting.is_empty() && self.may_prefetch(now);
+        let may_lie = !self.waiters.requests.is_empty() && self.may_prefetch(now);
         let busy = self.busy.iter_mut().find(|busy| may_lie && busy.shared.id == shared.id);
         let Some(busy) = busy else { return };
-        let fits = |busy: &Busy, request: &Waiting| {
-            busy.may_take(request, now) && !request.sender.is_closed()
-        };
+        let fits =
+            |busy: &Busy, request: &Waiting| busy.may_take(request, now) && request.is_open();
         // What has waited long and does not fit gets the worker when the prefetch queue is empty.
         let is_kept = |first: &Waiting| now.duration_since(first.since) > PATIENCE;
-        if self.waiting.front().is_some_and(|first| is_kept(first) && !fits(busy, first)) {
+        if self.waiters.requests.front().is_some_and(|first| is_kept(first) && !fits(busy, first)) {
             return;
         }
         while let Some(at) =
-            self.waiting.iter().take(NEARBY).position(|request| fits(busy, request))
+            self.waiters.requests.iter().take(NEARBY).position(|request| fits(busy, request))
         {
-            let Some(request) = self.waiting.remove(at) else { return };
+            let Some(request) = self.waiters.requests.remove(at) else { return };
             if !request.put_to(shared) {
-                return self.waiting.insert(at, request);
+                return self.waiters.requests.insert(at, request);
             }
             busy.queued.push_back(request);
         }
@@ -247,13 +242,17 @@ impl Inner {
     /// Who gets this worker: the first in the queue, but rather one on the worker's own thread if
     /// nobody waits long, because to move a worker to another thread costs system calls.
     fn next_for(&mut self, worker: &Worker) -> Option<Waiting> {
-        let first = self.waiting.front()?;
+        let first = self.waiters.requests.front()?;
         let near = if first.since.elapsed() > PATIENCE {
             None
         } else {
-            self.waiting.iter().take(NEARBY).position(|request| worker.is_at_home(request.thread))
+            self.waiters
+                .requests
+                .iter()
+                .take(NEARBY)
+                .position(|request| worker.is_at_home(request.thread))
         };
-        self.waiting.remove(near.unwrap_or(0))
+        self.waiters.requests.remove(near.unwrap_or(0))
     }
 }
 
@@ -277,6 +276,16 @@ impl Busy {
             && self.shared.open.load(Ordering::Relaxed)
             && !self.shared.retired.load(Ordering::Relaxed)
             && now.saturating_duration_since(self.shared.since()) < MOMENT
+    }
+}
+
+impl Waiter for Waiting {
+    fn is_open(&self) -> bool {
+        !self.sender.is_closed()
+    }
+
+    fn refuse(self, why: Unavailable) {
+        let _ = self.sender.send(Err(why));
     }
 }
 
@@ -333,7 +342,7 @@ mod tests {
         let [first, second, third] = [turns[0].0, turns[1].0, turns[2].0];
         assert_eq!(inner.leave(third).map(|request| request.mark), Some(third));
         assert_eq!(marks(&inner.busy[0].queued), [first], "it was read");
-        assert_eq!(marks(&inner.waiting), [second]);
+        assert_eq!(marks(&inner.waiters.requests), [second]);
         assert!(rustix::io::read(&its_end, &mut [0; 64]).is_err(), "nothing is left to read");
         assert!(inner.leave(first).is_none());
         assert_eq!(inner.leave(second).map(|request| request.mark), Some(second));
@@ -344,7 +353,7 @@ mod tests {
         let Worked { mut inner, mut turns, .. } = worked(1);
         inner.rescue(1, false);
         assert_eq!(marks(&inner.busy[0].queued), [turns[0].0], "its lease may hand the worker on");
-        assert_eq!(marks(&inner.waiting), [turns[1].0, turns[2].0]);
+        assert_eq!(marks(&inner.waiters.requests), [turns[1].0, turns[2].0]);
         inner.rescue(1, true);
         assert!(inner.busy.is_empty());
         assert!(matches!(turns[0].1.try_recv(), Ok(Err(Unavailable::WorkerLost))));
@@ -353,7 +362,7 @@ mod tests {
     #[test]
     fn what_is_taken_back_after_the_end_is_refused() {
         let Worked { mut inner, mut turns, .. } = worked(0);
-        inner.closed = true;
+        inner.waiters.close();
         assert_eq!(inner.end_request(&inner.busy[0].shared.clone(), true).len(), 0);
         for (_, turn) in &mut turns {
             assert!(matches!(turn.try_recv(), Ok(Err(Unavailable::ShuttingDown))));
@@ -378,7 +387,7 @@ mod tests {
             let now = Instant::now();
             let (big, _its_turn) = request(None, now - age);
             let (small, _its_turn) = request(Some(vec![0; 64]), now);
-            inner.waiting.extend([big, small]);
+            inner.waiters.requests.extend([big, small]);
             let shared = inner.busy[0].shared.clone();
             inner.fill(&shared);
             assert_eq!(inner.busy[0].queued.len() == 1, overtakes, "after {age:?}");
