@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Reply;
 use forebay_testkit::peer::{self, Peer};
-use support::{Forebay, chunked, pattern, site};
+use forebay_testkit::tls::{Authority, connect};
+use rustls::version::TLS13;
+use support::{Forebay, chunked, pattern, serve, site};
 
 /// What a page knows of its request. An error page takes any method.
 const FACTS: &str = r#"<%@ page isErrorPage="true" session="false" contentType="text/plain" trimDirectiveWhitespaces="true" %>
@@ -21,6 +23,7 @@ client=<%= request.getRemoteAddr() %>,<%= request.getRemotePort() %>
 user=<%= request.getRemoteUser() %>,<%= request.getAuthType() %>
 server=<%= request.getServerName() %>,<%= request.getServerPort() %>,<%= request.getLocalPort() %>
 x=<%= request.getHeader("X-A") == null ? -1 : request.getHeader("X-A").length() %>
+cipher=<%= request.getAttribute("jakarta.servlet.request.cipher_suite") %>,<%= request.getAttribute("jakarta.servlet.request.key_size") %>
 hop=<%= request.getHeader("X-Hop") %>,<%= request.getHeader("X_B") %>,<%= request.getHeader("Expect") %>
 "#;
 
@@ -91,6 +94,7 @@ fn tomcat_is_asked_over_ajp() {
         let (exit, _) = forebay.stop();
         assert!(exit.status.success(), "{}", exit.output);
     }
+    tls_is_told(&tomcat);
     users_are_told(&tomcat);
     for (keys, status) in [("", 403), (", secret = \"wrong\"", 403), (secret, 200)] {
         let forebay = front_of(&[&tomcat], keys, "");
@@ -119,6 +123,7 @@ fn facts_arrive(forebay: &Forebay) {
         "user=null,null",
         &format!("server=example.org,81,{listens}"),
         "x=2",
+        "cipher=null,null",
         "hop=null,null,null",
     ] {
         assert!(reply.text().lines().any(|l| l == line), "{line}: {}", reply.text());
@@ -191,6 +196,30 @@ fn large_replies_arrive(forebay: &Forebay) {
     client.send("HEAD /facts.jsp HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(client.reply_to_head().status, 200);
     assert_eq!(client.get("/facts.jsp").status, 200);
+}
+
+fn tls_is_told(tomcat: &Peer) {
+    let (folder, authority) = (Folder::new(), Authority::new("of the test"));
+    let identity = authority.issue(&["localhost"]);
+    folder.write("cert.pem", &identity.certificate);
+    folder.write("key.pem", &identity.key);
+    let forebay = serve(
+        folder,
+        &format!(
+            "[[site]]\nlisten = \"https://127.0.0.1:0\"\n\
+             tls = {{ certificate = \"cert.pem\", key = \"key.pem\" }}\n[[site.route]]\n\
+             ajp = {{ to = \"127.0.0.1:{}\", secret = \"s3cret\" }}\n",
+            tomcat.port()
+        ),
+    );
+    let mut config = authority.client_of(None, &[&TLS13]);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let mut client = connect(forebay.address, "localhost", config).unwrap();
+    client.send("GET /facts.jsp HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let text = client.reply().text().to_owned();
+    assert!(text.contains("scheme=https,true\n"), "{text}");
+    let cipher = text.lines().find_map(|line| line.strip_prefix("cipher=TLS_")).expect(&text);
+    assert!(cipher.ends_with(",128") || cipher.ends_with(",256"), "{text}");
 }
 
 fn users_are_told(tomcat: &Peer) {

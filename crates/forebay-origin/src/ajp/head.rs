@@ -76,6 +76,9 @@ fn append_fields(
             forward.field(name, field.value.of(bytes));
         }
     }
+    if let Some((name, value)) = request.subject_field.as_ref().and_then(|line| split(line)) {
+        forward.field(name, value);
+    }
     match framing {
         RequestFraming::Length(length) => forward.field_number(b"Content-Length", length),
         // Tomcat looks for a body of unknown length where it finds this field.
@@ -85,6 +88,17 @@ fn append_fields(
         }
         RequestFraming::None => {}
     }
+}
+
+/// Name and value of a field line.
+fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = memchr::memchr(b':', line)?;
+    Some((&line[..at], line[at + 1..].trim_ascii()))
+}
+
+/// The key's length in bits, of a cipher suite that TLS 1.2 or 1.3 still has: AES or ChaCha20.
+fn key_size(cipher: &str) -> u16 {
+    if cipher.contains("AES128") || cipher.contains("AES_128") { 128 } else { 256 }
 }
 
 fn is_replaced(field: &Field) -> bool {
@@ -103,6 +117,18 @@ fn append_attributes(
     }
     if let Some(query) = query {
         attributes.attribute(Attribute::QueryString, query);
+    }
+    for (name, value) in request.tls_variables() {
+        match *name {
+            "SSL_CIPHER" => {
+                attributes.attribute(Attribute::SslCipher, value.as_bytes());
+                attributes.ssl_key_size(key_size(value));
+            }
+            "SSL_PROTOCOL" => {
+                attributes.request_attribute(b"AJP_SSL_PROTOCOL", value.as_bytes());
+            }
+            _ => {}
+        }
     }
     let mut port = [0; 5];
     let mut free = &mut port[..];
