@@ -17,7 +17,7 @@ use forebay_wire::http1::RequestFraming;
 use crate::proxy::sticky::Sticky;
 use crate::upstream::{Attempt, Backend, BodyAtHand, Carrier, Connection, Past, Upstream};
 pub use head::append_head;
-use reply::{After, Buffers, Conversation, INBOX};
+use reply::{After, Buffers, INBOX, Session};
 use upload::Packets;
 
 /// Buffers kept for reuse.
@@ -145,12 +145,12 @@ impl Carrier for Passing<'_> {
         exchange.enter(Step::Origin);
         let Self { origin, wanted, packets, buffers, .. } = self;
         packets.rewind(&mut exchange.body).await?;
-        let conversation = Conversation {
+        let session = Session {
             attempt,
             socket: &connection.socket,
             sticky: origin.sticky.as_ref().map(|sticky| (sticky, *wanted)),
         };
-        match conversation.run(exchange, packets, buffers).await? {
+        match session.run(exchange, packets, buffers).await? {
             After::Keep => attempt.backend.keep(connection),
             After::Close => {}
         }

@@ -197,8 +197,8 @@ impl Carrier for Passing<'_> {
         exchange.enter(Step::Origin);
         self.inbox.clear();
         let (origin, backend) = (self.origin, attempt.backend);
-        let conversation = Conversation { origin, backend, socket: &connection.socket };
-        conversation.run(exchange, self.head, self.body, self.inbox).await
+        let session = Session { origin, backend, socket: &connection.socket };
+        session.run(exchange, self.head, self.body, self.inbox).await
     }
 
     fn body(&self) -> BodyAtHand {
@@ -207,13 +207,13 @@ impl Carrier for Passing<'_> {
 }
 
 /// One request and its reply over a connection of their own.
-struct Conversation<'a> {
+struct Session<'a> {
     origin: &'a AppServer,
     backend: &'a Backend,
     socket: &'a Socket,
 }
 
-impl Conversation<'_> {
+impl Session<'_> {
     async fn run(
         &self,
         exchange: &mut Exchange,

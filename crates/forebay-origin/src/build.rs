@@ -30,9 +30,9 @@ use crate::script::{exact_paths, scripts_of};
 use crate::script_guard::ScriptGuard;
 use crate::start::start_all;
 use crate::tls::SiteTls;
-use crate::upstream::{Backend, Checker, Endpoint, IdlePools, Permits, Upstream, Use};
+use crate::upstream::{Backend, BackendOptions, Checker, Endpoint, IdlePools, Permits, Upstream};
 pub(crate) use shared::launch_of;
-use shared::{Shared, SharedUpstream, checks, shared_of_all, slots};
+use shared::{Shared, SharedUpstream, checks, permits, shared_of_all};
 
 /// How long an HTTP backend's connection may be idle. Servers give 5 s and more.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
@@ -99,7 +99,7 @@ pub struct Origins {
     endpoints: BTreeMap<String, Endpoint>,
     apps: BTreeMap<String, Running>,
     /// By backend: routes to the same one share its limit.
-    slots: BTreeMap<String, (usize, Arc<Permits>)>,
+    permits: BTreeMap<String, (usize, Arc<Permits>)>,
     /// By site and route.
     shared: Vec<Vec<Shared>>,
     /// Of all CGI scripts; a reload passes it on.
@@ -139,7 +139,7 @@ impl Origins {
             |previous| previous.password_checks.clone(),
         );
         let shared = shared_of_all(&plan, previous)?;
-        let slots = slots(&plan, previous);
+        let permits = permits(&plan, previous);
         let checks = checks(&shared, &endpoints);
         let checker = Checker::start(checks, errors).map_err(BuildError::Checks)?;
         let guard = previous.map_or_else(Arc::default, |previous| previous.guard.clone());
@@ -148,7 +148,7 @@ impl Origins {
             plan,
             endpoints,
             apps,
-            slots,
+            permits,
             shared,
             guard,
             _checker: checker,
@@ -327,8 +327,8 @@ impl Origins {
     ) -> Box<dyn Origin> {
         let thread = thread.clone();
         let thread = thread.clone();
-        let upstream = |plan: &forebay_conf::Upstream, keep: usize, how: Use| {
-            let how = || Use {
+        let upstream = |plan: &forebay_conf::Upstream, keep: usize, how: BackendOptions| {
+            let how = || BackendOptions {
                 pools: Some(pools.clone()),
                 keep: if plan.send_proxy.is_some() { 0 } else { keep },
                 connect_timeout: plan.connect_timeout,
@@ -353,26 +353,37 @@ impl Origins {
                 Box::new(Cgi::new(thread, cgi.clone(), processes, scripts))
             }
             Action::Fastcgi(fastcgi) => {
-                let how =
-                    Use { idle_time: FASTCGI_IDLE, violates_keep_alive: true, ..Use::default() };
+                let how = BackendOptions {
+                    idle_time: FASTCGI_IDLE,
+                    violates_keep_alive: true,
+                    ..BackendOptions::default()
+                };
                 let keep = fastcgi.upstream.keepalive.unwrap_or(FASTCGI_KEEP);
                 let keep = if fastcgi.keep_conn { keep } else { 0 };
                 let upstream = upstream(&fastcgi.upstream, keep, how);
                 Box::new(Fastcgi::new(thread, upstream, fastcgi.clone()))
             }
             Action::AppServer(settings) => {
-                let upstream = upstream(&settings.upstream, 0, Use::default());
+                let upstream = upstream(&settings.upstream, 0, BackendOptions::default());
                 Box::new(AppServer::new(upstream, settings.clone()))
             }
             Action::Ajp(ajp) => {
                 let reply_timeout = ajp.reply_timeout;
-                let how = Use { idle_time: AJP_IDLE, reply_timeout, ..Use::default() };
+                let how = BackendOptions {
+                    idle_time: AJP_IDLE,
+                    reply_timeout,
+                    ..BackendOptions::default()
+                };
                 let keep = ajp.upstream.keepalive.unwrap_or(HTTP_KEEP);
                 Box::new(Ajp::new(upstream(&ajp.upstream, keep, how), ajp.clone()))
             }
             Action::Proxy(proxy) => {
                 let reply_timeout = proxy.reply_timeout;
-                let how = Use { idle_time: HTTP_IDLE, reply_timeout, ..Use::default() };
+                let how = BackendOptions {
+                    idle_time: HTTP_IDLE,
+                    reply_timeout,
+                    ..BackendOptions::default()
+                };
                 let keep = proxy.upstream.keepalive.unwrap_or(HTTP_KEEP);
                 let upstream = upstream(&proxy.upstream, keep, how);
                 Box::new(Proxy::new(thread, upstream, proxy))
@@ -386,11 +397,11 @@ impl Origins {
         }
     }
 
-    fn backend(&self, address: &Address, how: Use, thread: &Rc<Thread>) -> Backend {
+    fn backend(&self, address: &Address, how: BackendOptions, thread: &Rc<Thread>) -> Backend {
         let name = address.to_string();
-        let slots = self.slots.get(&name).map(|(_, slots)| slots.clone());
+        let permits = self.permits.get(&name).map(|(_, permits)| permits.clone());
         let endpoint = self.endpoints[&name].clone();
-        Backend::new(thread.clone(), endpoint, Use { name, slots, ..how })
+        Backend::new(thread.clone(), endpoint, BackendOptions { name, permits, ..how })
     }
 }
 

@@ -1,10 +1,10 @@
 //! FastCGI responders that listen by themselves, such as php-fpm.
 //!
 //! `script` finds the script and its parameters; here a request goes over a connection of its own,
-//! by `shared` over one that it shares, a `line`.
+//! by `shared` over one that it shares, a `mux_connection`; `mux_pool` has those of a thread.
 
-mod line;
-mod lines;
+mod mux_connection;
+mod mux_pool;
 mod script;
 mod shared;
 mod stderr;
@@ -20,8 +20,8 @@ use forebay_engine::{
 };
 use forebay_wire::fastcgi::{self, Decoder, Event, ProtocolStatus};
 
-use line::Stream;
-use lines::Lines;
+use mux_connection::Stream;
+use mux_pool::MuxPool;
 use shared::Shared;
 use stderr::Stderr;
 
@@ -50,7 +50,7 @@ pub struct Fastcgi {
     thread: Rc<Thread>,
     upstream: Upstream,
     /// By backend, where requests share connections; else empty.
-    lines: Vec<Lines>,
+    pools: Vec<MuxPool>,
     settings: conf::Fastcgi,
     spare: RefCell<Vec<Buffers>>,
 }
@@ -61,12 +61,12 @@ type Buffers = (Vec<u8>, Vec<u8>);
 impl Fastcgi {
     /// Passes requests to the backends of `upstream`.
     pub fn new(thread: Rc<Thread>, upstream: Upstream, settings: conf::Fastcgi) -> Self {
-        let lines = |_| Lines::new(thread.clone(), &settings);
-        let lines = match settings.multiplex {
+        let pool = |_| MuxPool::new(thread.clone(), &settings);
+        let pools = match settings.multiplex {
             conf::Multiplex::Off => Vec::new(),
-            conf::Multiplex::On | conf::Multiplex::Auto => (0..upstream.len()).map(lines).collect(),
+            conf::Multiplex::On | conf::Multiplex::Auto => (0..upstream.len()).map(pool).collect(),
         };
-        Self { thread, upstream, lines, settings, spare: RefCell::default() }
+        Self { thread, upstream, pools, settings, spare: RefCell::default() }
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -101,8 +101,8 @@ impl Fastcgi {
 
     async fn go(
         &self,
-        way: Way,
-        ways: &Ways<'_>,
+        connection: RequestConnection,
+        source: &ConnectionSource<'_>,
         exchange: &mut Exchange,
         script: &Script,
         body: &Spooled,
@@ -110,17 +110,17 @@ impl Fastcgi {
     ) -> Result<(), Fault> {
         out.clear();
         inbox.clear();
-        match way {
-            Way::Alone(connection) => {
+        match connection {
+            RequestConnection::Alone(connection) => {
                 let keep = self.settings.keep_conn;
                 self.append_head(out, (ID, keep), &exchange.request, script, body);
                 inbox.reserve(INBOX);
-                self.converse(ways.backend, connection, exchange, body, out, inbox).await
+                self.run(source.backend, connection, exchange, body, out, inbox).await
             }
-            Way::Shared(stream) => {
+            RequestConnection::Shared(stream) => {
                 self.append_head(out, (stream.id(), true), &exchange.request, script, body);
-                let shared = Shared::new(self, ways, &stream);
-                shared.converse(exchange, std::mem::take(out), body, inbox).await
+                let shared = Shared::new(self, source, &stream);
+                shared.run(exchange, std::mem::take(out), body, inbox).await
             }
         }
     }
@@ -148,7 +148,7 @@ impl Fastcgi {
     }
 
     /// One request over `connection`, which is kept where that can be.
-    async fn converse(
+    async fn run(
         &self,
         backend: &Backend,
         connection: Connection,
@@ -261,28 +261,34 @@ struct Passing<'a> {
 }
 
 impl Carrier for Passing<'_> {
-    type Connection = Way;
+    type Connection = RequestConnection;
     type Outcome = ();
 
-    async fn connect(&mut self, attempt: &Attempt<'_>, is_new: bool) -> Result<(Way, Past), Fault> {
-        let lines = self.origin.lines.get(attempt.index);
-        let ways = Ways { backend: attempt.backend, lines, is_repeatable: self.is_repeatable };
-        let way = ways.take(is_new).await?;
-        let past = way.past();
-        Ok((way, past))
+    async fn connect(
+        &mut self,
+        attempt: &Attempt<'_>,
+        is_new: bool,
+    ) -> Result<(RequestConnection, Past), Fault> {
+        let pool = self.origin.pools.get(attempt.index);
+        let source =
+            ConnectionSource { backend: attempt.backend, pool, is_repeatable: self.is_repeatable };
+        let connection = source.take(is_new).await?;
+        let past = connection.past();
+        Ok((connection, past))
     }
 
     async fn exchange(
         &mut self,
         attempt: &Attempt<'_>,
-        way: Way,
+        connection: RequestConnection,
         exchange: &mut Exchange,
     ) -> Result<(), Fault> {
         exchange.enter(Step::Origin);
         let (origin, script, body) = (self.origin, self.script, self.body);
-        let lines = origin.lines.get(attempt.index);
-        let ways = Ways { backend: attempt.backend, lines, is_repeatable: self.is_repeatable };
-        origin.go(way, &ways, exchange, script, body, self.buffers).await
+        let pool = origin.pools.get(attempt.index);
+        let source =
+            ConnectionSource { backend: attempt.backend, pool, is_repeatable: self.is_repeatable };
+        origin.go(connection, &source, exchange, script, body, self.buffers).await
     }
 
     fn body(&self) -> BodyAtHand {
@@ -290,36 +296,36 @@ impl Carrier for Passing<'_> {
     }
 }
 
-/// The ways to a backend.
-struct Ways<'a> {
+/// Where a request to a backend gets its connection.
+struct ConnectionSource<'a> {
     backend: &'a Backend,
-    lines: Option<&'a Lines>,
+    pool: Option<&'a MuxPool>,
     is_repeatable: bool,
 }
 
 /// How a request goes: over a connection of its own, or a place on one that is shared.
-enum Way {
+enum RequestConnection {
     Alone(Connection),
     Shared(Stream),
 }
 
-impl Ways<'_> {
-    /// A way for one request; `fresh` where another has failed.
-    async fn take(&self, fresh: bool) -> Result<Way, Fault> {
+impl ConnectionSource<'_> {
+    /// A connection for one request; `fresh` where another has failed.
+    async fn take(&self, fresh: bool) -> Result<RequestConnection, Fault> {
         if !fresh
-            && let Some(lines) = self.lines
-            && let Some(stream) = lines.stream(self.backend).await?
+            && let Some(pool) = self.pool
+            && let Some(stream) = pool.stream(self.backend).await?
         {
-            return Ok(Way::Shared(stream));
+            return Ok(RequestConnection::Shared(stream));
         }
-        Ok(Way::Alone(match self.is_repeatable || fresh {
+        Ok(RequestConnection::Alone(match self.is_repeatable || fresh {
             true => self.backend.connect(fresh).await?,
             false => self.backend.connect_for_once().await?,
         }))
     }
 }
 
-impl Way {
+impl RequestConnection {
     fn past(&self) -> Past {
         match self {
             Self::Alone(connection) => connection.past(),

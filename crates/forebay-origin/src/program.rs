@@ -20,7 +20,8 @@ use crate::fastcgi::{Fastcgi, Script};
 use crate::mount;
 use crate::proxy::{Proxy, sticky};
 use crate::upstream::{
-    Attempts, Backend, Balancing, BodyAtHand, Endpoint, Group, Permits, Tallies, Upstream, Use,
+    Attempts, Backend, BackendOptions, Balancing, BodyAtHand, Endpoint, Group, Permits, Tallies,
+    Upstream,
 };
 
 /// Processes that one request may be offered: one may end before it has read anything.
@@ -99,13 +100,13 @@ impl Connections {
 
     fn to(&self, process: u64) -> Arc<Permits> {
         let mut known = self.by_process.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slots) = known.get(&process).and_then(std::sync::Weak::upgrade) {
-            return slots;
+        if let Some(permits) = known.get(&process).and_then(std::sync::Weak::upgrade) {
+            return permits;
         }
-        known.retain(|_, slots| slots.strong_count() > 0);
-        let slots = Permits::new(self.most);
-        known.insert(process, Arc::downgrade(&slots));
-        slots
+        known.retain(|_, permits| permits.strong_count() > 0);
+        let permits = Permits::new(self.most);
+        known.insert(process, Arc::downgrade(&permits));
+        permits
     }
 }
 
@@ -233,15 +234,15 @@ impl ProgramApp {
             Speaks::Http(_) => (true, HTTP_IDLE),
             Speaks::Fastcgi(_) | Speaks::AppServer(_) => (false, FASTCGI_IDLE),
         };
-        let how = Use {
+        let how = BackendOptions {
             name: format!("app {}", self.name),
             keep: KEEP,
             idle_time,
             violates_keep_alive: !is_http,
-            slots: Some(self.connections.to(permit.id())),
+            permits: Some(self.connections.to(permit.id())),
             reply_timeout: Some(self.how.silence),
             life: Some(permit.life()),
-            ..Use::default()
+            ..BackendOptions::default()
         };
         let backend = Backend::new(self.thread.clone(), endpoint, how);
         let (group, tallies) = (Group::new(&Balancing::equal(1)), Tallies::new(1));

@@ -1,11 +1,11 @@
 //! HTTP/1.1 backends: requests shared out among them and passed on, replies streamed back.
 //!
 //! `sticky` reads and sets the cookie that names a
-//! backend, `rewrite` turns a backend's redirections and cookies into the client's, `converse` is
+//! backend, `rewrite` turns a backend's redirections and cookies into the client's, `session` is
 //! one request over one connection.
 
-mod converse;
 mod rewrite;
+mod session;
 pub mod sticky;
 
 use std::cell::RefCell;
@@ -17,8 +17,8 @@ use forebay_wire::http1::RequestFraming;
 
 use crate::upgrade;
 use crate::upstream::Upstream;
-use converse::{Buffers, Passing};
 use rewrite::Rewrite;
+use session::{Buffers, Passing};
 use sticky::Sticky;
 
 /// Size of a receive buffer, in bytes; a long body gets the larger one.
@@ -107,5 +107,5 @@ pub fn append_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Proxy, ind
     let host =
         plan.upstream.to.get(index).filter(|_| is_named).map(|backend| &backend.authority[..]);
     let is_upgrade = upgrade::is_asked(request);
-    converse::append_head(out, request, plan.strip_prefix.as_deref(), host, is_upgrade);
+    session::append_head(out, request, plan.strip_prefix.as_deref(), host, is_upgrade);
 }

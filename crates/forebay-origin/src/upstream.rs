@@ -22,7 +22,7 @@ use std::sync::Arc;
 use forebay_engine::{Exchange, Fault, Limit, Retry, Side, Thread};
 
 pub use attempts::{Attempts, BodyAtHand};
-pub use backend::{Backend, Connection, Endpoint, IdlePools, Use};
+pub use backend::{Backend, BackendOptions, Connection, Endpoint, IdlePools};
 pub use duplex::send_and_read;
 pub use group::{Balancing, Group};
 pub use health::{Check, Checker};

@@ -34,14 +34,14 @@ pub enum After {
 }
 
 /// A request and its reply over one connection.
-pub struct Conversation<'a> {
+pub struct Session<'a> {
     pub attempt: &'a Attempt<'a>,
     pub socket: &'a Socket,
     /// What names a client's container, and the one that the request named.
     pub sticky: Option<(&'a Sticky, Option<usize>)>,
 }
 
-impl Conversation<'_> {
+impl Session<'_> {
     fn backend(&self) -> &Backend {
         self.attempt.backend
     }
@@ -60,7 +60,7 @@ impl Conversation<'_> {
         sent.map_err(|error| self.backend().lost(&error))?;
         let asked = Asked::default();
         inbox.clear();
-        let mut reading = Reading { conversation: self, request, asked: &asked, inbox, head };
+        let mut reading = Reading { session: self, request, asked: &asked, inbox, head };
         let mut download = pin!(reading.pass_on(reply));
         let mut upload = pin!(self.upload(&asked, packets, packet, body));
         tokio::select! {
@@ -99,7 +99,7 @@ impl Conversation<'_> {
 
 /// Reading one reply.
 struct Reading<'a> {
-    conversation: &'a Conversation<'a>,
+    session: &'a Session<'a>,
     request: &'a Request,
     asked: &'a Asked,
     inbox: &'a mut Vec<u8>,
@@ -109,7 +109,7 @@ struct Reading<'a> {
 impl Reading<'_> {
     /// Reads the reply and passes it on.
     async fn pass_on(&mut self, reply: &mut Reply) -> Result<After, Fault> {
-        let backend = self.conversation.backend();
+        let backend = self.session.backend();
         // Containers may have larger packets than they are sent.
         let mut decoder = ReplyDecoder::new(MOST_PACKET);
         // A head that says how much follows waits for the first of it: one write in place of two,
@@ -124,7 +124,7 @@ impl Reading<'_> {
             at += step.consumed;
             match step.event {
                 Some(Event::Head) => {
-                    self.conversation.attempt.answered();
+                    self.session.attempt.answered();
                     holds_head = self.head.content_length.is_some_and(|length| length > 0)
                         && !reply.is_to_head();
                     self.begin(reply);
@@ -160,8 +160,8 @@ impl Reading<'_> {
 
     /// Reads more; `any` where something came before, so that the request must have been acted on.
     async fn read(&mut self, any: bool) -> Result<(), Fault> {
-        let backend = self.conversation.backend();
-        match backend.read(self.conversation.socket, self.inbox).await {
+        let backend = self.session.backend();
+        match backend.read(self.session.socket, self.inbox).await {
             Ok(0) => Err(backend.cut_off(any)),
             Ok(_) => Ok(()),
             Err(fault) if any => Err(fault.retry(Retry::No)),
@@ -194,8 +194,8 @@ impl Reading<'_> {
                 append_line(reply.field_lines(), field.name, field.value);
             }
         }
-        if let Some((sticky, wanted)) = self.conversation.sticky {
-            let (index, https) = (self.conversation.attempt.index, self.request.https);
+        if let Some((sticky, wanted)) = self.session.sticky {
+            let (index, https) = (self.session.attempt.index, self.request.https);
             sticky.append(reply.field_lines(), index, wanted, https);
         }
         let length = match (head.status, head.content_length) {

@@ -175,14 +175,14 @@ pub(super) fn checks(shared: &[Vec<Shared>], endpoints: &BTreeMap<String, Endpoi
 }
 
 /// The limits on connections. One that did not change counts the connections of `previous`, too.
-pub(super) fn slots(
+pub(super) fn permits(
     plan: &Plan,
     previous: Option<&Origins>,
 ) -> BTreeMap<String, (usize, Arc<Permits>)> {
-    let slots = |(name, most)| {
-        let kept = previous.and_then(|previous| previous.slots.get(&name));
+    let permits = |(name, most)| {
+        let kept = previous.and_then(|previous| previous.permits.get(&name));
         let kept = kept.filter(|(limit, _)| *limit == most).cloned();
         (name, kept.unwrap_or_else(|| (most, Permits::new(most))))
     };
-    plan.max_connections().into_iter().map(slots).collect()
+    plan.max_connections().into_iter().map(permits).collect()
 }

@@ -6,8 +6,8 @@ use std::pin::pin;
 use forebay_engine::{Exchange, Fault, Retry, Spooled};
 use forebay_wire::fastcgi::ProtocolStatus;
 
-use super::line::{Came, Stream};
-use super::{Fastcgi, Ways, check_end};
+use super::mux_connection::{Stream, StreamEvent};
+use super::{ConnectionSource, Fastcgi, check_end};
 use crate::output::Output;
 use crate::reply_pump::ReplyPump;
 use crate::script_reply::{OutputLimit, ScriptReply};
@@ -16,7 +16,7 @@ use crate::upstream::{BodyEncoder, Source, send_and_read, upload};
 /// One request over a connection that it shares.
 pub struct Shared<'a> {
     origin: &'a Fastcgi,
-    ways: &'a Ways<'a>,
+    source: &'a ConnectionSource<'a>,
     stream: &'a Stream,
     /// Whether all of the request has been sent.
     is_sent: Cell<bool>,
@@ -24,12 +24,12 @@ pub struct Shared<'a> {
 
 impl<'a> Shared<'a> {
     /// One request to `origin` in its place on a connection.
-    pub fn new(origin: &'a Fastcgi, ways: &'a Ways<'a>, stream: &'a Stream) -> Self {
-        Self { origin, ways, stream, is_sent: Cell::new(false) }
+    pub fn new(origin: &'a Fastcgi, source: &'a ConnectionSource<'a>, stream: &'a Stream) -> Self {
+        Self { origin, source, stream, is_sent: Cell::new(false) }
     }
 
     /// Sends the request, of which `head` is all but a body in a file, and passes its reply on.
-    pub async fn converse(
+    pub async fn run(
         &self,
         exchange: &mut Exchange,
         head: Vec<u8>,
@@ -51,15 +51,15 @@ impl<'a> Shared<'a> {
     }
 
     async fn read_reply(&self, exchange: &mut Exchange, inbox: &mut Vec<u8>) -> Result<(), Fault> {
-        let (origin, name) = (self.origin, self.ways.backend.name());
+        let (origin, name) = (self.origin, self.source.backend.name());
         let limit = OutputLimit::new(origin.settings.max_output, Fault::backend);
         let output = Output::Parsed(ScriptReply::new(limit));
         let mut pump = ReplyPump::new(output, &mut exchange.reply);
         loop {
             inbox.clear();
             match pump.next(async || self.next(inbox).await).await? {
-                Ok(Came::Output) => pump.feed(inbox).await?,
-                Ok(Came::End(status)) => {
+                Ok(StreamEvent::Output) => pump.feed(inbox).await?,
+                Ok(StreamEvent::End(status)) => {
                     self.learn(status);
                     check_end(name, status, pump.output().is_empty())?;
                     return pump.finish().await;
@@ -71,14 +71,14 @@ impl<'a> Shared<'a> {
     }
 
     /// What comes next, within the time for it once the request has been sent.
-    async fn next(&self, inbox: &mut Vec<u8>) -> Result<Came, Fault> {
-        let limit = self.ways.backend.reply_timeout();
+    async fn next(&self, inbox: &mut Vec<u8>) -> Result<StreamEvent, Fault> {
+        let limit = self.source.backend.reply_timeout();
         loop {
             match tokio::time::timeout(limit, self.stream.next(inbox)).await {
                 Ok(came) => return came,
                 Err(_) if !self.is_sent.get() => {}
                 Err(_) => {
-                    let name = self.ways.backend.name();
+                    let name = self.source.backend.name();
                     return Err(Fault::backend(504, format!("{name} sent nothing for {limit:?}")));
                 }
             }
@@ -87,11 +87,11 @@ impl<'a> Shared<'a> {
 
     /// A refusal says what not to try again.
     fn learn(&self, status: ProtocolStatus) {
-        match (status, self.ways.lines) {
-            (ProtocolStatus::CantMultiplex, Some(lines)) => {
-                let name = self.ways.backend.name();
+        match (status, self.source.pool) {
+            (ProtocolStatus::CantMultiplex, Some(pool)) => {
+                let name = self.source.backend.name();
                 self.origin.thread.errors.log(&format!("{name} refuses to multiplex requests"));
-                lines.give_up();
+                pool.give_up();
             }
             (ProtocolStatus::Overloaded, _) => self.stream.lower_limit(),
             _ => {}

@@ -54,7 +54,7 @@ pub struct Backend {
     endpoint: Endpoint,
     name: String,
     idle: Rc<IdleConnections>,
-    slots: Option<Arc<Permits>>,
+    permits: Option<Arc<Permits>>,
     violates_keep_alive: bool,
     connect_timeout: Duration,
     reply_timeout: Duration,
@@ -63,7 +63,7 @@ pub struct Backend {
 
 /// How a backend is to be used.
 #[derive(Clone, Default)]
-pub struct Use {
+pub struct BackendOptions {
     /// What messages call it.
     pub name: String,
     /// Idle connections that each thread keeps.
@@ -73,7 +73,7 @@ pub struct Use {
     /// Whether it is known to close connections without a word.
     pub violates_keep_alive: bool,
     /// The limit on connections over all threads.
-    pub slots: Option<Arc<Permits>>,
+    pub permits: Option<Arc<Permits>>,
     /// How long connecting may take; `None`: as the server's settings say.
     pub connect_timeout: Option<Duration>,
     /// Between two reads of a reply; `None`: as the server's settings say.
@@ -90,7 +90,7 @@ pub struct Connection {
     pub socket: Socket,
     /// Whether it has served a request before.
     pub is_reused: bool,
-    slot: Option<ConnectionPermit>,
+    permit: Option<ConnectionPermit>,
 }
 
 impl Connection {
@@ -101,7 +101,7 @@ impl Connection {
 
     /// The connection for what is not a request, and what it holds as long as it is open.
     pub fn into_parts(self) -> (Socket, Option<ConnectionPermit>) {
-        (self.socket, self.slot)
+        (self.socket, self.permit)
     }
 }
 
@@ -113,7 +113,7 @@ struct IdleConnections {
 
 impl Backend {
     /// A backend that is used so. Must be called within the thread's event loop.
-    pub fn new(thread: Rc<Thread>, endpoint: Endpoint, how: Use) -> Self {
+    pub fn new(thread: Rc<Thread>, endpoint: Endpoint, how: BackendOptions) -> Self {
         let idle = match &how.pools {
             Some(pools) if how.keep > 0 => {
                 let key = (how.name.clone(), how.keep, how.idle_time, how.violates_keep_alive);
@@ -125,13 +125,13 @@ impl Backend {
         let timeouts = &thread.settings().timeouts;
         let connect_timeout = how.connect_timeout.unwrap_or(timeouts.connect);
         let reply_timeout = how.reply_timeout.unwrap_or(timeouts.reply_idle);
-        let Use { name, slots, violates_keep_alive, life, .. } = how;
+        let BackendOptions { name, permits, violates_keep_alive, life, .. } = how;
         Self {
             thread,
             endpoint,
             name,
             idle,
-            slots,
+            permits,
             violates_keep_alive,
             connect_timeout,
             reply_timeout,
@@ -156,23 +156,29 @@ impl Backend {
 
     /// A connection: an idle one unless `fresh`, else a new one.
     pub async fn connect(&self, fresh: bool) -> Result<Connection, Fault> {
-        if !fresh && let Some((socket, slot, _)) = self.idle.take() {
-            return Ok(Connection { socket, is_reused: true, slot });
+        if !fresh && let Some((socket, permit, _)) = self.idle.take() {
+            return Ok(Connection { socket, is_reused: true, permit });
         }
-        let slot = match &self.slots {
+        let permit = match &self.permits {
             None => None,
-            Some(slots) => match self.wait_for(slots).await? {
-                Grant::Open(slot) => Some(slot),
-                Grant::Use(stream, slot) => match Socket::attach(stream, &self.thread.deadlines) {
-                    Ok(socket) if !fresh && socket.peek().is_none() => {
-                        socket.limit_writes(self.thread.settings().timeouts.write);
-                        return Ok(Connection { socket, is_reused: true, slot: Some(slot) });
+            Some(permits) => match self.wait_for(permits).await? {
+                Grant::Open(permit) => Some(permit),
+                Grant::Use(stream, permit) => {
+                    match Socket::attach(stream, &self.thread.deadlines) {
+                        Ok(socket) if !fresh && socket.peek().is_none() => {
+                            socket.limit_writes(self.thread.settings().timeouts.write);
+                            return Ok(Connection {
+                                socket,
+                                is_reused: true,
+                                permit: Some(permit),
+                            });
+                        }
+                        _ => Some(permit),
                     }
-                    _ => Some(slot),
-                },
+                }
             },
         };
-        self.open(slot).await
+        self.open(permit).await
     }
 
     /// As [`Backend::connect`], for a request that must not be sent twice. A backend may close a
@@ -182,16 +188,16 @@ impl Backend {
     pub async fn connect_for_once(&self) -> Result<Connection, Fault> {
         let is_patient = self.idle.pool.keeps_alive();
         // Where each connection holds a process of the backend, none is left aside.
-        if !is_patient && self.slots.is_none() && !self.violates_keep_alive {
+        if !is_patient && self.permits.is_none() && !self.violates_keep_alive {
             return self.connect_settled().await;
         }
-        while let Some((socket, slot, is_settled)) = self.idle.take() {
+        while let Some((socket, permit, is_settled)) = self.idle.take() {
             if !is_settled && !is_patient {
                 drop(socket);
-                return self.open(slot).await;
+                return self.open(permit).await;
             }
             if socket.peek().is_none() {
-                return Ok(Connection { socket, is_reused: true, slot });
+                return Ok(Connection { socket, is_reused: true, permit });
             }
             self.record_violation();
         }
@@ -201,9 +207,9 @@ impl Backend {
     /// A connection that has been idle for a while, or a new one. Those in between stay: they will
     /// show whether the backend keeps them.
     async fn connect_settled(&self) -> Result<Connection, Fault> {
-        while let Some((socket, slot)) = self.idle.pool.take_settled(&self.idle.deadlines) {
+        while let Some((socket, permit)) = self.idle.pool.take_settled(&self.idle.deadlines) {
             if socket.peek().is_none() {
-                return Ok(Connection { socket, is_reused: true, slot });
+                return Ok(Connection { socket, is_reused: true, permit });
             }
             self.record_violation();
         }
@@ -216,12 +222,12 @@ impl Backend {
     }
 
     /// A new connection, for which there is room.
-    async fn open(&self, slot: Option<ConnectionPermit>) -> Result<Connection, Fault> {
+    async fn open(&self, permit: Option<ConnectionPermit>) -> Result<Connection, Fault> {
         let limit = self.connect_timeout;
         match tokio::time::timeout(limit, self.open_socket()).await {
             Ok(Ok(socket)) => {
                 socket.limit_writes(self.thread.settings().timeouts.write);
-                Ok(Connection { socket, is_reused: false, slot })
+                Ok(Connection { socket, is_reused: false, permit })
             }
             Ok(Err(error)) => {
                 let name = &self.name;
@@ -241,9 +247,9 @@ impl Backend {
     }
 
     /// Waits for a connection, or the right to open one, as long as an attempt to connect may take.
-    async fn wait_for(&self, slots: &Arc<Permits>) -> Result<Grant, Fault> {
-        let waiting = match slots.ask() {
-            Ok(slot) => return Ok(Grant::Open(slot)),
+    async fn wait_for(&self, permits: &Arc<Permits>) -> Result<Grant, Fault> {
+        let waiting = match permits.ask() {
+            Ok(permit) => return Ok(Grant::Open(permit)),
             Err(waiting) => waiting,
         };
         match tokio::time::timeout(self.connect_timeout, waiting).await {
@@ -287,7 +293,7 @@ impl Backend {
         if connection.is_reused {
             self.idle.pool.record_keeping(&self.idle.deadlines);
         }
-        self.idle.put(connection.socket, connection.slot);
+        self.idle.put(connection.socket, connection.permit);
     }
 
     /// Reads more of a reply into `inbox`; 0 at its end.
@@ -351,7 +357,7 @@ type PoolKey = (String, usize, Duration, bool);
 
 impl IdleConnections {
     /// None yet; looked after as long as somebody holds them.
-    fn new(thread: &Rc<Thread>, how: &Use) -> Rc<Self> {
+    fn new(thread: &Rc<Thread>, how: &BackendOptions) -> Rc<Self> {
         let idle = Rc::new(Self {
             pool: Pool::new(how.keep, how.idle_time),
             deadlines: thread.deadlines.clone(),
@@ -359,29 +365,29 @@ impl IdleConnections {
         if how.violates_keep_alive {
             idle.pool.assume_violation();
         }
-        let nudges = how.slots.as_ref().map(|slots| slots.join());
+        let nudges = how.permits.as_ref().map(|permits| permits.join());
         tokio::task::spawn_local(look_after(Rc::downgrade(&idle), nudges));
         idle
     }
 
     fn take(&self) -> Option<(Socket, Option<ConnectionPermit>, bool)> {
-        let (socket, slot, is_settled) = self.pool.take(&self.deadlines)?;
-        if let Some(slot) = &slot {
-            slot.set_busy();
+        let (socket, permit, is_settled) = self.pool.take(&self.deadlines)?;
+        if let Some(permit) = &permit {
+            permit.set_busy();
         }
-        Some((socket, slot, is_settled))
+        Some((socket, permit, is_settled))
     }
 
     /// Gives the connection to a request that waits for one, or keeps it.
-    fn put(&self, socket: Socket, slot: Option<ConnectionPermit>) {
-        let Some(slot) = slot else { return self.pool.put(socket, None, &self.deadlines) };
-        let Some(waiter) = slot.next_waiter() else {
-            return self.pool.put(socket, Some(slot), &self.deadlines);
+    fn put(&self, socket: Socket, permit: Option<ConnectionPermit>) {
+        let Some(permit) = permit else { return self.pool.put(socket, None, &self.deadlines) };
+        let Some(waiter) = permit.next_waiter() else {
+            return self.pool.put(socket, Some(permit), &self.deadlines);
         };
         socket.unlimit_read();
         let grant = match socket.detach() {
-            Ok(stream) => Grant::Use(stream, slot),
-            Err(_) => Grant::Open(slot),
+            Ok(stream) => Grant::Use(stream, permit),
+            Err(_) => Grant::Open(permit),
         };
         // Where nobody waits any more the connection closes, which is as good.
         let _ = waiter.send(grant);
@@ -409,8 +415,8 @@ async fn look_after(idle: Weak<IdleConnections>, mut nudges: Option<UnboundedRec
         let Some(idle) = idle.upgrade() else { return };
         if !is_wanted {
             idle.pool.prune(&idle.deadlines);
-        } else if let Some((socket, slot, _)) = idle.take() {
-            idle.put(socket, slot);
+        } else if let Some((socket, permit, _)) = idle.take() {
+            idle.put(socket, permit);
         }
     }
 }

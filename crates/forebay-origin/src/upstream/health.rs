@@ -97,10 +97,10 @@ async fn ask(check: &Check) -> Result<(), String> {
     let tell = |error: io::Error| error.to_string();
     let status = match &check.endpoint {
         Endpoint::Unix(path) => {
-            converse(check, UnixStream::connect(path).await.map_err(tell)?).await?
+            ask_over(check, UnixStream::connect(path).await.map_err(tell)?).await?
         }
         Endpoint::Tcp(addresses) => {
-            converse(check, TcpStream::connect(&addresses[..]).await.map_err(tell)?).await?
+            ask_over(check, TcpStream::connect(&addresses[..]).await.map_err(tell)?).await?
         }
     };
     match status {
@@ -109,7 +109,7 @@ async fn ask(check: &Check) -> Result<(), String> {
     }
 }
 
-async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
+async fn ask_over<S: AsyncRead + AsyncWrite + Unpin>(
     check: &Check,
     mut stream: S,
 ) -> Result<u16, String> {

@@ -28,7 +28,7 @@ struct State {
 
 /// The right to one connection; dropping it passes it on.
 pub struct ConnectionPermit {
-    slots: Arc<Permits>,
+    permits: Arc<Permits>,
     is_idle: Cell<bool>,
 }
 
@@ -58,7 +58,7 @@ impl Permits {
         let mut state = self.state();
         if state.free > 0 {
             state.free -= 1;
-            return Ok(self.slot());
+            return Ok(self.permit());
         }
         let (sender, receiver) = oneshot::channel();
         state.waiters.push_back(sender);
@@ -68,8 +68,8 @@ impl Permits {
         Err(receiver)
     }
 
-    fn slot(self: &Arc<Self>) -> ConnectionPermit {
-        ConnectionPermit { slots: self.clone(), is_idle: Cell::new(false) }
+    fn permit(self: &Arc<Self>) -> ConnectionPermit {
+        ConnectionPermit { permits: self.clone(), is_idle: Cell::new(false) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -86,7 +86,7 @@ impl State {
 impl ConnectionPermit {
     /// The one that waits longest for a connection. Without one the connection counts as idle.
     pub fn next_waiter(&self) -> Option<oneshot::Sender<Grant>> {
-        let mut state = self.slots.state();
+        let mut state = self.permits.state();
         let waiter = state.next_waiter();
         if waiter.is_none() && !self.is_idle.replace(true) {
             state.idle += 1;
@@ -97,7 +97,7 @@ impl ConnectionPermit {
     /// The connection is in use again.
     pub fn set_busy(&self) {
         if self.is_idle.replace(false) {
-            self.slots.state().idle -= 1;
+            self.permits.state().idle -= 1;
         }
     }
 }
@@ -106,14 +106,14 @@ impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.set_busy();
         let waiter = {
-            let mut state = self.slots.state();
+            let mut state = self.permits.state();
             let waiter = state.next_waiter();
             state.free += usize::from(waiter.is_none());
             waiter
         };
         if let Some(waiter) = waiter {
             // A waiter that has gone in this very moment gives it back, and its drop passes it on.
-            let _ = waiter.send(Grant::Open(self.slots.slot()));
+            let _ = waiter.send(Grant::Open(self.permits.permit()));
         }
     }
 }
@@ -124,43 +124,43 @@ mod tests {
 
     #[test]
     fn no_more_are_granted_than_there_are() {
-        let slots = Permits::new(2);
-        let (first, second) = (slots.ask().ok().unwrap(), slots.ask().ok().unwrap());
-        let mut third = slots.ask().err().unwrap();
-        let fourth = slots.ask().err().unwrap();
+        let permits = Permits::new(2);
+        let (first, second) = (permits.ask().ok().unwrap(), permits.ask().ok().unwrap());
+        let mut third = permits.ask().err().unwrap();
+        let fourth = permits.ask().err().unwrap();
         assert!(third.try_recv().is_err());
         drop(fourth);
         drop(first);
         let Ok(Grant::Open(third)) = third.try_recv() else { panic!("the third may open one") };
         drop((second, third));
-        assert_eq!(slots.state().free, 2);
+        assert_eq!(permits.state().free, 2);
     }
 
     #[test]
     fn a_grant_that_nobody_fetches_goes_on() {
-        let slots = Permits::new(1);
-        let first = slots.ask().ok().unwrap();
-        let second = slots.ask().err().unwrap();
-        let mut third = slots.ask().err().unwrap();
+        let permits = Permits::new(1);
+        let first = permits.ask().ok().unwrap();
+        let second = permits.ask().err().unwrap();
+        let mut third = permits.ask().err().unwrap();
         drop(first);
         drop(second);
         assert!(matches!(third.try_recv(), Ok(Grant::Open(_))));
         drop(third);
-        assert_eq!(slots.state().free, 1);
+        assert_eq!(permits.state().free, 1);
     }
 
     #[test]
     fn who_waits_makes_holders_give_up_what_is_idle() {
-        let slots = Permits::new(1);
-        let mut holder = slots.join();
-        let first = slots.ask().ok().unwrap();
+        let permits = Permits::new(1);
+        let mut holder = permits.join();
+        let first = permits.ask().ok().unwrap();
         assert!(first.next_waiter().is_none(), "now it is idle");
-        let second = slots.ask().err().unwrap();
+        let second = permits.ask().err().unwrap();
         assert!(holder.try_recv().is_ok());
         assert!(first.next_waiter().is_some());
         drop(second);
         drop(first);
-        let state = slots.state();
+        let state = permits.state();
         assert_eq!((state.free, state.idle), (1, 0));
     }
 }

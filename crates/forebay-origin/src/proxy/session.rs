@@ -81,14 +81,14 @@ impl Carrier for Passing<'_> {
         let Self { proxy, wanted, is_upgrade, .. } = *self;
         let attempt = Attempt { proxy, to: attempt, wanted, is_upgrade };
         attempt.write_head(&mut self.buffers.out, &exchange.request);
-        match attempt.converse(&connection, exchange, self.buffers).await? {
+        match attempt.run(&connection, exchange, self.buffers).await? {
             After::Keep => attempt.to.backend.keep(connection),
             After::Close => {}
             After::Tunnel => {
                 let behind = self.buffers.inbox.split_off(self.buffers.head.len);
                 let idle = proxy.thread.settings().timeouts.tunnel_idle;
-                let (backend, slot) = connection.into_parts();
-                return Ok(Some(Tunnel { backend, behind, idle, held: Box::new(slot) }));
+                let (backend, permit) = connection.into_parts();
+                return Ok(Some(Tunnel { backend, behind, idle, held: Box::new(permit) }));
             }
         }
         Ok(None)
@@ -123,7 +123,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// One request and its reply over `connection`.
-    async fn converse(
+    async fn run(
         &self,
         connection: &Connection,
         exchange: &mut Exchange,

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::INBOX;
-use super::line::{Line, Stream};
+use super::mux_connection::{MuxConnection, Stream};
 use crate::upstream::{Backend, Connection};
 
 /// How long an application may take to say what it can do.
@@ -20,17 +20,17 @@ const ASKING: Duration = Duration::from_millis(250);
 /// When one that has said nothing is asked again: it may have been busy or still starting.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
 
-/// The lines of one thread to one backend.
-pub struct Lines {
+/// The connections of one thread to one backend.
+pub struct MuxPool {
     thread: Rc<Thread>,
-    open: RefCell<Vec<Rc<Line>>>,
-    /// Whoever opens a line or asks, since many requests may find none at the same time.
+    open: RefCell<Vec<Rc<MuxConnection>>>,
+    /// Whoever opens a connection or asks, since many requests may find none at the same time.
     opening: tokio::sync::Mutex<()>,
-    /// A line has room again, or is no more.
+    /// A connection has room again, or is no more.
     room: Rc<Notify>,
     /// Whether the application multiplexes.
-    can: Cell<Can>,
-    /// Lines at once: other threads need connections, too.
+    support: Cell<MuxSupport>,
+    /// Connections at once: other threads need connections, too.
     most: usize,
     max_streams: Cell<usize>,
     max_buffered: usize,
@@ -38,7 +38,7 @@ pub struct Lines {
 
 /// What is known about whether an application multiplexes.
 #[derive(Clone, Copy, Debug)]
-enum Can {
+enum MuxSupport {
     Yes,
     No,
     /// It has not been asked.
@@ -47,7 +47,7 @@ enum Can {
     Silent(Instant),
 }
 
-impl Can {
+impl MuxSupport {
     /// Whether it is taken not to, for now at least.
     fn is_no(self, now: Instant) -> bool {
         match self {
@@ -58,8 +58,8 @@ impl Can {
     }
 }
 
-impl Lines {
-    /// Lines as `settings` have them, to be opened only where the application says that it can, if
+impl MuxPool {
+    /// Connections as `settings` have them, to be opened only where the application says that it can, if
     /// they have it asked.
     pub fn new(thread: Rc<Thread>, settings: &conf::Fastcgi) -> Self {
         let is_asked = settings.multiplex == conf::Multiplex::Auto;
@@ -68,7 +68,7 @@ impl Lines {
             open: RefCell::default(),
             opening: tokio::sync::Mutex::default(),
             room: Rc::default(),
-            can: Cell::new(if is_asked { Can::Unknown } else { Can::Yes }),
+            support: Cell::new(if is_asked { MuxSupport::Unknown } else { MuxSupport::Yes }),
             most: settings.max_shared,
             max_streams: Cell::new(settings.max_streams),
             max_buffered: settings.max_buffered,
@@ -91,7 +91,7 @@ impl Lines {
         }
     }
 
-    /// A place on a line that gets room, or on a new one.
+    /// A place on a connection that gets room, or on a new one.
     async fn wait_for_stream(&self, backend: &Backend) -> Result<Option<Stream>, Fault> {
         let _opening = self.opening.lock().await;
         loop {
@@ -106,63 +106,64 @@ impl Lines {
         }
     }
 
-    /// A place on a new line.
+    /// A place on a new connection.
     async fn open(&self, backend: &Backend) -> Result<Option<Stream>, Fault> {
-        if !matches!(self.can.get(), Can::Yes) && !self.ask(backend).await? {
+        if !matches!(self.support.get(), MuxSupport::Yes) && !self.ask(backend).await? {
             return Ok(None);
         }
         let (thread, name) = (self.thread.clone(), backend.name().to_owned());
         let limits = (self.max_streams.get(), self.max_buffered);
-        let line = Line::new(thread, name, limits, self.room.clone());
+        let shared = MuxConnection::new(thread, name, limits, self.room.clone());
         let connection = backend.connect(true).await?;
-        tokio::task::spawn_local(line.clone().run(connection));
-        let stream = line.begin();
-        self.open.borrow_mut().push(line);
+        tokio::task::spawn_local(shared.clone().run(connection));
+        let stream = shared.begin();
+        self.open.borrow_mut().push(shared);
         Ok(stream)
     }
 
     /// Asks whether the application multiplexes.
     async fn ask(&self, backend: &Backend) -> Result<bool, Fault> {
-        if let Can::Silent(_) = self.can.get() {
+        if let MuxSupport::Silent(_) = self.support.get() {
             // Other requests do not wait for what it says this time.
-            self.can.set(Can::Silent(Instant::now()));
+            self.support.set(MuxSupport::Silent(Instant::now()));
         }
         let answer = ask(backend.connect(true).await?).await;
-        let (can, what) = match answer {
+        let (support, what) = match answer {
             Answer::Yes(most) => {
                 self.max_streams.set(self.max_streams.get().min(most));
-                self.can.set(Can::Yes);
+                self.support.set(MuxSupport::Yes);
                 return Ok(true);
             }
-            Answer::No => (Can::No, "does not multiplex requests"),
-            Answer::Silence => {
-                (Can::Silent(Instant::now()), "does not say whether it can multiplex requests")
-            }
+            Answer::No => (MuxSupport::No, "does not multiplex requests"),
+            Answer::Silence => (
+                MuxSupport::Silent(Instant::now()),
+                "does not say whether it can multiplex requests",
+            ),
         };
-        self.can.set(can);
+        self.support.set(support);
         self.thread.errors.log(&format!("{} {what}", backend.name()));
         Ok(false)
     }
 
-    /// Whether no further line may be opened.
+    /// Whether no further connection may be opened.
     fn is_full(&self) -> bool {
-        self.open.borrow().iter().filter(|line| !line.is_broken()).count() >= self.most
+        self.open.borrow().iter().filter(|connection| !connection.is_broken()).count() >= self.most
     }
 
     /// The application has refused to multiplex, whatever was said: it is not tried again.
     pub fn give_up(&self) {
-        self.can.set(Can::No);
+        self.support.set(MuxSupport::No);
         self.room.notify_one();
     }
 
     /// What is known without waiting.
     fn find(&self) -> Option<Option<Stream>> {
-        if self.can.get().is_no(Instant::now()) {
+        if self.support.get().is_no(Instant::now()) {
             return Some(None);
         }
         let mut open = self.open.borrow_mut();
-        open.retain(|line| !line.is_broken());
-        open.iter().find_map(Line::begin).map(Some)
+        open.retain(|connection| !connection.is_broken());
+        open.iter().find_map(MuxConnection::begin).map(Some)
     }
 }
 
@@ -230,10 +231,10 @@ mod tests {
     #[test]
     fn one_that_was_silent_is_asked_again_later() {
         let now = Instant::now();
-        assert!(Can::Silent(now).is_no(now + ASK_AGAIN / 2));
-        assert!(!Can::Silent(now).is_no(now + ASK_AGAIN));
-        assert!(Can::No.is_no(now + ASK_AGAIN), "it has said so");
-        assert!(!Can::Unknown.is_no(now) && !Can::Yes.is_no(now));
+        assert!(MuxSupport::Silent(now).is_no(now + ASK_AGAIN / 2));
+        assert!(!MuxSupport::Silent(now).is_no(now + ASK_AGAIN));
+        assert!(MuxSupport::No.is_no(now + ASK_AGAIN), "it has said so");
+        assert!(!MuxSupport::Unknown.is_no(now) && !MuxSupport::Yes.is_no(now));
     }
 
     #[test]

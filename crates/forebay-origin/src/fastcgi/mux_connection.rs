@@ -1,13 +1,13 @@
 //! Requests that share a connection to an application which can tell them apart.
 //!
-//! A line is such a connection. One task reads and writes it; requests put records into its queue
-//! and take what was read for them out of their flow. FastCGI has no flow control: where a client
-//! is slow its flow fills up, and is aborted at its limit, so that the others go on. A line that
+//! One task reads and writes the connection; requests put records into its queue and take what was
+//! read for them out of their state. FastCGI has no flow control: where a client is slow its request
+//! is aborted at the limit on what may wait, so that the others go on. A connection that
 //! carries one request alone is not read meanwhile, which holds the application back.
 //!
 //! A request that is left is aborted, and its number is not used again: fastcgi-mono-server4 ends a
 //! request twice that is aborted just when it ends. A record for any other number that is not
-//! running breaks the line: nobody could say whose it is.
+//! running breaks the connection: nobody could say whose it is.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -23,21 +23,21 @@ use super::stderr::Stderr;
 use super::{FASTCGI_IDLE, INBOX};
 use crate::upstream::{Connection, Outlet};
 
-/// How often a line without requests is looked at.
+/// How often a connection without requests is looked at.
 const PRUNING: Duration = Duration::from_millis(500);
 /// Bytes that wait to be written before requests have to.
 const QUEUED: usize = 256 * 1024;
-/// Requests that may be aborted on a line before it takes no more.
+/// Requests that may be aborted on a connection before it takes no more.
 const ABORTED: usize = 1024;
 
 /// A connection that requests share.
-pub struct Line {
+pub struct MuxConnection {
     thread: Rc<Thread>,
     name: String,
     max_streams: Cell<usize>,
     max_buffered: usize,
     /// By number: what runs, and what was left and has not ended.
-    flows: RefCell<HashMap<u16, Rc<Flow>>>,
+    requests: RefCell<HashMap<u16, Rc<RequestState>>>,
     /// The numbers of requests that were aborted.
     aborted: RefCell<HashSet<u16>>,
     last_id: Cell<u16>,
@@ -53,14 +53,14 @@ pub struct Line {
     wanted: Notify,
     /// A request has come, gone, or taken what there was.
     changed: Notify,
-    /// Whoever waits for room on one of the thread's lines.
+    /// Whoever waits for room on one of the thread's connections.
     room: Rc<Notify>,
     is_broken: Cell<bool>,
 }
 
 /// What was read for one request.
 #[derive(Default)]
-struct Flow {
+struct RequestState {
     output: RefCell<Vec<u8>>,
     end: Cell<Option<End>>,
     ready: Notify,
@@ -76,9 +76,9 @@ enum End {
     TooMuch,
 }
 
-impl Line {
-    /// A line of at most `max_streams` requests, each of which may have `max_buffered` bytes wait
-    /// for its client. It is one once [`Line::run`] has a connection for it. `room` is told when it
+impl MuxConnection {
+    /// A connection of at most `max_streams` requests, each of which may have `max_buffered` bytes wait
+    /// for its client. It is open once [`MuxConnection::run`] has a socket for it. `room` is told when it
     /// may have room again.
     pub fn new(
         thread: Rc<Thread>,
@@ -91,7 +91,7 @@ impl Line {
             name,
             max_streams: Cell::new(max_streams),
             max_buffered,
-            flows: RefCell::default(),
+            requests: RefCell::default(),
             aborted: RefCell::default(),
             last_id: Cell::new(0),
             live: Cell::new(0),
@@ -113,25 +113,25 @@ impl Line {
 
     /// A number for one more request, if there is room.
     pub fn begin(self: &Rc<Self>) -> Option<Stream> {
-        let mut flows = self.flows.borrow_mut();
+        let mut requests = self.requests.borrow_mut();
         // Numbers are used in turn, so that a late record for one that has ended is known as such.
         let aborted = self.aborted.borrow();
-        let free = |id: &u16| *id != 0 && !flows.contains_key(id) && !aborted.contains(id);
-        let is_full = flows.len() >= self.max_streams.get() || self.is_used_up();
+        let free = |id: &u16| *id != 0 && !requests.contains_key(id) && !aborted.contains(id);
+        let is_full = requests.len() >= self.max_streams.get() || self.is_used_up();
         if is_full || self.is_broken.get() {
             return None;
         }
         let last = self.last_id.get();
         let id = (1..=u16::MAX).map(|n| last.wrapping_add(n)).find(free)?;
         self.last_id.set(id);
-        let flow = Rc::<Flow>::default();
-        flows.insert(id, flow.clone());
+        let state = Rc::<RequestState>::default();
+        requests.insert(id, state.clone());
         self.live.set(self.live.get() + 1);
         self.changed.notify_one();
-        Some(Stream { line: self.clone(), flow, id, is_begun: Cell::new(false) })
+        Some(Stream { connection: self.clone(), state, id, is_begun: Cell::new(false) })
     }
 
-    /// Reads and writes until the line breaks or nobody needs it.
+    /// Reads and writes until the connection breaks or nobody needs it.
     pub async fn run(self: Rc<Self>, connection: Connection) {
         let socket = &connection.socket;
         let outcome = tokio::select! {
@@ -144,8 +144,8 @@ impl Line {
             self.thread.errors.log(&format!("{}: {reason}", self.name));
         }
         self.is_broken.set(true);
-        for flow in self.flows.borrow_mut().drain().map(|(_, flow)| flow) {
-            flow.finish(End::Lost);
+        for state in self.requests.borrow_mut().drain().map(|(_, state)| state) {
+            state.finish(End::Lost);
         }
         self.written.notify_waiters();
         self.room.notify_one();
@@ -205,45 +205,45 @@ impl Line {
         if matches!(event, Event::Values(_)) {
             return Ok(());
         }
-        let Some(flow) = self.flows.borrow().get(&id).cloned() else {
+        let Some(state) = self.requests.borrow().get(&id).cloned() else {
             return match self.aborted.borrow().contains(&id) {
                 true => Ok(()),
                 false => Err(format!("record for request {id}, which is not running")),
             };
         };
         match event {
-            Event::Stdout(_) if flow.is_left.get() => {}
+            Event::Stdout(_) if state.is_left.get() => {}
             Event::Stdout(range) => {
-                let mut output = flow.output.borrow_mut();
+                let mut output = state.output.borrow_mut();
                 if output.len() + range.len() > self.max_buffered {
-                    flow.finish(End::TooMuch);
-                    self.leave(id, &flow);
+                    state.finish(End::TooMuch);
+                    self.leave(id, &state);
                 } else {
                     output.extend_from_slice(&input[range]);
-                    flow.ready.notify_one();
+                    state.ready.notify_one();
                 }
             }
-            Event::Stderr(_) if flow.is_left.get() => {}
-            Event::Stderr(range) => flow.stderr.log(&self.thread, &self.name, &input[range]),
+            Event::Stderr(_) if state.is_left.get() => {}
+            Event::Stderr(range) => state.stderr.log(&self.thread, &self.name, &input[range]),
             Event::End { status, .. } => {
-                self.flows.borrow_mut().remove(&id);
+                self.requests.borrow_mut().remove(&id);
                 self.room.notify_one();
-                if !flow.is_left.replace(true) {
+                if !state.is_left.replace(true) {
                     self.count_out();
                 }
-                flow.finish(End::Told(status));
+                state.finish(End::Told(status));
             }
             Event::Values(_) => {}
         }
         Ok(())
     }
 
-    /// Whether the only request of the line has enough to go on with.
+    /// Whether the only request of the connection has enough to go on with.
     fn is_held_back(&self) -> bool {
-        let has_enough = |flow: &Rc<Flow>| {
-            !flow.is_left.get() && flow.output.borrow().len() > self.max_buffered / 2
+        let has_enough = |state: &Rc<RequestState>| {
+            !state.is_left.get() && state.output.borrow().len() > self.max_buffered / 2
         };
-        self.live.get() == 1 && self.flows.borrow().values().any(has_enough)
+        self.live.get() == 1 && self.requests.borrow().values().any(has_enough)
     }
 
     async fn write(&self, socket: &Socket) -> Result<(), String> {
@@ -266,8 +266,8 @@ impl Line {
     }
 
     /// Nobody waits for this request any more; the application is told.
-    fn leave(&self, id: u16, flow: &Flow) {
-        if flow.is_left.replace(true) {
+    fn leave(&self, id: u16, state: &RequestState) {
+        if state.is_left.replace(true) {
             return;
         }
         let mut abort = Vec::with_capacity(fastcgi::HEADER);
@@ -284,7 +284,7 @@ impl Line {
     }
 }
 
-impl Flow {
+impl RequestState {
     /// Moves the output there is to `buffer`; whether there was any.
     fn hand_over(&self, buffer: &mut Vec<u8>) -> bool {
         let mut output = self.output.borrow_mut();
@@ -301,16 +301,16 @@ impl Flow {
     }
 }
 
-/// One request's place on a line; dropping it early aborts the request.
+/// One request's place on a connection; dropping it early aborts the request.
 pub struct Stream {
-    line: Rc<Line>,
-    flow: Rc<Flow>,
+    connection: Rc<MuxConnection>,
+    state: Rc<RequestState>,
     id: u16,
     is_begun: Cell<bool>,
 }
 
 /// What came for a request.
-pub enum Came {
+pub enum StreamEvent {
     /// Output was added to the buffer.
     Output,
     /// The application has ended the request.
@@ -325,49 +325,50 @@ impl Stream {
 
     /// Sends whole records, once there is room in the queue.
     pub async fn send(&self, records: Vec<u8>) -> Result<(), Fault> {
-        while self.line.queued.get() > QUEUED && !self.line.is_broken.get() {
-            self.line.written.notified().await;
+        while self.connection.queued.get() > QUEUED && !self.connection.is_broken.get() {
+            self.connection.written.notified().await;
         }
-        if self.line.is_broken.get() {
+        if self.connection.is_broken.get() {
             return Err(self.lost());
         }
         self.is_begun.set(true);
-        self.line.put(records);
+        self.connection.put(records);
         Ok(())
     }
 
     /// Waits for output, which is put into the empty `buffer`, or the end.
-    pub async fn next(&self, buffer: &mut Vec<u8>) -> Result<Came, Fault> {
+    pub async fn next(&self, buffer: &mut Vec<u8>) -> Result<StreamEvent, Fault> {
         loop {
-            let end = self.flow.end.get();
+            let end = self.state.end.get();
             if let Some(End::TooMuch) = end {
                 return Err(Fault::us(
                     503,
                     format!(
                         "the client took its reply from {} too slowly for the max_buffered of the route",
-                        self.line.name
+                        self.connection.name
                     ),
                 ));
             }
-            if self.flow.hand_over(buffer) {
-                self.line.changed.notify_one();
-                return Ok(Came::Output);
+            if self.state.hand_over(buffer) {
+                self.connection.changed.notify_one();
+                return Ok(StreamEvent::Output);
             }
             match end {
-                Some(End::Told(status)) => return Ok(Came::End(status)),
+                Some(End::Told(status)) => return Ok(StreamEvent::End(status)),
                 Some(_) => return Err(self.lost()),
-                None => self.flow.ready.notified().await,
+                None => self.state.ready.notified().await,
             }
         }
     }
 
-    /// The application has too many requests: from now on the line gets fewer.
+    /// The application has too many requests: from now on the connection gets fewer.
     pub fn lower_limit(&self) {
-        self.line.max_streams.set(self.line.flows.borrow().len().max(1));
+        self.connection.max_streams.set(self.connection.requests.borrow().len().max(1));
     }
 
     fn lost(&self) -> Fault {
-        let message = format!("the connection to {} broke before its reply ended", self.line.name);
+        let message =
+            format!("the connection to {} broke before its reply ended", self.connection.name);
         Fault::backend(502, message).retry(Retry::IfReused)
     }
 }
@@ -380,16 +381,16 @@ impl Outlet for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.line.is_broken.get() || self.flow.is_left.get() {
+        if self.connection.is_broken.get() || self.state.is_left.get() {
             return;
         }
         if self.is_begun.get() {
-            self.line.leave(self.id, &self.flow);
+            self.connection.leave(self.id, &self.state);
         } else {
-            self.line.flows.borrow_mut().remove(&self.id);
-            self.line.room.notify_one();
-            self.flow.is_left.set(true);
-            self.line.count_out();
+            self.connection.requests.borrow_mut().remove(&self.id);
+            self.connection.room.notify_one();
+            self.state.is_left.set(true);
+            self.connection.count_out();
         }
     }
 }
