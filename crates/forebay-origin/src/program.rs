@@ -38,9 +38,9 @@ pub const UNIX_AUTHORITY: &str = "localhost";
 
 /// How requests are passed on to a program.
 #[derive(Clone, Debug)]
-pub struct How {
+pub struct ProgramOptions {
     /// What is spoken, and what paths name.
-    pub speaks: Speaks,
+    pub protocol: Protocol,
     /// The program's directory.
     pub dir: PathBuf,
     /// How long a process may be silent within a request.
@@ -55,11 +55,11 @@ pub struct How {
 
 /// What a program speaks.
 #[derive(Clone, Debug)]
-pub enum Speaks {
+pub enum Protocol {
     /// HTTP/1.1.
     Http(HttpRoute),
     /// FastCGI.
-    Fastcgi(Naming),
+    Fastcgi(PathMapping),
     /// SCGI or uwsgi.
     AppServer(conf::AppServer),
 }
@@ -77,7 +77,7 @@ pub struct HttpRoute {
 
 /// What paths name, for a FastCGI program.
 #[derive(Clone, Debug)]
-pub enum Naming {
+pub enum PathMapping {
     /// Scripts below this directory with one of these ends, which have to be there.
     Scripts(PathBuf, Vec<String>),
     /// Whatever the program finds below this directory.
@@ -116,15 +116,15 @@ pub struct ProgramApp {
     name: String,
     program: Program,
     connections: Arc<Connections>,
-    how: How,
-    known: Rc<Known>,
+    options: ProgramOptions,
+    clients: Rc<Clients>,
 }
 
 /// The processes that have been asked, by their numbers.
-type Known = RefCell<HashMap<u64, Rc<Speaker>>>;
+type Clients = RefCell<HashMap<u64, Rc<InstanceClient>>>;
 
 /// What speaks to one process.
-enum Speaker {
+enum InstanceClient {
     Http(Proxy),
     Fastcgi(Fastcgi),
     AppServer(AppServer),
@@ -146,11 +146,11 @@ impl ProgramApp {
         name: String,
         program: Program,
         connections: Arc<Connections>,
-        how: How,
+        options: ProgramOptions,
     ) -> Self {
-        let known = Rc::default();
-        tokio::task::spawn_local(forget_ended(program.clone(), Rc::downgrade(&known)));
-        Self { thread, name, program, connections, how, known }
+        let clients = Rc::default();
+        tokio::task::spawn_local(forget_ended(program.clone(), Rc::downgrade(&clients)));
+        Self { thread, name, program, connections, options, clients }
     }
 
     async fn run(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -167,9 +167,9 @@ impl ProgramApp {
                 .checkout_at(self.wanted(&exchange.request))
                 .await
                 .map_err(unavailable)?;
-            let speaker = self.speaker(&permit);
+            let client = self.client(&permit);
             permit.begin(exchange.request.method(), exchange.request.target());
-            let fault = match speaker.pass_on(exchange, &prepared).await {
+            let fault = match client.pass_on(exchange, &prepared).await {
                 Ok(()) => {
                     exchange.hold(permit);
                     return Ok(());
@@ -185,7 +185,7 @@ impl ProgramApp {
 
     /// The process that the request's cookie names, if it takes requests.
     fn wanted(&self, request: &Request) -> Option<u64> {
-        let Speaks::Http(HttpRoute { sticky: Some(cookie), .. }) = &self.how.speaks else {
+        let Protocol::Http(HttpRoute { sticky: Some(cookie), .. }) = &self.options.protocol else {
             return None;
         };
         sticky::values(request, cookie).find_map(|name| self.program.named(name))
@@ -193,13 +193,13 @@ impl ProgramApp {
 
     /// A process that takes one request at a time does not wait for a slow upload.
     async fn prepare(&self, exchange: &mut Exchange) -> Result<Prepared, Fault> {
-        Ok(match &self.how.speaks {
-            Speaks::Http(_) => Prepared::Streamed,
-            Speaks::Fastcgi(naming) => {
-                let script = naming.find(&exchange.request, &self.how)?;
+        Ok(match &self.options.protocol {
+            Protocol::Http(_) => Prepared::Streamed,
+            Protocol::Fastcgi(mapping) => {
+                let script = mapping.find(&exchange.request, &self.options)?;
                 Prepared::Fastcgi(script, Spooled::take(&mut exchange.body).await?)
             }
-            Speaks::AppServer(settings) => {
+            Protocol::AppServer(settings) => {
                 let settings = mounted(settings, &exchange.request);
                 Prepared::AppServer(settings, Spooled::take(&mut exchange.body).await?)
             }
@@ -210,8 +210,10 @@ impl ProgramApp {
     fn tell(&self, permit: &Permit, fault: Fault) -> Fault {
         match (fault.side, fault.status, fault.retry) {
             (Side::Backend, 502, Retry::Yes) => permit.was_refused(),
-            (Side::Backend, 503, Retry::Yes) if self.how.overloaded_at_its_end => permit.leaves(),
-            (Side::Backend, 504, _) => permit.was_silent(self.how.silence),
+            (Side::Backend, 503, Retry::Yes) if self.options.overloaded_at_its_end => {
+                permit.leaves()
+            }
+            (Side::Backend, 504, _) => permit.was_silent(self.options.silence),
             _ => {}
         }
         match fault.limit {
@@ -220,46 +222,46 @@ impl ProgramApp {
         }
     }
 
-    fn speaker(&self, permit: &Permit) -> Rc<Speaker> {
-        let mut known = self.known.borrow_mut();
-        known.entry(permit.id()).or_insert_with(|| Rc::new(self.new_speaker(permit))).clone()
+    fn client(&self, permit: &Permit) -> Rc<InstanceClient> {
+        let mut clients = self.clients.borrow_mut();
+        clients.entry(permit.id()).or_insert_with(|| Rc::new(self.new_client(permit))).clone()
     }
 
-    fn new_speaker(&self, permit: &Permit) -> Speaker {
+    fn new_client(&self, permit: &Permit) -> InstanceClient {
         let endpoint = match permit.place() {
             Place::Unix(path) => Endpoint::Unix(path.clone()),
             Place::Tcp(address) => Endpoint::Tcp(vec![*address]),
         };
-        let (is_http, idle_time) = match self.how.speaks {
-            Speaks::Http(_) => (true, HTTP_IDLE),
-            Speaks::Fastcgi(_) | Speaks::AppServer(_) => (false, FASTCGI_IDLE),
+        let (is_http, idle_time) = match self.options.protocol {
+            Protocol::Http(_) => (true, HTTP_IDLE),
+            Protocol::Fastcgi(_) | Protocol::AppServer(_) => (false, FASTCGI_IDLE),
         };
-        let how = BackendOptions {
+        let options = BackendOptions {
             name: format!("app {}", self.name),
             keep: KEEP,
             idle_time,
             violates_keep_alive: !is_http,
             permits: Some(self.connections.to(permit.id())),
-            reply_timeout: Some(self.how.silence),
+            reply_timeout: Some(self.options.silence),
             life: Some(permit.life()),
             ..BackendOptions::default()
         };
-        let backend = Backend::new(self.thread.clone(), endpoint, how);
+        let backend = Backend::new(self.thread.clone(), endpoint, options);
         let (group, tallies) = (Group::new(&Balancing::equal(1)), Tallies::new(1));
         let thread = self.thread.clone();
         let upstream = Upstream::new(thread.clone(), vec![backend], group, &tallies);
-        match &self.how.speaks {
-            Speaks::Http(route) => {
+        match &self.options.protocol {
+            Protocol::Http(route) => {
                 let mut plan = route.at(permit.place());
                 Arc::make_mut(&mut plan.upstream).to[0].route = Some(permit.name().to_owned());
-                Speaker::Http(Proxy::new(thread, upstream, &plan))
+                InstanceClient::Http(Proxy::new(thread, upstream, &plan))
             }
-            Speaks::Fastcgi(naming) => {
-                let settings = naming.settings(&self.how);
-                Speaker::Fastcgi(Fastcgi::new(thread, upstream, settings))
+            Protocol::Fastcgi(mapping) => {
+                let settings = mapping.settings(&self.options);
+                InstanceClient::Fastcgi(Fastcgi::new(thread, upstream, settings))
             }
-            Speaks::AppServer(settings) => {
-                Speaker::AppServer(AppServer::new(upstream, settings.clone()))
+            Protocol::AppServer(settings) => {
+                InstanceClient::AppServer(AppServer::new(upstream, settings.clone()))
             }
         }
     }
@@ -271,7 +273,7 @@ impl Origin for ProgramApp {
     }
 }
 
-impl Speaker {
+impl InstanceClient {
     async fn pass_on(&self, exchange: &mut Exchange, prepared: &Prepared) -> Result<(), Fault> {
         match (self, prepared) {
             (Self::Http(proxy), Prepared::Streamed) => proxy.serve(exchange).await,
@@ -286,21 +288,21 @@ impl Speaker {
     }
 }
 
-impl Naming {
+impl PathMapping {
     /// What the path of `request` names.
-    pub fn find(&self, request: &Request, how: &How) -> Result<Script, Fault> {
+    pub fn find(&self, request: &Request, options: &ProgramOptions) -> Result<Script, Fault> {
         match self {
-            Self::Scripts(..) => Script::find(request, &self.settings(how)),
+            Self::Scripts(..) => Script::find(request, &self.settings(options)),
             Self::Below(root) => Ok(Script::whole(request, root)),
-            Self::Mount => Ok(Script::mounted(request, &how.dir)),
+            Self::Mount => Ok(Script::mounted(request, &options.dir)),
         }
     }
 
     /// What a route to a FastCGI application of its own would say.
-    pub fn settings(&self, how: &How) -> conf::Fastcgi {
+    pub fn settings(&self, options: &ProgramOptions) -> conf::Fastcgi {
         let root = match self {
             Self::Scripts(root, _) | Self::Below(root) => root,
-            Self::Mount => &how.dir,
+            Self::Mount => &options.dir,
         };
         let scripts = match self {
             Self::Scripts(_, scripts) => scripts.clone(),
@@ -311,13 +313,13 @@ impl Naming {
             root: root.clone(),
             index: "index.php".into(),
             scripts,
-            params: how.params.clone(),
+            params: options.params.clone(),
             keep_conn: true,
             multiplex: conf::Multiplex::Off,
             max_streams: 1,
             max_shared: usize::MAX,
             max_buffered: 0,
-            max_output: how.max_output,
+            max_output: options.max_output,
         }
     }
 }
@@ -362,11 +364,11 @@ impl HttpRoute {
 }
 
 /// Closes the idle connections to processes that get no more requests.
-async fn forget_ended(program: Program, known: Weak<Known>) {
+async fn forget_ended(program: Program, clients: Weak<Clients>) {
     let mut changes = program.changes();
     while changes.changed().await.is_ok() {
-        let Some(known) = known.upgrade() else { return };
-        let old: Vec<_> = known.borrow_mut().extract_if(|&id, _| !program.serves(id)).collect();
+        let Some(clients) = clients.upgrade() else { return };
+        let old: Vec<_> = clients.borrow_mut().extract_if(|&id, _| !program.serves(id)).collect();
         // Outside of the borrow, as what they hold may have something to say.
         drop(old);
     }

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use crate::app::{Target, WorkerApp};
 use crate::cgi;
 use crate::definition::{Definition, ScriptsSpec, env_of_requests, script_dir};
-use crate::program::{Connections, How, HttpRoute, Naming, ProgramApp, Speaks};
+use crate::program::{Connections, HttpRoute, PathMapping, ProgramApp, ProgramOptions, Protocol};
 use crate::script::scripts_of;
 use crate::script_app::ScriptApp;
 use crate::warm::Warm;
@@ -143,7 +143,13 @@ impl Running {
             }
             Processes::Program(program, connections) => {
                 let (program, connections) = (program.clone(), connections.clone());
-                Box::new(ProgramApp::new(thread, name.into(), program, connections, how(plan)))
+                Box::new(ProgramApp::new(
+                    thread,
+                    name.into(),
+                    program,
+                    connections,
+                    program_options(plan),
+                ))
             }
         }
     }
@@ -219,36 +225,36 @@ pub fn listens(plan: &conf::App) -> bool {
 }
 
 /// How requests are passed on to a program of this plan.
-pub fn how(plan: &conf::App) -> How {
-    let speaks = match &plan.kind {
+pub fn program_options(plan: &conf::App) -> ProgramOptions {
+    let protocol = match &plan.kind {
         conf::AppKind::Php { root, scripts, .. } => {
-            Speaks::Fastcgi(Naming::Scripts(root.clone(), scripts.clone()))
+            Protocol::Fastcgi(PathMapping::Scripts(root.clone(), scripts.clone()))
         }
-        conf::AppKind::Mono { dir, .. } => Speaks::Fastcgi(Naming::Below(dir.clone())),
+        conf::AppKind::Mono { dir, .. } => Protocol::Fastcgi(PathMapping::Below(dir.clone())),
         conf::AppKind::Command { speaks: conf::Speaks::Fastcgi, root, scripts, .. } => {
-            Speaks::Fastcgi(match root {
-                Some(root) if scripts.is_empty() => Naming::Below(root.clone()),
-                Some(root) => Naming::Scripts(root.clone(), scripts.clone()),
-                None => Naming::Mount,
+            Protocol::Fastcgi(match root {
+                Some(root) if scripts.is_empty() => PathMapping::Below(root.clone()),
+                Some(root) => PathMapping::Scripts(root.clone(), scripts.clone()),
+                None => PathMapping::Mount,
             })
         }
         conf::AppKind::Command { speaks: conf::Speaks::Scgi, root, .. } => {
-            Speaks::AppServer(server(plan, conf::ServerProtocol::Scgi, root.clone()))
+            Protocol::AppServer(server(plan, conf::ServerProtocol::Scgi, root.clone()))
         }
         conf::AppKind::Command { speaks: conf::Speaks::Uwsgi, root, .. } => {
             let protocol = conf::ServerProtocol::Uwsgi { modifier1: 0, modifier2: 0 };
-            Speaks::AppServer(server(plan, protocol, root.clone()))
+            Protocol::AppServer(server(plan, protocol, root.clone()))
         }
-        conf::AppKind::Command { host, strip_prefix, sticky, .. } => Speaks::Http(HttpRoute {
+        conf::AppKind::Command { host, strip_prefix, sticky, .. } => Protocol::Http(HttpRoute {
             host: *host,
             strip_prefix: strip_prefix.clone(),
             sticky: sticky.clone(),
         }),
         // No other kind listens.
-        _ => Speaks::Http(HttpRoute::default()),
+        _ => Protocol::Http(HttpRoute::default()),
     };
-    How {
-        speaks,
+    ProgramOptions {
+        protocol,
         dir: plan.dir.clone(),
         silence: plan.request_timeout,
         max_output: plan.max_output,

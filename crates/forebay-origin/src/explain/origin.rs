@@ -25,7 +25,7 @@ use crate::files::open::open;
 use crate::files::{ScriptRoutes, fault, is_hidden};
 use crate::interpreter::{Languages, first_line};
 use crate::mount::{self, Mount};
-use crate::program::{self, Speaks};
+use crate::program::{self, Protocol};
 use crate::proxy::append_head;
 use crate::respond::location;
 use crate::running;
@@ -331,15 +331,15 @@ fn read_back(settings: &AppServer, request: &Request, text: &mut Lines) -> Resul
 
 /// An application that listens by itself.
 fn program(name: &str, app: &App, request: &Request, text: &mut Lines) -> Result<(), Fault> {
-    let how = running::how(app);
-    let spoken = match &how.speaks {
-        Speaks::Http(_) => "HTTP",
-        Speaks::Fastcgi(_) => "FastCGI",
-        Speaks::AppServer(settings) => app_server::name(settings.protocol),
+    let options = running::program_options(app);
+    let spoken = match &options.protocol {
+        Protocol::Http(_) => "HTTP",
+        Protocol::Fastcgi(_) => "FastCGI",
+        Protocol::AppServer(settings) => app_server::name(settings.protocol),
     };
     text.item("origin", format!("app {name}: a process of [app.{name}], by {spoken}").as_bytes());
-    match &how.speaks {
-        Speaks::Http(route) => {
+    match &options.protocol {
+        Protocol::Http(route) => {
             if let Some(cookie) = &route.sticky {
                 let line = format!("the process that the cookie {cookie} names, if it has room");
                 text.item("sticky", line.as_bytes());
@@ -347,14 +347,14 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Lines) -> Result
             let name = authority(app);
             head(&route.to(Address::Tcp(name.into()), name), request, text);
         }
-        Speaks::AppServer(settings) => {
+        Protocol::AppServer(settings) => {
             read_back(&program::mounted(settings, request), request, text)?;
         }
-        Speaks::Fastcgi(naming) => {
-            let script = naming.find(request, &how)?;
+        Protocol::Fastcgi(mapping) => {
+            let script = mapping.find(request, &options)?;
             text.item("script", &script.file);
             let mut variables = Variables::new();
-            let settings = naming.settings(&how);
+            let settings = mapping.settings(&options);
             script.append_variables(request, &settings, content_length(request), &mut variables);
             append(text, "variables", variables);
         }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use forebay_conf::{self as conf, Action, AppKind, PathPattern, Plan, Site};
 use rustix::fs::{CWD, readlinkat};
 
-use crate::program::{Naming, Speaks};
+use crate::program::{PathMapping, Protocol};
 use crate::running;
 use crate::script::looks_like_script;
 
@@ -216,13 +216,13 @@ fn of_program(app: &conf::App) -> Option<(PathBuf, Vec<String>, Option<String>)>
     if !running::listens(app) {
         return None;
     }
-    let how = running::how(app);
-    let Speaks::Fastcgi(naming) = &how.speaks else { return None };
-    if matches!(naming, Naming::Mount) {
+    let options = running::program_options(app);
+    let Protocol::Fastcgi(mapping) = &options.protocol else { return None };
+    if matches!(mapping, PathMapping::Mount) {
         return None;
     }
-    let settings = naming.settings(&how);
-    let index = matches!(naming, Naming::Scripts(..)).then(|| settings.index.clone());
+    let settings = mapping.settings(&options);
+    let index = matches!(mapping, PathMapping::Scripts(..)).then(|| settings.index.clone());
     Some((settings.root, settings.scripts, index))
 }
 
