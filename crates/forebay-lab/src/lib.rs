@@ -79,21 +79,18 @@ mod experiment;
 mod interrupt;
 pub mod keeper;
 mod machine;
+pub mod number;
 mod pairing;
 mod progress;
 pub mod report;
+mod results;
 mod round;
+mod run;
 mod schedule;
 mod service;
 mod summary;
 mod trial;
 mod watch;
-
-use std::io;
-use std::path::PathBuf;
-
-use rustix::process::{getpid, set_child_subreaper};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 pub use forebay_stat::Verdict;
 
@@ -102,177 +99,10 @@ pub use experiment::{
 };
 pub use interrupt::Interrupt;
 pub use machine::Machine;
-pub use progress::{Lines, Progress, Silent};
-pub use schedule::{Executor, Group, Halt, Member, Rounds, Slot, Turn};
+pub use progress::Lines;
+pub use results::{Experiment, Results};
+pub use run::{Options, run};
+pub use schedule::{Executor, Group, Member, Progress, Rounds, Silent, Turn};
 pub use summary::{Leak, Row, rows};
-pub use trial::{Measured, Runner, Slice, Trial};
+pub use trial::{Halt, Measured, Runner, Slice, Trial, TrialId};
 pub use watch::{Cpu, CpuMethod, Evidence, Glance, Point, Series};
-
-/// An experiment that was run, to its end or not.
-#[derive(Debug)]
-pub struct Experiment {
-    /// What was to be done.
-    pub plan: Plan,
-    /// What the order came from.
-    pub seed: u64,
-    /// Whether the baseline was compared with itself.
-    pub against_itself: bool,
-    /// What it ran on.
-    pub machine: Machine,
-    /// One per configuration, in the order of the plan.
-    pub results: Vec<Results>,
-    /// Rounds in which every configuration was tried.
-    pub rounds_finished: u32,
-    /// The level of its intervals is 1 less this: 95 %, but for an experiment that ended because of
-    /// them.
-    pub alpha: f64,
-    /// Why there are no more rounds, in words.
-    pub incomplete: Option<String>,
-    /// The same as data.
-    pub halt: Option<Halt>,
-}
-
-/// What came of one configuration.
-#[derive(Debug)]
-pub struct Results {
-    /// The configuration.
-    pub configuration: Configuration,
-    /// What it requires and this machine lacks; it was not tried then.
-    pub missing: Vec<String>,
-    /// What its version command printed.
-    pub version: Option<String>,
-    /// Its trials, in the order of the rounds.
-    pub trials: Vec<Trial>,
-}
-
-/// How an experiment is run.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// What the order comes from.
-    pub seed: u64,
-    /// Whether the baseline is compared with itself.
-    pub against_itself: bool,
-    /// No more rounds than are needed for the interval of each ratio of rates to end this close to its
-    /// middle: 0.03 for 3 % on either side.
-    pub until: Option<f64>,
-}
-
-/// Rounds before the first look at how wide intervals are.
-const FIRST_LOOK: u32 = 3;
-
-/// Runs `plan` on this machine. `program` is the running `forebay`.
-pub fn run(
-    plan: Plan,
-    options: Options,
-    program: PathBuf,
-    interrupt: &Interrupt,
-    progress: &mut dyn Progress,
-) -> Experiment {
-    let machine = Machine::here();
-    let results: Vec<Results> = plan.configurations.iter().map(look_up).collect();
-    let available: Vec<bool> = results.iter().map(|results| results.missing.is_empty()).collect();
-    let cores = machine.cores;
-    let mut experiment = Experiment {
-        plan,
-        seed: options.seed,
-        against_itself: options.against_itself,
-        machine,
-        results,
-        rounds_finished: 0,
-        alpha: ALPHA,
-        incomplete: Some("not finished".to_owned()),
-        halt: None,
-    };
-    let plan = experiment.plan.clone();
-    let halt = match prepare(&plan) {
-        Ok(server_cpus) => {
-            let mut runner = Runner::new(&plan, program, interrupt.clone(), cores, server_cpus);
-            let mut after_round = |progress: &mut dyn Progress, rounds: &Rounds| {
-                experiment.take(rounds);
-                progress.save(&experiment);
-                options.until.is_some_and(|until| experiment.is_narrow(until))
-            };
-            let rounds = schedule::run(
-                &plan,
-                &available,
-                options.seed,
-                &mut runner,
-                progress,
-                &mut after_round,
-            );
-            experiment.take(&rounds);
-            rounds.halt
-        }
-        Err(halt) => Some(halt),
-    };
-    experiment.incomplete = halt.as_ref().map(Halt::to_string);
-    experiment.halt = halt;
-    experiment
-}
-
-/// The level of intervals: 95 %.
-const ALPHA: f64 = 0.05;
-
-impl Experiment {
-    /// What came of the baseline.
-    pub fn baseline(&self) -> &Results {
-        let found = self.results.iter().find(|results| results.configuration.baseline);
-        found.expect("a plan has exactly one baseline")
-    }
-
-    fn take(&mut self, rounds: &Rounds) {
-        for (results, trials) in self.results.iter_mut().zip(&rounds.trials) {
-            results.trials.extend_from_slice(&trials[results.trials.len()..]);
-        }
-        self.rounds_finished = rounds.finished;
-    }
-
-    /// Looks whether the interval of each ratio of rates is as narrow as that. Each look could end the
-    /// experiment by chance, so the k-th spends 1 / k (k + 1) of the level, all together the whole.
-    fn is_narrow(&mut self, until: f64) -> bool {
-        if self.rounds_finished < FIRST_LOOK {
-            return false;
-        }
-        let look = f64::from(self.rounds_finished - FIRST_LOOK + 1);
-        self.alpha = ALPHA / (look * (look + 1.0));
-        let rows = rows(self);
-        let ratios = rows.iter().filter(|row| !row.baseline).map(|row| row.ratio.as_ref());
-        ratios.flatten().all(|ratio| ratio.half_width() <= until)
-            && rows.iter().any(|row| row.ratio.is_some())
-    }
-
-    /// Whether there is anything to show.
-    pub fn measured_anything(&self) -> bool {
-        self.results.iter().any(|results| !results.trials.is_empty())
-    }
-
-    /// Whether a trial was lost to something other than the load generator's limits.
-    pub fn found_failures(&self) -> bool {
-        self.results.iter().flat_map(|results| &results.trials).any(|trial| trial.failed)
-    }
-}
-
-fn look_up(configuration: &Configuration) -> Results {
-    let missing = experiment::missing(&configuration.requires);
-    let version =
-        if missing.is_empty() { machine::version_line(&configuration.version) } else { None };
-    Results { configuration: configuration.clone(), missing, version, trials: Vec::new() }
-}
-
-/// Makes this process fit to run trials; returns the cores of those servers that name none.
-fn prepare(plan: &Plan) -> Result<Vec<usize>, Halt> {
-    let halt = |what: &str, error: rustix::io::Errno| {
-        Halt::Broken(format!("{what}: {}", io::Error::from(error)))
-    };
-    // If a keeper is killed, what it kept falls to this process, which ends it.
-    service::check(plan)?;
-    set_child_subreaper(Some(getpid())).map_err(|error| halt("cannot adopt orphans", error))?;
-    if plan.load.cpus.is_empty() {
-        return Ok(Vec::new());
-    }
-    let before = sched_getaffinity(None).map_err(|error| halt("cannot read the cores", error))?;
-    sched_setaffinity(None, &keeper::cpu_set(&plan.load.cpus)).map_err(|error| {
-        halt(&format!("cannot keep the load generator to cores {:?}", plan.load.cpus), error)
-    })?;
-    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| before.is_set(cpu)).collect())
-}

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use forebay_stat::{Ratio, ratio_of_rounds};
 
-use crate::Results;
 use crate::disturbance::Disturbance;
-use crate::summary::counted;
-use crate::trial::{Measured, Slice};
+use crate::results::Results;
+use crate::trial::{Measured, Slice, counted};
 use crate::watch::CpuMethod;
 
 /// The slices of a configuration's trials that count, with the evidence against each.
@@ -57,7 +56,7 @@ impl<'a> Judged<'a> {
         for (trial, whole) in counted(&results.trials) {
             let slices = whole.slices.iter();
             let slices = slices.map(|slice| (slice, verdicts.next().flatten())).collect();
-            rounds.insert(trial.slot.round, Round { whole, slices });
+            rounds.insert(trial.id.round, Round { whole, slices });
         }
         Self { rounds, is_isolated: results.configuration.isolated }
     }

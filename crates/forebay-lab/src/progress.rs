@@ -5,34 +5,10 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::Experiment;
 use crate::experiment::{Configuration, Plan};
-use crate::report::number;
-use crate::schedule::Group;
+use crate::number;
+use crate::schedule::{Group, Progress};
 use crate::trial::Trial;
-
-/// Told of every trial.
-pub trait Progress {
-    /// So many trials are to come in all.
-    fn expect(&mut self, trials: u64);
-    /// The trials of a group begin.
-    fn begin(&mut self, round: u32, group: &Group<'_>);
-    /// A trial has ended.
-    fn end(&mut self, configuration: &Configuration, trial: &Trial);
-    /// A round has ended; so far this is what came of the experiment.
-    fn save(&mut self, experiment: &Experiment) {
-        let _ = experiment;
-    }
-}
-
-/// Says nothing.
-pub struct Silent;
-
-impl Progress for Silent {
-    fn expect(&mut self, _: u64) {}
-    fn begin(&mut self, _: u32, _: &Group<'_>) {}
-    fn end(&mut self, _: &Configuration, _: &Trial) {}
-}
 
 /// A line per finished trial, above a bar if standard error is a terminal.
 pub struct Lines {
@@ -72,10 +48,10 @@ impl Progress for Lines {
     }
 
     fn end(&mut self, configuration: &Configuration, trial: &Trial) {
-        let (slot, rounds, width) = (trial.slot, self.rounds, self.name_width);
+        let (id, rounds, width) = (trial.id, self.rounds, self.name_width);
         let line = format!(
             "round {:>2}/{rounds}  {:<width$}  {}",
-            slot.round,
+            id.round,
             configuration.name,
             result(trial)
         );

@@ -9,10 +9,10 @@ use forebay_load::{Arrivals, Control, Outcome, Rate, Spec, Stop, Turns, Url};
 use crate::Interrupt;
 use crate::experiment::Configuration;
 use crate::keeper::Keeper;
-use crate::schedule::{Executor, Group, Halt, Member, Turn};
+use crate::schedule::{Executor, Group, Member, Turn};
 use crate::service::Services;
 use crate::trial::{
-    Measured, Runner, Slice, Trial, broken, client_bound, refuse_occupied, stop, usable_cores,
+    Halt, Measured, Runner, Slice, Trial, broken, client_bound, refuse_occupied, stop, usable_cores,
 };
 use crate::watch::{Cpu, Sampler, Tree, Witness};
 
@@ -174,15 +174,15 @@ impl<'a> Standing<'a> {
 
     /// Checks the server once more, ends it and says what came of the trial.
     fn finish(mut self, runner: &Runner) -> Result<Trial, Halt> {
-        let (slot, configuration) = (self.member.slot, self.member.configuration);
+        let (id, configuration) = (self.member.id, self.member.configuration);
         let mut trial = match self.load.take() {
             None => {
-                Trial::failed(slot, self.failure.take().unwrap_or_else(|| "not loaded".to_owned()))
+                Trial::failed(id, self.failure.take().unwrap_or_else(|| "not loaded".to_owned()))
             }
             Some(load) => {
                 let idle = load.idle.note();
                 match load.finish() {
-                    None => Trial::failed(slot, "not loaded"),
+                    None => Trial::failed(id, "not loaded"),
                     Some(measured) => {
                         let mut trial = self.judge(runner, configuration, measured);
                         trial.notes.extend(idle);
@@ -207,7 +207,7 @@ impl<'a> Standing<'a> {
         let Measured { outcome, server, .. } = &measured;
         let cores = usable_cores(runner.cores, configuration, outcome, server);
         let void = failure.or_else(|| client_bound(cores, outcome, server));
-        let slot = self.member.slot;
+        let id = self.member.id;
         let is_unsure = outcome.client.saturated && !measured.is_watched();
         let unsure = is_unsure.then(|| {
             "the load generator was busy for most of the time: it may be the limit, which hides \
@@ -215,7 +215,7 @@ impl<'a> Standing<'a> {
                 .to_owned()
         });
         let notes = unsure.into_iter().collect();
-        Trial { slot, measured: Some(measured), void, failed, notes }
+        Trial { id, measured: Some(measured), void, failed, notes }
     }
 
     /// What the server did wrong although the load ran to its end.

@@ -6,20 +6,9 @@
 //! the servers run side by side and are loaded one at a time, slice by slice, so that the two sides
 //! of a pair are fractions of a second apart (as duet benchmarking has it, Bulej et al., ICPE 2020).
 
-use std::fmt;
-
 use crate::experiment::{Amount, Configuration, Plan};
-use crate::progress::Progress;
-use crate::trial::Trial;
-
-/// Where a trial stands in the experiment; both count from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
-    /// The round.
-    pub round: u32,
-    /// The place within the round, in which servers are started.
-    pub order: u32,
-}
+use crate::results::Experiment;
+use crate::trial::{Halt, Trial, TrialId};
 
 /// Configurations whose servers run side by side, and are loaded in turns.
 #[derive(Clone, Debug)]
@@ -36,7 +25,7 @@ pub struct Member<'a> {
     /// What is tried.
     pub configuration: &'a Configuration,
     /// Where it stands.
-    pub slot: Slot,
+    pub id: TrialId,
     /// Its place in the plan.
     index: usize,
 }
@@ -52,42 +41,35 @@ pub struct Turn {
     pub amount: Amount,
 }
 
-/// Why an experiment ends before its last round.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Halt {
-    /// A signal asked for it.
-    Interrupted,
-    /// A configuration gave no right answer in its time.
-    CannotStart {
-        /// Its name.
-        configuration: String,
-        /// What happened instead.
-        reason: String,
-        /// The last lines that its server printed.
-        output: Vec<String>,
-    },
-    /// Something that the experiment itself needs did not work.
-    Broken(String),
-}
-
-impl fmt::Display for Halt {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Interrupted => out.write_str("interrupted by a signal"),
-            Self::CannotStart { configuration, reason, .. } => {
-                write!(out, "\"{configuration}\" could not be started: {reason}")
-            }
-            Self::Broken(reason) => out.write_str(reason),
-        }
-    }
-}
-
 /// Runs the trials of a group: starts a fresh server for each, loads them in turns, ends them. The
 /// scheduler knows no more of it.
 pub trait Executor {
     /// The trials, in the order of the members. One that went wrong in the middle is a void
     /// [`Trial`]; a [`Halt`] ends the experiment.
     fn run(&mut self, group: &Group<'_>) -> Result<Vec<Trial>, Halt>;
+}
+
+/// Follows the trials as they are run.
+pub trait Progress {
+    /// So many trials are to come in all.
+    fn expect(&mut self, trials: u64);
+    /// The trials of a group begin.
+    fn begin(&mut self, round: u32, group: &Group<'_>);
+    /// A trial has ended.
+    fn end(&mut self, configuration: &Configuration, trial: &Trial);
+    /// A round has ended; so far this is what came of the experiment.
+    fn save(&mut self, experiment: &Experiment) {
+        let _ = experiment;
+    }
+}
+
+/// Shows nothing.
+pub struct Silent;
+
+impl Progress for Silent {
+    fn expect(&mut self, _: u64) {}
+    fn begin(&mut self, _: u32, _: &Group<'_>) {}
+    fn end(&mut self, _: &Configuration, _: &Trial) {}
 }
 
 /// What came of all rounds.
@@ -157,8 +139,8 @@ fn groups<'a>(
     let mut shared = None;
     for (place, index) in members {
         let configuration = &plan.configurations[index];
-        let slot = Slot { round, order: place as u32 + 1 };
-        let member = Member { configuration, slot, index };
+        let id = TrialId { round, order: place as u32 + 1 };
+        let member = Member { configuration, id, index };
         if configuration.isolated {
             let turns = vec![Turn { member: 0, slice: 0, amount: plan.load.amount }];
             groups.push(Group { members: vec![member], turns });
@@ -194,7 +176,6 @@ fn shuffled(count: usize, rng: &mut fastrand::Rng) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::Silent;
 
     /// Writes down what it is asked to run.
     #[derive(Default)]
@@ -214,9 +195,9 @@ mod tests {
             self.turns
                 .push(group.turns.iter().map(|turn| (name(turn.member), turn.slice)).collect());
             let trial = |member: &Member<'_>| {
-                let Slot { round, order } = member.slot;
+                let TrialId { round, order } = member.id;
                 self.ran.push((round, order, member.configuration.name.clone()));
-                Trial::failed(member.slot, "not measured")
+                Trial::failed(member.id, "not measured")
             };
             Ok(group.members.iter().map(trial).collect())
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::experiment::{Plan, Service, ServiceValues, Values, missing};
 use crate::keeper::{Keeper, Launch};
-use crate::schedule::Halt;
+use crate::trial::Halt;
 use crate::trial::{READY_INTERVAL, Runner, broken};
 
 /// The services of one trial, running. Dropped, they end, the last one first.

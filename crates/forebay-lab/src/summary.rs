@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use forebay_stat::{Estimate, Growth, Latency, Ratio, Summary, growth, holm, outliers};
 
-use crate::Experiment;
-use crate::Results;
 use crate::disturbance::{disturbances, usual_calibration};
+use crate::number;
 use crate::pairing::{CPU, Judged, RATE};
-use crate::report::number;
-use crate::trial::{Measured, Slice, Trial};
+use crate::results::{Experiment, Results};
+use crate::trial::{Measured, Slice, Trial, counted};
 
 /// One configuration's figures. Void trials count for nothing but `failed` and `notes`.
 #[derive(Clone, Debug)]
@@ -168,14 +167,6 @@ fn cpu_us_per_request(counted: &[&Measured]) -> Option<f64> {
     is_seen.then(|| cpu / completed as f64)
 }
 
-/// The trials that count, with what they measured.
-pub fn counted(trials: &[Trial]) -> impl Iterator<Item = (&Trial, &Measured)> {
-    trials
-        .iter()
-        .filter(|trial| trial.void.is_none())
-        .filter_map(|trial| Some((trial, trial.measured.as_ref()?)))
-}
-
 fn all_measured(results: &Results) -> impl Iterator<Item = &Measured> {
     results.trials.iter().filter_map(|trial| trial.measured.as_ref())
 }
@@ -261,7 +252,7 @@ fn outlier_note(trials: &[Trial]) -> Option<String> {
         .iter()
         .zip(&counted)
         .filter(|(apart, _)| **apart)
-        .map(|(_, (trial, _))| trial.slot.round.to_string())
+        .map(|(_, (trial, _))| trial.id.round.to_string())
         .collect();
     if rounds.is_empty() {
         return None;

@@ -1,15 +1,15 @@
 //! A trial: what is measured of it, and what a fresh server is started with. `round.rs` runs them.
 
+use std::fmt;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use forebay_load::{Control, Endpoint, Gateway, Outcome, Protocol, Spec, Stop, Url};
 
-use crate::Interrupt;
 use crate::experiment::{Amount, Configuration, Plan, ServiceValues, Values};
+use crate::interrupt::Interrupt;
 use crate::keeper::{Keeper, KeeperError, Launch};
-use crate::schedule::{Halt, Slot};
 use crate::watch::{Evidence, Series};
 
 /// How often a server that is not ready yet is asked again.
@@ -17,11 +17,20 @@ pub(crate) const READY_INTERVAL: Duration = Duration::from_millis(20);
 /// A server that takes this share of the cores it could use is busy, not waiting for the client.
 const BUSY: f64 = 0.9;
 
+/// Where a trial stands in the experiment; both count from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrialId {
+    /// The round.
+    pub round: u32,
+    /// The place within the round, in which servers are started.
+    pub order: u32,
+}
+
 /// What came of one trial.
 #[derive(Clone, Debug)]
 pub struct Trial {
     /// Where it stands in the experiment.
-    pub slot: Slot,
+    pub id: TrialId,
     /// What was measured; none if it did not come to that.
     pub measured: Option<Measured>,
     /// Why it does not count; none: it counts.
@@ -61,6 +70,44 @@ pub struct Slice {
     pub evidence: Evidence,
 }
 
+/// Why an experiment ends before its last round.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Halt {
+    /// A signal asked for it.
+    Interrupted,
+    /// A configuration gave no right answer in its time.
+    CannotStart {
+        /// Its name.
+        configuration: String,
+        /// What happened instead.
+        reason: String,
+        /// The last lines that its server printed.
+        output: Vec<String>,
+    },
+    /// Something that the experiment itself needs did not work.
+    Broken(String),
+}
+
+impl fmt::Display for Halt {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interrupted => out.write_str("interrupted by a signal"),
+            Self::CannotStart { configuration, reason, .. } => {
+                write!(out, "\"{configuration}\" could not be started: {reason}")
+            }
+            Self::Broken(reason) => out.write_str(reason),
+        }
+    }
+}
+
+/// The trials that count, with what they measured.
+pub fn counted(trials: &[Trial]) -> impl Iterator<Item = (&Trial, &Measured)> {
+    trials
+        .iter()
+        .filter(|trial| trial.void.is_none())
+        .filter_map(|trial| Some((trial, trial.measured.as_ref()?)))
+}
+
 /// Runs trials on this machine with real servers and the load generator of `forebay bench`.
 pub struct Runner {
     pub(crate) plan: Plan,
@@ -72,8 +119,8 @@ pub struct Runner {
 
 impl Trial {
     /// A trial in which the server failed before anything was measured.
-    pub fn failed(slot: Slot, reason: impl Into<String>) -> Self {
-        Self { slot, measured: None, void: Some(reason.into()), failed: true, notes: Vec::new() }
+    pub fn failed(id: TrialId, reason: impl Into<String>) -> Self {
+        Self { id, measured: None, void: Some(reason.into()), failed: true, notes: Vec::new() }
     }
 }
 

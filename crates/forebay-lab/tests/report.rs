@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_lab::{
     Cpu, CpuMethod, Evidence, Experiment, Glance, Halt, Machine, Measured, Plan, Point, Results,
-    Series, Slice, Slot, Trial, report, rows,
+    Series, Slice, Trial, TrialId, report, rows,
 };
 use forebay_load::{Bytes, Client, Failures, Outcome, Requests};
 use forebay_stat::{Latency, Verdict};
@@ -42,7 +42,13 @@ fn trial(round: u32, completed: u64, us: u64) -> Trial {
         most: Glance { rss: 7_000_000, threads: 2, processes: 1, fds: 9 },
     };
     let measured = Some(Measured { outcome, server, slices: Vec::new() });
-    Trial { slot: Slot { round, order: 1 }, measured, void: None, failed: false, notes: Vec::new() }
+    Trial {
+        id: TrialId { round, order: 1 },
+        measured,
+        void: None,
+        failed: false,
+        notes: Vec::new(),
+    }
 }
 
 fn experiment(names: &[&str], trials: Vec<Vec<Trial>>) -> Experiment {

@@ -19,7 +19,7 @@ pub fn csv(experiment: &Experiment) -> String {
 
 fn line(name: &str, trial: &Trial) -> String {
     let void = trial.void.as_deref().unwrap_or_default();
-    let (round, order) = (trial.slot.round, trial.slot.order);
+    let (round, order) = (trial.id.round, trial.id.order);
     let mut line = format!("{},{round},{order},{}", quoted(name), quoted(void));
     let Some(measured) = &trial.measured else {
         return line + &",".repeat(COLUMNS.matches(',').count() - 3) + "\n";

@@ -4,8 +4,9 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
 
-use super::{COLUMNS, cells, chart, conclusions, load_in_words, noise_floor, number};
+use super::{COLUMNS, cells, chart, conclusions, load_in_words, noise_floor};
 use crate::machine::Machine;
+use crate::number;
 use crate::watch::{CpuMethod, Series};
 use crate::{Experiment, Measured, Row, Trial, summary};
 
@@ -125,11 +126,11 @@ fn trials(experiment: &Experiment) -> Vec<TrialView<'_>> {
             results.trials.iter().map(|trial| (results.configuration.name.as_str(), trial))
         })
         .collect();
-    all.sort_by_key(|(_, trial)| (trial.slot.round, trial.slot.order));
+    all.sort_by_key(|(_, trial)| (trial.id.round, trial.id.order));
     all.into_iter()
         .map(|(name, trial)| TrialView {
-            round: trial.slot.round,
-            order: trial.slot.order,
+            round: trial.id.round,
+            order: trial.id.order,
             name,
             figures: trial
                 .measured
@@ -159,6 +160,6 @@ fn figures(measured: &Measured) -> [String; 9] {
 fn cpu_from_proc(experiment: &Experiment) -> bool {
     let from_proc = |server: &Series| server.cpu_method == CpuMethod::Proc;
     let mut counted =
-        experiment.results.iter().flat_map(|results| summary::counted(&results.trials));
+        experiment.results.iter().flat_map(|results| crate::trial::counted(&results.trials));
     counted.any(|(_, measured)| from_proc(&measured.server))
 }

@@ -7,9 +7,8 @@ use serde_json::{Map, Value, json};
 use crate::disturbance::Disturbance;
 use crate::experiment::{Amount, Check, Load};
 use crate::pairing::Judged;
-use crate::schedule::Halt;
 use crate::summary::{self, Leak, Row};
-use crate::trial::{Measured, Slice, Trial};
+use crate::trial::{Halt, Measured, Slice, Trial};
 use crate::watch::CpuMethod;
 use crate::{Experiment, Results};
 
@@ -87,7 +86,7 @@ fn check(check: &Check) -> Value {
 }
 
 fn configuration(results: &Results, row: &Row, judged: &Judged<'_>) -> Value {
-    let trial = |each: &Trial| trial(each, &judged.evidence(each.slot.round));
+    let trial = |each: &Trial| trial(each, &judged.evidence(each.id.round));
     json!({
         "name": row.name,
         "baseline": row.baseline,
@@ -159,7 +158,7 @@ fn leak(leak: &Leak) -> Value {
 
 /// The latencies of all counted trials together, in the form that a single trial has.
 fn merged_latency(results: &Results, row: &Row) -> Value {
-    let Some((_, any)) = summary::counted(&results.trials).next() else { return Value::Null };
+    let Some((_, any)) = crate::trial::counted(&results.trials).next() else { return Value::Null };
     let mut outcome = any.outcome.clone();
     outcome.latency = row.latency.clone();
     outcome.to_json()["latency_us"].take()
@@ -167,8 +166,8 @@ fn merged_latency(results: &Results, row: &Row) -> Value {
 
 fn trial(trial: &Trial, evidence: &[Option<Disturbance>]) -> Value {
     let mut object = json!({
-        "round": trial.slot.round,
-        "order": trial.slot.order,
+        "round": trial.id.round,
+        "order": trial.id.order,
         "void": trial.void.is_some(),
         "void_reason": trial.void,
         "notes": trial.notes,

@@ -1,6 +1,7 @@
 //! The report as Markdown, for repositories and issue trackers.
 
-use super::{COLUMNS, cells, conclusions, noise_floor, number};
+use super::{COLUMNS, cells, conclusions, noise_floor};
+use crate::number;
 use crate::{Experiment, summary};
 
 /// Title, conclusions, table and what it ran on.

@@ -5,8 +5,7 @@ mod csv;
 mod html;
 mod json;
 mod markdown;
-pub mod number;
-mod sentence;
+pub mod sentence;
 mod table;
 
 pub use csv::csv;
@@ -15,6 +14,8 @@ pub use json::json;
 pub use markdown::markdown;
 pub use sentence::{conclusions, noise_floor};
 pub use table::table;
+
+use crate::number;
 
 /// The columns of the table, in every report.
 const COLUMNS: [&str; 12] = [

@@ -2,7 +2,7 @@
 
 use forebay_stat::{Ratio, Verdict};
 
-use super::number;
+use crate::number;
 use crate::{Experiment, Row};
 
 /// An interval whose ends differ by more than this factor says nothing, not "no difference".

@@ -2,7 +2,7 @@
 
 use super::{Area, EndLabel, Scale, Svg, WIDTH, colours, end_labels, value_axis};
 use crate::Row;
-use crate::report::number;
+use crate::number;
 
 const AREA: Area = Area { left: 78.0, right: WIDTH - 310.0, top: 10.0, bottom: 320.0 };
 const PERCENTILES: [f64; 6] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9];

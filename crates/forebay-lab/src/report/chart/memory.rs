@@ -1,8 +1,8 @@
 //! Resident memory over time: a line per trial.
 
 use super::{Area, EndLabel, Scale, Svg, WIDTH, colours, end_labels, value_axis};
-use crate::report::number;
-use crate::{Experiment, Measured, Row, summary};
+use crate::number;
+use crate::{Experiment, Measured, Row, trial};
 
 const AREA: Area = Area { left: 78.0, right: WIDTH - 310.0, top: 10.0, bottom: 280.0 };
 /// If trials differ more than this in length they are drawn equally long.
@@ -28,7 +28,7 @@ pub fn memory(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
         .results
         .iter()
         .map(|results| {
-            let counted = summary::counted(&results.trials).map(|(_, measured)| measured);
+            let counted = trial::counted(&results.trials).map(|(_, measured)| measured);
             counted.filter(|measured| measured.is_watched()).collect()
         })
         .collect();

@@ -3,8 +3,8 @@
 use forebay_stat::{Summary, t_quantile};
 
 use super::{LONGEST_NAME, Scale, Svg, WIDTH, colours, short};
-use crate::report::number;
-use crate::{Experiment, Row, summary};
+use crate::number;
+use crate::{Experiment, Row, trial};
 
 const LEFT: f64 = 232.0;
 const RIGHT: f64 = WIDTH - 92.0;
@@ -30,8 +30,8 @@ pub fn rate(experiment: &Experiment, rows: &[Row]) -> Option<String> {
     for (index, (row, colour)) in rows.iter().zip(&colours).enumerate() {
         let middle = TOP + ROW * (index as f64 + 0.5);
         svg.text("series end", (LEFT - 14.0, middle + 4.5), &short(&row.name, LONGEST_NAME));
-        let trials: Vec<(u32, f64)> = summary::counted(&experiment.results[index].trials)
-            .map(|(trial, measured)| (trial.slot.round, measured.outcome.rate_per_s()))
+        let trials: Vec<(u32, f64)> = trial::counted(&experiment.results[index].trials)
+            .map(|(trial, measured)| (trial.id.round, measured.outcome.rate_per_s()))
             .collect();
         match &row.rate {
             Some(rate) => draw(&mut svg, &scale, middle, rate, &trials, colour),

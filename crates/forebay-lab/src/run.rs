@@ -1,0 +1,130 @@
+//! Runs an experiment: looks up what it needs, has its rounds run, and ends it where they are enough.
+
+use std::io;
+use std::path::PathBuf;
+
+use rustix::process::{getpid, set_child_subreaper};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::experiment::{self, Configuration, Plan};
+use crate::interrupt::Interrupt;
+use crate::machine::{self, Machine};
+use crate::results::{Experiment, Results};
+use crate::schedule::{self, Progress, Rounds};
+use crate::summary::rows;
+use crate::trial::{Halt, Runner};
+use crate::{keeper, service};
+
+/// How an experiment is run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// What the order comes from.
+    pub seed: u64,
+    /// Whether the baseline is compared with itself.
+    pub against_itself: bool,
+    /// No more rounds than are needed for the interval of each ratio of rates to end this close to its
+    /// middle: 0.03 for 3 % on either side.
+    pub until: Option<f64>,
+}
+
+/// Rounds before the first look at how wide intervals are.
+const FIRST_LOOK: u32 = 3;
+
+/// Runs `plan` on this machine. `program` is the running `forebay`.
+pub fn run(
+    plan: Plan,
+    options: Options,
+    program: PathBuf,
+    interrupt: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Experiment {
+    let machine = Machine::here();
+    let results: Vec<Results> = plan.configurations.iter().map(look_up).collect();
+    let available: Vec<bool> = results.iter().map(|results| results.missing.is_empty()).collect();
+    let cores = machine.cores;
+    let mut experiment = Experiment {
+        plan,
+        seed: options.seed,
+        against_itself: options.against_itself,
+        machine,
+        results,
+        rounds_finished: 0,
+        alpha: ALPHA,
+        incomplete: Some("not finished".to_owned()),
+        halt: None,
+    };
+    let plan = experiment.plan.clone();
+    let halt = match prepare(&plan) {
+        Ok(server_cpus) => {
+            let mut runner = Runner::new(&plan, program, interrupt.clone(), cores, server_cpus);
+            let mut after_round = |progress: &mut dyn Progress, rounds: &Rounds| {
+                take(&mut experiment, rounds);
+                progress.save(&experiment);
+                options.until.is_some_and(|until| is_narrow(&mut experiment, until))
+            };
+            let rounds = schedule::run(
+                &plan,
+                &available,
+                options.seed,
+                &mut runner,
+                progress,
+                &mut after_round,
+            );
+            take(&mut experiment, &rounds);
+            rounds.halt
+        }
+        Err(halt) => Some(halt),
+    };
+    experiment.incomplete = halt.as_ref().map(Halt::to_string);
+    experiment.halt = halt;
+    experiment
+}
+
+/// The level of intervals: 95 %.
+const ALPHA: f64 = 0.05;
+
+fn take(experiment: &mut Experiment, rounds: &Rounds) {
+    for (results, trials) in experiment.results.iter_mut().zip(&rounds.trials) {
+        results.trials.extend_from_slice(&trials[results.trials.len()..]);
+    }
+    experiment.rounds_finished = rounds.finished;
+}
+
+/// Looks whether the interval of each ratio of rates is as narrow as that. Each look could end the
+/// experiment by chance, so the k-th spends 1 / k (k + 1) of the level, all together the whole.
+fn is_narrow(experiment: &mut Experiment, until: f64) -> bool {
+    if experiment.rounds_finished < FIRST_LOOK {
+        return false;
+    }
+    let look = f64::from(experiment.rounds_finished - FIRST_LOOK + 1);
+    experiment.alpha = ALPHA / (look * (look + 1.0));
+    let rows = rows(experiment);
+    let ratios = rows.iter().filter(|row| !row.baseline).map(|row| row.ratio.as_ref());
+    ratios.flatten().all(|ratio| ratio.half_width() <= until)
+        && rows.iter().any(|row| row.ratio.is_some())
+}
+
+fn look_up(configuration: &Configuration) -> Results {
+    let missing = experiment::missing(&configuration.requires);
+    let version =
+        if missing.is_empty() { machine::version_line(&configuration.version) } else { None };
+    Results { configuration: configuration.clone(), missing, version, trials: Vec::new() }
+}
+
+/// Makes this process fit to run trials; returns the cores of those servers that name none.
+fn prepare(plan: &Plan) -> Result<Vec<usize>, Halt> {
+    let halt = |what: &str, error: rustix::io::Errno| {
+        Halt::Broken(format!("{what}: {}", io::Error::from(error)))
+    };
+    // If a keeper is killed, what it kept falls to this process, which ends it.
+    service::check(plan)?;
+    set_child_subreaper(Some(getpid())).map_err(|error| halt("cannot adopt orphans", error))?;
+    if plan.load.cpus.is_empty() {
+        return Ok(Vec::new());
+    }
+    let before = sched_getaffinity(None).map_err(|error| halt("cannot read the cores", error))?;
+    sched_setaffinity(None, &keeper::cpu_set(&plan.load.cpus)).map_err(|error| {
+        halt(&format!("cannot keep the load generator to cores {:?}", plan.load.cpus), error)
+    })?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| before.is_set(cpu)).collect())
+}
