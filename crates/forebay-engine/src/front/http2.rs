@@ -218,6 +218,7 @@ impl Front {
             if !get_body {
                 // What is left can only be the end.
                 request.head.framing = RequestFraming::None;
+                stream.expect_end();
             }
         }
         Box::pin(answer_stream(stream, exchange))

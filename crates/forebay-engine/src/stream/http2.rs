@@ -157,7 +157,6 @@ impl Connection {
         self.ending.borrow_mut().retain(|&(id, since)| {
             let is_young = since + 1 >= deadlines.now();
             if !is_young {
-                // The rest of the request is of no use (RFC 9113 section 8.1).
                 self.codec.borrow_mut().reset(id, ErrorCode::NO_ERROR, now);
             }
             is_young
@@ -188,6 +187,8 @@ pub struct Http2 {
     incoming: RefCell<Vec<u8>>,
     /// Nothing more comes.
     has_ended: Cell<bool>,
+    /// There can be data in the request, not only its end.
+    has_body: Cell<bool>,
     /// Nothing more is sent.
     has_finished: Cell<bool>,
     /// Once the backlog is written these trailers end the reply.
@@ -219,6 +220,7 @@ impl Http2 {
             is_tunnel,
             incoming: RefCell::default(),
             has_ended: Cell::new(has_ended),
+            has_body: Cell::new(true),
             has_finished: Cell::new(false),
             trailers: RefCell::default(),
             is_gone: Cell::new(false),
@@ -230,6 +232,11 @@ impl Http2 {
             writer: Cell::new(None),
             watcher: Cell::new(None),
         }
+    }
+
+    /// Nothing but the end of the request can come.
+    pub fn expect_end(&self) {
+        self.has_body.set(false);
     }
 
     /// Some of its body has come; all of it where this is the `end`.
@@ -259,10 +266,14 @@ impl Http2 {
         drop(streams);
         if !self.has_finished.get() {
             self.reset(ErrorCode::INTERNAL_ERROR);
+        } else if !self.has_ended.get() && self.has_body.get() {
+            // The rest of the request is of no use (RFC 9113 section 8.1). At once, as curl 7.88 does
+            // not read on behind a whole reply, and waits for a window for ever.
+            self.reset(ErrorCode::NO_ERROR);
         } else {
             self.connection.codec.borrow_mut().discard(self.id, Connection::now());
             if !self.has_ended.get() && !self.is_gone.get() {
-                // Most clients are about to send the rest, and need no reset.
+                // The client is about to end the stream, and needs no reset.
                 let now = self.connection.accepted.thread.deadlines.now();
                 self.connection.ending.borrow_mut().push((self.id, now));
             }

@@ -231,6 +231,29 @@ fn a_body_that_is_too_large_is_refused_and_its_stream_reset() {
 }
 
 #[test]
+fn an_upload_that_nobody_reads_is_reset_with_its_reply_and_a_late_end_is_waited_for() {
+    in_memory(FIXED, async |world| {
+        let mut client = Http2Client::connect(world).await;
+        let since = tokio::time::Instant::now();
+        let stream = client.ask("POST", "/", &[("content-length", "500000")], false);
+        client.send_body(stream, pattern(500_000));
+        client.until(|client| client.so_far(stream).reset.is_some()).await;
+        let reply = client.so_far(stream);
+        assert_eq!((reply.status, reply.is_whole), (200, true));
+        assert_eq!(reply.reset, Some(Cause::Peer(ErrorCode::NO_ERROR)));
+        assert!(since.elapsed().is_zero(), "no tick is waited for");
+        let stream = client.ask("GET", "/", &[], false);
+        client.until(|client| client.so_far(stream).is_whole).await;
+        client.send_data(stream, b"", true);
+        client.during(sleep(Duration::from_secs(1))).await;
+        assert_eq!(client.so_far(stream).reset, None);
+        let stream = client.ask("GET", "/", &[], false);
+        client.until(|client| client.so_far(stream).reset.is_some()).await;
+        assert_eq!(client.so_far(stream).reset, Some(Cause::Peer(ErrorCode::NO_ERROR)));
+    });
+}
+
+#[test]
 fn a_stream_that_is_reset_is_given_up() {
     in_memory(&format!("[log]\naccess = \"stdout\"\n{}", site(PROXIED)), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
