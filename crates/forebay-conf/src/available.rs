@@ -15,21 +15,12 @@ struct Missing {
     instead: &'static str,
 }
 
-const MISSING: &[Missing] = &[
-    Missing {
-        key: "app.*.speaks",
-        values: &["h2c", "ajp"],
-        instead: "available: \"http\", \"fastcgi\", \"scgi\" and \"uwsgi\"; most programs speak one \
+const MISSING: &[Missing] = &[Missing {
+    key: "app.*.speaks",
+    values: &["h2c", "ajp"],
+    instead: "available: \"http\", \"fastcgi\", \"scgi\" and \"uwsgi\"; most programs speak one \
                   of them, too",
-    },
-    Missing { key: "site.route.proxy", values: &["https:*"], instead: HTTPS },
-    Missing { key: "site.route.proxy.to", values: &["https:*"], instead: HTTPS },
-    Missing { key: "site.route.proxy.to.url", values: &["https:*"], instead: HTTPS },
-    Missing { key: "upstream.*.to", values: &["https:*"], instead: HTTPS },
-    Missing { key: "upstream.*.to.url", values: &["https:*"], instead: HTTPS },
-];
-
-const HTTPS: &str = "use an http:// address of the same server";
+}];
 
 /// A problem for each thing in the file that this version does not do.
 pub(crate) fn missing(file: &DeTable<'_>) -> Vec<Problem> {
@@ -39,13 +30,6 @@ pub(crate) fn missing(file: &DeTable<'_>) -> Vec<Problem> {
         look_in(file, &path, row, &mut problems);
     }
     problems
-}
-
-/// What can be done in place of a value that this version does not do.
-pub(crate) fn instead(key: &str, value: &str) -> Option<&'static str> {
-    let row =
-        MISSING.iter().find(|row| row.key == key && row.values.iter().any(|v| fits(value, v)));
-    row.map(|row| row.instead)
 }
 
 fn look_in(table: &DeTable<'_>, path: &[&str], row: &Missing, problems: &mut Vec<Problem>) {

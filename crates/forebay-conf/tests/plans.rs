@@ -45,7 +45,10 @@ fn a_url_is_served_as_a_proxy() {
     assert_eq!(proxy.upstream.to[0].address, Address::Tcp("localhost:3000".into()));
     assert_eq!(proxy.upstream.to[0].authority, "localhost:3000");
     assert_says(Plan::for_proxy("localhost:3000", listen()), &["write \"http://localhost:3000\""]);
-    assert_says(Plan::for_proxy("https://localhost", listen()), &["not available", "http://"]);
+    let plan = Plan::for_proxy("https://localhost", listen()).unwrap();
+    let Action::Proxy(proxy) = &plan.sites[0].routes[0].action else { panic!("{plan:?}") };
+    assert!(proxy.upstream.to[0].https);
+    assert_eq!(proxy.upstream.to[0].address, Address::Tcp("localhost:443".into()));
 }
 
 #[test]

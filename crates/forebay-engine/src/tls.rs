@@ -5,10 +5,12 @@
 //! ([`server`]).
 
 mod accept;
+mod client;
 mod handshake;
 mod server;
 pub(crate) mod session;
 
+pub use client::ClientTls;
 pub use handshake::Handshake;
 pub use server::{ServerTls, Tickets, TlsError};
 

@@ -334,7 +334,16 @@ impl Origins {
                 connect_timeout: plan.connect_timeout,
                 ..how.clone()
             };
-            let backends = plan.addresses().map(|to| self.backend(to, how(), &thread)).collect();
+            let backends = plan.to.iter().map(|to| {
+                let mut how = how();
+                if to.https {
+                    // What is kept belongs to how it was verified.
+                    how.pools = None;
+                    how.tls = Some((self.tls.backends[&plan.tls].clone(), host_of_url(to)));
+                }
+                self.backend(&to.address, how, &thread)
+            });
+            let backends = backends.collect();
             let SharedUpstream { group, tallies, .. } =
                 shared.as_ref().expect("a route to backends has what they share");
             Upstream::new(thread.clone(), backends, group.clone(), tallies)
@@ -403,6 +412,12 @@ impl Origins {
         let endpoint = self.endpoints[&name].clone();
         Backend::new(thread.clone(), endpoint, BackendOptions { name, permits, ..how })
     }
+}
+
+/// The host that a server's certificate is for.
+fn host_of_url(to: &forebay_conf::Backend) -> String {
+    let host = to.authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
+    host.map_or(&*to.authority, |(host, _)| host).to_owned()
 }
 
 /// Sends clients to the same place by https://, on `port`.

@@ -336,6 +336,7 @@ impl HttpRoute {
         let (scheme, authority) = (conf::Scheme::Http, authority.to_owned());
         let backend = conf::Backend {
             scheme,
+            https: false,
             address,
             authority,
             weight: 1,

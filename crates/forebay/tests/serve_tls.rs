@@ -450,3 +450,79 @@ fn clients_without_tls_are_sent_to_https() {
     );
     forebay.stop();
 }
+
+#[test]
+fn backends_are_spoken_to_by_tls_and_verified() {
+    let folder = Folder::new();
+    let (authority, clients) = (Authority::new("of servers"), Authority::new("of clients"));
+    for (name, identity) in [
+        ("", authority.issue(&["backend.example", "127.0.0.1"])),
+        ("old-", authority.issue_expired(&["backend.example", "127.0.0.1"])),
+        ("alice-", clients.issue(&["alice"])),
+    ] {
+        write_identity(&folder, name, &identity);
+    }
+    folder.write("ca.pem", &authority.pem);
+    folder.write("other.pem", &Authority::new("another").pem);
+    folder.write("clients.pem", &clients.pem);
+    let big: Vec<u8> = (0..2 << 20).map(|at: u32| (at % 251) as u8).collect();
+    folder.write("htdocs/big", &big);
+    let copy = |name: &str| (name.to_owned(), std::fs::read(folder.path().join(name)).unwrap());
+    let files = [
+        "cert.pem",
+        "key.pem",
+        "old-cert.pem",
+        "old-key.pem",
+        "ca.pem",
+        "other.pem",
+        "clients.pem",
+        "alice-cert.pem",
+        "alice-key.pem",
+    ]
+    .map(copy);
+    let behind = |site: &str| {
+        let folder = Folder::new();
+        for (name, bytes) in &files {
+            folder.write(name, bytes);
+        }
+        folder.write("htdocs/big", &big);
+        serve(folder, &format!("{site}[[site.route]]\nfiles = \"htdocs\"\n"))
+    };
+    let good = behind(SITE);
+    let old = behind(&SITE.replace("\"cert", "\"old-cert").replace("\"key", "\"old-key"));
+    let asking = behind(&SITE.replace(" }", ", client_ca = \"clients.pem\" }"));
+    let mut routes = String::new();
+    let alice = ", client_certificate = \"alice-cert.pem\", client_key = \"alice-key.pem\"";
+    let cases = [
+        (&good, "ca = \"ca.pem\"".to_owned(), ""),
+        (&good, "ca = \"ca.pem\", server_name = \"backend.example\"".into(), ""),
+        (&good, "ca = \"other.pem\", verify = false".into(), ""),
+        (&old, "verify = false, ca = \"ca.pem\"".into(), ""),
+        (&asking, format!("ca = \"ca.pem\"{alice}"), ""),
+        (&good, "ca = \"other.pem\"".into(), "UnknownIssuer"),
+        (&good, "ca = \"ca.pem\", server_name = \"no.example\"".into(), "not valid for name"),
+        (&old, "ca = \"ca.pem\"".into(), "expired"),
+        // Its alert, or the end of the connection.
+        (&asking, "ca = \"ca.pem\"".into(), "connection to"),
+    ];
+    for (at, (behind, tls, _)) in cases.iter().enumerate() {
+        routes += &format!(
+            "[[site.route]]\npath = \"/{at}/*\"\nproxy = {{ to = \"https://{}\", strip_prefix = \"/{at}\", tls = \
+             {{ {tls} }} }}\n",
+            behind.address
+        );
+    }
+    let mut forebay = support::site(folder, &routes);
+    let mut client = forebay.connect();
+    for (at, (_, tls, error)) in cases.iter().enumerate() {
+        // The second over a kept connection.
+        for _ in 0..2 {
+            let reply = client.get(&format!("/{at}/big"));
+            assert_eq!(reply.status, if error.is_empty() { 200 } else { 502 }, "{tls}");
+            assert!(reply.status != 200 || reply.body == big, "{tls}");
+        }
+        forebay.wait_for_output(error);
+    }
+    assert!(forebay.output().contains("WARNING: the certificates of these servers are not"));
+    forebay.stop();
+}

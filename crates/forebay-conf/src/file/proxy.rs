@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::shape::{At, OneOrMany, Table, TextOr, Time};
+use super::tls::BackendTls;
 use super::upstream::{Backend, Balance, Health, ProxyHeader, Sticky};
 
 /// Passes on to HTTP servers.
@@ -11,8 +12,8 @@ use super::upstream::{Backend, Balance, Health, ProxyHeader, Sticky};
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
 pub struct Proxy {
-    /// Where they are: "http://host:port" or "unix:path", or tables with `url`, at most 64; or "@NAME",
-    /// the group [upstream.NAME], which has all keys then that concern the servers.
+    /// Where they are: "http://host:port", "https://host:port" or "unix:path", or tables with `url`, at
+    /// most 64; or "@NAME", the group [upstream.NAME], which has all keys then that concern the servers.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// Which of them takes a request. Default: "round-robin".
     pub balance: Option<At<Balance>>,
@@ -45,6 +46,8 @@ pub struct Proxy {
     pub send_proxy: Option<At<ProxyHeader>>,
     /// To connect to a server. Default: `connect` of [server.timeouts].
     pub connect_timeout: Option<Time>,
+    /// How https:// servers are believed. Default: as this machine believes others.
+    pub tls: Option<At<Table<BackendTls>>>,
     /// Between two reads of a reply, the wait for its head included. Default: `reply_idle` of
     /// [server.timeouts].
     pub reply_timeout: Option<Time>,

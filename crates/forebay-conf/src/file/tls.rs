@@ -35,3 +35,21 @@ pub enum ClientAuth {
     /// It is served.
     Request,
 }
+
+/// How https:// servers are believed.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct BackendTls {
+    /// A file with the certificates of those that issue theirs, in PEM. Default: those that this machine
+    /// trusts.
+    pub ca: Option<At<String>>,
+    /// The name that their certificates are for. Default: the host of their URL.
+    pub server_name: Option<At<String>>,
+    /// A file with a certificate to show them, in PEM. Default: none.
+    pub client_certificate: Option<At<String>>,
+    /// A file with the private key of that, in PEM.
+    pub client_key: Option<At<String>>,
+    /// Whether their certificates are verified; if not, anyone on the way can be the server. Default:
+    /// true.
+    pub verify: Option<At<bool>>,
+}

@@ -4,14 +4,15 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::shape::{At, OneOrMany, Table, TextOr, Time};
+use super::tls::BackendTls;
 
 /// A group of servers. All routes whose `to` is "@NAME" share what is known of them.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
 pub struct Upstream {
-    /// Where they are: "http://host:port", or "host:port" where they do not speak HTTP, or
-    /// "unix:path", or tables with `url`. At most 64.
+    /// Where they are: "http://host:port" or "https://host:port", or "host:port" where they do not
+    /// speak HTTP, or "unix:path", or tables with `url`. At most 64.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// Which of them takes a request. Default: "round-robin".
     pub balance: Option<At<Balance>>,
@@ -38,6 +39,8 @@ pub struct Upstream {
     pub send_proxy: Option<At<ProxyHeader>>,
     /// To connect to a server. Default: `connect` of [server.timeouts].
     pub connect_timeout: Option<Time>,
+    /// How https:// servers are believed. Default: as this machine believes others.
+    pub tls: Option<At<Table<BackendTls>>>,
 }
 
 /// One server.

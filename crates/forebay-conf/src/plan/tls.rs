@@ -15,6 +15,20 @@ pub struct Tls {
     pub clients: Option<ClientAuth>,
 }
 
+/// How servers are believed that are spoken to by TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct BackendTls {
+    /// A file with the certificates of those that issue theirs, in PEM. It exists. `None`: those that
+    /// this machine trusts.
+    pub ca: Option<PathBuf>,
+    /// The name that their certificates are for. `None`: the host of their URL.
+    pub server_name: Option<String>,
+    /// Files with a certificate to show them, and its key, in PEM. They exist.
+    pub client: Option<(PathBuf, PathBuf)>,
+    /// Whether anything is taken for their certificate.
+    pub is_unverified: bool,
+}
+
 /// Whose certificates the clients of a site are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuth {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Address, Scheme};
+use super::{Address, BackendTls, Scheme};
 
 /// Servers, and how requests are shared out among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct Upstream {
     pub send_proxy: Option<ProxyHeader>,
     /// To connect to a server. `None`: as the server's [`super::Timeouts::connect`].
     pub connect_timeout: Option<Duration>,
+    /// How those of them are believed that are spoken to by TLS.
+    pub tls: BackendTls,
 }
 
 impl Upstream {
@@ -53,6 +55,7 @@ impl Upstream {
             max_connections: None,
             send_proxy: None,
             connect_timeout: None,
+            tls: BackendTls::default(),
         }
     }
 
@@ -67,6 +70,8 @@ impl Upstream {
 pub struct Backend {
     /// How to speak to it.
     pub scheme: Scheme,
+    /// Whether it is spoken to by TLS. For HTTP servers.
+    pub https: bool,
     /// Where it is.
     pub address: Address,
     /// The URL's authority as typed (`Host` where the client's is not passed on); `localhost`

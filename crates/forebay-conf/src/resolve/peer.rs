@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use super::path::{in_directory, socket};
 use super::value::text;
 use super::{Context, Outcome};
-use crate::available;
 use crate::error::Problem;
 use crate::file::At;
 use crate::plan::{Activation, Address, Backend, Listen, Network, Scheme};
@@ -101,7 +100,7 @@ pub(super) fn address(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Out
     host_and_port(&typed.with(text), None).map(Address::Tcp)
 }
 
-/// An HTTP server: `http://host[:port]` or `unix:path`.
+/// An HTTP server: `http://host[:port]`, `https://host[:port]` or `unix:path`.
 pub(crate) fn backend(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<Backend> {
     let text = text(typed)?;
     if let Some(path) = text.strip_prefix("unix:") {
@@ -109,15 +108,12 @@ pub(crate) fn backend(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Out
         return Ok(plain(address, "localhost"));
     }
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not the URL of a server"));
-    if let Some(instead) = available::instead("site.route.proxy", text) {
-        let message = format!("\"{text}\" is not available in this version");
-        return Err(Problem::new(&typed.span, message).help(instead));
-    }
-    let Some(rest) = text.strip_prefix("http://") else {
+    let https = text.strip_prefix("https://");
+    let Some(rest) = https.or_else(|| text.strip_prefix("http://")) else {
         return Err(match text.split_once("://") {
-            Some((scheme, _)) => problem
-                .label(format!("cannot speak {scheme}"))
-                .help("a proxy speaks http://; FastCGI has a key of its own, `fastcgi`"),
+            Some((scheme, _)) => problem.label(format!("cannot speak {scheme}")).help(
+                "a proxy speaks http:// and https://; FastCGI has a key of its own, `fastcgi`",
+            ),
             None => problem.help(format!("write \"http://{text}\"")),
         });
     };
@@ -130,14 +126,16 @@ pub(crate) fn backend(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Out
             "requests keep their path (or lose `strip_prefix`): write \"http://{authority}\""
         )));
     }
-    let address = Address::Tcp(host_and_port(&typed.with(authority), Some(80))?);
-    Ok(plain(address, authority))
+    let port = if https.is_some() { 443 } else { 80 };
+    let address = Address::Tcp(host_and_port(&typed.with(authority), Some(port))?);
+    Ok(Backend { https: https.is_some(), ..plain(address, authority) })
 }
 
 fn plain(address: Address, authority: &str) -> Backend {
     let (scheme, authority) = (Scheme::Http, authority.to_owned());
     Backend {
         scheme,
+        https: false,
         address,
         authority,
         weight: 1,

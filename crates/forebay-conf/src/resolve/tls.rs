@@ -8,7 +8,7 @@ use super::path::file;
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, At, Table};
-use crate::plan::{ClientAuth, Listen, Tls};
+use crate::plan::{BackendTls, ClientAuth, Listen, Tls};
 
 /// The TLS of a site, which there is where one of its listeners speaks it.
 pub(super) fn tls(
@@ -132,4 +132,26 @@ pub(super) fn agree(listen: &Listen, span: &Range<usize>, spoken: &mut Spoken) -
         .label(format!("{} here", word(listen.is_https())))
         .also(also, format!("{} here", word(*first)))
         .help("give each a port of its own, as 80 and 443"))
+}
+
+/// How servers are believed, as typed.
+pub(super) fn backend_tls(
+    context: &Context<'_>,
+    typed: &At<Table<file::BackendTls>>,
+) -> Outcome<BackendTls> {
+    let optional = |key: &Option<At<String>>| key.as_ref().map(|at| file(context, at)).transpose();
+    let client = match (&typed.client_certificate, &typed.client_key) {
+        (Some(certificate), Some(key)) => Some((file(context, certificate)?, file(context, key)?)),
+        (None, None) => None,
+        (Some(at), None) | (None, Some(at)) => {
+            return Err(Problem::new(&at.span, "a certificate and its key belong together")
+                .help("give both: client_certificate = \"cert.pem\", client_key = \"key.pem\""));
+        }
+    };
+    Ok(BackendTls {
+        ca: optional(&typed.ca)?,
+        server_name: typed.server_name.as_ref().map(|at| at.value.clone()),
+        client,
+        is_unverified: typed.verify.as_ref().is_some_and(|at| !at.value),
+    })
 }

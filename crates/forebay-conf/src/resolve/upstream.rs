@@ -7,11 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::effect::no_effect;
+use super::tls::backend_tls;
 use super::value::{optional_time_above_zero, required, text, time_above_zero, within};
 use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Table, TextOr, Time};
-use crate::plan::{Activation, Backend, Balance, Health, ProxyHeader, Scheme, Sticky, Upstream};
+use crate::plan::{
+    Activation, Backend, BackendTls, Balance, Health, ProxyHeader, Scheme, Sticky, Upstream,
+};
 use crate::suggest;
 
 /// What begins a name of a group in `to`.
@@ -32,6 +35,7 @@ pub(super) struct Keys<'a> {
     max_connections: &'a Option<At<usize>>,
     send_proxy: &'a Option<At<file::ProxyHeader>>,
     connect_timeout: &'a Option<Time>,
+    tls: &'a Option<At<Table<file::BackendTls>>>,
 }
 
 impl<'a> Keys<'a> {
@@ -48,6 +52,7 @@ impl<'a> Keys<'a> {
             max_connections,
             send_proxy: &None,
             connect_timeout: &None,
+            tls: &None,
         }
     }
 
@@ -66,6 +71,7 @@ impl<'a> Keys<'a> {
             ("max_connections", span(self.max_connections)),
             ("send_proxy", span(self.send_proxy)),
             ("connect_timeout", span(self.connect_timeout)),
+            ("tls", span(self.tls)),
         ];
         keys.into_iter().filter_map(|(key, span)| Some((key, span?)))
     }
@@ -84,6 +90,7 @@ impl<'a> From<&'a file::Proxy> for Keys<'a> {
             max_connections: &table.max_connections,
             send_proxy: &table.send_proxy,
             connect_timeout: &table.connect_timeout,
+            tls: &table.tls,
         }
     }
 }
@@ -101,6 +108,7 @@ impl<'a> From<&'a file::Ajp> for Keys<'a> {
             max_connections: &table.max_connections,
             send_proxy: &None,
             connect_timeout: &table.connect_timeout,
+            tls: &None,
         }
     }
 }
@@ -118,6 +126,7 @@ impl<'a> From<&'a file::Upstream> for Keys<'a> {
             max_connections: &table.max_connections,
             send_proxy: &table.send_proxy,
             connect_timeout: &table.connect_timeout,
+            tls: &table.tls,
         }
     }
 }
@@ -263,6 +272,7 @@ fn upstream(
 ) -> Outcome<Upstream> {
     all_have_effect(scheme, keys)?;
     let default = Upstream::new(backends(context, scheme, table, keys.to)?);
+    let tls = by_tls(context, keys, &default.to)?;
     let sticky = match keys.sticky {
         Some(at) => Some(sticky(at, &default.to)?),
         None => sessions(scheme, &default.to),
@@ -286,8 +296,33 @@ fn upstream(
         },
         send_proxy: send_proxy(keys)?,
         connect_timeout: optional_time_above_zero(keys.connect_timeout)?,
+        tls,
         ..default
     })
+}
+
+/// How servers are believed that are spoken to by TLS.
+fn by_tls(context: &Context<'_>, keys: &Keys<'_>, to: &[Backend]) -> Outcome<BackendTls> {
+    if !to.iter().any(|backend| backend.https) {
+        return match keys.tls {
+            Some(at) => Err(no_effect(
+                &at.span,
+                "tls",
+                "on servers that are spoken to without TLS",
+                "write https:// in front of them, or leave it out",
+            )),
+            None => Ok(BackendTls::default()),
+        };
+    }
+    let plain_only = [
+        ("health", keys.health.as_ref().map(|at| &at.span)),
+        ("send_proxy", keys.send_proxy.as_ref().map(|at| &at.span)),
+    ];
+    if let Some((key, span)) = plain_only.into_iter().find_map(|(key, span)| Some((key, span?))) {
+        let message = format!("`{key}` is not available for https:// servers in this version");
+        return Err(Problem::new(span, message).help("leave it out"));
+    }
+    keys.tls.as_ref().map_or_else(|| Ok(BackendTls::default()), |at| backend_tls(context, at))
 }
 
 /// The sessions of servlets stay with the container that made them, unless told otherwise.
@@ -301,7 +336,9 @@ fn all_have_effect(scheme: Scheme, keys: &Keys<'_>) -> Outcome<()> {
     let help = |key| match (scheme, key) {
         (Scheme::Http, _) => None,
         (Scheme::Ajp, "sticky") => None,
-        (_, "sticky" | "health" | "send_proxy") => Some("leave it out: it is for HTTP servers"),
+        (_, "sticky" | "health" | "send_proxy" | "tls") => {
+            Some("leave it out: it is for HTTP servers")
+        }
         (Scheme::Scgi | Scheme::Uwsgi, "keepalive") => {
             Some("leave it out: each request has a connection of its own")
         }
@@ -429,6 +466,7 @@ fn server(context: &Context<'_>, scheme: Scheme, typed: &At<&String>) -> Outcome
     let authority = address.to_string();
     Ok(Backend {
         scheme,
+        https: false,
         address,
         authority,
         weight: 1,

@@ -74,7 +74,7 @@ impl ServerTls {
     pub fn load(tls: &conf::Tls, tickets: &Tickets) -> Result<Self, TlsError> {
         let chain = certificates("certificate", &tls.certificate)?;
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let key = private_key(&tls.key)?;
+        let key = private_key("key", &tls.key)?;
         let key = provider.key_provider.load_private_key(key).map_err(|error| TlsError {
             key: "key",
             message: format!("the key in {} cannot be used: {error}", tls.key.display()),
@@ -180,7 +180,10 @@ impl Clients {
     }
 }
 
-fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub fn certificates(
+    key: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let text = read(key, path)?;
     let chain = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     match chain {
@@ -190,8 +193,8 @@ fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'st
     }
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let text = read("key", path)?;
+pub fn private_key(key: &'static str, path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let text = read(key, path)?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
         let is_encrypted = memchr::memmem::find(&text, b"ENCRYPTED").is_some();
         let (message, help) = match error {
@@ -207,7 +210,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
             error => (format!("is not PEM: {error}"), "give a private key in PEM"),
         };
         let message = format!("{} {message}", path.display());
-        TlsError { key: "key", message, help: help.into() }
+        TlsError { key, message, help: help.into() }
     })
 }
 

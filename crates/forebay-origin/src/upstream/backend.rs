@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf::Address;
-use forebay_engine::{Deadlines, Fault, Limit, Pool, Retry, Socket, Thread};
+use forebay_engine::{ClientTls, Deadlines, Fault, Limit, Pool, Retry, Socket, Thread};
 use forebay_workers::Life;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -59,6 +59,7 @@ pub struct Backend {
     connect_timeout: Duration,
     reply_timeout: Duration,
     life: Option<Arc<Life>>,
+    tls: Option<(Arc<ClientTls>, String)>,
 }
 
 /// How a backend is to be used.
@@ -82,6 +83,8 @@ pub struct BackendOptions {
     pub pools: Option<Rc<IdlePools>>,
     /// Who is told when it says something.
     pub life: Option<Arc<Life>>,
+    /// How it is believed, where it is spoken to by TLS, and its host.
+    pub tls: Option<(Arc<ClientTls>, String)>,
 }
 
 /// A connection to a backend.
@@ -125,7 +128,7 @@ impl Backend {
         let timeouts = &thread.settings().timeouts;
         let connect_timeout = how.connect_timeout.unwrap_or(timeouts.connect);
         let reply_timeout = how.reply_timeout.unwrap_or(timeouts.reply_idle);
-        let BackendOptions { name, permits, violates_keep_alive, life, .. } = how;
+        let BackendOptions { name, permits, violates_keep_alive, life, tls, .. } = how;
         Self {
             thread,
             endpoint,
@@ -136,6 +139,7 @@ impl Backend {
             connect_timeout,
             reply_timeout,
             life,
+            tls,
         }
     }
 
@@ -224,7 +228,7 @@ impl Backend {
     /// A new connection, for which there is room.
     async fn open(&self, permit: Option<ConnectionPermit>) -> Result<Connection, Fault> {
         let limit = self.connect_timeout;
-        match tokio::time::timeout(limit, self.open_socket()).await {
+        match tokio::time::timeout(limit, self.open_secured()).await {
             Ok(Ok(socket)) => {
                 socket.limit_writes(self.thread.settings().timeouts.write);
                 Ok(Connection { socket, is_reused: false, permit })
@@ -262,6 +266,14 @@ impl Backend {
     pub fn busy(&self) -> Fault {
         Fault::backend(503, format!("all connections to {} are busy", self.name))
             .limited_by(Limit::MaxConnections)
+    }
+
+    async fn open_secured(&self) -> io::Result<Socket> {
+        let socket = self.open_socket().await?;
+        if let Some((tls, host)) = &self.tls {
+            tls.connect(&socket, host).await?;
+        }
+        Ok(socket)
     }
 
     async fn open_socket(&self) -> io::Result<Socket> {

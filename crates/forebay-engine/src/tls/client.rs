@@ -1,0 +1,136 @@
+//! The client's side: how servers are believed.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use forebay_conf as conf;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
+
+use crate::socket::Socket;
+use crate::tls::server::{TlsError, certificates, private_key};
+use crate::tls::session::Session;
+
+/// How some servers are believed, for all threads.
+#[derive(Debug)]
+pub struct ClientTls {
+    config: Arc<ClientConfig>,
+    server_name: Option<String>,
+}
+
+impl ClientTls {
+    /// Reads the files.
+    pub fn load(tls: &conf::BackendTls) -> Result<Self, TlsError> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let refuse = |key, error: Error| TlsError {
+            key,
+            message: format!("no server can be spoken to with this: {error}"),
+            help: "give files in PEM: certificates, and the key of the first".into(),
+        };
+        let roots = Arc::new(roots(tls.ca.as_deref())?);
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
+            .build()
+            .map_err(|error| refuse("ca", Error::General(error.to_string())))?;
+        let verifier: Arc<dyn ServerCertVerifier> =
+            if tls.is_unverified { Arc::new(Anyone(verifier)) } else { verifier };
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .map_err(|error| refuse("ca", error))?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let mut config = match &tls.client {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => builder
+                .with_client_auth_cert(
+                    certificates("client_certificate", certificate)?,
+                    private_key("client_key", key)?,
+                )
+                .map_err(|error| refuse("client_key", error))?,
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        if let Some(name) = &tls.server_name {
+            ServerName::try_from(name.as_str()).map_err(|_| TlsError {
+                key: "server_name",
+                message: format!("\"{name}\" is no name that a certificate can be for"),
+                help: "give a host name or an address".into(),
+            })?;
+        }
+        Ok(Self { config: Arc::new(config), server_name: tls.server_name.clone() })
+    }
+
+    /// Has a new connection to `host` begin with a handshake.
+    pub async fn connect(&self, socket: &Socket, host: &str) -> io::Result<()> {
+        let name = self.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);
+        let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
+        let connection = ClientConnection::new(self.config.clone(), name);
+        socket.start_tls(Session::new(connection.map_err(io::Error::other)?));
+        socket.finish_handshake().await.map(|_| ())
+    }
+}
+
+/// Those in the file, else those that this machine trusts.
+fn roots(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    let (trusted, whose) = match ca {
+        Some(path) => (certificates("ca", path)?, path.display().to_string()),
+        None => {
+            let found = rustls_native_certs::load_native_certs();
+            (found.certs, "what this machine trusts (SSL_CERT_FILE, /etc/ssl/certs)".to_owned())
+        }
+    };
+    roots.add_parsable_certificates(trusted);
+    if roots.is_empty() {
+        return Err(TlsError {
+            key: "ca",
+            message: format!("there is no certificate in {whose}"),
+            help: "install the package ca-certificates, or name a file: ca = \"ca.pem\"".into(),
+        });
+    }
+    Ok(roots)
+}
+
+/// Takes any certificate of a server that has its key.
+#[derive(Debug)]
+struct Anyone(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
