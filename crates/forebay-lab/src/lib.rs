@@ -1,6 +1,6 @@
 //! Experiments: which way of serving one application is faster, by how much, and how sure that is.
 //!
-//! An experiment file ([`Plan`]) names several ways of serving. [`run`] tries each once per round.
+//! An experiment file ([`Plan`]) names several ways of serving. [`run()`] tries each once per round.
 //! Every trial has a fresh server, started and ended by a [`keeper`], which is checked before and
 //! after, warmed up, loaded and watched. The servers of a round run side by side and are loaded in
 //! turns, in slices of a fraction of a second, in an order shuffled by a seed; their connections stay

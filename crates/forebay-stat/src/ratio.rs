@@ -15,7 +15,7 @@ pub struct Ratio {
     pub slices: usize,
     /// Two-sided p-value of no difference; NaN where there is no interval.
     pub p: f64,
-    /// The same, corrected for as many comparisons as there were ([`holm`](crate::holm)).
+    /// The same, corrected for as many comparisons as there were ([`holm`](crate::holm())).
     pub p_holm: f64,
     /// What interval and p come from, in logarithms.
     log: Option<Estimate>,

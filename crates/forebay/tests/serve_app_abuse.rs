@@ -54,11 +54,13 @@ fn workers(of: u32) -> Vec<i32> {
     let children =
         threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     let all = children.collect::<String>();
+    let own = fs::read(format!("/proc/{of}/cmdline")).unwrap_or_default();
     all.split_whitespace()
-        // A worker has the name of its script; the other child is the shell that guards them.
+        // A worker has the name of its script. The other child is the shell that ends their groups, which
+        // has our own name until it is one.
         .filter(|pid| {
             fs::read(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|line| !line.is_empty() && !line.starts_with(b"/bin/sh"))
+                .is_ok_and(|line| !line.is_empty() && !line.starts_with(b"/bin/sh") && line != own)
         })
         .filter_map(|pid| pid.parse().ok())
         .collect()

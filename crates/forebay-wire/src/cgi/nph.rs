@@ -43,7 +43,7 @@ impl NphParser {
 /// Takes the head off `output`: with CRLF at the end of each line, where scripts may print LF, and
 /// its length in `output`, blank line included. `None` while the blank line has not come.
 ///
-/// The head is not checked: that is for [`ResponseParser`](crate::http1::ResponseParser).
+/// The head is not checked: that is for [`ResponseParser`].
 pub fn http_head(output: &[u8]) -> Option<(Vec<u8>, usize)> {
     let end = head_end(output)?;
     let mut head = Vec::with_capacity(end + 64);
