@@ -1,4 +1,4 @@
-# Every target works on a fresh clone on a machine with Rust, make and a C linker.
+# Every target works on a fresh clone on a machine with Rust, make and a C compiler.
 
 .POSIX:
 .PHONY: help demo test check tools fresh
