@@ -184,7 +184,7 @@ sub find_script {
     my ($file) = @_;
     undef $script;
     if ($body_lost) {
-        complain("cannot store the request body: $body_lost");
+        log_error("cannot store the request body: $body_lost");
         return 500;
     }
     my $found = script_for($file);
@@ -204,7 +204,7 @@ sub guarded {
         return 1 if defined $exit_code;
         my $error = $@;
         return 0 if ref $error eq 'Forebay::Host::Failed';
-        complain($error);
+        log_error($error);
         explain_failure($error) if !ref $error;
         return 0;
     }
@@ -236,7 +236,7 @@ sub inside_eval {
     return 0;
 }
 
-sub complain {
+sub log_error {
     my ($error) = @_;    # a copy: eval empties $@
     my $text = eval { "$error" } // 'died with an object that cannot be shown';
     local ($\, $,);

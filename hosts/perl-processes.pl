@@ -69,7 +69,7 @@ sub run_program {
     my ($file, $environment) = @$request{qw(file environment)};
     my $first = first_line($file);
     if ($first !~ /^(?:#!|\x7fELF)/) {
-        complain("$file: neither a program nor a script with a #! line");
+        log_error("$file: neither a program nor a script with a #! line");
         return refuse($request) ? 500 : undef;
     }
     $body_lost = 0;
@@ -84,7 +84,7 @@ sub run_program {
     my $error = $body_lost ? "cannot store the request body: $body_lost" : "cannot fork: $!";
     restore_descriptors();
     if (!defined $child) {
-        complain("$file: $error");
+        log_error("$file: $error");
         return 500;
     }
     waitpid $child, 0;
@@ -170,7 +170,7 @@ sub start_zygote {
 }
 
 sub fail {
-    complain($_[0]);
+    log_error($_[0]);
     return 500;
 }
 
@@ -186,7 +186,7 @@ sub run_forked {
         return unpack('N', $word) ? 500 : 0;
     }
     # Part of the body may be in the control socket still, so this worker ends, too.
-    complain("$request->{file}: the process that had compiled it has ended");
+    log_error("$request->{file}: the process that had compiled it has ended");
     return (500, 1);
 }
 

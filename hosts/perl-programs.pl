@@ -34,7 +34,7 @@ sub leave_for {
 
 # Ends this process, a child, with nothing of the worker's run or flushed.
 sub give_up {
-    complain($_[0]);
+    log_error($_[0]);
     kill KILL => $$;
 }
 

@@ -16,17 +16,17 @@ sub script_for {
     return $unfit if $unfit;
     my $source = read_file($file);
     if (!defined $source) {
-        complain("$file: $!");
+        log_error("$file: $!");
         return 403;
     }
     # Forebay has looked at its first line, before it changed. One that names nothing is no mark.
     if ($source =~ /\A(#!.*\S.*)/ && $1 !~ /perl/i) {
-        complain("$file: $1 names another language than Perl; ask once more");
+        log_error("$file: $1 names another language than Perl; ask once more");
         return 500;
     }
     relocate($file);
     if (defined(my $taint = taint_switch($source))) {
-        complain("$file: its #! line has -$taint, which a perl that runs cannot switch on: each request"
+        log_error("$file: its #! line has -$taint, which a perl that runs cannot switch on: each request"
             . ' starts a new one, as with mode = "cgi" (mode = "fork" is faster)');
         return $scripts{$file}
             = { version => $version, code => sub { run_as_program($file) }, quiet => 1 };
@@ -43,12 +43,12 @@ sub script_for {
 sub unfit {
     my ($file, @now) = @_;
     if (!@now) {
-        complain("$file: $!");
+        log_error("$file: $!");
         return $! == 2 || $! == 20 ? 404 : 403;    # ENOENT, ENOTDIR
     }
     my $fault = ($now[2] & 0170000) != 0100000 ? 'not a regular file'
         : !-x $file ? 'not executable (chmod +x)' : return 0;
-    complain("$file: $fault");
+    log_error("$file: $fault");
     return 403;
 }
 
@@ -174,7 +174,7 @@ sub compile {
     $compiling = 0;
     my @end = $has_end ? take_end_blocks($forgets ? undef : $name) : ();
     if (!$sub) {
-        complain($error) if !defined $exit_code;
+        log_error($error) if !defined $exit_code;
         return undef;
     }
     my $state = compiled_state($warns, $package, $code);

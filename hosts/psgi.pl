@@ -194,7 +194,7 @@ sub answer {
     $begun = $closed = $is_running = 0;
     undef $undo_chunks;
     if (!eval { call($env); 1 }) {
-        complain($@);
+        log_error($@);
         $is_running = 0;
         conclude($begun ? 'A' : 'S', $begun ? 0 : 500, $env) if !$closed;
     }
@@ -202,7 +202,7 @@ sub answer {
     return $told & $ENDS if !($told & $CLEANS_UP);
     my $handlers = $env->{'psgix.cleanup.handlers'};
     for my $handler (ref $handlers eq 'ARRAY' ? @$handlers : ()) {
-        eval { $handler->($env); 1 } or complain($@);
+        eval { $handler->($env); 1 } or log_error($@);
     }
     my $ends = $env->{'psgix.harakiri.commit'};
     say($control, $ends ? "E\1\0\0" : "R\0\0\0");
@@ -406,7 +406,7 @@ sub conclude {
     say($output, defined $rest ? $rest . $end_marker : $end_marker);
 }
 
-sub complain {
+sub log_error {
     my ($error) = @_;    # a copy: eval empties $@
     my $text = eval { "$error" } // 'died with an object that cannot be shown';
     local ($\, $,);

@@ -99,7 +99,7 @@ class Host:
         self.environment.set(block)
         fault = self.control.receive_body(length) if length else None
         if fault is not None:
-            complain('cannot store the request body: ' + fault)
+            log_error('cannot store the request body: ' + fault)
             status, ends = 500, False
         else:
             script = self.script_for(os.fsdecode(self.environment.value(b'SCRIPT_FILENAME')))
@@ -265,7 +265,7 @@ class Host:
         failed, _, names = word.partition(b'\n')
         self.modules.preload(names.decode().split())
         if os.WIFSIGNALED(how):
-            complain('%s: ended by signal %d' % (script.file, os.WTERMSIG(how)))
+            log_error('%s: ended by signal %d' % (script.file, os.WTERMSIG(how)))
             return 502, False
         return 500 if failed == b'failed' else 0, False
 
@@ -361,7 +361,7 @@ def exit_code(exit):
     if exit.code is None or isinstance(exit.code, int):
         return (exit.code or 0) & 255
     flush(sys.stdout)
-    complain(exit.code)
+    log_error(exit.code)
     return 1
 
 
@@ -373,15 +373,15 @@ def report(error, traceback):
     except SystemExit as exit:
         return exit_code(exit), True
     except BaseException as second:
-        complain('Error in sys.excepthook:')
+        log_error('Error in sys.excepthook:')
         second.__traceback__ = second.__traceback__.tb_next
         sys.__excepthook__(type(second), second, second.__traceback__)
-        complain('\nOriginal exception was:')
+        log_error('\nOriginal exception was:')
         sys.__excepthook__(type(error), error, traceback)
     return 1, True
 
 
-def complain(text):
+def log_error(text):
     try:
         sys.stderr.write('%s\n' % (text,))
         sys.stderr.flush()
@@ -390,7 +390,7 @@ def complain(text):
 
 
 def refuse(file, reason, status):
-    complain('%s: %s' % (file, reason))
+    log_error('%s: %s' % (file, reason))
     return status
 
 

@@ -39,7 +39,7 @@ def serve(name, parent):
     try:
         application = find(name)
     except BaseException as error:
-        complain('cannot load the application %s:' % name)
+        log_error('cannot load the application %s:' % name)
         report(error)    # its last line says what is wrong
         return 1
     inbox.ready()
@@ -88,10 +88,10 @@ def report(error, frames=1):
         sys.excepthook(type(error), error, traceback)
         sys.stderr.flush()
     except Exception:
-        complain('%s, which cannot be shown' % type(error))
+        log_error('%s, which cannot be shown' % type(error))
 
 
-def complain(text):
+def log_error(text):
     try:
         sys.stderr.write('%s\n' % text)
         sys.stderr.flush()
@@ -127,7 +127,7 @@ class Worker:
             self.end_fork()
             if reply.is_begun:
                 self.give_up()
-            complain('the application ended itself (%s)' % exit)
+            log_error('the application ended itself (%s)' % exit)
             return self.finish(500, True)
         except BaseException as error:
             report(error, 2)
@@ -183,7 +183,7 @@ class Worker:
             if not part:
                 os._exit(0)    # Forebay has gone
         if fault:
-            complain('cannot store the request body: %s' % fault)
+            log_error('cannot store the request body: %s' % fault)
             return Unreadable()
         body.seek(0)
         return body
@@ -311,7 +311,7 @@ class Reply:
             return
         if self.size is not None and self.sent + len(data) > self.size:
             data = data[:self.size - self.sent]
-            complain('the body is longer than the Content-Length of %d; the rest is dropped'
+            log_error('the body is longer than the Content-Length of %d; the rest is dropped'
                      % self.size)
         self.sent += len(data)
         if not self.is_begun:

@@ -145,7 +145,7 @@ class Modules:
             try:
                 __import__(name)
             except BaseException as error:
-                complain('cannot load %s: %s' % (name, error))
+                log_error('cannot load %s: %s' % (name, error))
 
 
 def file_of(module):

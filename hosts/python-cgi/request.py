@@ -300,7 +300,7 @@ class Interpreter:
                         try:
                             handler.close()
                         except Exception as error:
-                            complain('cannot close a log handler: %s' % error)
+                            log_error('cannot close a log handler: %s' % error)
         if module.root.level != module.WARNING:
             module.root.setLevel(module.WARNING)
         if module.root.manager.disable:

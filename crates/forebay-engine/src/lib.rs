@@ -68,5 +68,5 @@ pub use spool::Spooled;
 pub use systemd::{InheritError, Inherited};
 pub use thread::{Settings, Thread};
 pub use timing::Step;
-pub use tls::{ClientTls, Handshake, ServerTls, Tickets, TlsError};
+pub use tls::{ClientTls, Handshake, ServerTls, TicketKeys, TlsError};
 pub use tunnel::Tunnel;

@@ -49,7 +49,7 @@ pub fn check(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     let path = if geteuid().is_root() { &resolve(path)? } else { path };
-    // What cannot be looked at is for whoever opens it to complain about.
+    // What cannot be looked at is an error of whoever opens it.
     std::fs::metadata(path).map_or(Ok(()), |found| check_kind(&found))
 }
 

@@ -12,6 +12,6 @@ pub(crate) mod session;
 
 pub use client::ClientTls;
 pub use handshake::Handshake;
-pub use server::{ServerTls, Tickets, TlsError};
+pub use server::{ServerTls, TicketKeys, TlsError};
 
 pub(crate) use accept::accept;

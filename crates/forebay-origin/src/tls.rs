@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use forebay_conf::{BackendTls, ConfError, Finding, Plan};
-use forebay_engine::{ClientTls, ServerTls, Tickets, TlsError};
+use forebay_engine::{ClientTls, ServerTls, TicketKeys, TlsError};
 
 /// What the clients of each site are shown.
 pub struct SiteTls {
@@ -12,7 +12,7 @@ pub struct SiteTls {
     pub(crate) sites: Vec<Option<Arc<ServerTls>>>,
     /// How backends are believed, by what the plan says of that.
     pub(crate) backends: HashMap<BackendTls, Arc<ClientTls>>,
-    tickets: Tickets,
+    tickets: TicketKeys,
 }
 
 impl SiteTls {
@@ -20,7 +20,7 @@ impl SiteTls {
     pub fn load(plan: &Plan, previous: Option<&Self>) -> Result<Self, ConfError> {
         let tickets = match previous {
             Some(previous) => Ok(previous.tickets.clone()),
-            None => Tickets::new(),
+            None => TicketKeys::new(),
         };
         let tickets = tickets.map_err(|error| plan.refuse(&[finding(0, error)]))?;
         let (mut sites, mut wrong) = (Vec::new(), Vec::new());

@@ -37,9 +37,9 @@ struct Clients {
 /// What tickets for resuming a session are encrypted with: one for all threads, kept over reloads. Its
 /// keys are replaced every six hours, and a ticket is good for twelve.
 #[derive(Clone, Debug)]
-pub struct Tickets(Arc<dyn ProducesTickets>);
+pub struct TicketKeys(Arc<dyn ProducesTickets>);
 
-impl Tickets {
+impl TicketKeys {
     /// With keys of its own.
     pub fn new() -> Result<Self, TlsError> {
         aws_lc_rs::Ticketer::new().map(Self).map_err(|error| TlsError {
@@ -71,7 +71,7 @@ impl std::error::Error for TlsError {}
 
 impl ServerTls {
     /// Reads the files.
-    pub fn load(tls: &conf::Tls, tickets: &Tickets) -> Result<Self, TlsError> {
+    pub fn load(tls: &conf::Tls, tickets: &TicketKeys) -> Result<Self, TlsError> {
         let chain = certificates("certificate", &tls.certificate)?;
         let provider = Arc::new(aws_lc_rs::default_provider());
         let key = private_key("key", &tls.key)?;
