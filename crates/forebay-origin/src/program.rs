@@ -333,17 +333,7 @@ pub fn mounted(settings: &conf::AppServer, request: &Request) -> conf::AppServer
 impl HttpRoute {
     /// The route to one HTTP server, which calls itself `authority`.
     pub fn to(&self, address: conf::Address, authority: &str) -> conf::Proxy {
-        let (scheme, authority) = (conf::Scheme::Http, authority.to_owned());
-        let backend = conf::Backend {
-            scheme,
-            https: false,
-            address,
-            authority,
-            weight: 1,
-            backup: false,
-            activation: conf::Activation::Active,
-            route: None,
-        };
+        let backend = conf::Backend::new(conf::Scheme::Http, address, authority.to_owned());
         let strip_prefix = self.strip_prefix.clone();
         let cookie = self.sticky.clone();
         let sticky = cookie.map(|cookie| conf::Sticky { cookie, routes: false });

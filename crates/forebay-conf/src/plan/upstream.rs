@@ -87,6 +87,22 @@ pub struct Backend {
     pub route: Option<String>,
 }
 
+impl Backend {
+    /// One with every default, spoken to without TLS.
+    pub fn new(scheme: Scheme, address: Address, authority: String) -> Self {
+        Self {
+            scheme,
+            https: false,
+            address,
+            authority,
+            weight: 1,
+            backup: false,
+            activation: Activation::default(),
+            route: None,
+        }
+    }
+}
+
 /// Who may use a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Activation {

@@ -7,7 +7,7 @@ use super::value::text;
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::At;
-use crate::plan::{Activation, Address, Backend, Listen, Network, Scheme};
+use crate::plan::{Address, Backend, Listen, Network, Scheme};
 
 /// What to listen on: `address:port`, `:port`, a bare port, `unix:path`, or `fd:name`, each perhaps
 /// behind `https://`.
@@ -132,17 +132,7 @@ pub(crate) fn backend(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Out
 }
 
 fn plain(address: Address, authority: &str) -> Backend {
-    let (scheme, authority) = (Scheme::Http, authority.to_owned());
-    Backend {
-        scheme,
-        https: false,
-        address,
-        authority,
-        weight: 1,
-        backup: false,
-        activation: Activation::Active,
-        route: None,
-    }
+    Backend::new(Scheme::Http, address, authority.to_owned())
 }
 
 /// An address such as `10.0.0.1`, or a network such as `10.0.0.0/8`.

@@ -464,16 +464,7 @@ fn server(context: &Context<'_>, scheme: Scheme, typed: &At<&String>) -> Outcome
     }
     let address = peer::address(context, typed)?;
     let authority = address.to_string();
-    Ok(Backend {
-        scheme,
-        https: false,
-        address,
-        authority,
-        weight: 1,
-        backup: false,
-        activation: Activation::Active,
-        route: None,
-    })
+    Ok(Backend::new(scheme, address, authority))
 }
 
 fn sticky(typed: &At<Table<file::Sticky>>, to: &[Backend]) -> Outcome<Sticky> {
