@@ -23,7 +23,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use ajp::{Ajp, Ping};
-pub use app::{App, Cgroup, Kind, Limits as AppLimits, Listening, Range, Speaks, Workers};
+pub use app::{App, AppProtocol, Cgroup, Kind, Limits as AppLimits, Listening, Range, Workers};
 pub use compress::{Coding, Compress};
 pub(crate) use places::places;
 pub use proxy::{HostField, Proxy, Redirects};

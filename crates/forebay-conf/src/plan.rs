@@ -23,7 +23,8 @@ use crate::source::SourceFile;
 
 pub use ajp::{Ajp, Ping, Secret};
 pub use app::{
-    App, AppKind, CgroupLimits, Listening, PerlMode, ProcessLimits, PythonMode, Speaks, Workers,
+    App, AppKind, AppProtocol, CgroupLimits, Listening, PerlMode, ProcessLimits, PythonMode,
+    Workers,
 };
 pub(crate) use compress::{ALGORITHMS, MIN_SIZE, TYPES};
 pub use compress::{Algorithm, Compress, ContentCoding, MediaPattern};

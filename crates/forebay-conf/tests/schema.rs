@@ -116,7 +116,7 @@ fn each_value_that_is_offered_is_available() {
         app.insert(key.to_owned(), format!("'{value}'"));
         app
     };
-    let speaks = offered(&schema["$defs"]["Speaks"]);
+    let speaks = offered(&schema["$defs"]["AppProtocol"]);
     assert_eq!(speaks, ["http", "fastcgi", "scgi", "uwsgi"]);
     for value in speaks {
         parse(&least("speaks", &value), "app = 'a'").unwrap();

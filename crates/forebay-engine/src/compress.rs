@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use forebay_conf::{Algorithm, Compress};
 use forebay_wire::accept::{rank_codings, weighted};
-use forebay_wire::http1::{Known, Version};
+use forebay_wire::http1::{KnownField, Version};
 
 use crate::fault::Fault;
 use crate::head::Request;
@@ -58,7 +58,7 @@ pub struct CompressedCopies(RefCell<Vec<(Algorithm, Rc<[u8]>)>>);
 
 /// The indices in `offered` of the content codings that the client accepts, the best first.
 pub fn accepted_codings(request: &Request, offered: &[&str]) -> Vec<usize> {
-    let fields = request.head.fields.iter().filter(|f| f.known == Known::AcceptEncoding);
+    let fields = request.head.fields.iter().filter(|f| f.known == KnownField::AcceptEncoding);
     let accepted: Vec<_> =
         fields.flat_map(|field| weighted(field.value.of(&request.bytes))).collect();
     if accepted.is_empty() { Vec::new() } else { rank_codings(&accepted, offered) }

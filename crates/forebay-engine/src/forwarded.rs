@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use forebay_conf::{ForwardedFields, Network};
 use forebay_wire::forwarded::{self, Element, Node};
-use forebay_wire::http1::Known;
+use forebay_wire::http1::KnownField;
 use forebay_wire::x_forwarded_for::addresses;
 
 use crate::fault::Fault;
@@ -108,7 +108,7 @@ struct Claimed {
 /// What the `X-Forwarded-` fields tell; `None` where there is none.
 fn by_x_fields(request: &Request, peer: IpAddr, trust: &Trust) -> Option<Claimed> {
     let has = |known| request.head.fields.iter().any(|field| field.known == known);
-    let client = has(Known::XForwardedFor).then(|| {
+    let client = has(KnownField::XForwardedFor).then(|| {
         let mut client = peer;
         for address in chain(request) {
             client = address;
@@ -118,7 +118,7 @@ fn by_x_fields(request: &Request, peer: IpAddr, trust: &Trust) -> Option<Claimed
         }
         client
     });
-    let scheme = request.head.value(Known::XForwardedProto, &request.bytes);
+    let scheme = request.head.value(KnownField::XForwardedProto, &request.bytes);
     let https = scheme.map(|scheme| scheme.eq_ignore_ascii_case(b"https"));
     (client.is_some() || https.is_some()).then_some(Claimed { client, https })
 }
@@ -130,7 +130,7 @@ fn by_forwarded(
     trust: &Trust,
 ) -> Result<Option<Claimed>, ForwardedError> {
     let mut elements = Vec::new();
-    let fields = request.head.fields.iter().filter(|field| field.known == Known::Forwarded);
+    let fields = request.head.fields.iter().filter(|field| field.known == KnownField::Forwarded);
     for field in fields {
         forwarded::decode(field.value.of(&request.bytes), &mut elements)
             .map_err(|_| ForwardedError::Malformed)?;
@@ -155,7 +155,7 @@ fn by_forwarded(
 fn chain(request: &Request) -> Vec<IpAddr> {
     let fields = request.head.fields.iter().rev();
     fields
-        .filter(|field| field.known == Known::XForwardedFor)
+        .filter(|field| field.known == KnownField::XForwardedFor)
         .flat_map(|field| addresses(field.value.of(&request.bytes)))
         .take(CHAIN)
         .map_while(|address| address)

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use forebay_conf::EncodedSlashes;
 use forebay_wire::Span;
 use forebay_wire::http1::{
-    Claims, Known, RequestFraming, RequestHead, TargetForm, Version, list_has,
+    Claims, KnownField, RequestFraming, RequestHead, TargetForm, Version, list_has,
 };
 use forebay_wire::path::{self, PathError};
 
@@ -77,7 +77,7 @@ impl Request {
     pub fn takes_trailers(&self) -> bool {
         self.head.version != Version::Http10
             && self.head.fields.iter().any(|field| {
-                field.known == Known::Te && list_has(field.value.of(&self.bytes), b"trailers")
+                field.known == KnownField::Te && list_has(field.value.of(&self.bytes), b"trailers")
             })
     }
 
@@ -168,8 +168,9 @@ impl Request {
         head.framing = RequestFraming::None;
         head.expect_continue = false;
         head.fields.retain(|field| {
-            let of_body = [Known::ContentLength, Known::ContentType, Known::TransferEncoding];
-            !of_body.contains(&field.known) && field.known != Known::Expect
+            let of_body =
+                [KnownField::ContentLength, KnownField::ContentType, KnownField::TransferEncoding];
+            !of_body.contains(&field.known) && field.known != KnownField::Expect
         });
         if let Some(target) = target {
             self.replace_target(target);

@@ -99,7 +99,7 @@ pub use experiment::{
 };
 pub use interrupt::Interrupt;
 pub use machine::Machine;
-pub use progress::Lines;
+pub use progress::ProgressLines;
 pub use results::{Experiment, Results};
 pub use run::{Options, run};
 pub use schedule::{Executor, Group, Member, Progress, Rounds, Silent, Turn};

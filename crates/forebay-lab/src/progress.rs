@@ -11,13 +11,13 @@ use crate::schedule::{Group, Progress};
 use crate::trial::Trial;
 
 /// A line per finished trial, above a bar if standard error is a terminal.
-pub struct Lines {
+pub struct ProgressLines {
     bar: Option<ProgressBar>,
     rounds: u32,
     name_width: usize,
 }
 
-impl Lines {
+impl ProgressLines {
     /// For all trials of `plan`.
     pub fn new(plan: &Plan) -> Self {
         let width = |configuration: &Configuration| configuration.name.chars().count();
@@ -32,7 +32,7 @@ impl Lines {
     }
 }
 
-impl Progress for Lines {
+impl Progress for ProgressLines {
     fn expect(&mut self, trials: u64) {
         if let Some(bar) = &self.bar {
             bar.set_length(trials);
@@ -68,7 +68,7 @@ impl Progress for Lines {
     }
 }
 
-impl Drop for Lines {
+impl Drop for ProgressLines {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -41,7 +41,7 @@ impl Ajp {
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let mut buffers = self.spare.borrow_mut().pop().unwrap_or_default();
-        let outcome = self.pass_on(exchange, &mut buffers).await;
+        let outcome = self.forward_with(exchange, &mut buffers).await;
         let mut spare = self.spare.borrow_mut();
         if spare.len() < SPARE && buffers.inbox.capacity() <= INBOX {
             spare.push(buffers);
@@ -49,7 +49,11 @@ impl Ajp {
         outcome
     }
 
-    async fn pass_on(&self, exchange: &mut Exchange, buffers: &mut Buffers) -> Result<(), Fault> {
+    async fn forward_with(
+        &self,
+        exchange: &mut Exchange,
+        buffers: &mut Buffers,
+    ) -> Result<(), Fault> {
         let framing = exchange.body.framing();
         buffers.out.clear();
         append_head(&mut buffers.out, &exchange.request, &self.settings, framing)?;

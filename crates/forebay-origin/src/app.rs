@@ -133,11 +133,11 @@ impl WorkerApp {
             Some(script) => Output::of(script, &exchange.request, limit),
             None => Output::Parsed(ScriptReply::new(limit)),
         };
-        self.pass_on(exchange, Running(Some(lease)), reading, run.takes_over).await
+        self.relay_reply(exchange, Running(Some(lease)), reading, run.takes_over).await
     }
 
     /// Passes on what the worker answers, or the connection if the application takes that over.
-    async fn pass_on(
+    async fn relay_reply(
         &self,
         exchange: &mut Exchange,
         mut running: Running,

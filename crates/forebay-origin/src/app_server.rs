@@ -47,11 +47,11 @@ impl AppServer {
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let body = Spooled::take(&mut exchange.body).await?;
-        self.pass_on(exchange, &self.settings, &body).await
+        self.forward_with(exchange, &self.settings, &body).await
     }
 
     /// Passes on a request whose body is at hand. `settings` say what the head is made from.
-    pub async fn pass_on(
+    pub async fn forward_with(
         &self,
         exchange: &mut Exchange,
         settings: &conf::AppServer,

@@ -31,7 +31,7 @@ pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionE
     let site = sites[if sites.len() == 1 { 0 } else { at }];
     let peer = request.peer;
     let believed = find_client(&mut request, peer, &trust(site)).map_err(Fault::from);
-    let mut text = Lines(String::new());
+    let mut text = Explanation(String::new());
     text.item("request", &[question.method.as_bytes(), b" ", request.target()].concat());
     if is_guess {
         text.item(
@@ -49,10 +49,10 @@ pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionE
     Ok(text.0)
 }
 
-/// Lines with a label in front.
-struct Lines(String);
+/// Explanation with a label in front.
+struct Explanation(String);
 
-impl Lines {
+impl Explanation {
     fn item(&mut self, label: &str, value: &[u8]) {
         let _ = writeln!(self.0, "{label:<10}{}", printable(value));
     }
@@ -102,7 +102,12 @@ fn why(site: &Site, sites: &[&Site], authority: &[u8], listen: &Listen) -> Strin
 }
 
 /// Follows the routes as the engine does.
-fn routes(plan: &Plan, site: &Site, request: &mut Request, text: &mut Lines) -> Result<(), Fault> {
+fn routes(
+    plan: &Plan,
+    site: &Site,
+    request: &mut Request,
+    text: &mut Explanation,
+) -> Result<(), Fault> {
     if matches!(request.method(), b"CONNECT" | b"TRACE") {
         return Err(Fault::client(501, "method not implemented"));
     }

@@ -72,11 +72,11 @@ impl Fastcgi {
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let script = Script::find(&exchange.request, &self.settings)?;
         let body = Spooled::take(&mut exchange.body).await?;
-        self.pass_on(exchange, &script, &body).await
+        self.forward_with(exchange, &script, &body).await
     }
 
     /// Passes on a request whose script is known and whose body is at hand.
-    pub async fn pass_on(
+    pub async fn forward_with(
         &self,
         exchange: &mut Exchange,
         script: &Script,

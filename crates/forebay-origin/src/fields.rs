@@ -2,7 +2,7 @@
 
 use forebay_engine::{Fault, Length, Reply, Request};
 use forebay_wire::http1::{
-    Claims, Field, Known, ResponseFraming, ResponseHead, encode, is_disguised,
+    Claims, Field, KnownField, ResponseFraming, ResponseHead, encode, is_disguised,
 };
 
 /// Appends the end-to-end fields of `request` and those that name the client. Client-supplied
@@ -22,7 +22,7 @@ pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, host: Option<
     out.extend_from_slice(request.subject_field.as_deref().unwrap_or_default());
     encode::field(out, "X-Forwarded-Proto", if request.https { b"https" } else { b"http" });
     let is_believed = claims == Claims::XForwarded;
-    let told = request.head.value(Known::XForwardedHost, bytes).filter(|_| is_believed);
+    let told = request.head.value(KnownField::XForwardedHost, bytes).filter(|_| is_believed);
     if let Some(host) = told.or(authority) {
         encode::field(out, "X-Forwarded-Host", host);
     }
@@ -37,7 +37,7 @@ fn append_chain(out: &mut Vec<u8>, request: &Request) {
             out.extend_from_slice(b", ");
         }
     } else if request.is_peer_trusted {
-        let chain = request.head.fields.iter().filter(|f| f.known == Known::XForwardedFor);
+        let chain = request.head.fields.iter().filter(|f| f.known == KnownField::XForwardedFor);
         for field in chain {
             out.extend_from_slice(field.value.of(&request.bytes));
             out.extend_from_slice(b", ");
@@ -50,15 +50,15 @@ fn append_chain(out: &mut Vec<u8>, request: &Request) {
 fn is_replaced(field: &Field) -> bool {
     matches!(
         field.known,
-        Known::Host
-            | Known::ContentLength
-            | Known::Expect
-            | Known::Forwarded
-            | Known::Proxy
-            | Known::XForwardedFor
-            | Known::XForwardedHost
-            | Known::XForwardedProto
-            | Known::XRealIp
+        KnownField::Host
+            | KnownField::ContentLength
+            | KnownField::Expect
+            | KnownField::Forwarded
+            | KnownField::Proxy
+            | KnownField::XForwardedFor
+            | KnownField::XForwardedHost
+            | KnownField::XForwardedProto
+            | KnownField::XRealIp
     )
 }
 
@@ -66,7 +66,7 @@ fn is_replaced(field: &Field) -> bool {
 pub async fn inform(reply: &mut Reply, head: &ResponseHead, bytes: &[u8]) -> Result<(), Fault> {
     let mut lines = Vec::with_capacity(head.len);
     encode::forward_response_fields(&mut lines, head, bytes, |field| {
-        field.known == Known::ContentLength
+        field.known == KnownField::ContentLength
     });
     reply.inform(head.status, head.reason.of(bytes), &lines).await
 }
@@ -82,6 +82,6 @@ pub fn end_head(reply: &mut Reply, head: &ResponseHead) {
         }
         (ResponseFraming::None, _) => Length::None,
     };
-    let has_date = head.fields.iter().any(|field| field.known == Known::Date);
+    let has_date = head.fields.iter().any(|field| field.known == KnownField::Date);
     reply.end_head(length, has_date);
 }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use forebay_conf as conf;
 use forebay_engine::{Exchange, Fault, Length, Origin, Reply, Serving, Thread};
-use forebay_wire::http1::{Known, encode};
+use forebay_wire::http1::{KnownField, encode};
 
 pub use cache::fault;
 use cache::{Cache, Content, Entry, Found};
@@ -195,8 +195,8 @@ impl Files {
             .into_iter()
             .find_map(|coding| self.cache.find_sibling(path, entry, coding, second))?;
         let value = |known| request.head.value(known, &request.bytes);
-        let fits =
-            value(Known::Range).is_none() || value(Known::IfRange) == Some(sibling.etag.as_bytes());
+        let fits = value(KnownField::Range).is_none()
+            || value(KnownField::IfRange) == Some(sibling.etag.as_bytes());
         fits.then_some(sibling)
     }
 }

@@ -42,6 +42,6 @@ mod warm;
 pub use build::{BuildError, Origins};
 pub use check::{ask_interpreters, check, check_spool};
 pub use explain::{Question, QuestionError, explain};
-pub use forebay_workers::note_descriptors;
+pub use forebay_workers::record_descriptors;
 pub use start::{AppStart, try_starts};
 pub use tls::SiteTls;

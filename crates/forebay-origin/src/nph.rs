@@ -6,7 +6,7 @@
 
 use forebay_engine::{Fault, Reply};
 use forebay_wire::cgi::{NphHead, NphParser};
-use forebay_wire::http1::{BodyDecoder, HeadError, Known, Limits, encode};
+use forebay_wire::http1::{BodyDecoder, HeadError, KnownField, Limits, encode};
 use forebay_wire::reply::{ReplyError, ReplyReader, ReplyStep};
 
 use crate::fields::{end_head, inform};
@@ -115,7 +115,8 @@ impl NphReply {
             reply.close_after();
         }
         reply.begin(head.status, head.reason.of(bytes));
-        let is_length = |field: &forebay_wire::http1::Field| field.known == Known::ContentLength;
+        let is_length =
+            |field: &forebay_wire::http1::Field| field.known == KnownField::ContentLength;
         encode::forward_response_fields(reply.field_lines(), head, bytes, is_length);
         if head.status == 426 {
             upgrade::append_fields(reply.field_lines(), &head.fields, bytes);

@@ -169,14 +169,14 @@ impl ProgramApp {
                 .map_err(unavailable)?;
             let client = self.client(&permit);
             permit.begin(exchange.request.method(), exchange.request.target());
-            let fault = match client.pass_on(exchange, &prepared).await {
+            let fault = match client.forward(exchange, &prepared).await {
                 Ok(()) => {
                     exchange.hold(permit);
                     return Ok(());
                 }
                 Err(fault) => fault,
             };
-            let fault = self.tell(&permit, fault);
+            let fault = self.report_fault(&permit, fault);
             drop(permit);
             attempts.failed(fault, exchange, at_hand)?;
         }
@@ -206,8 +206,8 @@ impl ProgramApp {
         })
     }
 
-    /// Tells the supervisor what a fault says about the process. The fault as it is counted.
-    fn tell(&self, permit: &Permit, fault: Fault) -> Fault {
+    /// Reports to the supervisor what a fault means about the process. The fault as it is counted.
+    fn report_fault(&self, permit: &Permit, fault: Fault) -> Fault {
         match (fault.side, fault.status, fault.retry) {
             (Side::Backend, 502, Retry::Yes) => permit.was_refused(),
             (Side::Backend, 503, Retry::Yes) if self.options.overloaded_at_its_end => {
@@ -274,14 +274,14 @@ impl Origin for ProgramApp {
 }
 
 impl InstanceClient {
-    async fn pass_on(&self, exchange: &mut Exchange, prepared: &Prepared) -> Result<(), Fault> {
+    async fn forward(&self, exchange: &mut Exchange, prepared: &Prepared) -> Result<(), Fault> {
         match (self, prepared) {
             (Self::Http(proxy), Prepared::Streamed) => proxy.serve(exchange).await,
             (Self::Fastcgi(fastcgi), Prepared::Fastcgi(script, body)) => {
-                fastcgi.pass_on(exchange, script, body).await
+                fastcgi.forward_with(exchange, script, body).await
             }
             (Self::AppServer(server), Prepared::AppServer(settings, body)) => {
-                server.pass_on(exchange, settings, body).await
+                server.forward_with(exchange, settings, body).await
             }
             _ => Err(Fault::us(500, "a request made ready for another protocol")),
         }

@@ -63,12 +63,12 @@ impl Proxy {
             upgrade::refuse_body(&exchange.body)?;
         }
         let mut buffers = self.spare.borrow_mut().pop().unwrap_or_default();
-        let outcome = self.pass_on(exchange, &mut buffers, is_upgrade).await;
+        let outcome = self.forward_with(exchange, &mut buffers, is_upgrade).await;
         self.keep(buffers);
         outcome
     }
 
-    async fn pass_on(
+    async fn forward_with(
         &self,
         exchange: &mut Exchange,
         buffers: &mut Buffers,

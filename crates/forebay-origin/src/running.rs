@@ -231,17 +231,17 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
             Protocol::Fastcgi(PathMapping::Scripts(root.clone(), scripts.clone()))
         }
         conf::AppKind::Mono { dir, .. } => Protocol::Fastcgi(PathMapping::Below(dir.clone())),
-        conf::AppKind::Command { speaks: conf::Speaks::Fastcgi, root, scripts, .. } => {
+        conf::AppKind::Command { speaks: conf::AppProtocol::Fastcgi, root, scripts, .. } => {
             Protocol::Fastcgi(match root {
                 Some(root) if scripts.is_empty() => PathMapping::Below(root.clone()),
                 Some(root) => PathMapping::Scripts(root.clone(), scripts.clone()),
                 None => PathMapping::Mount,
             })
         }
-        conf::AppKind::Command { speaks: conf::Speaks::Scgi, root, .. } => {
+        conf::AppKind::Command { speaks: conf::AppProtocol::Scgi, root, .. } => {
             Protocol::AppServer(server(plan, conf::ServerProtocol::Scgi, root.clone()))
         }
-        conf::AppKind::Command { speaks: conf::Speaks::Uwsgi, root, .. } => {
+        conf::AppKind::Command { speaks: conf::AppProtocol::Uwsgi, root, .. } => {
             let protocol = conf::ServerProtocol::Uwsgi { modifier1: 0, modifier2: 0 };
             Protocol::AppServer(server(plan, protocol, root.clone()))
         }

@@ -79,24 +79,24 @@ pub enum NoScript {
 pub struct Scripts {
     dir: PathBuf,
     /// Only what looks like a script is one.
-    are_told_apart: bool,
+    only_scripts: bool,
     /// The ends that a script's name may have; none: any.
     ends: Vec<String>,
-    known: RefCell<HashMap<Vec<u8>, Known>>,
+    known: RefCell<HashMap<Vec<u8>, Cached>>,
 }
 
 /// The second in which a script was found, and the script.
-type Known = (u64, Rc<Script>);
+type Cached = (u64, Rc<Script>);
 
 impl Scripts {
     /// Scripts below `dir`.
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, are_told_apart: false, ends: Vec::new(), known: RefCell::default() }
+        Self { dir, only_scripts: false, ends: Vec::new(), known: RefCell::default() }
     }
 
     /// The same, where data among the scripts is left to others.
-    pub fn told_apart(self, are_told_apart: bool) -> Self {
-        Self { are_told_apart, ..self }
+    pub fn only_scripts(self, only_scripts: bool) -> Self {
+        Self { only_scripts, ..self }
     }
 
     /// The same, where names have one of these ends, if there are any: those of the route, which may
@@ -120,7 +120,7 @@ impl Scripts {
             return Ok(script.clone());
         }
         let script = Rc::new(find(&self.dir, path)?);
-        if self.are_told_apart && !is_script(&script.file) {
+        if self.only_scripts && !is_script(&script.file) {
             return Err(NoScript::Data);
         }
         let name = script.file.file_name().unwrap_or_default().as_bytes();
@@ -154,7 +154,7 @@ pub fn is_script(file: &Path) -> bool {
 
 /// Whether a script route leaves what is no script to others. Where it asks for ends of names all that
 /// have one are scripts.
-fn tells_apart(route: &Route) -> bool {
+fn skips_non_scripts(route: &Route) -> bool {
     route.passes_on() && route.matcher.suffixes.is_empty()
 }
 
@@ -170,7 +170,7 @@ pub fn exact_paths(route: &Route) -> Vec<Vec<u8>> {
 /// The scripts in `dir`, as `route` has them looked up.
 pub fn scripts_of(dir: &Path, route: &Route) -> Scripts {
     let ends = route.matcher.suffixes.clone();
-    Scripts::new(dir.to_owned()).told_apart(tells_apart(route)).ending_in(ends)
+    Scripts::new(dir.to_owned()).only_scripts(skips_non_scripts(route)).ending_in(ends)
 }
 
 fn find(dir: &Path, path: &[u8]) -> Result<Script, NoScript> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_engine::{Fault, Length, Limit, Reply, goes_out_at_once};
 use forebay_wire::cgi::{ReplyHead, ReplyParser};
-use forebay_wire::http1::{Field, Known, Limits};
+use forebay_wire::http1::{Field, KnownField, Limits};
 use forebay_wire::reply::{ReplyReader, ReplyStep};
 
 use crate::upgrade;
@@ -210,7 +210,7 @@ impl ScriptReply {
         let mut has_date = false;
         for field in &head.fields {
             if is_passed(field.known) {
-                has_date |= field.known == Known::Date;
+                has_date |= field.known == KnownField::Date;
                 append_line(reply.field_lines(), field, bytes);
             }
         }
@@ -229,8 +229,8 @@ impl ScriptReply {
     }
 }
 
-fn is_passed(known: Known) -> bool {
-    !matches!(known, Known::Status | Known::ContentLength) && !known.is_hop_by_hop()
+fn is_passed(known: KnownField) -> bool {
+    !matches!(known, KnownField::Status | KnownField::ContentLength) && !known.is_hop_by_hop()
 }
 
 fn append_line(out: &mut Vec<u8>, field: &Field, bytes: &[u8]) {

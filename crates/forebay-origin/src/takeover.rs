@@ -3,7 +3,7 @@
 
 use forebay_engine::{Exchange, Fault, Reply, Socket, Thread, Tunnel};
 use forebay_wire::http1::{
-    Field, Known, Limits, RequestFraming, ResponseHead, ResponseParser, encode,
+    Field, KnownField, Limits, RequestFraming, ResponseHead, ResponseParser, encode,
 };
 use forebay_wire::reply::{ReplyReader, ReplyStep};
 use forebay_workers::{Event, Lease};
@@ -48,7 +48,7 @@ pub async fn complete(
     let reply = &mut exchange.reply;
     reply.begin(101, head.reason.of(&output));
     upgrade::append_fields(reply.field_lines(), &head.fields, &output);
-    let is_length = |field: &Field| field.known == Known::ContentLength;
+    let is_length = |field: &Field| field.known == KnownField::ContentLength;
     encode::forward_response_fields(reply.field_lines(), &head, &output, is_length);
     let (socket, worker) = lease.into_tunnel(&mut output).map_err(lost)?;
     let socket = UnixStream::from_std(socket).map_err(lost)?;

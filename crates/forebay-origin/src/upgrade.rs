@@ -4,7 +4,7 @@
 //! anyone's right: in a tunnel of HTTP requests would go past the routes.
 
 use forebay_engine::{Body, Fault, Request};
-use forebay_wire::http1::{Field, Known, RequestFraming, encode};
+use forebay_wire::http1::{Field, KnownField, RequestFraming, encode};
 
 /// Whether the request asks for protocols that can be tunnelled.
 pub fn is_asked(request: &Request) -> bool {
@@ -24,11 +24,11 @@ pub fn refuse_body(body: &Body) -> Result<(), Fault> {
 /// Appends the two fields that ask for the upgrade, agree to it or demand it; none where there is
 /// no `Upgrade`.
 pub fn append_fields(out: &mut Vec<u8>, fields: &[Field], bytes: &[u8]) {
-    if !fields.iter().any(|field| field.known == Known::Upgrade) {
+    if !fields.iter().any(|field| field.known == KnownField::Upgrade) {
         return;
     }
     out.extend_from_slice(b"Connection: upgrade\r\n");
-    for field in fields.iter().filter(|field| field.known == Known::Upgrade) {
+    for field in fields.iter().filter(|field| field.known == KnownField::Upgrade) {
         encode::field(out, "Upgrade", field.value.of(bytes));
     }
 }
@@ -49,7 +49,7 @@ pub fn is_answered(
 }
 
 fn protocols<'a>(fields: &'a [Field], bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-    let upgrades = fields.iter().filter(|field| field.known == Known::Upgrade);
+    let upgrades = fields.iter().filter(|field| field.known == KnownField::Upgrade);
     let elements = upgrades.flat_map(|field| field.value.of(bytes).split(|&b| b == b','));
     elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
 }

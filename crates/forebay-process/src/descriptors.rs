@@ -8,7 +8,7 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 static FOUND: OnceLock<Rlimit> = OnceLock::new();
 
 /// Takes note of the limit, before it is raised. The first time counts.
-pub fn note_descriptors() {
+pub fn record_descriptors() {
     let _ = FOUND.set(getrlimit(Resource::Nofile));
 }
 

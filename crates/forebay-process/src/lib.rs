@@ -20,7 +20,7 @@ mod program_guardian;
 mod search_path;
 
 pub use cpu::Cpu;
-pub use descriptors::{found_descriptors, give_back_descriptors, note_descriptors};
+pub use descriptors::{found_descriptors, give_back_descriptors, record_descriptors};
 pub use error::StartError;
 pub use group_reaper::GroupReaper;
 pub use guardian::{Guardian, Wake};

@@ -6,7 +6,7 @@
 //! What is not here: which fields a message may have (`http1`, `http2::head`).
 
 use crate::Span;
-use crate::http1::Known;
+use crate::http1::KnownField;
 
 /// One field of an arena. Only meaningful together with the [`Fields`] that it is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Entry {
     /// Where the value lies.
     pub value: Span,
     /// Which of the names that the gateway must understand it is.
-    pub known: Known,
+    pub known: KnownField,
     /// Compressors must not remember the value (RFC 7541 section 7.1.3).
     pub sensitive: bool,
 }
@@ -29,7 +29,7 @@ pub struct FieldRef<'a> {
     /// The value without surrounding white space.
     pub value: &'a [u8],
     /// Which of the names that the gateway must understand it is.
-    pub known: Known,
+    pub known: KnownField,
     /// Compressors must not remember the value (RFC 7541 section 7.1.3).
     pub sensitive: bool,
 }
@@ -49,18 +49,18 @@ impl Fields {
 
     /// Appends a field; its name is classified. The caller vouches for both being valid.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
-        self.push_known(Known::of(name), name, value);
+        self.push_known(KnownField::of(name), name, value);
     }
 
     /// Appends a field whose name the caller has classified.
-    pub fn push_known(&mut self, known: Known, name: &[u8], value: &[u8]) {
+    pub fn push_known(&mut self, known: KnownField, name: &[u8], value: &[u8]) {
         let name = self.append(name);
         let value = self.append(value);
         self.entries.push(Entry { name, value, known, sensitive: false });
     }
 
     /// Appends a field whose name and value lie one behind the other in `joined`.
-    pub(crate) fn push_joined(&mut self, known: Known, joined: &[u8], name_len: usize) {
+    pub(crate) fn push_joined(&mut self, known: KnownField, joined: &[u8], name_len: usize) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(joined);
         let name = Span::new(start, start + name_len);
@@ -70,7 +70,7 @@ impl Fields {
 
     /// Appends a field with a number as its value.
     pub fn push_number(&mut self, name: &[u8], value: u64) {
-        let known = Known::of(name);
+        let known = KnownField::of(name);
         let name = self.append(name);
         let start = self.bytes.len();
         crate::http1::encode::decimal(&mut self.bytes, value);
@@ -103,7 +103,7 @@ impl Fields {
     }
 
     /// The first field of this kind.
-    pub fn value(&self, known: Known) -> Option<&[u8]> {
+    pub fn value(&self, known: KnownField) -> Option<&[u8]> {
         let entry = self.entries.iter().find(|entry| entry.known == known)?;
         Some(entry.value.of(&self.bytes))
     }
@@ -214,7 +214,7 @@ pub fn of_lines(lines: &[u8]) -> impl Iterator<Item = FieldRef<'_>> {
     lines.split(|&byte| byte == b'\n').filter_map(|line| {
         let colon = memchr::memchr(b':', line)?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        Some(FieldRef { name, value, known: Known::of(name), sensitive: false })
+        Some(FieldRef { name, value, known: KnownField::of(name), sensitive: false })
     })
 }
 
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(fields.get(b"CONTENT-TYPE"), Some(&b"text/html"[..]));
         assert_eq!(fields.get_all(b"x-A").collect::<Vec<_>>(), [&b"1"[..], b""]);
         assert_eq!(fields.get(b"x-b"), None);
-        assert_eq!(fields.value(Known::ContentLength), Some(&b"1234"[..]));
+        assert_eq!(fields.value(KnownField::ContentLength), Some(&b"1234"[..]));
         let names: Vec<_> = fields.iter().map(|field| field.name).collect();
         assert_eq!(names, [&b"Content-Type"[..], b"x-a", b"X-A", b"Content-Length"]);
     }

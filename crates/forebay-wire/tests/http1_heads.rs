@@ -25,7 +25,7 @@ fn a_request_is_parsed_into_spans() {
     assert_eq!(head.path_and_query.of(bytes), b"/a%20b?q=1");
     assert_eq!(head.authority.unwrap().of(bytes), b"example.org:80");
     assert_eq!(head.framing, RequestFraming::Length(5));
-    assert_eq!(head.value(Known::ContentLength, bytes), Some(&b"5"[..]));
+    assert_eq!(head.value(KnownField::ContentLength, bytes), Some(&b"5"[..]));
     assert!(head.keep_alive && !head.expect_continue && !head.upgrade);
     assert_eq!(head.fields[1].name.of(bytes), b"X-Empty");
     assert!(head.fields[1].value.is_empty());
@@ -185,7 +185,7 @@ fn forwarding_drops_hop_by_hop_fields_and_those_that_connection_names() {
         X-Secret: 1\r\nB: 2\r\nTE: trailers\r\nC: 3\r\nKeep-Alive: 3\r\n\r\n";
     let (head, _) = request(bytes).unwrap();
     let mut out = Vec::new();
-    encode::forward_request_fields(&mut out, &head, bytes, |field| field.known == Known::Host);
+    encode::forward_request_fields(&mut out, &head, bytes, |field| field.known == KnownField::Host);
     assert_eq!(String::from_utf8(out).unwrap(), "A: 1\r\nB: 2\r\nC: 3\r\n");
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use forebay_conf::{ConfError, Plan};
 use forebay_engine::{PrivilegeError, drop_privileges};
-use forebay_origin::{AppStart, check_spool, note_descriptors, try_starts};
+use forebay_origin::{AppStart, check_spool, record_descriptors, try_starts};
 
 use crate::serve::cores;
 
@@ -76,7 +76,7 @@ fn starts(plan: &Plan) -> bool {
         let _ = writeln!(std::io::stderr(), "forebay: {error}");
         return false;
     }
-    note_descriptors();
+    record_descriptors();
     let log = |line: &str| drop(writeln!(std::io::stderr(), "{line}"));
     let mut all = true;
     for AppStart { name, outcome } in try_starts(plan, log) {

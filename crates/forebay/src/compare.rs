@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use forebay_lab::{
-    Amount, Experiment, Halt, Interrupt, Lines, Options, Plan, Progress, Silent, report,
+    Amount, Experiment, Halt, Interrupt, Options, Plan, Progress, ProgressLines, Silent, report,
 };
 
 use crate::bench::duration;
@@ -110,7 +110,7 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
         Box::new(Silent)
     } else {
         print_stderr(format_args!("seed {seed} (the same order again: --seed {seed})"));
-        Box::new(Lines::new(&plan))
+        Box::new(ProgressLines::new(&plan))
     };
     let mut progress = Saving::new(shown, args.out.join("report.json"));
     let experiment = forebay_lab::run(plan, options, program, &interrupt, &mut progress);
@@ -120,7 +120,7 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
     if let Some(path) = &args.junit {
         fs::write(path, regressions.junit()).map_err(|error| cannot_write(path, &error))?;
     }
-    regressions.tell();
+    regressions.print();
     if !args.commands.is_empty() && matches!(experiment.halt, Some(Halt::CannotStart { .. })) {
         print_stderr("a command of --cmd has to listen on 127.0.0.1:{port}, which is also in PORT");
     }

@@ -12,7 +12,7 @@ use forebay_conf::{Listen, Plan, Site};
 use forebay_engine::{
     Control, ErrorLog, Identity, Inherited, Reload, Server, Settings, Status, Wanted,
 };
-use forebay_origin::{Origins, SiteTls, check, check_spool, note_descriptors};
+use forebay_origin::{Origins, SiteTls, check, check_spool, record_descriptors};
 
 /// Exit codes of the README: bad usage or configuration, and what could not be started.
 const BAD_CONFIGURATION: u8 = 2;
@@ -73,7 +73,7 @@ impl Failure {
 fn serve(args: Args) -> Result<(), Failure> {
     // First, as nothing else may be open then.
     let inherited = Inherited::take().map_err(Failure::start)?;
-    note_descriptors();
+    record_descriptors();
     let mut plan = plan(&args, |warning| drop(write!(io::stderr(), "{warning}")))?;
     let threads = threads(&args, &plan);
     let notes = plan.share_connections(threads).map_err(unshared)?;

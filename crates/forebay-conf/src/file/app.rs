@@ -51,7 +51,7 @@ pub struct App {
     /// foreground.
     pub run: Option<At<Vec<At<String>>>>,
     /// command: the protocol it speaks.
-    pub speaks: Option<At<Speaks>>,
+    pub speaks: Option<At<AppProtocol>>,
     /// command: who opens the socket. Default: the program, at the {socket} or {port} in `run`.
     pub listen: Option<At<Listening>>,
     /// command that speaks http: the Host that it is told, the client's or 127.0.0.1 with its port
@@ -295,7 +295,7 @@ pub struct ProcessSticky {
 /// The protocol a program speaks.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Speaks {
+pub enum AppProtocol {
     /// HTTP/1.1.
     Http,
     /// HTTP/2 without TLS.

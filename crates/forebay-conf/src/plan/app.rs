@@ -127,7 +127,7 @@ pub enum AppKind {
         /// Program and arguments, as typed: `{dir}`, `{socket}` and the like are still in them.
         run: Vec<String>,
         /// The protocol it speaks.
-        speaks: Speaks,
+        speaks: AppProtocol,
         /// Who opens its socket.
         listen: Listening,
         /// The `Host` that it is told, where it speaks HTTP.
@@ -215,7 +215,7 @@ pub enum PythonMode {
 
 /// The protocol a program speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speaks {
+pub enum AppProtocol {
     /// HTTP/1.1.
     Http,
     /// HTTP/2 without TLS.

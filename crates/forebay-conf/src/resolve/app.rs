@@ -279,7 +279,7 @@ pub(super) fn at_least(typed: &Option<file::Size>, least: u64) -> Outcome<Option
 mod tests {
     use super::*;
     use crate::file::File;
-    use crate::plan::{HostField, Listening, Speaks};
+    use crate::plan::{AppProtocol, HostField, Listening};
 
     /// The kinds that `available` still refuses are resolved here all the same.
     fn resolved(text: &str) -> Result<App, String> {
@@ -332,7 +332,7 @@ mod tests {
             panic!()
         };
         assert_eq!(run, ["x", "{socket}"]);
-        assert_eq!((speaks, listen), (Speaks::Scgi, Listening::Socket));
+        assert_eq!((speaks, listen), (AppProtocol::Scgi, Listening::Socket));
         assert_eq!((host, connections, root), (HostField::Client, 1, None));
         assert_eq!(app.workers.max, 1);
         refused("kind = 'command'\nspeaks = 'http'", "`run` is missing");

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::Outcome;
 use crate::error::Problem;
-use crate::file::{self, Kind, Range as Processes, Speaks, Workers};
+use crate::file::{self, AppProtocol, Kind, Range as Processes, Workers};
 
 /// A key that does nothing beside what else is said.
 pub(super) fn no_effect(span: &Range<usize>, key: &str, why: &str, help: &str) -> Problem {
@@ -91,7 +91,7 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
 
 /// That no key of an application is left without effect by another one.
 pub(super) fn all_have_effect(typed: &file::App, kind: Kind) -> Outcome<()> {
-    let speaks_http = typed.speaks.as_ref().is_some_and(|at| matches!(at.value, Speaks::Http));
+    let speaks_http = typed.speaks.as_ref().is_some_and(|at| matches!(at.value, AppProtocol::Http));
     if let Some(at) = typed.max_output.as_ref().filter(|_| speaks_http) {
         let why = "on a program that speaks http";
         return Err(no_effect(&at.span, "max_output", why, "leave it out"));

@@ -11,7 +11,7 @@ use super::value::{required, text, within};
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, At, Table};
-use crate::plan::{AppKind, HostField, Listening, Speaks};
+use crate::plan::{AppKind, AppProtocol, HostField, Listening};
 
 /// A program that listens by itself.
 pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Outcome<AppKind> {
@@ -19,17 +19,17 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
     let run_typed = required(&typed.run, span, "run", "[\"PROGRAM\", \"ARGUMENT\"]")?;
     let run = command(run_typed)?;
     let speaks = match required(&typed.speaks, span, "speaks", "\"http\"")?.value {
-        file::Speaks::Http => Speaks::Http,
-        file::Speaks::H2c => Speaks::H2c,
-        file::Speaks::Fastcgi => Speaks::Fastcgi,
-        file::Speaks::Scgi => Speaks::Scgi,
-        file::Speaks::Uwsgi => Speaks::Uwsgi,
-        file::Speaks::Ajp => Speaks::Ajp,
+        file::AppProtocol::Http => AppProtocol::Http,
+        file::AppProtocol::H2c => AppProtocol::H2c,
+        file::AppProtocol::Fastcgi => AppProtocol::Fastcgi,
+        file::AppProtocol::Scgi => AppProtocol::Scgi,
+        file::AppProtocol::Uwsgi => AppProtocol::Uwsgi,
+        file::AppProtocol::Ajp => AppProtocol::Ajp,
     };
     let listen = listening(typed, &run, &run_typed.span)?;
     let host = host(typed, speaks)?;
     let strip_prefix = match &typed.strip_prefix {
-        Some(at) if speaks != Speaks::Http => {
+        Some(at) if speaks != AppProtocol::Http => {
             let why = "on a program that does not speak http";
             let help = "leave it out: it finds the prefix in SCRIPT_NAME, the rest in PATH_INFO";
             return Err(no_effect(&at.span, "strip_prefix", why, help));
@@ -37,7 +37,7 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
         typed => super::proxy::strip_prefix(typed)?,
     };
     let sticky = match &typed.sticky {
-        Some(at) if speaks != Speaks::Http => {
+        Some(at) if speaks != AppProtocol::Http => {
             let why = "on a program that does not speak http";
             return Err(no_effect(&at.span, "sticky", why, "leave it out"));
         }
@@ -46,11 +46,11 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
     };
     let connections = match &typed.connections {
         Some(at) => within(at, 1..=100_000)?,
-        None if speaks == Speaks::Http => 100,
+        None if speaks == AppProtocol::Http => 100,
         None => 1,
     };
     let root = match &typed.root {
-        Some(at) if speaks == Speaks::Http => {
+        Some(at) if speaks == AppProtocol::Http => {
             return Err(Problem::new(
                 &at.span,
                 "`root` means nothing to a program that speaks http",
@@ -78,10 +78,10 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
 fn scripts(
     typed: &file::App,
     run: &[String],
-    speaks: Speaks,
+    speaks: AppProtocol,
     has_root: bool,
 ) -> Outcome<Vec<String>> {
-    let finds_files = speaks == Speaks::Fastcgi && has_root;
+    let finds_files = speaks == AppProtocol::Fastcgi && has_root;
     if let Some(at) = typed.scripts.as_ref().filter(|_| !finds_files) {
         let why = "on a program that does not speak fastcgi, or has no `root`";
         return Err(no_effect(&at.span, "scripts", why, "leave it out"));
@@ -94,9 +94,9 @@ fn scripts(
     })
 }
 
-fn host(typed: &file::App, speaks: Speaks) -> Outcome<HostField> {
+fn host(typed: &file::App, speaks: AppProtocol) -> Outcome<HostField> {
     match &typed.host {
-        Some(at) if speaks != Speaks::Http => {
+        Some(at) if speaks != AppProtocol::Http => {
             let message = "`host` means nothing to a program that does not speak http";
             Err(Problem::new(&at.span, message)
                 .help("leave it out: it finds the client's in HTTP_HOST"))

@@ -10,7 +10,7 @@ use super::peer::network;
 use super::value::{no_control, optional_time, required, size_or_unlimited, text};
 use super::{Context, Outcome};
 use crate::error::Problem;
-use crate::file::{self, At, File, Kind, Speaks, Table};
+use crate::file::{self, AppProtocol, At, File, Kind, Table};
 use crate::plan::{Access, Action, BasicAuth, Matcher, PathPattern, Route, ServerProtocol};
 
 pub(super) fn route(
@@ -139,7 +139,7 @@ fn request_buffering(file: &File, typed: &file::Route, action: &Action) -> Outco
 /// Whether the application is a program that is passed HTTP requests.
 fn speaks_http(file: &File, app: &str) -> bool {
     let speaks = file.app.get(app).and_then(|app| app.speaks.as_ref());
-    speaks.is_some_and(|at| matches!(at.value, Speaks::Http))
+    speaks.is_some_and(|at| matches!(at.value, AppProtocol::Http))
 }
 
 /// Whether each path names a script, with PATH_INFO behind it.

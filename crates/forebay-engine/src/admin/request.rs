@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use forebay_wire::forms;
-use forebay_wire::http1::{Known, Limits, Progress, RequestHead, RequestParser, host_of};
+use forebay_wire::http1::{KnownField, Limits, Progress, RequestHead, RequestParser, host_of};
 
 /// How long one visitor may take to ask, and to take the answer.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ pub fn read(stream: &mut TcpStream) -> Option<AdminRequest> {
         if let Progress::Complete(end) = parser.parse(&bytes, &mut head).ok()? {
             let target = str::from_utf8(head.path_and_query.of(&bytes)).ok()?;
             let path = target.split('?').next().unwrap_or_default().to_owned();
-            let accept = head.value(Known::Accept, &bytes);
+            let accept = head.value(KnownField::Accept, &bytes);
             let accepts_html =
                 accept.is_some_and(|value| memchr::memmem::find(value, b"text/html").is_some());
             let method = match head.method.of(&bytes) {
@@ -97,7 +97,7 @@ fn token_of_form(
     start: usize,
     deadline: Instant,
 ) -> Option<String> {
-    let length = str::from_utf8(head.value(Known::ContentLength, &bytes)?).ok()?;
+    let length = str::from_utf8(head.value(KnownField::ContentLength, &bytes)?).ok()?;
     let length = length.parse().ok().filter(|&length: &usize| length <= LONGEST_FORM)?;
     while bytes.len() < start + length && Instant::now() < deadline {
         let mut chunk = [0; 4096];

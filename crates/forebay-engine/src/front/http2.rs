@@ -110,7 +110,7 @@ impl Front {
             // What is ready now goes out by the same write.
             yield_to_readers().await;
             if !is_failed {
-                self.say_goodbye();
+                self.send_goaway();
                 self.connection.give_turn();
             }
             match self.write(is_failed).await {
@@ -261,7 +261,7 @@ impl Front {
     }
 
     /// Tells the client where no more requests are taken, in time for it to send none in vain.
-    fn say_goodbye(&mut self) {
+    fn send_goaway(&mut self) {
         let thread = &self.connection.accepted.thread;
         let now = thread.deadlines.now();
         let listener = self.connection.accepted.listener;

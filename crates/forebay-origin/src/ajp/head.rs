@@ -5,7 +5,7 @@ use std::io::Write;
 use forebay_conf as conf;
 use forebay_engine::{Fault, Request};
 use forebay_wire::ajp13::{Attribute, Attributes, Forward, Line};
-use forebay_wire::http1::{Field, Known, RequestFraming, Version, host_of, is_disguised};
+use forebay_wire::http1::{Field, KnownField, RequestFraming, Version, host_of, is_disguised};
 
 /// Appends the head of `request`, whose body has this framing. Client-supplied `X-Forwarded-*` fields
 /// are dropped, as they can be forged, and so are names that are spelled with `_`.
@@ -83,7 +83,7 @@ fn append_fields(
         RequestFraming::Length(length) => forward.field_number(b"Content-Length", length),
         // Tomcat looks for a body of unknown length where it finds this field.
         RequestFraming::Chunked => forward.field(b"Transfer-Encoding", b"chunked"),
-        RequestFraming::None if head.value(Known::ContentLength, bytes).is_some() => {
+        RequestFraming::None if head.value(KnownField::ContentLength, bytes).is_some() => {
             forward.field(b"Content-Length", b"0");
         }
         RequestFraming::None => {}
@@ -102,7 +102,10 @@ fn key_size(cipher: &str) -> u16 {
 }
 
 fn is_replaced(field: &Field) -> bool {
-    matches!(field.known, Known::Host | Known::ContentLength | Known::Expect | Known::Proxy)
+    matches!(
+        field.known,
+        KnownField::Host | KnownField::ContentLength | KnownField::Expect | KnownField::Proxy
+    )
 }
 
 fn append_attributes(

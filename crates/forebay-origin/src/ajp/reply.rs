@@ -5,7 +5,7 @@ use std::pin::pin;
 
 use forebay_engine::{Body, Exchange, Fault, Length, Reply, Request, Retry, Side, Socket};
 use forebay_wire::ajp13::{Event, MOST_PACKET, ReplyDecoder, ReplyHead};
-use forebay_wire::http1::{Known, list_has};
+use forebay_wire::http1::{KnownField, list_has};
 
 use super::upload::{Asked, Packets};
 use crate::proxy::sticky::Sticky;
@@ -61,7 +61,7 @@ impl Session<'_> {
         let asked = Asked::default();
         inbox.clear();
         let mut reading = Reading { session: self, request, asked: &asked, inbox, head };
-        let mut download = pin!(reading.pass_on(reply));
+        let mut download = pin!(reading.relay_body(reply));
         let mut upload = pin!(self.upload(&asked, packets, packet, body));
         tokio::select! {
             biased;
@@ -108,7 +108,7 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     /// Reads the reply and passes it on.
-    async fn pass_on(&mut self, reply: &mut Reply) -> Result<After, Fault> {
+    async fn relay_body(&mut self, reply: &mut Reply) -> Result<After, Fault> {
         let backend = self.session.backend();
         // Containers may have larger packets than they are sent.
         let mut decoder = ReplyDecoder::new(MOST_PACKET);
@@ -181,14 +181,14 @@ impl Reading<'_> {
     fn begin(&self, reply: &mut Reply) {
         let head = &*self.head;
         reply.begin(head.status, head.reason());
-        let names_fields = head.fields.value(Known::Connection).is_some();
+        let names_fields = head.fields.value(KnownField::Connection).is_some();
         for field in head.fields.iter() {
             let is_named = || {
                 let mut lists = head.fields.get_all(b"connection");
                 lists.any(|list| list_has(list, field.name))
             };
             let is_dropped = field.known.is_hop_by_hop()
-                || field.known == Known::ContentLength
+                || field.known == KnownField::ContentLength
                 || names_fields && is_named();
             if !is_dropped {
                 append_line(reply.field_lines(), field.name, field.value);
@@ -203,7 +203,7 @@ impl Reading<'_> {
             (_, Some(length)) => Length::Known(length),
             (_, None) => Length::Unknown,
         };
-        reply.end_head(length, head.fields.value(Known::Date).is_some());
+        reply.end_head(length, head.fields.value(KnownField::Date).is_some());
     }
 }
 

@@ -4,16 +4,16 @@ use forebay_engine::Request;
 use forebay_wire::Span;
 use forebay_wire::cookies::cookies;
 use forebay_wire::forms::{Dialect, pairs, text};
-use forebay_wire::http1::Known;
+use forebay_wire::http1::KnownField;
 use forebay_wire::multipart::{Boundary, Decoder, Event, Limits, MultipartError, plain};
 
-use super::Lines;
+use super::Explanation;
 
 /// The type of a body that is told none, as HTML and curl have it.
 pub(super) const FORM: &str = "application/x-www-form-urlencoded";
 
 /// Appends what there is of the three.
-pub(super) fn append(text: &mut Lines, request: &Request, body: Option<&[u8]>) {
+pub(super) fn append(text: &mut Explanation, request: &Request, body: Option<&[u8]>) {
     let fields = request.head.fields.iter();
     let found: Vec<_> = fields
         .filter(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(b"cookie"))
@@ -28,11 +28,11 @@ pub(super) fn append(text: &mut Lines, request: &Request, body: Option<&[u8]>) {
         text.list("query", decoded(query));
     }
     if let Some(body) = body {
-        append_body(text, request.head.value(Known::ContentType, &request.bytes), body);
+        append_body(text, request.head.value(KnownField::ContentType, &request.bytes), body);
     }
 }
 
-fn append_body(text: &mut Lines, content_type: Option<&[u8]>, body: &[u8]) {
+fn append_body(text: &mut Explanation, content_type: Option<&[u8]>, body: &[u8]) {
     let content_type = content_type.unwrap_or_default();
     let kind = content_type.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
     if kind.eq_ignore_ascii_case(FORM.as_bytes()) {

@@ -13,10 +13,10 @@ use forebay_conf::{
 use forebay_engine::{Fault, Request};
 use forebay_wire::ajp13::{Attribute, RequestHead, parse_request};
 use forebay_wire::cgi::{self, Sink};
-use forebay_wire::http1::{Known, RequestFraming};
+use forebay_wire::http1::{KnownField, RequestFraming};
 use forebay_wire::{scgi, uwsgi};
 
-use super::Lines;
+use super::Explanation;
 use crate::ajp::append_head as append_packet;
 use crate::app::Target;
 use crate::cgi::{PASSED, no_script};
@@ -42,7 +42,7 @@ pub(super) fn origin(
     site: &Site,
     route: &Route,
     request: &Request,
-    text: &mut Lines,
+    text: &mut Explanation,
 ) -> Result<Option<Vec<u8>>, Fault> {
     if let Action::Files(settings) = &route.action {
         return files(settings, &ScriptRoutes::of(site, plan), route.passes_on(), request, text);
@@ -50,7 +50,12 @@ pub(super) fn origin(
     processes(plan, route, request, text).map(|()| None)
 }
 
-fn processes(plan: &Plan, route: &Route, request: &Request, text: &mut Lines) -> Result<(), Fault> {
+fn processes(
+    plan: &Plan,
+    route: &Route,
+    request: &Request,
+    text: &mut Explanation,
+) -> Result<(), Fault> {
     match &route.action {
         Action::Files(_) => Ok(()),
         Action::Cgi(settings) => script_of_cgi(route, settings, request, text),
@@ -105,7 +110,7 @@ fn files(
     scripts: &ScriptRoutes,
     fallback: bool,
     request: &Request,
-    text: &mut Lines,
+    text: &mut Explanation,
 ) -> Result<Option<Vec<u8>>, Fault> {
     text.item("origin", format!("files below {}", settings.root.display()).as_bytes());
     let is_read = matches!(request.method(), b"GET" | b"HEAD");
@@ -214,7 +219,7 @@ fn replace(variables: &mut Variables, by: &BTreeMap<String, String>) {
 }
 
 /// What the configuration adds to the environment of an application's processes.
-fn environment(app: &App, text: &mut Lines) {
+fn environment(app: &App, text: &mut Explanation) {
     let variables = env(app).into_iter().map(|(name, value)| (name.into(), value.into()));
     let variables: Variables = variables.collect();
     if !variables.is_empty() {
@@ -271,7 +276,7 @@ fn script_of_cgi(
     route: &Route,
     settings: &Cgi,
     request: &Request,
-    text: &mut Lines,
+    text: &mut Explanation,
 ) -> Result<(), Fault> {
     let (script, mut variables) = match &settings.program {
         Some(program) => {
@@ -292,7 +297,11 @@ fn script_of_cgi(
     Ok(())
 }
 
-fn script_of_fastcgi(settings: &Fastcgi, request: &Request, text: &mut Lines) -> Result<(), Fault> {
+fn script_of_fastcgi(
+    settings: &Fastcgi,
+    request: &Request,
+    text: &mut Explanation,
+) -> Result<(), Fault> {
     let script = fastcgi::Script::find(request, settings)?;
     servers("fastcgi", &settings.upstream, ", in turn with ", text);
     text.item("script", &script.file);
@@ -306,14 +315,14 @@ fn script_of_fastcgi(settings: &Fastcgi, request: &Request, text: &mut Lines) ->
 fn variables_of_server(
     settings: &AppServer,
     request: &Request,
-    text: &mut Lines,
+    text: &mut Explanation,
 ) -> Result<(), Fault> {
     let name = app_server::name(settings.protocol);
     servers(name, &settings.upstream, ", in turn with ", text);
     read_back(settings, request, text)
 }
 
-fn read_back(settings: &AppServer, request: &Request, text: &mut Lines) -> Result<(), Fault> {
+fn read_back(settings: &AppServer, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
     let mut out = Vec::new();
     app_server::append_head(&mut out, request, settings, content_length(request))?;
     let ranges = match settings.protocol {
@@ -330,7 +339,7 @@ fn read_back(settings: &AppServer, request: &Request, text: &mut Lines) -> Resul
 }
 
 /// An application that listens by itself.
-fn program(name: &str, app: &App, request: &Request, text: &mut Lines) -> Result<(), Fault> {
+fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
     let options = running::program_options(app);
     let spoken = match &options.protocol {
         Protocol::Http(_) => "HTTP",
@@ -373,7 +382,7 @@ fn authority(app: &App) -> &'static str {
     }
 }
 
-fn proxy(settings: &Proxy, request: &Request, text: &mut Lines) {
+fn proxy(settings: &Proxy, request: &Request, text: &mut Explanation) {
     servers("proxy", &settings.upstream, " or ", text);
     if settings.upstream.send_proxy.is_some() {
         let mut line = Vec::new();
@@ -384,7 +393,7 @@ fn proxy(settings: &Proxy, request: &Request, text: &mut Lines) {
 }
 
 /// The servers, one of which is asked, and the name of their group.
-fn servers(kind: &str, upstream: &Upstream, between: &str, text: &mut Lines) {
+fn servers(kind: &str, upstream: &Upstream, between: &str, text: &mut Explanation) {
     let to: Vec<_> = upstream.addresses().map(ToString::to_string).collect();
     let to = to.join(between);
     let line = match &upstream.name {
@@ -395,19 +404,19 @@ fn servers(kind: &str, upstream: &Upstream, between: &str, text: &mut Lines) {
 }
 
 /// The head that an HTTP server would be sent.
-fn head(settings: &Proxy, request: &Request, text: &mut Lines) {
+fn head(settings: &Proxy, request: &Request, text: &mut Explanation) {
     let mut head = Vec::new();
     append_head(&mut head, request, settings, 0);
     let head = head.strip_suffix(b"\r\n\r\n").unwrap_or(&head);
     let lines = head.split(|&b| b == b'\n');
     text.list("head", lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line).to_vec()));
-    if request.head.value(Known::Expect, &request.bytes).is_some() {
+    if request.head.value(KnownField::Expect, &request.bytes).is_some() {
         text.item("", b"Expect is answered here, when the body is read");
     }
 }
 
 /// The head that a container would be sent, read back from the bytes of it.
-fn ajp(settings: &Ajp, request: &Request, text: &mut Lines) -> Result<(), Fault> {
+fn ajp(settings: &Ajp, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
     servers("ajp", &settings.upstream, " or ", text);
     let (mut out, mut head) = (Vec::new(), RequestHead::default());
     append_packet(&mut out, request, settings, request.head.framing)?;
@@ -442,7 +451,7 @@ fn ajp(settings: &Ajp, request: &Request, text: &mut Lines) -> Result<(), Fault>
     Ok(())
 }
 
-fn append(text: &mut Lines, label: &str, variables: Variables) {
+fn append(text: &mut Explanation, label: &str, variables: Variables) {
     text.list(
         label,
         variables.into_iter().map(|(name, value)| [&name, &b"="[..], &value].concat()),

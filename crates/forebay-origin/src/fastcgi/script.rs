@@ -6,7 +6,7 @@ use std::path::Path;
 use forebay_conf as conf;
 use forebay_engine::{Fault, Request};
 use forebay_wire::cgi::{self, Sink};
-use forebay_wire::http1::Known;
+use forebay_wire::http1::KnownField;
 
 use crate::mount;
 
@@ -138,10 +138,10 @@ fn append_as_nginx(
     if content_length.is_none() {
         params.variable(b"CONTENT_LENGTH", b"");
     }
-    if let Some(length) = request.head.value(Known::ContentLength, &request.bytes) {
+    if let Some(length) = request.head.value(KnownField::ContentLength, &request.bytes) {
         params.variable(b"HTTP_CONTENT_LENGTH", length);
     }
-    match request.head.value(Known::ContentType, &request.bytes) {
+    match request.head.value(KnownField::ContentType, &request.bytes) {
         Some(content_type) => params.variable(b"HTTP_CONTENT_TYPE", content_type),
         None => params.variable(b"CONTENT_TYPE", b""),
     }

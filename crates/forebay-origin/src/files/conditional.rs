@@ -4,7 +4,7 @@ use std::time::UNIX_EPOCH;
 
 use forebay_engine::Request;
 use forebay_wire::accept::lists_tag;
-use forebay_wire::http1::Known;
+use forebay_wire::http1::KnownField;
 pub use forebay_wire::range::Part;
 use forebay_wire::range::{self, Ranges};
 
@@ -31,27 +31,27 @@ pub enum Outcome {
 /// may be `max_ranges`.
 pub fn decide(request: &Request, entry: &Entry, max_ranges: usize) -> Outcome {
     let value = |known| request.head.value(known, &request.bytes);
-    if let Some(is_listed) = lists(request, Known::IfMatch, entry, false) {
+    if let Some(is_listed) = lists(request, KnownField::IfMatch, entry, false) {
         if !is_listed {
             return Outcome::Failed;
         }
-    } else if let Some(date) = value(Known::IfUnmodifiedSince).and_then(parse_date)
+    } else if let Some(date) = value(KnownField::IfUnmodifiedSince).and_then(parse_date)
         && entry.modified > date
     {
         return Outcome::Failed;
     }
-    if let Some(is_listed) = lists(request, Known::IfNoneMatch, entry, true) {
+    if let Some(is_listed) = lists(request, KnownField::IfNoneMatch, entry, true) {
         if is_listed {
             return Outcome::NotModified;
         }
-    } else if let Some(date) = value(Known::IfModifiedSince).and_then(parse_date)
+    } else if let Some(date) = value(KnownField::IfModifiedSince).and_then(parse_date)
         && entry.modified <= date
     {
         return Outcome::NotModified;
     }
-    match value(Known::Range) {
+    match value(KnownField::Range) {
         Some(range) if request.method() == b"GET" => {
-            let applies = value(Known::IfRange).is_none_or(|validator| {
+            let applies = value(KnownField::IfRange).is_none_or(|validator| {
                 validator == entry.etag.as_bytes() || parse_date(validator) == Some(entry.modified)
             });
             if applies { parts(range, entry.length, max_ranges) } else { Outcome::Whole }
@@ -62,7 +62,7 @@ pub fn decide(request: &Request, entry: &Entry, max_ranges: usize) -> Outcome {
 
 /// Whether the list of tags in the lines of this field, all of them together, has that of `entry`;
 /// `None` where there is no such line.
-fn lists(request: &Request, known: Known, entry: &Entry, weak: bool) -> Option<bool> {
+fn lists(request: &Request, known: KnownField, entry: &Entry, weak: bool) -> Option<bool> {
     let mut lines = request.head.fields.iter().filter(|field| field.known == known).peekable();
     lines.peek()?;
     Some(lines.any(|field| lists_tag(field.value.of(&request.bytes), entry.etag.as_bytes(), weak)))

@@ -6,7 +6,7 @@
 //! nothing but a path of the host that the client asked, or to that host's own URL.
 
 use forebay_conf as conf;
-use forebay_wire::http1::{Field, Known, ResponseHead, encode, host_of};
+use forebay_wire::http1::{Field, KnownField, ResponseHead, encode, host_of};
 
 /// How the paths of a route are called on either side.
 pub struct Rewrite {
@@ -45,8 +45,14 @@ impl Rewrite {
 }
 
 /// Whether [`Context::append`] is to be asked about such a field.
-pub fn is_concerned(known: Known) -> bool {
-    matches!(known, Known::Location | Known::ContentLocation | Known::Refresh | Known::SetCookie)
+pub fn is_concerned(known: KnownField) -> bool {
+    matches!(
+        known,
+        KnownField::Location
+            | KnownField::ContentLocation
+            | KnownField::Refresh
+            | KnownField::SetCookie
+    )
 }
 
 impl Context<'_> {
@@ -61,8 +67,8 @@ impl Context<'_> {
             }
             let value = field.value.of(bytes);
             let rewritten = match field.known {
-                Known::Refresh => self.refresh(value),
-                Known::SetCookie => self.cookie(value),
+                KnownField::Refresh => self.refresh(value),
+                KnownField::SetCookie => self.cookie(value),
                 _ => self.url(value),
             };
             match rewritten {

@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use forebay_engine::{Body, Exchange, Fault, Reply, Request, Retry, Side, Socket, Step, Tunnel};
 use forebay_wire::http1::{
-    BodyDecoder, Known, Limits, RequestFraming, ResponseFraming, ResponseHead, ResponseParser,
+    BodyDecoder, KnownField, Limits, RequestFraming, ResponseFraming, ResponseHead, ResponseParser,
     encode,
 };
 use forebay_wire::path;
@@ -145,7 +145,7 @@ impl<'a> Attempt<'a> {
                 return Ok(After::Tunnel);
             }
             // Never kept: what the backend thinks of it now is uncertain.
-            return reading.pass_on(reply).await.map(|_| After::Close);
+            return reading.relay_body(reply).await.map(|_| After::Close);
         }
         let (keep, sent_all) = if body.framing() == RequestFraming::None {
             (reading.reply(reply, to_head).await?, true)
@@ -174,7 +174,7 @@ pub fn append_head(
     }
     match request.head.framing {
         RequestFraming::None
-            if request.head.value(Known::ContentLength, &request.bytes).is_some() =>
+            if request.head.value(KnownField::ContentLength, &request.bytes).is_some() =>
         {
             encode::field_number(out, "Content-Length", 0);
         }
@@ -244,7 +244,7 @@ impl Reading<'_> {
     /// Reads the reply and passes it on; whether the connection can be kept.
     async fn reply(&mut self, reply: &mut Reply, to_head: bool) -> Result<bool, Fault> {
         self.read_head(reply, to_head).await?;
-        self.pass_on(reply).await
+        self.relay_body(reply).await
     }
 
     /// Whether trailers are for this client. Where `Connection` names fields, which would have to be
@@ -256,7 +256,7 @@ impl Reading<'_> {
     }
 
     /// Passes on the reply whose head has been read; whether the connection can be kept.
-    async fn pass_on(&mut self, reply: &mut Reply) -> Result<bool, Fault> {
+    async fn relay_body(&mut self, reply: &mut Reply) -> Result<bool, Fault> {
         let backend = self.attempt.backend();
         self.begin(reply);
         let mut decoder = BodyDecoder::response(self.head.framing);
@@ -373,7 +373,8 @@ impl Reading<'_> {
         let Attempt { proxy, to, wanted, .. } = self.attempt;
         let rewrites = proxy.rewrite.is_some();
         encode::forward_response_fields(reply.field_lines(), head, self.inbox, |field| {
-            field.known == Known::ContentLength || rewrites && rewrite::is_concerned(field.known)
+            field.known == KnownField::ContentLength
+                || rewrites && rewrite::is_concerned(field.known)
         });
         if let Some(rewrite) = &proxy.rewrite {
             let authority = self.request.head.authority.map(|span| span.of(&self.request.bytes));
@@ -382,7 +383,7 @@ impl Reading<'_> {
             context.append(reply.field_lines(), head, self.inbox);
         }
         if self.passes_trailers() {
-            for field in head.fields.iter().filter(|field| field.known == Known::Trailer) {
+            for field in head.fields.iter().filter(|field| field.known == KnownField::Trailer) {
                 encode::field(reply.field_lines(), "Trailer", field.value.of(self.inbox));
             }
         }

@@ -68,7 +68,7 @@ async fn watch(check: Check, errors: ErrorLog) {
     let mut in_a_row = 0;
     loop {
         ticks.tick().await;
-        let answer = timeout(health.timeout, ask(&check)).await;
+        let answer = timeout(health.timeout, request(&check)).await;
         let answer = answer.unwrap_or_else(|_| Err(no_answer(health.timeout)));
         if answer.is_ok() == is_well {
             in_a_row = 0;
@@ -92,15 +92,15 @@ fn no_answer(limit: Duration) -> String {
     format!("no answer within {limit:?}")
 }
 
-/// Asks once; an error says what is wrong.
-async fn ask(check: &Check) -> Result<(), String> {
-    let tell = |error: io::Error| error.to_string();
+/// One request; an error says what is wrong.
+async fn request(check: &Check) -> Result<(), String> {
+    let text = |error: io::Error| error.to_string();
     let status = match &check.endpoint {
         Endpoint::Unix(path) => {
-            ask_over(check, UnixStream::connect(path).await.map_err(tell)?).await?
+            request_over(check, UnixStream::connect(path).await.map_err(text)?).await?
         }
         Endpoint::Tcp(addresses) => {
-            ask_over(check, TcpStream::connect(&addresses[..]).await.map_err(tell)?).await?
+            request_over(check, TcpStream::connect(&addresses[..]).await.map_err(text)?).await?
         }
     };
     match status {
@@ -109,7 +109,7 @@ async fn ask(check: &Check) -> Result<(), String> {
     }
 }
 
-async fn ask_over<S: AsyncRead + AsyncWrite + Unpin>(
+async fn request_over<S: AsyncRead + AsyncWrite + Unpin>(
     check: &Check,
     mut stream: S,
 ) -> Result<u16, String> {

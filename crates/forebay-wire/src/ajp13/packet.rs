@@ -7,7 +7,7 @@ use memchr::memchr;
 use super::codes::{field, is_field_code};
 use super::{AjpError, HEADER, TO_CONTAINER, TO_FRONT, kind};
 use crate::fields::Fields;
-use crate::http1::{Known, is_field_value, is_token, parse_length};
+use crate::http1::{KnownField, is_field_value, is_token, parse_length};
 
 /// The payload of the packet at the start of `input`, which begins with `magic`; `None` asks for
 /// more. The packet ends where the payload does.
@@ -125,8 +125,8 @@ impl<'a> Reader<'a> {
             if !is_token(name) || !is_field_value(value) {
                 return Err(AjpError::Field);
             }
-            let (known, value) = (Known::of(name), value.trim_ascii());
-            if known == Known::ContentLength {
+            let (known, value) = (KnownField::of(name), value.trim_ascii());
+            if known == KnownField::ContentLength {
                 let length = parse_length(value).ok_or(AjpError::ContentLength)?;
                 if content_length.replace(length).is_some_and(|other| other != length) {
                     return Err(AjpError::ContentLength);

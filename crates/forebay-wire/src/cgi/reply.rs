@@ -3,7 +3,7 @@
 use memchr::memchr;
 
 use crate::Span;
-use crate::http1::{Field, Known, Limits, Progress, is_field_value, is_token};
+use crate::http1::{Field, KnownField, Limits, Progress, is_field_value, is_token};
 
 use super::CgiError;
 
@@ -31,7 +31,7 @@ impl ReplyHead {
         let local =
             |span: Span| matches!(span.of(bytes), [b'/', rest @ ..] if !rest.starts_with(b"/"));
         self.location.is_some_and(local)
-            && !self.fields.iter().any(|field| field.known == Known::Status)
+            && !self.fields.iter().any(|field| field.known == KnownField::Status)
     }
 }
 
@@ -108,7 +108,7 @@ fn parse_line(text: &[u8], line: Span) -> Result<Field, CgiError> {
         name: Span::new(base, base + colon),
         value: Span::new(start, start + value.len()),
         line,
-        known: Known::of(&text[..colon]),
+        known: KnownField::of(&text[..colon]),
     })
 }
 
@@ -117,14 +117,14 @@ fn finish(bytes: &[u8], head: &mut ReplyHead) -> Result<(), CgiError> {
     for field in &head.fields {
         let value = field.value.of(bytes);
         match field.known {
-            Known::Status => {
+            KnownField::Status => {
                 status = Some(parse_status(value)?);
                 let words = value.get(4..).map_or(0, <[u8]>::len);
                 let end = field.value.end as usize;
                 head.reason = Span::new(end - words, end);
             }
-            Known::Location => head.location = Some(field.value),
-            Known::ContentLength => {
+            KnownField::Location => head.location = Some(field.value),
+            KnownField::ContentLength => {
                 let digits = std::str::from_utf8(value).ok().filter(|_| !value.starts_with(b"+"));
                 let length = digits.and_then(|digits| digits.parse().ok());
                 if head.content_length.is_some() || length.is_none() {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::http1::{Claims, Field, Known, RequestHead, Version};
+use crate::http1::{Claims, Field, KnownField, RequestHead, Version};
 
 /// Takes the variables one by one, in the encoding of some protocol.
 pub trait Sink {
@@ -120,11 +120,11 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     }
     if let Some(length) = request.content_length {
         number(sink, b"CONTENT_LENGTH", length);
-    } else if head.value(Known::ContentLength, bytes).is_some() {
+    } else if head.value(KnownField::ContentLength, bytes).is_some() {
         // A body is announced, and there is none.
         number(sink, b"CONTENT_LENGTH", 0);
     }
-    if let Some(content_type) = head.value(Known::ContentType, bytes) {
+    if let Some(content_type) = head.value(KnownField::ContentType, bytes) {
         sink.variable(b"CONTENT_TYPE", content_type);
     }
     header_fields(request, sink);
@@ -177,7 +177,7 @@ fn header_fields(request: &Request<'_>, sink: &mut impl Sink) {
         let mut others = head.fields[at + 1..].iter().filter(is_same).peekable();
         if others.peek().is_none() {
             // An absolute target goes before `Host` (RFC 9112 section 3.2.2), for scripts, too.
-            let host = head.authority.filter(|_| field.known == Known::Host);
+            let host = head.authority.filter(|_| field.known == KnownField::Host);
             sink.variable(&name, host.unwrap_or(field.value).of(bytes));
             continue;
         }
@@ -193,8 +193,8 @@ fn header_fields(request: &Request<'_>, sink: &mut impl Sink) {
 }
 
 fn is_passed(field: &Field, name: &[u8]) -> bool {
-    let own_variable = matches!(field.known, Known::ContentLength | Known::ContentType);
-    let about_framing = matches!(field.known, Known::TransferEncoding | Known::Proxy);
+    let own_variable = matches!(field.known, KnownField::ContentLength | KnownField::ContentType);
+    let about_framing = matches!(field.known, KnownField::TransferEncoding | KnownField::Proxy);
     !own_variable && !about_framing && name.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'-')
 }
 

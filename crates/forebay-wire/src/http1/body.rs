@@ -7,7 +7,7 @@ use memchr::memchr;
 use crate::Span;
 
 use super::fields::{Lines, parse_line};
-use super::{Field, HttpError, Known, RequestFraming, ResponseFraming, may_be_trailer};
+use super::{Field, HttpError, KnownField, RequestFraming, ResponseFraming, may_be_trailer};
 
 /// Longest chunk-size line and longest trailer section, in bytes.
 const LINE_LIMIT: usize = 256;
@@ -181,8 +181,10 @@ impl BodyDecoder {
 
 fn check_trailer(bytes: &[u8], line: Span) -> Result<Field, HttpError> {
     let field = parse_line(bytes, line).map_err(|_| HttpError::Trailer)?;
-    let forbidden =
-        matches!(field.known, Known::ContentLength | Known::TransferEncoding | Known::Host);
+    let forbidden = matches!(
+        field.known,
+        KnownField::ContentLength | KnownField::TransferEncoding | KnownField::Host
+    );
     if forbidden { Err(HttpError::Trailer) } else { Ok(field) }
 }
 

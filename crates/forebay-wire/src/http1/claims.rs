@@ -1,7 +1,7 @@
 //! Fields that say where a request comes from, which only a trusted proxy can know, and names that
 //! servers take for those of other fields.
 
-use super::{Field, Known};
+use super::{Field, KnownField};
 
 /// Which of the fields that say where a request comes from are a trusted proxy's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum Claims {
 impl Claims {
     /// Whether a client may have made up what `field` says about where the request comes from.
     pub fn are_forged(self, field: &Field, bytes: &[u8]) -> bool {
-        if field.known == Known::Forwarded {
+        if field.known == KnownField::Forwarded {
             return self != Self::Forwarded;
         }
         self != Self::XForwarded && is_claim(field.name.of(bytes))
@@ -45,13 +45,13 @@ fn is_claim(name: &[u8]) -> bool {
 /// or must understand.
 pub fn is_disguised(field: &Field, fields: &[Field], bytes: &[u8]) -> bool {
     let name = field.name.of(bytes);
-    if field.known != Known::Other || name.iter().all(is_plain) {
+    if field.known != KnownField::Other || name.iter().all(is_plain) {
         return false;
     }
     let meant: Vec<u8> =
         name.iter().map(|byte| if is_plain(byte) { *byte } else { b'-' }).collect();
     let is_meant = |other: &Field| other.name.of(bytes).eq_ignore_ascii_case(&meant);
-    Known::of(&meant) != Known::Other || is_claim(&meant) || fields.iter().any(is_meant)
+    KnownField::of(&meant) != KnownField::Other || is_claim(&meant) || fields.iter().any(is_meant)
 }
 
 fn is_plain(byte: &u8) -> bool {

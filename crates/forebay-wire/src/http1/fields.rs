@@ -37,13 +37,13 @@ pub struct Field {
     /// The whole line, CRLF included.
     pub line: Span,
     /// Which of the names that the gateway must understand it is.
-    pub known: Known,
+    pub known: KnownField,
 }
 
 /// Field names that framing, forwarding and files must understand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each variant is the field of that name")]
-pub enum Known {
+pub enum KnownField {
     /// Any other name.
     Other,
     Accept,
@@ -80,40 +80,40 @@ pub enum Known {
     XRealIp,
 }
 
-/// The names of [`Known`], in lower case, by length so that classifying is one short scan.
-pub(crate) const NAMES: &[(&[u8], Known)] = &[
-    (b"te", Known::Te),
-    (b"host", Known::Host),
-    (b"date", Known::Date),
-    (b"proxy", Known::Proxy),
-    (b"range", Known::Range),
-    (b"accept", Known::Accept),
-    (b"expect", Known::Expect),
-    (b"server", Known::Server),
-    (b"status", Known::Status),
-    (b"refresh", Known::Refresh),
-    (b"trailer", Known::Trailer),
-    (b"upgrade", Known::Upgrade),
-    (b"if-match", Known::IfMatch),
-    (b"if-range", Known::IfRange),
-    (b"location", Known::Location),
-    (b"forwarded", Known::Forwarded),
-    (b"x-real-ip", Known::XRealIp),
-    (b"connection", Known::Connection),
-    (b"set-cookie", Known::SetCookie),
-    (b"keep-alive", Known::KeepAlive),
-    (b"content-type", Known::ContentType),
-    (b"if-none-match", Known::IfNoneMatch),
-    (b"content-length", Known::ContentLength),
-    (b"accept-encoding", Known::AcceptEncoding),
-    (b"x-forwarded-for", Known::XForwardedFor),
-    (b"content-location", Known::ContentLocation),
-    (b"proxy-connection", Known::ProxyConnection),
-    (b"x-forwarded-host", Known::XForwardedHost),
-    (b"transfer-encoding", Known::TransferEncoding),
-    (b"if-modified-since", Known::IfModifiedSince),
-    (b"x-forwarded-proto", Known::XForwardedProto),
-    (b"if-unmodified-since", Known::IfUnmodifiedSince),
+/// The names of [`KnownField`], in lower case, by length so that classifying is one short scan.
+pub(crate) const NAMES: &[(&[u8], KnownField)] = &[
+    (b"te", KnownField::Te),
+    (b"host", KnownField::Host),
+    (b"date", KnownField::Date),
+    (b"proxy", KnownField::Proxy),
+    (b"range", KnownField::Range),
+    (b"accept", KnownField::Accept),
+    (b"expect", KnownField::Expect),
+    (b"server", KnownField::Server),
+    (b"status", KnownField::Status),
+    (b"refresh", KnownField::Refresh),
+    (b"trailer", KnownField::Trailer),
+    (b"upgrade", KnownField::Upgrade),
+    (b"if-match", KnownField::IfMatch),
+    (b"if-range", KnownField::IfRange),
+    (b"location", KnownField::Location),
+    (b"forwarded", KnownField::Forwarded),
+    (b"x-real-ip", KnownField::XRealIp),
+    (b"connection", KnownField::Connection),
+    (b"set-cookie", KnownField::SetCookie),
+    (b"keep-alive", KnownField::KeepAlive),
+    (b"content-type", KnownField::ContentType),
+    (b"if-none-match", KnownField::IfNoneMatch),
+    (b"content-length", KnownField::ContentLength),
+    (b"accept-encoding", KnownField::AcceptEncoding),
+    (b"x-forwarded-for", KnownField::XForwardedFor),
+    (b"content-location", KnownField::ContentLocation),
+    (b"proxy-connection", KnownField::ProxyConnection),
+    (b"x-forwarded-host", KnownField::XForwardedHost),
+    (b"transfer-encoding", KnownField::TransferEncoding),
+    (b"if-modified-since", KnownField::IfModifiedSince),
+    (b"x-forwarded-proto", KnownField::XForwardedProto),
+    (b"if-unmodified-since", KnownField::IfUnmodifiedSince),
 ];
 
 /// `BY_LENGTH[n]..BY_LENGTH[n + 1]` are the places in [`NAMES`] of the names n bytes long.
@@ -131,7 +131,7 @@ const BY_LENGTH: [u8; 34] = {
     table
 };
 
-impl Known {
+impl KnownField {
     /// Classifies a field name, ignoring case.
     pub fn of(name: &[u8]) -> Self {
         let length = name.len();
@@ -231,7 +231,7 @@ pub(super) fn parse_line(bytes: &[u8], line: Span) -> Result<Field, HeadError> {
         name: Span::new(base, base + colon),
         value: Span::new(base + start, base + end),
         line,
-        known: Known::of(&text[..colon]),
+        known: KnownField::of(&text[..colon]),
     })
 }
 
@@ -265,10 +265,10 @@ mod tests {
     fn known_names_are_sorted_by_length_and_found_in_any_case() {
         assert!(NAMES.is_sorted_by_key(|(name, _)| name.len()));
         for (name, known) in NAMES {
-            assert_eq!(Known::of(&name.to_ascii_uppercase()), *known);
+            assert_eq!(KnownField::of(&name.to_ascii_uppercase()), *known);
         }
-        assert_eq!(Known::of(b"x-other"), Known::Other);
-        assert_eq!(Known::of(&[b'a'; 100]), Known::Other);
+        assert_eq!(KnownField::of(b"x-other"), KnownField::Other);
+        assert_eq!(KnownField::of(&[b'a'; 100]), KnownField::Other);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(crate) use chars::{TOKEN, has_upper_case, is_target};
 pub use chars::{eq_ignore_case, is_field_value, is_token, list_has};
 pub use claims::{Claims, is_disguised};
 pub use error::{HeadError, HttpError};
-pub use fields::{Field, Known, Limits};
+pub use fields::{Field, KnownField, Limits};
 pub(crate) use fields::{NAMES, is_disguised_framing, parse_length};
 pub use request::{RequestFraming, RequestHead, RequestParser};
 pub use response::{ResponseFraming, ResponseHead, ResponseParser};

@@ -5,7 +5,7 @@ use crate::Span;
 use super::chars::{is_token, list_has, trim};
 use super::fields::{self, Lines, is_disguised_framing, parse_length};
 use super::target::{self, TargetForm, is_host};
-use super::{Field, HeadError, Known, Limits, Progress, Version};
+use super::{Field, HeadError, KnownField, Limits, Progress, Version};
 
 /// How a request body is delimited (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub struct RequestHead {
 
 impl RequestHead {
     /// The value of the first field of this kind.
-    pub fn value<'a>(&self, known: Known, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    pub fn value<'a>(&self, known: KnownField, bytes: &'a [u8]) -> Option<&'a [u8]> {
         self.fields.iter().find(|field| field.known == known).map(|field| field.value.of(bytes))
     }
 
@@ -185,30 +185,30 @@ fn finish(bytes: &[u8], head: &mut RequestHead) -> Result<(), HeadError> {
     for field in &head.fields {
         let value = field.value.of(bytes);
         match field.known {
-            Known::ContentLength => {
+            KnownField::ContentLength => {
                 let parsed = parse_length(value).ok_or(HeadError::ContentLength)?;
                 if length.replace(parsed).is_some() {
                     return Err(HeadError::ContentLength);
                 }
             }
-            Known::TransferEncoding => {
+            KnownField::TransferEncoding => {
                 let fits = head.version == Version::Http11 && !chunked;
                 if !fits || !value.eq_ignore_ascii_case(b"chunked") {
                     return Err(HeadError::TransferEncoding);
                 }
                 chunked = true;
             }
-            Known::Host if host.is_some() || !is_host(value) => return Err(HeadError::Host),
-            Known::Host => host = Some(field.value),
-            Known::Connection => connection.read(value),
-            Known::Upgrade => has_upgrade = true,
-            Known::Expect if head.version == Version::Http11 => {
+            KnownField::Host if host.is_some() || !is_host(value) => return Err(HeadError::Host),
+            KnownField::Host => host = Some(field.value),
+            KnownField::Connection => connection.read(value),
+            KnownField::Upgrade => has_upgrade = true,
+            KnownField::Expect if head.version == Version::Http11 => {
                 if !value.eq_ignore_ascii_case(b"100-continue") {
                     return Err(HeadError::Expect);
                 }
                 expect_continue = true;
             }
-            Known::Other if is_disguised_framing(field.name.of(bytes)) => {
+            KnownField::Other if is_disguised_framing(field.name.of(bytes)) => {
                 return Err(HeadError::FieldName);
             }
             _ => {}
@@ -267,6 +267,6 @@ impl ConnectionOptions {
 }
 
 pub(super) fn connection_lists(fields: &[Field], name: &[u8], bytes: &[u8]) -> bool {
-    let mut connection = fields.iter().filter(|field| field.known == Known::Connection);
+    let mut connection = fields.iter().filter(|field| field.known == KnownField::Connection);
     connection.any(|field| list_has(field.value.of(bytes), name))
 }

@@ -4,7 +4,7 @@ use crate::Span;
 
 use super::fields::{self, Lines, parse_length};
 use super::request::{ConnectionOptions, connection_lists, parse_version};
-use super::{Field, HeadError, Known, Limits, Progress, Version};
+use super::{Field, HeadError, KnownField, Limits, Progress, Version};
 
 /// How a response body is delimited (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct ResponseHead {
 
 impl ResponseHead {
     /// The value of the first field of this kind.
-    pub fn value<'a>(&self, known: Known, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    pub fn value<'a>(&self, known: KnownField, bytes: &'a [u8]) -> Option<&'a [u8]> {
         self.fields.iter().find(|field| field.known == known).map(|field| field.value.of(bytes))
     }
 
@@ -123,20 +123,20 @@ fn finish(bytes: &[u8], head: &mut ResponseHead, head_request: bool) -> Result<(
     for field in &head.fields {
         let value = field.value.of(bytes);
         match field.known {
-            Known::ContentLength => {
+            KnownField::ContentLength => {
                 let parsed = parse_length(value).ok_or(HeadError::ContentLength)?;
                 if length.replace(parsed).is_some() {
                     return Err(HeadError::ContentLength);
                 }
             }
-            Known::TransferEncoding => {
+            KnownField::TransferEncoding => {
                 let fits = head.version == Version::Http11 && !chunked;
                 if !fits || !value.eq_ignore_ascii_case(b"chunked") {
                     return Err(HeadError::TransferEncoding);
                 }
                 chunked = true;
             }
-            Known::Connection => connection.read(value),
+            KnownField::Connection => connection.read(value),
             _ => {}
         }
     }

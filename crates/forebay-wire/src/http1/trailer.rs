@@ -1,6 +1,6 @@
 //! Trailer fields (RFC 9110 section 6.5): which of them may be passed on.
 
-use super::Known;
+use super::KnownField;
 
 /// Fields that a recipient needs before the body, or that a trailer could smuggle past what looked
 /// at the head: routing, conditions, authentication, caching and control of a gateway.
@@ -36,7 +36,7 @@ pub fn may_be_trailer(name: &[u8]) -> bool {
     let begins = |family: &&[u8]| {
         name.get(..family.len()).is_some_and(|start| start.eq_ignore_ascii_case(family))
     };
-    Known::of(name) == Known::Other
+    KnownField::of(name) == KnownField::Other
         && !is_in(FORBIDDEN)
         && (is_in(DIGESTS) || !FORBIDDEN_FAMILIES.iter().any(begins))
 }

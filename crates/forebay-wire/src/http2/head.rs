@@ -2,7 +2,7 @@
 
 use crate::Span;
 use crate::fields::{Entry, Fields};
-use crate::http1::{Known, is_disguised_framing, is_host, is_target, is_token, parse_length};
+use crate::http1::{KnownField, is_disguised_framing, is_host, is_target, is_token, parse_length};
 
 use super::error::HeadRule;
 use super::hpack::{Decoded, Flaw};
@@ -194,7 +194,8 @@ impl Head {
         if found.iter().any(Option::is_some) {
             return Err(HeadRule::PseudoField);
         }
-        let forbidden = |entry: &Entry| matches!(entry.known, Known::ContentLength | Known::Host);
+        let forbidden =
+            |entry: &Entry| matches!(entry.known, KnownField::ContentLength | KnownField::Host);
         if self.fields.entries().iter().any(forbidden) {
             return Err(HeadRule::Trailers);
         }
@@ -276,7 +277,7 @@ impl Head {
         self.authority = chosen;
         if host.is_none() && !is_tunnel {
             let name = self.fields.append(b"host");
-            let known = Known::Host;
+            let known = KnownField::Host;
             self.fields.push_entry(Entry { name, value: chosen, known, sensitive: false });
         }
         Ok(())
@@ -331,25 +332,25 @@ impl FieldSummary {
     fn read(&mut self, entry: &Entry, bytes: &[u8], role: Role) -> Result<(), HeadRule> {
         let value = entry.value.of(bytes);
         match entry.known {
-            Known::Other => return self.read_other(entry.name.of(bytes), value, role),
-            Known::ContentLength => {
+            KnownField::Other => return self.read_other(entry.name.of(bytes), value, role),
+            KnownField::ContentLength => {
                 let length = parse_length(value).ok_or(HeadRule::ContentLength)?;
                 if self.content_length.replace(length).is_some() {
                     return Err(HeadRule::ContentLength);
                 }
             }
-            Known::Host if role == Role::Request => {
+            KnownField::Host if role == Role::Request => {
                 let earlier = self.host.replace(entry.value);
                 return if earlier.is_some() { Err(HeadRule::Authority) } else { Ok(()) };
             }
-            Known::Connection
-            | Known::KeepAlive
-            | Known::ProxyConnection
-            | Known::TransferEncoding
-            | Known::Upgrade => return Err(HeadRule::ConnectionField),
-            Known::Te if value != b"trailers" => return Err(HeadRule::Te),
-            Known::Te => self.accepts_trailers = true,
-            Known::Expect if role == Role::Request => {
+            KnownField::Connection
+            | KnownField::KeepAlive
+            | KnownField::ProxyConnection
+            | KnownField::TransferEncoding
+            | KnownField::Upgrade => return Err(HeadRule::ConnectionField),
+            KnownField::Te if value != b"trailers" => return Err(HeadRule::Te),
+            KnownField::Te => self.accepts_trailers = true,
+            KnownField::Expect if role == Role::Request => {
                 self.expect_continue = value.eq_ignore_ascii_case(b"100-continue");
                 return if self.expect_continue { Ok(()) } else { Err(HeadRule::Expect) };
             }

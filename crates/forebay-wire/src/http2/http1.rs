@@ -2,7 +2,7 @@
 
 use super::Head;
 use crate::Span;
-use crate::http1::{Field, Known, RequestFraming, RequestHead, TargetForm, Version};
+use crate::http1::{Field, KnownField, RequestFraming, RequestHead, TargetForm, Version};
 
 impl Head {
     /// Writes the head down in `bytes`, which is empty, as lines of HTTP/1.1, and names its parts in
@@ -32,14 +32,15 @@ impl Head {
         }
         if is_tunnel {
             let protocol = self.bytes(self.protocol);
-            fields.push(append_line(bytes, Known::Upgrade, b"upgrade", protocol));
+            fields.push(append_line(bytes, KnownField::Upgrade, b"upgrade", protocol));
             if protocol.eq_ignore_ascii_case(b"websocket") {
                 let name = b"sec-websocket-key";
-                fields.push(append_line(bytes, Known::Other, name, websocket_key));
+                fields.push(append_line(bytes, KnownField::Other, name, websocket_key));
             }
         }
         bytes.extend_from_slice(b"\r\n");
-        let host = fields.iter().find(|field| field.known == Known::Host).map(|field| field.value);
+        let host =
+            fields.iter().find(|field| field.known == KnownField::Host).map(|field| field.value);
         let framing = match self.content_length {
             _ if ends || is_tunnel || is_connect => RequestFraming::None,
             Some(0) => RequestFraming::None,
@@ -74,7 +75,7 @@ fn append(bytes: &mut Vec<u8>, text: &[u8]) -> Span {
     Span::new(start, bytes.len())
 }
 
-fn append_line(bytes: &mut Vec<u8>, known: Known, name: &[u8], value: &[u8]) -> Field {
+fn append_line(bytes: &mut Vec<u8>, known: KnownField, name: &[u8], value: &[u8]) -> Field {
     let start = bytes.len();
     let name = append(bytes, name);
     bytes.extend_from_slice(b": ");

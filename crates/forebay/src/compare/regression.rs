@@ -60,7 +60,7 @@ impl Regressions {
     }
 
     /// Says what is wrong on standard error: to GitHub's runner as annotations.
-    pub fn tell(&self) {
+    pub fn print(&self) {
         let on_github = std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true");
         for (name, wrong) in &self.cases {
             let Some(wrong) = wrong else { continue };

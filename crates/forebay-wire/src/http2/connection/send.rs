@@ -7,7 +7,7 @@ use super::flow::Inbound;
 use super::streams::{Half, RequestKind, Stall};
 use super::{Connection, Role, Stream, budget};
 use crate::fields::{FieldRef, Fields};
-use crate::http1::Known;
+use crate::http1::KnownField;
 use crate::http2::Priority;
 use crate::http2::error::ErrorCode;
 use crate::http2::frame::{self, HEADER_LEN, Kind, flags};
@@ -358,7 +358,7 @@ impl Connection {
         end: bool,
     ) {
         for field in fields {
-            let is_te = field.known == Known::Te && field.value == b"trailers";
+            let is_te = field.known == KnownField::Te && field.value == b"trailers";
             if is_te || !is_http1_only(field.known) {
                 self.encoder.field(&mut self.out, field);
             }
@@ -368,16 +368,16 @@ impl Connection {
 }
 
 /// Fields that HTTP/2 forbids (RFC 9113 section 8.2.2), and `host`, which `:authority` stands for.
-fn is_http1_only(known: Known) -> bool {
+fn is_http1_only(known: KnownField) -> bool {
     matches!(
         known,
-        Known::Connection
-            | Known::KeepAlive
-            | Known::ProxyConnection
-            | Known::TransferEncoding
-            | Known::Upgrade
-            | Known::Te
-            | Known::Host
+        KnownField::Connection
+            | KnownField::KeepAlive
+            | KnownField::ProxyConnection
+            | KnownField::TransferEncoding
+            | KnownField::Upgrade
+            | KnownField::Te
+            | KnownField::Host
     )
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Span;
 use crate::fields::{Entry as Field, Fields};
-use crate::http1::{Known, is_field_value};
+use crate::http1::{KnownField, is_field_value};
 
 use super::static_table::{self, ENTRIES};
 use super::table::{Entry, Table};
@@ -153,7 +153,7 @@ impl Decoder {
             if !is_name(&arena[start..]) {
                 flaw = Flaw::Name;
             }
-            Known::of(&arena[start..])
+            KnownField::of(&arena[start..])
         } else if let Some((static_name, _)) = ENTRIES.get(name - 1) {
             arena.extend_from_slice(static_name);
             static_table::KNOWN[name - 1]
@@ -188,7 +188,7 @@ impl Decoder {
 struct Literal {
     name: Span,
     value: Span,
-    known: Known,
+    known: KnownField,
     flaw: Flaw,
 }
 

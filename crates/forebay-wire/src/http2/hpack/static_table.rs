@@ -1,6 +1,6 @@
 //! The static table (RFC 7541 appendix A).
 
-use crate::http1::{Known, NAMES};
+use crate::http1::{KnownField, NAMES};
 
 /// Entries of the static table; indices begin at one.
 pub(super) const LEN: usize = ENTRIES.len();
@@ -76,8 +76,8 @@ pub(super) const ENTRIES: [(&[u8], &[u8]); 61] = [
 ];
 
 /// The kind of each entry, in the order of [`ENTRIES`].
-pub(super) static KNOWN: [Known; LEN] = {
-    let mut known = [Known::Other; LEN];
+pub(super) static KNOWN: [KnownField; LEN] = {
+    let mut known = [KnownField::Other; LEN];
     let mut at = 0;
     while at < LEN {
         let mut place = 0;
@@ -180,7 +180,7 @@ mod tests {
         for (at, status) in STATUSES.iter().enumerate() {
             assert_eq!(ENTRIES[STATUS - 1 + at].1, status.to_string().as_bytes());
         }
-        assert_eq!(KNOWN[27], Known::ContentLength);
-        assert_eq!(KNOWN[0], Known::Other);
+        assert_eq!(KNOWN[27], KnownField::ContentLength);
+        assert_eq!(KNOWN[0], KnownField::Other);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::http1::Known;
+use crate::http1::KnownField;
 
 use super::ENTRY_OVERHEAD;
 
@@ -14,7 +14,7 @@ pub(super) struct Entry {
     name_len: u32,
     value_len: u32,
     /// The kind of its name; the encoder has no use for it.
-    pub known: Known,
+    pub known: KnownField,
     /// What a message may not have in it (decoder), so that each string is checked once.
     pub flaw: super::decoder::Flaw,
     /// The hash of name and value (encoder).
@@ -163,7 +163,7 @@ impl Entry {
             start: 0,
             name_len: name.len() as u32,
             value_len: value.len() as u32,
-            known: Known::Other,
+            known: KnownField::Other,
             flaw: Default::default(),
             hash: 0,
         }
