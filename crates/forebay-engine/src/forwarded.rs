@@ -1,4 +1,9 @@
 //! Who the client is, behind proxies that are believed.
+//!
+//! Proxies that write `X-Forwarded-For` pass on the client's own `Forwarded`, and the other way
+//! round; taking either, or neither, would let a client choose its address. So where a trusted peer
+//! sends both and they differ, the reply is 400, and the log names the key (`forwarded`) that says
+//! which one the proxies write.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,11 @@
 //! How a reply is followed that asks for something else to be sent in its place.
+//!
+//! `X-Accel-Redirect` and `X-Sendfile` are found at the end of every reply's head, so no origin
+//! knows of them; a script's local `Location` takes the same way. The rest of the reply is
+//! discarded, which leaves the backend's connection usable. The answer is then a file below
+//! `sendfile_root`, under the conditions and ranges of the request and with the fields of the
+//! discarded reply, or a GET for the other path, ten times at most. The new method and target are
+//! written behind the request's head, in front of pipelined bytes.
 
 use std::rc::Rc;
 

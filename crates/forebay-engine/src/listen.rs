@@ -1,4 +1,11 @@
 //! Listening sockets, and the spreading of connections over threads.
+//!
+//! Listeners are opened once per thread with SO_REUSEPORT and live as long as the configuration
+//! names them; one that it names no more is closed when its queue is empty. Sockets with that
+//! option share an address with other processes silently, so one without it is bound first to find
+//! out whether the port is free. The kernel spreads connections by hash; a thread with two
+//! connections more than the lightest one hands new ones over. A socket from the service manager is
+//! shared by the threads as it was opened.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

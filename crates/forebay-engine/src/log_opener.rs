@@ -6,6 +6,13 @@
 //! started with, for appending, and sends the descriptor. It finds the directory once, before the
 //! server gives up root, and goes through no link later. A server that somebody has taken over gets
 //! no more than that. The process ends when the socket closes, and by no signal before.
+//!
+//! It opens nothing that has a second name, as the directory, or one above it, may be the user's.
+//! At the start a link of root's in place of the log is followed (logs on another disk); one of
+//! anybody else's is refused, and so is a path that leads to another directory later. After an
+//! answer that took longer than 10 s it is asked no more: the late one would be taken for the next.
+//! nginx gives the user the file and has workers open it by its path, which needs a directory that
+//! they can enter.
 
 use std::ffi::OsString;
 use std::fs::File;

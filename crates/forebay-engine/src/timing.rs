@@ -2,6 +2,9 @@
 //!
 //! At each moment a request is in one step. A step that is entered again (a body is waited for more
 //! than once) adds up.
+//!
+//! Entering a step reads the clock; with `timing` off it tests a null pointer. A limit that a
+//! request hits travels in its `Fault` to the one place that counts it.
 
 use std::cell::RefCell;
 use std::fmt::Write;

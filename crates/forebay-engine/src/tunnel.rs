@@ -1,4 +1,12 @@
 //! Tunnels: what an upgraded connection (RFC 9110 section 7.8) carries, passed on unread.
+//!
+//! The 101 has to name a protocol that the client asked for; what the client sent before waits. Any
+//! other reply is ordinary, and those bytes are the next request. An upgrade with a body is refused
+//! (400): backends do not agree on where the tunnel would begin. One to HTTP/2 or TLS is ignored:
+//! inside it requests would go past the routes. The tunnel runs when the origin has returned,
+//! without the watch for clients that leave, because a half-closed side is part of it; idle, it
+//! holds no buffer. When the server stops it ends after a second of silence, or with the grace
+//! time.
 
 use std::any::Any;
 use std::cell::Cell;

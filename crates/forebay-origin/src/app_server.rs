@@ -3,6 +3,9 @@
 //! What they are told are the variables that nginx sends by its `scgi_params` and `uwsgi_params`,
 //! and those of CGI that need no script. An application has no script: the path behind `mount` is
 //! its PATH_INFO.
+//!
+//! Servers answer with HTTP or with the output of a script; the first bytes decide. A reply with a
+//! length ends there, since uWSGI resets connections of which it did not read the body.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,4 +1,10 @@
 //! CGI scripts: a process for each request (RFC 3875).
+//!
+//! The output of a script that was killed ends as that of any other, so its exit status is waited
+//! for after the end of output: 50 ms at most, as a script may close its output and go on. Children
+//! get the limit on open files that Forebay was started with, by `prlimit` just after the start:
+//! before it only `fork` could, whose cost grows with our memory (0.9 ms at any size, by `fork` 1.2
+//! ms at 10 MB and 13 ms at 100 MB).
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -1,5 +1,9 @@
 //! What a plan needs of this machine: programs, users, groups and what is watched. The functions
 //! that look are those by which applications start.
+//!
+//! Only `check` asks Python for the module of an application: the workers of `serve` import it
+//! themselves. A path to watch that does not exist is a warning: a file that is touched to replace
+//! workers often does not exist at first.
 
 use forebay_conf::{
     AccessLog, Action, Address, App, AppKind, AppServer, ConfError, Files, Finding, PathPattern,

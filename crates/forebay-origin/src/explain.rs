@@ -1,6 +1,9 @@
 //! What would become of a request: site, route, origin, and what the origin would be sent.
 //!
 //! Nothing is started and nobody is connected to; only the file system is looked at.
+//!
+//! It has no knowledge of its own: it parses a request as a listener would and calls the functions
+//! by which origins find scripts and make variables and header lines.
 
 mod carried;
 mod origin;

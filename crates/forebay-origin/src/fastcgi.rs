@@ -2,6 +2,14 @@
 //!
 //! `script` finds the script and its parameters; here a request goes over a connection of its own,
 //! by `shared` over one that it shares, a `mux_connection`; `mux_pool` has those of a thread.
+//!
+//! A client that leaves closes the connection to the application in place of FCGI_ABORT_REQUEST: an
+//! aborted request may still be answered, so the connection could not be used again. Connections
+//! are multiplexed only where asked for, as of what people run only fastcgi-mono-server4 and Go's
+//! applications can. Pieces of a reply are acknowledged at once (`Socket::acknowledge`):
+//! fastcgi-mono-server4 writes three small pieces with Nagle's algorithm on, and each would wait 40
+//! ms for a delayed acknowledgement (`docs/fastcgi.md`). An END_REQUEST without output is a 502;
+//! over a used connection the request is sent once more if it may be.
 
 mod mux_connection;
 mod mux_pool;

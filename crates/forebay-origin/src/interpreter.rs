@@ -1,4 +1,10 @@
 //! What runs a CGI script, by its first line (`#!`) or its magic number, as the kernel decides.
+//!
+//! Forebay reads the first 256 bytes, as the kernel does, once for each version of the file, and
+//! compares the version at each request: workers must not be given a file of another language,
+//! since Perl compiles and runs some Python. What no worker runs goes to plain CGI, through
+//! `forebay __launch` where it has a user or limits. A host looks at the line once more when it
+//! compiles.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

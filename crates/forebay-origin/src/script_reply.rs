@@ -1,4 +1,8 @@
 //! A script's output turned into a reply, as it comes.
+//!
+//! Output is held for a moment (up to 32 KiB, or 1 ms of silence), so that a short reply gets a
+//! `Content-Length`, HTTP/1.0 clients keep their connection, and one write is enough. Slow output
+//! is streamed.
 
 use std::time::Duration;
 

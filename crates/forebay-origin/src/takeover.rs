@@ -1,5 +1,8 @@
 //! Applications that take the client's connection over (PSGI's `psgix.io`): what they write to
 //! their end of it begins with a 101, and from then on bytes pass both ways, unread.
+//!
+//! The gateway's end of the worker's output socket becomes the far side of the tunnel, and the
+//! worker is spent.
 
 use forebay_engine::{Exchange, Fault, Reply, Socket, Thread, Tunnel};
 use forebay_wire::http1::{

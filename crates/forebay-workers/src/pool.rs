@@ -1,4 +1,11 @@
 //! The workers of one application and the requests that wait for one.
+//!
+//! Idle workers are one stack for all threads, LIFO; a worker whose sockets belong to the asking
+//! thread's event loop is preferred, another is registered anew. A request whose client has left
+//! may run for one more second before its worker is ended: few need longer, and a warm process is
+//! worth more. A replacement starts before what it replaces ends (age, requests, memory, changed
+//! files; those with old files one by one); if the first replacement does not start, the others
+//! stay.
 
 mod inner;
 

@@ -1,4 +1,11 @@
 //! Starts the process of one worker.
+//!
+//! A worker has three sockets (`hosts/README.md` has what goes over them): the script's descriptor
+//! 1; the prefetch queue; and the control socket, which carries what the prefetch queue has no room
+//! for, reports that the worker is ready, and closes when either side has gone. Behind the output
+//! of a request the worker writes an end marker with 16 random bytes that came with the request:
+//! output, end and wake-up are one, and the next output can follow at once. The prefetch queue is a
+//! fourth descriptor, which `command-fds` passes on between fork and exec.
 
 use crate::host::Host;
 use crate::prefetch::PrefetchQueue;

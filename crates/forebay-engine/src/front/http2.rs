@@ -1,5 +1,10 @@
 //! HTTP/2 connections (RFC 9113): one task reads and writes for all streams of a connection, each of
 //! which answers its request apart.
+//!
+//! What streams send gathers in the codec's output and goes out by one write per turn. A request
+//! that can be answered without waiting is answered before a task is made for it. Behind the front
+//! its head is lines of HTTP/1.1 (`wire/src/http2/http1.rs`), which origins copy from; the fields
+//! of a reply are encoded from lines, too.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind, IoSlice};

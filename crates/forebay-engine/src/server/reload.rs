@@ -1,4 +1,14 @@
 //! SIGHUP: another configuration takes the place of the one that is served by.
+//!
+//! A thread of its own reads and checks the configuration, looks up backends and starts changed
+//! applications, so that the main thread can still stop the server; the main thread then opens new
+//! listeners and logs. Whatever fails leaves all as it was. Every thread then builds its own table
+//! of sites and swaps it, with settings and log format, between two requests.
+//!
+//! A request keeps the site that it was given, and sites hold a token: when the count of the old
+//! one is zero, no request can reach an old application, and the application is stopped. The number
+//! of processes survives where a route in the same place does the same as before; the state of a
+//! group survives by its name, or by its addresses.
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;

@@ -4,6 +4,13 @@
 //! A reader that keeps up never has one: what its socket takes is written as ever, and only the rest
 //! is copied. Where memory and file are full, or the disk is, or all replies together have what they
 //! may, the reply is held back as if there were no backlog.
+//!
+//! Only replies of origins that run in processes have one: a slow reader would hold a process.
+//! Memory is 64 KiB, the file is written round and round, by the task of the request beside the
+//! origin (`dispatch.rs`), and goes on when the origin has returned. It is not sent by sendfile(2),
+//! as the kernel would still read pages that are overwritten. Backends of `proxy` are not buffered
+//! unless asked for: most take many connections, and some send events faster than a client reads,
+//! of which old ones are worth nothing.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

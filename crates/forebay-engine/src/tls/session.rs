@@ -1,5 +1,9 @@
 //! TLS between a socket's reads and writes and its bytes: `rustls` without I/O, on a socket that does
 //! not block.
+//!
+//! Encrypted bytes count as written when the kernel has all of them. Until then the writer is told
+//! "no room" and tries again with the same bytes, so backlog, back-pressure and deadlines are those
+//! of plain connections.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, IoSlice, Read, Write};

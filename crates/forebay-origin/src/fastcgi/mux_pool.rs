@@ -1,5 +1,9 @@
 //! The connections of one thread to an application that are shared by requests, and whether it has
 //! such connections at all.
+//!
+//! `"auto"` asks by FCGI_GET_VALUES over a connection that is then thrown away, takes 250 ms of
+//! silence for a no, and keeps the answer for five minutes. Each thread has connections of its own,
+//! an equal share of `max_connections`: a thread with none would wait until another is idle.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,5 +1,10 @@
 //! Which files the script routes of a site run, so that no other route sends their source, or that of
 //! copies that editors leave beside them.
+//!
+//! Each file that is read is looked up below the directories of the site's script routes, by its
+//! name and by its real path. One of theirs is left to the routes below; an index of theirs and
+//! `fallback_to` route the request anew by another path (`Reply::reroute`), while target, method
+//! and body stay. Each `fallback_to` is followed once per request, so there is no loop.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

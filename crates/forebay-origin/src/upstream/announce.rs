@@ -1,5 +1,8 @@
 //! The PROXY header in front of what a backend is sent. It holds for the whole connection, so that
 //! no connection carries requests of two clients: none is kept where a route sends it.
+//!
+//! It goes out in the same write as the request's head. Health checks announce themselves (`LOCAL`,
+//! or `UNKNOWN` in version 1).
 
 use forebay_conf::ProxyHeader;
 use forebay_engine::Request;

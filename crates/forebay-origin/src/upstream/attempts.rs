@@ -1,5 +1,20 @@
 //! What may be sent again: the one place that decides it, for backends, for the processes of
 //! programs and for workers.
+//!
+//! What found no connection goes to the next backend, each once. A request that may have been acted
+//! on is sent again if its method is idempotent, no byte of a reply came and its body is still in
+//! the first buffer: once over a new connection where a kept one died, and once to the next
+//! backend. Time that ran out is never spent twice.
+//!
+//! A request that crashed its process (any exit code but 0, any signal but SIGTERM, unasked) is
+//! sent to no other: it might crash one after the other. The connection breaks before the
+//! supervisor has the report, which is waited for: 1 s where /proc shows that the end has begun,
+//! else 50 ms (`Life::has_crashed`).
+//!
+//! A request that may not be sent again uses a kept connection only if the backend has been seen to
+//! leave connections open (one was used twice, or was open a second after its reply), else one that
+//! has been idle for 0.2 s, or a new one. A close without a word is remembered for ten minutes. The
+//! first POST to a backend that closes after each reply would otherwise be lost.
 
 use forebay_engine::{Exchange, Fault, Retry};
 

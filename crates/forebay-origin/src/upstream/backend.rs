@@ -1,4 +1,8 @@
 //! Connections to a backend: found in the thread's pool or made.
+//!
+//! Kept connections belong to the backend (`IdlePools`): the routes of one thread share those to
+//! one address that are kept alike (as many, as long, by the same protocol). Threads share none,
+//! but under `max_connections` a waiting thread has others give one up.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

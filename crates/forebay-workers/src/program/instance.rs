@@ -1,4 +1,8 @@
 //! One process of a program, as supervisor and permits share it.
+//!
+//! A process is hung when nothing was read from it on any connection for its limit: one unanswered
+//! request says little about a process that has a hundred. Each read stores the time. A tunnel does
+//! not, as it runs apart from its origin.
 
 use super::Place;
 use crate::error::Exit;

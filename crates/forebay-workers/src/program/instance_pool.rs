@@ -1,4 +1,9 @@
 //! The processes of one program, their permits, and the requests that wait for one.
+//!
+//! A request takes a permit at the process with the fewest, or waits. Each process has a socket of
+//! its own, so the one to be replaced can finish. A process that was given an open socket counts as
+//! started when it has taken and closed a connection that asks for nothing, or has lived for a
+//! second (as Server::Starter has it).
 
 use super::Place;
 use super::instance::{Instance, Life};
