@@ -10,7 +10,7 @@ use crate::deadline::{TICK, Ticks};
 use crate::fault::Fault;
 use crate::limit::Limit;
 use crate::socket::BUFFER;
-use crate::spool::Spooled;
+use crate::spool::{Spool, Spooled};
 use crate::stream::Stream;
 use crate::thread::Settings;
 use crate::timing::Step;
@@ -103,12 +103,24 @@ impl Body {
         {
             return Ok(());
         }
-        let whole = Spooled::take(self).await?;
+        let whole = self.spool().await?;
         if let Some(length) = whole.length() {
             self.framing = RequestFraming::Length(length);
             self.whole = Some(Box::new((whole, 0)));
         }
         Ok(())
+    }
+
+    /// Takes all of the body in, for an origin whose process must not be held by a slow upload.
+    pub async fn spool(&mut self) -> Result<Spooled, Fault> {
+        if self.framing == RequestFraming::None {
+            return Ok(Spooled::Empty);
+        }
+        let mut spool = Spool::new(self.spool_dir());
+        while let Some(piece) = self.next().await? {
+            spool.push(piece)?;
+        }
+        spool.finish()
     }
 
     /// The next piece of a body that was taken in.

@@ -1,5 +1,6 @@
 //! One request and its reply, as an origin sees them.
 
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -68,6 +69,20 @@ impl Exchange {
     /// The request comes to another step, for those who want to know where time is spent.
     pub fn enter(&self, step: Step) {
         self.reply.stream().enter(step);
+    }
+
+    /// Lets the connection become a tunnel once the origin has returned, which has sent the 101
+    /// by [`Reply::switch`].
+    pub fn open_tunnel(&mut self, tunnel: Tunnel) {
+        self.tunnel = Some(Box::new(tunnel));
+    }
+
+    /// Keeps `held` until the tunnel ends, if the connection has become one.
+    pub fn hold(&mut self, held: impl Any) {
+        if let Some(tunnel) = &mut self.tunnel {
+            let before = std::mem::replace(&mut tunnel.held, Box::new(()));
+            tunnel.held = Box::new((before, held));
+        }
     }
 
     pub(crate) fn new(stream: &Stream) -> Self {

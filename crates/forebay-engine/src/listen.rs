@@ -21,7 +21,6 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::buffered::Buffered;
-use crate::systemd::Inherited;
 
 /// Connections that wait to be accepted; the kernel may allow fewer (net.core.somaxconn).
 const BACKLOG: i32 = 1024;
@@ -74,21 +73,6 @@ pub enum Listener {
 /// An address, and a listener of each thread there.
 pub type Opened = (Listen, Vec<Listener>);
 
-/// Opens `listen`, or uses what the service manager opened there: several sockets may have one
-/// name.
-pub fn open_or_claim(
-    listen: &Listen,
-    threads: usize,
-    inherited: &mut Inherited,
-) -> Result<Vec<Opened>, ListenError> {
-    let claimed = inherited.claim(listen.socket(), threads);
-    let claimed = claimed.map_err(|error| ListenError { listen: listen.clone(), error })?;
-    if claimed.is_empty() {
-        return Ok(vec![open(listen, threads)?]);
-    }
-    Ok(claimed.into_iter().map(|(address, sockets)| (like(listen, address), sockets)).collect())
-}
-
 /// Opens `listen` once for each of `threads` threads; the address, with the port that was chosen.
 ///
 /// The sockets of one TCP address share it by SO_REUSEPORT and live as long as the process: closing
@@ -120,7 +104,7 @@ pub fn open(listen: &Listen, threads: usize) -> Result<Opened, ListenError> {
 }
 
 /// `address`, with TLS where `listen` has it.
-fn like(listen: &Listen, address: Listen) -> Listen {
+pub fn like(listen: &Listen, address: Listen) -> Listen {
     if listen.is_https() { Listen::Https(Box::new(address)) } else { address }
 }
 

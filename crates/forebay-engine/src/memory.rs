@@ -2,7 +2,7 @@
 //!
 //! A [`Link`] is one end of a two-way byte stream that behaves as a TCP connection does: it has
 //! room for so many bytes, ends in one direction at a time, and resets where it is closed with
-//! bytes unread. A [`Network`] is where backends listen for such connections. [`Gateway`] serves
+//! bytes unread. A [`Network`] is where backends listen for such connections. [`MemoryGateway`](crate::MemoryGateway) serves
 //! what comes by them as a serving thread does, so a scripted client, the engine, an origin and a
 //! scripted backend converse in one thread. With tokio's clock paused, time passes only when all
 //! of them wait, and jumps to the next deadline then.
@@ -18,10 +18,6 @@ use std::task::{Context, Poll, Waker};
 
 use rustix::net::Shutdown;
 use tokio::sync::mpsc;
-
-mod gateway;
-
-pub use gateway::Gateway;
 
 /// Bytes that a link holds in one direction until they are read, unless told otherwise.
 const ROOM: usize = 64 * 1024;

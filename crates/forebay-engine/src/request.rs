@@ -182,8 +182,12 @@ async fn carry_tunnel(stream: &Stream, exchange: &mut Exchange, outcome: &Result
         && let Some(tunnel) = exchange.tunnel.take()
     {
         stream.end_steps();
+        let request = &mut exchange.request;
+        let prefix = request.bytes.split_off(request.head.len);
+        request.bytes.shrink_to_fit();
         // Boxed, so that requests that are no upgrades do not carry room for a tunnel.
-        Box::pin(exchange.carry(stream, *tunnel)).await;
+        let sent = Box::pin(tunnel.carry(stream, prefix)).await;
+        exchange.reply.count_body(sent);
     }
 }
 

@@ -15,22 +15,17 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::admin::{self, Admin, Control};
 use crate::counters::Counters;
-use crate::listen::{self, ListenError, Listener, Loads};
+use crate::listen::{ListenError, Listener, Loads};
 use crate::log::{ErrorLog, Reopener, Writer};
 use crate::log_opener::Opener;
 use crate::privileges::{Identity, PrivilegeError};
-use crate::route::Table;
-use crate::serving::{Change, Serving, Stage};
+use crate::serving::{Change, Serving, Stage, Tables};
 use crate::systemd::{InheritError, Inherited, Notify};
 use crate::thread::{Settings, Thread};
 
 mod reload;
 
 pub use reload::{Prepare, Reload};
-
-/// Makes the table of one thread for these listeners, of which those that were closed are `None`;
-/// called on that thread, inside its event loop.
-pub type Tables = Arc<dyn Fn(&Rc<Thread>, &[Option<Listen>]) -> Table + Send + Sync>;
 
 /// Why serving could not start.
 #[derive(Debug)]
@@ -106,7 +101,7 @@ impl Server {
         let mut addresses = Vec::new();
         let mut listens = Vec::new();
         for wanted in &wanted.listen {
-            let opened = listen::open_or_claim(wanted, threads, &mut inherited);
+            let opened = inherited.open_or_claim(wanted, threads);
             for (address, sockets) in opened.map_err(StartError::Listen)? {
                 listeners.push(sockets);
                 addresses.push(address);

@@ -1,6 +1,7 @@
 //! One serving thread: its event loop, from the first connection to the last.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf::Listen;
@@ -11,8 +12,12 @@ use crate::accept::Accepting;
 use crate::deadline::TICK;
 use crate::listen::{Handed, Listener};
 use crate::log::AccessLog;
-use crate::server::Tables;
+use crate::route::Table;
 use crate::thread::{Settings, Thread};
+
+/// Makes the table of one thread for these listeners, of which those that were closed are `None`;
+/// called on that thread, inside its event loop.
+pub type Tables = Arc<dyn Fn(&Rc<Thread>, &[Option<Listen>]) -> Table + Send + Sync>;
 
 /// How far serving is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,8 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use forebay_wire::http1::RequestFraming;
-
-use crate::body::Body;
 use crate::fault::Fault;
 
 /// Bytes that are kept in memory before a file is used. A slow upload may hold as much, and there
@@ -25,40 +22,6 @@ pub enum Spooled {
 }
 
 impl Spooled {
-    /// Reads all of `body`.
-    pub async fn take(body: &mut Body) -> Result<Self, Fault> {
-        if body.framing() == RequestFraming::None {
-            return Ok(Self::Empty);
-        }
-        let dir = body.spool_dir();
-        let full = |error| full(&dir, error);
-        let mut memory = Vec::new();
-        let mut file: Option<(File, u64)> = None;
-        while let Some(piece) = body.next().await? {
-            if let Some((file, length)) = &mut file {
-                file.write_all(piece).map_err(full)?;
-                *length += piece.len() as u64;
-            } else if memory.len() + piece.len() <= IN_MEMORY {
-                memory.extend_from_slice(piece);
-            } else {
-                let mut temporary = tempfile::tempfile_in(&dir).map_err(full)?;
-                temporary
-                    .write_all(&memory)
-                    .and_then(|()| temporary.write_all(piece))
-                    .map_err(full)?;
-                file = Some((temporary, (memory.len() + piece.len()) as u64));
-                memory = Vec::new();
-            }
-        }
-        match file {
-            Some((mut file, length)) => {
-                file.seek(SeekFrom::Start(0)).map_err(full)?;
-                Ok(Self::File(file, length))
-            }
-            None => Ok(Self::Memory(memory)),
-        }
-    }
-
     /// Length in bytes; `None` where the request has no body at all.
     pub fn length(&self) -> Option<u64> {
         match self {
@@ -77,6 +40,50 @@ impl Spooled {
                 (&memory[start..]).read(buffer)
             }
             Self::File(file, _) => std::os::unix::fs::FileExt::read_at(file, buffer, offset),
+        }
+    }
+}
+
+/// A body that is being taken in.
+pub struct Spool {
+    dir: PathBuf,
+    memory: Vec<u8>,
+    file: Option<(File, u64)>,
+}
+
+impl Spool {
+    /// An empty one, whose file would be in `dir`.
+    pub fn new(dir: PathBuf) -> Self {
+        Self { dir, memory: Vec::new(), file: None }
+    }
+
+    /// Appends a piece.
+    pub fn push(&mut self, piece: &[u8]) -> Result<(), Fault> {
+        let Self { dir, memory, file } = self;
+        let full = |error| full(dir, error);
+        if let Some((file, length)) = file {
+            file.write_all(piece).map_err(full)?;
+            *length += piece.len() as u64;
+        } else if memory.len() + piece.len() <= IN_MEMORY {
+            memory.extend_from_slice(piece);
+        } else {
+            let mut temporary = tempfile::tempfile_in(&*dir).map_err(full)?;
+            temporary.write_all(memory).and_then(|()| temporary.write_all(piece)).map_err(full)?;
+            *file = Some((temporary, (memory.len() + piece.len()) as u64));
+            *memory = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// All of it.
+    pub fn finish(self) -> Result<Spooled, Fault> {
+        let Self { dir, memory, file } = self;
+        match file {
+            Some((mut file, length)) => {
+                file.seek(SeekFrom::Start(0)).map_err(|error| full(&dir, error))?;
+                Ok(Spooled::File(file, length))
+            }
+            None => Ok(Spooled::Memory(memory)),
         }
     }
 }

@@ -14,7 +14,7 @@ use forebay_conf::Listen;
 use rustix::time::{ClockId, clock_gettime};
 use socket2::{Domain, Socket, Type};
 
-use crate::listen::{Listener, Opened};
+use crate::listen::{ListenError, Listener, Opened, like, open};
 use crate::sys::inherit;
 
 /// The first descriptor that is passed on.
@@ -108,9 +108,24 @@ impl Inherited {
         passed.collect::<Result<_, _>>().map(Self)
     }
 
+    /// Opens `listen`, or uses what the service manager opened there: several sockets may have one
+    /// name.
+    pub(crate) fn open_or_claim(
+        &mut self,
+        listen: &Listen,
+        threads: usize,
+    ) -> Result<Vec<Opened>, ListenError> {
+        let claimed = self.claim(listen.socket(), threads);
+        let claimed = claimed.map_err(|error| ListenError { listen: listen.clone(), error })?;
+        if claimed.is_empty() {
+            return Ok(vec![open(listen, threads)?]);
+        }
+        Ok(claimed.into_iter().map(|(address, sockets)| (like(listen, address), sockets)).collect())
+    }
+
     /// The listeners of `threads` threads on what the manager opened at this address, or under this
     /// name; none where it did not. The threads share each socket, as it was opened.
-    pub(crate) fn claim(&mut self, listen: &Listen, threads: usize) -> io::Result<Vec<Opened>> {
+    fn claim(&mut self, listen: &Listen, threads: usize) -> io::Result<Vec<Opened>> {
         let is_meant = |passed: &mut Passed| match listen {
             Listen::Named(name) => passed.name == *name,
             address => passed.listen == *address,

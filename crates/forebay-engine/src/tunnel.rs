@@ -13,7 +13,6 @@ use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
-use crate::exchange::Exchange;
 use crate::limit::Limit;
 use crate::socket::{BUFFER, Socket};
 use crate::stream::{Abort, Stream};
@@ -30,38 +29,21 @@ pub struct Tunnel {
     pub held: Box<dyn Any>,
 }
 
-impl Exchange {
-    /// Lets the connection become a tunnel once the origin has returned, which has sent the 101
-    /// by [`Reply::switch`](crate::Reply::switch).
-    pub fn open_tunnel(&mut self, tunnel: Tunnel) {
-        self.tunnel = Some(Box::new(tunnel));
-    }
-
-    /// Keeps `held` until the tunnel ends, if the connection has become one.
-    pub fn hold(&mut self, held: impl Any) {
-        if let Some(tunnel) = &mut self.tunnel {
-            let before = std::mem::replace(&mut tunnel.held, Box::new(()));
-            tunnel.held = Box::new((before, held));
-        }
-    }
-
+impl Tunnel {
     /// Passes bytes both ways until both sides have finished, either has failed, or nothing has
-    /// come for too long. What came behind the request's head and behind the 101 goes first.
+    /// come for too long; how many the client was sent. `prefix` is what came of the client behind
+    /// the request's head: it goes first, as does what came behind the 101.
     ///
     /// A side that finishes sending is told to the other, which may send on. A connection that
     /// fails resets the other one, so that no end is taken for a proper one.
-    pub(crate) async fn carry(&mut self, client: &Stream, tunnel: Tunnel) {
-        let Self { request, reply, .. } = self;
-        let Tunnel { backend, behind, idle, held } = tunnel;
-        let prefix = request.bytes.split_off(request.head.len);
-        request.bytes.shrink_to_fit();
+    pub(crate) async fn carry(self, client: &Stream, prefix: Vec<u8>) -> u64 {
+        let Self { backend, behind, idle, held } = self;
         client.begin_tunnel(idle);
         backend.begin_tunnel(idle);
         let ends = (End::Client(client), End::Backend(&backend));
         let upwards = Direction { from: ends.0, to: ends.1, idle, carried: Cell::new(0) };
         let downwards = Direction { from: ends.1, to: ends.0, idle, carried: Cell::new(0) };
         let ended = tokio::try_join!(upwards.carry(prefix), downwards.carry(behind));
-        reply.count_body(downwards.carried.get());
         match ended {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 client.thread().counters.count_limit(Limit::TunnelIdle);
@@ -73,6 +55,7 @@ impl Exchange {
             Ok(_) => {}
         }
         drop(held);
+        downwards.carried.get()
     }
 }
 

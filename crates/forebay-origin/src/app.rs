@@ -80,7 +80,7 @@ impl WorkerApp {
     async fn run(&self, exchange: &mut Exchange, script: Option<&Script>) -> Result<(), Fault> {
         let takes_over = matches!(&self.target, Target::Mount(mount) if mount.takes_over)
             && takeover::is_possible(exchange);
-        let body = Spooled::take(&mut exchange.body).await?;
+        let body = exchange.body.spool().await?;
         let block = self.block(exchange, script, body.length(), takes_over)?;
         let mut attempts = Attempts::default();
         for _ in 0..OFFERS {

@@ -49,7 +49,7 @@ impl AppServer {
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
-        let body = Spooled::take(&mut exchange.body).await?;
+        let body = exchange.body.spool().await?;
         self.forward_with(exchange, &self.settings, &body).await
     }
 

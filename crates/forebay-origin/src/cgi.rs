@@ -99,7 +99,7 @@ impl Cgi {
 
     /// Starts `script` and passes on what it prints.
     pub async fn run_script(&self, exchange: &mut Exchange, script: &Script) -> Result<(), Fault> {
-        let body = Spooled::take(&mut exchange.body).await?;
+        let body = exchange.body.spool().await?;
         let deadline = Instant::now() + self.settings.timeout;
         exchange.enter(Step::Connect);
         let permit = self.enter(deadline).await?;

@@ -79,7 +79,7 @@ impl Fastcgi {
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let script = Script::find(&exchange.request, &self.settings)?;
-        let body = Spooled::take(&mut exchange.body).await?;
+        let body = exchange.body.spool().await?;
         self.forward_with(exchange, &script, &body).await
     }
 

@@ -197,11 +197,11 @@ impl ProgramApp {
             Protocol::Http(_) => Prepared::Streamed,
             Protocol::Fastcgi(mapping) => {
                 let script = mapping.find(&exchange.request, &self.options)?;
-                Prepared::Fastcgi(script, Spooled::take(&mut exchange.body).await?)
+                Prepared::Fastcgi(script, exchange.body.spool().await?)
             }
             Protocol::AppServer(settings) => {
                 let settings = mounted(settings, &exchange.request);
-                Prepared::AppServer(settings, Spooled::take(&mut exchange.body).await?)
+                Prepared::AppServer(settings, exchange.body.spool().await?)
             }
         })
     }

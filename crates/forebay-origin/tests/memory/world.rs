@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf::{Listen, Plan};
-use forebay_engine::memory::{Destination, Gateway, Link};
-use forebay_engine::{ErrorLog, Settings, Status};
+use forebay_engine::memory::{Destination, Link};
+use forebay_engine::{ErrorLog, MemoryGateway, Settings, Status};
 use forebay_origin::{Origins, SiteTls};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Semaphore, mpsc};
@@ -35,7 +35,7 @@ pub fn in_memory(configuration: &str, test: impl AsyncFnOnce(&World)) {
 
 /// A gateway, and what lies around it.
 pub struct World {
-    pub gateway: Gateway,
+    pub gateway: MemoryGateway,
     origins: RefCell<Arc<Origins>>,
     log: ErrorLog,
     listen: Vec<Option<Listen>>,
@@ -64,7 +64,8 @@ impl World {
         let origins = Origins::new(plan, tls, &errors, None).unwrap();
         let origins = Arc::new(origins);
         let log_of_errors = errors.clone();
-        let gateway = Gateway::new(settings, (&log, kept, errors), &origins.tables(), &listen);
+        let gateway =
+            MemoryGateway::new(settings, (&log, kept, errors), &origins.tables(), &listen);
         Self { gateway, origins: RefCell::new(origins), log: log_of_errors, listen }
     }
 

@@ -1,4 +1,5 @@
-//! A serving thread without sockets.
+//! A serving thread without sockets: what comes by links in memory (`memory`) is served as a serving
+//! thread serves what it accepts.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -8,20 +9,19 @@ use forebay_conf::{self as conf, Listen};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::{Link, Network};
 use crate::accept::start;
 use crate::counters::{Counters, Totals};
 use crate::limit::Limit;
 use crate::listen::Loads;
 use crate::log::{ErrorLog, Kept};
-use crate::server::Tables;
-use crate::serving::tick;
+use crate::memory::{Link, Network};
+use crate::serving::{Tables, tick};
 use crate::socket::Socket;
 use crate::thread::{Settings, Thread};
 
 /// Serves connections in memory as a serving thread serves sockets. To be used within a local
 /// runtime of tokio.
-pub struct Gateway {
+pub struct MemoryGateway {
     thread: Rc<Thread>,
     log: Kept,
     ticking: JoinHandle<()>,
@@ -29,7 +29,7 @@ pub struct Gateway {
     _handed: mpsc::UnboundedReceiver<crate::listen::Handed>,
 }
 
-impl Gateway {
+impl MemoryGateway {
     /// Serves by `tables`, which listen at `listen`; `errors` and `log` are of [`ErrorLog::kept`].
     pub fn new(
         settings: Settings,
@@ -97,7 +97,7 @@ impl Gateway {
     }
 }
 
-impl Drop for Gateway {
+impl Drop for MemoryGateway {
     fn drop(&mut self) {
         self.ticking.abort();
     }
