@@ -84,6 +84,7 @@ mod pairing;
 mod progress;
 pub mod report;
 mod results;
+mod resume;
 mod round;
 mod run;
 mod schedule;
@@ -95,14 +96,14 @@ mod watch;
 pub use forebay_stat::Verdict;
 
 pub use experiment::{
-    Amount, Check, Configuration, Load, Plan, Problem, Service, ServiceValues, Values,
+    Amount, Check, Configuration, Load, Plan, Problem, Service, ServiceValues, Template, Values,
 };
 pub use interrupt::Interrupt;
 pub use machine::Machine;
 pub use progress::ProgressLines;
 pub use results::{Experiment, Results};
 pub use run::{Options, run};
-pub use schedule::{Executor, Group, Member, Progress, Rounds, Silent, Turn};
+pub use schedule::{Executor, Group, Member, Moment, Progress, Rounds, Silent, Turn};
 pub use summary::{Leak, Row, rows};
 pub use trial::{Halt, Measured, Runner, Slice, Trial, TrialId};
 pub use watch::{Cpu, CpuMethod, Evidence, Glance, Point, Series};

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use procfs::{CpuInfo, Current, LoadAverage, Meminfo};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A machine and the moment. What cannot be found out is empty or zero.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Machine {
     /// The operating system's own name for itself.
     pub os: String,

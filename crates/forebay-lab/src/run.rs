@@ -10,13 +10,13 @@ use crate::experiment::{self, Configuration, Plan};
 use crate::interrupt::Interrupt;
 use crate::machine::{self, Machine};
 use crate::results::{Experiment, Results};
-use crate::schedule::{self, Progress, Rounds};
+use crate::schedule::{self, Moment, Progress, Rounds};
 use crate::summary::rows;
 use crate::trial::{Halt, Runner};
-use crate::{keeper, service};
+use crate::{keeper, resume, service};
 
 /// How an experiment is run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Options {
     /// What the order comes from.
     pub seed: u64,
@@ -25,59 +25,76 @@ pub struct Options {
     /// No more rounds than are needed for the interval of each ratio of rates to end this close to its
     /// middle: 0.03 for 3 % on either side.
     pub until: Option<f64>,
+    /// What came of a part of the same experiment; it goes on from there, with the same seed.
+    pub earlier: Option<Experiment>,
 }
 
 /// Rounds before the first look at how wide intervals are.
 const FIRST_LOOK: u32 = 3;
 
 /// Runs `plan` on this machine. `program` is the running `forebay`.
+///
+/// # Errors
+/// How the experiment, or this machine, differs from that of the earlier part. Nothing was started.
 pub fn run(
     plan: Plan,
     options: Options,
     program: PathBuf,
     interrupt: &Interrupt,
     progress: &mut dyn Progress,
-) -> Experiment {
-    let machine = Machine::here();
-    let results: Vec<Results> = plan.configurations.iter().map(look_up).collect();
-    let available: Vec<bool> = results.iter().map(|results| results.missing.is_empty()).collect();
-    let cores = machine.cores;
+) -> Result<Experiment, String> {
     let mut experiment = Experiment {
+        machine: Machine::here(),
+        results: plan.configurations.iter().map(look_up).collect(),
         plan,
         seed: options.seed,
         against_itself: options.against_itself,
-        machine,
-        results,
         rounds_finished: 0,
         alpha: ALPHA,
         incomplete: Some("not finished".to_owned()),
         halt: None,
     };
-    let plan = experiment.plan.clone();
-    let halt = match prepare(&plan) {
-        Ok(server_cpus) => {
-            let mut runner = Runner::new(&plan, program, interrupt.clone(), cores, server_cpus);
-            let mut after_round = |progress: &mut dyn Progress, rounds: &Rounds| {
-                take(&mut experiment, rounds);
-                progress.save(&experiment);
-                options.until.is_some_and(|until| is_narrow(&mut experiment, until))
-            };
-            let rounds = schedule::run(
-                &plan,
-                &available,
-                options.seed,
-                &mut runner,
-                progress,
-                &mut after_round,
-            );
-            take(&mut experiment, &rounds);
-            rounds.halt
-        }
-        Err(halt) => Some(halt),
+    if let Some(earlier) = options.earlier {
+        resume::take_over(&mut experiment, earlier)?;
+    }
+    let halt = if options.until.is_some_and(|until| is_narrow(&mut experiment, until)) {
+        None
+    } else {
+        run_rounds(&mut experiment, options.until, program, interrupt, progress)
     };
     experiment.incomplete = halt.as_ref().map(Halt::to_string);
     experiment.halt = halt;
-    experiment
+    Ok(experiment)
+}
+
+/// Runs the rounds that are left; returns why they ended early.
+fn run_rounds(
+    experiment: &mut Experiment,
+    until: Option<f64>,
+    program: PathBuf,
+    interrupt: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Option<Halt> {
+    let plan = experiment.plan.clone();
+    let server_cpus = match prepare(&plan) {
+        Ok(server_cpus) => server_cpus,
+        Err(halt) => return Some(halt),
+    };
+    let cores = experiment.machine.cores;
+    let mut runner = Runner::new(&plan, program, interrupt.clone(), cores, server_cpus);
+    let available: Vec<bool> = experiment.results.iter().map(|r| r.missing.is_empty()).collect();
+    let earlier = experiment.results.iter().map(|results| results.trials.clone()).collect();
+    let seed = experiment.seed;
+    let mut decide = |progress: &mut dyn Progress, rounds: &Rounds, moment: Moment| {
+        take(experiment, rounds);
+        progress.save(experiment).map_err(Halt::Broken)?;
+        let is_over = moment == Moment::AfterRound;
+        Ok(!(is_over && until.is_some_and(|until| is_narrow(experiment, until))))
+    };
+    let from = (available.as_slice(), earlier);
+    let rounds = schedule::run(&plan, from, seed, &mut runner, progress, &mut decide);
+    take(experiment, &rounds);
+    rounds.halt
 }
 
 /// The level of intervals: 95 %.

@@ -57,9 +57,13 @@ pub trait Progress {
     fn begin(&mut self, round: u32, group: &Group<'_>);
     /// A trial has ended.
     fn end(&mut self, configuration: &Configuration, trial: &Trial);
-    /// A round has ended; so far this is what came of the experiment.
-    fn save(&mut self, experiment: &Experiment) {
+    /// Trials have ended; so far this is what came of the experiment.
+    ///
+    /// # Errors
+    /// Why it could not be kept, which ends the experiment.
+    fn save(&mut self, experiment: &Experiment) -> Result<(), String> {
         let _ = experiment;
+        Ok(())
     }
 }
 
@@ -83,30 +87,49 @@ pub struct Rounds {
     pub halt: Option<Halt>,
 }
 
-/// Runs every round of `plan`, unless `is_enough` says after one that there are enough, with those configurations that `available` says can run.
+/// Decides after each group whether the experiment goes on.
+pub type Decide<'a> = &'a mut dyn FnMut(&mut dyn Progress, &Rounds, Moment) -> Result<bool, Halt>;
+
+/// When a decision is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// More groups of the round are to come.
+    WithinRound,
+    /// The round is over.
+    AfterRound,
+}
+
+/// Runs every round of `plan`, unless `decide` says that there are enough, with those configurations that
+/// `available` says can run. `earlier` has the trials of a part of it that was run before, with the same
+/// seed; those are not run again.
 pub fn run(
     plan: &Plan,
-    available: &[bool],
+    (available, earlier): (&[bool], Vec<Vec<Trial>>),
     seed: u64,
     executor: &mut dyn Executor,
     progress: &mut dyn Progress,
-    is_enough: &mut dyn FnMut(&mut dyn Progress, &Rounds) -> bool,
+    decide: Decide<'_>,
 ) -> Rounds {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mut rounds =
-        Rounds { trials: vec![Vec::new(); plan.configurations.len()], finished: 0, halt: None };
+    let mut rounds = Rounds { trials: earlier, finished: 0, halt: None };
     let able = available.iter().filter(|able| **able).count() as u64;
-    progress.expect(u64::from(plan.rounds) * able);
+    let done = rounds.trials.iter().map(Vec::len).sum::<usize>() as u64;
+    progress.expect((u64::from(plan.rounds) * able).saturating_sub(done));
     for round in 1..=plan.rounds {
-        for group in groups(plan, available, round, &mut rng) {
-            progress.begin(round, &group);
-            match executor.run(&group) {
-                Ok(trials) => {
-                    for (member, trial) in group.members.iter().zip(trials) {
-                        progress.end(member.configuration, &trial);
-                        rounds.trials[member.index].push(trial);
-                    }
-                }
+        let mut groups = groups(plan, available, round, &mut rng);
+        groups.retain(|group| !rounds.has(group));
+        let mut left = groups.len();
+        for group in groups {
+            if let Err(halt) = rounds.run(&group, executor, progress) {
+                rounds.halt = Some(halt);
+                return rounds;
+            }
+            left -= 1;
+            rounds.finished = if left == 0 { round } else { round - 1 };
+            let moment = if left == 0 { Moment::AfterRound } else { Moment::WithinRound };
+            match decide(progress, &rounds, moment) {
+                Ok(true) => {}
+                Ok(false) => return rounds,
                 Err(halt) => {
                     rounds.halt = Some(halt);
                     return rounds;
@@ -114,11 +137,33 @@ pub fn run(
             }
         }
         rounds.finished = round;
-        if is_enough(progress, &rounds) {
-            break;
-        }
     }
     rounds
+}
+
+impl Rounds {
+    /// Whether the trials of `group` have been run.
+    fn has(&self, group: &Group<'_>) -> bool {
+        let has = |member: &Member<'_>| {
+            self.trials[member.index].iter().any(|trial| trial.id.round == member.id.round)
+        };
+        group.members.iter().all(has)
+    }
+
+    fn run(
+        &mut self,
+        group: &Group<'_>,
+        executor: &mut dyn Executor,
+        progress: &mut dyn Progress,
+    ) -> Result<(), Halt> {
+        progress.begin(group.members[0].id.round, group);
+        let trials = executor.run(group)?;
+        for (member, trial) in group.members.iter().zip(trials) {
+            progress.end(member.configuration, &trial);
+            self.trials[member.index].push(trial);
+        }
+        Ok(())
+    }
 }
 
 /// The groups of a round: those that run side by side together, where the first of them stands in the
@@ -212,9 +257,23 @@ mod tests {
         Plan::parse(std::path::Path::new("experiment.toml"), &text).unwrap()
     }
 
+    fn run_all(plan: &Plan, available: &[bool], seed: u64, recorder: &mut Recorder) -> Rounds {
+        let earlier = vec![Vec::new(); plan.configurations.len()];
+        go_on(plan, (available, earlier), seed, recorder)
+    }
+
+    fn go_on(
+        plan: &Plan,
+        from: (&[bool], Vec<Vec<Trial>>),
+        seed: u64,
+        recorder: &mut Recorder,
+    ) -> Rounds {
+        run(plan, from, seed, recorder, &mut Silent, &mut |_, _, _| Ok(true))
+    }
+
     fn order_of(plan: &Plan, available: &[bool], seed: u64) -> Vec<(u32, u32, String)> {
         let mut recorder = Recorder::default();
-        let rounds = run(plan, available, seed, &mut recorder, &mut Silent, &mut |_, _| false);
+        let rounds = run_all(plan, available, seed, &mut recorder);
         assert_eq!(rounds.finished, plan.rounds);
         recorder.ran
     }
@@ -265,7 +324,7 @@ mod tests {
     fn every_sweep_of_a_round_has_a_slice_of_each_in_an_order_of_its_own() {
         let plan = plan(&["a", "b", "c"], 2);
         let mut recorder = Recorder::default();
-        run(&plan, &[true; 3], 5, &mut recorder, &mut Silent, &mut |_, _| false);
+        run_all(&plan, &[true; 3], 5, &mut recorder);
         assert_eq!(recorder.turns.len(), 2, "one group a round");
         let mut orders = std::collections::BTreeSet::new();
         for turns in &recorder.turns {
@@ -286,7 +345,7 @@ mod tests {
         let mut plan = plan(&["a", "b", "c"], 4);
         plan.configurations[1].isolated = true;
         let mut recorder = Recorder::default();
-        run(&plan, &[true; 3], 5, &mut recorder, &mut Silent, &mut |_, _| false);
+        run_all(&plan, &[true; 3], 5, &mut recorder);
         assert_eq!(recorder.turns.len(), 8, "two groups a round");
         for turns in recorder.turns {
             let alone = turns == [("b".to_owned(), 0)];
@@ -313,8 +372,9 @@ mod tests {
     fn no_more_rounds_than_are_needed() {
         let plan = plan(&["a", "b"], 9);
         let mut recorder = Recorder::default();
-        let mut enough = |_: &mut dyn Progress, rounds: &Rounds| rounds.finished == 4;
-        let rounds = run(&plan, &[true; 2], 1, &mut recorder, &mut Silent, &mut enough);
+        let mut more = |_: &mut dyn Progress, rounds: &Rounds, _| Ok(rounds.finished < 4);
+        let from = (&[true; 2][..], vec![Vec::new(); 2]);
+        let rounds = run(&plan, from, 1, &mut recorder, &mut Silent, &mut more);
         assert_eq!((rounds.finished, rounds.halt), (4, None));
         assert_eq!(recorder.ran.len(), 8);
     }
@@ -323,9 +383,36 @@ mod tests {
     fn a_halt_keeps_what_was_measured() {
         let plan = plan(&["a", "b"], 3);
         let mut recorder = Recorder { halt_at: Some(1), ..Recorder::default() };
-        let rounds = run(&plan, &[true; 2], 1, &mut recorder, &mut Silent, &mut |_, _| false);
+        let rounds = run_all(&plan, &[true; 2], 1, &mut recorder);
         assert_eq!(rounds.finished, 1);
         assert_eq!(rounds.halt, Some(Halt::Interrupted));
         assert_eq!(rounds.trials.iter().map(Vec::len).sum::<usize>(), 2);
+    }
+
+    #[test]
+    fn what_was_run_earlier_is_not_run_again_and_the_rest_in_the_same_order() {
+        let mut plan = plan(&["a", "b", "c"], 4);
+        plan.configurations[1].isolated = true;
+        for halt_at in 0..8 {
+            let mut whole = Recorder::default();
+            run_all(&plan, &[true; 3], 9, &mut whole);
+            let mut first = Recorder { halt_at: Some(halt_at), ..Recorder::default() };
+            let earlier = run_all(&plan, &[true; 3], 9, &mut first);
+            let mut second = Recorder::default();
+            let all = go_on(&plan, (&[true; 3], earlier.trials), 9, &mut second);
+            assert_eq!([first.ran, second.ran].concat(), whole.ran, "halted at {halt_at}");
+            assert_eq!([first.turns, second.turns].concat(), whole.turns);
+            assert_eq!((all.finished, all.trials[2].len()), (4, 4));
+        }
+    }
+
+    #[test]
+    fn a_place_for_results_that_is_lost_ends_it_at_once() {
+        let plan = plan(&["a", "b"], 3);
+        let mut recorder = Recorder::default();
+        let full = || Halt::Broken("no space left".to_owned());
+        let from = (&[true; 2][..], vec![Vec::new(); 2]);
+        let rounds = run(&plan, from, 1, &mut recorder, &mut Silent, &mut |_, _, _| Err(full()));
+        assert_eq!((rounds.halt, recorder.turns.len()), (Some(full()), 1));
     }
 }

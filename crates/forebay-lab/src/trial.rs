@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forebay_load::{Control, Endpoint, Gateway, Outcome, Protocol, Spec, Stop, Url};
 
-use crate::experiment::{Amount, Configuration, Plan, ServiceValues, Values};
+use crate::experiment::{Amount, Configuration, Plan, ServiceValues, Template, Values};
 use crate::interrupt::Interrupt;
 use crate::keeper::{Keeper, KeeperError, Launch};
 use crate::watch::{Evidence, Series};
@@ -183,17 +183,15 @@ impl Runner {
 
     pub(crate) fn place_templates(
         &self,
-        templates: &[String],
+        templates: &[Template],
         values: &Values,
     ) -> Result<(), Halt> {
-        for template in templates {
-            let from = self.plan.dir.join(template);
-            let name = from.file_name().unwrap_or_default();
-            let copied = std::fs::read_to_string(&from).and_then(|text| {
-                std::fs::write(format!("{}/{}", values.tmp, name.display()), values.fill(&text))
-            });
-            copied.map_err(|error| {
-                Halt::Broken(format!("cannot fill in the template {}: {error}", from.display()))
+        for Template { path, text } in templates {
+            let name = Path::new(path).file_name().unwrap_or_default();
+            let placed =
+                std::fs::write(format!("{}/{}", values.tmp, name.display()), values.fill(text));
+            placed.map_err(|error| {
+                Halt::Broken(format!("cannot fill in the template {path}: {error}"))
             })?;
         }
         Ok(())

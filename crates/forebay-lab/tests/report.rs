@@ -313,3 +313,46 @@ fn intervals_of_an_experiment_that_ended_by_them_are_wider() {
     assert!(looked.half_width() > 1.5 * plain.half_width());
     assert!(looked.p > 5.0 * plain.p);
 }
+
+#[test]
+fn a_report_is_read_back_as_it_was_written() {
+    let mut odd = sliced(2, &[100, 37, 100]);
+    slices(&mut odd)[1].duration = Duration::from_nanos(123_456_789);
+    slices(&mut odd)[2].evidence.steal = Duration::from_micros(30_001);
+    odd.notes = vec!["a note".to_owned()];
+    let mut void = trial(3, 1, 5);
+    (void.void, void.failed) = (Some("it crashed".to_owned()), true);
+    let lost = Trial::failed(TrialId { round: 1, order: 2 }, "never answered");
+    let mut experiment =
+        experiment(&["a", "b"], vec![vec![trial(1, 70, 13), odd], vec![lost, void]]);
+    experiment.results[0].version = Some("1.0".to_owned());
+    experiment.results[1].missing = vec!["nothing".to_owned()];
+    experiment.incomplete = Some("interrupted".to_owned());
+    let json = report::json(&experiment);
+    let read = report::read(&json.to_string()).unwrap();
+    assert_eq!(report::json(&read), json);
+    assert!(read.results[1].trials.iter().all(|trial| trial.failed));
+}
+
+#[test]
+fn what_is_no_report_is_refused_in_words() {
+    let json = report::json(&experiment(&["a"], vec![vec![sliced(1, &[100; 3])]]));
+    let refused = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut changed = json.clone();
+        change(&mut changed);
+        report::read(&changed.to_string()).unwrap_err()
+    };
+    assert!(report::read("").is_err() && report::read("{\"schema\": ").is_err());
+    assert!(refused(&|json| json["schema"] = "forebay.bench/1".into()).contains("no report"));
+    assert!(refused(&|json| json["plan"] = serde_json::Value::Null).contains("plan"));
+    assert!(refused(&|json| json["plan"]["load"]["slice"] = (-1.0).into()).contains("plan"));
+    assert!(refused(&|json| json["configurations"][0]["name"] = "b".into()).contains("config"));
+    assert!(refused(&|json| json["confidence"] = 7.into()).contains("confidence"));
+    let trial = |json: &mut serde_json::Value| json["configurations"][0]["trials"][0].take();
+    assert!(refused(&|json| drop(trial(json))).contains("round"));
+    let of = |json: &'_ mut serde_json::Value, key: &str, value: f64| {
+        json["configurations"][0]["trials"][0]["slices"][1][key] = value.into();
+    };
+    assert!(refused(&|json| of(json, "duration_s", -1.0)).contains("duration_s"));
+    assert!(refused(&|json| of(json, "cpu_us", 1e300)).contains("cpu_us"));
+}

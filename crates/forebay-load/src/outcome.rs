@@ -185,7 +185,63 @@ impl Outcome {
     }
 }
 
+impl Outcome {
+    /// Reads what [`to_json`](Self::to_json) wrote. Nothing is lost but nanoseconds of durations.
+    ///
+    /// # Errors
+    /// The name of the first field that is missing or of the wrong kind.
+    pub fn from_json(json: &Value) -> Result<Self, String> {
+        let (requests, client) = (&json["requests"], &json["client"]);
+        let protocol = text(json, "protocol")?;
+        let histogram = text(json, "histogram")?;
+        Ok(Self {
+            url: text(json, "url")?.to_owned(),
+            protocol: Protocol::named(protocol).ok_or_else(|| "protocol".to_owned())?,
+            connections: count(json, "connections")? as usize,
+            streams: count(json, "streams")? as usize,
+            threads: count(json, "threads")? as usize,
+            duration: seconds(json, "duration_s")?,
+            requests: Requests::from_json(requests)?,
+            bytes: Bytes {
+                read: count(&json["bytes"], "read")?,
+                body: count(&json["bytes"], "body")?,
+            },
+            latency: Latency::decode(histogram).map_err(|error| format!("histogram: {error}"))?,
+            client: Client {
+                cpu_user: seconds(client, "cpu_user_s")?,
+                cpu_system: seconds(client, "cpu_system_s")?,
+                saturated: flag(client, "saturated")?,
+            },
+            first_failure: json["first_failure"].as_str().map(str::to_owned),
+            gave_up: flag(json, "gave_up")?,
+        })
+    }
+}
+
 impl Requests {
+    fn from_json(json: &Value) -> Result<Self, String> {
+        let failures = &json["failures"];
+        let by_status = json["status"].as_object().ok_or("status")?;
+        let status =
+            by_status.iter().map(|(status, count)| Some((status.parse().ok()?, count.as_u64()?)));
+        Ok(Self {
+            sent: count(json, "sent")?,
+            resent: count(json, "resent")?,
+            completed: count(json, "completed")?,
+            failed: count(json, "failed")?,
+            unsent: count(json, "unsent")?,
+            failures: Failures {
+                connect: count(failures, "connect")?,
+                read: count(failures, "read")?,
+                write: count(failures, "write")?,
+                timeout: count(failures, "timeout")?,
+                protocol: count(failures, "protocol")?,
+                check: count(failures, "check")?,
+            },
+            status: status.collect::<Option<_>>().ok_or("status")?,
+        })
+    }
+
     fn add(&mut self, other: &Self) {
         self.sent += other.sent;
         self.resent += other.resent;
@@ -239,4 +295,59 @@ fn latency_json(latency: &Latency) -> Value {
         object.insert(name.to_owned(), known(json!(latency.percentile_us(percent))));
     }
     Value::Object(object)
+}
+
+fn count(json: &Value, name: &str) -> Result<u64, String> {
+    json[name].as_u64().ok_or_else(|| name.to_owned())
+}
+
+fn text<'a>(json: &'a Value, name: &str) -> Result<&'a str, String> {
+    json[name].as_str().ok_or_else(|| name.to_owned())
+}
+
+fn flag(json: &Value, name: &str) -> Result<bool, String> {
+    json[name].as_bool().ok_or_else(|| name.to_owned())
+}
+
+fn seconds(json: &Value, name: &str) -> Result<Duration, String> {
+    let seconds = json[name].as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_is_read_back_as_it_was_written() {
+        let mut latency = Latency::new();
+        (1..500).for_each(|us| latency.record_us(us * us));
+        let outcome = Outcome {
+            url: "h2c://127.0.0.1:1/".to_owned(),
+            protocol: Protocol::H2c,
+            connections: 3,
+            streams: 7,
+            threads: 2,
+            duration: Duration::from_micros(1_234_567),
+            requests: Requests {
+                sent: 500,
+                completed: 499,
+                failed: 1,
+                failures: Failures { timeout: 1, ..Failures::default() },
+                status: [(200, 498), (404, 1)].into(),
+                ..Requests::default()
+            },
+            bytes: Bytes { read: 10, body: 5 },
+            latency,
+            client: Client { cpu_user: Duration::from_millis(3), ..Client::default() },
+            first_failure: Some("it broke".to_owned()),
+            gave_up: true,
+        };
+        let json = outcome.to_json();
+        assert_eq!(Outcome::from_json(&json).unwrap().to_json(), json);
+        let mut wrong = json.clone();
+        wrong["requests"]["failures"]["write"] = json!("many");
+        assert_eq!(Outcome::from_json(&wrong).unwrap_err(), "write");
+        assert!(Outcome::from_json(&json!(null)).is_err());
+    }
 }

@@ -136,6 +136,11 @@ impl Protocol {
     const ALL: [Self; 6] =
         [Self::Http, Self::H2c, Self::Fastcgi, Self::Scgi, Self::Uwsgi, Self::Ajp];
 
+    /// The protocol that is displayed so.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|protocol| protocol.to_string() == name)
+    }
+
     fn of_scheme(scheme: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|protocol| protocol.scheme() == scheme)
     }

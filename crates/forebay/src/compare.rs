@@ -66,6 +66,9 @@ pub struct Args {
     /// Repeat the order of an earlier run
     #[arg(long)]
     seed: Option<u64>,
+    /// Go on with an experiment that ended early, from report.json in --out; more --rounds add to it
+    #[arg(long, conflicts_with = "seed")]
+    resume: bool,
     /// Where report.html, report.md, report.csv and report.json are written
     #[arg(long, value_name = "DIR", default_value = "forebay-report")]
     out: PathBuf,
@@ -82,6 +85,8 @@ pub struct Args {
 
 /// Rounds of --until, unless --rounds says otherwise.
 const MOST_ROUNDS: u32 = 40;
+/// What everything that was measured is kept in, below --out.
+const REPORT: &str = "report.json";
 /// Nothing was started: usage, experiment file or a place to write to.
 const REFUSED: u8 = 2;
 /// A server or something else that the experiment needs could not be started.
@@ -104,27 +109,58 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
     let interrupt =
         Interrupt::watch().map_err(|error| format!("error: cannot watch signals: {error}"))?;
     check_outputs(args)?;
-    let seed = args.seed.unwrap_or_else(|| u64::from(std::process::id()) ^ now());
-    let options = Options { seed, against_itself: args.aa, until: args.until };
+    let earlier = if args.resume { Some(earlier(&args.out)?) } else { None };
+    let seed = match &earlier {
+        Some(earlier) => earlier.seed,
+        None => args.seed.unwrap_or_else(|| u64::from(std::process::id()) ^ now()),
+    };
+    let options = Options { seed, against_itself: args.aa, until: args.until, earlier };
     let shown: Box<dyn Progress> = if args.quiet {
         Box::new(Silent)
     } else {
         print_stderr(format_args!("seed {seed} (the same order again: --seed {seed})"));
         Box::new(ProgressLines::new(&plan))
     };
-    let mut progress = Saving::new(shown, args.out.join("report.json"));
-    let experiment = forebay_lab::run(plan, options, program, &interrupt, &mut progress);
+    let mut progress = Saving::new(shown, args.out.join(REPORT));
+    let ran = forebay_lab::run(plan, options, program, &interrupt, &mut progress);
     drop(progress);
-    write_reports(args, &experiment)?;
+    let experiment = ran.map_err(|difference| {
+        let path = args.out.join(REPORT);
+        format!(
+            "error: --resume: this is another experiment than that in {}: {difference}; begin anew \
+             without --resume, or elsewhere with --out",
+            path.display()
+        )
+    })?;
     let regressions = Regressions::find(&experiment, args.threshold);
-    if let Some(path) = &args.junit {
-        fs::write(path, regressions.junit()).map_err(|error| cannot_write(path, &error))?;
+    let written = write_reports(args, &experiment).and_then(|()| match &args.junit {
+        Some(path) => saving::replace(path, regressions.junit().as_bytes())
+            .map_err(|error| cannot_write(path, &error)),
+        None => Ok(()),
+    });
+    if let Err(message) = written {
+        print_stderr(message);
+        return Ok(ExitCode::from(NOT_STARTED));
     }
     regressions.print();
     if !args.commands.is_empty() && matches!(experiment.halt, Some(Halt::CannotStart { .. })) {
         print_stderr("a command of --cmd has to listen on 127.0.0.1:{port}, which is also in PORT");
     }
     Ok(exit_code(&experiment, &regressions, &interrupt))
+}
+
+/// What a run before this one left in `out`.
+fn earlier(out: &Path) -> Result<Experiment, String> {
+    let path = out.join(REPORT);
+    let wrong = |why: String| {
+        format!(
+            "error: --resume: cannot go on from {}: {why}; begin anew without --resume, or give the \
+             place of the earlier run with --out",
+            path.display()
+        )
+    };
+    let text = fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
+    report::read(&text).map_err(wrong)
 }
 
 /// `3`, `3%` or `+-3%` as 0.03.
@@ -197,11 +233,11 @@ fn write_reports(args: &Args, experiment: &Experiment) -> Result<(), String> {
         ("report.html", page),
         ("report.md", report::markdown(experiment)),
         ("report.csv", report::csv(experiment)),
-        ("report.json", json.clone()),
     ];
-    for (name, text) in files {
+    // What all else can be made of comes first.
+    for (name, text) in [(REPORT, json.clone())].into_iter().chain(files) {
         let path = args.out.join(name);
-        fs::write(&path, text).map_err(|error| cannot_write(&path, &error))?;
+        saving::replace(&path, text.as_bytes()).map_err(|error| cannot_write(&path, &error))?;
     }
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     match &args.json {
@@ -223,7 +259,9 @@ fn exit_code(
 ) -> ExitCode {
     match &experiment.halt {
         Some(Halt::Interrupted) => {
-            print_stderr("error: interrupted; everything that was started has been ended");
+            print_stderr(
+                "error: interrupted; everything that was started has been ended. --resume goes on",
+            );
             ExitCode::from(interrupt.exit_code())
         }
         Some(halt) => {

@@ -6,9 +6,10 @@ mod placeholder;
 mod plan;
 mod problem;
 mod requires;
+mod seconds;
 mod service;
 
 pub use placeholder::{ServiceValues, Values};
-pub use plan::{Amount, Check, Configuration, Load, Plan, Service};
+pub use plan::{Amount, Check, Configuration, Load, Plan, Service, Template};
 pub use problem::Problem;
 pub use requires::missing;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::file::{self, File};
-use super::{Amount, Check, Configuration, Load, Plan, Problem, Values};
+use super::{Amount, Check, Configuration, Load, Plan, Problem, Template, Values};
 use crate::keeper::OUTPUT_FILE;
 
 const DEFAULT_CONNECTIONS: u32 = 10;
@@ -37,12 +37,7 @@ impl Plan {
             let message = format!("cannot read the experiment {}: {error}", path.display());
             Problem::whole(message, "give the path of an experiment file (TOML text in UTF-8)")
         };
-        let mut text = String::new();
-        let file = std::fs::File::open(path).map_err(unreadable)?;
-        file.take(LARGEST_FILE + 1).read_to_string(&mut text).map_err(unreadable)?;
-        if text.len() as u64 > LARGEST_FILE {
-            return Err(unreadable(std::io::Error::other("it is larger than 1 MiB")));
-        }
+        let text = read_text(path).map_err(unreadable)?;
         Self::parse(path, &text)
     }
 
@@ -181,8 +176,9 @@ impl Reader<'_> {
         Ok(configuration)
     }
 
-    pub(super) fn templates(&self, typed: Vec<Spanned<String>>) -> Result<Vec<String>, Problem> {
+    pub(super) fn templates(&self, typed: Vec<Spanned<String>>) -> Result<Vec<Template>, Problem> {
         let mut names = vec![OUTPUT_FILE.to_owned()];
+        let mut templates = Vec::new();
         for template in &typed {
             let path = Path::new(template.get_ref());
             let inside = path.components().all(|part| matches!(part, Component::Normal(_)));
@@ -200,9 +196,14 @@ impl Reader<'_> {
                 let help = "create it beside the experiment file or correct the name";
                 return Err(self.at(template.span(), "no such file", help));
             }
+            let text = read_text(&self.dir.join(path)).map_err(|error| {
+                let help = "a template is a text in UTF-8 of at most 1 MiB";
+                self.at(template.span(), format!("cannot be read: {error}"), help)
+            })?;
             names.push(name);
+            templates.push(Template { path: template.get_ref().clone(), text });
         }
-        Ok(typed.into_iter().map(Spanned::into_inner).collect())
+        Ok(templates)
     }
 
     fn amount(
@@ -369,6 +370,16 @@ impl Reader<'_> {
     ) -> Problem {
         Problem::at(self.path, self.text, span, message, help)
     }
+}
+
+/// A text file, unless it is larger than what anybody writes by hand.
+fn read_text(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST_FILE {
+        return Err(std::io::Error::other("it is larger than 1 MiB"));
+    }
+    Ok(text)
 }
 
 /// Two client threads at most by default: one drives several servers' worth of load, and what the

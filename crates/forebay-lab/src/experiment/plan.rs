@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Values;
+use serde::{Deserialize, Serialize};
+
+use super::{Values, seconds};
 
 /// A whole experiment. What exists is valid: names differ, one configuration is the baseline.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Plan {
     /// What the experiment is about.
     pub title: String,
@@ -25,7 +27,7 @@ pub struct Plan {
 }
 
 /// The load of one trial.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Load {
     /// Appended to each configuration's `url`; begins with `/`.
     pub path: String,
@@ -36,6 +38,7 @@ pub struct Load {
     /// How much is sent before measuring; none: the first measured request is a cold one.
     pub warmup: Option<Amount>,
     /// About how long a server is loaded before it is another's turn.
+    #[serde(with = "seconds")]
     pub slice: Duration,
     /// Whether servers run one after the other instead of in turns, unless a configuration says so.
     pub isolated: bool,
@@ -62,22 +65,34 @@ pub struct Load {
     /// Request body, sent as it is; empty: none.
     pub body: String,
     /// How long one request may take.
+    #[serde(with = "seconds")]
     pub timeout: Duration,
     /// The cores that the load generator is confined to; empty: all.
     pub cpus: Vec<usize>,
 }
 
 /// How much load: a number of requests or a time.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub enum Amount {
     /// This many requests over all connections.
+    #[serde(rename = "requests")]
     Requests(u64),
     /// As many as fit in this time.
+    #[serde(rename = "duration_s", with = "seconds")]
     Duration(Duration),
 }
 
+/// A file that is filled in and placed in the directory of a trial.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Template {
+    /// Its path, relative to the experiment; the last part is its name in the trial's directory.
+    pub path: String,
+    /// What is in it, placeholders included, as it was when the experiment was read.
+    pub text: String,
+}
+
 /// What an answer must be like to count as right.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Check {
     /// The status it must have.
     pub status: u16,
@@ -87,7 +102,7 @@ pub struct Check {
 
 /// What every configuration needs beside its own server, such as a database or a backend. It is
 /// started afresh for each trial, before the server, and what it takes is not counted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Service {
     /// Its name: `{NAME.port}` and `{NAME.tmp}` say where it is.
     pub name: String,
@@ -102,17 +117,19 @@ pub struct Service {
     /// Its working directory; may hold placeholders.
     pub cwd: String,
     /// Files, relative to the experiment, that are filled in and placed in its directory.
-    pub templates: Vec<String>,
+    pub templates: Vec<Template>,
     /// How long it may take until it listens.
+    #[serde(with = "seconds")]
     pub ready_timeout: Duration,
     /// How long it may take to end after SIGTERM before it is killed.
+    #[serde(with = "seconds")]
     pub stop_timeout: Duration,
     /// The cores that it is confined to; empty: all.
     pub cpus: Vec<usize>,
 }
 
 /// One way of serving the application.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Configuration {
     /// Its name in every report.
     pub name: String,
@@ -132,10 +149,12 @@ pub struct Configuration {
     /// The server's working directory; may hold placeholders.
     pub cwd: String,
     /// Files, relative to the experiment, that are filled in and placed in the trial's directory.
-    pub templates: Vec<String>,
+    pub templates: Vec<Template>,
     /// How long it may take until the first right answer.
+    #[serde(with = "seconds")]
     pub ready_timeout: Duration,
     /// How long it may take to end after SIGTERM before it is killed.
+    #[serde(with = "seconds")]
     pub stop_timeout: Duration,
     /// A command whose first line of output tells the server's version.
     pub version: Vec<String>,

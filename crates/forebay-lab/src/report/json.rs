@@ -12,6 +12,9 @@ use crate::trial::{Halt, Measured, Slice, Trial};
 use crate::watch::CpuMethod;
 use crate::{Experiment, Results};
 
+/// The name of this form.
+pub const SCHEMA: &str = "forebay.compare/1";
+
 /// Everything measured, trial by trial.
 pub fn json(experiment: &Experiment) -> Value {
     let rows = summary::rows(experiment);
@@ -24,7 +27,7 @@ pub fn json(experiment: &Experiment) -> Value {
         .map(|((results, row), judged)| configuration(results, row, judged))
         .collect();
     json!({
-        "schema": "forebay.compare/1",
+        "schema": SCHEMA,
         "title": experiment.plan.title,
         "machine": machine(experiment),
         "seed": experiment.seed,
@@ -37,6 +40,7 @@ pub fn json(experiment: &Experiment) -> Value {
         "against_itself": experiment.against_itself,
         "load": load(&experiment.plan.load),
         "check": check(&experiment.plan.check),
+        "plan": experiment.plan,
         "configurations": configurations,
     })
 }
@@ -170,21 +174,14 @@ fn trial(trial: &Trial, evidence: &[Option<Disturbance>]) -> Value {
         "order": trial.id.order,
         "void": trial.void.is_some(),
         "void_reason": trial.void,
+        "server_failed": trial.failed,
         "notes": trial.notes,
     });
     let Some(measured) = &trial.measured else { return object };
     let mut outcome = measured.outcome.to_json();
-    for key in [
-        "rate_per_s",
-        "duration_s",
-        "latency_us",
-        "requests",
-        "first_failure",
-        "bytes",
-        "client",
-        "histogram",
-    ] {
-        object[key] = outcome[key].take();
+    let fields = outcome.as_object_mut().map(std::mem::take).unwrap_or_default();
+    for (key, value) in fields.into_iter().filter(|(key, _)| key != "schema") {
+        object[key] = value;
     }
     object["server"] = server(measured);
     let none = [None];

@@ -5,6 +5,7 @@ mod csv;
 mod html;
 mod json;
 mod markdown;
+mod read;
 pub mod sentence;
 mod table;
 
@@ -12,6 +13,7 @@ pub use csv::csv;
 pub use html::html;
 pub use json::json;
 pub use markdown::markdown;
+pub use read::read;
 pub use sentence::{conclusions, noise_floor};
 pub use table::table;
 
