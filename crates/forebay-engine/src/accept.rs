@@ -19,8 +19,11 @@ use crate::listen::{Handed, Listener};
 use crate::socket::Socket;
 use crate::stream::Accepted;
 use crate::thread::Thread;
-use crate::tls;
-use crate::tls::session::Session;
+use crate::tls::Session;
+
+mod handshake;
+
+use handshake::accept_tls;
 
 /// How often it is said that no connections can be taken.
 const REMINDER: Duration = Duration::from_secs(10);
@@ -275,7 +278,7 @@ async fn start_proxied(
 /// Serves a connection behind a TLS handshake.
 async fn serve_secured(socket: Socket, accepted: Accepted, prefix: Vec<u8>) {
     // In a box of its own, which is gone when requests are served.
-    let tls = Box::pin(tls::accept(&accepted.thread, &socket, accepted.listener, prefix)).await;
+    let tls = Box::pin(accept_tls(&accepted.thread, &socket, accepted.listener, prefix)).await;
     let Some(tls) = tls else { return };
     let is_http2 = socket.tls().is_some_and(Session::is_http2);
     let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };

@@ -11,7 +11,9 @@ use std::time::Duration;
 use rustix::net::Shutdown;
 use slab::Slab;
 
-use crate::socket::Watched;
+mod watched;
+
+pub use watched::Watched;
 
 /// How often deadlines are looked at, which is how late one may be.
 pub const TICK: Duration = Duration::from_millis(100);

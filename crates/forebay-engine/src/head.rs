@@ -7,11 +7,11 @@ use std::rc::Rc;
 use forebay_conf::EncodedSlashes;
 use forebay_wire::Span;
 use forebay_wire::http1::{
-    Claims, KnownField, RequestFraming, RequestHead, TargetForm, Version, list_has,
+    Claims, KnownField, RequestFraming, RequestHead, TargetForm, Version, encode, list_has,
 };
 use forebay_wire::path::{self, PathError};
 
-use crate::tls::Handshake;
+use crate::tls::{Handshake, ServerTls};
 
 /// What was asked.
 pub struct Request {
@@ -177,6 +177,19 @@ impl Request {
         }
     }
 
+    /// Drops the fields by which a client claims to be a certificate's subject, and has backends sent
+    /// the real one, where the site names a field for that.
+    pub(crate) fn set_subject(&mut self, tls: &ServerTls) {
+        let Some(name) = tls.subject_field() else { return };
+        let bytes = &self.bytes;
+        self.head.fields.retain(|field| !is_alike(field.name.of(bytes), name));
+        if let Some(subject) = self.tls.as_ref().and_then(|handshake| handshake.client_subject()) {
+            let mut line = Vec::new();
+            encode::field(&mut line, name, subject.as_bytes());
+            self.subject_field = Some(line);
+        }
+    }
+
     /// The query, without its question mark; `None` where there is no question mark.
     pub fn query(&self) -> Option<&[u8]> {
         let target = self.target();
@@ -186,4 +199,20 @@ impl Request {
 
 fn or_root(target: &[u8]) -> &[u8] {
     if target.is_empty() { b"/" } else { target }
+}
+
+/// Whether a backend may take the field for that of `name`: some take an underscore for a hyphen.
+fn is_alike(given: &[u8], name: &str) -> bool {
+    let fold = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    given.iter().map(fold).eq(name.as_bytes().iter().map(fold))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_recognised_with_underscores_and_in_any_case() {
+        assert!(is_alike(b"x_ssl-Client", "X-SSL-client") && !is_alike(b"x", "X-"));
+    }
 }

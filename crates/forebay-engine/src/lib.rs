@@ -10,6 +10,7 @@ mod accept;
 mod admin;
 mod body;
 mod buffered;
+mod byte_stream;
 mod clock;
 mod compress;
 mod counters;

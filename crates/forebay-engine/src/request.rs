@@ -105,7 +105,7 @@ fn check_certificate(
     if !tls.takes_clients_of(handshake.tls()) {
         return Err(Fault::client(421, "the handshake did not ask for the client's certificate"));
     }
-    handshake.announce_subject(tls, request);
+    request.set_subject(tls);
     Ok(())
 }
 

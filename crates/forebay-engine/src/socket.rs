@@ -14,27 +14,24 @@
 //! A client that leaves is looked for after the first tick (100 ms): most requests are answered
 //! before.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustix::net::{RecvFlags, Shutdown};
+use rustix::net::Shutdown;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::deadline::{Deadlines, NEVER, Ticks};
+use crate::byte_stream::Io;
+use crate::deadline::{Deadlines, NEVER, Ticks, Watched};
 use crate::memory::Link;
-use crate::tls::session::Session;
-
-mod byte_stream;
-
-pub(crate) use byte_stream::Io;
+use crate::tls::{ClientTls, Session};
 
 /// Size of a receive buffer, in bytes: most heads and small bodies fit.
 pub const BUFFER: usize = 16 * 1024;
@@ -59,81 +56,6 @@ pub enum Detached {
     Tcp(std::net::TcpStream),
     /// Unix.
     Unix(std::os::unix::net::UnixStream),
-}
-
-/// What the sweep of deadlines sees of a socket.
-pub(crate) struct Watched {
-    io: Io,
-    /// The TLS between reads and writes and `io`, if there is any.
-    tls: OnceCell<Box<Session>>,
-    pub read_due: Cell<Ticks>,
-    pub write_due: Cell<Ticks>,
-    pub idle: Cell<bool>,
-    /// When it is closed because nothing is under way, its owner writes something before.
-    pub says_goodbye: Cell<bool>,
-    pub tunnel: Cell<bool>,
-    /// Who is to be woken at the next tick.
-    at_tick: Cell<Option<Waker>>,
-    expired: Cell<bool>,
-}
-
-impl Watched {
-    pub fn expire(&self, how: Shutdown) {
-        self.expired.set(true);
-        self.read_due.set(NEVER);
-        self.write_due.set(NEVER);
-        self.shut_down(how);
-    }
-
-    /// Wakes who waits for the next tick, which has come.
-    pub fn wake_at_tick(&self) {
-        if let Some(waiting) = self.at_tick.take() {
-            waiting.wake();
-        }
-    }
-
-    /// Whether a read would give bytes. A system call.
-    pub fn has_input(&self) -> bool {
-        self.peek() == Some(true)
-    }
-
-    /// Bytes (`Some(true)`), the end of the stream or an error (`Some(false)`), or nothing yet.
-    fn peek(&self) -> Option<bool> {
-        if let Some(tls) = self.tls.get() {
-            return tls.peek(&self.io);
-        }
-        let fd = match self.io.fd() {
-            Ok(fd) => fd,
-            Err(link) => return link.peek(),
-        };
-        match rustix::net::recv(fd, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
-            Ok((n, _)) => Some(n > 0),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
-            Err(_) => Some(false),
-        }
-    }
-
-    fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self.tls.get() {
-            None => self.io.write(pieces),
-            Some(tls) => tls.write(&self.io, pieces),
-        }
-    }
-
-    fn send_file(&self, file: BorrowedFd<'_>, at: &mut u64, count: usize) -> io::Result<usize> {
-        match self.tls.get() {
-            None => self.io.send_file(file, at, count),
-            Some(tls) => tls.send_file(&self.io, file, at, count),
-        }
-    }
-
-    pub fn shut_down(&self, how: Shutdown) {
-        match self.io.fd() {
-            // ENOTCONN: the peer closed first; nothing to do.
-            Ok(fd) => drop(rustix::net::shutdown(fd, how)),
-            Err(link) => link.shut_down(how),
-        }
-    }
 }
 
 impl Socket {
@@ -168,17 +90,7 @@ impl Socket {
     }
 
     fn new(io: Io, deadlines: &Rc<Deadlines>) -> Self {
-        let shared = Rc::new(Watched {
-            io,
-            tls: OnceCell::new(),
-            read_due: Cell::new(NEVER),
-            write_due: Cell::new(NEVER),
-            idle: Cell::new(false),
-            says_goodbye: Cell::new(false),
-            tunnel: Cell::new(false),
-            at_tick: Cell::new(None),
-            expired: Cell::new(false),
-        });
+        let shared = Rc::new(Watched::new(io));
         let key = deadlines.watch(shared.clone());
         Self {
             shared,
@@ -536,6 +448,12 @@ impl Socket {
     pub(crate) fn start_tls(&self, session: Session) {
         let is_first = self.shared.tls.set(Box::new(session)).is_ok();
         debug_assert!(is_first, "a connection has one session");
+    }
+
+    /// Has a new connection to `host` begin with a handshake.
+    pub async fn secure(&self, tls: &ClientTls, host: &str) -> io::Result<()> {
+        self.start_tls(tls.session(host)?);
+        self.finish_handshake().await.map(|_| ())
     }
 
     /// Exchanges what is left of the handshake that [`Socket::start_tls`] has begun.

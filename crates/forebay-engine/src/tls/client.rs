@@ -14,7 +14,6 @@ use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-use crate::socket::Socket;
 use crate::tls::server::{TlsError, certificates, private_key};
 use crate::tls::session::Session;
 
@@ -65,13 +64,12 @@ impl ClientTls {
         Ok(Self { config: Arc::new(config), server_name: tls.server_name.clone() })
     }
 
-    /// Has a new connection to `host` begin with a handshake.
-    pub async fn connect(&self, socket: &Socket, host: &str) -> io::Result<()> {
+    /// The session of a new connection to `host`, which begins with a handshake.
+    pub(crate) fn session(&self, host: &str) -> io::Result<Session> {
         let name = self.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         let connection = ClientConnection::new(self.config.clone(), name);
-        socket.start_tls(Session::new(connection.map_err(io::Error::other)?));
-        socket.finish_handshake().await.map(|_| ())
+        Ok(Session::new(connection.map_err(io::Error::other)?))
     }
 }
 

@@ -4,12 +4,10 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use forebay_wire::http1::encode;
 use rustls::{Connection, ProtocolVersion, SupportedCipherSuite};
 use x509_parser::objects::{oid_registry, oid2abbrev};
 use x509_parser::x509::X509Name;
 
-use crate::head::Request;
 use crate::tls::server::ServerTls;
 use crate::tls::session::Session;
 
@@ -82,24 +80,10 @@ impl Handshake {
         })
     }
 
-    /// Drops what the client says of its certificate itself, and has backends told the truth, where the
-    /// site names a field for that.
-    pub(crate) fn announce_subject(&self, tls: &ServerTls, request: &mut Request) {
-        let Some(name) = tls.subject_field() else { return };
-        let bytes = &request.bytes;
-        request.head.fields.retain(|field| !is_alike(field.name.of(bytes), name));
-        if let Some(client) = &self.client {
-            let mut line = Vec::new();
-            encode::field(&mut line, name, client.subject.as_bytes());
-            request.subject_field = Some(line);
-        }
+    /// The subject of the client's certificate (RFC 4514), if it has shown one.
+    pub(crate) fn client_subject(&self) -> Option<&str> {
+        self.client.as_ref().map(|client| &*client.subject)
     }
-}
-
-/// Whether a backend may take the field for that of `name`: some take an underscore for a hyphen.
-fn is_alike(given: &[u8], name: &str) -> bool {
-    let fold = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
-    given.iter().map(fold).eq(name.as_bytes().iter().map(fold))
 }
 
 fn client_certificate(connection: &Connection) -> Option<ClientCertificate> {
@@ -182,6 +166,5 @@ mod tests {
         let mut text = String::new();
         escape(" a,b=c\r\nX: y\u{e9} ".as_bytes(), &mut text);
         assert_eq!(text, "\\ a\\,b\\=c\\0D\\0AX: y\\C3\\A9\\ ");
-        assert!(is_alike(b"x_ssl-Client", "X-SSL-client") && !is_alike(b"x", "X-"));
     }
 }

@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use rustix::buffer::spare_capacity;
 use rustls::{Connection, Writer};
 
-use crate::socket::Io;
+use crate::byte_stream::Io;
 
 /// Bytes of a file that are encrypted at a time: four records, in one write.
 const FILE_PIECE: usize = 64 << 10;

@@ -275,7 +275,7 @@ impl Backend {
     async fn open_secured(&self) -> io::Result<Socket> {
         let socket = self.open_socket().await?;
         if let Some((tls, host)) = &self.tls {
-            tls.connect(&socket, host).await?;
+            socket.secure(tls, host).await?;
         }
         Ok(socket)
     }

@@ -12,8 +12,7 @@ use rustls::server::Acceptor;
 use crate::limit::Limit;
 use crate::socket::Socket;
 use crate::thread::Thread;
-use crate::tls::handshake::Handshake;
-use crate::tls::session::Session;
+use crate::tls::{Handshake, Session};
 
 /// Bytes of a ClientHello that are read at a time; those with a post-quantum key share have 1.8 kB.
 const HELLO: usize = 2048;
@@ -44,7 +43,7 @@ impl From<io::Error> for Failure {
 
 /// Has the connection begin with a handshake, as the sites of `listener` want it; `prefix` is what has
 /// been read already. `None` where there is nothing more to do with the connection.
-pub async fn accept(
+pub async fn accept_tls(
     thread: &Thread,
     socket: &Socket,
     listener: usize,

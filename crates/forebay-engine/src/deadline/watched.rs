@@ -1,0 +1,102 @@
+//! What a socket and the sweep of deadlines share of a connection.
+
+use std::cell::{Cell, OnceCell};
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::task::Waker;
+
+use rustix::net::{RecvFlags, Shutdown};
+
+use super::{NEVER, Ticks};
+use crate::byte_stream::Io;
+use crate::tls::Session;
+
+/// What the sweep of deadlines sees of a socket.
+pub struct Watched {
+    pub io: Io,
+    /// The TLS between reads and writes and `io`, if there is any.
+    pub tls: OnceCell<Box<Session>>,
+    pub read_due: Cell<Ticks>,
+    pub write_due: Cell<Ticks>,
+    pub idle: Cell<bool>,
+    /// When it is closed because nothing is under way, its owner writes something before.
+    pub says_goodbye: Cell<bool>,
+    pub tunnel: Cell<bool>,
+    /// Who is to be woken at the next tick.
+    pub at_tick: Cell<Option<Waker>>,
+    pub expired: Cell<bool>,
+}
+
+impl Watched {
+    /// A connection that has all the time it wants.
+    pub fn new(io: Io) -> Self {
+        Self {
+            io,
+            tls: OnceCell::new(),
+            read_due: Cell::new(NEVER),
+            write_due: Cell::new(NEVER),
+            idle: Cell::new(false),
+            says_goodbye: Cell::new(false),
+            tunnel: Cell::new(false),
+            at_tick: Cell::new(None),
+            expired: Cell::new(false),
+        }
+    }
+
+    pub fn expire(&self, how: Shutdown) {
+        self.expired.set(true);
+        self.read_due.set(NEVER);
+        self.write_due.set(NEVER);
+        self.shut_down(how);
+    }
+
+    /// Wakes who waits for the next tick, which has come.
+    pub fn wake_at_tick(&self) {
+        if let Some(waiting) = self.at_tick.take() {
+            waiting.wake();
+        }
+    }
+
+    /// Whether a read would give bytes. A system call.
+    pub fn has_input(&self) -> bool {
+        self.peek() == Some(true)
+    }
+
+    /// Bytes (`Some(true)`), the end of the stream or an error (`Some(false)`), or nothing yet.
+    pub fn peek(&self) -> Option<bool> {
+        if let Some(tls) = self.tls.get() {
+            return tls.peek(&self.io);
+        }
+        let fd = match self.io.fd() {
+            Ok(fd) => fd,
+            Err(link) => return link.peek(),
+        };
+        match rustix::net::recv(fd, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+            Ok((n, _)) => Some(n > 0),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
+            Err(_) => Some(false),
+        }
+    }
+
+    pub fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self.tls.get() {
+            None => self.io.write(pieces),
+            Some(tls) => tls.write(&self.io, pieces),
+        }
+    }
+
+    pub fn send_file(&self, file: BorrowedFd<'_>, at: &mut u64, count: usize) -> io::Result<usize> {
+        match self.tls.get() {
+            None => self.io.send_file(file, at, count),
+            Some(tls) => tls.send_file(&self.io, file, at, count),
+        }
+    }
+
+    pub fn shut_down(&self, how: Shutdown) {
+        match self.io.fd() {
+            // ENOTCONN: the peer closed first; nothing to do.
+            Ok(fd) => drop(rustix::net::shutdown(fd, how)),
+            Err(link) => link.shut_down(how),
+        }
+    }
+}
