@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_local};
 
+use crate::context::FrontContext;
 use crate::deadline::TICK;
 use crate::fault::Fault;
 use crate::front::{Protocol, serve_connection};
@@ -30,22 +31,22 @@ const REMINDER: Duration = Duration::from_secs(10);
 
 /// The listeners of one thread, each with a task of its own.
 pub struct Accepting {
-    thread: Rc<Thread>,
+    context: Rc<FrontContext>,
     listeners: HashMap<usize, (JoinHandle<()>, oneshot::Sender<()>)>,
     handed: JoinHandle<()>,
 }
 
 impl Accepting {
     /// Takes what other threads hand over.
-    pub fn new(thread: &Rc<Thread>, handed: mpsc::UnboundedReceiver<Handed>) -> Self {
-        let handed = spawn_local(take_handed(thread.clone(), handed));
-        Self { thread: thread.clone(), listeners: HashMap::new(), handed }
+    pub fn new(context: &Rc<FrontContext>, handed: mpsc::UnboundedReceiver<Handed>) -> Self {
+        let handed = spawn_local(take_handed(context.clone(), handed));
+        Self { context: context.clone(), listeners: HashMap::new(), handed }
     }
 
     /// Takes connections from a listener.
     pub fn open(&mut self, index: usize, listener: Listener) {
         let (close, closed) = oneshot::channel();
-        let task = spawn_local(accept_all(self.thread.clone(), listener, index, closed));
+        let task = spawn_local(accept_all(self.context.clone(), listener, index, closed));
         self.listeners.insert(index, (task, close));
     }
 
@@ -66,28 +67,28 @@ impl Accepting {
 }
 
 async fn accept_all(
-    thread: Rc<Thread>,
+    context: Rc<FrontContext>,
     listener: Listener,
     index: usize,
     closed: oneshot::Receiver<()>,
 ) {
     let outcome = match listener {
         Listener::Tcp(listener) => match TcpListener::from_std(listener) {
-            Ok(listener) => accept_tcp(&thread, listener, index, closed).await,
+            Ok(listener) => accept_tcp(&context, listener, index, closed).await,
             Err(error) => Err(error),
         },
         Listener::Unix(listener) => match UnixListener::from_std(listener) {
-            Ok(listener) => accept_unix(&thread, listener, index, closed).await,
+            Ok(listener) => accept_unix(&context, listener, index, closed).await,
             Err(error) => Err(error),
         },
     };
     if let Err(error) = outcome {
-        thread.errors.log(&format!("a listener gave up: {error}"));
+        context.thread.errors.log(&format!("a listener gave up: {error}"));
     }
 }
 
 async fn accept_tcp(
-    thread: &Rc<Thread>,
+    context: &Rc<FrontContext>,
     listener: TcpListener,
     index: usize,
     mut closed: oneshot::Receiver<()>,
@@ -95,16 +96,16 @@ async fn accept_tcp(
     let own = listener.local_addr()?;
     let mut pauses = Pauses::default();
     loop {
-        wait_for_room(thread).await;
+        wait_for_room(&context.thread).await;
         tokio::select! {
             // What waits in the queue is taken before the end is noticed.
             biased;
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
-                    pauses.end(thread);
-                    place(thread, stream, peer, own, index);
+                    pauses.end(&context.thread);
+                    place(context, stream, peer, own, index);
                 }
-                Err(error) => pauses.after(thread, &error).await,
+                Err(error) => pauses.after(&context.thread, &error).await,
             },
             _ = &mut closed => return Ok(()),
         }
@@ -112,7 +113,14 @@ async fn accept_tcp(
 }
 
 /// Serves the connection here, or gives it to a thread with less to do.
-fn place(thread: &Rc<Thread>, stream: TcpStream, peer: SocketAddr, own: SocketAddr, index: usize) {
+fn place(
+    context: &Rc<FrontContext>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    own: SocketAddr,
+    index: usize,
+) {
+    let thread = &context.thread;
     match thread.load.lighter_than(thread.index) {
         Some(other) => {
             if let Ok(stream) = stream.into_std() {
@@ -123,24 +131,24 @@ fn place(thread: &Rc<Thread>, stream: TcpStream, peer: SocketAddr, own: SocketAd
             let own =
                 if own.ip().is_unspecified() { stream.local_addr().unwrap_or(own) } else { own };
             let socket = Socket::tcp(stream, &thread.deadlines);
-            start(thread, socket, peer, own, index);
+            start(context, socket, peer, own, index);
         }
     }
 }
 
-async fn take_handed(thread: Rc<Thread>, mut handed: mpsc::UnboundedReceiver<Handed>) {
+async fn take_handed(context: Rc<FrontContext>, mut handed: mpsc::UnboundedReceiver<Handed>) {
     while let Some(Handed { stream, peer, listener }) = handed.recv().await {
         if let Ok(stream) = TcpStream::from_std(stream)
             && let Ok(own) = stream.local_addr()
         {
-            let socket = Socket::tcp(stream, &thread.deadlines);
-            start(&thread, socket, peer, own, listener);
+            let socket = Socket::tcp(stream, &context.thread.deadlines);
+            start(&context, socket, peer, own, listener);
         }
     }
 }
 
 async fn accept_unix(
-    thread: &Rc<Thread>,
+    context: &Rc<FrontContext>,
     listener: UnixListener,
     index: usize,
     mut closed: oneshot::Receiver<()>,
@@ -149,16 +157,16 @@ async fn accept_unix(
     let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
     let mut pauses = Pauses::default();
     loop {
-        wait_for_room(thread).await;
+        wait_for_room(&context.thread).await;
         tokio::select! {
             biased;
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    pauses.end(thread);
-                    let socket = Socket::unix(stream, &thread.deadlines);
-                    start(thread, socket, local, local, index);
+                    pauses.end(&context.thread);
+                    let socket = Socket::unix(stream, &context.thread.deadlines);
+                    start(context, socket, local, local, index);
                 }
-                Err(error) => pauses.after(thread, &error).await,
+                Err(error) => pauses.after(&context.thread, &error).await,
             },
             _ = &mut closed => return Ok(()),
         }
@@ -208,46 +216,49 @@ impl Pauses {
 
 /// Serves a connection, as a task of its own.
 pub fn start(
-    thread: &Rc<Thread>,
+    context: &Rc<FrontContext>,
     socket: Socket,
     peer: SocketAddr,
     local: SocketAddr,
     index: usize,
 ) {
-    if thread.table.borrow().is_proxied(index) {
-        spawn_local(start_proxied(thread.clone(), socket, peer, local, index));
+    if context.table().is_proxied(index) {
+        spawn_local(start_proxied(context.clone(), socket, peer, local, index));
         return;
     }
-    let mut counted = Counted::new(thread);
+    let mut counted = Counted::new(&context.thread);
     // Who comes by a Unix socket has no port, and no address of its own.
     if peer.port() != 0 && !counted.count_address(peer.ip()) {
         socket.reset();
         return;
     }
-    let accepted = Accepted { thread: thread.clone(), peer, local, listener: index, tls: None };
-    if thread.table.borrow().is_https(index) {
+    let thread = context.thread.clone();
+    let accepted = Accepted { thread, peer, local, listener: index, tls: None };
+    let context = context.clone();
+    if context.table().is_https(index) {
         spawn_local(async move {
-            serve_secured(socket, accepted, Vec::new()).await;
+            serve_secured(&context, socket, accepted, Vec::new()).await;
             drop(counted);
         });
         return;
     }
     spawn_local(async move {
-        serve_connection(socket, accepted, Protocol::Any, Vec::new()).await;
+        serve_connection(&context, socket, accepted, Protocol::Any, Vec::new()).await;
         drop(counted);
     });
 }
 
 /// As [`start`], where a PROXY header comes first. Without a good one the connection is closed.
 async fn start_proxied(
-    thread: Rc<Thread>,
+    context: Rc<FrontContext>,
     socket: Socket,
     peer: SocketAddr,
     local: SocketAddr,
     index: usize,
 ) {
+    let thread = context.thread.clone();
     let mut counted = Counted::new(&thread);
-    if !thread.table.borrow().may_announce(index, peer.ip()) {
+    if !context.table().may_announce(index, peer.ip()) {
         thread.errors.log(&format!("{} is not in `trusted_proxies`: closed", peer.ip()));
         return;
     }
@@ -267,23 +278,28 @@ async fn start_proxied(
         return;
     }
     socket.unlimit_read();
-    let is_https = thread.table.borrow().is_https(index);
+    let is_https = context.table().is_https(index);
     let accepted = Accepted { thread, peer, local, listener: index, tls: None };
     if is_https {
-        return serve_secured(socket, accepted, prefix).await;
+        return serve_secured(&context, socket, accepted, prefix).await;
     }
-    serve_connection(socket, accepted, Protocol::Any, prefix).await;
+    serve_connection(&context, socket, accepted, Protocol::Any, prefix).await;
 }
 
 /// Serves a connection behind a TLS handshake.
-async fn serve_secured(socket: Socket, accepted: Accepted, prefix: Vec<u8>) {
+async fn serve_secured(
+    context: &Rc<FrontContext>,
+    socket: Socket,
+    accepted: Accepted,
+    prefix: Vec<u8>,
+) {
     // In a box of its own, which is gone when requests are served.
-    let tls = Box::pin(accept_tls(&accepted.thread, &socket, accepted.listener, prefix)).await;
+    let tls = Box::pin(accept_tls(context, &socket, accepted.listener, prefix)).await;
     let Some(tls) = tls else { return };
     let is_http2 = socket.tls().is_some_and(Session::is_http2);
     let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };
     let accepted = Accepted { tls: Some(tls), ..accepted };
-    serve_connection(socket, accepted, protocol, Vec::new()).await;
+    serve_connection(context, socket, accepted, protocol, Vec::new()).await;
 }
 
 /// The PROXY header, and what was read behind it.

@@ -1,5 +1,8 @@
 //! Fronts: what makes streams of a connection, a protocol each.
 
+use std::rc::Rc;
+
+use crate::context::FrontContext;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::request::record;
@@ -23,6 +26,7 @@ pub enum Protocol {
 
 /// Serves a connection until it closes. `prefix` is what has been read from it already.
 pub async fn serve_connection(
+    context: &Rc<FrontContext>,
     socket: Socket,
     accepted: Accepted,
     protocol: Protocol,
@@ -32,11 +36,11 @@ pub async fn serve_connection(
         Protocol::Http2 => Some((socket, accepted, prefix)),
         _ => {
             let may_be_http2 = protocol == Protocol::Any;
-            http1::serve_connection(socket, accepted, prefix, may_be_http2).await
+            http1::serve_connection(context, socket, accepted, prefix, may_be_http2).await
         }
     };
     if let Some((socket, accepted, prefix)) = other {
-        Box::pin(http2::serve_connection(socket, accepted, prefix)).await;
+        Box::pin(http2::serve_connection(context, socket, accepted, prefix)).await;
     }
 }
 

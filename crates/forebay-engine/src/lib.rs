@@ -4,6 +4,12 @@
 //! [`Exchange`] to the [`Origin`] of that route. It does not know what a CGI script or a FastCGI
 //! record is: origins live in `forebay-origin`. Each thread runs its own event loop and shares
 //! nothing with its siblings but counters.
+//!
+//! From the bottom up, each module knows those before it alone: `clock`, `sys`, `limit`, `fault`,
+//! `timing`, `counters`; `memory`, `byte_stream`, `tls`, `deadline`, `socket`; `head`, `log`,
+//! `listen`, `thread`; `stream`, `spool`, `body`, `compress`, `reply`, `tunnel`, `exchange`;
+//! `forwarded`, `route`, `context`; `dispatch`, `internal_redirect`, `request`; `front`, `accept`,
+//! `serving`, `server`.
 #![deny(unsafe_code)]
 
 mod accept;
@@ -13,6 +19,7 @@ mod buffered;
 mod byte_stream;
 mod clock;
 mod compress;
+mod context;
 mod counters;
 mod deadline;
 mod dispatch;

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::accept::start;
+use crate::context::FrontContext;
 use crate::counters::{Counters, Totals};
 use crate::limit::Limit;
 use crate::listen::Loads;
@@ -22,7 +23,7 @@ use crate::thread::{Settings, Thread};
 /// Serves connections in memory as a serving thread serves sockets. To be used within a local
 /// runtime of tokio.
 pub struct MemoryGateway {
-    thread: Rc<Thread>,
+    context: Rc<FrontContext>,
     log: Kept,
     ticking: JoinHandle<()>,
     /// Other threads would hand connections over here.
@@ -46,43 +47,44 @@ impl MemoryGateway {
         let mut thread = Thread::new(settings, errors, access, Arc::new(loads), 0, counters, false);
         thread.network = Some(Rc::default());
         let thread = Rc::new(thread);
-        *thread.table.borrow_mut() = Rc::new(tables(&thread, listen));
+        let table = tables(&thread, listen);
         let ticking = tokio::task::spawn_local(tick(thread.clone()));
-        Self { thread, log, ticking, _handed: handed }
+        let context = Rc::new(FrontContext::new(thread, table));
+        Self { context, log, ticking, _handed: handed }
     }
 
     /// Where its backends listen.
     pub fn network(&self) -> &Network {
-        self.thread.network.as_ref().expect("a gateway in memory has its network")
+        self.context.thread.network.as_ref().expect("a gateway in memory has its network")
     }
 
     /// A client's connection, from `peer`, to the listener of this number.
     pub fn connect(&self, listener: usize, peer: SocketAddr) -> Link {
         let (near, far) = Link::pair();
         let local = SocketAddr::from(([127, 0, 0, 1], 80));
-        let socket = Socket::memory(near, &self.thread.deadlines);
-        start(&self.thread, socket, peer, local, listener);
+        let socket = Socket::memory(near, &self.context.thread.deadlines);
+        start(&self.context, socket, peer, local, listener);
         far
     }
 
     /// How many connections of clients there are.
     pub fn connections(&self) -> usize {
-        self.thread.load.connections(0)
+        self.context.thread.load.connections(0)
     }
 
     /// Serves by other tables from the next request on, as after a reload.
     pub fn adopt(&self, tables: &Tables, listen: &[Option<Listen>]) {
-        self.thread.adopt_table(tables(&self.thread, listen));
+        self.context.replace_table(tables(&self.context.thread, listen));
     }
 
     /// Answers what is under way and closes what is idle.
     pub fn stop(&self) {
-        self.thread.stop();
+        self.context.thread.stop();
     }
 
     /// How often this limit was run into.
     pub fn reached(&self, limit: Limit) -> u64 {
-        Totals::of(std::slice::from_ref(&self.thread.counters)).limits[limit as usize]
+        Totals::of(std::slice::from_ref(&self.context.thread.counters)).limits[limit as usize]
     }
 
     /// The errors that were logged since this was asked last.
@@ -92,7 +94,7 @@ impl MemoryGateway {
 
     /// The lines of the access log that were written since this was asked last.
     pub fn access_lines(&self) -> Vec<String> {
-        self.thread.hand_over_log();
+        self.context.thread.hand_over_log();
         self.log.access_lines()
     }
 }

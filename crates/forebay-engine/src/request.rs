@@ -9,12 +9,14 @@ use std::time::Instant;
 use forebay_wire::http1::{RequestFraming, TargetForm};
 use forebay_wire::path::PathError;
 
+use crate::context::FrontContext;
 use crate::dispatch::{WORTH_DRAINING, ask_routes, no_route};
 use crate::exchange::{Exchange, Origin};
 use crate::fault::{Fault, Side};
 use crate::forwarded::{Trust, find_client};
 use crate::head::Request;
 use crate::internal_redirect::{Origins, follow};
+use crate::log::Entry;
 use crate::route::Site;
 use crate::stream::{Abort, Stream};
 
@@ -30,17 +32,17 @@ pub enum Next {
 }
 
 /// Answers the request whose head has been read, and decides about its connection.
-pub async fn answer(stream: &Stream, exchange: &mut Exchange) -> Next {
+pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exchange) -> Next {
     let started = stream.thread().start();
     begin(exchange);
-    let site = find_site(stream, &exchange.request);
+    let site = find_site(context, stream, &exchange.request);
     let site = site.as_deref();
     let mut is_logged = true;
     let to_https = |request: &Request| {
         site.and_then(|site| site.redirect_to_https.as_deref()).filter(|_| !request.https)
     };
     let outcome = match resolve_client(stream, site, &mut exchange.request)
-        .and_then(|()| check_certificate(stream, site, &mut exchange.request))
+        .and_then(|()| check_certificate(context, stream, site, &mut exchange.request))
         .and_then(|()| clean_target(stream, site, &mut exchange.request))
     {
         Ok(Subject::Path) => match to_https(&exchange.request) {
@@ -64,9 +66,9 @@ fn begin(exchange: &mut Exchange) {
     reply.prepare(&request.head, request.head.method.of(&request.bytes));
 }
 
-fn find_site(stream: &Stream, request: &Request) -> Option<Rc<Site>> {
+fn find_site(context: &FrontContext, stream: &Stream, request: &Request) -> Option<Rc<Site>> {
     let authority = request.head.authority.map(|span| span.of(&request.bytes)).unwrap_or_default();
-    stream.thread().table.borrow().site(stream.accepted().listener, authority).cloned()
+    context.table().site(stream.accepted().listener, authority).cloned()
 }
 
 /// Step 3: who the client is. What a trusted proxy says may make no sense, which its configuration
@@ -89,6 +91,7 @@ fn resolve_client(
 /// connection began with, or are asked for others: they may have meant another server, or have shown
 /// nothing (RFC 9110 section 15.5.20).
 fn check_certificate(
+    context: &FrontContext,
     stream: &Stream,
     site: Option<&Site>,
     request: &mut Request,
@@ -97,7 +100,7 @@ fn check_certificate(
     let accepted = stream.accepted();
     let tls = site.and_then(|site| site.tls.as_ref());
     let Some((handshake, tls)) = accepted.tls.as_ref().zip(tls) else { return Ok(()) };
-    let table = stream.thread().table.borrow();
+    let table = context.table();
     let shown = table.tls(accepted.listener, handshake.server_name());
     if shown.is_some_and(|shown| !Arc::ptr_eq(shown, tls) && !shown.is_like(tls)) {
         return Err(Fault::client(421, "the handshake was for a site with another certificate"));
@@ -224,7 +227,14 @@ async fn end_reply(stream: &Stream, exchange: &mut Exchange, outcome: Result<(),
 /// Step 10: counts the request and logs it.
 pub fn record(stream: &Stream, exchange: &Exchange, started: Option<Instant>, is_logged: bool) {
     stream.end_steps();
-    stream.thread().record(exchange, started, is_logged);
+    let took = started.map(|started| started.elapsed());
+    let Exchange { request, reply, .. } = exchange;
+    let (status, body_bytes) = (reply.status(), reply.body_bytes());
+    let thread = stream.thread();
+    thread.counters.count_request(status, body_bytes, took);
+    if let Some(took) = took.filter(|_| is_logged) {
+        thread.log_request(&Entry { request, status, body_bytes, took });
+    }
 }
 
 /// Step 11: the rest of the body is dropped where that is worth the connection.

@@ -9,6 +9,7 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{mpsc, watch};
 
 use crate::accept::Accepting;
+use crate::context::FrontContext;
 use crate::deadline::TICK;
 use crate::listen::{Handed, Listener};
 use crate::log::AccessLog;
@@ -87,10 +88,11 @@ impl Serving {
 
     fn serve(mut self, runtime: &LocalRuntime, thread: Rc<Thread>) {
         runtime.block_on(async move {
-            *thread.table.borrow_mut() = Rc::new((self.tables)(&thread, &self.listens));
+            let table = (self.tables)(&thread, &self.listens);
+            let context = Rc::new(FrontContext::new(thread.clone(), table));
             // What the first configuration started ends when another takes its place.
             drop(self.tables);
-            let mut accepting = Accepting::new(&thread, self.handed);
+            let mut accepting = Accepting::new(&context, self.handed);
             for (index, listener) in self.listeners.into_iter().enumerate() {
                 accepting.open(index, listener);
             }
@@ -98,7 +100,7 @@ impl Serving {
             loop {
                 tokio::select! {
                     _ = self.stage.wait_for(|stage| *stage != Stage::Serving) => break,
-                    Some(change) = self.changes.recv() => change.apply(&thread, &mut accepting),
+                    Some(change) = self.changes.recv() => change.apply(&context, &mut accepting),
                 }
             }
             accepting.stop();
@@ -117,10 +119,10 @@ impl Serving {
 
 impl Change {
     /// Swaps table and settings between two requests; connections stay as they are.
-    fn apply(self, thread: &Rc<Thread>, accepting: &mut Accepting) {
+    fn apply(self, context: &FrontContext, accepting: &mut Accepting) {
         // First: origins look at the settings when they are made.
-        thread.adopt_settings(self.settings, self.log);
-        thread.adopt_table((self.tables)(thread, &self.listens));
+        context.thread.adopt_settings(self.settings, self.log);
+        context.replace_table((self.tables)(&context.thread, &self.listens));
         for (index, listener) in self.opened {
             accepting.open(index, listener);
         }

@@ -176,6 +176,20 @@ impl Stream {
         }
     }
 
+    /// Nothing but the end of the request can come.
+    pub fn expect_end(&self) {
+        if let Self::Http2(stream) = self {
+            stream.expect_end();
+        }
+    }
+
+    /// The request is answered as far as it ever will be: a stream beside others ends.
+    pub fn close(&self) {
+        if let Self::Http2(stream) = self {
+            stream.close();
+        }
+    }
+
     /// Lets a client go on that waits for that before it sends the body.
     pub async fn send_continue(&self) -> io::Result<()> {
         match self {

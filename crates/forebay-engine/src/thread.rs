@@ -14,16 +14,11 @@ use forebay_wire::http1;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::deadline::Deadlines;
-use crate::exchange::Exchange;
 use crate::log::{AccessLog, Entry, ErrorLog};
 use crate::memory::{Destination, Network};
-use crate::route::Table;
 use crate::socket::{BUFFER, Socket};
-use crate::stream::Stream;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Exchanges kept for reuse; more are under way only in a burst.
-const SPARE_EXCHANGES: usize = 64;
 /// Receive buffers kept for reuse: a connection has one only while it reads.
 const SPARE_BUFFERS: usize = 4;
 
@@ -69,7 +64,6 @@ pub struct Thread {
     pub(crate) counters: Arc<Counters>,
     /// Whether durations are measured although nothing is logged.
     pub(crate) is_timed: bool,
-    pub(crate) table: RefCell<Rc<Table>>,
     pub(crate) load: Arc<crate::listen::Loads>,
     pub(crate) index: usize,
     is_timing: Cell<bool>,
@@ -79,11 +73,6 @@ pub struct Thread {
     handshakes: Semaphore,
     /// Where backends are, if they are in memory.
     pub(crate) network: Option<Rc<Network>>,
-    #[expect(
-        clippy::vec_box,
-        reason = "an exchange moves between here and connections by pointer"
-    )]
-    spare: RefCell<Vec<Box<Exchange>>>,
     spare_buffers: RefCell<Vec<Vec<u8>>>,
 }
 
@@ -117,7 +106,6 @@ impl Thread {
             log: RefCell::new(log),
             counters,
             is_timed,
-            table: RefCell::default(),
             load,
             index,
             is_timing,
@@ -125,7 +113,6 @@ impl Thread {
             stopping: Cell::new(false),
             handshakes: Semaphore::new(1),
             network: None,
-            spare: RefCell::default(),
             spare_buffers: RefCell::default(),
         }
     }
@@ -140,14 +127,6 @@ impl Thread {
         self.is_timing.set(settings.timing);
         *self.settings.borrow_mut() = Rc::new(settings);
         self.log.borrow_mut().replace(log);
-    }
-
-    /// From now on another table is looked at. Requests under way hold on to the site that they
-    /// were given.
-    pub(crate) fn adopt_table(&self, mut table: Table) {
-        table.keep_leaving(&self.table.borrow());
-        let old = self.table.replace(Rc::new(table));
-        drop(old);
     }
 
     /// Seconds since 1970, as old as the last tick.
@@ -203,19 +182,9 @@ impl Thread {
         (self.is_timed || self.log.borrow().is_on()).then(Instant::now)
     }
 
-    /// Counts a request that has been answered, and logs it.
-    pub(crate) fn record(&self, exchange: &Exchange, start: Option<Instant>, is_logged: bool) {
-        let took = start.map(|start| start.elapsed());
-        let reply = &exchange.reply;
-        self.counters.count_request(reply.status(), reply.body_bytes(), took);
-        if let Some(took) = took.filter(|_| is_logged) {
-            self.log.borrow().record(&Entry {
-                request: &exchange.request,
-                status: reply.status(),
-                body_bytes: reply.body_bytes(),
-                took,
-            });
-        }
+    /// Writes a line of the access log.
+    pub(crate) fn log_request(&self, entry: &Entry<'_>) {
+        self.log.borrow().record(entry);
     }
 
     pub(crate) fn stop(&self) {
@@ -232,24 +201,6 @@ impl Thread {
     /// Gives the log lines to the writer.
     pub(crate) fn hand_over_log(&self) {
         self.log.borrow().hand_over();
-    }
-
-    pub(crate) fn take_exchange(&self, stream: &Stream) -> Box<Exchange> {
-        match self.spare.borrow_mut().pop() {
-            Some(mut exchange) => {
-                exchange.attach(stream);
-                exchange
-            }
-            None => Box::new(Exchange::new(stream)),
-        }
-    }
-
-    pub(crate) fn keep_exchange(&self, mut exchange: Box<Exchange>) {
-        exchange.detach();
-        let mut spare = self.spare.borrow_mut();
-        if spare.len() < SPARE_EXCHANGES {
-            spare.push(exchange);
-        }
     }
 
     /// A buffer to read into, which is given back by [`Self::keep_buffer`].

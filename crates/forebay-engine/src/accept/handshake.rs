@@ -9,9 +9,9 @@ use std::rc::Rc;
 
 use rustls::server::Acceptor;
 
+use crate::context::FrontContext;
 use crate::limit::Limit;
 use crate::socket::Socket;
-use crate::thread::Thread;
 use crate::tls::{Handshake, Session};
 
 /// Bytes of a ClientHello that are read at a time; those with a post-quantum key share have 1.8 kB.
@@ -44,16 +44,17 @@ impl From<io::Error> for Failure {
 /// Has the connection begin with a handshake, as the sites of `listener` want it; `prefix` is what has
 /// been read already. `None` where there is nothing more to do with the connection.
 pub async fn accept_tls(
-    thread: &Thread,
+    context: &FrontContext,
     socket: &Socket,
     listener: usize,
     prefix: Vec<u8>,
 ) -> Option<Rc<Handshake>> {
+    let thread = &context.thread;
     let timeouts = thread.settings().timeouts.clone();
     socket.limit_writes(timeouts.write);
     // The whole handshake has this long, however many pieces it comes in.
     socket.limit_read(timeouts.head);
-    match shake_hands(thread, socket, listener, prefix).await {
+    match shake_hands(context, socket, listener, prefix).await {
         Ok(handshake) => Some(Rc::new(handshake)),
         Err(failure) => {
             if socket.is_expired() && !thread.is_stopping() {
@@ -68,7 +69,7 @@ pub async fn accept_tls(
 }
 
 async fn shake_hands(
-    thread: &Thread,
+    context: &FrontContext,
     socket: &Socket,
     listener: usize,
     prefix: Vec<u8>,
@@ -104,10 +105,10 @@ async fn shake_hands(
         }
     };
     let server_name = accepted.client_hello().server_name().map(str::to_owned);
-    let table = thread.table.borrow().clone();
+    let table = context.table().clone();
     let tls = table.tls(listener, server_name.as_deref()).ok_or(Failure::Broken)?.clone();
     drop(table);
-    let turn = thread.handshake_turn().await;
+    let turn = context.thread.handshake_turn().await;
     let connection = match accepted.into_connection(tls.config().clone()) {
         Ok(connection) => connection,
         Err((_, mut alert)) => {

@@ -8,6 +8,7 @@ use forebay_wire::http1::{HeadError, Limits, Progress, RequestParser};
 use forebay_wire::http2::PREFACE;
 
 use super::{refuse, requests_allowed};
+use crate::context::FrontContext;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::head::Request;
@@ -20,19 +21,21 @@ use crate::timing::Step;
 /// Serves a connection until it closes, or until its client begins it with HTTP/2: the connection
 /// then, with all that was read from it. `prefix` is what has been read from it already.
 pub async fn serve_connection(
+    context: &FrontContext,
     socket: Socket,
     accepted: Accepted,
     prefix: Vec<u8>,
     may_be_http2: bool,
 ) -> Option<(Socket, Accepted, Vec<u8>)> {
     let client = Rc::new(Http1::new(socket, accepted));
-    let read = serve_requests(&client, prefix, may_be_http2).await?;
+    let read = serve_requests(context, &client, prefix, may_be_http2).await?;
     let Http1 { socket, accepted, .. } = Rc::into_inner(client)?;
     Some((socket, accepted, read))
 }
 
 /// Serves requests until the connection ends; what was read of a connection of HTTP/2.
 async fn serve_requests(
+    context: &FrontContext,
     client: &Rc<Http1>,
     prefix: Vec<u8>,
     may_be_http2: bool,
@@ -59,7 +62,7 @@ async fn serve_requests(
                 return None;
             }
         }
-        let mut exchange = thread.take_exchange(&stream);
+        let mut exchange = context.take_exchange(&stream);
         match prefix.take() {
             Some(prefix) => exchange.request.bytes.extend(prefix),
             None => match client.socket.read_now(&mut exchange.request.bytes) {
@@ -67,11 +70,11 @@ async fn serve_requests(
                 // The event loop takes new connections for readable. Many have said nothing yet,
                 // and hold no exchange until they do.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    thread.keep_exchange(exchange);
+                    context.keep_exchange(exchange);
                     continue;
                 }
                 Ok(0) | Err(_) => {
-                    thread.keep_exchange(exchange);
+                    context.keep_exchange(exchange);
                     return None;
                 }
             },
@@ -79,6 +82,7 @@ async fn serve_requests(
         // In a box of its own, so that an idle connection does not hold room for a busy one's
         // state.
         let serving = serve_waiting(
+            context,
             &stream,
             &client.socket,
             &mut exchange,
@@ -87,7 +91,7 @@ async fn serve_requests(
         );
         let served = Box::pin(serving).await;
         let read = (served == Served::Http2).then(|| exchange.request.bytes.clone());
-        thread.keep_exchange(exchange);
+        context.keep_exchange(exchange);
         if served != Served::Whole || thread.is_stopping() {
             return read;
         }
@@ -109,6 +113,7 @@ enum Served {
 
 /// Serves requests until none has begun to come in; `left` counts those still allowed.
 async fn serve_waiting(
+    context: &FrontContext,
     stream: &Stream,
     socket: &Socket,
     exchange: &mut Exchange,
@@ -133,10 +138,10 @@ async fn serve_waiting(
         if *left == 0 && exchange.request.head.keep_alive && has_limit() {
             thread.counters.count_limit(Limit::KeepaliveRequests);
         }
-        if *left == 0 || thread.table.borrow().is_leaving(stream.accepted().listener) {
+        if *left == 0 || context.table().is_leaving(stream.accepted().listener) {
             exchange.request.head.keep_alive = false;
         }
-        match answer(stream, exchange).await {
+        match answer(context, stream, exchange).await {
             Next::Request => {}
             Next::Close => return Served::Last,
             Next::Linger => {

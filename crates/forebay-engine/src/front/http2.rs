@@ -17,13 +17,14 @@ use forebay_wire::http2::hpack::ListLimits;
 use forebay_wire::http2::{self, Config, ErrorCode, Event, HeadLimits, HeadRule, Http2Error, Rule};
 
 use super::{refuse, requests_allowed};
+use crate::context::FrontContext;
 use crate::deadline::Ticks;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::limit::Limit;
 use crate::request::answer;
 use crate::socket::{BUFFER, Socket, yield_to_readers};
-use crate::stream::{Accepted, Connection, Http2, Stream, websocket_key};
+use crate::stream::{Accepted, Connection, Stream, websocket_key};
 use crate::thread::{Settings, Thread};
 use crate::timing::Step;
 
@@ -31,13 +32,19 @@ use crate::timing::Step;
 const STREAMS: u32 = 100;
 
 /// Serves a connection until it closes. `prefix` is what has been read from it already.
-pub async fn serve_connection(socket: Socket, accepted: Accepted, prefix: Vec<u8>) {
+pub async fn serve_connection(
+    context: &Rc<FrontContext>,
+    socket: Socket,
+    accepted: Accepted,
+    prefix: Vec<u8>,
+) {
     let settings = accepted.thread.settings();
     socket.limit_writes(settings.timeouts.write);
     socket.set_says_goodbye();
     let left = requests_allowed(&accepted.thread);
     let codec = http2::Connection::server(config(&settings));
     let mut front = Front {
+        context: context.clone(),
         connection: Connection::new(socket, accepted, codec),
         input: prefix,
         left,
@@ -73,6 +80,7 @@ fn config(settings: &Settings) -> Config {
 }
 
 struct Front {
+    context: Rc<FrontContext>,
     connection: Rc<Connection>,
     /// What was read and is no whole frame yet.
     input: Vec<u8>,
@@ -214,7 +222,7 @@ impl Front {
 
     /// A request has come.
     fn open(&mut self, id: u32, head: &http2::Head, end: bool) -> Answering {
-        let (stream, mut exchange) = self.take_up(id, !head.protocol.is_empty(), end);
+        let (answered, mut exchange) = self.take_up(id, !head.protocol.is_empty(), end);
         let request = &mut exchange.request;
         head.write_http1(end, &websocket_key(), &mut request.bytes, &mut request.head);
         let is_get = matches!(request.method(), b"GET" | b"HEAD");
@@ -223,15 +231,15 @@ impl Front {
             if !get_body {
                 // What is left can only be the end.
                 request.head.framing = RequestFraming::None;
-                stream.expect_end();
+                answered.stream.expect_end();
             }
         }
-        Box::pin(answer_stream(stream, exchange))
+        Box::pin(answer_stream(answered, exchange))
     }
 
     /// A request has come that is not served, for a reason that has a status.
     fn open_refused(&mut self, id: u32, rule: HeadRule, end: bool) -> Answering {
-        let (stream, mut exchange) = self.take_up(id, false, end);
+        let (answered, mut exchange) = self.take_up(id, false, end);
         exchange.request.head = RequestHead::default();
         let fault = Fault::client(rule.status().unwrap_or(400), rule.to_string());
         let fault = match rule {
@@ -239,18 +247,17 @@ impl Front {
             HeadRule::TooLarge => fault.limited_by(Limit::HeadSize),
             _ => fault,
         };
-        Box::pin(refuse_stream(stream, exchange, fault))
+        Box::pin(refuse_stream(answered, exchange, fault))
     }
 
-    fn take_up(&mut self, id: u32, is_tunnel: bool, end: bool) -> (Rc<Http2>, Box<Exchange>) {
+    fn take_up(&mut self, id: u32, is_tunnel: bool, end: bool) -> (Answered, Box<Exchange>) {
         (self.is_first, self.is_idle) = (false, false);
         self.left -= 1;
-        let stream = self.connection.open(id, is_tunnel, end);
-        let handle = Stream::Http2(stream.clone());
-        handle.begin_steps();
-        handle.enter(Step::Route);
-        let exchange = self.thread().take_exchange(&handle);
-        (stream, exchange)
+        let stream = Stream::Http2(self.connection.open(id, is_tunnel, end));
+        stream.begin_steps();
+        stream.enter(Step::Route);
+        let exchange = self.context.take_exchange(&stream);
+        (Answered { context: self.context.clone(), stream }, exchange)
     }
 
     /// The client has broken a rule of the connection: it is told and sent away.
@@ -278,7 +285,7 @@ impl Front {
                 }
             }
             Goodbye::Unsaid
-                if thread.is_stopping() || thread.table.borrow().is_leaving(listener) =>
+                if thread.is_stopping() || self.context.table().is_leaving(listener) =>
             {
                 codec.announce_goaway();
                 self.goodbye = Goodbye::Announced(now);
@@ -411,27 +418,26 @@ async fn run(mut answering: Answering) {
     }
 }
 
-async fn answer_stream(stream: Rc<Http2>, mut exchange: Box<Exchange>) {
-    let closing = Closing(stream.clone());
-    let handle = Stream::Http2(stream);
-    answer(&handle, &mut exchange).await;
-    handle.thread().keep_exchange(exchange);
-    drop(closing);
+async fn answer_stream(answered: Answered, mut exchange: Box<Exchange>) {
+    let Answered { context, stream } = &answered;
+    answer(context, stream, &mut exchange).await;
+    context.keep_exchange(exchange);
 }
 
-async fn refuse_stream(stream: Rc<Http2>, mut exchange: Box<Exchange>, fault: Fault) {
-    let closing = Closing(stream.clone());
-    let handle = Stream::Http2(stream);
-    refuse(&handle, &mut exchange, &fault).await;
-    handle.thread().keep_exchange(exchange);
-    drop(closing);
+async fn refuse_stream(answered: Answered, mut exchange: Box<Exchange>, fault: Fault) {
+    let Answered { context, stream } = &answered;
+    refuse(stream, &mut exchange, &fault).await;
+    context.keep_exchange(exchange);
 }
 
 /// A stream that is closed when its request has been answered, even by a panic.
-struct Closing(Rc<Http2>);
+struct Answered {
+    context: Rc<FrontContext>,
+    stream: Stream,
+}
 
-impl Drop for Closing {
+impl Drop for Answered {
     fn drop(&mut self) {
-        self.0.close();
+        self.stream.close();
     }
 }

@@ -235,7 +235,7 @@ impl Http2 {
     }
 
     /// Nothing but the end of the request can come.
-    pub fn expect_end(&self) {
+    pub(super) fn expect_end(&self) {
         self.has_body.set(false);
     }
 
@@ -258,7 +258,7 @@ impl Http2 {
     }
 
     /// Its request is answered as far as it ever will be.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         let mut streams = self.connection.streams.borrow_mut();
         if let Ok(at) = streams.binary_search_by_key(&self.id, |stream| stream.id) {
             streams.remove(at);
