@@ -19,6 +19,7 @@
 //! | `rounds` | 6 | trials per configuration |
 //! | `warmup` | `"1s"` | time or number of requests before measuring; 0: none |
 //! | `slice` | `"150ms"` | about how long a server is loaded before it is another's turn |
+//! | `think` | none | pause on each connection between a reply and the next request; one server after the other |
 //! | `isolated` | false | one server after the other, each loaded without a break |
 //! | `threads` | 1 or 2 | client threads |
 //! | `rate` | | requests per second of an open loop |

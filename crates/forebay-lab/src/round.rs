@@ -12,7 +12,8 @@ use crate::keeper::Keeper;
 use crate::schedule::{Executor, Group, Member, Turn};
 use crate::service::Services;
 use crate::trial::{
-    Halt, Measured, Runner, Slice, Trial, broken, client_bound, refuse_occupied, stop, usable_cores,
+    Halt, Measured, Runner, Slice, Trial, broken, client_bound, refuse_occupied, stop, think_bound,
+    usable_cores,
 };
 use crate::watch::{Cpu, Sampler, Tree, Witness};
 
@@ -214,7 +215,8 @@ impl<'a> Standing<'a> {
              differences"
                 .to_owned()
         });
-        let notes = unsure.into_iter().collect();
+        let idle = think_bound(&runner.plan.load, outcome);
+        let notes = unsure.into_iter().chain(idle).collect();
         Trial { id, measured: Some(measured), void, failed, notes }
     }
 

@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 
 use forebay_load::{Control, Endpoint, Gateway, Outcome, Protocol, Spec, Stop, Url};
 
-use crate::experiment::{Amount, Configuration, Plan, ServiceValues, Template, Values};
+use crate::experiment::{Amount, Configuration, Load, Plan, ServiceValues, Template, Values};
 use crate::interrupt::Interrupt;
 use crate::keeper::{Keeper, KeeperError, Launch};
 use crate::watch::{Evidence, Series};
 
 /// How often a server that is not ready yet is asked again.
 pub(crate) const READY_INTERVAL: Duration = Duration::from_millis(20);
-/// A server that takes this share of the cores it could use is busy, not waiting for the client.
+/// A server that takes this share of the cores it could use is busy, not waiting for the client; so are
+/// clients that make this share of the requests that their pauses allow.
 const BUSY: f64 = 0.9;
 
 /// Where a trial stands in the experiment; both count from 1.
@@ -250,6 +251,7 @@ impl Runner {
             body: load.body.clone().into_bytes(),
             keepalive: load.keepalive,
             timeout: load.timeout,
+            think: load.think,
             check: Some(forebay_load::Check {
                 status: check.status,
                 body_contains: check.body_contains.clone().map(String::into_bytes),
@@ -323,6 +325,19 @@ pub(crate) fn client_bound(
     let reason = "bound by the load generator, whose threads were busy while the server was not; \
                   give [load] more threads, or cores of its own";
     Some(reason.to_owned())
+}
+
+/// Says so where the clients' pauses, not the server, limited the rate: by Little's law `c` clients that
+/// pause for `z` after replies that take no time make `c / z` requests a second.
+pub(crate) fn think_bound(load: &Load, outcome: &Outcome) -> Option<String> {
+    let most = f64::from(load.connections) / load.think?.as_secs_f64();
+    let rate = outcome.requests.completed as f64 / outcome.duration.as_secs_f64().max(1e-9);
+    (rate > BUSY * most).then(|| {
+        format!(
+            "bound by the clients' pauses, which allow {} requests/s: compare the times of replies",
+            crate::number::rate(most)
+        )
+    })
 }
 
 /// The cores that a server could have used: its own `cpus`, else what the client's threads leave of
@@ -425,6 +440,21 @@ mod tests {
         assert!(!is_void(2, true, &server(0.95, 4)), "both were busy");
         assert!(!is_void(8, true, &server(0.95, 1)), "one thread cannot take more than a core");
         assert!(is_void(8, true, &server(0.95, 8)), "it could have taken seven cores");
+    }
+
+    #[test]
+    fn a_trial_tells_whether_the_clients_pauses_were_its_limit() {
+        let text = "[load]\nthink = \"500ms\"\nconnections = 80\n[[configuration]]\nname = \"a\"\n\
+                    start = [\"a\"]\nurl = \"http://127.0.0.1:{port}\"\n";
+        let plan = Plan::parse(std::path::Path::new("a.toml"), text).unwrap();
+        assert!(plan.configurations[0].isolated, "a turn may be shorter than a pause");
+        let bound = |completed| {
+            let mut outcome = outcome(false);
+            outcome.requests.completed = completed;
+            think_bound(&plan.load, &outcome)
+        };
+        assert!(bound(154).unwrap().contains("160 requests/s"), "{:?}", bound(154));
+        assert_eq!(bound(22), None);
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub struct Load {
     pub requests: Option<Spanned<u64>>,
     pub duration: Option<Spanned<String>>,
     pub rate: Option<Spanned<f64>>,
+    pub think: Option<Spanned<String>>,
     pub rounds: Option<Spanned<u32>>,
     pub threads: Option<Spanned<u32>>,
     pub keepalive: Option<bool>,

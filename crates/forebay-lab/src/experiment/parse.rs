@@ -72,11 +72,12 @@ impl Reader<'_> {
         let connections =
             self.within(&load.connections, DEFAULT_CONNECTIONS, 1..=MAX_CONNECTIONS)?;
         let threads = default_threads(connections);
+        let think = self.think(&load)?;
         Ok(Load {
             amount: self.amount(&load.requests, &load.duration)?,
             warmup: self.warmup(&load.warmup)?,
             slice: self.duration(&load.slice, DEFAULT_SLICE)?,
-            isolated: load.isolated.unwrap_or(false),
+            isolated: load.isolated.unwrap_or(think.is_some()),
             path: self.request_path(load.path)?,
             connections,
             http2: load.http2.unwrap_or(false),
@@ -85,6 +86,7 @@ impl Reader<'_> {
             secret: load.secret,
             params: self.params(load.params)?,
             rate: self.rate(&load.rate)?,
+            think,
             threads: self.within(&load.threads, threads, 1..=connections)?,
             keepalive: load.keepalive.unwrap_or(true),
             method: self.method(load.method)?,
@@ -164,7 +166,7 @@ impl Reader<'_> {
             stop_timeout: self.duration(&typed.stop_timeout, DEFAULT_STOP_TIMEOUT)?,
             version: typed.version.map(Spanned::into_inner).unwrap_or_default(),
             notes: typed.notes,
-            isolated: typed.isolated.unwrap_or(load.isolated),
+            isolated: load.think.is_some() || typed.isolated.unwrap_or(load.isolated),
             cpus: self.cpus(typed.cpus)?,
         };
         let (dir, tmp) = ("/dir".to_owned(), "/tmp".to_owned());
@@ -234,6 +236,23 @@ impl Reader<'_> {
                 Err(self.at(typed.span(), "not an amount of warm-up", help))
             }
         }
+    }
+
+    fn think(&self, load: &file::Load) -> Result<Option<Duration>, Problem> {
+        let Some(typed) = &load.think else { return Ok(None) };
+        if load.rate.is_some() {
+            let help = "leave out think, or rate: with a rate, requests do not wait for replies";
+            return Err(self.at(typed.span(), "a pause and a rate exclude each other", help));
+        }
+        if load.isolated == Some(false) {
+            let help = "leave out isolated: a turn may be shorter than a pause";
+            return Err(self.at(
+                typed.span(),
+                "servers cannot take turns where clients pause",
+                help,
+            ));
+        }
+        self.time(typed.get_ref(), typed.span()).map(Some)
     }
 
     fn rate(&self, typed: &Option<Spanned<f64>>) -> Result<Option<f64>, Problem> {

@@ -54,6 +54,9 @@ pub struct Load {
     pub params: Vec<(String, String)>,
     /// Requests per second of an open loop; none: a closed loop.
     pub rate: Option<f64>,
+    /// Pause on each connection between a reply and the next request. Servers then run one after the
+    /// other: a slice may be shorter than a pause.
+    pub think: Option<Duration>,
     /// Client threads.
     pub threads: u32,
     /// Whether a connection carries more than one request.

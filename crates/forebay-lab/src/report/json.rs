@@ -78,6 +78,7 @@ fn load(load: &Load) -> Value {
         "threads": load.threads,
         "keepalive": load.keepalive,
         "rate_per_s": load.rate,
+        "think_s": load.think.map(|think| think.as_secs_f64()),
         "amount": amount(load.amount),
         "warmup": load.warmup.map(amount),
         "slices": load.slices().len(),

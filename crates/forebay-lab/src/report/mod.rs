@@ -66,10 +66,16 @@ fn load_in_words(load: &crate::experiment::Load) -> String {
         Some(rate) => format!("open loop at {} requests/s", number::significant(rate)),
         None => "closed loop".to_owned(),
     };
+    let think = load.think.map(|think| format!(", a pause of {think:?} after each reply"));
     let connections = match load.connections {
         1 => "1 connection".to_owned(),
         many => format!("{many} connections"),
     };
     let reuse = if load.keepalive { "kept alive" } else { "closed after each reply" };
-    format!("{} {} for {amount} a trial, {connections}, {reuse}, {pace}", load.method, load.path)
+    format!(
+        "{} {} for {amount} a trial, {connections}, {reuse}, {pace}{}",
+        load.method,
+        load.path,
+        think.unwrap_or_default()
+    )
 }
