@@ -39,7 +39,11 @@ pub fn mono(name: &str, mono: &Mono) -> ProgramSpec {
     spec.host = Some(CompiledHost);
     // The application's domain finds the host's assembly by it. Each process compiles pages in a
     // directory of its own: mono empties one that it shares with another.
-    spec.env = vec![("MONO_PATH".into(), "{host}".into()), ("TMPDIR".into(), "{room}".into())];
+    // A request leaves some 15 KB of garbage: a young generation of 16 MB in place of 4 saves 17 % of the
+    // CPU time of a small one; 32 save 2 % more, and take 50 MB more.
+    let own =
+        [("MONO_PATH", "{host}"), ("TMPDIR", "{room}"), ("MONO_GC_PARAMS", "nursery-size=16m")];
+    spec.env = own.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     spec.connections = mono.threads;
     spec.watch = WATCHED.map(PathBuf::from).into();
     spec
