@@ -15,13 +15,14 @@ use crate::{Answer, Ended, Malformed, MuxReceipt, MuxSession, Sink, StreamError}
 #[derive(Clone, Debug)]
 pub struct Http2Request {
     method: Vec<u8>,
+    scheme: &'static [u8],
     authority: Vec<u8>,
     path: Vec<u8>,
     fields: Fields,
     body: Vec<u8>,
 }
 
-/// An HTTP/2 connection over cleartext, both sides knowing that it is one.
+/// An HTTP/2 connection, both sides knowing that it is one.
 #[derive(Debug)]
 pub struct Http2<S> {
     request: Arc<Http2Request>,
@@ -58,8 +59,9 @@ const STREAMS_LIMIT: u32 = (1 << 30) - 1;
 
 impl Http2Request {
     /// The parts of `http`, a whole HTTP/1.1 request. Names become lower case, `Host` becomes
-    /// `:authority`, and fields about an HTTP/1.1 connection are left out.
-    pub fn of(http: &[u8]) -> Result<Self, HeadError> {
+    /// `:authority`, and fields about an HTTP/1.1 connection are left out. `is_tls`: for a connection
+    /// of TLS.
+    pub fn of(http: &[u8], is_tls: bool) -> Result<Self, HeadError> {
         let (head, body) = parse(http)?;
         let mut fields = Fields::new();
         for field in &head.fields {
@@ -68,6 +70,7 @@ impl Http2Request {
         }
         Ok(Self {
             method: head.method.of(http).to_vec(),
+            scheme: if is_tls { b"https" } else { b"http" },
             authority: head.authority.map(|span| span.of(http).to_vec()).unwrap_or_default(),
             path: head.path_and_query.of(http).to_vec(),
             fields,
@@ -78,7 +81,7 @@ impl Http2Request {
     fn pseudo(&self) -> RequestPseudo<'_> {
         RequestPseudo {
             method: &self.method,
-            scheme: b"http",
+            scheme: self.scheme,
             authority: &self.authority,
             path: &self.path,
             protocol: b"",

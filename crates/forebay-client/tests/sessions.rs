@@ -184,7 +184,7 @@ fn applications_of_scgi_and_uwsgi_may_answer_with_http_or_as_scripts_do() {
 
 fn http2(streams: usize) -> Http2<Collected> {
     let request = b"GET /x HTTP/1.1\r\nHost: a.example\r\nX-Y: z\r\n\r\n";
-    let request = Arc::new(Http2Request::of(request).unwrap());
+    let request = Arc::new(Http2Request::of(request, false).unwrap());
     Http2::new(request, true, (0..streams).map(|_| Collected::default()))
 }
 

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use forebay_load::{Control, Endpoint, Gateway, Outcome, Protocol, Spec, Stop, Url};
+use forebay_load::{Control, Endpoint, Gateway, Outcome, Protocol, Spec, Stop, TlsOptions, Url};
 
 use crate::experiment::{Amount, Configuration, Load, Plan, ServiceValues, Template, Values};
 use crate::interrupt::Interrupt;
@@ -226,13 +226,15 @@ impl Runner {
     pub(crate) fn spec(&self, url: Url, values: &Values) -> Spec {
         let load = &self.plan.load;
         let url = match url.protocol() {
-            Protocol::Http if load.http2 => url.clone().over_http2().unwrap_or(url),
+            Protocol::Http | Protocol::Https if load.http2 => {
+                url.clone().over_http2().unwrap_or(url)
+            }
             _ => url,
         };
-        let is_http2 = url.protocol() == Protocol::H2c;
+        let is_http2 = url.protocol().is_http2();
         let filled = |(name, value): &(String, String)| (name.clone(), values.fill(value));
         let gateway = match url.protocol() {
-            Protocol::Http | Protocol::H2c => Gateway::default(),
+            Protocol::Http | Protocol::Https | Protocol::H2c | Protocol::H2 => Gateway::default(),
             Protocol::Ajp => Gateway { secret: load.secret.clone(), ..Gateway::default() },
             Protocol::Fastcgi | Protocol::Scgi | Protocol::Uwsgi => Gateway {
                 root: load.root.as_ref().map(|root| values.fill(root)),
@@ -256,6 +258,15 @@ impl Runner {
                 status: check.status,
                 body_contains: check.body_contains.clone().map(String::into_bytes),
             }),
+            tls: if url.protocol().is_tls() {
+                TlsOptions {
+                    insecure: load.insecure,
+                    ca: load.ca.as_ref().map(|ca| self.plan.dir.join(values.fill(ca))),
+                    resume: load.tls_resume,
+                }
+            } else {
+                TlsOptions::default()
+            },
             ..Spec::new(url)
         }
     }
@@ -411,6 +422,7 @@ mod tests {
         Outcome {
             url: String::new(),
             protocol: forebay_load::Protocol::Http,
+            handshakes: None,
             connections: 1,
             streams: 1,
             threads: 1,

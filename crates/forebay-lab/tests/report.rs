@@ -19,6 +19,7 @@ fn trial(round: u32, completed: u64, us: u64) -> Trial {
     let outcome = Outcome {
         url: "http://127.0.0.1/".to_owned(),
         protocol: forebay_load::Protocol::Http,
+        handshakes: None,
         connections: 1,
         streams: 1,
         threads: 1,

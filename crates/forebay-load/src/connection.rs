@@ -1,27 +1,27 @@
 //! One connection of the load: connect, ask, read the reply, ask again.
 
-use std::fmt;
-use std::os::fd::OwnedFd;
 use std::time::Instant;
+use std::{fmt, io};
 
 use forebay_client::{Answer, Malformed, Receipt, Session};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
-use crate::dialling::{BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED};
+use crate::dialling::{BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED, is_established};
 use crate::inspection::Inspection;
 use crate::tally::Failure;
 use crate::target::Dialled;
+use crate::transport::Transport;
 use crate::worker::{Drive, ThreadState};
 
 /// One connection of the load. It outlives its sockets: a closed one is replaced.
 #[derive(Debug)]
-pub(crate) struct Connection<C> {
+pub(crate) struct Connection<C, T: Transport> {
     id: usize,
     session: C,
+    config: T::Config,
     phase: Phase,
-    socket: Option<OwnedFd>,
+    transport: Option<T>,
     /// Whether the socket has carried a reply before.
     used: bool,
     exchange: Exchange,
@@ -37,7 +37,8 @@ pub(crate) struct Connection<C> {
 enum Phase {
     /// Waits for its next request to be due.
     Resting,
-    /// Waits for the socket to be connected, or for room in the server's backlog.
+    /// Waits for the socket to be connected and the handshake to end, or for room in the server's
+    /// backlog.
     Connecting,
     /// Has a request to write or a reply to read.
     Exchanging,
@@ -62,7 +63,7 @@ struct Exchange {
 /// Why no complete reply came.
 pub(crate) struct Ending(pub Option<Errno>, pub &'static str);
 
-impl<C: Session<Sink = Inspection>> Drive for Connection<C> {
+impl<C: Session<Sink = Inspection>, T: Transport> Drive for Connection<C, T> {
     #[inline]
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
         if matches!(self.phase, Phase::Connecting | Phase::Exchanging) {
@@ -109,7 +110,7 @@ impl<C: Session<Sink = Inspection>> Drive for Connection<C> {
         self.wake = None;
         match self.phase {
             Phase::Resting => self.start(now, state),
-            Phase::Connecting if self.socket.is_none() => self.connect(now, state),
+            Phase::Connecting if self.transport.is_none() => self.connect(now, state),
             _ => {}
         }
     }
@@ -118,7 +119,7 @@ impl<C: Session<Sink = Inspection>> Drive for Connection<C> {
     fn check_deadline(&mut self, now: Instant, state: &mut ThreadState) {
         match self.phase {
             Phase::Connecting if now >= self.exchange.deadline => {
-                self.refused(Errno::TIMEDOUT, now, state);
+                self.refused(Errno::TIMEDOUT.into(), now, state);
             }
             Phase::Exchanging if now >= self.exchange.deadline => {
                 let why = format!("no complete reply within {:?}", state.timeout);
@@ -129,14 +130,15 @@ impl<C: Session<Sink = Inspection>> Drive for Connection<C> {
     }
 }
 
-impl<C: Session<Sink = Inspection>> Connection<C> {
-    pub fn new(id: usize, session: C) -> Self {
+impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
+    pub fn new(id: usize, session: C, config: T::Config) -> Self {
         let now = Instant::now();
         Self {
             id,
             session,
+            config,
             phase: Phase::Resting,
-            socket: None,
+            transport: None,
             used: false,
             exchange: Exchange::new(now, now),
             pending: Vec::new(),
@@ -166,7 +168,7 @@ impl<C: Session<Sink = Inspection>> Connection<C> {
         self.exchange = Exchange::new(self.exchange.due, now + state.timeout);
         self.pending.clear();
         self.session.start();
-        if self.socket.is_none() {
+        if self.transport.is_none() {
             return self.connect(now, state);
         }
         self.phase = Phase::Exchanging;
@@ -178,19 +180,23 @@ impl<C: Session<Sink = Inspection>> Connection<C> {
         let Dialled { socket, connected } = match self.refusals.dial(self.id, state) {
             Ok(dialled) => dialled,
             Err(Errno::AGAIN) => return self.wake_at(now + BACKLOG_PAUSE, state),
-            Err(errno) => return self.refused(errno, now, state),
+            Err(errno) => return self.refused(errno.into(), now, state),
         };
-        self.socket = Some(socket);
+        match T::new(socket, &self.config) {
+            Ok(transport) => self.transport = Some(transport),
+            Err(error) => return self.refused(error, now, state),
+        }
         if connected {
-            self.established(state);
+            self.connected(now, state);
         }
     }
 
     fn connected(&mut self, now: Instant, state: &mut ThreadState) {
-        let Some(socket) = &self.socket else { return };
-        match sockopt::socket_error(socket) {
-            Ok(Ok(())) => self.established(state),
-            Ok(Err(errno)) | Err(errno) => self.refused(errno, now, state),
+        let Some(transport) = &mut self.transport else { return };
+        match is_established(transport, self.id, state) {
+            Ok(true) => self.established(state),
+            Ok(false) => {}
+            Err(error) => self.refused(error, now, state),
         }
     }
 
@@ -202,27 +208,27 @@ impl<C: Session<Sink = Inspection>> Connection<C> {
     }
 
     /// A connection could not be made: tries the next address, a little later, or not again.
-    fn refused(&mut self, errno: Errno, now: Instant, state: &mut ThreadState) {
+    fn refused(&mut self, error: io::Error, now: Instant, state: &mut ThreadState) {
         self.close();
-        let resume = match self.refusals.refused(errno, now, state) {
+        let resume = match self.refusals.refused(&error, now, state) {
             Next::Address => return self.connect(now, state),
             Next::Nothing => {
-                state.tally.fail(Failure::Connect, &std::io::Error::from(errno));
+                state.tally.fail(Failure::Connect, &error);
                 self.phase = Phase::Done;
                 state.active -= 1;
                 return;
             }
             Next::Attempt(resume) => resume,
         };
-        state.tally.fail(Failure::Connect, &std::io::Error::from(errno));
+        state.tally.fail(Failure::Connect, &error);
         let due = state.pacer.next(resume);
         self.turn(due, resume, now, state);
     }
 
     fn write(&mut self, state: &mut ThreadState) {
-        let Some(socket) = &self.socket else { return };
+        let Some(transport) = &mut self.transport else { return };
         while !self.session.output().is_empty() && self.exchange.write_error.is_none() {
-            match send(socket, self.session.output(), SendFlags::NOSIGNAL) {
+            match transport.send(self.session.output()) {
                 Ok(n) => {
                     if self.exchange.written == 0 && n > 0 && !self.exchange.is_retry {
                         state.tally.sent += 1;
@@ -234,7 +240,8 @@ impl<C: Session<Sink = Inspection>> Connection<C> {
                     // Asks anew for an event, which comes at once if there is room by now.
                     let data = EventData::new_u64(self.id as u64);
                     let flags = WATCHED | EventFlags::OUT;
-                    if let Err(errno) = epoll::modify(&state.epoll, socket, data, flags) {
+                    if let Err(errno) = epoll::modify(&state.epoll, transport.socket(), data, flags)
+                    {
                         self.exchange.write_error = Some(errno);
                     }
                     return;
@@ -251,11 +258,11 @@ impl<C: Session<Sink = Inspection>> Connection<C> {
     /// buffer has emptied the socket, so the read that would return EAGAIN is left out.
     fn read(&mut self, closing: bool, state: &mut ThreadState) {
         while self.phase == Phase::Exchanging {
-            let Some(socket) = &self.socket else { return };
-            match recv(socket, &mut state.buffer[..], RecvFlags::empty()) {
-                Ok((_, 0)) => return self.broken(Ending(None, "the server closed"), state),
-                Ok((n, _)) => {
-                    let emptied = n < state.buffer.len() && !closing;
+            let Some(transport) = &mut self.transport else { return };
+            match transport.recv(&mut state.buffer) {
+                Ok(0) => return self.broken(Ending(None, "the server closed"), state),
+                Ok(n) => {
+                    let emptied = transport.is_emptied(n, state.buffer.len()) && !closing;
                     self.receive(n, closing, state);
                     if emptied {
                         return;
@@ -331,7 +338,7 @@ impl<C: Session<Sink = Inspection>> Connection<C> {
             return self.connect(Instant::now(), state);
         }
         match self.exchange.write_error {
-            Some(errno) => self.fail(Failure::Write, &std::io::Error::from(errno), state),
+            Some(errno) => self.fail(Failure::Write, &io::Error::from(errno), state),
             None => self.fail(Failure::Read, &format!("{ending} without a reply"), state),
         }
     }
@@ -346,8 +353,8 @@ impl<C: Session<Sink = Inspection>> Connection<C> {
 
     /// Between requests: whatever comes is the server's end of the connection (or a 408 before it).
     fn drop_if_closed(&mut self, state: &mut ThreadState) {
-        let Some(socket) = &self.socket else { return };
-        match recv(socket, &mut state.buffer[..], RecvFlags::empty()) {
+        let Some(transport) = &mut self.transport else { return };
+        match transport.recv(&mut state.buffer) {
             Err(Errno::AGAIN | Errno::INTR) => {}
             _ => self.close(),
         }
@@ -355,7 +362,7 @@ impl<C: Session<Sink = Inspection>> Connection<C> {
 
     /// Closing takes the socket out of the epoll set.
     fn close(&mut self) {
-        self.socket = None;
+        self.transport = None;
     }
 
     fn wake_at(&mut self, at: Instant, state: &mut ThreadState) {
@@ -378,7 +385,7 @@ impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.1)?;
         match self.0 {
-            Some(errno) => write!(f, " ({})", std::io::Error::from(errno)),
+            Some(errno) => write!(f, " ({})", io::Error::from(errno)),
             None => Ok(()),
         }
     }

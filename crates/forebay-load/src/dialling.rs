@@ -1,11 +1,14 @@
 //! Attempts to connect: addresses in turn, pauses after refusals, and when to give up.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
+use rustix::net::sockopt;
 
 use crate::target::Dialled;
+use crate::transport::{Progress, Transport};
 use crate::worker::ThreadState;
 
 /// Attempts to connect that failed in a row.
@@ -65,20 +68,23 @@ impl Refusals {
     }
 
     /// A connection could not be made.
-    pub fn refused(&mut self, errno: Errno, now: Instant, state: &mut ThreadState) -> Next {
+    pub fn refused(&mut self, error: &io::Error, now: Instant, state: &mut ThreadState) -> Next {
         if state.target.has_more(self.attempt) {
             self.attempt += 1;
             return Next::Address;
         }
         self.attempt = 0;
         self.count += 1;
-        state.last_refusal = Some(errno);
+        state.last_refusal = Some(copy_of(error));
         let since = *self.since.get_or_insert(now);
         let given_up = if state.target.reached() {
             // A run by duration ends anyway, and the server may come back before.
             state.budget.limited() && now - since >= state.timeout
         } else {
-            errno == Errno::TIMEDOUT || self.count >= FIRST_ATTEMPTS
+            // Certificates and protocols stay what they are.
+            let is_final =
+                matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::InvalidData);
+            is_final || self.count >= FIRST_ATTEMPTS
         };
         if given_up {
             state.gave_up = true;
@@ -86,5 +92,37 @@ impl Refusals {
         }
         let doubled = PAUSE.saturating_mul(1 << (self.count - 1).min(16));
         Next::Attempt(now + doubled.min(PAUSE_LIMIT))
+    }
+}
+
+/// Goes on with the connection that an event was reported for: whether it can carry requests.
+#[inline]
+pub(crate) fn is_established<T: Transport>(
+    transport: &mut T,
+    id: usize,
+    state: &mut ThreadState,
+) -> io::Result<bool> {
+    sockopt::socket_error(transport.socket())??;
+    match transport.handshake()? {
+        Progress::Established(handshake) => {
+            if let Some(handshake) = handshake {
+                state.tally.shook_hands(&handshake);
+            }
+            Ok(true)
+        }
+        Progress::Reads => Ok(false),
+        Progress::Writes => {
+            // Asks anew for an event, which comes at once if there is room by now.
+            let data = EventData::new_u64(id as u64);
+            epoll::modify(&state.epoll, transport.socket(), data, WATCHED | EventFlags::OUT)?;
+            Ok(false)
+        }
+    }
+}
+
+fn copy_of(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::new(error.kind(), error.to_string()),
     }
 }

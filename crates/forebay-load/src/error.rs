@@ -21,6 +21,13 @@ pub enum Error {
         /// What the last attempt ended with.
         source: io::Error,
     },
+    /// Client and server could not agree on TLS, or the server's certificate is not trusted.
+    Handshake {
+        /// The host and port, or the socket path.
+        endpoint: String,
+        /// What the last handshake ended with.
+        source: io::Error,
+    },
     /// The system refused something that the load generator itself needs.
     System {
         /// What it was wanted for.
@@ -44,6 +51,11 @@ impl fmt::Display for Error {
                 "{endpoint} could not be reached ({source}): check that the server runs and \
                  listens there"
             ),
+            Self::Handshake { endpoint, source } => write!(
+                f,
+                "the TLS handshake with {endpoint} failed ({source}): a certificate of an authority \
+                 of your own is trusted with --ca FILE, any with --insecure"
+            ),
             Self::System { what, source } => write!(f, "{what} failed: {source}"),
         }
     }
@@ -55,6 +67,7 @@ impl std::error::Error for Error {
             Self::Invalid(_) => None,
             Self::Resolve { source, .. }
             | Self::Unreachable { source, .. }
+            | Self::Handshake { source, .. }
             | Self::System { source, .. } => Some(source),
         }
     }

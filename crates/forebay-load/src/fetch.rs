@@ -7,10 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use forebay_client::{Ended, Malformed, MuxSession, Session, Sink};
+use rustls::{ClientConnection, StreamOwned};
 
 use crate::request::Request;
 use crate::target::resolve_tcp;
-use crate::{Endpoint, Error, Protocol, Spec, Url};
+use crate::tls::TlsClient;
+use crate::{Endpoint, Error, Protocol, Spec, TlsOptions, Url};
 
 /// The reply to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,8 +57,8 @@ pub fn fetch(
     let mut stream = connect(url, &deadline)?;
     let stream = stream.as_mut();
     match url.protocol() {
-        Protocol::Http => exchange(stream, request.http1(sink), &deadline),
-        Protocol::H2c => {
+        Protocol::Http | Protocol::Https => exchange(stream, request.http1(sink), &deadline),
+        Protocol::H2c | Protocol::H2 => {
             let parts = request.http2_parts().map_err(FetchError::Request)?;
             let session = request.http2(&parts, std::iter::once(sink));
             exchange_on_stream(stream, session, &deadline)
@@ -91,11 +93,28 @@ fn connect(url: &Url, deadline: &Deadline) -> Result<Box<dyn Stream>, FetchError
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for address in resolve_tcp(url).map_err(FetchError::Request)? {
         match TcpStream::connect_timeout(&address, deadline.left()?) {
+            Ok(stream) if url.protocol().is_tls() => return secured(url, stream, deadline),
             Ok(stream) => return Ok(Box::new(stream)),
             Err(error) => last = error,
         }
     }
     Err(FetchError::Connect(last))
+}
+
+/// Has a connection begin with a handshake. The server has to have a certificate that this machine
+/// trusts.
+fn secured(
+    url: &Url,
+    mut stream: TcpStream,
+    deadline: &Deadline,
+) -> Result<Box<dyn Stream>, FetchError> {
+    let client = TlsClient::new(url, &TlsOptions::default()).map_err(FetchError::Request)?;
+    let mut connection = client.connect().map_err(FetchError::Connect)?;
+    while connection.is_handshaking() {
+        stream.limit(deadline.left()?).map_err(FetchError::Exchange)?;
+        connection.complete_io(&mut stream).map_err(|error| deadline.judge(error))?;
+    }
+    Ok(Box::new(StreamOwned::new(connection, stream)))
 }
 
 fn exchange(
@@ -221,6 +240,12 @@ impl Stream for TcpStream {
     fn limit(&self, time: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(time))?;
         self.set_write_timeout(Some(time))
+    }
+}
+
+impl Stream for StreamOwned<ClientConnection, TcpStream> {
+    fn limit(&self, time: Duration) -> io::Result<()> {
+        self.sock.limit(time)
     }
 }
 

@@ -9,7 +9,8 @@
 //! - `worker` is the thread: wait for events, give each to its connection, sweep for timeouts;
 //!   `waiting` is how it waits;
 //! - `connection` is one connection's states, from connecting to the next request; `mux` the same
-//!   for a connection of several requests at once; `dialling` is how both connect;
+//!   for a connection of several requests at once; `dialling` is how both connect, `transport` what
+//!   they send and receive by: a socket, or `tls` over one;
 //! - `request` makes the bytes that are sent, `inspection` looks at what comes back.
 //!
 //! [`Turns`] is a run in several parts, between which its connections stay open.
@@ -31,6 +32,8 @@ mod search;
 mod spec;
 mod tally;
 mod target;
+mod tls;
+mod transport;
 mod url;
 mod waiting;
 mod worker;
@@ -38,7 +41,7 @@ mod worker;
 pub use error::Error;
 pub use fetch::{FetchError, Reply, fetch};
 pub use forebay_client::Gateway;
-pub use outcome::{Bytes, Client, Failures, Outcome, Requests};
+pub use outcome::{Bytes, Client, Failures, Handshakes, Outcome, Requests};
 pub use run::{Turns, run};
-pub use spec::{Arrivals, Check, Control, Rate, Spec, Stop};
+pub use spec::{Arrivals, Check, Control, Rate, Spec, Stop, TlsOptions};
 pub use url::{Endpoint, Protocol, Url, UrlError};

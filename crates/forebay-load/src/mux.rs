@@ -7,31 +7,31 @@
 
 mod streams;
 
-use std::fmt;
-use std::os::fd::OwnedFd;
 use std::time::Instant;
+use std::{fmt, io};
 
 use forebay_client::{Ended, Malformed, MuxSession, StreamError};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
 use crate::connection::Ending;
-use crate::dialling::{BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED};
+use crate::dialling::{BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED, is_established};
 use crate::inspection::Inspection;
 use crate::tally::Failure;
 use crate::target::Dialled;
+use crate::transport::Transport;
 use crate::worker::{Drive, ThreadState};
 
 use streams::{State, Stream, Streams};
 
 /// One connection of the load, with its streams. It outlives its sockets.
 #[derive(Debug)]
-pub(crate) struct MuxConnection<C> {
+pub(crate) struct MuxConnection<C, T: Transport> {
     id: usize,
     session: C,
+    config: T::Config,
     phase: Phase,
-    socket: Option<OwnedFd>,
+    transport: Option<T>,
     /// Whether the socket has carried a reply before.
     used: bool,
     /// Reads from the socket that brought bytes.
@@ -56,17 +56,18 @@ pub(crate) struct MuxConnection<C> {
 enum Phase {
     /// There is no connection, nor is one wanted.
     Closed,
-    /// Waits for the socket to be connected, or for room in the server's backlog.
+    /// Waits for the socket to be connected and the handshake to end, or for room in the server's
+    /// backlog.
     Connecting,
     Open,
     /// Has no more requests in this turn; its socket may be open.
     Done,
 }
 
-impl<C: MuxSession<Sink = Inspection>> Drive for MuxConnection<C> {
+impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, T> {
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
         self.streams.all.iter_mut().for_each(|stream| stream.begun = false);
-        if self.socket.is_some() {
+        if self.transport.is_some() {
             // What came since the last turn first: a GOAWAY, or the end of the connection.
             self.phase = Phase::Open;
             self.read(false, state);
@@ -78,7 +79,13 @@ impl<C: MuxSession<Sink = Inspection>> Drive for MuxConnection<C> {
 
     fn ready(&mut self, flags: EventFlags, now: Instant, state: &mut ThreadState) {
         match self.phase {
-            Phase::Connecting => self.connected(now, state),
+            Phase::Connecting => {
+                self.connected(now, state);
+                // The server's first frames may have come with the end of a handshake.
+                if self.phase == Phase::Open && flags.intersects(EventFlags::IN.union(CLOSING)) {
+                    self.read(flags.intersects(CLOSING), state);
+                }
+            }
             Phase::Open => {
                 self.write(now, state);
                 if flags.intersects(EventFlags::IN.union(CLOSING)) || self.is_blocked {
@@ -101,7 +108,7 @@ impl<C: MuxSession<Sink = Inspection>> Drive for MuxConnection<C> {
     }
 
     fn woken(&mut self, now: Instant, state: &mut ThreadState) {
-        if self.phase == Phase::Connecting && self.socket.is_none() {
+        if self.phase == Phase::Connecting && self.transport.is_none() {
             self.connect(now, state);
         }
         self.streams.end_rest(now, now + state.timeout);
@@ -120,7 +127,7 @@ impl<C: MuxSession<Sink = Inspection>> Drive for MuxConnection<C> {
                 continue;
             }
             if self.phase == Phase::Connecting {
-                return self.refused(Errno::TIMEDOUT, now, state);
+                return self.refused(Errno::TIMEDOUT.into(), now, state);
             }
             if at == State::UnderWay {
                 self.session.cancel(stream, now);
@@ -137,13 +144,14 @@ impl<C: MuxSession<Sink = Inspection>> Drive for MuxConnection<C> {
     }
 }
 
-impl<C: MuxSession<Sink = Inspection>> MuxConnection<C> {
-    pub fn new(id: usize, session: C, streams: usize) -> Self {
+impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
+    pub fn new(id: usize, session: C, streams: usize, config: T::Config) -> Self {
         Self {
             id,
             session,
+            config,
             phase: Phase::Closed,
-            socket: None,
+            transport: None,
             used: false,
             reads: 0,
             write_error: None,
@@ -240,19 +248,23 @@ impl<C: MuxSession<Sink = Inspection>> MuxConnection<C> {
         let Dialled { socket, connected } = match self.refusals.dial(self.id, state) {
             Ok(dialled) => dialled,
             Err(Errno::AGAIN) => return state.alarm.add(now + BACKLOG_PAUSE, self.id),
-            Err(errno) => return self.refused(errno, now, state),
+            Err(errno) => return self.refused(errno.into(), now, state),
         };
-        self.socket = Some(socket);
+        match T::new(socket, &self.config) {
+            Ok(transport) => self.transport = Some(transport),
+            Err(error) => return self.refused(error, now, state),
+        }
         if connected {
-            self.established(now, state);
+            self.connected(now, state);
         }
     }
 
     fn connected(&mut self, now: Instant, state: &mut ThreadState) {
-        let Some(socket) = &self.socket else { return };
-        match sockopt::socket_error(socket) {
-            Ok(Ok(())) => self.established(now, state),
-            Ok(Err(errno)) | Err(errno) => self.refused(errno, now, state),
+        let Some(transport) = &mut self.transport else { return };
+        match is_established(transport, self.id, state) {
+            Ok(true) => self.established(now, state),
+            Ok(false) => {}
+            Err(error) => self.refused(error, now, state),
         }
     }
 
@@ -267,14 +279,14 @@ impl<C: MuxSession<Sink = Inspection>> MuxConnection<C> {
     }
 
     /// A connection could not be made: the requests that waited for it have failed.
-    fn refused(&mut self, errno: Errno, now: Instant, state: &mut ThreadState) {
+    fn refused(&mut self, error: io::Error, now: Instant, state: &mut ThreadState) {
         self.close();
-        let next = self.refusals.refused(errno, now, state);
+        let next = self.refusals.refused(&error, now, state);
         if let Next::Address = next {
             return self.connect(now, state);
         }
         while let Some(&stream) = self.streams.waiting.front() {
-            state.tally.fail(Failure::Connect, &std::io::Error::from(errno));
+            state.tally.fail(Failure::Connect, &error);
             self.streams.release(stream);
         }
         match next {
@@ -291,9 +303,9 @@ impl<C: MuxSession<Sink = Inspection>> MuxConnection<C> {
 
     /// Writes until there is no more; false where there is no room for more.
     fn write(&mut self, now: Instant, state: &mut ThreadState) -> bool {
-        let Some(socket) = &self.socket else { return false };
+        let Some(transport) = &mut self.transport else { return false };
         while !self.session.output().is_empty() && self.write_error.is_none() {
-            match send(socket, self.session.output(), SendFlags::NOSIGNAL) {
+            match transport.send(self.session.output()) {
                 Ok(n) => {
                     state.tally.sent += std::mem::take(&mut self.unwritten);
                     self.session.wrote(n, now);
@@ -302,7 +314,8 @@ impl<C: MuxSession<Sink = Inspection>> MuxConnection<C> {
                     // Asks anew for an event, which comes at once if there is room by now.
                     let data = EventData::new_u64(self.id as u64);
                     let flags = WATCHED | EventFlags::OUT;
-                    if let Err(errno) = epoll::modify(&state.epoll, socket, data, flags) {
+                    if let Err(errno) = epoll::modify(&state.epoll, transport.socket(), data, flags)
+                    {
                         self.write_error = Some(errno);
                     }
                     return false;
@@ -331,19 +344,20 @@ impl<C: MuxSession<Sink = Inspection>> MuxConnection<C> {
                 self.is_blocked = true;
                 break;
             }
-            let Some(socket) = &self.socket else { return };
-            let received = recv(socket, &mut state.buffer[..], RecvFlags::empty());
+            let Some(transport) = &mut self.transport else { return };
+            let received = transport.recv(&mut state.buffer);
             now = Instant::now();
             match received {
-                Ok((_, 0)) => return self.lost(Ending(None, "the server closed"), now, state),
-                Ok((n, _)) => {
+                Ok(0) => return self.lost(Ending(None, "the server closed"), now, state),
+                Ok(n) => {
+                    let emptied = transport.is_emptied(n, state.buffer.len()) && !closing;
                     self.reads += 1;
                     self.is_silent = false;
                     state.tally.bytes.read += n as u64;
                     if let Err(malformed) = self.receive(n, now, state) {
                         return self.broken(&malformed, now, state);
                     }
-                    if n < state.buffer.len() && !closing {
+                    if emptied {
                         break;
                     }
                 }
@@ -444,7 +458,7 @@ impl<C: MuxSession<Sink = Inspection>> MuxConnection<C> {
         };
         match self.write_error {
             Some(errno) => {
-                let why = format!("{} ({why})", std::io::Error::from(errno));
+                let why = format!("{} ({why})", io::Error::from(errno));
                 self.fail_all(Failure::Write, &why, state);
             }
             None => self.fail_all(Failure::Read, &why, state),
@@ -464,7 +478,7 @@ impl<C: MuxSession<Sink = Inspection>> MuxConnection<C> {
 
     /// Closing takes the socket out of the epoll set.
     fn close(&mut self) {
-        self.socket = None;
+        self.transport = None;
         self.phase = Phase::Closed;
         self.unwritten = 0;
     }

@@ -30,6 +30,8 @@ pub struct Outcome {
     /// From when a request was due (closed loop: when its connection was free), connecting included,
     /// to the last byte of the reply. Completed requests only.
     pub latency: Latency,
+    /// The handshakes of TLS; none where there is no TLS.
+    pub handshakes: Option<Handshakes>,
     /// What the load threads themselves used.
     pub client: Client,
     /// What the first failed request failed of.
@@ -84,6 +86,17 @@ pub struct Bytes {
     pub body: u64,
 }
 
+/// Handshakes of TLS that succeeded.
+#[derive(Clone, Debug, Default)]
+pub struct Handshakes {
+    /// Those with certificate and signature.
+    pub full: u64,
+    /// Those that resumed a session.
+    pub resumed: u64,
+    /// From the connected socket to the client's last message. None where there was no handshake.
+    pub time: Option<Box<Latency>>,
+}
+
 /// What the load threads themselves used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Client {
@@ -131,6 +144,10 @@ impl Outcome {
             sum.bytes.read += turn.bytes.read;
             sum.bytes.body += turn.bytes.body;
             sum.latency.merge(&turn.latency);
+            match (&mut sum.handshakes, turn.handshakes) {
+                (Some(sum), Some(turn)) => sum.add(&turn),
+                (sum, turn) => *sum = sum.take().or(turn),
+            }
             sum.client.cpu_user += turn.client.cpu_user;
             sum.client.cpu_system += turn.client.cpu_system;
             sum.first_failure = sum.first_failure.or(turn.first_failure);
@@ -174,6 +191,7 @@ impl Outcome {
             "rate_per_s": self.rate_per_s(),
             "bytes": { "read": self.bytes.read, "body": self.bytes.body },
             "latency_us": latency_json(&self.latency),
+            "handshakes": self.handshakes.as_ref().map(Handshakes::to_json),
             "client": {
                 "cpu_user_s": self.client.cpu_user.as_secs_f64(),
                 "cpu_system_s": self.client.cpu_system.as_secs_f64(),
@@ -207,6 +225,10 @@ impl Outcome {
                 body: count(&json["bytes"], "body")?,
             },
             latency: Latency::decode(histogram).map_err(|error| format!("histogram: {error}"))?,
+            handshakes: match &json["handshakes"] {
+                Value::Null => None,
+                handshakes => Some(Handshakes::from_json(handshakes)?),
+            },
             client: Client {
                 cpu_user: seconds(client, "cpu_user_s")?,
                 cpu_system: seconds(client, "cpu_system_s")?,
@@ -214,6 +236,43 @@ impl Outcome {
             },
             first_failure: json["first_failure"].as_str().map(str::to_owned),
             gave_up: flag(json, "gave_up")?,
+        })
+    }
+}
+
+impl Handshakes {
+    /// Counts one.
+    pub(crate) fn record(&mut self, is_resumed: bool, time: Duration) {
+        *(if is_resumed { &mut self.resumed } else { &mut self.full }) += 1;
+        self.time.get_or_insert_default().record(time);
+    }
+
+    /// Adds those of another turn or thread.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.full += other.full;
+        self.resumed += other.resumed;
+        if let Some(time) = &other.time {
+            self.time.get_or_insert_default().merge(time);
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let time = self.time.as_deref().map_or(Value::Null, latency_json);
+        let histogram = self.time.as_deref().map(Latency::encode);
+        json!({
+            "full": self.full,
+            "resumed": self.resumed,
+            "time_us": time,
+            "histogram": histogram,
+        })
+    }
+
+    fn from_json(json: &Value) -> Result<Self, String> {
+        let time = json["histogram"].as_str().map(Latency::decode).transpose();
+        Ok(Self {
+            full: count(json, "full")?,
+            resumed: count(json, "resumed")?,
+            time: time.map_err(|error| format!("handshakes: {error}"))?.map(Box::new),
         })
     }
 }
@@ -322,9 +381,12 @@ mod tests {
     fn an_outcome_is_read_back_as_it_was_written() {
         let mut latency = Latency::new();
         (1..500).for_each(|us| latency.record_us(us * us));
+        let mut handshakes = Handshakes::default();
+        handshakes.record(false, Duration::from_micros(900));
+        handshakes.record(true, Duration::from_micros(500));
         let outcome = Outcome {
-            url: "h2c://127.0.0.1:1/".to_owned(),
-            protocol: Protocol::H2c,
+            url: "https://127.0.0.1:1/".to_owned(),
+            protocol: Protocol::H2,
             connections: 3,
             streams: 7,
             threads: 2,
@@ -339,6 +401,7 @@ mod tests {
             },
             bytes: Bytes { read: 10, body: 5 },
             latency,
+            handshakes: Some(handshakes),
             client: Client { cpu_user: Duration::from_millis(3), ..Client::default() },
             first_failure: Some("it broke".to_owned()),
             gave_up: true,

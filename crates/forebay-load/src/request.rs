@@ -28,6 +28,7 @@ pub(crate) struct Request {
     ajp: Arc<AjpRequest>,
     to_head: bool,
     keepalive: bool,
+    is_tls: bool,
 }
 
 impl Request {
@@ -39,7 +40,7 @@ impl Request {
         let (gateway, keepalive) = (&spec.gateway, spec.keepalive);
         let mut ajp = AjpRequest::default();
         let bytes = match protocol {
-            Protocol::Http | Protocol::H2c => http,
+            Protocol::Http | Protocol::Https | Protocol::H2c | Protocol::H2 => http,
             Protocol::Fastcgi => {
                 forebay_client::fastcgi_request(&http, gateway, keepalive).map_err(malformed)?
             }
@@ -54,7 +55,13 @@ impl Request {
                 Vec::new()
             }
         };
-        Ok(Self { bytes: bytes.into(), ajp: ajp.into(), to_head: spec.method == "HEAD", keepalive })
+        Ok(Self {
+            bytes: bytes.into(),
+            ajp: ajp.into(),
+            to_head: spec.method == "HEAD",
+            keepalive,
+            is_tls: protocol.is_tls(),
+        })
     }
 
     /// An HTTP/1.1 connection.
@@ -64,7 +71,7 @@ impl Request {
 
     /// The parts that HTTP/2 sends.
     pub fn http2_parts(&self) -> Result<Arc<Http2Request>, Error> {
-        Http2Request::of(&self.bytes).map(Arc::new).map_err(malformed)
+        Http2Request::of(&self.bytes, self.is_tls).map(Arc::new).map_err(malformed)
     }
 
     /// An HTTP/2 connection that carries `parts`, in as many streams as there are sinks.
@@ -127,7 +134,7 @@ fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     }
     for (name, value) in &spec.headers {
         check_field(name, value)?;
-        if spec.url.protocol() == Protocol::H2c {
+        if spec.url.protocol().is_http2() {
             check_http2_field(name, value)?;
         }
         field(name, value);

@@ -16,6 +16,8 @@ use crate::pacer::Pacer;
 use crate::request::Request;
 use crate::tally::Tally;
 use crate::target::ServerAddresses;
+use crate::tls::{Tls, TlsClient};
+use crate::transport::{Plain, Transport};
 use crate::worker::{Drive, Finished, Share, Worker};
 use crate::{Client, Control, Error, Outcome, Protocol, Rate, Spec, Stop};
 
@@ -79,28 +81,41 @@ struct Workers<C> {
 
 fn crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
     spec.validate()?;
+    if spec.url.protocol().is_tls() {
+        let client = TlsClient::new(&spec.url, &spec.tls)?;
+        crew_over::<Tls>(spec, || client.for_connection())
+    } else {
+        crew_over::<Plain>(spec, || ())
+    }
+}
+
+/// Load threads whose connections are each made with a `config`.
+fn crew_over<T: Transport + 'static>(
+    spec: &Spec,
+    config: impl Fn() -> T::Config,
+) -> Result<Box<dyn Crew>, Error> {
     let request = Request::of(spec)?;
-    let check = spec.check.clone();
-    let inspection = move || Inspection::new(check.as_ref());
+    let inspection = || Inspection::new(spec.check.as_ref());
     Ok(match spec.url.protocol() {
-        Protocol::Http => {
-            Box::new(Workers::new(spec, |id| Connection::new(id, request.http1(inspection())))?)
-        }
-        Protocol::H2c => {
+        Protocol::Http | Protocol::Https => Box::new(Workers::new(spec, |id| {
+            Connection::<_, T>::new(id, request.http1(inspection()), config())
+        })?),
+        Protocol::H2c | Protocol::H2 => {
             let parts = request.http2_parts()?;
             Box::new(Workers::new(spec, |id| {
                 let inspections = (0..spec.streams).map(|_| inspection());
-                MuxConnection::new(id, request.http2(&parts, inspections), spec.streams)
+                let session = request.http2(&parts, inspections);
+                MuxConnection::<_, T>::new(id, session, spec.streams, config())
             })?)
         }
-        Protocol::Fastcgi => {
-            Box::new(Workers::new(spec, |id| Connection::new(id, request.fastcgi(inspection())))?)
-        }
-        Protocol::Ajp => {
-            Box::new(Workers::new(spec, |id| Connection::new(id, request.ajp(inspection())))?)
-        }
+        Protocol::Fastcgi => Box::new(Workers::new(spec, |id| {
+            Connection::<_, T>::new(id, request.fastcgi(inspection()), config())
+        })?),
+        Protocol::Ajp => Box::new(Workers::new(spec, |id| {
+            Connection::<_, T>::new(id, request.ajp(inspection()), config())
+        })?),
         Protocol::Scgi | Protocol::Uwsgi => Box::new(Workers::new(spec, |id| {
-            Connection::new(id, request.app_server(inspection()))
+            Connection::<_, T>::new(id, request.app_server(inspection()), config())
         })?),
     })
 }
@@ -136,10 +151,16 @@ impl<C: Drive + Send> Crew for Workers<C> {
         });
         let finished = run_threads(self.workers.iter_mut().zip(shares), control)?;
         if !self.target.reached() && !control.cancelled.load(Ordering::Relaxed) {
-            let refusal = finished.iter().find_map(|thread| thread.last_refusal);
-            return Err(Error::Unreachable {
-                endpoint: spec.url.endpoint().to_string(),
-                source: refusal.map_or_else(|| io::ErrorKind::TimedOut.into(), io::Error::from),
+            let refusal = finished.into_iter().find_map(|thread| thread.last_refusal);
+            let endpoint = spec.url.endpoint().to_string();
+            return Err(match refusal {
+                Some(source) if source.kind() == io::ErrorKind::InvalidData => {
+                    Error::Handshake { endpoint, source }
+                }
+                source => Error::Unreachable {
+                    endpoint,
+                    source: source.unwrap_or_else(|| io::ErrorKind::TimedOut.into()),
+                },
             });
         }
         Ok(sum(spec, start, finished))
@@ -200,6 +221,7 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
         bytes: tally.bytes,
         latency: tally.latency,
         client,
+        handshakes: spec.url.protocol().is_tls().then_some(tally.handshakes),
         first_failure: tally.first_failure,
         gave_up,
     }

@@ -1,11 +1,12 @@
 //! What to load, how, and for how long.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use forebay_client::Gateway;
 
-use crate::{Error, Protocol, Url};
+use crate::{Error, Url};
 
 /// One run of the load generator.
 #[derive(Clone, Debug)]
@@ -39,6 +40,20 @@ pub struct Spec {
     pub check: Option<Check>,
     /// Root and further variables for an application behind FastCGI, SCGI or uwsgi.
     pub gateway: Gateway,
+    /// How an https:// server is spoken to.
+    pub tls: TlsOptions,
+}
+
+/// How an https:// server is spoken to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// Whether any certificate is taken.
+    pub insecure: bool,
+    /// A file with the certificates, in PEM, of those that issue the server's. None: those that this
+    /// machine trusts.
+    pub ca: Option<PathBuf>,
+    /// Whether a connection that is made anew resumes its last session.
+    pub resume: bool,
 }
 
 /// When a run is over.
@@ -112,6 +127,7 @@ impl Spec {
             rate: None,
             check: None,
             gateway: Gateway::default(),
+            tls: TlsOptions::default(),
         }
     }
 
@@ -124,7 +140,7 @@ impl Spec {
         if self.streams == 0 || self.streams > STREAMS_LIMIT {
             return refuse("streams must be from 1 to 65,536");
         }
-        if self.streams > 1 && self.url.protocol() != Protocol::H2c {
+        if self.streams > 1 && !self.url.protocol().is_http2() {
             return refuse(
                 "several streams on a connection are for HTTP/2: write h2c://, or add --http2",
             );
@@ -133,6 +149,9 @@ impl Spec {
             return refuse(
                 "without keep-alive a connection carries one request: leave the streams out",
             );
+        }
+        if !self.url.protocol().is_tls() && self.tls != TlsOptions::default() {
+            return refuse("certificates and sessions of TLS are for https:// URLs");
         }
         if self.stop == Stop::Requests(0) || self.stop == Stop::Duration(Duration::ZERO) {
             return refuse("at least one request, or a duration above zero, is needed");

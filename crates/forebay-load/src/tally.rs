@@ -7,7 +7,8 @@ use std::time::Duration;
 use forebay_stat::Latency;
 
 use crate::inspection::{Inspection, Mismatch};
-use crate::{Bytes, Failures, Requests};
+use crate::transport::Handshake;
+use crate::{Bytes, Failures, Handshakes, Requests};
 
 /// What one load thread counts; merged with the others' when all have ended.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(crate) struct Tally {
     pub failed: u64,
     pub bytes: Bytes,
     pub latency: Latency,
+    pub handshakes: Handshakes,
     pub first_failure: Option<String>,
     status: Vec<u64>,
 }
@@ -46,6 +48,7 @@ impl Tally {
             failed: 0,
             bytes: Bytes::default(),
             latency: Latency::new(),
+            handshakes: Handshakes::default(),
             first_failure: None,
             status: vec![0; 1000],
         }
@@ -84,6 +87,11 @@ impl Tally {
         }
     }
 
+    /// Counts a handshake that succeeded.
+    pub fn shook_hands(&mut self, handshake: &Handshake) {
+        self.handshakes.record(handshake.is_resumed, handshake.time);
+    }
+
     /// Counts a failed request.
     pub fn fail(&mut self, failure: Failure, why: &dyn fmt::Display) {
         let (count, name) = match failure {
@@ -110,6 +118,7 @@ impl Tally {
         self.bytes.read += other.bytes.read;
         self.bytes.body += other.bytes.body;
         self.latency.merge(&other.latency);
+        self.handshakes.add(&other.handshakes);
         self.first_failure = self.first_failure.take().or(other.first_failure);
         self.status.iter_mut().zip(other.status).for_each(|(mine, theirs)| *mine += theirs);
     }

@@ -1,5 +1,5 @@
 //! The URLs that the load generator takes: `http://host[:port]/path`, `http+unix:///socket:/path`, and
-//! the same with `h2c`, `fcgi`, `scgi`, `uwsgi` and `ajp`.
+//! the same with `https`, `h2c`, `fcgi`, `scgi`, `uwsgi` and `ajp`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,8 +19,12 @@ pub struct Url {
 pub enum Protocol {
     /// HTTP/1.1.
     Http,
+    /// HTTP/1.1 over TLS.
+    Https,
     /// HTTP/2 over cleartext, by prior knowledge.
     H2c,
+    /// HTTP/2 over TLS, by ALPN.
+    H2,
     /// FastCGI, as a web server speaks it to an application.
     Fastcgi,
     /// SCGI.
@@ -69,7 +73,7 @@ impl Url {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(UrlError::Scheme(text.to_owned()));
         };
-        if matches!(scheme, "https" | "ws" | "wss") {
+        if matches!(scheme, "ws" | "wss") {
             return Err(UrlError::Unavailable(scheme.to_owned()));
         }
         let (name, is_unix) = match scheme.strip_suffix("+unix") {
@@ -98,10 +102,11 @@ impl Url {
         Ok(Self { text: base + target, target: target.to_owned(), ..self.clone() })
     }
 
-    /// The same resource over HTTP/2 by prior knowledge.
+    /// The same resource over HTTP/2: by ALPN where there is TLS, else by prior knowledge.
     pub fn over_http2(self) -> Result<Self, UrlError> {
         match self.protocol {
             Protocol::Http | Protocol::H2c => Ok(Self { protocol: Protocol::H2c, ..self }),
+            Protocol::Https | Protocol::H2 => Ok(Self { protocol: Protocol::H2, ..self }),
             other => Err(UrlError::NotHttp(other)),
         }
     }
@@ -133,8 +138,27 @@ impl Url {
 }
 
 impl Protocol {
-    const ALL: [Self; 6] =
-        [Self::Http, Self::H2c, Self::Fastcgi, Self::Scgi, Self::Uwsgi, Self::Ajp];
+    /// Whether there is TLS below it.
+    pub fn is_tls(self) -> bool {
+        matches!(self, Self::Https | Self::H2)
+    }
+
+    /// Whether it is HTTP/2.
+    pub fn is_http2(self) -> bool {
+        matches!(self, Self::H2c | Self::H2)
+    }
+
+    /// In the order in which a scheme names them: HTTP/2 over TLS shares its scheme.
+    const ALL: [Self; 8] = [
+        Self::Http,
+        Self::Https,
+        Self::H2c,
+        Self::H2,
+        Self::Fastcgi,
+        Self::Scgi,
+        Self::Uwsgi,
+        Self::Ajp,
+    ];
 
     /// The protocol that is displayed so.
     pub fn named(name: &str) -> Option<Self> {
@@ -148,6 +172,7 @@ impl Protocol {
     fn scheme(self) -> &'static str {
         match self {
             Self::Http => "http",
+            Self::Https | Self::H2 => "https",
             Self::H2c => "h2c",
             Self::Fastcgi => "fcgi",
             Self::Scgi => "scgi",
@@ -161,6 +186,7 @@ impl Protocol {
     fn port(self) -> u16 {
         match self {
             Self::Http | Self::H2c => 80,
+            Self::Https | Self::H2 => 443,
             Self::Fastcgi => 9000,
             Self::Scgi => 4000,
             Self::Uwsgi => 3031,
@@ -244,6 +270,8 @@ impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Http => "http/1.1",
+            Self::Https => "http/1.1 over TLS",
+            Self::H2 => "h2",
             Self::H2c => "h2c",
             Self::Fastcgi => "fastcgi",
             Self::Scgi => "scgi",
@@ -269,16 +297,19 @@ impl fmt::Display for UrlError {
             Self::Unavailable(scheme) => {
                 write!(
                     f,
-                    "{scheme}:// is not available in this version; use http, h2c, fcgi, scgi or uwsgi"
+                    "{scheme}:// is not available in this version; use http, https, h2c, fcgi, scgi, uwsgi or ajp"
                 )
             }
             Self::Scheme(text) => write!(
                 f,
                 "{text:?} does not begin with a known scheme; write http://HOST:PORT/PATH or \
-                 http+unix:///SOCKET:/PATH, or h2c, fcgi, scgi or uwsgi in place of http"
+                 http+unix:///SOCKET:/PATH, or https, h2c, fcgi, scgi, uwsgi or ajp in place of http"
             ),
             Self::NotHttp(protocol) => {
-                write!(f, "HTTP/2 is for http:// and h2c://, and the URL names {protocol}")
+                write!(
+                    f,
+                    "HTTP/2 is for http://, https:// and h2c://, and the URL names {protocol}"
+                )
             }
             Self::Authority(what) => write!(f, "the host part is malformed: {what}"),
             Self::Target(what) => write!(f, "the path is malformed: {what}"),
@@ -329,7 +360,16 @@ mod tests {
         assert_eq!(url.endpoint(), &Endpoint::Unix("/run/s".into()));
         assert_eq!(url.with_target("/y").unwrap().as_str(), "scgi+unix:///run/s:/y");
         assert_eq!(Url::parse("uwsgi://h:1").unwrap().protocol(), Protocol::Uwsgi);
-        assert!(Url::parse("https+unix:///run/s:/x").is_err());
+    }
+
+    #[test]
+    fn tls_has_a_scheme_and_http2_over_it_is_asked_for() {
+        let url = Url::parse("https://h/x").unwrap();
+        assert_eq!((url.protocol(), url.endpoint()), (Protocol::Https, &tcp("h", 443)));
+        let url = url.over_http2().unwrap();
+        assert_eq!(url.protocol(), Protocol::H2);
+        assert_eq!(url.with_target("/y").unwrap().as_str(), "https://h/y");
+        assert_eq!(url.clone().over_http2(), Ok(url));
     }
 
     #[test]
@@ -354,7 +394,7 @@ mod tests {
 
     #[test]
     fn schemes_to_come_say_so() {
-        for scheme in ["https", "ws", "wss"] {
+        for scheme in ["ws", "wss"] {
             let error = Url::parse(&format!("{scheme}://h/")).unwrap_err();
             assert_eq!(error, UrlError::Unavailable(scheme.into()));
             assert!(error.to_string().contains("not available in this version"));

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
@@ -70,7 +69,7 @@ pub(crate) struct ThreadState {
     pub active: usize,
     /// Some connection could not be made for so long that it is not tried again.
     pub gave_up: bool,
-    pub last_refusal: Option<Errno>,
+    pub last_refusal: Option<io::Error>,
 }
 
 /// A thread's part of a turn.
@@ -94,7 +93,7 @@ pub(crate) struct Finished {
     /// The part of the CPU time in which the thread looked for events in vain.
     pub looked: Duration,
     pub gave_up: bool,
-    pub last_refusal: Option<Errno>,
+    pub last_refusal: Option<io::Error>,
 }
 
 /// Wakes the thread for connections that wait for an instant.
@@ -160,7 +159,7 @@ impl<C: Drive> Worker<C> {
             cpu_system: cpu.1.saturating_sub(cpu_before.1),
             looked: self.waiting.looked() - looked_before,
             gave_up: self.state.gave_up,
-            last_refusal: self.state.last_refusal,
+            last_refusal: self.state.last_refusal.take(),
             tally: std::mem::replace(&mut self.state.tally, Tally::new()),
         })
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use crate::body_file;
 use clap::ValueEnum;
 use forebay_load::{
-    Arrivals, Control, Error, Gateway, Outcome, Rate, Spec, Stop, Url, run as run_load,
+    Arrivals, Control, Error, Gateway, Outcome, Rate, Spec, Stop, TlsOptions, Url, run as run_load,
 };
 
 /// Drive load at a server and report what its clients saw
@@ -29,8 +29,9 @@ use forebay_load::{
 #[derive(clap::Args)]
 pub struct Args {
     #[arg(
-        help = "What to ask for: http://HOST[:PORT]/PATH or http+unix:///SOCKET:/PATH; with h2c in place of \
-                  http over HTTP/2, with fcgi, scgi, uwsgi or ajp straight to an application"
+        help = "What to ask for: http://HOST[:PORT]/PATH or http+unix:///SOCKET:/PATH; with https in place of \
+                  http over TLS, with h2c over HTTP/2, with fcgi, scgi, uwsgi or ajp straight to an \
+                  application"
     )]
     url: String,
     /// Connections kept busy at the same time
@@ -75,9 +76,20 @@ pub struct Args {
     /// Use a new connection for each request
     #[arg(long)]
     no_keepalive: bool,
-    /// Speak HTTP/2 by prior knowledge, as h2c:// does
+    /// Speak HTTP/2: with https:// by ALPN, else by prior knowledge, as h2c:// does
     #[arg(long)]
     http2: bool,
+    /// Take any certificate of an https:// server
+    #[arg(long)]
+    insecure: bool,
+    /// File with the certificates, in PEM, of those that issue the server's [default: those that this
+    /// machine trusts]
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    ca: Option<PathBuf>,
+    /// Resume TLS sessions: a connection's first handshake is full, its later ones are not; with
+    /// --no-keepalive there is one for each request
+    #[arg(long)]
+    tls_resume: bool,
     /// HTTP/2 requests in flight per connection, fewer where the server allows fewer
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     streams: usize,
@@ -182,6 +194,11 @@ impl Args {
                 root: self.root.clone(),
                 variables: self.params.clone(),
                 secret: self.secret.clone(),
+            },
+            tls: TlsOptions {
+                insecure: self.insecure,
+                ca: self.ca.clone(),
+                resume: self.tls_resume,
             },
             ..Spec::new(url)
         })

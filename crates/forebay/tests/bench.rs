@@ -146,13 +146,13 @@ fn wrong_usage_exits_with_2_and_says_what_to_do() {
     let url = "http://127.0.0.1:1/";
     let cases: &[(&[&str], &str)] = &[
         (&["localhost:8080"], "http://HOST:PORT/PATH"),
-        (&["https://127.0.0.1/"], "not available in this version"),
-        (&["wss://127.0.0.1/"], "not available in this version"),
+        (&["ws://127.0.0.1/"], "not available in this version"),
+        (&["http://127.0.0.1:1/", "--insecure"], "https://"),
         (&["ajp://127.0.0.1:1/", "--root", "/srv"], "use fcgi, scgi or uwsgi"),
         (&[url, "--secret", "x"], "use ajp"),
         (&[url, "--root", "/srv"], "use fcgi, scgi or uwsgi"),
         (&["fcgi://127.0.0.1:1/", "--param", "X"], "NAME=value"),
-        (&["fcgi://127.0.0.1:1/", "--http2"], "HTTP/2 is for http:// and h2c://"),
+        (&["fcgi://127.0.0.1:1/", "--http2"], "HTTP/2 is for http://, https:// and h2c://"),
         (&[url, "--streams", "8"], "--http2"),
         (&[url, "--http2", "--streams", "0"], "from 1"),
         (&[url, "--http2", "-H", "Connection: close"], "leave out the field Connection"),

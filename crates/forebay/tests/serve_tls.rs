@@ -4,6 +4,7 @@ mod support;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 use std::sync::Arc;
 
 use forebay_testkit::DEADLINE;
@@ -525,4 +526,41 @@ fn backends_are_spoken_to_by_tls_and_verified() {
     }
     assert!(forebay.output().contains("WARNING: the certificates of these servers are not"));
     forebay.stop();
+}
+
+/// What `forebay bench` says of 40 requests over 4 connections, as JSON.
+fn bench(forebay: &Forebay, options: &[&str]) -> serde_json::Value {
+    let url = format!("https://localhost:{}/", forebay.address.port());
+    let output = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["bench", &url, "-n", "40", "-c", "4", "-t", "2", "--json", "-"])
+        .args(options)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn bench_loads_http_1_and_2_over_tls() {
+    let (forebay, authority) = site(Folder::new(), HELLO);
+    forebay.folder.write("ca.pem", &authority.pem);
+    let ca = forebay.folder.path().join("ca.pem");
+    let ca = ca.to_str().unwrap();
+    let json = bench(&forebay, &["--ca", ca]);
+    assert_eq!(
+        (&json["requests"]["completed"], &json["handshakes"]["full"]),
+        (&40.into(), &4.into())
+    );
+    let json = bench(&forebay, &["--ca", ca, "--http2", "--streams", "8"]);
+    assert_eq!(json["protocol"], "h2");
+    assert_eq!(
+        (&json["requests"]["completed"], &json["handshakes"]["full"]),
+        (&40.into(), &4.into())
+    );
+    for more in [&["--insecure"][..], &["--insecure", "--http2"]] {
+        let json = bench(&forebay, &[more, &["--no-keepalive", "--tls-resume"]].concat());
+        assert_eq!(json["handshakes"]["full"], 4, "{json}");
+        assert_eq!(json["handshakes"]["resumed"], 36, "{json}");
+        assert!(json["handshakes"]["time_us"]["p50"].is_number());
+    }
 }

@@ -43,6 +43,9 @@ pub struct Load {
     pub slice: Option<Spanned<String>>,
     pub http2: Option<bool>,
     pub streams: Option<Spanned<u32>>,
+    pub insecure: Option<bool>,
+    pub ca: Option<String>,
+    pub tls_resume: Option<bool>,
     pub root: Option<String>,
     pub secret: Option<String>,
     #[serde(default)]

@@ -42,10 +42,16 @@ pub struct Load {
     pub slice: Duration,
     /// Whether servers run one after the other instead of in turns, unless a configuration says so.
     pub isolated: bool,
-    /// Whether `http://` servers are asked over HTTP/2, by prior knowledge.
+    /// Whether `http://` servers are asked over HTTP/2, by prior knowledge, and `https://` ones by ALPN.
     pub http2: bool,
     /// HTTP/2 requests in flight on each connection.
     pub streams: u32,
+    /// Whether any certificate of an `https://` server is taken.
+    pub insecure: bool,
+    /// File with the certificates of those that issue the servers'; placeholders are filled in.
+    pub ca: Option<String>,
+    /// Whether connections that are made anew resume their sessions of TLS.
+    pub tls_resume: bool,
     /// Directory below which the path names a script, for FastCGI, SCGI and uwsgi.
     pub root: Option<String>,
     /// What a servlet container asked by AJP wants of web servers.

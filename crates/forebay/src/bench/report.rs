@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use forebay_load::{Outcome, Protocol, Spec};
+use forebay_load::{Handshakes, Outcome, Spec};
 
 /// The percentiles of the table.
 const PERCENTILES: [(&str, f64); 6] =
@@ -19,7 +19,7 @@ pub fn text(spec: &Spec, outcome: &Outcome, cancelled: bool) -> String {
         spec.method,
         outcome.url,
         counted(outcome.connections as u64, "connection"),
-        if outcome.protocol == Protocol::H2c {
+        if outcome.protocol.is_http2() {
             format!(" of {}", counted(spec.streams as u64, "stream"))
         } else {
             String::new()
@@ -33,6 +33,9 @@ pub fn text(spec: &Spec, outcome: &Outcome, cancelled: bool) -> String {
     };
     line("Rate", &rate(spec, outcome));
     latency(spec, outcome, &mut line);
+    if let Some(done) = &outcome.handshakes {
+        line("TLS", &handshakes(done));
+    }
     line("Replies", &replies(outcome));
     line("Failed", &failures(outcome));
     line("Received", &received(outcome));
@@ -82,6 +85,20 @@ fn latency(spec: &Spec, outcome: &Outcome, line: &mut impl FnMut(&str, &str)) {
     };
     line("", row(&|(name, _)| (*name).to_owned()).trim_end());
     line("", row(&|(_, percent)| time(latency.percentile_us(*percent) as f64)).trim_end());
+}
+
+fn handshakes(done: &Handshakes) -> String {
+    let mut text =
+        format!("handshakes: {} full, {} resumed", grouped(done.full), grouped(done.resumed));
+    if let Some(took) = &done.time {
+        text += &format!(
+            "; mean {}, p50 {}, max {}",
+            time(took.mean_us()),
+            time(took.percentile_us(50.0) as f64),
+            time(took.max_us() as f64)
+        );
+    }
+    text
 }
 
 fn replies(outcome: &Outcome) -> String {

@@ -1,0 +1,310 @@
+//! TLS by `rustls`, over sockets that do not block: certificates, handshakes, records.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, RootCertStore,
+    SignatureScheme,
+};
+
+use crate::transport::{Handshake, Progress, Transport};
+use crate::{Endpoint, Error, Protocol, TlsOptions, Url};
+
+/// How the server of a run is spoken to.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsClient {
+    config: Arc<ClientConfig>,
+    server_name: ServerName<'static>,
+    /// The server has to choose HTTP/2.
+    is_http2: bool,
+    resumes: bool,
+}
+
+/// A connection of TLS.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    socket: OwnedFd,
+    connection: ClientConnection,
+    is_http2: bool,
+    begun: Option<Instant>,
+    /// Bytes that were encrypted and not yet all taken by the kernel: they count as written then.
+    promised: usize,
+    /// The last read has emptied the socket.
+    is_emptied: bool,
+    /// The server has sent `close_notify`; what came before is taken.
+    has_ended: bool,
+}
+
+/// More than what can lie in `rustls` of a record that is not whole: 16 KiB and what is added to it.
+/// Encrypted bytes are received behind so much room for decrypted ones, in the same buffer.
+const RECORD: usize = 20 << 10;
+
+/// Sessions that a connection keeps to resume one: TLS 1.3's tickets are used once.
+const TICKETS: usize = 8;
+
+impl TlsClient {
+    /// Reads the files that `options` name.
+    pub fn new(url: &Url, options: &TlsOptions) -> Result<Self, Error> {
+        let invalid = |what: String| Error::Invalid(what);
+        let host = match url.endpoint() {
+            Endpoint::Tcp { host, .. } => host.clone(),
+            Endpoint::Unix(_) => "localhost".to_owned(),
+        };
+        let server_name = ServerName::try_from(host.clone())
+            .map_err(|_| invalid(format!("{host:?} is no name that a certificate can be for")))?;
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| invalid(error.to_string()))?;
+        let builder = if options.insecure {
+            let anyone = Arc::new(Anyone(provider));
+            builder.dangerous().with_custom_certificate_verifier(anyone)
+        } else {
+            builder.with_root_certificates(roots(options.ca.as_deref())?)
+        };
+        let mut config = builder.with_no_client_auth();
+        let is_http2 = url.protocol() == Protocol::H2;
+        config.alpn_protocols = vec![if is_http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+        config.resumption = Resumption::disabled();
+        Ok(Self { config: Arc::new(config), server_name, is_http2, resumes: options.resume })
+    }
+
+    /// One for a connection, which resumes its own sessions where that is wanted.
+    pub fn for_connection(&self) -> Self {
+        if !self.resumes {
+            return self.clone();
+        }
+        let mut config = ClientConfig::clone(&self.config);
+        config.resumption = Resumption::in_memory_sessions(TICKETS);
+        Self { config: Arc::new(config), ..self.clone() }
+    }
+
+    pub fn connect(&self) -> io::Result<ClientConnection> {
+        ClientConnection::new(self.config.clone(), self.server_name.clone())
+            .map_err(io::Error::other)
+    }
+}
+
+impl Transport for Tls {
+    type Config = TlsClient;
+
+    fn new(socket: OwnedFd, client: &TlsClient) -> io::Result<Self> {
+        let connection = client.connect()?;
+        Ok(Self {
+            socket,
+            connection,
+            is_http2: client.is_http2,
+            begun: None,
+            promised: 0,
+            is_emptied: false,
+            has_ended: false,
+        })
+    }
+
+    fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    fn handshake(&mut self) -> io::Result<Progress> {
+        let begun = *self.begun.get_or_insert_with(Instant::now);
+        loop {
+            match self.flush() {
+                Err(Errno::AGAIN) => return Ok(Progress::Writes),
+                Err(errno) => return Err(errno.into()),
+                Ok(()) if !self.connection.is_handshaking() => break,
+                Ok(()) => {}
+            }
+            match self.connection.read_tls(&mut Socket(&self.socket)) {
+                Ok(0) => return Err(ended_early()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Progress::Reads);
+                }
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+            if let Err(error) = self.connection.process_new_packets() {
+                // The alert tells the server why.
+                let _ = self.flush();
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            }
+        }
+        if self.is_http2 && self.connection.alpn_protocol() != Some(b"h2") {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the server does not choose h2 by ALPN",
+            ));
+        }
+        let is_resumed = self.connection.handshake_kind() == Some(HandshakeKind::Resumed);
+        Ok(Progress::Established(Some(Handshake { is_resumed, time: begun.elapsed() })))
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+        if self.promised == 0 {
+            self.promised = self.connection.writer().write(bytes).map_err(|_| Errno::PROTO)?;
+        }
+        self.flush()?;
+        Ok(std::mem::take(&mut self.promised))
+    }
+
+    /// What a record that is refused, or an end without `close_notify`, comes to is `PROTO`.
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        // The handshake's last read may have brought more than the handshake.
+        let mut written = self.take(&mut buffer[..RECORD])?;
+        while written == 0 && !self.has_ended {
+            let (_, n) = recv(&self.socket, &mut buffer[RECORD..], RecvFlags::empty())?;
+            if n == 0 {
+                return Err(Errno::PROTO);
+            }
+            let end = RECORD + n;
+            self.is_emptied = end < buffer.len();
+            let mut at = RECORD;
+            while at < end && !self.has_ended {
+                let fed = self.connection.read_tls(&mut &buffer[at..end]);
+                at += fed.map_err(|_| Errno::PROTO)?;
+                let Ok(state) = self.connection.process_new_packets() else {
+                    let _ = self.flush();
+                    return Err(Errno::PROTO);
+                };
+                self.has_ended = state.peer_has_closed();
+                written += self.take(&mut buffer[written..at])?;
+            }
+            if written == 0 && self.is_emptied && !self.has_ended {
+                return Err(Errno::AGAIN);
+            }
+        }
+        Ok(written)
+    }
+
+    fn is_emptied(&self, _: usize, _: usize) -> bool {
+        self.is_emptied && !self.has_ended
+    }
+}
+
+impl Tls {
+    fn flush(&mut self) -> Result<(), Errno> {
+        while self.connection.wants_write() {
+            match self.connection.write_tls(&mut Socket(&self.socket)) {
+                Ok(_) => {}
+                Err(error) => return Err(Errno::from_io_error(&error).unwrap_or(Errno::PROTO)),
+            }
+        }
+        Ok(())
+    }
+
+    /// What has been decrypted.
+    fn take(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let mut taken = 0;
+        while taken < buffer.len() {
+            match self.connection.reader().read(&mut buffer[taken..]) {
+                Ok(0) => break,
+                Ok(n) => taken += n,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => return Err(Errno::PROTO),
+            }
+        }
+        Ok(taken)
+    }
+}
+
+/// What the server has to say for itself to be believed: nothing but that it has the key.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The certificates in the file, else those that this machine trusts.
+fn roots(ca: Option<&Path>) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    let (trusted, whose) = match ca {
+        Some(path) => {
+            let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+            let whose = path.display().to_string();
+            let read = read.map_err(|error| Error::Invalid(format!("--ca {whose}: {error}")))?;
+            (read, whose)
+        }
+        None => (rustls_native_certs::load_native_certs().certs, "what this machine trusts".into()),
+    };
+    roots.add_parsable_certificates(trusted);
+    if roots.is_empty() {
+        return Err(Error::Invalid(format!(
+            "there is no certificate in {whose}: name a file with those that issue the server's \
+             (--ca FILE), or leave verification out (--insecure)"
+        )));
+    }
+    Ok(roots)
+}
+
+fn ended_early() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed in the handshake")
+}
+
+/// The socket as a source and sink of records.
+struct Socket<'a>(&'a OwnedFd);
+
+impl Read for Socket<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let (_, n) = recv(self.0, buffer, RecvFlags::empty())?;
+        Ok(n)
+    }
+}
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(send(self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut control = SendAncillaryBuffer::default();
+        Ok(sendmsg(self.0, pieces, &mut control, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

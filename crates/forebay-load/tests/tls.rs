@@ -1,0 +1,202 @@
+//! Servers of TLS: certificates, full and resumed handshakes, and connections that end.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use forebay_load::{Error, Spec, Stop, TlsOptions, Url, fetch};
+use forebay_testkit::tls::{Authority, Identity};
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion};
+
+use support::{load, load_without_failure, spec};
+
+type TlsStream = StreamOwned<ServerConnection, TcpStream>;
+
+/// A server whose certificate is for 127.0.0.1, and a file with who issued it.
+struct Server {
+    address: SocketAddr,
+    directory: tempfile::TempDir,
+}
+
+impl Server {
+    /// Plays `script` on each connection, after the handshake.
+    fn start(
+        versions: &[&'static SupportedProtocolVersion],
+        script: impl Fn(&mut TlsStream) + Send + Sync + 'static,
+    ) -> Self {
+        let authority = Authority::new("An authority");
+        let Identity { certificate, key } = authority.issue(&["127.0.0.1"]);
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("ca.pem"), &authority.pem).unwrap();
+        let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+        let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain.collect::<Result<_, _>>().unwrap(), key)
+            .unwrap();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let config = Arc::new(config);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let script = Arc::new(script);
+        thread::spawn(move || {
+            for tcp in listener.incoming() {
+                let (tcp, config, script) = (tcp.unwrap(), config.clone(), script.clone());
+                tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+                thread::spawn(move || {
+                    let connection = ServerConnection::new(config).unwrap();
+                    let mut stream = StreamOwned::new(connection, tcp);
+                    if stream.conn.complete_io(&mut stream.sock).is_ok() {
+                        script(&mut stream);
+                    }
+                });
+            }
+        });
+        Self { address, directory }
+    }
+
+    fn url(&self) -> Url {
+        Url::parse(&format!("https://{}/", self.address)).unwrap()
+    }
+
+    fn ca(&self) -> Option<PathBuf> {
+        Some(self.directory.path().join("ca.pem"))
+    }
+
+    /// `n` requests by who trusts the server's authority.
+    fn spec(&self, n: u64) -> Spec {
+        let tls = TlsOptions { ca: self.ca(), ..TlsOptions::default() };
+        Spec { tls, ..spec(self.url(), n) }
+    }
+}
+
+/// Reads one request without a body; false where the client has gone.
+fn request(stream: &mut TlsStream) -> bool {
+    let mut bytes = Vec::new();
+    let mut byte = [0];
+    while !bytes.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte) {
+            Ok(1) => bytes.push(byte[0]),
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Answers each request with a body of so many bytes.
+fn answer(stream: &mut TlsStream, length: usize) {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+    let reply = [head.as_bytes(), &vec![b'x'; length]].concat();
+    while request(stream) && stream.write_all(&reply).is_ok() {}
+}
+
+#[test]
+fn a_kept_connection_shakes_hands_once() {
+    for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+        let server = Server::start(&[version], |stream| answer(stream, 5));
+        let outcome = load_without_failure(&server.spec(100), 100);
+        let handshakes = outcome.handshakes.unwrap();
+        assert_eq!((handshakes.full, handshakes.resumed), (2, 0));
+        assert_eq!(handshakes.time.unwrap().count(), 2);
+        assert_eq!(outcome.bytes.body, 500);
+    }
+}
+
+#[test]
+fn replies_of_many_records_arrive_whole() {
+    let server = Server::start(rustls::ALL_VERSIONS, |stream| answer(stream, 1_000_000));
+    let outcome = load_without_failure(&server.spec(10), 10);
+    assert_eq!(outcome.bytes.body, 10_000_000);
+}
+
+#[test]
+fn sessions_are_resumed_where_that_is_wanted() {
+    for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+        let server = Server::start(&[version], |stream| answer(stream, 5));
+        let full = Spec { keepalive: false, ..server.spec(20) };
+        let handshakes = load_without_failure(&full, 20).handshakes.unwrap();
+        assert_eq!((handshakes.full, handshakes.resumed), (20, 0));
+        let tls = TlsOptions { resume: true, ..full.tls.clone() };
+        let handshakes = load_without_failure(&Spec { tls, ..full }, 20).handshakes.unwrap();
+        assert_eq!(
+            (handshakes.full, handshakes.resumed),
+            (2, 18),
+            "one of each connection is full"
+        );
+    }
+}
+
+#[test]
+fn an_unknown_authority_is_refused_unless_that_is_wanted() {
+    let server = Server::start(rustls::ALL_VERSIONS, |stream| answer(stream, 5));
+    let error = load(&spec(server.url(), 4)).unwrap_err();
+    assert!(matches!(error, Error::Handshake { .. }), "{error}");
+    assert!(error.to_string().contains("--insecure"), "{error}");
+    let tls = TlsOptions { insecure: true, ..TlsOptions::default() };
+    load_without_failure(&Spec { tls, ..spec(server.url(), 4) }, 4);
+    assert!(fetch(&server.url(), Duration::from_secs(10), &[]).is_err());
+}
+
+#[test]
+fn a_certificate_for_another_name_is_refused() {
+    let server = Server::start(rustls::ALL_VERSIONS, |stream| answer(stream, 5));
+    let url = Url::parse(&format!("https://localhost:{}/", server.address.port())).unwrap();
+    let error = load(&Spec { url, ..server.spec(1) }).unwrap_err();
+    assert!(error.to_string().contains("localhost"), "{error}");
+}
+
+#[test]
+fn a_server_without_tls_or_http2_is_named() {
+    let plain = support::Server::start(|peer| {
+        peer.send(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        peer.wait_for_close();
+    });
+    let url = Url::parse(&format!("https://{}/", plain.address)).unwrap();
+    let tls = TlsOptions { insecure: true, ..TlsOptions::default() };
+    let error = load(&Spec { tls, stop: Stop::Requests(1), ..spec(url, 1) }).unwrap_err();
+    assert!(matches!(error, Error::Handshake { .. }), "{error}");
+    let server = Server::start(rustls::ALL_VERSIONS, |stream| answer(stream, 5));
+    let error = load(&Spec { url: server.url().over_http2().unwrap(), ..server.spec(1) });
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("handshake"), "{error}");
+}
+
+#[test]
+fn an_end_without_close_notify_is_no_end_of_a_reply() {
+    let unlimited = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello";
+    for (is_notified, completed) in [(true, 4), (false, 0)] {
+        let server = Server::start(rustls::ALL_VERSIONS, move |stream| {
+            if request(stream) && stream.write_all(unlimited).is_ok() {
+                if is_notified {
+                    stream.conn.send_close_notify();
+                }
+                let _ = stream.flush();
+            }
+        });
+        let outcome = load(&server.spec(4)).unwrap();
+        assert_eq!(outcome.requests.completed, completed, "{outcome:?}");
+        assert_eq!(outcome.requests.failures.read, 4 - completed);
+    }
+}
+
+#[test]
+fn options_of_tls_need_tls() {
+    let url = Url::parse("http://127.0.0.1:1/").unwrap();
+    let tls = TlsOptions { insecure: true, ..TlsOptions::default() };
+    let error = load(&Spec { tls, ..spec(url, 1) }).unwrap_err();
+    assert!(error.to_string().contains("https://"), "{error}");
+    let server = Server::start(rustls::ALL_VERSIONS, |stream| answer(stream, 5));
+    let tls = TlsOptions { ca: Some("/nowhere/ca.pem".into()), ..TlsOptions::default() };
+    let error = load(&Spec { tls, ..server.spec(1) }).unwrap_err();
+    assert!(error.to_string().contains("/nowhere/ca.pem"), "{error}");
+}
