@@ -1,28 +1,22 @@
 //! Writing a reply: head, framing and body, with back-pressure from the client.
 
-use std::fs::File;
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
 use forebay_wire::http1::{RequestHead, Version, encode};
 use forebay_wire::sendfile;
 
-use crate::compress::{CompressedCopies, Compressor, Offer, SLICE};
+use crate::compress::{Compressor, Offer};
 use crate::fault::Fault;
-use crate::limit::Limit;
 use crate::socket::BUFFER;
-use crate::stream::{HeadEnd, Part, Stream};
+use crate::stream::{HeadEnd, Stream};
 use crate::timing::Step;
 
+mod body;
 mod redirect;
 mod rules;
 
 pub use redirect::InternalRedirect;
 pub use rules::{Rules, goes_out_at_once};
-
-/// Body bytes that are gathered before they are written.
-const GATHER: usize = 2 * BUFFER;
 
 /// How long a reply's body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -350,106 +344,6 @@ impl Reply {
         Some(*redirect)
     }
 
-    /// Adds body bytes, which are written when enough have gathered; [`Reply::flush`] and
-    /// [`Reply::finish`] write them, too.
-    pub async fn push(&mut self, data: &[u8]) -> Result<(), Fault> {
-        if self.compressor.is_some() {
-            return self.compress(data).await;
-        }
-        if !self.admit(data)? {
-            return Ok(());
-        }
-        if self.out.len() + data.len() > GATHER {
-            return self.write_out(data, None).await;
-        }
-        self.out.extend_from_slice(data);
-        Ok(())
-    }
-
-    /// As [`Reply::push`], for a body that is whole and stays the same: where it is compressed,
-    /// `copies` keeps what it comes to.
-    pub async fn push_whole(
-        &mut self,
-        data: &[u8],
-        copies: &CompressedCopies,
-    ) -> Result<(), Fault> {
-        match self.compressor.take() {
-            Some(compressor) => {
-                let copy = compressor.whole(data, copies)?;
-                self.push(&copy).await
-            }
-            None => self.push(data).await,
-        }
-    }
-
-    /// Adds body bytes and writes all there is.
-    pub async fn send(&mut self, data: &[u8]) -> Result<(), Fault> {
-        if self.compressor.is_some() {
-            self.compress(data).await?;
-            return self.flush().await;
-        }
-        if self.admit(data)? { self.write_out(data, None).await } else { self.flush().await }
-    }
-
-    /// Writes what has gathered.
-    pub async fn flush(&mut self) -> Result<(), Fault> {
-        if let Some(compressor) = &mut self.compressor {
-            let before = self.out.len();
-            compressor.flush(&mut self.out)?;
-            self.body_bytes += (self.out.len() - before) as u64;
-        }
-        if self.out.is_empty() && !self.has_head {
-            return Ok(());
-        }
-        self.write_out(b"", None).await
-    }
-
-    /// Sends `length` bytes of `file` from `offset` on as body.
-    pub async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> Result<(), Fault> {
-        if self.compressor.is_some() {
-            return self.compress_file(file, offset, length).await;
-        }
-        debug_assert!(self.framing != Framing::Open, "files have a length");
-        self.flush().await?;
-        self.drain().await?;
-        match &mut self.framing {
-            Framing::None => return Ok(()),
-            Framing::Length(left) => *left = left.saturating_sub(length),
-            Framing::Open => {}
-        }
-        let ends = self.framing == Framing::Length(0);
-        let sent = self.stream().send_file(file.as_fd(), offset, length, ends).await;
-        self.body_bytes += length;
-        sent.map_err(|error| Fault::client_gone(&error, Limit::Write))
-    }
-
-    /// Ends the reply and writes what has gathered.
-    pub async fn finish(&mut self) -> Result<(), Fault> {
-        self.finish_with(b"").await
-    }
-
-    /// As [`Reply::finish`], with these trailer fields, each ending in CRLF, where the reply is
-    /// chunked. The caller vouches for the client taking them.
-    pub async fn finish_with(&mut self, trailers: &[u8]) -> Result<(), Fault> {
-        if let Framing::Length(left @ 1..) = self.framing {
-            return Err(Fault::shorter_than_announced(left));
-        }
-        if let Some(compressor) = self.compressor.take() {
-            let before = self.out.len();
-            compressor.finish(&mut self.out)?;
-            self.body_bytes += (self.out.len() - before) as u64;
-        }
-        self.phase = Phase::Done;
-        let mut trailers = trailers.to_vec();
-        if let Some(rules) = self.applied.as_ref().filter(|_| !trailers.is_empty()) {
-            rules.remove_from(&mut trailers, 0);
-        }
-        if self.framing != Framing::Open && self.out.is_empty() && !self.has_head {
-            return Ok(());
-        }
-        self.write_out(b"", Some(&trailers)).await
-    }
-
     /// A whole reply at once.
     pub async fn respond(
         &mut self,
@@ -530,82 +424,6 @@ impl Reply {
     /// Bytes of body written, without framing.
     pub fn body_bytes(&self) -> u64 {
         self.body_bytes
-    }
-
-    /// Whether `data` is to be written at all.
-    fn admit(&mut self, data: &[u8]) -> Result<bool, Fault> {
-        debug_assert!(self.phase == Phase::Body, "the body comes between head and end");
-        if self.framing == Framing::None || data.is_empty() {
-            return Ok(false);
-        }
-        if let Framing::Length(left) = &mut self.framing {
-            *left = left.checked_sub(data.len() as u64).ok_or_else(Fault::longer_than_announced)?;
-        }
-        self.body_bytes += data.len() as u64;
-        Ok(true)
-    }
-
-    /// Compresses body bytes, which are written when enough have gathered. Other tasks have their turn
-    /// in between, as compressing takes a hundred times as long as copying.
-    async fn compress(&mut self, data: &[u8]) -> Result<(), Fault> {
-        debug_assert!(self.phase == Phase::Body, "the body comes between head and end");
-        for slice in data.chunks(SLICE) {
-            let Some(compressor) = &mut self.compressor else { return Ok(()) };
-            let before = self.out.len();
-            let is_due = compressor.push(slice, &mut self.out)?;
-            self.body_bytes += (self.out.len() - before) as u64;
-            if self.out.len() > GATHER {
-                self.write_out(b"", None).await?;
-            }
-            if is_due {
-                tokio::task::yield_now().await;
-            }
-        }
-        Ok(())
-    }
-
-    async fn compress_file(&mut self, file: &File, from: u64, length: u64) -> Result<(), Fault> {
-        let mut slice = vec![0; SLICE];
-        let mut done = 0;
-        while done < length {
-            let wanted = SLICE.min(usize::try_from(length - done).unwrap_or(SLICE));
-            let read = file.read_at(&mut slice[..wanted], from + done);
-            let read =
-                read.map_err(|error| Fault::us(500, format!("cannot read a file: {error}")))?;
-            if read == 0 {
-                return Err(Fault::us(500, "a file became shorter while it was sent"));
-            }
-            self.compress(&slice[..read]).await?;
-            done += read as u64;
-        }
-        Ok(())
-    }
-
-    /// Writes what has gathered, and `data` behind it; `last` are the trailers, where that is all.
-    async fn write_out(&mut self, data: &[u8], last: Option<&[u8]>) -> Result<(), Fault> {
-        self.is_written = true;
-        // Where there is a length, its last byte is the end.
-        let has_all = matches!(self.framing, Framing::None | Framing::Length(0));
-        let last = last.or((self.phase == Phase::Body && has_all).then_some(b""));
-        let part = Part {
-            status: self.head_status,
-            has_head: self.has_head,
-            fields_at: self.fields,
-            gathered: &self.out,
-            body_at: self.body_at,
-            data,
-            is_chunked: self.is_chunked(),
-            last,
-        };
-        let written = self.stream().write(part, self.is_buffered).await;
-        self.empty();
-        written.map_err(|error| Fault::client_gone(&error, Limit::Write))
-    }
-
-    /// Waits until the client has taken all that was written.
-    pub(crate) async fn drain(&self) -> Result<(), Fault> {
-        let drained = self.stream().drain().await;
-        drained.map_err(|error| Fault::client_gone(&error, Limit::Write))
     }
 
     fn empty(&mut self) {

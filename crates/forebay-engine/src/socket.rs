@@ -16,9 +16,8 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -31,7 +30,12 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::byte_stream::Io;
 use crate::deadline::{Deadlines, NEVER, Ticks, Watched};
 use crate::memory::Link;
-use crate::tls::{ClientTls, Session};
+use crate::tls::Session;
+
+mod tls;
+mod write;
+
+pub(crate) use write::yield_to_readers;
 
 /// Size of a receive buffer, in bytes: most heads and small bodies fit.
 pub const BUFFER: usize = 16 * 1024;
@@ -214,38 +218,6 @@ impl Socket {
         }
     }
 
-    /// As [`Socket::read_now`], through TLS.
-    fn read_decrypted(&self, tls: &Session, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        // A peer that sends records without data has others of this thread wait no longer than this.
-        const LOOKS: usize = 8;
-        for _ in 0..LOOKS {
-            match tls.take(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                outcome => return outcome,
-            }
-            self.receive(tls)?;
-        }
-        Err(io::ErrorKind::WouldBlock.into())
-    }
-
-    /// Decrypts one read, if there is something to read.
-    fn receive(&self, tls: &Session) -> io::Result<()> {
-        if self.is_unread.get() {
-            // Whatever the event loop says.
-            let outcome = tls.receive(&self.shared.io);
-            self.is_unread.set(outcome.is_ok());
-            return outcome.map(|_| ());
-        }
-        let mut received = false;
-        let outcome = self.shared.io.try_io(Interest::READABLE, || {
-            let is_short = tls.receive(&self.shared.io)?.is_short;
-            received = true;
-            // As in `read_now`: the socket is empty.
-            if is_short { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
-        });
-        if received { Ok(()) } else { outcome }
-    }
-
     /// As [`Socket::read_now`], whatever the event loop says.
     fn read_forgotten(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let room = buffer.capacity() - buffer.len();
@@ -310,78 +282,6 @@ impl Socket {
         looked.is_ok() || self.is_expired()
     }
 
-    /// Writes all of `data`.
-    pub async fn write_all(&self, data: &[u8]) -> io::Result<()> {
-        self.write_pieces(&mut [IoSlice::new(data)]).await
-    }
-
-    /// Writes all of several pieces, by as few system calls as there can be. Tasks that have
-    /// something to read come first: when writes follow each other closely, fewer of them find
-    /// their peer asleep and have to wake it, which took a tenth of the time of a proxied request.
-    pub async fn write_pieces(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
-        IoSlice::advance_slices(&mut pieces, 0);
-        yield_to_readers().await;
-        while !pieces.is_empty() {
-            match self.shared.write(pieces) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => IoSlice::advance_slices(&mut pieces, n),
-                Err(error) => self.after_write_error(error).await?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes some of what is not empty; 0 where the peer has no room.
-    pub(crate) fn try_write(&self, pieces: &[IoSlice<'_>]) -> io::Result<u64> {
-        loop {
-            match self.shared.write(pieces) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => return Ok(n as u64),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) if self.is_expired() => return Err(io::ErrorKind::TimedOut.into()),
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Sends `length` bytes of `file` from `offset` on, without copying them through this process.
-    pub async fn send_file(
-        &self,
-        file: BorrowedFd<'_>,
-        mut offset: u64,
-        mut length: u64,
-    ) -> io::Result<()> {
-        // A socket's buffer may take megabytes. Between slices others have their turn: many clients
-        // that ask for large files at once must not hold up one that asks for little.
-        const AT_ONCE: u64 = 128 << 10;
-        while length > 0 {
-            let count = length.min(AT_ONCE) as usize;
-            match self.shared.send_file(file, &mut offset, count) {
-                // The file has become shorter since its length was told to the client.
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(n) => {
-                    length -= n as u64;
-                    if length > 0 {
-                        tokio::task::yield_now().await;
-                    }
-                }
-                Err(error) => self.after_write_error(error).await?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for room where that is what was missing.
-    async fn after_write_error(&self, error: io::Error) -> io::Result<()> {
-        match error.kind() {
-            io::ErrorKind::Interrupted => Ok(()),
-            io::ErrorKind::WouldBlock => self.wait_for_room().await,
-            _ if self.is_expired() => Err(io::ErrorKind::TimedOut.into()),
-            _ => Err(error),
-        }
-    }
-
     /// Closes with a reset, so that the peer cannot take what it got for the whole.
     pub fn reset(&self) {
         if let Some(tls) = self.tls() {
@@ -409,25 +309,6 @@ impl Socket {
         self.shared.io.poll_readable(context)
     }
 
-    /// The peer has no room: from now on it may take as long as [`Socket::limit_writes`] allows until
-    /// [`Socket::poll_room`] finds some.
-    pub(crate) fn expect_room(&self) {
-        // Readiness may be stale from before the buffer filled up.
-        let _ = self.shared.io.try_io(Interest::WRITABLE, || {
-            Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
-        });
-        self.shared.write_due.set(self.deadlines.due(self.write_limit.get()));
-    }
-
-    /// Whether the peer has room.
-    pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let ready = self.shared.io.poll_writable(context);
-        if ready.is_ready() {
-            self.shared.write_due.set(NEVER);
-        }
-        ready
-    }
-
     /// Whether a tick has come since `begun`; if not, `context` is woken at the next one.
     pub(crate) fn poll_tick(&self, begun: Ticks, context: &Context<'_>) -> Poll<()> {
         if self.deadlines.now() != begun {
@@ -435,48 +316,6 @@ impl Socket {
         }
         self.shared.at_tick.set(Some(context.waker().clone()));
         Poll::Pending
-    }
-
-    /// Waits until the peer has room, as long as [`Socket::limit_writes`] allows.
-    pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
-        self.expect_room();
-        poll_fn(|context| self.poll_room(context)).await
-    }
-
-    /// From now on what is read and written goes through TLS, of which the handshake is still to be
-    /// finished.
-    pub(crate) fn start_tls(&self, session: Session) {
-        let is_first = self.shared.tls.set(Box::new(session)).is_ok();
-        debug_assert!(is_first, "a connection has one session");
-    }
-
-    /// Has a new connection to `host` begin with a handshake.
-    pub async fn secure(&self, tls: &ClientTls, host: &str) -> io::Result<()> {
-        self.start_tls(tls.session(host)?);
-        self.finish_handshake().await.map(|_| ())
-    }
-
-    /// Exchanges what is left of the handshake that [`Socket::start_tls`] has begun.
-    pub(crate) async fn finish_handshake(&self) -> io::Result<&Session> {
-        let tls = self.tls().ok_or(io::ErrorKind::NotConnected)?;
-        loop {
-            match tls.flush(&self.shared.io) {
-                Ok(()) if !tls.is_handshaking() => return Ok(tls),
-                Ok(()) => {}
-                Err(error) => {
-                    self.after_write_error(error).await?;
-                    continue;
-                }
-            }
-            self.readable().await?;
-            match self.receive(tls) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                outcome => outcome?,
-            }
-            if tls.is_handshaking() && tls.has_answer() {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
     }
 
     /// Reads on for a moment after the last reply: closing with unread bytes would reset the
@@ -494,29 +333,6 @@ impl Socket {
             }
         }
     }
-
-    /// The TLS of the connection.
-    pub(crate) fn tls(&self) -> Option<&Session> {
-        self.shared.tls.get().map(|session| &**session)
-    }
-
-    /// Whether what is read and written goes through TLS.
-    pub fn is_tls(&self) -> bool {
-        self.tls().is_some()
-    }
-}
-
-/// Lets every task run that is ready now.
-pub(crate) async fn yield_to_readers() {
-    let mut has_given = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut has_given, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 /// Takes back the wish to be woken at the next tick.

@@ -1,0 +1,88 @@
+//! A socket with TLS between its reads and writes and its bytes.
+
+use std::io;
+
+use tokio::io::Interest;
+
+use super::Socket;
+use crate::tls::{ClientTls, Session};
+
+impl Socket {
+    /// From now on what is read and written goes through TLS, of which the handshake is still to be
+    /// finished.
+    pub(crate) fn start_tls(&self, session: Session) {
+        let is_first = self.shared.tls.set(Box::new(session)).is_ok();
+        debug_assert!(is_first, "a connection has one session");
+    }
+
+    /// Has a new connection to `host` begin with a handshake.
+    pub async fn secure(&self, tls: &ClientTls, host: &str) -> io::Result<()> {
+        self.start_tls(tls.session(host)?);
+        self.finish_handshake().await.map(|_| ())
+    }
+
+    /// Exchanges what is left of the handshake that [`Socket::start_tls`] has begun.
+    pub(crate) async fn finish_handshake(&self) -> io::Result<&Session> {
+        let tls = self.tls().ok_or(io::ErrorKind::NotConnected)?;
+        loop {
+            match tls.flush(&self.shared.io) {
+                Ok(()) if !tls.is_handshaking() => return Ok(tls),
+                Ok(()) => {}
+                Err(error) => {
+                    self.after_write_error(error).await?;
+                    continue;
+                }
+            }
+            self.readable().await?;
+            match self.receive(tls) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                outcome => outcome?,
+            }
+            if tls.is_handshaking() && tls.has_answer() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// As [`Socket::read_now`], through TLS.
+    pub(super) fn read_decrypted(&self, tls: &Session, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        // A peer that sends records without data has others of this thread wait no longer than this.
+        const LOOKS: usize = 8;
+        for _ in 0..LOOKS {
+            match tls.take(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                outcome => return outcome,
+            }
+            self.receive(tls)?;
+        }
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Decrypts one read, if there is something to read.
+    fn receive(&self, tls: &Session) -> io::Result<()> {
+        if self.is_unread.get() {
+            // Whatever the event loop says.
+            let outcome = tls.receive(&self.shared.io);
+            self.is_unread.set(outcome.is_ok());
+            return outcome.map(|_| ());
+        }
+        let mut received = false;
+        let outcome = self.shared.io.try_io(Interest::READABLE, || {
+            let is_short = tls.receive(&self.shared.io)?.is_short;
+            received = true;
+            // As in `read_now`: the socket is empty.
+            if is_short { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        if received { Ok(()) } else { outcome }
+    }
+
+    /// The TLS of the connection.
+    pub(crate) fn tls(&self) -> Option<&Session> {
+        self.shared.tls.get().map(|session| &**session)
+    }
+
+    /// Whether what is read and written goes through TLS.
+    pub fn is_tls(&self) -> bool {
+        self.tls().is_some()
+    }
+}
