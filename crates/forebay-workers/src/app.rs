@@ -1,22 +1,26 @@
 //! An application: its workers, as the gateway sees them.
 
+mod kind;
+
 use crate::checkout::checkout;
 use crate::control::{self, Body};
 use crate::error::Unavailable;
 use crate::health::Health;
 use crate::lease::Lease;
 use crate::pool::Pool;
+use crate::process::Place;
 use crate::shared::AppShared;
 use crate::spec::AppSpec;
 use crate::stderr::Log;
-use crate::supervisor::{self, Command};
+use crate::supervisor::{Command, Handle};
 use crate::thread::FirstStart;
 use crate::worker::WorkerStatus;
+use forebay_process::Identity;
 use forebay_process::StartError;
 use forebay_process::cgroup::LimitedCgroup;
-use std::sync::{Arc, Mutex, PoisonError};
+use kind::WorkerKind;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// A running application. Clones are the same application; when the last is dropped without
 /// [`shutdown`](App::shutdown), its workers are killed.
@@ -44,13 +48,17 @@ impl App {
         spec: AppSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<(App, FirstStart), StartError> {
+        spec.check()?;
+        let identity = Identity::find(&spec.name, spec.user.as_deref(), spec.group.as_deref())?;
         let log: Log = Arc::new(log);
         let pool = Arc::new(Pool::default());
         let (cgroup, note) = LimitedCgroup::prepare(&spec.name, spec.cgroup, &*log);
-        let (commands, supervisor, first) =
-            supervisor::start(spec.clone(), cgroup, pool.clone(), log.clone())?;
-        let supervisor = Mutex::new(Some(supervisor));
-        let shared = Arc::new(AppShared { spec, pool, sink: log, commands, supervisor, note });
+        let place = Place { identity, cgroup };
+        let (own_spec, own_pool) = (spec.clone(), pool.clone());
+        let (supervisor, first) = Handle::start(&spec.name, log.clone(), move || {
+            WorkerKind::new(own_spec, place, own_pool)
+        })?;
+        let shared = Arc::new(AppShared { spec, pool, sink: log, supervisor, note });
         Ok((App { shared }, first))
     }
 
@@ -86,38 +94,24 @@ impl App {
     /// The configuration was read again: workers whose files have changed since they were last
     /// looked at are replaced.
     pub fn reloaded(&self) {
-        let _ = self.shared.commands.send(Command::Reloaded);
+        self.shared.supervisor.send(Command::Reloaded);
     }
 
     /// Replaces all workers, one after the other.
     pub fn restart(&self) {
-        let _ = self.shared.commands.send(Command::Restart);
+        self.shared.supervisor.send(Command::Restart);
     }
 
     /// Ends all workers: idle ones at once, busy ones after their request or, after `grace`, by
     /// force. Requests that wait are refused. When this returns, no worker is left.
     pub async fn shutdown(&self, grace: Duration) {
         self.shared.pool.close();
-        let (done, all_ended) = oneshot::channel();
-        if self.shared.commands.send(Command::Shutdown { grace, done }).is_ok() {
-            let _ = all_ended.await;
-        }
-        // It has nothing left to do but to return.
-        self.join();
+        self.shared.supervisor.shutdown(grace).await;
     }
 
     /// As [`shutdown`](App::shutdown) without grace, for who has no event loop. Blocks.
     pub fn end(&self) {
         self.shared.pool.close();
-        let (done, _) = oneshot::channel();
-        let _ = self.shared.commands.send(Command::Shutdown { grace: Duration::ZERO, done });
-        self.join();
-    }
-
-    fn join(&self) {
-        let mut supervisor = self.shared.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(supervisor) = supervisor.take() {
-            let _ = supervisor.join();
-        }
+        self.shared.supervisor.end();
     }
 }

@@ -95,7 +95,7 @@ impl Place<'_> {
 
     fn report_waiting(&self) {
         if self.shared.spec.workers.min < self.shared.spec.workers.max {
-            let _ = self.shared.commands.send(Command::RequestWaits);
+            self.shared.supervisor.send(Command::RequestWaits);
         }
     }
 }

@@ -88,6 +88,18 @@ pub enum Exit {
     Signal(i32),
 }
 
+impl Exit {
+    /// With exit code 0, or by SIGTERM: as one that was asked to end, or is done.
+    pub(crate) fn is_orderly(self) -> bool {
+        matches!(self, Exit::Code(0) | Exit::Signal(15))
+    }
+
+    /// By SIGKILL or SIGTERM, as from outside.
+    pub(crate) fn was_killed(self) -> bool {
+        matches!(self, Exit::Signal(9 | 15))
+    }
+}
+
 impl From<ExitStatus> for Exit {
     fn from(status: ExitStatus) -> Exit {
         match status.signal() {

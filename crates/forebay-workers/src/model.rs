@@ -20,7 +20,7 @@ use crate::pool::Pool;
 use crate::prefetch::PrefetchQueue;
 use crate::shared::AppShared;
 use crate::spec::{AppSpec, Kind, PerlMode};
-use crate::supervisor::Command;
+use crate::supervisor::{Command, Handle};
 use crate::worker::{Killed, Worker, WorkerShared};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{recv, send, socketpair};
@@ -29,7 +29,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -101,13 +101,12 @@ impl World {
         spec.queue = fastrand::usize(1..=20);
         spec.queue_timeout = Duration::from_millis(*one_of(&[3, 20, 30_000]));
         spec.max_requests = fastrand::bool().then(|| fastrand::u64(1..=20));
-        let (sender, commands) = mpsc::unbounded_channel();
+        let (supervisor, commands) = Handle::without_thread();
         let shared = AppShared {
             spec,
             pool: Arc::new(Pool::default()),
             sink: Arc::new(|_: &str| {}),
-            commands: sender,
-            supervisor: Mutex::new(None),
+            supervisor,
             note: None,
         };
         shared.pool.set_pace(fastrand::usize(1..=2), fastrand::u8(..4) > 0);
@@ -193,13 +192,13 @@ impl World {
             match command {
                 Command::RequestWaits => self.requests_wait = true,
                 Command::Replace(id) => self.replace(id),
-                Command::Reloaded | Command::Restart | Command::Shutdown { .. } => {}
+                other => panic!("no supervisor of workers gets {other:?} here"),
             }
         }
         let pool = self.shared.pool.clone();
         self.hosts.retain(|host| {
             if host.is_reaped {
-                pool.remove(host.shared.id);
+                pool.remove(host.shared.id, false);
             }
             !host.is_reaped
         });

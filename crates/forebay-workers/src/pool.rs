@@ -203,11 +203,6 @@ impl Pool {
         inner.all.push(shared);
     }
 
-    /// Counts a process that has ended without having been told to.
-    pub(crate) fn count_crash(&self) {
-        self.lock().crashes += 1;
-    }
-
     pub(crate) fn health(&self) -> Health {
         let workers = self.all().iter().map(|shared| shared.status()).collect();
         let queued = self.waiting();
@@ -219,8 +214,9 @@ impl Pool {
     }
 
     /// Forgets a process that has ended.
-    pub(crate) fn remove(&self, id: u64) {
+    pub(crate) fn remove(&self, id: u64, crashed: bool) {
         let mut inner = self.lock();
+        inner.crashes += u64::from(crashed);
         inner.all.retain(|shared| shared.id != id);
         inner.rescue(id, false);
         let gone = inner.idle.iter().position(|worker| worker.shared.id == id);
@@ -267,13 +263,6 @@ impl Pool {
     pub(crate) fn missing(&self) -> usize {
         let waiting = self.waiting();
         waiting.saturating_sub(self.lock().idle.len())
-    }
-
-    /// The worker that has been idle longest, and since when.
-    pub(crate) fn longest_idle(&self) -> Option<(Arc<WorkerShared>, Instant)> {
-        let inner = self.lock();
-        let oldest = inner.idle.iter().min_by_key(|worker| worker.shared.since())?;
-        Some((oldest.shared.clone(), oldest.shared.since()))
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<WorkerShared>> {

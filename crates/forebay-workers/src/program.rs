@@ -3,15 +3,16 @@
 //!
 //! A [`Program`] has one process or several, each with a socket of its own. The gateway takes a
 //! [`Permit`] at one for the time of a request, and connects by itself: this module knows nothing
-//! of what is spoken. `instance_pool` has the permits and who waits for one, `supervise` the thread
-//! that snapshots after the processes, `start` how one is started and `ready` when it counts as
+//! of what is spoken. `instance_pool` has the permits and who waits for one, `kind` what the
+//! supervisor does with such processes, `start` how one is started and `ready` when it counts as
 //! started.
 
 mod instance;
 mod instance_pool;
+mod kind;
 mod ready;
+mod reports;
 mod start;
-mod supervise;
 
 use crate::compiled_host::CompiledHost;
 use crate::error::Unavailable;
@@ -19,20 +20,20 @@ use crate::executable;
 use crate::health::Health;
 use crate::spec::Workers;
 use crate::stderr::Log;
+use crate::supervisor::{Command, Handle};
 use crate::thread::FirstStart;
 use forebay_process::Identity;
 use forebay_process::ProcessLimits;
 use forebay_process::StartError;
 use forebay_process::cgroup::{CgroupLimits, LimitedCgroup};
 use instance_pool::{InstancePool, Taken};
+use kind::InstanceKind;
 use nix::unistd::Uid;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
-use supervise::{Command, Supervised};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::watch;
 
 pub use instance::Life;
 pub use instance_pool::Permit;
@@ -125,8 +126,7 @@ pub struct Program {
 struct Shared {
     spec: ProgramSpec,
     pool: Arc<InstancePool>,
-    commands: mpsc::UnboundedSender<Command>,
-    supervisor: Mutex<Option<JoinHandle<()>>>,
+    supervisor: Handle,
     /// What was asked for and cannot be done on this machine.
     note: Option<String>,
 }
@@ -160,11 +160,13 @@ impl Program {
         let log: Log = Arc::new(log);
         let pool = Arc::new(InstancePool::new(spec.connections));
         let (cgroup, note) = LimitedCgroup::prepare(&spec.name, spec.cgroup, &*log);
-        let what = Supervised { spec: spec.clone(), identity, cgroup };
-        let (commands, supervisor, first) = supervise::start(what, pool.clone(), log)?;
-        pool.set_commands(commands.clone());
-        let supervisor = Mutex::new(Some(supervisor));
-        let shared = Arc::new(Shared { spec, pool, commands, supervisor, note });
+        let (own_spec, own_pool) = (spec.clone(), pool.clone());
+        let (supervisor, first) = Handle::start(&spec.name, log, move || {
+            let rules = own_spec.rules();
+            InstanceKind { spec: own_spec, rules, identity, cgroup, pool: own_pool }
+        })?;
+        pool.set_commands(supervisor.commands());
+        let shared = Arc::new(Shared { spec, pool, supervisor, note });
         Ok((Program { shared }, first))
     }
 
@@ -181,7 +183,9 @@ impl Program {
             Taken::Permit(permit) => return Ok(permit),
             Taken::Wait(receiver) => receiver,
         };
-        let _ = shared.commands.send(Command::RequestWaits);
+        if shared.spec.workers.min < shared.spec.workers.max {
+            shared.supervisor.send(Command::RequestWaits);
+        }
         match tokio::time::timeout(shared.spec.queue_timeout, &mut receiver).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Unavailable::ShuttingDown),
@@ -217,42 +221,26 @@ impl Program {
 
     /// Replaces all processes, one after the other.
     pub fn restart(&self) {
-        let _ = self.shared.commands.send(Command::Restart);
+        self.shared.supervisor.send(Command::Restart);
     }
 
     /// Ends all processes: at once those without a request, the others after their requests or
     /// after `grace`. Requests that wait are refused. When this returns, no process is left.
     pub async fn shutdown(&self, grace: Duration) {
         self.shared.pool.close();
-        let (done, all_ended) = oneshot::channel();
-        if self.shared.commands.send(Command::Shutdown { grace, done }).is_ok() {
-            let _ = all_ended.await;
-        }
-        // It has nothing left to do but to return.
-        self.join();
+        self.shared.supervisor.shutdown(grace).await;
     }
 
     /// As [`shutdown`](Program::shutdown) without grace, for who has no event loop. Blocks.
     pub fn end(&self) {
         self.shared.pool.close();
-        let (done, _) = oneshot::channel();
-        let _ = self.shared.commands.send(Command::Shutdown { grace: Duration::ZERO, done });
-        self.join();
-    }
-
-    fn join(&self) {
-        let mut supervisor = self.shared.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(supervisor) = supervisor.take() {
-            let _ = supervisor.join();
-        }
+        self.shared.supervisor.end();
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The pool keeps a sender for its permits; the supervisor ends by this word alone.
         self.pool.close();
-        let _ = self.commands.send(Command::Abandoned);
     }
 }
 

@@ -4,20 +4,17 @@ use crate::link::Noise;
 use crate::pool::Pool;
 use crate::spec::AppSpec;
 use crate::stderr::Log;
-use crate::supervisor::Command;
+use crate::supervisor::{Command, Handle};
 use crate::worker::{Killed, Worker};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use tokio::sync::mpsc;
 
 /// An application, shared by its handles and leases.
 pub(crate) struct AppShared {
     pub(crate) spec: AppSpec,
     pub(crate) pool: Arc<Pool>,
     pub(crate) sink: Log,
-    pub(crate) commands: mpsc::UnboundedSender<Command>,
-    pub(crate) supervisor: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) supervisor: Handle,
     /// What was asked for and cannot be done on this machine.
     pub(crate) note: Option<String>,
 }
@@ -53,8 +50,8 @@ impl AppShared {
     pub(crate) fn give_back(&self, worker: Worker) {
         let shared = &worker.shared;
         let used_up = shared.requests.load(Ordering::Relaxed) >= shared.limit;
-        if used_up && !shared.replacing.swap(true, Ordering::Relaxed) {
-            let _ = self.commands.send(Command::Replace(shared.id));
+        if used_up && !shared.reported.swap(true, Ordering::Relaxed) {
+            self.supervisor.send(Command::Replace(shared.id));
         }
         self.pool.learn(shared);
         self.pool.give(worker);

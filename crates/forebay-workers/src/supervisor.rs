@@ -1,100 +1,119 @@
-//! The thread that starts the workers of one application, watches them and replaces them.
+//! The thread that starts the processes of one application or program, watches them and replaces
+//! them.
 //!
 //! One thread starts them all, because the kernel kills a worker when the thread that started it
-//! ends. It takes no part in a request: the gateway's threads pass workers among themselves
-//! through the [`Pool`] and tell the supervisor only what needs a process started or ended.
+//! ends. It takes no part in a request: the gateway's threads take processes from a pool and tell
+//! the supervisor only what needs one started or ended. What kinds of processes differ in is a
+//! [`ProcessKind`].
 
 mod ends;
+mod handle;
+mod kind;
+#[cfg(test)]
+mod model;
 mod renewal;
 
 use crate::changes::Changes;
-use crate::pool::Pool;
-use crate::process::{self, Place, Process};
-use crate::spec::{AppSpec, Workers};
+use crate::error::Exit;
+use crate::spec::Workers;
 use crate::starts::{Pause, Starts, a_little_less, end_of};
 use crate::stderr::{Log, Stderr};
-use crate::thread::{self, First, FirstStart};
-use crate::watch::{await_end, await_ready};
-use crate::worker::{Killed, Worker, WorkerShared, WorkerState};
-use ends::{END_TIMEOUT, has_proved};
-use forebay_process::GroupReaper;
-use forebay_process::Identity;
-use forebay_process::StartError;
-use forebay_process::cgroup::LimitedCgroup;
+use crate::thread::First;
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::process::ExitStatus;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-/// How long a worker that closes its control socket before it is ready has to end by itself.
-const LAST_MOMENT: Duration = Duration::from_secs(1);
+pub(crate) use handle::Handle;
+pub(crate) use kind::{End, Fault, New, ProcessKind, Rules, Snapshot, Stage, Started};
+
 /// How often age, memory and files are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the gateway's threads tell the supervisor.
+#[derive(Debug)]
 pub(crate) enum Command {
-    /// A request waits and there may be more workers.
+    /// A request waits and there may be more processes.
     RequestWaits,
-    /// This worker has run as many requests as it may.
+    /// This process has had as many requests as it may.
     Replace(u64),
-    /// Replace the workers if their files have changed.
+    /// This process answers nothing; whether it has more than the one request that showed so.
+    Hung { id: u64, has_others: bool },
+    /// This process does not listen any more.
+    Refused(u64),
+    /// This process takes no further request, as it is about to end.
+    Leaves(u64),
+    /// A process that gets no further request has had its last one.
+    Drained,
+    /// The configuration was read again: replace the processes if their files have changed.
     Reloaded,
-    /// Somebody wants other workers.
+    /// Somebody wants other processes.
     Restart,
     /// End everything.
     Shutdown { grace: Duration, done: oneshot::Sender<()> },
+    /// Nobody uses it any more.
+    Abandoned,
 }
 
-/// Starts the thread, which starts the first worker.
-pub(crate) fn start(
-    spec: AppSpec,
-    cgroup: Option<LimitedCgroup>,
-    pool: Arc<Pool>,
-    log: Log,
-) -> Result<(mpsc::UnboundedSender<Command>, JoinHandle<()>, FirstStart), StartError> {
-    spec.check()?;
-    let identity = Identity::find(&spec.name, spec.user.as_deref(), spec.group.as_deref())?;
-    let place = Place { identity, cgroup };
-    let name = spec.name.clone();
-    thread::start(&name, move |inbox, first| {
-        Supervisor::new(spec, place, pool, log, first).run(inbox)
-    })
+/// What becomes of a process.
+#[derive(Debug)]
+pub(crate) enum Event<R> {
+    Ready(u64, R),
+    /// The program has ended, and what looks after it will.
+    ProgramEnded(u64, Exit),
+    /// The process has ended and was reaped.
+    Ended(u64, Exit),
 }
 
-struct Supervisor {
-    spec: Rc<AppSpec>,
-    place: Place,
-    pool: Arc<Pool>,
+struct Supervisor<K: ProcessKind> {
+    kind: K,
     log: Log,
     starts: Starts,
-    events: mpsc::UnboundedSender<Event>,
-    event_inbox: mpsc::UnboundedReceiver<Event>,
-    entries: HashMap<u64, Entry>,
+    events: mpsc::UnboundedSender<Event<K::Ready>>,
+    event_inbox: mpsc::UnboundedReceiver<Event<K::Ready>>,
+    entries: HashMap<u64, Entry<K::Process>>,
     last_id: u64,
     /// Of the files that are watched, and of those that a reload looks at.
     changes: Changes,
     at_reload: Changes,
     looked: Instant,
-    /// Workers that run by old files, to be replaced one after the other.
+    /// Processes that run by old files, to be replaced one after the other.
     outdated: VecDeque<u64>,
     closing: Option<Closing>,
-    /// `None` where there is no shell.
-    group_reaper: Option<GroupReaper>,
 }
 
-struct Entry {
-    shared: Arc<WorkerShared>,
+/// One process.
+struct Entry<P> {
+    process: P,
     stderr: Rc<Stderr>,
-    /// The worker that ends when this one is ready.
+    /// The process that is retired when this one is ready.
     replaces: Option<u64>,
-    /// When it is replaced for its age.
+    /// A replacement has been started.
+    is_being_replaced: bool,
+    started: Instant,
+    /// It is replaced after this many requests, and at this age.
+    limit: u64,
     replace_at: Option<Instant>,
+    was_ready: bool,
+    ending: Ending,
+    /// Why it is ended, where that is its own fault.
+    fault: Option<Fault>,
+    /// As of the last turn.
+    seen: Snapshot,
+}
+
+/// How far the end of a process is.
+#[derive(Debug, Clone, Copy)]
+enum Ending {
+    No,
+    /// It gets no request any more, and may finish those it has, until then if there is a limit.
+    Draining(Option<Instant>),
+    /// It has been asked to end, and is forced to then.
+    Asked(Instant),
+    /// Force has been used, and is used again then.
+    Forced(Instant),
 }
 
 struct Closing {
@@ -102,55 +121,44 @@ struct Closing {
     done: Vec<oneshot::Sender<()>>,
 }
 
-enum Event {
-    Ready(Worker),
-    /// The process has ended and was reaped.
-    Ended(u64, ExitStatus),
-}
-
-impl Supervisor {
-    fn new(spec: AppSpec, place: Place, pool: Arc<Pool>, log: Log, first: First) -> Supervisor {
+impl<K: ProcessKind> Supervisor<K> {
+    fn new(kind: K, log: Log, first: First) -> Self {
         let (events, event_inbox) = mpsc::unbounded_channel();
+        let rules = kind.rules();
         Supervisor {
-            changes: Changes::of(&spec.watch),
-            at_reload: Changes::of(&spec.files),
-            looked: Instant::now(),
-            outdated: VecDeque::new(),
-            starts: Starts::new(&spec.name, log.clone(), first),
-            spec: Rc::new(spec),
-            place,
-            pool,
+            changes: Changes::of(&rules.watch),
+            at_reload: Changes::of(&rules.watch_at_reload),
+            starts: Starts::new(&rules.name, log.clone(), first),
+            kind,
             log,
             events,
             event_inbox,
             entries: HashMap::new(),
             last_id: 0,
+            looked: Instant::now(),
+            outdated: VecDeque::new(),
             closing: None,
-            group_reaper: GroupReaper::start().ok(),
         }
     }
 
     async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Command>) {
-        let mut orphaned = false;
-        self.start_worker(None);
-        loop {
-            if self.closing.is_some() && self.entries.is_empty() {
-                break;
+        let rules = self.kind.rules();
+        if rules.first_alone {
+            self.start_process(None);
+        } else {
+            if rules.workers.min == 0 {
+                self.starts.ready();
             }
+            self.look_after();
+        }
+        while !(self.closing.is_some() && self.entries.is_empty()) {
             let wake = self.next_check();
             tokio::select! {
-                command = inbox.recv(), if !orphaned => match command {
-                    Some(command) => self.obey(command),
-                    None => {
-                        orphaned = true;
-                        self.pool.close();
-                        self.close(Duration::ZERO);
-                    }
-                },
-                event = self.event_inbox.recv() => match event {
-                    Some(Event::Ready(worker)) => self.ready(worker),
-                    Some(Event::Ended(id, status)) => self.ended(id, status),
-                    None => break,
+                Some(command) = inbox.recv() => self.obey(command),
+                Some(event) = self.event_inbox.recv() => match event {
+                    Event::Ready(id, ready) => self.ready(id, ready),
+                    Event::ProgramEnded(id, exit) => self.program_ended(id, exit),
+                    Event::Ended(id, exit) => self.ended(id, exit),
                 },
                 () = tokio::time::sleep_until(wake) => {}
             }
@@ -163,14 +171,14 @@ impl Supervisor {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::RequestWaits => {}
+            Command::RequestWaits | Command::Drained => {}
+            Command::Replace(id) => self.replace(id),
+            Command::Hung { id, has_others } => self.end_hung(id, has_others),
+            Command::Refused(id) => self.end_unreachable(id),
+            Command::Leaves(id) => self.let_go(id),
             Command::Reloaded => self.look_after_reload(),
             Command::Restart => self.outdate("a restart was asked for"),
-            Command::Replace(id) => {
-                if self.closing.is_none() {
-                    self.replace(id);
-                }
-            }
+            Command::Abandoned => self.close(Duration::ZERO),
             Command::Shutdown { grace, done } => {
                 self.close(grace);
                 if let Some(closing) = &mut self.closing {
@@ -181,101 +189,98 @@ impl Supervisor {
     }
 
     fn close(&mut self, grace: Duration) {
-        self.closing.get_or_insert(Closing { until: Instant::now() + grace, done: Vec::new() });
-        for entry in self.entries.values() {
-            // No request, so nothing to wait for; the others end when they give their sockets up.
-            if entry.shared.state() == WorkerState::Starting {
-                entry.shared.kill(Killed::Shutdown);
-            }
+        self.kind.close();
+        let until = Instant::now() + grace;
+        self.closing.get_or_insert(Closing { until, done: Vec::new() });
+        let ids: Vec<u64> = self.entries.keys().copied().collect();
+        for id in ids {
+            self.retire(id);
         }
     }
 
-    fn start_worker(&mut self, replaces: Option<u64>) {
-        let started = process::start(&self.spec, &self.place)
-            .and_then(|process| self.adopt(process, replaces));
-        if let Err(error) = started {
-            let program = self.spec.kind.interpreter();
-            let hint = match error.kind() {
-                io::ErrorKind::NotFound => {
-                    format!(" (install {program}, or add its directory to PATH)")
-                }
-                _ => String::new(),
-            };
-            self.start_failed(&format!("cannot start {program}: {error}{hint}"), "");
-        }
-    }
-
-    /// Starts the worker that takes the place of `id`, unless starts fail at present.
-    fn replace(&mut self, id: u64) {
-        let Some(entry) = self.entries.get(&id) else { return };
-        if self.starts.are_paused() {
-            entry.shared.replacing.store(false, Ordering::Relaxed);
-        } else {
-            self.start_worker(Some(id));
+    fn start_process(&mut self, replaces: Option<u64>) {
+        self.last_id += 1;
+        let id = self.last_id;
+        let limit = self.kind.rules().max_requests.map_or(u64::MAX, a_little_less);
+        let new = New { id, limit, events: self.events.clone() };
+        let started = self.kind.start(new);
+        match started.and_then(|started| self.adopt(id, limit, started, replaces)) {
+            Ok(()) => {}
+            Err(error) => self.start_failed(&format!("cannot start {error}"), ""),
         }
     }
 
     /// Watches a process that has been started.
-    fn adopt(&mut self, process: Process, replaces: Option<u64>) -> io::Result<()> {
-        let Process { child, pid, pidfd, control, output, prefetch, stderr } = process;
-        if let Some(reaper) = &mut self.group_reaper {
-            reaper.watch(pid);
-        }
-        self.last_id += 1;
-        let limit = self.spec.max_requests.map_or(u64::MAX, a_little_less);
-        let shared = Arc::new(WorkerShared::new(self.last_id, pid, prefetch, limit));
-        let prefix = format!("[{} {}]", self.spec.name, pid.as_raw_nonzero());
+    fn adopt(
+        &mut self,
+        id: u64,
+        limit: u64,
+        started: Started<K>,
+        replaces: Option<u64>,
+    ) -> io::Result<()> {
+        let Started { process, stderr, stderr_name, ready, reaped } = started;
+        let rules = self.kind.rules();
+        let prefix = format!("[{} {stderr_name}]", rules.name);
         let stderr = Rc::new(Stderr::new(stderr, prefix, self.log.clone())?);
-        self.pool.add(shared.clone());
-        let replace_at = end_of(self.spec.max_age);
-        let entry = Entry { shared: shared.clone(), stderr: stderr.clone(), replaces, replace_at };
-        self.entries.insert(shared.id, entry);
+        self.kind.add(&process);
         let following = stderr.clone();
         tokio::task::spawn_local(async move { following.follow().await });
         let events = self.events.clone();
-        let watched = shared.clone();
         tokio::task::spawn_local(async move {
-            if let Ok(worker) = await_ready(watched.clone(), control, output).await {
-                let _ = events.send(Event::Ready(worker));
-            } else if tokio::time::timeout(LAST_MOMENT, watched.exited()).await.is_err() {
-                watched.kill(Killed::DidNotStart);
+            if let Some(ready) = ready.await {
+                let _ = events.send(Event::Ready(id, ready));
             }
         });
-        let (events, pool) = (self.events.clone(), self.pool.clone());
+        let (events, last_words) = (self.events.clone(), stderr.clone());
         tokio::task::spawn_local(async move {
-            let status = await_end(&shared, &pool, pidfd, child).await;
-            stderr.catch_up();
-            let _ = events.send(Event::Ended(shared.id, status));
+            let exit = reaped.await;
+            last_words.catch_up();
+            let _ = events.send(Event::Ended(id, exit));
         });
+        let now = Instant::now();
+        let entry = Entry {
+            process,
+            stderr,
+            replaces,
+            is_being_replaced: false,
+            started: now,
+            limit,
+            replace_at: end_of(rules.max_age),
+            was_ready: false,
+            ending: Ending::No,
+            fault: None,
+            seen: Snapshot::of_new(id, now),
+        };
+        self.entries.insert(id, entry);
         Ok(())
     }
 
-    fn ready(&mut self, worker: Worker) {
-        let id = worker.shared.id;
-        if let Some(replaced) = self.entries.get(&id).and_then(|entry| entry.replaces)
-            && let Some(old) = self.entries.get(&replaced)
-        {
-            self.pool.retire(&old.shared);
+    fn ready(&mut self, id: u64, ready: K::Ready) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if !matches!(entry.ending, Ending::No) {
+            return;
         }
-        self.pool.end_crash_loop();
-        self.pool.give(worker);
+        entry.was_ready = true;
+        let replaces = entry.replaces;
+        self.kind.serve(&entry.process, ready);
+        if let Some(old) = replaces {
+            self.retire(old);
+        }
         self.starts.ready();
     }
 
-    /// Does what the time of day and the number of workers ask for.
+    /// Does what the time of day and the number of processes ask for.
     fn look_after(&mut self) {
         let now = Instant::now();
-        for entry in self.entries.values() {
-            if let Some((deadline, why)) = self.deadline(&entry.shared)
-                && deadline <= now
-            {
-                entry.shared.kill(why);
-            }
+        self.refresh();
+        let ids: Vec<u64> = self.entries.keys().copied().collect();
+        for id in ids {
+            self.advance(id, now);
         }
         if self.closing.is_some() {
             return;
         }
-        if self.entries.values().any(|entry| has_proved(&entry.shared)) {
+        if self.entries.values().any(Entry::has_proved) {
             self.starts.proved();
         }
         self.end_idle(now);
@@ -283,64 +288,80 @@ impl Supervisor {
         match self.starts.resume(now) {
             Pause::Lasts => return,
             // Only a request that waits can bring the next start about.
-            Pause::Over if self.spec.workers.min == 0 => self.pool.let_wait(),
+            Pause::Over if self.kind.rules().workers.min == 0 => self.kind.let_wait(),
             Pause::Over | Pause::None => {}
         }
-        let Workers { min, max } = self.spec.workers;
-        while !self.starts.are_paused() && self.closing.is_none() {
-            let (live, starting) = (self.live(), self.starting());
-            if live >= min && (live >= max || starting >= self.pool.missing()) {
-                break;
+        self.start_missing();
+    }
+
+    fn refresh(&mut self) {
+        for seen in self.kind.snapshots() {
+            if let Some(entry) = self.entries.get_mut(&seen.id) {
+                entry.seen = seen;
             }
-            self.start_worker(None);
         }
     }
 
-    /// The next time at which something may have to be done. A request that begins later than now
-    /// cannot be due before this.
+    fn start_missing(&mut self) {
+        let Workers { min, max } = self.kind.rules().workers;
+        while !self.starts.are_paused() {
+            let (live, starting) = (self.live(), self.starting());
+            if live >= min && (live >= max || starting >= self.kind.missing()) {
+                return;
+            }
+            self.start_process(None);
+        }
+    }
+
+    /// The next time at which something may have to be done. What the pool does by itself later
+    /// than now cannot be due before this.
     fn next_check(&self) -> Instant {
         let now = Instant::now();
-        let dynamic = self.spec.workers.min < self.spec.workers.max;
-        let idle_end = self.pool.longest_idle().map(|(_, since)| since + self.spec.idle_timeout);
-        let deadlines = self.entries.values().filter_map(|entry| self.deadline(&entry.shared));
-        deadlines
-            .map(|deadline| deadline.0)
-            .chain(idle_end.filter(|_| dynamic && self.live() > self.spec.workers.min))
-            .chain(dynamic.then(|| now + self.spec.idle_timeout))
-            .chain(self.starts.next().filter(|_| self.closing.is_none()))
-            .chain(self.needs_looks().then(|| self.looked + LOOK_INTERVAL))
-            .chain([now + self.spec.request_timeout, now + END_TIMEOUT])
+        let rules = self.kind.rules();
+        let is_open = self.closing.is_none();
+        let is_dynamic = is_open && rules.workers.min < rules.workers.max;
+        let looks = is_open && self.needs_looks();
+        let idle = self.entries.values().filter(|entry| entry.is_idle());
+        let idle_ends = idle.map(|entry| entry.seen.idle_since + rules.idle_timeout);
+        let steps = self.entries.values().filter_map(|entry| self.next_step(entry));
+        steps
+            .map(|(at, _)| at)
+            .chain(idle_ends.filter(|_| is_dynamic && self.live() > rules.workers.min))
+            .chain(is_dynamic.then(|| now + rules.idle_timeout))
+            .chain(self.starts.next().filter(|_| is_open))
+            .chain(looks.then(|| self.looked + LOOK_INTERVAL))
+            .chain(rules.request_timeout.map(|limit| now + limit))
+            .chain([now + rules.stop_timeout])
             .min()
             .map_or(now, |next| next.max(now))
     }
 
-    fn end_idle(&self, now: Instant) {
-        while self.live() > self.spec.workers.min
-            && let Some((shared, since)) = self.pool.longest_idle()
-            && since + self.spec.idle_timeout <= now
-        {
-            self.pool.retire(&shared);
-        }
-    }
-
-    /// Workers that serve or are about to. One that is being replaced and its replacement count as
-    /// one.
+    /// Processes that serve or are about to. One that is being replaced and its replacement count
+    /// as one.
     fn live(&self) -> usize {
-        let stays = |entry: &Entry| !entry.shared.retired.load(Ordering::Relaxed);
-        let replaces_live = |entry: &Entry| {
-            entry.replaces.is_some_and(|old| self.entries.get(&old).is_some_and(stays))
+        let replaces_live = |entry: &Entry<K::Process>| {
+            entry.replaces.is_some_and(|old| self.entries.get(&old).is_some_and(Entry::stays))
         };
-        self.entries.values().filter(|entry| stays(entry) && !replaces_live(entry)).count()
+        self.entries.values().filter(|entry| entry.stays() && !replaces_live(entry)).count()
     }
 
     fn starting(&self) -> usize {
-        let starting = |entry: &&Entry| entry.shared.state() == WorkerState::Starting;
+        let starting = |entry: &&Entry<K::Process>| entry.seen.stage == Stage::Starting;
         self.entries.values().filter(starting).count()
     }
 
-    fn serving(&self) -> usize {
-        let serves =
-            |entry: &&Entry| matches!(entry.shared.state(), WorkerState::Idle | WorkerState::Busy);
-        self.entries.values().filter(serves).count()
+    fn serves(&self) -> bool {
+        self.entries.values().any(|entry| entry.seen.stage == Stage::Serving)
+    }
+}
+
+impl<P> Entry<P> {
+    fn stays(&self) -> bool {
+        matches!(self.ending, Ending::No)
+            && matches!(self.seen.stage, Stage::Starting | Stage::Serving)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.stays() && self.seen.stage == Stage::Serving && self.seen.under_way == 0
     }
 }

@@ -1,13 +1,14 @@
 //! The two things to wait for in the life of a process: that it is ready, and that it has ended.
 
 use crate::control::{REPLY, Reply};
+use crate::error::Exit;
 use crate::link::Link;
 use crate::pool::Pool;
 use crate::sys;
 use crate::worker::{Worker, WorkerShared};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::process::{Child, ExitStatus};
+use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Interest;
@@ -38,14 +39,14 @@ pub(crate) async fn await_end(
     pool: &Pool,
     pidfd: OwnedFd,
     mut child: Child,
-) -> ExitStatus {
+) -> Exit {
     let readable = sys::register(pidfd, Interest::READABLE);
     loop {
         if let Ok(pidfd) = &readable {
             let _ = pidfd.readable().await;
         }
         match shared.reap(&mut child, pool.is_closed()) {
-            Ok(Some(status)) => return status,
+            Ok(Some(status)) => return status.into(),
             _ => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }

@@ -90,7 +90,6 @@ pub(crate) enum Killed {
     WroteWhileIdle,
     BrokeProtocol,
     DidNotStart,
-    DidNotEnd,
     Shutdown,
 }
 
@@ -118,8 +117,8 @@ pub(crate) struct WorkerShared {
     pub(crate) requests: AtomicU64,
     /// Has been told to end, or is about to be: must not get another request.
     pub(crate) retired: AtomicBool,
-    /// A replacement has been asked for.
-    pub(crate) replacing: AtomicBool,
+    /// The supervisor has been sent word that it has had as many requests as it may.
+    pub(crate) reported: AtomicBool,
     /// Its request has become a tunnel, which may last for as long as it carries something.
     pub(crate) tunnels: AtomicBool,
     state: AtomicU8,
@@ -153,7 +152,7 @@ impl WorkerShared {
             limit,
             requests: AtomicU64::new(0),
             retired: AtomicBool::new(false),
-            replacing: AtomicBool::new(false),
+            reported: AtomicBool::new(false),
             tunnels: AtomicBool::new(false),
             state: AtomicU8::new(WorkerState::Starting as u8),
             since: AtomicU64::new(0),

@@ -32,22 +32,21 @@ pub struct Life {
     heard: AtomicU64,
     /// The program's process id; 0 until the guardian has reported it.
     pid: AtomicU32,
-    end: watch::Sender<Option<End>>,
+    end: watch::Sender<Option<Outcome>>,
 }
 
 /// How a process came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum Outcome {
     /// It was asked to, or stopped by itself.
     Orderly,
     /// It failed: any exit code but 0, any signal but SIGTERM.
     Crash,
 }
 
-impl End {
-    pub(super) fn of(exit: Exit, was_asked: bool) -> End {
-        let is_orderly = matches!(exit, Exit::Code(0) | Exit::Signal(15));
-        if was_asked || is_orderly { End::Orderly } else { End::Crash }
+impl Outcome {
+    pub(super) fn of(exit: Exit, was_asked: bool) -> Outcome {
+        if was_asked || exit.is_orderly() { Outcome::Orderly } else { Outcome::Crash }
     }
 }
 
@@ -73,11 +72,11 @@ impl Life {
         let mut end = self.end.subscribe();
         let limit = if is_exiting(self.pid()) { REPORT_OF_END } else { REPORT_OF_NONE };
         let reported = tokio::time::timeout(limit, end.wait_for(Option::is_some)).await;
-        matches!(reported, Ok(Ok(end)) if *end == Some(End::Crash))
+        matches!(reported, Ok(Ok(end)) if *end == Some(Outcome::Crash))
     }
 
     /// How it came to its end; what is reported first counts.
-    pub(super) fn ended(&self, end: End) {
+    pub(super) fn ended(&self, end: Outcome) {
         self.end.send_if_modified(|known| known.is_none() && known.replace(end).is_none());
     }
 
@@ -105,8 +104,6 @@ pub(super) struct Instance {
     pub(super) started: Instant,
     /// Replaced after this many requests.
     pub(super) limit: u64,
-    /// Replaced then.
-    pub(super) replace_at: Option<Instant>,
     pub(super) guardian: u32,
     pub(super) requests: AtomicU64,
     pub(super) life: Arc<Life>,
@@ -115,20 +112,13 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    pub(super) fn new(
-        id: u64,
-        place: Place,
-        guardian: u32,
-        limit: u64,
-        replace_at: Option<Instant>,
-    ) -> Instance {
+    pub(super) fn new(id: u64, place: Place, guardian: u32, limit: u64) -> Instance {
         Instance {
             id,
             name: format!("{:016x}", RandomState::new().hash_one(id)),
             place,
             started: Instant::now(),
             limit,
-            replace_at,
             guardian,
             requests: AtomicU64::new(0),
             life: Life::new(),
@@ -144,10 +134,6 @@ impl Instance {
         line.extend_from_slice(method);
         line.push(b' ');
         line.extend_from_slice(&target[..target.len().min(KEPT_OF_REQUEST)]);
-    }
-
-    pub(super) fn has_served(&self) -> bool {
-        self.requests.load(Ordering::Relaxed) > 0
     }
 
     /// Resident memory of the program and all that it has started, in bytes.

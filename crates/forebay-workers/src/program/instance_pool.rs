@@ -7,9 +7,9 @@
 
 use super::Place;
 use super::instance::{Instance, Life};
-use super::supervise::Command;
 use crate::error::Unavailable;
 use crate::health::Health;
+use crate::supervisor::{Command, Snapshot, Stage};
 use crate::waiters::{Waiter, Waiters};
 use crate::worker::WorkerState;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 /// Shared by the gateway's threads and the supervisor.
 #[derive(Debug)]
 pub(super) struct InstancePool {
-    /// Seats at each process.
+    /// Permits at each process.
     permits: usize,
     inner: Mutex<Inner>,
     changes: watch::Sender<u64>,
@@ -47,27 +47,10 @@ struct Entry {
     idle_since: Instant,
 }
 
-/// How far a process is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    Starting,
-    Serving,
-    /// It gets no further request.
-    Retired,
-}
-
 /// What a request gets at once.
 pub(super) enum Taken {
     Permit(Permit),
     Wait(oneshot::Receiver<Result<Permit, Unavailable>>),
-}
-
-/// What the supervisor snapshots at, of one process.
-pub(super) struct Snapshot {
-    pub(super) instance: Arc<Instance>,
-    pub(super) stage: Stage,
-    pub(super) under_way: usize,
-    pub(super) idle_since: Instant,
 }
 
 /// A place at one process for one request; dropping it lets the next one have it.
@@ -223,12 +206,14 @@ impl InstancePool {
         self.lock().waiters.count()
     }
 
-    pub(super) fn snapshot(&self) -> Vec<Snapshot> {
+    pub(super) fn snapshots(&self) -> Vec<Snapshot> {
         let snapshot = |entry: &Entry| Snapshot {
-            instance: entry.instance.clone(),
+            id: entry.instance.id,
             stage: entry.stage,
+            requests: entry.instance.requests.load(Ordering::Relaxed),
             under_way: entry.under_way,
             idle_since: entry.idle_since,
+            busy_since: None,
         };
         self.lock().entries.iter().map(snapshot).collect()
     }
@@ -250,15 +235,17 @@ impl InstancePool {
     }
 
     pub(super) fn health(&self) -> Health {
-        let entries = self.snapshot();
-        let workers = entries.iter().map(|entry| {
-            let state = match (entry.stage, entry.under_way) {
+        let of = |entry: &Entry| (entry.instance.clone(), entry.stage, entry.under_way);
+        let entries: Vec<_> = self.lock().entries.iter().map(of).collect();
+        // Memory is read without the lock.
+        let workers = entries.iter().map(|(instance, stage, under_way)| {
+            let state = match (stage, under_way) {
                 (Stage::Starting, _) => WorkerState::Starting,
                 (Stage::Serving, 0) => WorkerState::Idle,
                 (Stage::Serving, _) => WorkerState::Busy,
-                (Stage::Retired, _) => WorkerState::Ending,
+                (Stage::Retired | Stage::Ending, _) => WorkerState::Ending,
             };
-            entry.instance.status(state, entry.under_way)
+            instance.status(state, *under_way)
         });
         let workers = workers.collect();
         let waiting = self.waiting();
@@ -386,7 +373,7 @@ mod tests {
     fn a_process_taken_for_hung_gets_no_further_request() {
         let pool = Arc::new(InstancePool::new(1));
         let place = Place::Unix("/nowhere".into());
-        pool.add(Arc::new(Instance::new(1, place, 0, u64::MAX, None)));
+        pool.add(Arc::new(Instance::new(1, place, 0, u64::MAX)));
         pool.serve(1);
         let Ok(Taken::Permit(permit)) = pool.take(1, None) else { panic!("the permit is free") };
         permit.was_silent(Duration::ZERO);
@@ -425,7 +412,7 @@ mod tests {
                 9 => {
                     last_id += 1;
                     let place = Place::Unix("/nowhere".into());
-                    pool.add(Arc::new(Instance::new(last_id, place, 0, u64::MAX, None)));
+                    pool.add(Arc::new(Instance::new(last_id, place, 0, u64::MAX)));
                     pool.serve(fastrand::u64(1..=last_id));
                 }
                 10 => pool.retire(some_id),

@@ -1,101 +1,194 @@
-//! How workers end, asked or unasked, and what follows.
+//! How processes end, asked or unasked, and what follows.
 
-use super::Supervisor;
+use super::{Ending, Entry, Fault, ProcessKind, Stage, Supervisor};
 use crate::error::Exit;
-use crate::spec::Kind;
 use crate::starts::Failed;
-use crate::worker::{Killed, WorkerShared, WorkerState};
-use std::process::ExitStatus;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A worker that has not said that it is ready by then is killed.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// A worker that was told to end and has not by then is killed.
-pub(super) const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// A worker that ends sooner than this, without a request, counts as a failed start.
+/// A process that ends sooner than this, without a request, counts as a failed start.
 const EARLY: Duration = Duration::from_secs(1);
+/// How long a process may take to end by force. Twice that of a guardian (10 s) would be too long.
+const FORCE: Duration = Duration::from_secs(12);
 
-impl Supervisor {
-    pub(super) fn ended(&mut self, id: u64, status: ExitStatus) {
-        self.pool.remove(id);
-        let Some(entry) = self.entries.remove(&id) else { return };
-        let shared = &entry.shared;
-        if let Some(reaper) = &mut self.group_reaper {
-            reaper.forget(shared.pid);
-        }
-        if shared.state() == WorkerState::Starting
-            && let Some(old) = entry.replaces.and_then(|old| self.entries.get(&old))
+/// What is done next about a process.
+pub(super) enum Step {
+    Ask,
+    Force(Option<Fault>),
+    ForceAgain,
+}
+
+impl<K: ProcessKind> Supervisor<K> {
+    /// The process gets no further request, and ends when it has had its last one, or when its time
+    /// for that is over.
+    pub(super) fn retire(&mut self, id: u64) {
+        let limit = self.drain_end();
+        if let Some(entry) = self.entries.get_mut(&id)
+            && matches!(entry.ending, Ending::No)
         {
-            old.shared.replacing.store(false, Ordering::Relaxed);
-        }
-        let how = Exit::from(status);
-        let expected = shared.state() == WorkerState::Ending
-            || matches!(shared.killed(), Some(Killed::Shutdown | Killed::LeaseDropped))
-            || self.is_end_of_script(shared, how);
-        // A ready worker that gets SIGKILL or SIGTERM was killed from outside, which is no fault of
-        // its own.
-        let was_fit = has_proved(shared)
-            || shared.state() != WorkerState::Starting && matches!(how, Exit::Signal(9 | 15));
-        if expected || self.closing.is_some() {
-            return;
-        }
-        self.pool.count_crash();
-        let why = match shared.killed() {
-            Some(Killed::RequestTimeout) => "a request took longer than allowed",
-            Some(Killed::WroteWhileIdle) => "it wrote while it had no request",
-            Some(Killed::BrokeProtocol) => "it broke the rules of its sockets",
-            Some(Killed::DidNotStart) => "it did not become ready",
-            Some(Killed::DidNotEnd) => "it did not end when told to",
-            _ if shared.state() == WorkerState::Starting => "it did not become ready",
-            _ => "unasked",
-        };
-        let text = format!("worker {} ended, {how}: {why}", shared.pid.as_raw_nonzero());
-        if was_fit {
-            self.starts.log(&text);
-        } else {
-            self.start_failed(&text, &entry.stderr.last_lines());
+            entry.ending = Ending::Draining(limit);
+            self.kind.retire(&entry.process);
         }
     }
 
-    /// A CGI script may replace its process by another program, or end it: as a process of its own
-    /// it would have ended well.
-    fn is_end_of_script(&self, shared: &WorkerShared, how: Exit) -> bool {
-        matches!(self.spec.kind, Kind::PerlCgi { .. } | Kind::PythonCgi { .. })
-            && shared.state() == WorkerState::Busy
-            && shared.killed().is_none()
-            && matches!(how, Exit::Code(0))
+    /// When a process that is retired now is asked to end though it has requests.
+    fn drain_end(&self) -> Option<Instant> {
+        self.kind.rules().drain_timeout.map(|limit| Instant::now() + limit)
+    }
+
+    /// Another process takes its place. Where it has further requests these are given their time,
+    /// since it may have been slow with one alone.
+    pub(super) fn end_hung(&mut self, id: u64, has_others: bool) {
+        let limit = self.drain_end();
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if !matches!(entry.ending, Ending::No) {
+            return;
+        }
+        entry.fault = Some(Fault::Silent);
+        if !has_others {
+            entry.ending = Ending::Forced(Instant::now() + FORCE);
+            self.kind.force(&entry.process, entry.fault);
+            return;
+        }
+        entry.ending = Ending::Draining(limit);
+        let (noun, pid) = (K::NOUN.0, self.kind.pid(&entry.process));
+        self.starts.log(&format!(
+            "nothing was heard of {noun} {pid} within request_timeout; it is replaced, and may \
+             finish its other requests"
+        ));
+    }
+
+    /// The process said that it is about to end, which it may once its requests are done.
+    pub(super) fn let_go(&mut self, id: u64) {
+        let limit = self.drain_end();
+        if let Some(entry) = self.entries.get_mut(&id)
+            && matches!(entry.ending, Ending::No)
+        {
+            entry.ending = Ending::Draining(limit);
+        }
+    }
+
+    pub(super) fn end_unreachable(&mut self, id: u64) {
+        if let Some(entry) = self.entries.get_mut(&id)
+            && matches!(entry.ending, Ending::No)
+        {
+            entry.fault = Some(Fault::Refused);
+            self.take(id, Step::Ask, Instant::now());
+        }
+    }
+
+    pub(super) fn program_ended(&mut self, id: u64, exit: Exit) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let was_asked = entry.ending.was_asked();
+        self.kind.program_ended(&mut entry.process, exit, was_asked);
+        if was_asked {
+            return;
+        }
+        if matches!(entry.ending, Ending::No) || !exit.is_orderly() {
+            entry.fault.get_or_insert(Fault::Unasked);
+        }
+        entry.ending = Ending::Asked(Instant::now() + self.kind.rules().stop_timeout);
+    }
+
+    pub(super) fn ended(&mut self, id: u64, reaped: Exit) {
+        self.refresh();
+        let Some(entry) = self.entries.remove(&id) else { return };
+        if let Some(old) = entry.replaces.and_then(|old| self.entries.get_mut(&old)) {
+            old.is_being_replaced = false;
+        }
+        let was_asked = entry.fault.is_none() && entry.ending.was_asked();
+        let has_crashed =
+            self.closing.is_none() && !was_asked && !self.kind.may_end(&entry.process, reaped);
+        let (has_proved, last_lines) = (entry.has_proved(), entry.stderr.last_lines());
+        let end = has_crashed.then(|| self.kind.describe_end(&entry.process, reaped, entry.fault));
+        self.kind.remove(entry.process, reaped, has_crashed);
+        match end {
+            // A process that serves and gets SIGKILL or SIGTERM was killed from outside, which is
+            // no fault of its own.
+            Some(end) if has_proved || entry.was_ready && end.was_killed => {
+                self.starts.log(&end.text);
+            }
+            Some(end) => self.start_failed(&end.text, &last_lines),
+            None => {}
+        }
     }
 
     /// A start came to nothing: waits before the next.
     pub(super) fn start_failed(&mut self, text: &str, last_lines: &str) {
         match self.starts.failed(text, last_lines) {
-            Failed::Loop(why) if self.serving() == 0 => self.pool.begin_crash_loop(why),
+            Failed::Loop(why) if !self.serves() => self.kind.begin_crash_loop(why),
             Failed::Loop(_) | Failed::Paused => {}
         }
-        // Those that are left run on by the old files, until these change again.
+        // What is there runs on by the old files until they change again.
         self.outdated.clear();
     }
 
-    /// When this worker is killed, if nothing happens before, and why.
-    pub(super) fn deadline(&self, shared: &WorkerShared) -> Option<(Instant, Killed)> {
-        let own = match shared.state() {
-            WorkerState::Starting => Some((shared.since() + START_TIMEOUT, Killed::DidNotStart)),
-            WorkerState::Busy if shared.tunnels.load(Ordering::Relaxed) => None,
-            WorkerState::Busy => {
-                Some((shared.since() + self.spec.request_timeout, Killed::RequestTimeout))
+    /// Takes the end of a process, or its failure to start, one step further.
+    pub(super) fn advance(&mut self, id: u64, now: Instant) {
+        let stop_timeout = self.kind.rules().stop_timeout;
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if entry.seen.stage == Stage::Ending && !entry.ending.was_asked() {
+            entry.ending = Ending::Asked(now + stop_timeout);
+        }
+        let Some(entry) = self.entries.get(&id) else { return };
+        if let Some((_, step)) = self.next_step(entry).filter(|(at, _)| *at <= now) {
+            self.take(id, step, now);
+        }
+    }
+
+    /// What is done about a process if nothing happens before, and when.
+    pub(super) fn next_step(&self, entry: &Entry<K::Process>) -> Option<(Instant, Step)> {
+        let rules = self.kind.rules();
+        let closing = self.closing.as_ref().map(|closing| closing.until);
+        let busy_end =
+            entry.seen.busy_since.zip(rules.request_timeout).map(|(since, limit)| since + limit);
+        let overdue = busy_end.map(|at| (at, Step::Force(Some(Fault::RequestTimeout))));
+        match entry.ending {
+            Ending::No if entry.seen.stage == Stage::Starting => {
+                Some((entry.started + rules.start_timeout, Step::Force(Some(Fault::NotReady))))
             }
-            WorkerState::Ending => Some((shared.since() + END_TIMEOUT, Killed::DidNotEnd)),
-            WorkerState::Idle => None,
-        };
-        let closing = self.closing.as_ref().map(|closing| (closing.until, Killed::Shutdown));
-        own.into_iter().chain(closing).filter(|_| shared.killed().is_none()).min_by_key(|own| own.0)
+            Ending::No => overdue,
+            Ending::Draining(_) if entry.seen.under_way == 0 => Some((entry.started, Step::Ask)),
+            Ending::Draining(limit) => {
+                let limit = limit.into_iter().chain(closing).min().map(|at| (at, Step::Ask));
+                limit.into_iter().chain(overdue).min_by_key(|step| step.0)
+            }
+            Ending::Asked(limit) => {
+                let closing = closing.filter(|_| !rules.stop_outlasts_grace);
+                Some((closing.map_or(limit, |until| until.min(limit)), Step::Force(None)))
+            }
+            Ending::Forced(limit) => Some((limit, Step::ForceAgain)),
+        }
+    }
+
+    fn take(&mut self, id: u64, step: Step, now: Instant) {
+        let stop_timeout = self.kind.rules().stop_timeout;
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        match step {
+            Step::Ask if self.kind.ask_to_end(&entry.process) => {
+                entry.ending = Ending::Asked(now + stop_timeout);
+                return;
+            }
+            Step::Ask => self.kind.force(&entry.process, None),
+            Step::Force(fault) => {
+                entry.fault = entry.fault.or(fault);
+                self.kind.force(&entry.process, fault);
+            }
+            Step::ForceAgain => self.kind.force_again(&entry.process),
+        }
+        entry.ending = Ending::Forced(now + FORCE);
     }
 }
 
-/// The worker's start was a success: it has had a request, or has lasted.
-pub(super) fn has_proved(shared: &WorkerShared) -> bool {
-    shared.state() != WorkerState::Starting
-        && (shared.requests.load(Ordering::Relaxed) > 0 || shared.started.elapsed() >= EARLY)
+impl Ending {
+    fn was_asked(self) -> bool {
+        matches!(self, Ending::Asked(_) | Ending::Forced(_))
+    }
+}
+
+impl<P> Entry<P> {
+    /// The process's start was a success: it has had a request, or has lasted.
+    pub(super) fn has_proved(&self) -> bool {
+        self.was_ready && (self.seen.requests > 0 || self.started.elapsed() >= EARLY)
+    }
 }

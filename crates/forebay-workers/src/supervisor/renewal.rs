@@ -1,30 +1,73 @@
-//! Which workers are replaced, though nothing is wrong with them: those that are too old or too
-//! large, and those that run by files that have changed.
+//! Which processes are replaced or ended, though nothing is wrong with them: those that are idle,
+//! used up, too old or too large, and those that run by files that have changed.
 
-use super::{LOOK_INTERVAL, Supervisor};
-use crate::worker::{WorkerShared, WorkerState};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use super::{Entry, LOOK_INTERVAL, ProcessKind, Stage, Supervisor};
 use tokio::time::Instant;
 
-impl Supervisor {
-    /// Whether there is something to look at from time to time.
-    pub(super) fn needs_looks(&self) -> bool {
-        let spec = &self.spec;
-        spec.max_memory.is_some() || spec.max_age.is_some() || !spec.watch.is_empty()
+impl<K: ProcessKind> Supervisor<K> {
+    /// Starts the process that takes the place of `id`, unless starts fail at present.
+    pub(super) fn replace(&mut self, id: u64) {
+        let may = !self.starts.are_paused() && self.closing.is_none();
+        let Some(entry) = self.entries.get_mut(&id).filter(|_| may) else { return };
+        if entry.stays() && !entry.is_being_replaced {
+            entry.is_being_replaced = true;
+            self.start_process(Some(id));
+        }
     }
 
-    /// Replaces workers, those with old files one after the other.
+    /// Ends what has been idle for too long, the longest idle one first.
+    pub(super) fn end_idle(&mut self, now: Instant) {
+        let rules = self.kind.rules();
+        let (min, limit) = (rules.workers.min, rules.idle_timeout);
+        let is_over =
+            |entry: &&Entry<K::Process>| entry.is_idle() && entry.seen.idle_since + limit <= now;
+        let idle = self.entries.values().filter(is_over);
+        let mut idle: Vec<_> = idle.map(|entry| (entry.seen.idle_since, entry.seen.id)).collect();
+        idle.sort();
+        let surplus = self.live().saturating_sub(min);
+        for (_, id) in idle.into_iter().take(surplus) {
+            self.retire(id);
+        }
+    }
+
+    /// Whether there is something to look at from time to time.
+    pub(super) fn needs_looks(&self) -> bool {
+        let rules = self.kind.rules();
+        let is_limited = rules.max_requests.is_some() || rules.max_memory.is_some();
+        is_limited || rules.max_age.is_some() || !rules.watch.is_empty()
+    }
+
+    /// Replaces processes, those with old files one after the other.
     pub(super) fn renew(&mut self, now: Instant) {
         if self.needs_looks() && now >= self.looked + LOOK_INTERVAL {
             self.looked = now;
-            self.replace_old(now);
-            self.replace_over_memory();
+            let serving = self.entries.values().filter(|entry| entry.seen.stage == Stage::Serving);
+            let serving: Vec<u64> = serving.map(|entry| entry.seen.id).collect();
+            for id in serving {
+                self.look_at(id, now);
+            }
             if self.changes.look() {
                 self.outdate("files have changed");
             }
         }
         self.replace_outdated();
+    }
+
+    /// Replaces the process if it is used up, too old or too large.
+    fn look_at(&mut self, id: u64, now: Instant) {
+        let most = self.kind.rules().max_memory;
+        let Some(entry) = self.entries.get(&id).filter(|entry| !entry.is_being_replaced) else {
+            return;
+        };
+        let is_over_memory = most.is_some_and(|most| self.kind.memory(&entry.process) > most);
+        if is_over_memory {
+            let (noun, pid) = (K::NOUN.0, self.kind.pid(&entry.process));
+            self.starts.log(&format!("{noun} {pid} uses too much memory"));
+        }
+        let is_old = entry.replace_at.is_some_and(|at| at <= now);
+        if is_old || is_over_memory || entry.seen.requests >= entry.limit {
+            self.replace(id);
+        }
     }
 
     /// The configuration was read again.
@@ -34,62 +77,21 @@ impl Supervisor {
         }
     }
 
+    /// Has all processes replaced.
     pub(super) fn outdate(&mut self, why: &str) {
-        self.starts.log(&format!("{why}: its workers are replaced"));
+        self.starts.log(&format!("{why}: its {} are replaced", K::NOUN.1));
         self.outdated = self.entries.keys().copied().collect();
     }
 
+    /// Replaces the next process that runs by old files, when the one before is done.
     fn replace_outdated(&mut self) {
-        let is_under_way = self
-            .entries
-            .values()
-            .any(|entry| entry.replaces.is_some() && entry.shared.state() == WorkerState::Starting);
-        if is_under_way || self.starts.are_paused() {
-            return;
-        }
         while let Some(&id) = self.outdated.front() {
-            let entry = self.entries.get(&id);
-            match entry.filter(|entry| !entry.shared.retired.load(Ordering::Relaxed)) {
+            match self.entries.get(&id).filter(|entry| entry.stays()) {
                 None => drop(self.outdated.pop_front()),
-                Some(entry) => {
-                    if !entry.shared.replacing.swap(true, Ordering::Relaxed) {
-                        self.replace(id);
-                    }
-                    return;
-                }
-            }
-        }
-    }
-
-    fn replace_old(&mut self, now: Instant) {
-        let old: Vec<Arc<WorkerShared>> = self
-            .entries
-            .values()
-            .filter(|entry| entry.replace_at.is_some_and(|at| at <= now))
-            .map(|entry| entry.shared.clone())
-            .collect();
-        self.replace_each(old, "");
-    }
-
-    fn replace_over_memory(&mut self) {
-        let Some(limit) = self.spec.max_memory else { return };
-        let shared = self.entries.values().map(|entry| &entry.shared);
-        let over_memory: Vec<Arc<WorkerShared>> = shared
-            .filter(|shared| !shared.replacing.load(Ordering::Relaxed) && shared.rss() > limit)
-            .cloned()
-            .collect();
-        self.replace_each(over_memory, "uses too much memory");
-    }
-
-    fn replace_each(&mut self, workers: Vec<Arc<WorkerShared>>, why: &str) {
-        for shared in workers {
-            if matches!(shared.state(), WorkerState::Idle | WorkerState::Busy)
-                && !shared.replacing.swap(true, Ordering::Relaxed)
-            {
-                if !why.is_empty() {
-                    self.starts.log(&format!("worker {} {why}", shared.pid.as_raw_nonzero()));
-                }
-                self.replace(shared.id);
+                Some(entry) if entry.is_being_replaced => return,
+                // It runs by old files or new ones: it may have read them before the change.
+                Some(entry) if entry.seen.stage == Stage::Starting => return,
+                Some(_) => return self.replace(id),
             }
         }
     }

@@ -1,11 +1,13 @@
-//! What guardians say, and when they have ended.
+//! What guardians report, and when they have ended.
 
-use super::Event;
+use super::instance::Instance;
 use crate::error::Exit;
+use crate::supervisor::Event;
 use crate::sys;
 use std::os::fd::OwnedFd;
 use std::process::Child;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -15,8 +17,12 @@ use tokio::task::JoinHandle;
 /// How long what a guardian has said before its end may take to be read.
 const LAST_REPORTS: Duration = Duration::from_secs(1);
 
-/// Passes on what the guardian says, as long as it lives.
-pub(super) async fn report(id: u64, link: Rc<UnixStream>, events: mpsc::UnboundedSender<Event>) {
+/// Passes on what the guardian reports, as long as it lives.
+pub(super) async fn report(
+    instance: Arc<Instance>,
+    link: Rc<UnixStream>,
+    events: mpsc::UnboundedSender<Event<()>>,
+) {
     let mut text = Vec::new();
     let mut chunk = [0; 256];
     while link.readable().await.is_ok() {
@@ -28,21 +34,34 @@ pub(super) async fn report(id: u64, link: Rc<UnixStream>, events: mpsc::Unbounde
         }
         while let Some(end) = text.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = text.drain(..=end).collect();
-            if let Some(event) = understand(id, &String::from_utf8_lossy(&line)) {
-                let _ = events.send(event);
+            match Report::parse(&String::from_utf8_lossy(&line)) {
+                Some(Report::Started(pid)) => instance.life.set_pid(pid),
+                Some(Report::Ended(exit)) => {
+                    let _ = events.send(Event::ProgramEnded(instance.id, exit));
+                }
+                None => {}
             }
         }
     }
 }
 
-pub(super) fn understand(id: u64, line: &str) -> Option<Event> {
-    let (word, number) = line.trim_end().split_once(' ')?;
-    Some(match word {
-        "pid" => Event::Started(id, number.parse().ok()?),
-        "exit" => Event::ProgramEnded(id, Exit::Code(number.parse().ok()?)),
-        "signal" => Event::ProgramEnded(id, Exit::Signal(number.parse().ok()?)),
-        _ => return None,
-    })
+/// What a guardian reports of its program.
+enum Report {
+    /// Its process id.
+    Started(u32),
+    Ended(Exit),
+}
+
+impl Report {
+    fn parse(line: &str) -> Option<Report> {
+        let (word, number) = line.trim_end().split_once(' ')?;
+        Some(match word {
+            "pid" => Report::Started(number.parse().ok()?),
+            "exit" => Report::Ended(Exit::Code(number.parse().ok()?)),
+            "signal" => Report::Ended(Exit::Signal(number.parse().ok()?)),
+            _ => return None,
+        })
+    }
 }
 
 /// Waits until the guardian has ended and all that it said was passed on, and reaps it.
@@ -86,14 +105,15 @@ mod tests {
         let pidfd = pidfd_open(Pid::from_child(&guardian), PidfdFlags::empty()).unwrap();
         // Both are known at once: what was said, and the end.
         poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).unwrap();
-        let (events, mut told) = mpsc::unbounded_channel();
+        let (events, mut reported) = mpsc::unbounded_channel();
+        let place = crate::program::Place::Unix("/nowhere".into());
+        let instance = Arc::new(Instance::new(1, place, 0, u64::MAX));
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let link = Rc::new(UnixStream::from_std(link).unwrap());
-            let ended =
-                await_end(pidfd, guardian, tokio::task::spawn_local(report(1, link, events)));
-            assert_eq!(ended.await, Exit::Code(3));
-            assert!(matches!(told.try_recv(), Ok(Event::Started(1, 5))));
-            assert!(matches!(told.try_recv(), Ok(Event::ProgramEnded(1, Exit::Code(7)))));
+            let reports = tokio::task::spawn_local(report(instance.clone(), link, events));
+            assert_eq!(await_end(pidfd, guardian, reports).await, Exit::Code(3));
+            assert_eq!(instance.life.pid(), 5);
+            assert!(matches!(reported.try_recv(), Ok(Event::ProgramEnded(1, Exit::Code(7)))));
         });
     }
 }

@@ -1,0 +1,219 @@
+//! Workers, as the supervisor starts and ends them: they say over their control socket that they
+//! are ready, the pool hands their sockets to requests, and they end when these are closed.
+
+use crate::error::Exit;
+use crate::pool::Pool;
+use crate::process::{self, Place, Process};
+use crate::spec::{AppSpec, Kind};
+use crate::supervisor::{End, Fault, New, ProcessKind, Rules, Snapshot, Stage, Started};
+use crate::watch::{await_end, await_ready};
+use crate::worker::{Killed, Worker, WorkerShared, WorkerState};
+use forebay_process::GroupReaper;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A worker that has not said that it is ready by then is killed.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// A worker that was told to end and has not by then is killed.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a worker that closes its control socket before it is ready has to end by itself.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
+
+/// The workers of one application.
+pub(super) struct WorkerKind {
+    spec: AppSpec,
+    rules: Rules,
+    place: Place,
+    pool: Arc<Pool>,
+    /// `None` where there is no shell.
+    group_reaper: Option<GroupReaper>,
+}
+
+impl WorkerKind {
+    pub(super) fn new(spec: AppSpec, place: Place, pool: Arc<Pool>) -> WorkerKind {
+        let rules = Rules {
+            name: spec.name.clone(),
+            workers: spec.workers,
+            first_alone: true,
+            max_requests: spec.max_requests,
+            max_age: spec.max_age,
+            max_memory: spec.max_memory,
+            idle_timeout: spec.idle_timeout,
+            start_timeout: START_TIMEOUT,
+            stop_timeout: END_TIMEOUT,
+            stop_outlasts_grace: false,
+            drain_timeout: None,
+            request_timeout: Some(spec.request_timeout),
+            watch: spec.watch.clone(),
+            watch_at_reload: spec.files.clone(),
+        };
+        WorkerKind { spec, rules, place, pool, group_reaper: GroupReaper::start().ok() }
+    }
+
+    /// A CGI script may replace its process by another program, or end it: as a process of its own
+    /// it would have ended well.
+    fn is_end_of_script(&self, worker: &WorkerShared, reaped: Exit) -> bool {
+        matches!(self.spec.kind, Kind::PerlCgi { .. } | Kind::PythonCgi { .. })
+            && worker.state() == WorkerState::Busy
+            && worker.killed().is_none()
+            && reaped == Exit::Code(0)
+    }
+}
+
+impl ProcessKind for WorkerKind {
+    type Process = Arc<WorkerShared>;
+    type Ready = Worker;
+    const NOUN: (&'static str, &'static str) = ("worker", "workers");
+
+    fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    fn start(&mut self, new: New<Worker>) -> io::Result<Started<WorkerKind>> {
+        let program = self.spec.kind.interpreter();
+        let process = process::start(&self.spec, &self.place).map_err(|error| {
+            let hint = match error.kind() {
+                io::ErrorKind::NotFound => {
+                    format!(" (install {program}, or add its directory to PATH)")
+                }
+                _ => String::new(),
+            };
+            io::Error::new(error.kind(), format!("{program}: {error}{hint}"))
+        })?;
+        let Process { child, pid, pidfd, control, output, prefetch, stderr } = process;
+        if let Some(reaper) = &mut self.group_reaper {
+            reaper.watch(pid);
+        }
+        let worker = Arc::new(WorkerShared::new(new.id, pid, prefetch, new.limit));
+        let (starting, ending, pool) = (worker.clone(), worker.clone(), self.pool.clone());
+        let ready = async move {
+            let ready = await_ready(starting.clone(), control, output).await.ok();
+            let has_time = ready.is_none();
+            if has_time && tokio::time::timeout(LAST_MOMENT, starting.exited()).await.is_err() {
+                starting.kill(Killed::DidNotStart);
+            }
+            ready
+        };
+        Ok(Started {
+            process: worker,
+            stderr,
+            stderr_name: pid.as_raw_nonzero().get() as u32,
+            ready: Box::pin(ready),
+            reaped: Box::pin(async move { await_end(&ending, &pool, pidfd, child).await }),
+        })
+    }
+
+    fn add(&self, worker: &Arc<WorkerShared>) {
+        self.pool.add(worker.clone());
+    }
+
+    fn pid(&self, worker: &Arc<WorkerShared>) -> u32 {
+        worker.pid.as_raw_nonzero().get() as u32
+    }
+
+    fn memory(&self, worker: &Arc<WorkerShared>) -> u64 {
+        worker.rss()
+    }
+
+    fn snapshots(&self) -> Vec<Snapshot> {
+        self.pool.all().iter().map(|worker| snapshot(worker)).collect()
+    }
+
+    fn missing(&self) -> usize {
+        self.pool.missing()
+    }
+
+    fn serve(&self, _: &Arc<WorkerShared>, worker: Worker) {
+        self.pool.end_crash_loop();
+        self.pool.give(worker);
+    }
+
+    fn retire(&self, worker: &Arc<WorkerShared>) {
+        self.pool.retire(worker);
+    }
+
+    /// Its sockets are closed where the pool has them. Those of one that starts or has a request
+    /// are elsewhere.
+    fn ask_to_end(&self, worker: &Arc<WorkerShared>) -> bool {
+        self.pool.retire(worker)
+    }
+
+    fn force(&self, worker: &Arc<WorkerShared>, fault: Option<Fault>) {
+        worker.kill(match fault {
+            Some(Fault::NotReady) => Killed::DidNotStart,
+            Some(Fault::RequestTimeout) => Killed::RequestTimeout,
+            _ => Killed::Shutdown,
+        });
+    }
+
+    fn force_again(&self, worker: &Arc<WorkerShared>) {
+        worker.kill(Killed::Shutdown);
+    }
+
+    /// Nothing stands between a worker and its supervisor.
+    fn program_ended(&self, _: &mut Arc<WorkerShared>, _: Exit, _: bool) {}
+
+    fn may_end(&self, worker: &Arc<WorkerShared>, reaped: Exit) -> bool {
+        worker.state() == WorkerState::Ending
+            || matches!(worker.killed(), Some(Killed::Shutdown | Killed::LeaseDropped))
+            || self.is_end_of_script(worker, reaped)
+    }
+
+    fn describe_end(&self, worker: &Arc<WorkerShared>, reaped: Exit, _: Option<Fault>) -> End {
+        let why = match worker.killed() {
+            Some(Killed::RequestTimeout) => "a request took longer than allowed",
+            Some(Killed::WroteWhileIdle) => "it wrote while it had no request",
+            Some(Killed::BrokeProtocol) => "it broke the rules of its sockets",
+            Some(Killed::DidNotStart) => "it did not become ready",
+            _ if worker.state() == WorkerState::Starting => "it did not become ready",
+            _ => "unasked",
+        };
+        let text = format!("worker {} ended, {reaped}: {why}", self.pid(worker));
+        End { text, was_killed: reaped.was_killed() }
+    }
+
+    fn remove(&mut self, worker: Arc<WorkerShared>, _: Exit, crashed: bool) {
+        self.pool.remove(worker.id, crashed);
+        if let Some(reaper) = &mut self.group_reaper {
+            reaper.forget(worker.pid);
+        }
+    }
+
+    fn begin_crash_loop(&self, why: String) {
+        self.pool.begin_crash_loop(why);
+    }
+
+    fn let_wait(&self) {
+        self.pool.let_wait();
+    }
+
+    fn close(&self) {
+        self.pool.close();
+    }
+}
+
+fn snapshot(worker: &WorkerShared) -> Snapshot {
+    let (state, is_retired) = (worker.state(), worker.retired.load(Ordering::Relaxed));
+    let is_timed = state == WorkerState::Busy && !worker.tunnels.load(Ordering::Relaxed);
+    Snapshot {
+        id: worker.id,
+        stage: match state {
+            WorkerState::Ending => Stage::Ending,
+            _ if is_retired => Stage::Retired,
+            WorkerState::Starting => Stage::Starting,
+            WorkerState::Idle | WorkerState::Busy => Stage::Serving,
+        },
+        requests: worker.requests.load(Ordering::Relaxed),
+        under_way: match state {
+            WorkerState::Starting => 0,
+            // One that is retired and not ending has been taken for a request that is about to
+            // begin.
+            WorkerState::Idle => usize::from(is_retired),
+            WorkerState::Busy | WorkerState::Ending => 1,
+        },
+        idle_since: worker.since(),
+        busy_since: is_timed.then(|| worker.since()),
+    }
+}

@@ -1,0 +1,199 @@
+//! Instances, as the supervisor starts and ends them: they are ready when they listen, requests
+//! connect to them by themselves, and their guardians pass on what they are asked to do.
+
+use super::instance::{Instance, Outcome};
+use super::instance_pool::InstancePool;
+use super::reports::{await_end, report};
+use super::start::{self, Started as StartedInstance};
+use super::{Listening, ProgramSpec, ready};
+use crate::error::Exit;
+use crate::supervisor::{End, Fault, New, ProcessKind, Rules, Snapshot, Started};
+use forebay_process::Identity;
+use forebay_process::cgroup::LimitedCgroup;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+
+/// The instances of one program.
+pub(super) struct InstanceKind {
+    pub(super) spec: ProgramSpec,
+    pub(super) rules: Rules,
+    pub(super) identity: Option<Identity>,
+    pub(super) cgroup: Option<LimitedCgroup>,
+    pub(super) pool: Arc<InstancePool>,
+}
+
+/// One of them.
+pub(super) struct Process {
+    instance: Arc<Instance>,
+    /// Orders go to its guardian.
+    link: Rc<UnixStream>,
+    /// How the program has ended, where its guardian has reported that.
+    exit: Option<Exit>,
+    _room: TempDir,
+}
+
+impl ProgramSpec {
+    pub(super) fn rules(&self) -> Rules {
+        Rules {
+            name: self.name.clone(),
+            workers: self.workers,
+            first_alone: false,
+            max_requests: self.max_requests,
+            max_age: self.max_age,
+            max_memory: self.max_memory,
+            idle_timeout: self.idle_timeout,
+            start_timeout: self.start_timeout,
+            stop_timeout: self.stop_timeout,
+            stop_outlasts_grace: true,
+            drain_timeout: Some(self.drain_timeout),
+            request_timeout: None,
+            watch: self.watch.clone(),
+            watch_at_reload: Vec::new(),
+        }
+    }
+}
+
+impl ProcessKind for InstanceKind {
+    type Process = Process;
+    type Ready = ();
+    const NOUN: (&'static str, &'static str) = ("process", "processes");
+
+    fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    fn start(&mut self, new: New<()>) -> io::Result<Started<InstanceKind>> {
+        let cgroup = self.cgroup.as_ref().map(LimitedCgroup::path);
+        let started = start::start(&self.spec, self.identity.as_ref(), cgroup);
+        let StartedInstance { guardian, pidfd, link, log, place, room } =
+            started.map_err(|error| {
+                io::Error::new(error.kind(), format!("{}: {error}", self.spec.run[0]))
+            })?;
+        let link = Rc::new(UnixStream::from_std(link)?);
+        let stderr_name = guardian.id();
+        let instance = Arc::new(Instance::new(new.id, place.clone(), stderr_name, new.limit));
+        let reports = tokio::task::spawn_local(report(instance.clone(), link.clone(), new.events));
+        let listen = self.spec.listen;
+        let ready = async move {
+            match listen {
+                Listening::Socket | Listening::Port => ready::listens(&place).await,
+                _ => ready::takes_connections(&place).await,
+            }
+            Some(())
+        };
+        Ok(Started {
+            process: Process { instance, link, exit: None, _room: room },
+            stderr: log,
+            stderr_name,
+            ready: Box::pin(ready),
+            reaped: Box::pin(await_end(pidfd, guardian, reports)),
+        })
+    }
+
+    fn add(&self, process: &Process) {
+        self.pool.add(process.instance.clone());
+    }
+
+    fn pid(&self, process: &Process) -> u32 {
+        process.instance.life.pid()
+    }
+
+    fn memory(&self, process: &Process) -> u64 {
+        process.instance.memory()
+    }
+
+    fn snapshots(&self) -> Vec<Snapshot> {
+        self.pool.snapshots()
+    }
+
+    fn missing(&self) -> usize {
+        self.pool.waiting().div_ceil(self.spec.connections)
+    }
+
+    fn serve(&self, process: &Process, (): ()) {
+        self.pool.serve(process.instance.id);
+    }
+
+    fn retire(&self, process: &Process) {
+        self.pool.retire(process.instance.id);
+    }
+
+    fn ask_to_end(&self, process: &Process) -> bool {
+        order(&process.link, b't');
+        true
+    }
+
+    fn force(&self, process: &Process, _: Option<Fault>) {
+        order(&process.link, b'k');
+    }
+
+    /// The program goes with its guardian; so does the pipe that would tell.
+    fn force_again(&self, process: &Process) {
+        let guardian = Pid::from_raw(process.instance.guardian as i32);
+        let _ = guardian.map(|guardian| kill_process(guardian, Signal::KILL));
+    }
+
+    fn program_ended(&self, process: &mut Process, exit: Exit, was_asked: bool) {
+        // No request may be sent to a socket that nobody listens on.
+        self.pool.retire(process.instance.id);
+        process.exit = Some(exit);
+        process.instance.life.ended(Outcome::of(exit, was_asked));
+    }
+
+    /// Its guardian reports an end first.
+    fn may_end(&self, _: &Process, _: Exit) -> bool {
+        false
+    }
+
+    fn describe_end(&self, process: &Process, reaped: Exit, why: Option<Fault>) -> End {
+        let why = match why {
+            Some(Fault::NotReady) => "it did not listen within start_timeout",
+            Some(Fault::Silent) => "nothing was heard of it within request_timeout",
+            Some(Fault::Refused) => "it refused a connection",
+            Some(Fault::RequestTimeout | Fault::Unasked) | None => "unasked",
+        };
+        let text = match (self.pid(process), process.exit) {
+            (0, _) => format!("cannot start {}: its guardian ended, {reaped}", self.spec.run[0]),
+            (pid, Some(exit)) => format!("process {pid} ended, {exit}: {why}{}", hint(exit)),
+            (pid, None) => format!("process {pid} ended with its guardian, {reaped}: {why}"),
+        };
+        End { text, was_killed: process.exit.is_some_and(Exit::was_killed) }
+    }
+
+    fn remove(&mut self, process: Process, reaped: Exit, crashed: bool) {
+        // The guardian may have been killed with its program, as by a control group without memory.
+        process.instance.life.ended(Outcome::of(reaped, !crashed));
+        self.pool.remove(process.instance.id, crashed);
+    }
+
+    fn begin_crash_loop(&self, why: String) {
+        self.pool.begin_crash_loop(why);
+    }
+
+    fn let_wait(&self) {
+        self.pool.let_wait();
+    }
+
+    fn close(&self) {
+        self.pool.close();
+    }
+}
+
+/// A byte always fits: the guardian reads them at once. Not by the runtime, which knows of a socket
+/// that it can be written to only once it has looked.
+fn order(link: &UnixStream, order: u8) {
+    use rustix::net::{SendFlags, send};
+    let _ = send(link, &[order], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+/// What an exit code says of itself.
+fn hint(exit: Exit) -> &'static str {
+    match exit {
+        Exit::Code(0) => " (a program has to stay in the foreground)",
+        _ => "",
+    }
+}

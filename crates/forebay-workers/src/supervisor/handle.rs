@@ -1,0 +1,80 @@
+//! What those hold of a supervisor whose processes it keeps.
+
+use super::{Command, ProcessKind, Supervisor};
+use crate::stderr::Log;
+use crate::thread::{self, FirstStart};
+use forebay_process::StartError;
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// A supervisor's thread. Dropped without [`shutdown`](Handle::shutdown), it ends all processes.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    commands: mpsc::UnboundedSender<Command>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Handle {
+    /// Starts the thread of the application `name`, which starts the first processes of the kind
+    /// that `make` makes there.
+    pub(crate) fn start<K: ProcessKind>(
+        name: &str,
+        log: Log,
+        make: impl FnOnce() -> K + Send + 'static,
+    ) -> Result<(Handle, FirstStart), StartError> {
+        let (commands, thread, first) = thread::start(name, move |inbox, first| {
+            Supervisor::new(make(), log, first).run(inbox)
+        })?;
+        Ok((Handle { commands, thread: Mutex::new(Some(thread)) }, first))
+    }
+
+    pub(crate) fn send(&self, command: Command) {
+        let _ = self.commands.send(command);
+    }
+
+    pub(crate) fn commands(&self) -> mpsc::UnboundedSender<Command> {
+        self.commands.clone()
+    }
+
+    /// Has all processes end, those with requests after these or after `grace`. When this returns,
+    /// none is left.
+    pub(crate) async fn shutdown(&self, grace: Duration) {
+        let (done, all_ended) = oneshot::channel();
+        if self.commands.send(Command::Shutdown { grace, done }).is_ok() {
+            let _ = all_ended.await;
+        }
+        // It has nothing left to do but to return.
+        self.join();
+    }
+
+    /// As [`shutdown`](Handle::shutdown) without grace, for who has no event loop. Blocks.
+    pub(crate) fn end(&self) {
+        let (done, _) = oneshot::channel();
+        self.send(Command::Shutdown { grace: Duration::ZERO, done });
+        self.join();
+    }
+
+    fn join(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.send(Command::Abandoned);
+    }
+}
+
+#[cfg(test)]
+impl Handle {
+    /// Of a supervisor that a test plays itself.
+    pub(crate) fn without_thread() -> (Handle, mpsc::UnboundedReceiver<Command>) {
+        let (commands, inbox) = mpsc::unbounded_channel();
+        (Handle { commands, thread: Mutex::new(None) }, inbox)
+    }
+}

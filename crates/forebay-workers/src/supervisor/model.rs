@@ -1,0 +1,358 @@
+//! The supervisor under random schedules, over processes that the test plays by a clock that
+//! stands still: they become ready or do not, have requests, hang, leave and die between any two
+//! steps, and some ignore what they are asked.
+//!
+//! What holds whatever happens:
+//! - no more processes run than may, replacements and those that are about to end left out;
+//! - a process that has requests is asked to end only when it was retired for `drain_timeout`, or
+//!   it has failed; force is used only `stop_timeout` after that, or for a fault;
+//! - when nothing disturbs any more, the smallest number serves and nothing else is left;
+//! - a shutdown ends all.
+//!
+//! A seed that fails is printed; `FOREBAY_SEED` repeats it.
+
+use super::*;
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::Arc;
+use tokio::task::LocalSet;
+use tokio::time::sleep;
+
+const SEEDS: u64 = 100;
+const STEPS: usize = 150;
+const START: Duration = Duration::from_secs(5);
+const STOP: Duration = Duration::from_secs(2);
+const DRAIN: Duration = Duration::from_secs(8);
+const IDLE: Duration = Duration::from_secs(20);
+
+struct Played {
+    seen: Snapshot,
+    ready: Option<oneshot::Sender<()>>,
+    reaped: Option<oneshot::Sender<Exit>>,
+    started: Instant,
+    retired: Option<Instant>,
+    /// When it was asked to end, or used force against.
+    asked: Option<Instant>,
+    forced: bool,
+    /// It may be ended at any time.
+    has_failed: bool,
+    is_deaf: bool,
+}
+
+#[derive(Default)]
+struct World {
+    processes: BTreeMap<u64, Played>,
+    waiting: usize,
+    /// Starts come to nothing at present.
+    is_broken: bool,
+    is_closed: bool,
+    /// Nothing disturbs any more.
+    is_quiet: bool,
+}
+
+struct Kind {
+    rules: Rules,
+    world: Rc<RefCell<World>>,
+}
+
+impl Kind {
+    fn with<T>(&self, id: u64, act: impl FnOnce(&mut Played) -> T) -> T {
+        act(self.world.borrow_mut().processes.get_mut(&id).expect("a process that is there"))
+    }
+}
+
+impl ProcessKind for Kind {
+    type Process = u64;
+    type Ready = ();
+    const NOUN: (&'static str, &'static str) = ("process", "processes");
+
+    fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    fn start(&mut self, new: New<()>) -> io::Result<Started<Kind>> {
+        if self.world.borrow().is_broken {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let (stderr, _its_end) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let ((ready, is_ready), (reaped, is_reaped)) = (oneshot::channel(), oneshot::channel());
+        let now = Instant::now();
+        let played = Played {
+            seen: Snapshot::of_new(new.id, now),
+            ready: Some(ready),
+            reaped: Some(reaped),
+            started: now,
+            retired: None,
+            asked: None,
+            forced: false,
+            has_failed: false,
+            is_deaf: fastrand::u8(..6) == 0,
+        };
+        assert!(self.world.borrow_mut().processes.insert(new.id, played).is_none());
+        Ok(Started {
+            process: new.id,
+            stderr,
+            stderr_name: new.id as u32,
+            ready: Box::pin(async move { is_ready.await.ok() }),
+            reaped: Box::pin(async move {
+                match is_reaped.await {
+                    Ok(exit) => exit,
+                    Err(_) => pending().await,
+                }
+            }),
+        })
+    }
+
+    fn add(&self, _: &u64) {}
+
+    fn pid(&self, id: &u64) -> u32 {
+        *id as u32
+    }
+
+    fn memory(&self, _: &u64) -> u64 {
+        u64::from(!self.world.borrow().is_quiet && fastrand::u8(..20) == 0) * 2
+    }
+
+    fn snapshots(&self) -> Vec<Snapshot> {
+        self.world.borrow().processes.values().map(|played| played.seen).collect()
+    }
+
+    fn missing(&self) -> usize {
+        self.world.borrow().waiting
+    }
+
+    fn serve(&self, id: &u64, (): ()) {
+        self.with(*id, |played| {
+            assert_eq!(played.seen.stage, Stage::Starting);
+            (played.seen.stage, played.seen.idle_since) = (Stage::Serving, Instant::now());
+        });
+    }
+
+    fn retire(&self, id: &u64) {
+        self.with(*id, |played| {
+            played.seen.stage = Stage::Retired;
+            played.retired.get_or_insert(Instant::now());
+        });
+    }
+
+    fn ask_to_end(&self, id: &u64) -> bool {
+        let is_closed = self.world.borrow().is_closed;
+        self.with(*id, |played| {
+            let is_drained = played.retired.is_some_and(|at| at + DRAIN <= Instant::now());
+            let may = played.has_failed || is_drained || is_closed || played.seen.under_way == 0;
+            assert!(may, "process {id} has {} requests", played.seen.under_way);
+            played.asked = Some(Instant::now());
+        });
+        true
+    }
+
+    fn force(&self, id: &u64, _: Option<Fault>) {
+        let is_over = self.world.borrow().is_closed && !self.rules.stop_outlasts_grace;
+        self.with(*id, |played| {
+            let now = Instant::now();
+            let is_late = played.seen.stage == Stage::Starting && played.started + START <= now;
+            let is_deaf = played.asked.is_some_and(|at| at + STOP <= now);
+            assert!(
+                is_over || is_late || is_deaf || played.has_failed,
+                "force against process {id}"
+            );
+            (played.asked, played.forced) = (Some(now), true);
+        });
+    }
+
+    fn force_again(&self, id: &u64) {
+        self.with(*id, |played| assert!(played.forced));
+    }
+
+    fn program_ended(&self, id: &mut u64, _: Exit, _: bool) {
+        self.retire(id);
+    }
+
+    fn may_end(&self, _: &u64, _: Exit) -> bool {
+        false
+    }
+
+    fn describe_end(&self, id: &u64, reaped: Exit, _: Option<Fault>) -> End {
+        End { text: format!("process {id} ended, {reaped}"), was_killed: reaped.was_killed() }
+    }
+
+    fn remove(&mut self, id: u64, _: Exit, _: bool) {
+        assert!(self.world.borrow_mut().processes.remove(&id).is_some(), "{id} ends twice");
+    }
+
+    fn begin_crash_loop(&self, _: String) {
+        self.world.borrow_mut().waiting = 0;
+    }
+
+    fn let_wait(&self) {}
+
+    fn close(&self) {
+        self.world.borrow_mut().is_closed = true;
+    }
+}
+
+#[test]
+fn whatever_the_schedule_processes_are_as_many_as_they_should_be() {
+    let given = std::env::var("FOREBAY_SEED").map(|seed| seed.parse().expect("a number"));
+    for seed in given.map_or(0..SEEDS, |seed: u64| seed..seed + 1) {
+        if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
+            eprintln!("FOREBAY_SEED={seed} repeats it");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn run(seed: u64) {
+    fastrand::seed(seed);
+    let min = fastrand::usize(..=3);
+    let max = (min + fastrand::usize(..=3)).max(1);
+    let rules = Rules {
+        name: "a".to_owned(),
+        workers: Workers { min, max },
+        first_alone: fastrand::bool(),
+        max_requests: fastrand::bool().then_some(20),
+        max_age: fastrand::bool().then_some(3 * IDLE),
+        max_memory: fastrand::bool().then_some(1),
+        idle_timeout: IDLE,
+        start_timeout: START,
+        stop_timeout: STOP,
+        stop_outlasts_grace: fastrand::bool(),
+        drain_timeout: Some(DRAIN),
+        request_timeout: None,
+        watch: Vec::new(),
+        watch_at_reload: Vec::new(),
+    };
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(true).build().unwrap();
+    LocalSet::new().block_on(&runtime, async {
+        let world = Rc::new(RefCell::new(World::default()));
+        let kind = Kind { rules, world: world.clone() };
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let (first, _started) = std::sync::mpsc::channel();
+        let supervisor = Supervisor::new(kind, Arc::new(|_: &str| {}), first);
+        let events = supervisor.events.clone();
+        let running = tokio::task::spawn_local(supervisor.run(inbox));
+        for _ in 0..STEPS {
+            disturb(&world, &commands, &events);
+            sleep(Duration::from_millis(fastrand::u64(1..400))).await;
+            check(&world.borrow(), max);
+        }
+        (world.borrow_mut().is_broken, world.borrow_mut().is_quiet) = (false, true);
+        let rounds = if fastrand::bool() { 0 } else { 800 };
+        for _ in 0..rounds {
+            go_on(&world);
+            sleep(Duration::from_millis(200)).await;
+            check(&world.borrow(), max);
+        }
+        if rounds > 0 {
+            let world = world.borrow();
+            let of =
+                |stage| world.processes.values().filter(move |p| p.seen.stage == stage).count();
+            // One may be about to replace another for its age.
+            let serving = of(Stage::Serving);
+            assert!((min..=min + 1).contains(&serving), "{serving} of {min}");
+        }
+        let (done, all_ended) = oneshot::channel();
+        let grace = Duration::from_secs(fastrand::u64(..5));
+        commands.send(Command::Shutdown { grace, done }).unwrap();
+        for _ in 0..200 {
+            go_on(&world);
+            sleep(Duration::from_millis(200)).await;
+        }
+        all_ended.await.expect("the end is reported");
+        running.await.unwrap();
+        assert!(world.borrow().processes.is_empty());
+    });
+}
+
+/// Does one thing of those that happen.
+fn disturb(
+    world: &Rc<RefCell<World>>,
+    commands: &mpsc::UnboundedSender<Command>,
+    events: &mpsc::UnboundedSender<Event<()>>,
+) {
+    let mut world = world.borrow_mut();
+    world.waiting = if fastrand::u8(..4) == 0 { fastrand::usize(..4) } else { 0 };
+    world.is_broken = fastrand::u8(..12) == 0;
+    if world.waiting > 0 {
+        commands.send(Command::RequestWaits).unwrap();
+    }
+    let count = world.processes.len().max(1);
+    let Some((&id, played)) = world.processes.iter_mut().nth(fastrand::usize(..count)) else {
+        return;
+    };
+    let is_serving = played.seen.stage == Stage::Serving;
+    match fastrand::u8(..20) {
+        0..5 => played.become_ready(),
+        5..9 if is_serving => {
+            played.seen.requests += 1;
+            played.seen.under_way += 1;
+        }
+        9..13 if played.seen.under_way > 0 => {
+            (played.seen.under_way, played.seen.idle_since) = (0, Instant::now());
+            commands.send(Command::Drained).unwrap();
+        }
+        13 if is_serving => commands.send(Command::Replace(id)).unwrap(),
+        14 if is_serving => {
+            played.has_failed = true;
+            let has_others = fastrand::bool();
+            commands.send(Command::Hung { id, has_others }).unwrap();
+        }
+        15 if is_serving => {
+            played.has_failed = true;
+            commands.send(Command::Refused(id)).unwrap();
+        }
+        16 if is_serving => {
+            (played.seen.stage, played.retired) = (Stage::Retired, Some(Instant::now()));
+            commands.send(Command::Leaves(id)).unwrap();
+        }
+        17 => commands.send(Command::Restart).unwrap(),
+        18 => {
+            played.has_failed = true;
+            events.send(Event::ProgramEnded(id, Exit::Code(fastrand::i32(..2)))).unwrap();
+        }
+        19 => played.end(),
+        _ => {}
+    }
+}
+
+/// All that start become ready, requests end, and what is asked to end does, by force if need be.
+fn go_on(world: &Rc<RefCell<World>>) {
+    let mut world = world.borrow_mut();
+    world.waiting = 0;
+    for played in world.processes.values_mut() {
+        played.become_ready();
+        if played.seen.under_way > 0 {
+            (played.seen.under_way, played.seen.idle_since) = (0, Instant::now());
+        }
+        if played.forced || played.asked.is_some() && !played.is_deaf {
+            played.end();
+        }
+    }
+}
+
+fn check(world: &World, max: usize) {
+    let live = |played: &&Played| {
+        matches!(played.seen.stage, Stage::Starting | Stage::Serving)
+            && !played.has_failed
+            && played.asked.is_none()
+    };
+    let live = world.processes.values().filter(live).count();
+    assert!(live <= 2 * max, "{live} of {max}");
+}
+
+impl Played {
+    fn become_ready(&mut self) {
+        if let Some(ready) = self.ready.take() {
+            let _ = ready.send(());
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(reaped) = self.reaped.take() {
+            let _ = reaped.send(Exit::Code(fastrand::i32(..2)));
+        }
+    }
+}
