@@ -32,6 +32,7 @@
 //! | `cpus` | all | cores of the load generator, such as `[1]` |
 //! | `[check] status` | 200 | what a right answer has |
 //! | `body_contains` | | and contains |
+//! | `[against] build` | | a shell command that makes an older revision ready (`--against`) |
 //! | `[[service]] name` | | what every configuration needs beside its server; see below |
 //! | `start`, `requires`, `env`, `cwd`, `templates`, `cpus`, timeouts | | as for a configuration |
 //! | `listens` | `127.0.0.1:{port}` | `HOST:PORT` or `unix:PATH` where it is ready |
@@ -81,6 +82,7 @@ mod interrupt;
 pub mod keeper;
 mod machine;
 pub mod number;
+mod overrun;
 mod pairing;
 mod progress;
 pub mod report;
@@ -103,6 +105,7 @@ pub use interrupt::Interrupt;
 pub use machine::Machine;
 pub use progress::ProgressLines;
 pub use results::{Experiment, Results};
+pub use resume::incomparable;
 pub use run::{Options, run};
 pub use schedule::{Executor, Group, Member, Moment, Progress, Rounds, Silent, Turn};
 pub use summary::{Leak, Row, rows};

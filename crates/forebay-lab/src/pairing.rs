@@ -58,7 +58,8 @@ impl<'a> Judged<'a> {
             let slices = slices.map(|slice| (slice, verdicts.next().flatten())).collect();
             rounds.insert(trial.id.round, Round { whole, slices });
         }
-        Self { rounds, is_isolated: results.configuration.isolated }
+        let configuration = &results.configuration;
+        Self { rounds, is_isolated: configuration.isolated || configuration.saved.is_some() }
     }
 
     /// How many slices there are.

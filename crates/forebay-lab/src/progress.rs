@@ -1,5 +1,6 @@
 //! What a person sees on standard error while an experiment runs.
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ pub struct ProgressLines {
     bar: Option<ProgressBar>,
     rounds: u32,
     name_width: usize,
+    /// Notes that were shown, with the name of the configuration.
+    shown: BTreeSet<(String, String)>,
 }
 
 impl ProgressLines {
@@ -28,7 +31,7 @@ impl ProgressLines {
             bar.enable_steady_tick(Duration::from_millis(250));
             bar
         });
-        Self { bar, rounds: plan.rounds, name_width }
+        Self { bar, rounds: plan.rounds, name_width, shown: BTreeSet::new() }
     }
 }
 
@@ -55,11 +58,24 @@ impl Progress for ProgressLines {
             configuration.name,
             result(trial)
         );
-        match &self.bar {
-            Some(bar) => {
-                bar.println(line);
-                bar.inc(1);
+        self.print(&line);
+        for note in &trial.notes {
+            // Figures in it differ from round to round; what it is about does not.
+            let about: String = note.chars().filter(|c| !c.is_ascii_digit()).collect();
+            if self.shown.insert((configuration.name.clone(), about)) {
+                self.print(&format!("             {}", note.replace(char::is_control, " ")));
             }
+        }
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+    }
+}
+
+impl ProgressLines {
+    fn print(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(line),
             None => {
                 // A reader that has gone, as `head` does, must not end the experiment.
                 let _ = writeln!(std::io::stderr(), "{line}");

@@ -41,13 +41,21 @@ pub struct Results {
     pub trials: Vec<Trial>,
 }
 
-impl Experiment {
-    /// What came of the baseline.
-    pub fn baseline(&self) -> &Results {
-        let found = self.results.iter().find(|results| results.configuration.baseline);
-        found.expect("a plan has exactly one baseline")
+impl Results {
+    /// These as what a configuration is compared with that is started in the same way now.
+    pub fn saved(self, label: &str, date: &str) -> Self {
+        let configuration = Configuration {
+            name: format!("{} ({label})", self.configuration.name),
+            baseline: false,
+            reference: None,
+            saved: Some(date.to_owned()),
+            ..self.configuration
+        };
+        Self { configuration, ..self }
     }
+}
 
+impl Experiment {
     /// Whether there is anything to show.
     pub fn measured_anything(&self) -> bool {
         self.results.iter().any(|results| !results.trials.is_empty())

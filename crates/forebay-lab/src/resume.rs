@@ -1,7 +1,9 @@
-//! Going on with an experiment that ended early: only with the very same one.
+//! Whether two experiments can be taken together: going on with one that ended early, only with the very
+//! same one, and comparing with figures that were saved.
 
 use serde_json::Value;
 
+use crate::experiment::Plan;
 use crate::machine::Machine;
 use crate::results::{Experiment, Results};
 
@@ -23,6 +25,14 @@ pub fn take_over(experiment: &mut Experiment, earlier: Experiment) -> Result<(),
         results.trials = earlier.trials;
     }
     Ok(())
+}
+
+/// Why figures that were saved cannot be compared with those of `plan` on this machine, if so.
+pub fn incomparable(saved: &Experiment, plan: &Plan) -> Option<String> {
+    let loads = [&saved.plan, plan].map(|plan| {
+        serde_json::json!({ "load": plan.load, "check": plan.check, "services": plan.services })
+    });
+    changed("", &loads[0], &loads[1]).or_else(|| other_machine(&saved.machine, &Machine::here()))
 }
 
 fn difference(now: &Experiment, earlier: &Experiment) -> Option<String> {

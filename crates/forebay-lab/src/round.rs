@@ -1,5 +1,6 @@
 //! A round: fresh servers, each ready, checked and warm, loaded in turns, checked again and gone.
 
+use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use forebay_load::{Arrivals, Control, Outcome, Rate, Spec, Stop, Turns, Url};
 use crate::Interrupt;
 use crate::experiment::Configuration;
 use crate::keeper::Keeper;
+use crate::overrun::Overrun;
 use crate::schedule::{Executor, Group, Member, Turn};
 use crate::service::Services;
 use crate::trial::{
@@ -63,6 +65,7 @@ struct Load {
     outcome: Option<Outcome>,
     cpu: Cpu,
     idle: Idle,
+    overrun: Overrun,
 }
 
 /// What the server did while others had their turns.
@@ -80,7 +83,7 @@ impl<'a> Standing<'a> {
         let configuration = member.configuration;
         let services = runner.start_services()?;
         let mut keeper = Keeper::open(&runner.program).map_err(broken)?;
-        let values = runner.values(&keeper, &services.values)?;
+        let values = runner.values(&configuration.dir, &keeper, &services.values)?;
         let url = Url::parse(&configuration.target(&runner.plan.load, &values))
             .map_err(|error| Halt::Broken(format!("{}: {error}", configuration.name)))?;
         if !configuration.start.is_empty() {
@@ -152,6 +155,7 @@ impl<'a> Standing<'a> {
         match driven? {
             Ok(outcome) => {
                 load.cpu = load.cpu + cpu;
+                load.overrun.add(turn.amount, &outcome);
                 load.slices.push(Slice {
                     number: turn.slice,
                     duration: outcome.duration,
@@ -180,13 +184,14 @@ impl<'a> Standing<'a> {
             None => {
                 Trial::failed(id, self.failure.take().unwrap_or_else(|| "not loaded".to_owned()))
             }
-            Some(load) => {
-                let idle = load.idle.note();
+            Some(mut load) => {
+                let (idle, overrun) = (load.idle.note(), mem::take(&mut load.overrun));
                 match load.finish() {
                     None => Trial::failed(id, "not loaded"),
                     Some(measured) => {
+                        let late = overrun.note(&runner.plan.load, &measured.outcome.latency);
                         let mut trial = self.judge(runner, configuration, measured);
-                        trial.notes.extend(idle);
+                        trial.notes.extend(idle.into_iter().chain(late));
                         trial
                     }
                 }
@@ -241,6 +246,7 @@ impl Load {
             outcome: None,
             cpu: Cpu::default(),
             idle: Idle::default(),
+            overrun: Overrun::default(),
         }
     }
 

@@ -27,6 +27,8 @@ pub struct Options {
     pub until: Option<f64>,
     /// What came of a part of the same experiment; it goes on from there, with the same seed.
     pub earlier: Option<Experiment>,
+    /// Results that were saved, to be compared with as they are.
+    pub saved: Vec<Results>,
 }
 
 /// Rounds before the first look at how wide intervals are.
@@ -54,6 +56,10 @@ pub fn run(
         incomplete: Some("not finished".to_owned()),
         halt: None,
     };
+    for saved in options.saved {
+        experiment.plan.configurations.push(saved.configuration.clone());
+        experiment.results.push(saved);
+    }
     if let Some(earlier) = options.earlier {
         resume::take_over(&mut experiment, earlier)?;
     }
@@ -82,7 +88,8 @@ fn run_rounds(
     };
     let cores = experiment.machine.cores;
     let mut runner = Runner::new(&plan, program, interrupt.clone(), cores, server_cpus);
-    let available: Vec<bool> = experiment.results.iter().map(|r| r.missing.is_empty()).collect();
+    let is_run = |r: &Results| r.missing.is_empty() && r.configuration.saved.is_none();
+    let available: Vec<bool> = experiment.results.iter().map(is_run).collect();
     let earlier = experiment.results.iter().map(|results| results.trials.clone()).collect();
     let seed = experiment.seed;
     let mut decide = |progress: &mut dyn Progress, rounds: &Rounds, moment: Moment| {
@@ -116,9 +123,8 @@ fn is_narrow(experiment: &mut Experiment, until: f64) -> bool {
     let look = f64::from(experiment.rounds_finished - FIRST_LOOK + 1);
     experiment.alpha = ALPHA / (look * (look + 1.0));
     let rows = rows(experiment);
-    let ratios = rows.iter().filter(|row| !row.baseline).map(|row| row.ratio.as_ref());
-    ratios.flatten().all(|ratio| ratio.half_width() <= until)
-        && rows.iter().any(|row| row.ratio.is_some())
+    let mut ratios = rows.iter().filter_map(|row| row.ratio.as_ref());
+    ratios.all(|ratio| ratio.half_width() <= until) && rows.iter().any(|row| row.ratio.is_some())
 }
 
 fn look_up(configuration: &Configuration) -> Results {

@@ -112,9 +112,9 @@ pub fn run(
 ) -> Rounds {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut rounds = Rounds { trials: earlier, finished: 0, halt: None };
-    let able = available.iter().filter(|able| **able).count() as u64;
-    let done = rounds.trials.iter().map(Vec::len).sum::<usize>() as u64;
-    progress.expect((u64::from(plan.rounds) * able).saturating_sub(done));
+    let able = rounds.trials.iter().zip(available).filter(|(_, able)| **able);
+    let left = able.map(|(trials, _)| u64::from(plan.rounds).saturating_sub(trials.len() as u64));
+    progress.expect(left.sum());
     for round in 1..=plan.rounds {
         let mut groups = groups(plan, available, round, &mut rng);
         groups.retain(|group| !rounds.has(group));

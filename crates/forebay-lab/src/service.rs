@@ -45,7 +45,7 @@ impl Runner {
         let mut services = Services::default();
         for service in &self.plan.services {
             let mut keeper = Keeper::open(&self.program).map_err(broken)?;
-            let values = self.values(&keeper, &services.values)?;
+            let values = self.values(&self.plan.dir, &keeper, &services.values)?;
             self.place_templates(&service.templates, &values)?;
             keeper.start(self.launch_service(service, &values)).map_err(broken)?;
             self.until_listening(service, &values, &mut keeper)?;

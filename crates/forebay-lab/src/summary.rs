@@ -41,7 +41,9 @@ pub struct Row {
     pub memory_most: Option<u64>,
     /// Failed requests, those of void trials included.
     pub failed: u64,
-    /// Rate over the baseline's, paired by round; none for the baseline and where either lacks.
+    /// What it is compared with: the baseline as a rule; none of that itself.
+    pub reference: Option<String>,
+    /// Rate over that of the reference, paired by round; none where either lacks.
     pub ratio: Option<Ratio>,
     /// What else is to be known.
     pub notes: Vec<String>,
@@ -66,13 +68,18 @@ const MOST_BURSTS: usize = 12;
 /// One row per configuration, in the order of the plan.
 pub fn rows(experiment: &Experiment) -> Vec<Row> {
     let judged = judged(experiment);
-    let of_baseline = experiment.results.iter().position(|results| results.configuration.baseline);
-    let baseline = &judged[of_baseline.expect("a plan has exactly one baseline")];
+    let named = |name: &str| {
+        experiment.results.iter().position(|results| results.configuration.name == name)
+    };
     let mut rows: Vec<Row> = experiment
         .results
         .iter()
         .zip(&judged)
-        .map(|(results, judged)| row(results, judged, baseline))
+        .map(|(results, own)| {
+            let reference = experiment.plan.reference(&results.configuration);
+            let index = reference.and_then(named);
+            row(results, own, index.map(|index| (&experiment.results[index], &judged[index])))
+        })
         .collect();
     for ratio in rows.iter_mut().flat_map(|row| [row.ratio.as_mut(), row.cpu_ratio.as_mut()]) {
         ratio.into_iter().for_each(|ratio| ratio.widen(experiment.alpha));
@@ -98,14 +105,14 @@ fn correct(mut ratios: Vec<&mut Ratio>) {
     }
 }
 
-fn row(results: &Results, judged: &Judged<'_>, baseline: &Judged<'_>) -> Row {
+fn row(results: &Results, judged: &Judged<'_>, reference: Option<(&Results, &Judged<'_>)>) -> Row {
     let counted: Vec<&Measured> = counted(&results.trials).map(|(_, measured)| measured).collect();
     let rates: Vec<f64> = counted.iter().map(|measured| measured.outcome.rate_per_s()).collect();
     let watched = || counted.iter().filter(|measured| measured.is_watched());
     let growth: Vec<f64> = watched().map(|measured| measured.memory_growth()).collect();
     let mut latency = Latency::new();
     counted.iter().for_each(|measured| latency.merge(&measured.outcome.latency));
-    let compared = !results.configuration.baseline;
+    let ratio = |figure| reference.and_then(|(_, theirs)| judged.ratio(theirs, figure));
     let leak = leak(&counted);
     Row {
         name: results.configuration.name.clone(),
@@ -115,14 +122,15 @@ fn row(results: &Results, judged: &Judged<'_>, baseline: &Judged<'_>) -> Row {
         rate: Summary::of(&rates),
         latency,
         cpu_us_per_request: cpu_us_per_request(&counted),
-        cpu_ratio: judged.ratio(baseline, &CPU).filter(|_| compared),
+        cpu_ratio: ratio(&CPU),
         leak,
         slices: judged.slices(),
         disturbed: judged.disturbed().values().sum(),
         memory_growth: Summary::of(&growth).map(|summary| summary.mean),
         memory_most: watched().map(|measured| measured.server.most.rss).max(),
         failed: all_measured(results).map(|measured| measured.outcome.requests.failed).sum(),
-        ratio: judged.ratio(baseline, &RATE).filter(|_| compared),
+        ratio: ratio(&RATE),
+        reference: reference.map(|(results, _)| results.configuration.name.clone()),
         notes: notes(results, judged, leak),
     }
 }
@@ -178,6 +186,14 @@ fn notes(results: &Results, judged: &Judged<'_>, leak: Option<Leak>) -> Vec<Stri
         notes.push(format!("not installed: {names} (apt-get install {names})"));
     }
     notes.extend(results.configuration.notes.clone());
+    notes.extend(
+        results.configuration.reference.as_ref().map(|name| format!("compared with {name}")),
+    );
+    notes.extend(results.configuration.saved.as_ref().map(|date| {
+        format!(
+            "measured on {date}, not beside the others: what changed since is in the ratio, too"
+        )
+    }));
     notes.extend(void_notes(&results.trials));
     notes.extend(failure_note(results));
     notes.extend(leak.filter(Leak::is_leak).map(leak_note));

@@ -170,15 +170,17 @@ impl Runner {
         Self { plan: plan.clone(), program, interrupt, cores, server_cpus }
     }
 
+    /// What placeholders stand for; `dir` is that of the configuration or service.
     pub(crate) fn values(
         &self,
+        dir: &Path,
         keeper: &Keeper,
         services: &[ServiceValues],
     ) -> Result<Values, Halt> {
         let port = free_port()
             .ok_or_else(|| Halt::Broken("no free port on 127.0.0.1: end what uses them".into()))?;
         let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
-        let (dir, tmp) = (text(&self.plan.dir), text(keeper.tmp()));
+        let (dir, tmp) = (text(dir), text(keeper.tmp()));
         Ok(Values { port, dir, tmp, services: services.to_vec() })
     }
 
@@ -207,7 +209,7 @@ impl Runner {
                 .iter()
                 .map(|(name, value)| (name.clone(), values.fill(value)))
                 .collect(),
-            cwd: self.plan.dir.join(values.fill(&configuration.cwd)),
+            cwd: configuration.dir.join(values.fill(&configuration.cwd)),
             cpus: if own_cpus { configuration.cpus.clone() } else { self.server_cpus.clone() },
             grace: configuration.stop_timeout,
         }

@@ -222,4 +222,43 @@ mod tests {
         ratio.p_holm = 0.2;
         assert_eq!(ratio.verdict(), Verdict::Same);
     }
+
+    /// A draw from the normal distribution of mean 0 and standard deviation 1 (Box and Muller 1958).
+    fn normal(random: &mut fastrand::Rng) -> f64 {
+        let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * random.f64()).cos()
+    }
+
+    /// Of 2,000 simulated experiments, the share whose interval holds the truth: rounds differ by 2 %, each
+    /// slice by another 5 %, and one pair of slices in twenty is wild on either side.
+    fn coverage(rounds: usize, slices: usize) -> f64 {
+        const EXPERIMENTS: usize = 2000;
+        let (truth, mut random): (f64, _) = (1.05, fastrand::Rng::with_seed(20));
+        let holds = (0..EXPERIMENTS).filter(|_| {
+            let round = |random: &mut fastrand::Rng| {
+                let start = 0.02 * normal(random);
+                let slice = |random: &mut fastrand::Rng| {
+                    let spread = if random.f64() < 0.05 { 0.5 } else { 0.05 };
+                    let log = truth.ln() + start + spread * normal(random);
+                    (1000.0 * log.exp(), 1000.0)
+                };
+                (0..slices).map(|_| slice(random)).collect::<Vec<_>>()
+            };
+            let rounds: Vec<_> = (0..rounds).map(|_| round(&mut random)).collect();
+            let [low, high] = ratio_of_rounds(&rounds).ci95;
+            (low..=high).contains(&truth)
+        });
+        holds.count() as f64 / EXPERIMENTS as f64
+    }
+
+    #[test]
+    fn the_interval_holds_the_truth_in_95_of_100_experiments() {
+        // Of 2,000 draws with probability 0.95 the share is within 0.015 of it but for one time in 500. Where
+        // nothing can be trimmed, wild rounds make the interval wider than it need be: that errs safely.
+        for (rounds, slices) in [(3, 20), (6, 20), (6, 1), (12, 7)] {
+            let share = coverage(rounds, slices);
+            let most = if slices == 1 { 0.985 } else { 0.965 };
+            assert!((0.935..=most).contains(&share), "{rounds} rounds of {slices}: {share}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! The `forebay compare` subcommand.
 
+mod against;
 mod quick;
 mod regression;
 mod saving;
@@ -15,6 +16,7 @@ use forebay_lab::{
 };
 
 use crate::bench::duration;
+use against::Place;
 use regression::Regressions;
 use saving::Saving;
 
@@ -45,9 +47,17 @@ pub struct Args {
     /// Run rounds (at most --rounds, or 40) until every interval ends so close to its middle, as in '+-3%'
     #[arg(long, value_name = "PERCENT", value_parser = percent, allow_hyphen_values = true)]
     until: Option<f64>,
-    /// Exit with 1 if a configuration is slower than the baseline by more than this, as in 5%
+    /// Exit with 1 if a configuration is slower by more than this than the baseline, or than it was
+    /// (--against, where it is 5% unless given)
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     threshold: Option<f64>,
+    /// Save the results under this name, in forebay-saved beside the experiment
+    #[arg(long, value_name = "NAME", value_parser = against::name)]
+    save: Option<String>,
+    /// Compare each configuration with what it was: as saved (--save), or in a git revision, which is
+    /// checked out below --out and built by [against] build. What is started differently now is run again
+    #[arg(long, value_name = "NAME|REVISION", conflicts_with = "aa")]
+    against: Option<String>,
     /// Write what failed or is slower than --threshold as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
@@ -85,6 +95,8 @@ pub struct Args {
 
 /// Rounds of --until, unless --rounds says otherwise.
 const MOST_ROUNDS: u32 = 40;
+/// What --against allows, unless --threshold says otherwise.
+const THRESHOLD: f64 = 0.05;
 /// What everything that was measured is kept in, below --out.
 const REPORT: &str = "report.json";
 /// Nothing was started: usage, experiment file or a place to write to.
@@ -103,7 +115,7 @@ pub fn run(args: Args) -> ExitCode {
 }
 
 fn compare(args: &Args) -> Result<ExitCode, String> {
-    let plan = plan(args)?;
+    let mut plan = plan(args)?;
     let program = std::env::current_exe()
         .map_err(|error| format!("error: cannot find the running program: {error}"))?;
     let interrupt =
@@ -114,7 +126,14 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
         Some(earlier) => earlier.seed,
         None => args.seed.unwrap_or_else(|| u64::from(std::process::id()) ^ now()),
     };
-    let options = Options { seed, against_itself: args.aa, until: args.until, earlier };
+    let saved = match &args.against {
+        Some(label) => {
+            let place = Place { file: args.file.as_deref(), out: &args.out, quiet: args.quiet };
+            against::prepare(&mut plan, label, &place)?
+        }
+        None => Vec::new(),
+    };
+    let options = Options { seed, against_itself: args.aa, until: args.until, earlier, saved };
     let shown: Box<dyn Progress> = if args.quiet {
         Box::new(Silent)
     } else {
@@ -132,12 +151,14 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
             path.display()
         )
     })?;
-    let regressions = Regressions::find(&experiment, args.threshold);
+    let threshold = args.threshold.or(args.against.as_ref().map(|_| THRESHOLD));
+    let regressions = Regressions::find(&experiment, threshold);
     let written = write_reports(args, &experiment).and_then(|()| match &args.junit {
         Some(path) => saving::replace(path, regressions.junit().as_bytes())
             .map_err(|error| cannot_write(path, &error)),
         None => Ok(()),
     });
+    let written = written.and_then(|()| save(args, &experiment));
     if let Err(message) = written {
         print_stderr(message);
         return Ok(ExitCode::from(NOT_STARTED));
@@ -147,6 +168,18 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
         print_stderr("a command of --cmd has to listen on 127.0.0.1:{port}, which is also in PORT");
     }
     Ok(exit_code(&experiment, &regressions, &interrupt))
+}
+
+/// Saves what is whole.
+fn save(args: &Args, experiment: &Experiment) -> Result<(), String> {
+    let Some(name) = args.save.as_ref().filter(|_| experiment.halt.is_none()) else {
+        return Ok(());
+    };
+    let path = against::save(experiment, name)?;
+    if !args.quiet {
+        print_stderr(format_args!("saved: {} (compare with it: --against {name})", path.display()));
+    }
+    Ok(())
 }
 
 /// What a run before this one left in `out`.

@@ -331,3 +331,14 @@ fn what_is_wrong_goes_to_build_servers() {
     assert!(notes.contains("crashed after"), "{notes}");
     assert!(experiment.read("forebay-report/report.csv").lines().count() > 6);
 }
+
+#[test]
+fn a_server_with_fewer_processes_than_connections_is_told_at_once() {
+    let load = "duration = \"200ms\"\nslice = \"50ms\"\nwarmup = 0\nrounds = 2";
+    let experiment = Experiment::new(load).server("one process", "keep=0.3");
+    let run = experiment.run(&[]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let said = "fewer processes than kept connections; give it 2 processes, or isolated = true";
+    assert_eq!(run.stderr.matches(said).count(), 1, "{}", run.stderr);
+    assert!(experiment.json()["configurations"][0]["notes"].to_string().contains(said));
+}

@@ -15,6 +15,8 @@ pub struct File {
     pub load: Spanned<Load>,
     #[serde(default)]
     pub check: Check,
+    #[serde(default)]
+    pub against: Against,
     #[serde(default, rename = "service")]
     pub services: Vec<Spanned<Service>>,
     #[serde(default, rename = "configuration")]
@@ -60,6 +62,13 @@ pub struct Load {
 pub struct Check {
     pub status: Option<Spanned<u16>>,
     pub body_contains: Option<String>,
+}
+
+/// `[against]`: how an older revision is made ready.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Against {
+    pub build: Option<String>,
 }
 
 /// One `[[service]]`: what every configuration needs beside its own server.

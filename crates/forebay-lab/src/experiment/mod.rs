@@ -1,5 +1,6 @@
 //! The experiment: what the file says (`file`), checked and resolved (`plan`).
 
+mod against;
 mod file;
 mod parse;
 mod placeholder;

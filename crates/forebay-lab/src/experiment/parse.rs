@@ -64,7 +64,8 @@ impl Reader<'_> {
         let check = self.check(file.check)?;
         let services = self.services(file.services)?;
         let configurations = self.configurations(file.configurations, &load)?;
-        Ok(Plan { title, dir: self.dir.clone(), load, check, services, configurations, rounds })
+        let (dir, build) = (self.dir.clone(), file.against.build);
+        Ok(Plan { title, dir, load, check, services, configurations, rounds, build })
     }
 
     fn load(&self, load: Spanned<file::Load>) -> Result<Load, Problem> {
@@ -171,6 +172,9 @@ impl Reader<'_> {
             notes: typed.notes,
             isolated: load.think.is_some() || typed.isolated.unwrap_or(load.isolated),
             cpus: self.cpus(typed.cpus)?,
+            dir: self.dir.clone(),
+            reference: None,
+            saved: None,
         };
         let (dir, tmp) = ("/dir".to_owned(), "/tmp".to_owned());
         let example = Values { port: 8080, dir, tmp, services: Vec::new() };

@@ -24,6 +24,8 @@ pub struct Plan {
     pub configurations: Vec<Configuration>,
     /// How often each configuration is measured.
     pub rounds: u32,
+    /// What is run by a shell to make an older revision ready to be compared with.
+    pub build: Option<String>,
 }
 
 /// The load of one trial.
@@ -173,6 +175,12 @@ pub struct Configuration {
     pub cpus: Vec<usize>,
     /// Whether its server runs while no other does, and is loaded without a break.
     pub isolated: bool,
+    /// What `{dir}` stands for: the experiment's directory, or that of an older revision.
+    pub dir: PathBuf,
+    /// The name of what it is compared with in place of the baseline: what it was before.
+    pub reference: Option<String>,
+    /// When it was measured, if that was not in this experiment: it is not run again.
+    pub saved: Option<String>,
 }
 
 /// A load by number of requests is cut into so many slices at most, of at least so many requests
@@ -218,6 +226,18 @@ impl Plan {
         twin.baseline = false;
         twin.name = format!("{} (again)", twin.name);
         self.configurations.push(twin);
+    }
+
+    /// The name of what a configuration is compared with; none of the baseline, and of what is there
+    /// for others to be compared with.
+    pub fn reference<'a>(&'a self, configuration: &'a Configuration) -> Option<&'a str> {
+        let name = configuration.name.as_str();
+        let is_reference = |other: &Configuration| other.reference.as_deref() == Some(name);
+        match &configuration.reference {
+            Some(reference) => Some(reference),
+            None if configuration.baseline || self.configurations.iter().any(is_reference) => None,
+            None => Some(&self.baseline().name),
+        }
     }
 
     /// What the others are compared with.

@@ -110,6 +110,8 @@ fn configuration(results: &Results, row: &Row, judged: &Judged<'_>) -> Value {
         "slices": { "all": row.slices, "disturbed": row.disturbed },
         "isolated": results.configuration.isolated,
         "failed": row.failed,
+        "reference": row.reference,
+        "saved": results.configuration.saved,
         "ratio": row.ratio.as_ref().map(ratio),
         "cpu_ratio": row.cpu_ratio.as_ref().map(cpu_ratio),
         "notes": row.notes,

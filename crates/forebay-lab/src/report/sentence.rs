@@ -12,14 +12,13 @@ const MATTERS: f64 = 1.02;
 /// Nobody is advised to run more rounds than this.
 const MOST_ROUNDS: f64 = 1000.0;
 
-/// One sentence per configuration that was compared with the baseline.
+/// One sentence per configuration that was compared with another.
 pub fn conclusions(rows: &[Row]) -> Vec<String> {
-    let Some(baseline) = rows.iter().find(|row| row.baseline) else { return Vec::new() };
-    rows.iter().filter_map(|row| conclusion(row, &baseline.name)).collect()
+    rows.iter().filter_map(conclusion).collect()
 }
 
-fn conclusion(row: &Row, baseline: &str) -> Option<String> {
-    let ratio = row.ratio.as_ref()?;
+fn conclusion(row: &Row) -> Option<String> {
+    let (ratio, baseline) = (row.ratio.as_ref()?, row.reference.as_ref()?);
     let (name, times) = (&row.name, number::factor(ratio.mean));
     if !ratio.has_interval() {
         return Some(format!("{name}: {times} times the rate of {baseline} in a single round."));

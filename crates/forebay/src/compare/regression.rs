@@ -82,8 +82,9 @@ fn slower(row: &Row, threshold: Option<f64>) -> Option<String> {
     is_slower.then(|| {
         let [low, high] = ratio.ci95.map(|factor| (1.0 - factor) * 100.0);
         format!(
-            "slower than the baseline by {:.1} % (95 % interval {high:.1} % to {low:.1} %), more than \
+            "slower than {} by {:.1} % (95 % interval {high:.1} % to {low:.1} %), more than \
              the {:.1} % allowed",
+            row.reference.as_deref().unwrap_or("the baseline"),
             (1.0 - ratio.mean) * 100.0,
             threshold * 100.0
         )

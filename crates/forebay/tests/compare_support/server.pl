@@ -3,7 +3,8 @@
 #   server.pl PORT FOLDER [HABIT ...]
 # Habits: daemonize (fork twice into a session of its own), stubborn (ignore SIGTERM),
 #   children (keep two more processes), crash=N (die of SIGSEGV in the Nth request),
-#   wrong (answer 500), mute (accept and never answer), exit=N (say so and end with N).
+#   keep=S (serve one connection until it is idle for S seconds, and nobody else meanwhile),
+#   slow=S (sleep S seconds in each request), wrong (answer 500), mute (accept and never answer), exit=N (say so and end with N).
 # Every process writes its id to FOLDER/pids, every request a byte to FOLDER/requests.
 use strict;
 use warnings;
@@ -43,17 +44,33 @@ my $listener = IO::Socket::INET->new(
     or die "cannot listen on $port: $!\n";
 my $body = "Hello from $$\n";
 my $status = $habit{wrong} ? '500 Internal Server Error' : '200 OK';
+my $connection = $habit{keep} ? 'keep-alive' : 'close';
 my $reply = "HTTP/1.1 $status\r\nContent-Length: " . length($body)
-    . "\r\nConnection: close\r\n\r\n$body";
+    . "\r\nConnection: $connection\r\n\r\n$body";
 my $served = 0;
-while (my $client = $listener->accept) {
+
+# Whether a whole head came; one that is kept may also be left idle.
+sub head_came {
+    my ($client) = @_;
     my $head = '';
     while (index($head, "\r\n\r\n") < 0) {
-        sysread($client, $head, 4096, length $head) or last;
+        if ($habit{keep}) {
+            vec(my $wanted = '', fileno $client, 1) = 1;
+            select($wanted, undef, undef, $habit{keep}) or return 0;
+        }
+        sysread($client, $head, 4096, length $head) or return !$habit{keep};
     }
-    sleep 1 while $habit{mute};
-    note('requests', '.');
-    kill 'SEGV', $$ if $habit{crash} && ++$served == $habit{crash};
-    syswrite $client, $reply;
+    return 1;
+}
+
+while (my $client = $listener->accept) {
+    while (head_came($client)) {
+        sleep 1 while $habit{mute};
+        note('requests', '.');
+        kill 'SEGV', $$ if $habit{crash} && ++$served == $habit{crash};
+        select undef, undef, undef, $habit{slow} if $habit{slow};
+        syswrite $client, $reply;
+        last unless $habit{keep};
+    }
     close $client;
 }

@@ -1,0 +1,137 @@
+//! Slices that last longer than their load: replies to a few connections come late.
+//!
+//! A server that ties a process to each kept connection, and has fewer processes than there are
+//! connections, serves the others when it closes idle ones, seconds later. Every slice waits for them.
+
+use std::time::Duration;
+
+use forebay_load::Outcome;
+
+use crate::experiment::{Amount, Load};
+use crate::number;
+
+/// Slices that last so many times longer than they should are worth a note.
+const LATE: f64 = 1.5;
+/// Less in all is nothing.
+const LEAST: Duration = Duration::from_millis(100);
+
+/// How long the slices of a trial should have lasted, and did.
+#[derive(Debug, Default)]
+pub struct Overrun {
+    slices: u32,
+    expected: Duration,
+    took: Duration,
+}
+
+impl Overrun {
+    /// Takes a slice into account. What it should have lasted is what it was given, or what its requests
+    /// take at their median latency where every connection is busy.
+    pub fn add(&mut self, amount: Amount, outcome: &Outcome) {
+        let expected = match amount {
+            Amount::Duration(duration) => duration,
+            Amount::Requests(requests) => {
+                let at_once = (outcome.connections * outcome.streams).max(1) as u64;
+                let median = Duration::from_micros(outcome.latency.percentile_us(50.0));
+                median.mul_f64(requests.div_ceil(at_once) as f64)
+            }
+        };
+        self.slices += 1;
+        self.expected += expected;
+        self.took += outcome.duration;
+    }
+
+    /// What to say of slices that lasted much longer than they should have, with the next step.
+    /// `latency` is of the whole trial.
+    pub fn note(&self, load: &Load, latency: &forebay_stat::Latency) -> Option<String> {
+        // At a fixed rate, requests take as long as their rate has it.
+        let is_paced = load.rate.is_some() && matches!(load.amount, Amount::Requests(_));
+        let is_late = self.took > self.expected.mul_f64(LATE) && self.took > self.expected + LEAST;
+        if self.slices < 2 || is_paced || !is_late {
+            return None;
+        }
+        let each = |time: Duration| time / self.slices;
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        let (expected, took) =
+            (number::time(us(each(self.expected))), number::time(us(each(self.took))));
+        let usual = Duration::from_micros(latency.percentile_us(50.0));
+        let median = number::time(us(usual));
+        if usual * 2 > each(self.expected) {
+            return Some(format!(
+                "slices lasted {took} in place of {expected}, as requests take {median}: give [load] a \
+                 longer slice"
+            ));
+        }
+        let connections = load.connections;
+        Some(format!(
+            "slices lasted {took} in place of {expected} although most requests take {median}: some \
+             connections are served late, as by a server with fewer processes than kept connections; \
+             give it {connections} processes, or isolated = true"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_load::{Bytes, Client, Protocol, Requests};
+    use forebay_stat::Latency;
+
+    use super::*;
+    use crate::experiment::Plan;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn load(lines: &str) -> Load {
+        let text = format!(
+            "[load]\nconnections = 4\n{lines}\n[[configuration]]\nname = \"a\"\nurl = \"http://h/\"\n"
+        );
+        Plan::parse(std::path::Path::new("a.toml"), &text).unwrap().load
+    }
+
+    /// A slice of requests that took `median_ms` each, and lasted for `ms`.
+    fn outcome(median_ms: u64, ms: u32) -> Outcome {
+        let mut latency = Latency::new();
+        (0..100).for_each(|_| latency.record_us(median_ms * 1000));
+        Outcome {
+            url: String::new(),
+            protocol: Protocol::Http,
+            connections: 4,
+            streams: 1,
+            threads: 1,
+            duration: MS * ms,
+            requests: Requests::default(),
+            bytes: Bytes::default(),
+            latency,
+            handshakes: None,
+            client: Client::default(),
+            first_failure: None,
+            gave_up: false,
+        }
+    }
+
+    fn note(load: &Load, median_ms: u64, ms: u32) -> Option<String> {
+        let outcome = outcome(median_ms, ms);
+        let mut overrun = Overrun::default();
+        load.slices().into_iter().for_each(|amount| overrun.add(amount, &outcome));
+        overrun.note(load, &outcome.latency)
+    }
+
+    #[test]
+    fn late_connections_are_told_from_slow_requests() {
+        let load = load("duration = \"750ms\"");
+        assert_eq!(note(&load, 2, 155), None);
+        let late = note(&load, 2, 5000).unwrap();
+        assert!(late.starts_with("slices lasted 5.00 s in place of 150 ms although"), "{late}");
+        assert!(late.contains("give it 4 processes"), "{late}");
+        let slow = note(&load, 200, 300).unwrap();
+        assert!(slow.contains("give [load] a longer slice"), "{slow}");
+    }
+
+    #[test]
+    fn slices_of_requests_are_judged_by_their_latencies() {
+        // 5 slices of 80 requests over 4 connections: 20 times 2 ms.
+        assert_eq!(note(&load("requests = 400"), 2, 50), None);
+        assert!(note(&load("requests = 400"), 2, 3000).unwrap().contains("in place of 40.0 ms"));
+        assert_eq!(note(&load("requests = 400\nrate = 10"), 2, 3000), None, "paced");
+        assert_eq!(note(&load("requests = 40"), 2, 3000), None, "one slice waits for nobody else");
+    }
+}

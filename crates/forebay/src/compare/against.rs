@@ -1,0 +1,181 @@
+//! What an experiment is compared with beside itself: results that were saved, or a revision in git.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use forebay_lab::{Experiment, Plan, Results, report};
+
+use super::{cannot_write, saving};
+
+/// Where results are saved, beside the experiment file.
+const FOLDER: &str = "forebay-saved";
+/// Written into a checkout when its build has ended well; what was run is in it.
+const BUILT: &str = ".forebay-built";
+const LONGEST_NAME: usize = 64;
+
+/// A name under which results are saved.
+pub fn name(text: &str) -> Result<String, String> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    if text.is_empty()
+        || text.len() > LONGEST_NAME
+        || text.starts_with(['.', '-'])
+        || !text.bytes().all(is_plain)
+    {
+        return Err("letters, digits, dots, - and _ make a name of up to 64".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn saved_path(plan: &Plan, name: &str) -> PathBuf {
+    plan.dir.join(FOLDER).join(format!("{name}.json"))
+}
+
+/// Saves what came of an experiment; returns where.
+pub fn save(experiment: &Experiment, name: &str) -> Result<PathBuf, String> {
+    let path = saved_path(&experiment.plan, name);
+    let text = format!("{:#}\n", report::json(experiment));
+    fs::create_dir_all(experiment.plan.dir.join(FOLDER))
+        .and_then(|()| saving::replace(&path, text.as_bytes()))
+        .map_err(|error| cannot_write(&path, &error))?;
+    Ok(path)
+}
+
+/// Where the experiment is, and what a revision of it is made ready in.
+pub struct Place<'a> {
+    /// The experiment file, if there is one.
+    pub file: Option<&'a Path>,
+    /// Checkouts are made below it.
+    pub out: &'a Path,
+    /// Whether what a build prints is kept back.
+    pub quiet: bool,
+}
+
+/// Adds what `label` names to the plan: a configuration more for each that can be run as it was then.
+/// Returns saved results of those that cannot.
+pub fn prepare(plan: &mut Plan, label: &str, place: &Place<'_>) -> Result<Vec<Results>, String> {
+    let path = name(label).ok().map(|name| saved_path(plan, &name));
+    match path.filter(|path| path.is_file()) {
+        Some(path) => of_saved(plan, label, &path),
+        None => {
+            let earlier = of_revision(plan, label, place)?;
+            plan.compare_with(&earlier, label).map_err(|why| wrong(label, &why))?;
+            Ok(Vec::new())
+        }
+    }
+}
+
+fn wrong(label: &str, why: &str) -> String {
+    format!("error: --against {label}: {why}")
+}
+
+fn of_saved(plan: &mut Plan, label: &str, path: &Path) -> Result<Vec<Results>, String> {
+    let damaged = |why: String| wrong(label, &format!("cannot read {}: {why}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| damaged(error.to_string()))?;
+    let saved = report::read(&text).map_err(damaged)?;
+    let unchanged = plan.compare_with(&saved.plan, label).map_err(|why| wrong(label, &why))?;
+    if unchanged.is_empty() {
+        return Ok(Vec::new());
+    }
+    if let Some(difference) = forebay_lab::incomparable(&saved, plan) {
+        let names = unchanged.join(", ");
+        return Err(wrong(
+            label,
+            &format!(
+                "{names}: started as it is now, so that only the saved figures can be compared with, and \
+                 {difference}; save them anew, or name a git revision"
+            ),
+        ));
+    }
+    let date = saved.machine.date.clone();
+    let kept = saved.results.into_iter().filter(|r| unchanged.contains(&r.configuration.name));
+    Ok(kept.map(|results| results.saved(label, &date)).collect())
+}
+
+/// The experiment as it was in a revision, which is checked out and built.
+fn of_revision(plan: &Plan, revision: &str, place: &Place<'_>) -> Result<Plan, String> {
+    let Some(file) = place.file.and_then(Path::file_name) else {
+        return Err(wrong(revision, "nothing was saved under this name"));
+    };
+    let git = |arguments: &[&str]| git(&plan.dir, arguments);
+    let commit = format!("{revision}^{{commit}}");
+    let commit = git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &commit])
+        .map_err(|_| wrong(revision, "neither saved results (--save) nor a revision in git"))?;
+    let told = |why: String| wrong(revision, &why);
+    let top = git(&["rev-parse", "--show-toplevel"]).map_err(told)?;
+    let prefix = git(&["rev-parse", "--show-prefix"]).map_err(told)?;
+    let out = place.out.canonicalize().map_err(|error| cannot_write(place.out, &error))?;
+    let checkout = out.join(format!("against-{}", commit.get(..12).unwrap_or(&commit)));
+    let dir = checkout.join(&prefix);
+    let build = plan.build.clone().unwrap_or_default();
+    if fs::read_to_string(checkout.join(BUILT)).ok().as_ref() != Some(&build) {
+        check_out(Path::new(&top), &commit, &checkout).map_err(told)?;
+        run_build(&build, &dir, place.quiet).map_err(told)?;
+        fs::write(checkout.join(BUILT), &build).map_err(|error| cannot_write(&checkout, &error))?;
+    }
+    let path = dir.join(file);
+    if path.is_file() {
+        return Plan::read(&path).map_err(|problem| problem.to_string());
+    }
+    Err(wrong(revision, &format!("it has no {prefix}{}", file.display())))
+}
+
+/// A checkout of its own, which shares objects with the repository at `top`.
+fn check_out(top: &Path, commit: &str, checkout: &Path) -> Result<(), String> {
+    if checkout.exists() {
+        fs::remove_dir_all(checkout).map_err(|error| cannot_write(checkout, &error))?;
+    }
+    let to = checkout.to_str().ok_or("the place of --out is not UTF-8")?;
+    git(top, &["clone", "--quiet", "--shared", "--no-checkout", ".", to])?;
+    git(checkout, &["-c", "advice.detachedHead=false", "checkout", "--quiet", commit])?;
+    Ok(())
+}
+
+fn run_build(build: &str, dir: &Path, quiet: bool) -> Result<(), String> {
+    if build.is_empty() {
+        return Ok(());
+    }
+    let printed = if quiet { Stdio::null() } else { std::io::stderr().into() };
+    let shell = Command::new("sh")
+        .args(["-c", build])
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(printed)
+        .status();
+    let status = shell.map_err(|error| format!("cannot run a shell: {error}"))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(format!("the build ([against] build = {build:?}) failed in {}: {status}", dir.display()))
+}
+
+/// What git prints, without the end of its line; its own words where it fails.
+fn git(dir: &Path, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new("git")
+        .current_dir(dir)
+        .args(arguments)
+        // A hook of git's has these, which are of its repository alone.
+        .env_remove("GIT_DIR")
+        .env_remove("GIT_WORK_TREE")
+        .env_remove("GIT_INDEX_FILE")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("cannot run git: {error}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stays_in_its_folder() {
+        for fine in ["v1.2", "main", "a_b-c"] {
+            assert_eq!(name(fine).as_deref(), Ok(fine));
+        }
+        for wrong in ["", ".", "..", "../x", "a/b", "-x", "a b", &"x".repeat(65)] {
+            assert!(name(wrong).is_err(), "{wrong}");
+        }
+    }
+}
