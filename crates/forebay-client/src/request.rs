@@ -154,7 +154,7 @@ fn append_variables(
         client: here,
         server: here,
         https: false,
-        tls: &[],
+        connection: &[],
         // Whoever types fields means them.
         claims: Claims::XForwarded,
         user: b"",

@@ -220,7 +220,8 @@ pub enum EncodedSlashes {
 pub struct Site {
     /// Where it listens: "address:port", ":port" or a bare port for all addresses, "unix:path", or
     /// "fd:name" for the sockets that a service manager passes on under that name. "https://" in front
-    /// of it: with TLS.
+    /// of it: with TLS. "ajp://" in front of it: from web servers that speak AJP 1.3 (mod_jk,
+    /// mod_proxy_ajp).
     pub listen: Option<At<OneOrMany<NumberOrText>>>,
     /// Host names it answers for, such as "example.org" or "*.example.org". Default: any.
     pub hosts: Option<At<OneOrMany<String>>>,
@@ -233,6 +234,13 @@ pub struct Site {
     /// Whether connections begin with a PROXY header (version 1 or 2), from a peer in
     /// `trusted_proxies` if that is given; others are closed. Default: false.
     pub proxy_protocol: Option<At<bool>>,
+    /// What web servers have to send along with each request to its ajp:// listeners: `secret` of
+    /// mod_jk's workers and of ProxyPass. Default: nothing, where all of them are on loopback addresses
+    /// or Unix sockets; others need one.
+    pub ajp_secret: Option<At<String>>,
+    /// The largest packet on its ajp:// listeners, from 8192 bytes to 65536: max_packet_size of mod_jk,
+    /// ProxyIOBufferSize of mod_proxy_ajp. Default: 8192.
+    pub ajp_packet_size: Option<Size>,
     /// What becomes of paths with %2F, a backslash or %5C in them, which a backend may take for a
     /// slash: "refuse" (404), or "pass" where no route depends on it. Default: "refuse".
     pub encoded_slashes: Option<EncodedSlashes>,

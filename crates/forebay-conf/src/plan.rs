@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use crate::source::SourceFile;
 
-pub use ajp::{Ajp, Ping, Secret};
+pub use ajp::{Ajp, AjpFront, Ping, Secret};
 pub use app::{
     App, AppKind, AppProtocol, CgroupLimits, Listening, PerlMode, ProcessLimits, PythonMode,
     Workers,
@@ -229,6 +229,9 @@ pub struct Site {
     pub forwarded: ForwardedFields,
     /// Whether connections begin with a PROXY header. The same for all sites of a listener.
     pub proxy_protocol: bool,
+    /// What its `ajp://` listeners ask for; some where it has such a listener. The same for all sites
+    /// of a listener.
+    pub ajp: Option<AjpFront>,
     /// What becomes of paths with `%2F` or a backslash. Default [`EncodedSlashes::Refuse`].
     pub encoded_slashes: EncodedSlashes,
     /// The port of `https://` that requests without TLS are sent to.

@@ -242,8 +242,9 @@ pub fn start(
         });
         return;
     }
+    let protocol = protocol(&context, index);
     spawn_local(async move {
-        serve_connection(&context, socket, accepted, Protocol::Any, Vec::new()).await;
+        serve_connection(&context, socket, accepted, protocol, Vec::new()).await;
         drop(counted);
     });
 }
@@ -279,11 +280,17 @@ async fn start_proxied(
     }
     socket.unlimit_read();
     let is_https = context.table().is_https(index);
+    let protocol = protocol(&context, index);
     let accepted = Accepted { thread, peer, local, listener: index, tls: None };
     if is_https {
         return serve_secured(&context, socket, accepted, prefix).await;
     }
-    serve_connection(&context, socket, accepted, Protocol::Any, prefix).await;
+    serve_connection(&context, socket, accepted, protocol, prefix).await;
+}
+
+/// What is spoken over connections of a listener without TLS.
+fn protocol(context: &FrontContext, index: usize) -> Protocol {
+    if context.table().ajp(index).is_some() { Protocol::Ajp } else { Protocol::Any }
 }
 
 /// Serves a connection behind a TLS handshake.

@@ -103,6 +103,7 @@ impl Exchange {
                 server: accepted.local,
                 https: accepted.tls.is_some(),
                 tls: accepted.tls.clone(),
+                announced: Vec::new(),
                 subject_field: None,
             },
             body: Body::new(stream),
@@ -122,6 +123,7 @@ impl Exchange {
         self.request.server = accepted.local;
         self.request.https = accepted.tls.is_some();
         self.request.tls = accepted.tls.clone();
+        self.request.announced.clear();
         self.body.attach(stream);
         self.reply.attach(stream);
     }

@@ -206,6 +206,7 @@ mod tests {
             server: peer,
             https: false,
             tls: None,
+            announced: Vec::new(),
             subject_field: None,
         };
         let network = |addr: &str, prefix_len| Network { addr: addr.parse().unwrap(), prefix_len };

@@ -2,14 +2,19 @@
 
 use std::rc::Rc;
 
+use forebay_wire::http1::{HeadError, Limits};
+
 use crate::context::FrontContext;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
+use crate::head::Request;
+use crate::limit::Limit;
 use crate::request::record;
 use crate::socket::Socket;
 use crate::stream::{Accepted, Stream};
 use crate::thread::Thread;
 
+mod ajp;
 mod http1;
 mod http2;
 
@@ -22,6 +27,8 @@ pub enum Protocol {
     Http1,
     /// HTTP/2 alone.
     Http2,
+    /// AJP 1.3.
+    Ajp,
 }
 
 /// Serves a connection until it closes. `prefix` is what has been read from it already.
@@ -32,6 +39,9 @@ pub async fn serve_connection(
     protocol: Protocol,
     prefix: Vec<u8>,
 ) {
+    if protocol == Protocol::Ajp {
+        return Box::pin(ajp::serve_connection(context, socket, accepted, prefix)).await;
+    }
     let other = match protocol {
         Protocol::Http2 => Some((socket, accepted, prefix)),
         _ => {
@@ -66,4 +76,17 @@ async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> bool
     let answered = exchange.reply.respond_error(fault.status).await;
     record(stream, exchange, start, true);
     answered.is_ok()
+}
+
+/// The fault of a head that is refused, with the limit that can be changed where there is one.
+fn head_fault(error: HeadError, request: &Request, limits: &Limits) -> Fault {
+    let fault = Fault::from(error);
+    match error {
+        HeadError::TooLarge if request.head.fields.len() >= limits.fields => {
+            fault.limited_by(Limit::Fields)
+        }
+        HeadError::TooLarge => fault.limited_by(Limit::HeadSize),
+        HeadError::GetBody => fault.limited_by(Limit::GetBody),
+        _ => fault,
+    }
 }

@@ -44,14 +44,18 @@ pub struct Request {
     pub https: bool,
     /// The handshake of its connection.
     pub tls: Option<Rc<Handshake>>,
+    /// What a web server in front tells of the client's connection beside its address, as variables of
+    /// CGI: those of TLS by the names of Apache's mod_ssl.
+    pub announced: Vec<(&'static str, String)>,
     /// The field line by which backends are told who the client is, by its certificate.
     pub subject_field: Option<Vec<u8>>,
 }
 
 impl Request {
-    /// What CGI scripts are told of the handshake, by the names of Apache's mod_ssl.
-    pub fn tls_variables(&self) -> &[(&'static str, String)] {
-        self.tls.as_ref().map_or(&[], |handshake| handshake.variables())
+    /// What CGI scripts are told of the client's connection: of the handshake, by the names of Apache's
+    /// mod_ssl, or what a web server in front tells.
+    pub fn connection_variables(&self) -> &[(&'static str, String)] {
+        self.tls.as_ref().map_or(&self.announced, |handshake| handshake.variables())
     }
 
     /// The method.

@@ -80,10 +80,10 @@ pub type Opened = (Listen, Vec<Listener>);
 pub fn open(listen: &Listen, threads: usize) -> Result<Opened, ListenError> {
     let fail = |error| ListenError { listen: listen.clone(), error };
     match listen {
-        Listen::Https(socket) => {
+        Listen::Https(socket) | Listen::Ajp(socket) => {
             let opened = open(socket, threads);
             let (address, listeners) = opened.map_err(|ListenError { error, .. }| fail(error))?;
-            Ok((like(listen, address), listeners))
+            Ok((listen.same_over(address), listeners))
         }
         Listen::Tcp(address) => {
             let (address, listeners) = open_tcp(*address, threads).map_err(fail)?;
@@ -101,11 +101,6 @@ pub fn open(listen: &Listen, threads: usize) -> Result<Opened, ListenError> {
              FileDescriptorName= of the socket unit gives it one",
         ))),
     }
-}
-
-/// `address`, with TLS where `listen` has it.
-pub fn like(listen: &Listen, address: Listen) -> Listen {
-    if listen.is_https() { Listen::Https(Box::new(address)) } else { address }
 }
 
 fn open_tcp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {

@@ -129,7 +129,7 @@ impl Reply {
         self.framing = Framing::None;
         self.is_buffered = false;
         self.to_head = method == b"HEAD";
-        self.to_http10 = head.version == Version::Http10;
+        self.to_http10 = head.version == Version::Http10 && !self.stream().frames_bodies();
         self.keep_alive = head.keep_alive && !self.stream().thread().is_stopping();
         self.rules = None;
         self.applied = None;

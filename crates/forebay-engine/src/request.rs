@@ -80,7 +80,7 @@ fn resolve_client(
 ) -> Result<(), Fault> {
     let nobody = Trust::default();
     let trust = site.map_or(&nobody, |site| &site.trust);
-    let peer = stream.accepted().peer;
+    let peer = stream.peer();
     find_client(request, peer, trust).map_err(|why| {
         stream.thread().warn_limited(&format!("400 {why}: from {}", peer.ip()));
         why.into()

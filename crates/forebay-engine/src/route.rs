@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use forebay_conf::{EncodedSlashes, HostPattern, Matcher};
+use forebay_conf::{AjpFront, EncodedSlashes, HostPattern, Listen, Matcher};
 use forebay_wire::http1::host_of;
 
 use crate::compress::Compression;
@@ -22,8 +22,17 @@ pub struct Table {
     pub listeners: Vec<Vec<Rc<Site>>>,
     /// Listeners that the last reload closed. Their connections end with the next reply.
     pub(crate) leaving: Vec<usize>,
-    /// By listener: whether connections begin with a TLS handshake.
-    https: Vec<bool>,
+    /// By listener: what is spoken over its connections.
+    spoken: Vec<Spoken>,
+}
+
+/// What is spoken over connections, at first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Spoken {
+    #[default]
+    Http,
+    Tls,
+    Ajp,
 }
 
 /// One site.
@@ -34,6 +43,8 @@ pub struct Site {
     pub trust: Trust,
     /// Whether connections begin with a PROXY header.
     pub proxy_protocol: bool,
+    /// What web servers have to keep to that pass requests on by AJP.
+    pub ajp: Option<AjpFront>,
     /// Sends clients that come without TLS to where they come with it, if they are to.
     pub redirect_to_https: Option<Box<dyn Origin>>,
     /// What clients are shown where they come by TLS.
@@ -90,15 +101,31 @@ impl Route {
 }
 
 impl Table {
-    /// The sites of each listener, and whether it is one of TLS.
-    pub fn new(listeners: Vec<(Vec<Rc<Site>>, bool)>) -> Self {
-        let (listeners, https) = listeners.into_iter().unzip();
-        Self { listeners, leaving: Vec::new(), https }
+    /// The sites of each listener, and where it listens.
+    pub fn new(listeners: Vec<(Vec<Rc<Site>>, Option<&Listen>)>) -> Self {
+        let spoken = |listen: Option<&Listen>| match listen {
+            Some(Listen::Https(_)) => Spoken::Tls,
+            Some(Listen::Ajp(_)) => Spoken::Ajp,
+            _ => Spoken::Http,
+        };
+        let (listeners, spoken) =
+            listeners.into_iter().map(|(sites, listen)| (sites, spoken(listen))).unzip();
+        Self { listeners, leaving: Vec::new(), spoken }
     }
 
     /// Whether connections of a listener begin with a TLS handshake.
     pub(crate) fn is_https(&self, listener: usize) -> bool {
-        self.https.get(listener).is_some_and(|is_https| *is_https)
+        self.spoken(listener) == Spoken::Tls
+    }
+
+    /// What is asked of the web servers that come to a listener, where they speak AJP.
+    pub(crate) fn ajp(&self, listener: usize) -> Option<&AjpFront> {
+        let is_ajp = self.spoken(listener) == Spoken::Ajp;
+        self.sites(listener).iter().find_map(|site| site.ajp.as_ref()).filter(|_| is_ajp)
+    }
+
+    fn spoken(&self, listener: usize) -> Spoken {
+        self.spoken.get(listener).copied().unwrap_or_default()
     }
 
     /// The TLS of the site that a client asks for by `server_name` (SNI).
@@ -133,7 +160,7 @@ impl Table {
         for (listener, sites) in self.listeners.iter_mut().enumerate() {
             if sites.is_empty() && !old.is_leaving(listener) && !old.sites(listener).is_empty() {
                 *sites = old.listeners[listener].clone();
-                self.https[listener] = old.is_https(listener);
+                self.spoken[listener] = old.spoken(listener);
                 self.leaving.push(listener);
             }
         }

@@ -16,10 +16,12 @@ use crate::thread::Thread;
 use crate::timing::{Step, StepTimer};
 use crate::tls::Handshake;
 
+mod ajp;
 mod backlog;
 mod http1;
 mod http2;
 
+pub use ajp::Ajp;
 use backlog::Backlog;
 pub use http1::Http1;
 pub use http2::{Connection, Http2, websocket_key};
@@ -45,6 +47,8 @@ pub enum Stream {
     Http1(Rc<Http1>),
     /// One of HTTP/2.
     Http2(Rc<Http2>),
+    /// The request under way on a connection of AJP.
+    Ajp(Rc<Ajp>),
 }
 
 /// What body and reply of the request under way share.
@@ -107,6 +111,15 @@ impl Stream {
         match self {
             Self::Http1(stream) => &stream.accepted,
             Self::Http2(stream) => &stream.connection.accepted,
+            Self::Ajp(stream) => &stream.accepted,
+        }
+    }
+
+    /// The other end of the connection, or of that which a web server in front has with the client.
+    pub fn peer(&self) -> SocketAddr {
+        match self {
+            Self::Http1(_) | Self::Http2(_) => self.accepted().peer,
+            Self::Ajp(stream) => stream.client(),
         }
     }
 
@@ -114,6 +127,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => &stream.shared,
             Self::Http2(stream) => &stream.shared,
+            Self::Ajp(stream) => &stream.shared,
         }
     }
 
@@ -156,7 +170,7 @@ impl Stream {
         match self {
             Self::Http1(_) => BodyDecoder::request(framing),
             // What is read is payload.
-            Self::Http2(_) => match framing {
+            Self::Http2(_) | Self::Ajp(_) => match framing {
                 RequestFraming::Chunked => BodyDecoder::response(ResponseFraming::Close),
                 framing => BodyDecoder::request(framing),
             },
@@ -165,14 +179,19 @@ impl Stream {
 
     /// Whether it can end without the rest of its request, and leave its connection as it is.
     pub fn ends_alone(&self) -> bool {
-        matches!(self, Self::Http2(_))
+        matches!(self, Self::Http2(_) | Self::Ajp(_))
+    }
+
+    /// Whether the end of a body is told by frames of the protocol, whatever version the client has.
+    pub fn frames_bodies(&self) -> bool {
+        matches!(self, Self::Http2(_) | Self::Ajp(_))
     }
 
     /// Whether there are bytes of the client still to be used: of a body, or of a next request.
     pub fn set_has_input(&self, has_input: bool) {
         match self {
             Self::Http1(stream) => stream.set_has_input(has_input),
-            Self::Http2(_) => {}
+            Self::Http2(_) | Self::Ajp(_) => {}
         }
     }
 
@@ -195,6 +214,8 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.send_continue().await,
             Self::Http2(stream) => stream.send_continue(),
+            // The web server does so when it reads the body.
+            Self::Ajp(_) => Ok(()),
         }
     }
 
@@ -204,13 +225,14 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.read(buffer, limit).await,
             Self::Http2(stream) => stream.read(buffer, limit).await,
+            Self::Ajp(stream) => self.read_body(stream, buffer, limit).await,
         }
     }
 
     /// Begins the head of a reply in `out`. An empty `reason` stands for the usual one.
     pub fn begin_head(&self, out: &mut Vec<u8>, status: u16, reason: &[u8]) {
         match self {
-            Self::Http1(_) => http1::begin_head(out, status, reason),
+            Self::Http1(_) | Self::Ajp(_) => http1::begin_head(out, status, reason),
             Self::Http2(_) => {}
         }
     }
@@ -220,6 +242,7 @@ impl Stream {
         match self {
             Self::Http1(_) => http1::end_head(out, end),
             Self::Http2(_) => {}
+            Self::Ajp(stream) => stream.set_keep_alive(end.keep_alive),
         }
     }
 
@@ -233,6 +256,7 @@ impl Stream {
                 self.write_pieces(&mut pieces[..count], keeps, false).await
             }
             Self::Http2(stream) => self.write_frames(stream, part, keeps).await,
+            Self::Ajp(stream) => self.write_packets(stream, part, keeps).await,
         }
     }
 
@@ -271,6 +295,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.send_file(file, offset, length).await,
             Self::Http2(stream) => stream.send_file(file, offset, length, ends).await,
+            Self::Ajp(stream) => self.send_file_packets(stream, file, offset, length, ends).await,
         }
     }
 
@@ -278,6 +303,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.write_pieces(pieces).await,
             Self::Http2(stream) => stream.write_through(pieces, ends).await,
+            Self::Ajp(stream) => stream.socket.write_pieces(pieces).await,
         }
     }
 
@@ -298,6 +324,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.try_write(pieces),
             Self::Http2(stream) => stream.try_write(pieces, ends),
+            Self::Ajp(stream) => stream.socket.try_write(pieces),
         }
     }
 
@@ -305,13 +332,14 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.wait_for_room().await,
             Self::Http2(stream) => stream.wait_for_room().await,
+            Self::Ajp(stream) => stream.socket.wait_for_room().await,
         }
     }
 
     /// Others that have something to read have their turn, where the writing is done at once.
     async fn yield_to_readers(&self) {
         match self {
-            Self::Http1(_) => yield_to_readers().await,
+            Self::Http1(_) | Self::Ajp(_) => yield_to_readers().await,
             Self::Http2(_) => {}
         }
     }
@@ -319,7 +347,7 @@ impl Stream {
     /// The backlog is written.
     fn drained(&self) -> io::Result<()> {
         match self {
-            Self::Http1(_) => Ok(()),
+            Self::Http1(_) | Self::Ajp(_) => Ok(()),
             Self::Http2(stream) => stream.drained(),
         }
     }
@@ -329,6 +357,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.closed_by_client().await,
             Self::Http2(stream) => stream.cancelled().await,
+            Self::Ajp(stream) => stream.socket.wait_for_close().await,
         }
     }
 
@@ -337,6 +366,9 @@ impl Stream {
         match (self, why) {
             (Self::Http1(stream), Abort::ReplyLost) => stream.socket.reset(),
             (Self::Http2(stream), why) => stream.abort(why),
+            // What has been written to its end can be read to its end.
+            (Self::Ajp(stream), Abort::ReplyLost) if stream.has_ended() => {}
+            (Self::Ajp(stream), Abort::ReplyLost) => stream.socket.reset(),
         }
     }
 }
@@ -349,6 +381,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.begin_tunnel(pause),
             Self::Http2(stream) => stream.begin_tunnel(),
+            Self::Ajp(stream) => stream.socket.begin_tunnel(pause),
         }
     }
 
@@ -357,6 +390,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.limit_read(after),
             Self::Http2(stream) => stream.limit_read(after),
+            Self::Ajp(stream) => stream.socket.limit_read(after),
         }
     }
 
@@ -365,6 +399,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.readable().await,
             Self::Http2(stream) => stream.readable().await,
+            Self::Ajp(stream) => stream.socket.readable().await,
         }
     }
 
@@ -373,6 +408,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.read_now(buffer),
             Self::Http2(stream) => stream.read_now(buffer),
+            Self::Ajp(stream) => stream.socket.read_now(buffer),
         }
     }
 
@@ -381,6 +417,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.is_expired(),
             Self::Http2(stream) => stream.is_expired(),
+            Self::Ajp(stream) => stream.socket.is_expired(),
         }
     }
 
@@ -389,6 +426,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.write_all(data).await,
             Self::Http2(stream) => stream.write_through(&mut [IoSlice::new(data)], false).await,
+            Self::Ajp(stream) => stream.socket.write_all(data).await,
         }
     }
 
@@ -397,6 +435,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.finish_writing(),
             Self::Http2(stream) => stream.finish_writing(),
+            Self::Ajp(stream) => stream.socket.finish_writing(),
         }
     }
 }

@@ -14,7 +14,7 @@ use forebay_conf::Listen;
 use rustix::time::{ClockId, clock_gettime};
 use socket2::{Domain, Socket, Type};
 
-use crate::listen::{ListenError, Listener, Opened, like, open};
+use crate::listen::{ListenError, Listener, Opened, open};
 use crate::sys::inherit;
 
 /// The first descriptor that is passed on.
@@ -120,7 +120,8 @@ impl Inherited {
         if claimed.is_empty() {
             return Ok(vec![open(listen, threads)?]);
         }
-        Ok(claimed.into_iter().map(|(address, sockets)| (like(listen, address), sockets)).collect())
+        let same = |(address, sockets)| (listen.same_over(address), sockets);
+        Ok(claimed.into_iter().map(same).collect())
     }
 
     /// The listeners of `threads` threads on what the manager opened at this address, or under this

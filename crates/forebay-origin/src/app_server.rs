@@ -139,7 +139,7 @@ fn append_variables(
         client: request.client,
         server: request.server,
         https: request.https,
-        tls: request.tls_variables(),
+        connection: request.connection_variables(),
         claims: request.claims(),
         user: &request.user,
     };

@@ -263,7 +263,7 @@ impl Origins {
                 .filter(|(_, site)| address.as_ref().is_some_and(|a| site.listen.contains(a)))
                 .map(|(index, _)| sites[index].clone())
                 .collect();
-            (here, address.as_ref().is_some_and(Listen::is_https))
+            (here, address.as_ref())
         });
         Table::new(listeners.collect())
     }
@@ -302,6 +302,7 @@ impl Origins {
             hosts: site.hosts.clone(),
             trust: trust(site),
             proxy_protocol: site.proxy_protocol,
+            ajp: site.ajp.clone(),
             redirect_to_https: site.redirect_to_https.map(by_https),
             tls: self.tls.sites[index].clone(),
             encoded_slashes: site.encoded_slashes,

@@ -43,7 +43,7 @@ impl Mount {
             client: request.client,
             server: request.server,
             https: request.https,
-            tls: request.tls_variables(),
+            connection: request.connection_variables(),
             claims: request.claims(),
             user: &request.user,
         }

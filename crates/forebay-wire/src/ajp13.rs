@@ -23,7 +23,7 @@ pub use forward::{Attributes, Forward, Line};
 pub use packet::{Data, parse_data, parse_pong};
 pub use reply::{Event, ReplyDecoder, ReplyHead, Step};
 pub use request::{Incoming, RequestHead, parse_request};
-pub use send::{SendHeaders, append_body_chunk, append_end, append_get_body_chunk};
+pub use send::{SendHeaders, append_body_chunk, append_end, append_get_body_chunk, chunk_header};
 
 /// Length of a packet's header, in bytes.
 pub const HEADER: usize = 4;

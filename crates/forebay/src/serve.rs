@@ -227,7 +227,7 @@ fn unshared(why: String) -> Failure {
 /// The plan, of which this machine has what it needs; what is doubtful about it goes to `warn`.
 fn plan(args: &Args, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
     let plan = read_plan(args)?;
-    check_certificates(&plan)?;
+    check_listeners(&plan)?;
     if let Some(warnings) = check(&plan).map_err(Failure::configuration)? {
         warn(&warnings.to_string());
     }
@@ -271,11 +271,18 @@ fn override_listen(plan: &mut Plan, listen: &Listen) {
 }
 
 /// What `--listen` asks for may be more than the sites have.
-fn check_certificates(plan: &Plan) -> Result<(), Failure> {
+fn check_listeners(plan: &Plan) -> Result<(), Failure> {
     let lacks = |site: &Site| site.tls.is_none() && site.listen.iter().any(Listen::is_https);
     if plan.sites.iter().any(lacks) {
         return Err(Failure::configuration(
             "forebay: --listen https:// needs a certificate for every site: [site.tls] in a \
+             configuration file\n",
+        ));
+    }
+    let lacks = |site: &Site| site.ajp.is_none() && site.listen.iter().any(Listen::is_ajp);
+    if plan.sites.iter().any(lacks) {
+        return Err(Failure::configuration(
+            "forebay: --listen cannot make a site take AJP: write listen = \"ajp://...\" in its \
              configuration file\n",
         ));
     }
@@ -295,7 +302,9 @@ fn addresses(plan: &Plan) -> Vec<Listen> {
 fn url(listen: &Listen) -> String {
     match listen {
         Listen::Tcp(address) => format!("http://{address}"),
-        Listen::Unix(_) | Listen::Named(_) | Listen::Https(_) => listen.to_string(),
+        Listen::Unix(_) | Listen::Named(_) | Listen::Https(_) | Listen::Ajp(_) => {
+            listen.to_string()
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A route to servlet containers.
+//! AJP 1.3: a route to servlet containers, and a listener in a container's place.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,6 +19,15 @@ pub struct Ajp {
     pub ping: Ping,
     /// Between two reads of a reply. `None`: as the server's [`super::Timeouts::reply_idle`].
     pub reply_timeout: Option<Duration>,
+}
+
+/// What web servers have to keep to that pass requests on to an `ajp://` listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AjpFront {
+    /// What each request has to bring along. `None`: nothing.
+    pub secret: Option<Secret>,
+    /// The largest packet in bytes, its header included: 8192, the default, to 65,536.
+    pub packet_size: usize,
 }
 
 /// When a container is asked whether it answers before it is sent a request.

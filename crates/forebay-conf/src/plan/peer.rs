@@ -15,8 +15,10 @@ pub enum Listen {
     Unix(PathBuf),
     /// The sockets that a service manager passes on under this name.
     Named(String),
-    /// One of the above, whose connections begin with a TLS handshake.
+    /// One of the first three, whose connections begin with a TLS handshake.
     Https(Box<Listen>),
+    /// One of the first three, whose connections come from a web server that speaks AJP 1.3.
+    Ajp(Box<Listen>),
 }
 
 impl Listen {
@@ -25,11 +27,25 @@ impl Listen {
         matches!(self, Self::Https(_))
     }
 
+    /// Whether AJP is spoken over it.
+    pub fn is_ajp(&self) -> bool {
+        matches!(self, Self::Ajp(_))
+    }
+
     /// The socket, whatever is spoken over it.
     pub fn socket(&self) -> &Self {
         match self {
-            Self::Https(socket) => socket,
+            Self::Https(socket) | Self::Ajp(socket) => socket,
             socket => socket,
+        }
+    }
+
+    /// `socket`, over which the same is spoken.
+    pub fn same_over(&self, socket: Self) -> Self {
+        match self {
+            Self::Https(_) => Self::Https(Box::new(socket)),
+            Self::Ajp(_) => Self::Ajp(Box::new(socket)),
+            _ => socket,
         }
     }
 }
@@ -41,6 +57,7 @@ impl fmt::Display for Listen {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Named(name) => write!(f, "fd:{name}"),
             Self::Https(socket) => write!(f, "https://{socket}"),
+            Self::Ajp(socket) => write!(f, "ajp://{socket}"),
         }
     }
 }

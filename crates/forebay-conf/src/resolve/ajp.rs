@@ -1,11 +1,15 @@
-//! A route to servlet containers.
+//! AJP 1.3: a route to servlet containers, and listeners in a container's place.
 
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::effect::no_effect;
 use super::upstream::of_route;
 use super::value::{optional_time_above_zero, size, text};
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, At, File, Size, Table};
-use crate::plan::{Ajp, Ping, Scheme, Secret};
+use crate::plan::{Ajp, AjpFront, Listen, Ping, Scheme, Secret};
 
 pub(super) fn ajp(
     context: &Context<'_>,
@@ -15,11 +19,8 @@ pub(super) fn ajp(
     let table: &file::Ajp = &typed.value;
     Ok(Ajp {
         upstream: of_route(context, file, Scheme::Ajp, &typed.span, &table.into())?,
-        secret: match &typed.secret {
-            Some(at) => Some(Secret::new(text(at)?.to_owned())),
-            None => None,
-        },
-        packet_size: packet_size(&typed.packet_size)?,
+        secret: secret(&typed.secret)?,
+        packet_size: packet_size(&typed.packet_size, "packetSize of Tomcat's connector")?,
         ping: match typed.ping {
             Some(file::Ping::Connect) => Ping::Connect,
             Some(file::Ping::Always) => Ping::Always,
@@ -29,12 +30,74 @@ pub(super) fn ajp(
     })
 }
 
-/// As Tomcat has it unless told otherwise, and what its documentation calls the largest.
-fn packet_size(typed: &Option<Size>) -> Outcome<usize> {
+/// What each listener asks of web servers, and the site that said so first.
+pub(super) type Asked = HashMap<Listen, (AjpFront, Range<usize>)>;
+
+/// What the `ajp://` listeners of a site ask for. A listener cannot know the site before it has read
+/// the request, so all its sites must agree.
+pub(super) fn front(
+    site: &At<Table<file::Site>>,
+    listen: &[Listen],
+    asked: &mut Asked,
+) -> Outcome<Option<AjpFront>> {
+    let spans = [
+        ("ajp_secret", site.ajp_secret.as_ref().map(|at| &at.span)),
+        ("ajp_packet_size", site.ajp_packet_size.as_ref().map(|at| &at.span)),
+    ];
+    let typed = spans.into_iter().find_map(|(key, span)| Some((key, span?)));
+    if !listen.iter().any(Listen::is_ajp) {
+        let Some((key, span)) = typed else { return Ok(None) };
+        let help = "listen for web servers that speak it: listen = \"ajp://127.0.0.1:8009\"";
+        return Err(no_effect(span, key, "without an ajp:// listener", help));
+    }
+    let front = AjpFront {
+        secret: secret(&site.ajp_secret)?,
+        packet_size: packet_size(&site.ajp_packet_size, "max_packet_size of mod_jk")?,
+    };
+    let listen_span = site.listen.as_ref().map_or(&site.span, |at| &at.span);
+    for listen in listen.iter().filter(|listen| listen.is_ajp()) {
+        if front.secret.is_none() && !is_local(listen.socket()) {
+            return Err(Problem::new(listen_span, format!("{listen} is open without a secret"))
+                .label("whoever reaches it may name any client and any user")
+                .help(
+                    "set `ajp_secret`, and the same in mod_jk (`secret` of the worker) or \
+                       mod_proxy_ajp (`secret=` of ProxyPass), or listen on 127.0.0.1",
+                ));
+        }
+        let span = typed.map_or(listen_span, |(_, span)| span);
+        let (first, also) =
+            asked.entry(listen.clone()).or_insert_with(|| (front.clone(), span.clone()));
+        if *first != front {
+            return Err(Problem::new(span, format!("two sites on {listen} differ"))
+                .label("one secret and packet size here")
+                .also(also, "and others here")
+                .help("all sites of a listener have the same `ajp_secret` and `ajp_packet_size`"));
+        }
+    }
+    Ok(Some(front))
+}
+
+/// Whether only programs of this machine reach it.
+fn is_local(socket: &Listen) -> bool {
+    match socket {
+        Listen::Tcp(address) => address.ip().to_canonical().is_loopback(),
+        Listen::Unix(_) => true,
+        // Where that listens, the service manager knows.
+        _ => false,
+    }
+}
+
+fn secret(typed: &Option<At<String>>) -> Outcome<Option<Secret>> {
+    typed.as_ref().map(|at| Ok(Secret::new(text(at)?.to_owned()))).transpose()
+}
+
+/// As Tomcat has it unless told otherwise, and what its documentation calls the largest. The peer has
+/// `elsewhere`.
+fn packet_size(typed: &Option<Size>, elsewhere: &str) -> Outcome<usize> {
     let (Some(at), Some(size)) = (typed, size(typed)?) else { return Ok(8192) };
     match usize::try_from(size) {
         Ok(size @ 8192..=65_536) => Ok(size),
         _ => Err(Problem::new(&at.span, format!("packets of {size} bytes cannot be sent"))
-            .help("write 8192 to 65536, and the same as packetSize of Tomcat's connector")),
+            .help(format!("write 8192 to 65536, and the same as {elsewhere}"))),
     }
 }

@@ -10,17 +10,22 @@ use crate::file::At;
 use crate::plan::{Address, Backend, Listen, Network, Scheme};
 
 /// What to listen on: `address:port`, `:port`, a bare port, `unix:path`, or `fd:name`, each perhaps
-/// behind `https://`.
+/// behind `https://` or `ajp://`.
 pub(crate) fn listen(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<Listen> {
     let text = text(typed)?;
-    if let Some(socket) = text.strip_prefix("https://") {
+    for scheme in ["https://", "ajp://"] {
+        let Some(socket) = text.strip_prefix(scheme) else { continue };
         if let Some(address) = socket.strip_suffix('/').filter(|rest| !rest.contains('/')) {
             return Err(Problem::new(&typed.span, format!("cannot listen on \"{text}\""))
-                .help(format!("leave off the last slash: \"https://{address}\"")));
+                .help(format!("leave off the last slash: \"{scheme}{address}\"")));
         }
-        let socket = listen(context, &typed.with(socket))?;
-        return match socket {
-            Listen::Https(_) => Err(Problem::new(&typed.span, "https:// is given twice")),
+        return match listen(context, &typed.with(socket))? {
+            Listen::Https(_) | Listen::Ajp(_) => {
+                let message = format!("{scheme} stands in front of another scheme");
+                Err(Problem::new(&typed.span, message)
+                    .help("a listener speaks one protocol: \"https://\", \"ajp://\" or neither"))
+            }
+            socket if scheme == "ajp://" => Ok(Listen::Ajp(Box::new(socket))),
             socket => Ok(Listen::Https(Box::new(socket))),
         };
     }
@@ -70,7 +75,7 @@ pub(super) fn socket_address(typed: &At<&str>) -> Outcome<SocketAddr> {
     if text.contains("://") {
         return Err(problem.help(
             "leave off the scheme and the path: \"127.0.0.1:8080\"; with TLS: \
-             \"https://127.0.0.1:8443\"",
+             \"https://127.0.0.1:8443\"; for web servers that speak AJP: \"ajp://127.0.0.1:8009\"",
         ));
     }
     if let Some((host, digits)) = text.rsplit_once(':') {

@@ -56,6 +56,7 @@ impl Plan {
             trusted_proxies: Vec::new(),
             forwarded: ForwardedFields::default(),
             proxy_protocol: false,
+            ajp: None,
             encoded_slashes: EncodedSlashes::default(),
             redirect_to_https: None,
             tls: None,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::ajp::{Asked, front};
 use super::effect::no_effect;
 use super::route::route;
 use super::tls::{Spoken, agree, redirect, tls};
@@ -22,7 +23,7 @@ pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Probl
         );
     }
     let mut taken = HashMap::new();
-    let (mut proxied, mut spoken) = (HashMap::new(), HashMap::new());
+    let (mut agreed, mut spoken) = (Agreed::default(), HashMap::new());
     let mut sites = Vec::new();
     for site_typed in typed {
         if problems.len() >= MOST_PROBLEMS {
@@ -32,7 +33,7 @@ pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Probl
         let routes = routes(context, file, site_typed, problems);
         let listen = listen(context, site_typed, &mut spoken);
         let site = listen.and_then(|listen| {
-            site(context, site_typed, (listen, routes), &mut taken, &mut proxied)
+            site(context, site_typed, (listen, routes), &mut taken, &mut agreed)
         });
         if let (Some(site), true) = (keep(site, problems), found == problems.len()) {
             sites.push(site);
@@ -74,7 +75,7 @@ fn site(
     typed: &At<Table<file::Site>>,
     (listen, routes): (Vec<Listen>, Vec<Route>),
     taken: &mut Taken,
-    proxied: &mut Proxied,
+    agreed: &mut Agreed,
 ) -> Outcome<Site> {
     let listen_span = typed.listen.as_ref().map_or(&typed.span, |at| &at.span);
     let host_items = typed.hosts.as_ref().map(At::items).unwrap_or_default();
@@ -102,7 +103,8 @@ fn site(
             Some(file::ForwardedFields::Forwarded) => ForwardedFields::Forwarded,
             Some(file::ForwardedFields::Either) | None => ForwardedFields::Either,
         },
-        proxy_protocol: proxy_protocol(typed, &listen, proxied)?,
+        proxy_protocol: proxy_protocol(typed, &listen, &mut agreed.proxied)?,
+        ajp: front(typed, &listen, &mut agreed.asked)?,
         encoded_slashes: match typed.encoded_slashes {
             Some(file::EncodedSlashes::Pass) => EncodedSlashes::Pass,
             Some(file::EncodedSlashes::Refuse) | None => EncodedSlashes::Refuse,
@@ -113,6 +115,13 @@ fn site(
         routes,
         line: context.line(typed.span.start),
     })
+}
+
+/// What the sites of a listener have to agree on.
+#[derive(Default)]
+struct Agreed {
+    proxied: Proxied,
+    asked: Asked,
 }
 
 /// Whether connections to each listener begin with a PROXY header, and the site that said so first.

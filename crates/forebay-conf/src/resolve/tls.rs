@@ -113,24 +113,27 @@ pub(super) fn redirect(site: &At<Table<file::Site>>, listen: &[Listen]) -> Outco
     Ok(Some(port.unwrap_or(443)))
 }
 
-/// Whether each socket speaks TLS, and where that was said first.
-pub(super) type Spoken = HashMap<Listen, (bool, Range<usize>)>;
+/// What is spoken over each socket, and where that was said first.
+pub(super) type Spoken = HashMap<Listen, (&'static str, Range<usize>)>;
 
-/// Fails where a socket is to be spoken to with TLS by one site and without by another.
+/// Fails where a socket is to be spoken to in one way by one site and in another by another.
 pub(super) fn agree(listen: &Listen, span: &Range<usize>, spoken: &mut Spoken) -> Outcome<()> {
     let socket = listen.socket();
     if matches!(socket, Listen::Tcp(address) if address.port() == 0) {
         return Ok(());
     }
-    let (first, also) =
-        spoken.entry(socket.clone()).or_insert_with(|| (listen.is_https(), span.clone()));
-    if *first == listen.is_https() {
+    let how = match listen {
+        Listen::Https(_) => "with TLS",
+        Listen::Ajp(_) => "for AJP",
+        _ => "without TLS",
+    };
+    let (first, also) = spoken.entry(socket.clone()).or_insert_with(|| (how, span.clone()));
+    if *first == how {
         return Ok(());
     }
-    let word = |is_https| if is_https { "with TLS" } else { "without TLS" };
-    Err(Problem::new(span, format!("{socket} cannot be listened on with and without TLS"))
-        .label(format!("{} here", word(listen.is_https())))
-        .also(also, format!("{} here", word(*first)))
+    Err(Problem::new(span, format!("{socket} cannot be listened on {first} and {how}"))
+        .label(format!("{how} here"))
+        .also(also, format!("{first} here"))
         .help("give each a port of its own, as 80 and 443"))
 }
 

@@ -4,10 +4,10 @@
 use std::io::ErrorKind;
 use std::rc::Rc;
 
-use forebay_wire::http1::{HeadError, Limits, Progress, RequestParser};
+use forebay_wire::http1::{Progress, RequestParser};
 use forebay_wire::http2::PREFACE;
 
-use super::{refuse, requests_allowed};
+use super::{head_fault, refuse, requests_allowed};
 use crate::context::FrontContext;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
@@ -222,19 +222,6 @@ async fn read_head(
             }
             Err(_) => return Ok(Found::End),
         }
-    }
-}
-
-/// The fault of a head that is refused, with the limit that can be changed where there is one.
-fn head_fault(error: HeadError, request: &Request, limits: &Limits) -> Fault {
-    let fault = Fault::from(error);
-    match error {
-        HeadError::TooLarge if request.head.fields.len() >= limits.fields => {
-            fault.limited_by(Limit::Fields)
-        }
-        HeadError::TooLarge => fault.limited_by(Limit::HeadSize),
-        HeadError::GetBody => fault.limited_by(Limit::GetBody),
-        _ => fault,
     }
 }
 

@@ -121,7 +121,7 @@ fn append_attributes(
     if let Some(query) = query {
         attributes.attribute(Attribute::QueryString, query);
     }
-    for (name, value) in request.tls_variables() {
+    for (name, value) in request.connection_variables() {
         match *name {
             "SSL_CIPHER" => {
                 attributes.attribute(Attribute::SslCipher, value.as_bytes());

@@ -89,13 +89,14 @@ impl<'a> Url<'a> {
 pub(super) fn listener(plan: &Plan, url: &Url<'_>) -> (Listen, bool) {
     let all = || plan.sites.iter().flat_map(|site| &site.listen);
     let fits = |listen: &&Listen, exact: bool| match listen.socket() {
-        _ if listen.is_https() != url.is_https => false,
+        // Web servers pass on what came by either scheme.
+        _ if !listen.is_ajp() && listen.is_https() != url.is_https => false,
         Listen::Tcp(address) => {
             let ip = address.ip();
             let of_ip = url.ip().is_none_or(|asked| asked == ip || ip.is_unspecified());
             (address.port() == url.port || address.port() == 0) && (of_ip || !exact)
         }
-        Listen::Unix(_) | Listen::Named(_) | Listen::Https(_) => false,
+        Listen::Unix(_) | Listen::Named(_) | Listen::Https(_) | Listen::Ajp(_) => false,
     };
     let found = url.authority.and_then(|_| {
         all().find(|listen| fits(listen, true)).or_else(|| all().find(|listen| fits(listen, false)))
@@ -130,8 +131,9 @@ pub(super) fn request(
         is_peer_trusted: false,
         used_forwarded: false,
         server,
-        https: listen.is_https(),
+        https: listen.is_https() || listen.is_ajp() && url.is_https,
         tls: None,
+        announced: Vec::new(),
         subject_field: None,
     })
 }
@@ -144,7 +146,7 @@ fn server(url: &Url<'_>, listen: &Listen) -> SocketAddr {
             let port = if address.port() == 0 { url.port } else { address.port() };
             SocketAddr::new(ip.unwrap_or(Ipv4Addr::LOCALHOST.into()), port)
         }
-        Listen::Unix(_) | Listen::Named(_) | Listen::Https(_) => {
+        Listen::Unix(_) | Listen::Named(_) | Listen::Https(_) | Listen::Ajp(_) => {
             SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)
         }
     }

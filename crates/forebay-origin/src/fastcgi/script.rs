@@ -92,7 +92,7 @@ impl Script {
             client: request.client,
             server: request.server,
             https: request.https,
-            tls: request.tls_variables(),
+            connection: request.connection_variables(),
             claims: request.claims(),
             user: &request.user,
         };

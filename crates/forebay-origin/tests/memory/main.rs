@@ -2,11 +2,14 @@
 //! thread: no socket, no process, and a clock that jumps to the next deadline. Behaviour that needs
 //! a real process or a real peer is tested over sockets, in `crates/forebay/tests`.
 
+mod ajp_web_server;
 mod http2_client;
 mod world;
 
 mod access;
 mod ajp;
+mod ajp_front;
+mod ajp_front_abuse;
 mod applications;
 mod backends;
 mod balancing;

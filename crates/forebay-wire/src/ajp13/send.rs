@@ -2,7 +2,7 @@
 
 use super::codes::REPLY_FIELDS;
 use super::packet::Writer;
-use super::{AjpError, MOST_FIELDS, TO_FRONT, kind, most_chunk};
+use super::{AjpError, MOST_FIELDS, MOST_PACKET, TO_FRONT, kind, most_chunk};
 
 /// Writes the head of a reply; [`Self::finish`] ends it.
 #[derive(Debug)]
@@ -48,11 +48,7 @@ impl<'a> SendHeaders<'a> {
 pub fn append_body_chunk(out: &mut Vec<u8>, mut data: &[u8], packet_size: usize) {
     loop {
         let (piece, rest) = data.split_at(data.len().min(most_chunk(packet_size)));
-        let length = piece.len() as u16;
-        out.extend_from_slice(&TO_FRONT);
-        out.extend_from_slice(&(length + 4).to_be_bytes());
-        out.push(kind::SEND_BODY_CHUNK);
-        out.extend_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(&chunk_header(piece.len()));
         out.extend_from_slice(piece);
         out.push(0);
         if rest.is_empty() {
@@ -60,6 +56,15 @@ pub fn append_body_chunk(out: &mut Vec<u8>, mut data: &[u8], packet_size: usize)
         }
         data = rest;
     }
+}
+
+/// What goes in front of `length` bytes of a reply's body, which are at most [`most_chunk`]; behind them
+/// goes a NUL.
+pub fn chunk_header(length: usize) -> [u8; 7] {
+    debug_assert!(length <= most_chunk(MOST_PACKET), "a packet has room for it");
+    let [high, low] = (length as u16).to_be_bytes();
+    let [whole_high, whole_low] = (length as u16 + 4).to_be_bytes();
+    [TO_FRONT[0], TO_FRONT[1], whole_high, whole_low, kind::SEND_BODY_CHUNK, high, low]
 }
 
 /// Appends the request for as many bytes of the request's body.

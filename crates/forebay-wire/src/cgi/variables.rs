@@ -55,8 +55,9 @@ pub struct Request<'a> {
     pub server: SocketAddr,
     /// Whether the client came by TLS.
     pub https: bool,
-    /// More about that, by the names of Apache's mod_ssl.
-    pub tls: &'a [(&'static str, String)],
+    /// More about the connection: `SSL_` variables by the names of Apache's mod_ssl, which are left out
+    /// without TLS, and what a web server in front tells; the `AUTH_TYPE` of `user`, if not `Basic`.
+    pub connection: &'a [(&'static str, String)],
     /// Which fields that say where the request comes from are a trusted proxy's.
     pub claims: Claims,
     /// The user that Basic authentication has admitted; empty where the route requires none.
@@ -109,13 +110,18 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     sink.variable(b"REQUEST_SCHEME", if request.https { b"https" } else { b"http" });
     if request.https {
         sink.variable(b"HTTPS", b"on");
-        for (name, value) in request.tls {
-            sink.variable(name.as_bytes(), value.as_bytes());
+    }
+    let mut auth_type = &b"Basic"[..];
+    for (name, value) in request.connection {
+        match *name {
+            "AUTH_TYPE" => auth_type = value.as_bytes(),
+            name if name.starts_with("SSL_") && !request.https => {}
+            name => sink.variable(name.as_bytes(), value.as_bytes()),
         }
     }
     addresses(request, sink);
     if !request.user.is_empty() {
-        sink.variable(b"AUTH_TYPE", b"Basic");
+        sink.variable(b"AUTH_TYPE", auth_type);
         sink.variable(b"REMOTE_USER", request.user);
     }
     if let Some(length) = request.content_length {
@@ -218,7 +224,7 @@ mod tests {
             client: "192.0.2.1:1234".parse().unwrap(),
             server: "[::ffff:127.0.0.1]:80".parse().unwrap(),
             https: true,
-            tls: &[],
+            connection: &[],
             claims: Claims::Nobodys,
             user: b"",
         };

@@ -1,0 +1,276 @@
+//! AJP 1.3 connections: a web server (Apache with mod_jk or mod_proxy_ajp) passes requests on, one
+//! after the other, and may ask in between whether anybody answers.
+//!
+//! A request's packet is written down as lines of HTTP/1.1 and parsed as a client's would be, so that
+//! no rule of heads is kept here a second time.
+
+use std::io::{self, ErrorKind};
+use std::rc::Rc;
+
+use forebay_conf::Secret;
+use forebay_wire::ajp13::{self, AjpError, Attribute, Incoming, RequestHead, parse_request};
+
+use super::{refuse, requests_allowed};
+use crate::context::FrontContext;
+use crate::exchange::Exchange;
+use crate::fault::Fault;
+use crate::limit::Limit;
+use crate::request::{Next, answer};
+use crate::socket::Socket;
+use crate::stream::{Accepted, Ajp, Stream};
+use crate::timing::Step;
+
+mod request;
+
+/// Pings in a row that are answered; each request begins a new row.
+const PINGS: u32 = 100;
+
+/// Serves a connection until it closes. `prefix` is what has been read from it already.
+pub async fn serve_connection(
+    context: &FrontContext,
+    socket: Socket,
+    accepted: Accepted,
+    prefix: Vec<u8>,
+) {
+    let thread = accepted.thread.clone();
+    let packet_size = match context.table().ajp(accepted.listener) {
+        Some(front) => front.packet_size,
+        None => return,
+    };
+    let timeouts = &thread.settings().timeouts;
+    socket.limit_writes(timeouts.write);
+    let left = requests_allowed(&thread);
+    let client = Rc::new(Ajp::new(socket, accepted, packet_size, prefix));
+    let mut front = Front { context, stream: Stream::Ajp(client.clone()), client, left, pings: 0 };
+    let mut wait = timeouts.head;
+    let mut is_first = true;
+    loop {
+        front.client.socket.limit_read(wait);
+        if front.client.input().borrow().is_empty() && !front.wait(is_first).await {
+            return;
+        }
+        // In a box of its own, so that an idle connection does not hold room for a busy one's state.
+        if !Box::pin(front.serve_waiting()).await || thread.is_stopping() {
+            return;
+        }
+        wait = thread.settings().timeouts.keep_alive;
+        is_first = false;
+    }
+}
+
+struct Front<'a> {
+    context: &'a FrontContext,
+    client: Rc<Ajp>,
+    /// The same.
+    stream: Stream,
+    /// Requests that the connection may still carry.
+    left: u64,
+    /// Pings since the last request.
+    pings: u32,
+}
+
+/// What was found between two requests.
+enum Found {
+    /// A request, of this many bytes.
+    Request(usize),
+    /// Nothing has begun to come in.
+    Nothing,
+    /// The web server has closed, or broken a rule of the connection.
+    End,
+}
+
+impl Front<'_> {
+    /// Waits until something has come; false where the connection ends instead.
+    async fn wait(&self, is_first: bool) -> bool {
+        let (client, thread) = (&self.client, self.stream.thread());
+        client.socket.set_idle(true);
+        let ready = client.socket.readable().await;
+        client.socket.set_idle(false);
+        if ready.is_err() || client.socket.is_expired() {
+            if client.socket.is_expired() && !thread.is_stopping() {
+                let limit = if is_first { Limit::Head } else { Limit::KeepAlive };
+                thread.counters.count_limit(limit);
+            }
+            return false;
+        }
+        match client.receive_now() {
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+            Ok(read) => read > 0,
+        }
+    }
+
+    /// Serves requests until none has begun to come in; whether there may be more.
+    async fn serve_waiting(&mut self) -> bool {
+        let mut head = RequestHead::default();
+        loop {
+            match self.read_packet(&mut head).await {
+                Ok(Found::Request(length)) => self.client.consume(length),
+                Ok(Found::Nothing) => return true,
+                Ok(Found::End) => return false,
+                Err(error) => return self.refuse_packet(error).await,
+            }
+            self.pings = 0;
+            let mut exchange = self.context.take_exchange(&self.stream);
+            let goes_on = self.serve(&head, &mut exchange).await;
+            self.context.keep_exchange(exchange);
+            if !goes_on {
+                return false;
+            }
+        }
+    }
+
+    /// Reads until there is a request, and answers pings in front of it.
+    async fn read_packet(&mut self, head: &mut RequestHead) -> Result<Found, AjpError> {
+        let client = self.client.clone();
+        let mut is_limited = false;
+        loop {
+            let found = parse_request(&client.input().borrow(), client.packet_size(), head)?;
+            match found {
+                Some((Incoming::Request, length)) => {
+                    client.socket.unlimit_read();
+                    return Ok(Found::Request(length));
+                }
+                Some((Incoming::Ping, length)) => {
+                    client.consume(length);
+                    if !self.answer_ping().await {
+                        return Ok(Found::End);
+                    }
+                    is_limited = false;
+                    continue;
+                }
+                None if client.input().borrow().is_empty() => return Ok(Found::Nothing),
+                None => {}
+            }
+            if !std::mem::replace(&mut is_limited, true) {
+                self.stream.begin_steps();
+                let limit = self.stream.thread().settings().timeouts.head;
+                client.socket.limit_read(limit);
+            }
+            match client.receive().await {
+                Ok(1..) => {}
+                Err(error) if error.kind() == ErrorKind::TimedOut => {
+                    self.stream.thread().counters.count_limit(Limit::Head);
+                    return Ok(Found::End);
+                }
+                Ok(0) | Err(_) => return Ok(Found::End),
+            }
+        }
+    }
+
+    /// Whether the connection goes on.
+    async fn answer_ping(&mut self) -> bool {
+        self.pings += 1;
+        if self.pings > PINGS {
+            let thread = self.stream.thread();
+            thread.counters.count_limit(Limit::AjpPings);
+            let peer = self.client.accepted.peer.ip();
+            thread.warn_limited(&format!(
+                "more than {PINGS} pings of AJP without a request, from {peer}: connection closed"
+            ));
+            return false;
+        }
+        self.client.socket.write_all(ajp13::PONG).await.is_ok()
+    }
+
+    /// A packet that is no request, or a malformed one: where it can be told apart from what comes
+    /// behind it, its sender is answered. The connection ends in any case.
+    async fn refuse_packet(&self, error: AjpError) -> bool {
+        let thread = self.stream.thread();
+        let advice = match error {
+            AjpError::TooLarge(..) => "; it may be larger with `ajp_packet_size`",
+            AjpError::Magic(_) => "; this listener takes AJP alone",
+            _ => "",
+        };
+        let peer = self.client.accepted.peer.ip();
+        thread.warn_limited(&format!("AJP: {error}, from {peer}: connection closed{advice}"));
+        let status = match error {
+            AjpError::Magic(_) | AjpError::TooLarge(..) => return false,
+            AjpError::Kind(_) | AjpError::Shutdown => return false,
+            AjpError::Fields(_) => 431,
+            _ => 400,
+        };
+        let mut exchange = self.context.take_exchange(&self.stream);
+        self.client.begin(self.client.accepted.peer, Default::default());
+        exchange.request.head = Default::default();
+        let fault = Fault::client(status, error.to_string());
+        if refuse(&self.stream, &mut exchange, &fault).await {
+            self.client.socket.linger().await;
+        }
+        self.context.keep_exchange(exchange);
+        false
+    }
+
+    /// Serves the request of `head`; whether the connection goes on.
+    async fn serve(&mut self, head: &RequestHead, exchange: &mut Exchange) -> bool {
+        self.stream.begin_steps();
+        self.stream.enter(Step::Route);
+        if let Err(fault) = self.take_up(head, &mut exchange.request) {
+            if refuse(&self.stream, exchange, &fault).await {
+                self.client.socket.linger().await;
+            }
+            return false;
+        }
+        let thread = self.stream.thread();
+        self.left -= 1;
+        if self.left == 0 && thread.settings().limits.keepalive_requests > 0 {
+            thread.counters.count_limit(Limit::KeepaliveRequests);
+        }
+        if self.left == 0 || self.context.table().is_leaving(self.client.accepted.listener) {
+            exchange.request.head.keep_alive = false;
+        }
+        if answer(self.context, &self.stream, exchange).await == Next::Close {
+            return false;
+        }
+        exchange.next();
+        if !self.client.keeps_alive() {
+            self.client.socket.linger().await;
+            return false;
+        }
+        let limit = thread.settings().timeouts.body_idle;
+        match self.client.skip_data(limit).await {
+            Ok(()) => true,
+            Err(error) => {
+                self.count_slow_body(&error);
+                false
+            }
+        }
+    }
+
+    fn count_slow_body(&self, error: &io::Error) {
+        if error.kind() == ErrorKind::TimedOut {
+            self.stream.thread().counters.count_limit(Limit::BodyIdle);
+        }
+    }
+
+    /// Makes a request of the packet, if the web server may pass it on.
+    fn take_up(&self, head: &RequestHead, request: &mut crate::head::Request) -> Result<(), Fault> {
+        let client = &*self.client;
+        let thread = self.stream.thread();
+        request.bytes.clear();
+        request.head = Default::default();
+        // Until more is known of it, a request without body and client.
+        client.begin(client.accepted.peer, Default::default());
+        let table = self.context.table();
+        let secret = table.ajp(client.accepted.listener).and_then(|front| front.secret.as_ref());
+        if !secret.is_none_or(|secret| is_known(secret, head)) {
+            thread.warn_limited(&format!(
+                "403: a request by AJP without the `ajp_secret` of the listener, from {}",
+                client.accepted.peer.ip()
+            ));
+            return Err(Fault::client(403, "a request by AJP without the secret"));
+        }
+        drop(table);
+        request::write_down(head, request, &thread.settings().head_limits())?;
+        let peer = request::describe_client(head, request, &client.accepted)?;
+        client.begin(peer, request.head.framing);
+        Ok(())
+    }
+}
+
+/// Whether a request brings the secret, looked at in a time that tells nothing of where they differ.
+fn is_known(secret: &Secret, head: &RequestHead) -> bool {
+    let (wanted, given) =
+        (secret.as_bytes(), head.attribute(Attribute::Secret).unwrap_or_default());
+    let differ = wanted.iter().zip(given).fold(0, |differ, (one, other)| differ | (one ^ other));
+    wanted.len() == given.len() && std::hint::black_box(differ) == 0
+}

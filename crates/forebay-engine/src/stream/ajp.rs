@@ -1,0 +1,378 @@
+//! A stream of AJP 1.3: the connection of a web server, as it carries one request at a time. What a
+//! reply is made of goes out as packets; the body comes in as packets that are asked for as the origin
+//! reads on, but for the first of a body whose length is known.
+//!
+//! Specification: <https://tomcat.apache.org/connectors-doc/ajp/ajpv13a.html>.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use forebay_wire::ajp13::{
+    AjpError, SendHeaders, append_body_chunk, append_end, append_get_body_chunk, chunk_header,
+    most_chunk, most_data, parse_data,
+};
+use forebay_wire::fields;
+use forebay_wire::http1::RequestFraming;
+use tokio::sync::Mutex;
+
+use super::{Accepted, Part, Shared, Stream};
+use crate::socket::{BUFFER, Socket};
+
+/// Bodies up to this many bytes are copied behind their head, so that a reply is one piece.
+const COPIED: usize = 1024;
+/// Packets of a file that go out at a time.
+const FILE_PACKETS: usize = 8;
+
+/// A connection, with what is there of the request under way.
+pub struct Ajp {
+    /// The connection.
+    pub socket: Socket,
+    /// Where it comes from.
+    pub accepted: Accepted,
+    /// The largest packet in bytes, header included.
+    packet_size: usize,
+    /// The client that the web server names.
+    client: Cell<SocketAddr>,
+    /// What was read and not decoded yet.
+    input: RefCell<Vec<u8>>,
+    /// Bytes of the body that are still to come, where its length is known.
+    left: Cell<Option<u64>>,
+    /// Whether a data packet is on its way.
+    is_awaited: Cell<bool>,
+    /// Whether the web server has told the end of the body.
+    has_body_end: Cell<bool>,
+    /// Whether the connection may carry another request.
+    keep_alive: Cell<bool>,
+    /// Whether the end of the reply was written.
+    has_ended: Cell<bool>,
+    /// Whether a packet was left half written.
+    is_torn: Cell<bool>,
+    /// Packets go out one after the other: those of the reply, and those that ask for the body.
+    turn: Mutex<()>,
+    pub(super) shared: Shared,
+}
+
+impl Ajp {
+    /// A connection without a request, of which `input` has been read.
+    pub fn new(socket: Socket, accepted: Accepted, packet_size: usize, input: Vec<u8>) -> Self {
+        Self {
+            client: Cell::new(accepted.peer),
+            socket,
+            accepted,
+            packet_size,
+            input: RefCell::new(input),
+            left: Cell::new(None),
+            is_awaited: Cell::new(false),
+            has_body_end: Cell::new(true),
+            keep_alive: Cell::new(true),
+            has_ended: Cell::new(false),
+            is_torn: Cell::new(false),
+            turn: Mutex::new(()),
+            shared: Shared::default(),
+        }
+    }
+
+    /// A request from `client` begins, whose body is framed so.
+    pub fn begin(&self, client: SocketAddr, framing: RequestFraming) {
+        self.client.set(client);
+        self.left.set(match framing {
+            RequestFraming::Length(length) => Some(length),
+            RequestFraming::None | RequestFraming::Chunked => None,
+        });
+        self.is_awaited.set(matches!(framing, RequestFraming::Length(_)));
+        self.has_body_end.set(framing == RequestFraming::None);
+        self.has_ended.set(false);
+        self.keep_alive.set(true);
+    }
+
+    /// The client that the web server names.
+    pub fn client(&self) -> SocketAddr {
+        self.client.get()
+    }
+
+    /// The largest packet in bytes, header included.
+    pub fn packet_size(&self) -> usize {
+        self.packet_size
+    }
+
+    /// What was read and not decoded yet.
+    pub fn input(&self) -> &RefCell<Vec<u8>> {
+        &self.input
+    }
+
+    /// Whether the reply was written to its end, and the web server told that another may follow.
+    pub fn keeps_alive(&self) -> bool {
+        self.has_ended.get() && self.keep_alive.get() && !self.is_torn.get()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.get()
+    }
+
+    pub(super) fn set_keep_alive(&self, keep_alive: bool) {
+        self.keep_alive.set(keep_alive);
+    }
+
+    /// Reads more into the input; 0 at the end.
+    pub async fn receive(&self) -> io::Result<usize> {
+        loop {
+            self.socket.readable().await?;
+            let read = self.receive_now();
+            match read {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// As [`Self::receive`], without waiting: `WouldBlock` where nothing has come.
+    pub fn receive_now(&self) -> io::Result<usize> {
+        let mut input = self.input.borrow_mut();
+        if input.capacity() == 0 {
+            *input = self.accepted.thread.take_buffer();
+        }
+        if input.capacity() - input.len() < BUFFER / 8 {
+            input.reserve(BUFFER);
+        }
+        match self.socket.read_now(&mut input) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(error),
+            Ok(0) | Err(_) if self.socket.is_expired() => Err(ErrorKind::TimedOut.into()),
+            outcome => outcome,
+        }
+    }
+
+    /// Drops so many bytes from the front of the input; an empty buffer goes back to the thread.
+    pub fn consume(&self, length: usize) {
+        let mut input = self.input.borrow_mut();
+        if length < input.len() {
+            input.drain(..length);
+            return;
+        }
+        let mut buffer = std::mem::take(&mut *input);
+        buffer.clear();
+        self.accepted.thread.keep_buffer(buffer);
+    }
+
+    /// Reads the data packet that is on its way, if one is, and drops it: behind it comes the next
+    /// request. It may take as long as `limit`.
+    pub async fn skip_data(&self, limit: Duration) -> io::Result<()> {
+        if self.is_awaited.get() {
+            self.read_packet(&mut Vec::new(), limit).await?;
+        }
+        Ok(())
+    }
+
+    /// Appends the payload of the next data packet, which is on its way; 0 at the end of the body.
+    async fn read_packet(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
+        self.socket.limit_read(limit);
+        let data = loop {
+            let found = parse_data(&self.input.borrow(), self.packet_size);
+            match found.map_err(malformed)? {
+                Some(data) => break data,
+                None if self.receive().await? == 0 => return Err(ErrorKind::UnexpectedEof.into()),
+                None => {}
+            }
+        };
+        self.socket.unlimit_read();
+        let length = data.range.len();
+        if let Some(left) = self.left.get() {
+            let left = left.checked_sub(length as u64);
+            self.left.set(Some(left.ok_or_else(|| malformed(AjpError::ContentLength))?));
+        }
+        buffer.extend_from_slice(&self.input.borrow()[data.range]);
+        self.consume(data.len);
+        self.is_awaited.set(false);
+        if length == 0 {
+            self.has_body_end.set(true);
+        }
+        Ok(length)
+    }
+
+    /// Appends the head of a reply. One that does not fit a packet is replaced by a 502 without body;
+    /// whether that was so.
+    fn append_head(&self, out: &mut Vec<u8>, part: &Part<'_>) -> Result<(), AjpError> {
+        let line = &part.gathered[..part.fields_at];
+        // Behind `HTTP/1.1 200 `.
+        let reason = line.get(13..).unwrap_or_default().trim_ascii_end();
+        let mut head = SendHeaders::new(out, part.status, reason);
+        for field in fields::of_lines(&part.gathered[part.fields_at..part.body_at]) {
+            head.field(field.name, field.value);
+        }
+        head.finish(self.packet_size)
+    }
+}
+
+fn malformed(error: AjpError) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, error)
+}
+
+/// The packets around pieces of a body.
+struct Framing {
+    most: usize,
+    full: [u8; 8],
+    rests: [[u8; 8]; 2],
+}
+
+impl Framing {
+    /// For these two pieces, in packets of `packet_size` bytes.
+    fn new(pieces: [&[u8]; 2], packet_size: usize) -> Self {
+        let most = most_chunk(packet_size);
+        let header = |length: usize| {
+            // The NUL ends the packet in front.
+            let mut header = [0; 8];
+            header[1..].copy_from_slice(&chunk_header(length));
+            header
+        };
+        Self { most, full: header(most), rests: pieces.map(|piece| header(piece.len() % most)) }
+    }
+
+    /// Adds the packets of both pieces between `head` and `end`.
+    fn pieces<'a>(
+        &'a self,
+        head: &'a [u8],
+        pieces: [&'a [u8]; 2],
+        end: &'a [u8],
+    ) -> Vec<IoSlice<'a>> {
+        let mut out = vec![IoSlice::new(head)];
+        let mut is_first = true;
+        for (piece, rest) in pieces.into_iter().zip(&self.rests) {
+            for chunk in piece.chunks(self.most) {
+                let header = if chunk.len() == self.most { &self.full } else { rest };
+                let from = usize::from(std::mem::take(&mut is_first));
+                out.push(IoSlice::new(&header[from..]));
+                out.push(IoSlice::new(chunk));
+            }
+        }
+        if !is_first {
+            out.push(IoSlice::new(b"\0"));
+        }
+        out.push(IoSlice::new(end));
+        out
+    }
+}
+
+impl Stream {
+    /// Asks for more of the body where nothing of it is on its way, and reads it; 0 at its end.
+    pub(super) async fn read_body(
+        &self,
+        stream: &Ajp,
+        buffer: &mut Vec<u8>,
+        limit: Duration,
+    ) -> io::Result<usize> {
+        if stream.has_body_end.get() {
+            return Ok(0);
+        }
+        if !stream.is_awaited.get() {
+            let _turn = stream.turn.lock().await;
+            if stream.has_ended.get() {
+                return Err(ErrorKind::BrokenPipe.into());
+            }
+            let mut packet = Vec::with_capacity(8);
+            append_get_body_chunk(&mut packet, most_data(stream.packet_size));
+            stream.is_awaited.set(true);
+            stream.is_torn.set(true);
+            self.write_pieces(&mut [IoSlice::new(&packet)], false, false).await?;
+            stream.is_torn.set(false);
+        }
+        stream.read_packet(buffer, limit).await
+    }
+
+    /// Writes a part of a reply as packets. Interim replies are dropped: AJP has none.
+    pub(super) async fn write_packets(
+        &self,
+        stream: &Ajp,
+        part: Part<'_>,
+        keeps: bool,
+    ) -> io::Result<()> {
+        if part.has_head && part.status < 200 {
+            return Ok(());
+        }
+        let _turn = stream.turn.lock().await;
+        if stream.has_ended.get() || stream.is_torn.get() {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let mut out = Vec::new();
+        if part.has_head
+            && let Err(error) = stream.append_head(&mut out, &part)
+        {
+            return self.refuse_head(stream, error).await;
+        }
+        let body = [&part.gathered[part.body_at..], part.data];
+        let is_copied = body[0].len() + body[1].len() <= COPIED;
+        for piece in body.into_iter().filter(|piece| is_copied && !piece.is_empty()) {
+            append_body_chunk(&mut out, piece, stream.packet_size);
+        }
+        let head_len = out.len();
+        if part.last.is_some() {
+            append_end(&mut out, stream.keep_alive.get());
+            stream.has_ended.set(true);
+        }
+        if is_copied {
+            return self.write_pieces(&mut [IoSlice::new(&out)], keeps, false).await;
+        }
+        let framing = Framing::new(body, stream.packet_size);
+        let (head, end) = out.split_at(head_len);
+        self.write_pieces(&mut framing.pieces(head, body, end), keeps, false).await
+    }
+
+    /// Answers 502 in place of a reply whose head fits no packet.
+    async fn refuse_head(&self, stream: &Ajp, error: AjpError) -> io::Result<()> {
+        self.thread().warn_limited(&format!(
+            "502: the head of a reply fits no packet of AJP: {error}; raise `ajp_packet_size` and \
+             max_packet_size of mod_jk or ProxyIOBufferSize of mod_proxy_ajp"
+        ));
+        let mut out = Vec::new();
+        let head = SendHeaders::new(&mut out, 502, b"Bad Gateway");
+        head.finish(stream.packet_size).map_err(malformed)?;
+        append_end(&mut out, false);
+        stream.keep_alive.set(false);
+        stream.has_ended.set(true);
+        self.write_pieces(&mut [IoSlice::new(&out)], false, false).await?;
+        Err(malformed(error))
+    }
+
+    /// Sends some of a file, a few packets at a time.
+    pub(super) async fn send_file_packets(
+        &self,
+        stream: &Ajp,
+        file: BorrowedFd<'_>,
+        mut offset: u64,
+        mut length: u64,
+        ends: bool,
+    ) -> io::Result<()> {
+        let most = FILE_PACKETS * most_chunk(stream.packet_size.min(2 * BUFFER));
+        let mut buffer = Vec::new();
+        while length > 0 {
+            buffer.resize(most.min(usize::try_from(length).unwrap_or(most)), 0);
+            let read = rustix::io::pread(file, &mut buffer, offset)?;
+            if read == 0 {
+                // The file has become shorter since its length was told to the client.
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            offset += read as u64;
+            length -= read as u64;
+            let last = (ends && length == 0).then_some(&b""[..]);
+            self.write_packets(stream, Part::of_body(&buffer[..read], last), false).await?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Part<'a> {
+    /// A part without head.
+    fn of_body(data: &'a [u8], last: Option<&'a [u8]>) -> Self {
+        Self {
+            status: 0,
+            fields_at: 0,
+            gathered: b"",
+            body_at: 0,
+            has_head: false,
+            data,
+            is_chunked: false,
+            last,
+        }
+    }
+}
