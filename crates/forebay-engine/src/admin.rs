@@ -101,6 +101,8 @@ pub struct WorkerRow {
     pub age: Duration,
     /// Resident memory, in bytes.
     pub rss: u64,
+    /// CPU time since its start.
+    pub cpu: Duration,
     /// Method and target of the request it runs.
     pub current_request: Option<String>,
 }
@@ -231,6 +233,7 @@ impl Admin {
                 json!({
                     "pid": worker.pid, "state": worker.state, "requests": worker.requests,
                     "age_s": worker.age.as_secs_f64(), "rss": worker.rss,
+                    "cpu_s": worker.cpu.as_secs_f64(),
                     "current_request": worker.current_request,
                 })
             });

@@ -291,6 +291,7 @@ fn worker_row(worker: WorkerStatus) -> WorkerRow {
         requests: worker.requests,
         age: worker.age,
         rss: worker.rss,
+        cpu: worker.cpu,
         current_request: worker.current_request,
     }
 }

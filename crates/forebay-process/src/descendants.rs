@@ -51,9 +51,30 @@ pub fn descendants(root: i32) -> Vec<Stat> {
     all
 }
 
-/// Resident memory of all descendants of `root`, in bytes. Pages that they share count for each.
-pub fn memory_below(root: i32) -> u64 {
-    descendants(root).iter().map(|stat| stat.rss).sum()
+/// What processes use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Resident memory in bytes. Pages that several share count for each.
+    pub rss: u64,
+    /// CPU time since their start, with that of children that were waited for.
+    pub cpu: Duration,
+}
+
+/// What a process uses; nothing if there is none.
+pub fn usage_of(pid: i32) -> Usage {
+    Stat::of(pid).map_or_else(Usage::default, |stat| Usage {
+        rss: stat.rss,
+        cpu: stat.cpu.total() + stat.cpu_of_children.total(),
+    })
+}
+
+/// What all descendants of `root` use, and those that have ended below it.
+pub fn usage_below(root: i32) -> Usage {
+    let ended = Stat::of(root).map_or(Duration::ZERO, |stat| stat.cpu_of_children.total());
+    descendants(root).iter().fold(Usage { rss: 0, cpu: ended }, |all, stat| Usage {
+        rss: all.rss + stat.rss,
+        cpu: all.cpu + stat.cpu.total() + stat.cpu_of_children.total(),
+    })
 }
 
 /// Whether the end of the process has begun: the kernel marks a process before it closes what that
@@ -136,12 +157,23 @@ mod tests {
         assert!(descendants(own).iter().any(|found| found.pid == child.id() as i32));
         // For a moment it has none of its own.
         let deadline = Instant::now() + Duration::from_secs(20);
-        while memory_below(own) == 0 {
+        while usage_below(own).rss == 0 {
             assert!(Instant::now() < deadline, "its memory was never found");
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(!descendants(own).iter().any(|found| found.pid == child.id() as i32));
+    }
+
+    #[test]
+    fn cpu_time_of_a_process_and_of_what_has_ended_below_it_is_counted() {
+        let own = std::process::id() as i32;
+        let (before, ended) = (usage_of(own), usage_below(own));
+        let work = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
+        assert!(Command::new("sh").args(["-c", work]).status().unwrap().success());
+        assert!(usage_below(own).cpu > ended.cpu);
+        assert!(usage_of(own).cpu > before.cpu);
+        assert_eq!(usage_of(i32::MAX), Usage::default());
     }
 }

@@ -66,6 +66,9 @@ pub struct ProgramSpec {
     pub max_age: Option<Duration>,
     /// A process that uses more resident memory, with all that it has started, is replaced.
     pub max_memory: Option<u64>,
+    /// A process that has used so much CPU time, with all that it has started, is replaced, a tenth
+    /// less at random.
+    pub max_cpu: Option<Duration>,
     /// Processes above `workers.min` end when idle for this long.
     pub idle_timeout: Duration,
     /// How many requests may wait for a permit; one more is refused.
@@ -261,6 +264,7 @@ impl ProgramSpec {
             max_requests: None,
             max_age: None,
             max_memory: None,
+            max_cpu: None,
             idle_timeout: Duration::from_secs(60),
             queue: 1024,
             queue_timeout: Duration::from_secs(10),

@@ -32,6 +32,8 @@ pub struct AppSpec {
     pub env: Vec<(String, String)>,
     /// A worker whose resident memory exceeds this many bytes is replaced after its request.
     pub max_memory: Option<u64>,
+    /// A worker that has used so much CPU time is replaced (each one up to a tenth earlier).
+    pub max_cpu: Option<Duration>,
     /// Workers above `workers.min` end when idle for this long.
     pub idle_timeout: Duration,
     /// A worker is replaced when it is so old (each one up to a tenth earlier).
@@ -64,6 +66,7 @@ impl AppSpec {
             queue_timeout: Duration::from_secs(30),
             env: Vec::new(),
             max_memory: None,
+            max_cpu: None,
             idle_timeout: Duration::from_secs(60),
             max_age: None,
             watch: Vec::new(),

@@ -107,7 +107,12 @@ pub(crate) fn a_little_less(most: u64) -> u64 {
 
 /// When a process that starts now is too old, up to a tenth earlier.
 pub(crate) fn end_of(max_age: Option<Duration>) -> Option<Instant> {
-    max_age.map(|age| Instant::now() + age.mul_f64(1.0 - fastrand::f64() / 10.0))
+    shortened(max_age).map(|age| Instant::now() + age)
+}
+
+/// Up to a tenth less.
+pub(crate) fn shortened(most: Option<Duration>) -> Option<Duration> {
+    most.map(|most| most.mul_f64(1.0 - fastrand::f64() / 10.0))
 }
 
 #[cfg(test)]

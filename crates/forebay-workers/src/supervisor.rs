@@ -16,7 +16,7 @@ mod renewal;
 use crate::changes::Changes;
 use crate::error::Exit;
 use crate::spec::Workers;
-use crate::starts::{Pause, Starts, a_little_less, end_of};
+use crate::starts::{Pause, Starts, a_little_less, end_of, shortened};
 use crate::stderr::{Log, Stderr};
 use crate::thread::First;
 use std::collections::{HashMap, VecDeque};
@@ -29,7 +29,7 @@ use tokio::time::Instant;
 pub(crate) use handle::Handle;
 pub(crate) use kind::{End, Fault, New, ProcessKind, Rules, Snapshot, Stage, Started};
 
-/// How often age, memory and files are looked at.
+/// How often age, memory, CPU time and files are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the gateway's threads tell the supervisor.
@@ -93,9 +93,10 @@ struct Entry<P> {
     /// A replacement has been started.
     is_being_replaced: bool,
     started: Instant,
-    /// It is replaced after this many requests, and at this age.
+    /// It is replaced after this many requests, at this age, and with so much CPU time.
     limit: u64,
     replace_at: Option<Instant>,
+    max_cpu: Option<Duration>,
     was_ready: bool,
     ending: Ending,
     /// Why it is ended, where that is its own fault.
@@ -246,6 +247,7 @@ impl<K: ProcessKind> Supervisor<K> {
             started: now,
             limit,
             replace_at: end_of(rules.max_age),
+            max_cpu: shortened(rules.max_cpu),
             was_ready: false,
             ending: Ending::No,
             fault: None,

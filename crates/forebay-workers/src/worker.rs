@@ -2,6 +2,7 @@
 
 use crate::link::{Link, Noise};
 use crate::prefetch::PrefetchQueue;
+use forebay_process::descendants::{Usage, usage_of};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io;
 use std::process::{Child, ExitStatus};
@@ -74,6 +75,8 @@ pub struct WorkerStatus {
     pub age: Duration,
     /// Resident memory in bytes; 0 if it cannot be read.
     pub rss: u64,
+    /// CPU time since its start, with that of what it has started and waited for.
+    pub cpu: Duration,
     /// Requests that lay in its prefetch queue when it was done with the one before.
     pub prefetched: u64,
     /// Method and target of the request it runs.
@@ -207,23 +210,22 @@ impl WorkerShared {
         self.started + Duration::from_micros(self.since.load(Ordering::Relaxed))
     }
 
-    /// Resident memory in bytes; 0 if it cannot be read.
-    pub(crate) fn rss(&self) -> u64 {
-        std::fs::read_to_string(format!("/proc/{}/statm", self.pid.as_raw_nonzero()))
-            .ok()
-            .and_then(|statm| statm.split(' ').nth(1)?.parse::<u64>().ok())
-            .map_or(0, |pages| pages * rustix::param::page_size() as u64)
+    /// What its process uses.
+    pub(crate) fn usage(&self) -> Usage {
+        usage_of(self.pid.as_raw_pid())
     }
 
     pub(crate) fn status(&self) -> WorkerStatus {
         let state = self.state();
         let request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
+        let Usage { rss, cpu } = self.usage();
         WorkerStatus {
             pid: self.pid.as_raw_nonzero().get() as u32,
             state,
             requests: self.requests.load(Ordering::Relaxed),
             age: self.started.elapsed(),
-            rss: self.rss(),
+            rss,
+            cpu,
             prefetched: self.prefetched.load(Ordering::Relaxed),
             current_request: (state == WorkerState::Busy).then(|| request_line(&request)),
         }

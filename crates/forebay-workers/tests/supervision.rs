@@ -332,6 +332,27 @@ async fn a_fat_worker_is_replaced_between_requests() {
 }
 
 #[tokio::test]
+async fn a_worker_that_has_used_its_cpu_time_is_replaced_between_requests() {
+    let scripts = Scripts::new();
+    // Of CPU time, its own and that of what it has waited for.
+    let busy = scripts.add(
+        "busy.pl",
+        "#!/usr/bin/perl\n$end = (times)[0] + .2; 1 while (times)[0] < $end; \
+         system 'perl', '-e', '1 while (times)[0] < .2'; print $$",
+    );
+    let app = scripts.start(|spec| spec.max_cpu = Some(Duration::from_millis(350)));
+    let pid = get(&app, &busy).await;
+    until("replaced", || {
+        let status = app.status();
+        status.len() == 1
+            && status[0].pid.to_string() != pid
+            && status[0].state == WorkerState::Idle
+    })
+    .await;
+    scripts.logged("has used its CPU time").await;
+}
+
+#[tokio::test]
 async fn workers_start_on_demand_and_end_when_idle() {
     let scripts = Scripts::new();
     let hello = scripts.add("hello.pl", HELLO);

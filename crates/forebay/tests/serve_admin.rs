@@ -533,6 +533,9 @@ fn an_application_is_restarted_by_who_has_the_token() {
     // As the page's form does it.
     let page = watched.page("/apps/a%2Fb");
     assert!(page.contains("action=\"/apps/a%2Fb/restart\""), "{page}");
+    assert!(page.contains("<th>CPU</th>") && page.contains("ended unexpectedly"), "{page}");
+    let cpu = &watched.status()["apps"][0]["workers"][0]["cpu_s"];
+    assert!(cpu.as_f64().is_some_and(|seconds| seconds >= 0.0), "{cpu}");
     let (status, location) =
         post(&watched, restart, "Accept: text/html\r\n", &format!("token={TOKEN}"));
     assert_eq!((status, location.as_deref()), (303, Some("/apps/a%2Fb")));

@@ -517,9 +517,9 @@ fn a_broken_change_keeps_the_old_processes() {
 }
 
 #[test]
-fn processes_are_recycled_by_requests_and_by_age() {
+fn processes_are_recycled_by_requests_by_age_and_by_cpu_time() {
     let keys = "workers = 2\nconnections = 4";
-    for limit in ["max_requests = 50", "max_age = \"500ms\""] {
+    for limit in ["max_requests = 50", "max_age = \"500ms\"", "max_cpu = \"100ms\""] {
         let forebay = command(&format!("{SOCKET}\n{keys}\n{limit}"));
         let old = forebay.get("/pid").text().to_owned();
         let counts = load(&forebay, || {

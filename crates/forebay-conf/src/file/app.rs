@@ -117,6 +117,9 @@ pub struct App {
     pub idle_timeout: Option<Time>,
     /// Resident memory above which a worker is replaced. Default: no limit.
     pub max_memory: Option<Size>,
+    /// CPU time after which a worker is replaced, with that of processes that it has started, a tenth
+    /// less at random. Default: no limit.
+    pub max_cpu: Option<Time>,
     /// Bytes of one reply, its head included; more end it, and the worker. Not for a command that
     /// speaks http. Default: no limit.
     pub max_output: Option<Size>,

@@ -49,6 +49,8 @@ pub struct App {
     pub idle_timeout: Duration,
     /// Resident bytes above which a worker is replaced. `None`: no limit.
     pub max_memory: Option<u64>,
+    /// CPU time, of user and system, after which a worker is replaced. `None`: no limit.
+    pub max_cpu: Option<Duration>,
     /// Processes at once for CGI scripts that no worker runs. Default 64.
     pub max_processes: usize,
     /// Bytes of one reply, its head included. `u64::MAX`, the default: no limit.

@@ -69,6 +69,7 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
         stop_timeout: time_above_zero(&typed.stop_timeout, Duration::from_secs(10))?,
         idle_timeout: time_above_zero(&typed.idle_timeout, Duration::from_secs(60))?,
         max_memory: at_least(&typed.max_memory, LEAST_MEMORY)?,
+        max_cpu: optional_time_above_zero(&typed.max_cpu)?,
         max_processes: max_processes(&typed.max_processes)?,
         max_output: size_or_unlimited(&typed.max_output)?.unwrap_or(u64::MAX),
         line: context.line(typed.span.start),

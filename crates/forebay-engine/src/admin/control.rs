@@ -81,25 +81,26 @@ pub(super) fn head(title: &str, more: &str) -> String {
 pub(super) fn append_app(page: &mut String, app: &AppStatus) {
     page.push_str(
         "<table><tr><th>Process</th><th>State</th><th>Requests</th>\
-         <th>Age</th><th>Memory</th><th class=\"text\">Request</th></tr>\n",
+         <th>Age</th><th>Memory</th><th>CPU</th><th class=\"text\">Request</th></tr>\n",
     );
     for worker in &app.workers {
         let _ = writeln!(
             page,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{} s</td><td>{:.1} MB</td>\
-             <td class=\"text\">{}</td></tr>",
+             <td>{:.1} s</td><td class=\"text\">{}</td></tr>",
             worker.pid,
             worker.state,
             worker.requests,
             worker.age.as_secs(),
             worker.rss as f64 / 1e6,
+            worker.cpu.as_secs_f64(),
             escape(worker.current_request.as_deref().unwrap_or_default()),
         );
     }
     page.push_str("</table>\n");
     let _ = writeln!(
         page,
-        "<p>{} requests wait. {} processes started, {} ended unrequest.</p>",
+        "<p>{} requests wait. {} processes started, {} ended unexpectedly.</p>",
         app.waiting, app.starts, app.crashes
     );
     if let Some(note) = &app.note {

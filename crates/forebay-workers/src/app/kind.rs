@@ -9,6 +9,7 @@ use crate::supervisor::{End, Fault, New, ProcessKind, Rules, Snapshot, Stage, St
 use crate::watch::{await_end, await_ready};
 use crate::worker::{Killed, Worker, WorkerShared, WorkerState};
 use forebay_process::GroupReaper;
+use forebay_process::descendants::Usage;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,6 +41,7 @@ impl WorkerKind {
             max_requests: spec.max_requests,
             max_age: spec.max_age,
             max_memory: spec.max_memory,
+            max_cpu: spec.max_cpu,
             idle_timeout: spec.idle_timeout,
             start_timeout: START_TIMEOUT,
             stop_timeout: END_TIMEOUT,
@@ -113,8 +115,8 @@ impl ProcessKind for WorkerKind {
         worker.pid.as_raw_nonzero().get() as u32
     }
 
-    fn memory(&self, worker: &Arc<WorkerShared>) -> u64 {
-        worker.rss()
+    fn usage(&self, worker: &Arc<WorkerShared>) -> Usage {
+        worker.usage()
     }
 
     fn snapshots(&self) -> Vec<Snapshot> {

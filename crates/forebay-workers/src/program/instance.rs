@@ -7,7 +7,7 @@
 use super::Place;
 use crate::error::Exit;
 use crate::worker::{WorkerState, WorkerStatus};
-use forebay_process::descendants::{is_exiting, memory_below};
+use forebay_process::descendants::{Usage, is_exiting, usage_below};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -136,20 +136,22 @@ impl Instance {
         line.extend_from_slice(&target[..target.len().min(KEPT_OF_REQUEST)]);
     }
 
-    /// Resident memory of the program and all that it has started, in bytes.
-    pub(super) fn memory(&self) -> u64 {
-        memory_below(self.guardian as i32)
+    /// What the program and all that it has started use.
+    pub(super) fn usage(&self) -> Usage {
+        usage_below(self.guardian as i32)
     }
 
     pub(super) fn status(&self, state: WorkerState, under_way: usize) -> WorkerStatus {
         let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let line = String::from_utf8_lossy(&line);
+        let Usage { rss, cpu } = self.usage();
         WorkerStatus {
             pid: self.life.pid(),
             state,
             requests: self.requests.load(Ordering::Relaxed),
             age: self.started.elapsed(),
-            rss: self.memory(),
+            rss,
+            cpu,
             prefetched: 0,
             current_request: match under_way {
                 0 => None,

@@ -10,6 +10,7 @@ use crate::error::Exit;
 use crate::supervisor::{End, Fault, New, ProcessKind, Rules, Snapshot, Started};
 use forebay_process::Identity;
 use forebay_process::cgroup::LimitedCgroup;
+use forebay_process::descendants::Usage;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::rc::Rc;
@@ -45,6 +46,7 @@ impl ProgramSpec {
             max_requests: self.max_requests,
             max_age: self.max_age,
             max_memory: self.max_memory,
+            max_cpu: self.max_cpu,
             idle_timeout: self.idle_timeout,
             start_timeout: self.start_timeout,
             stop_timeout: self.stop_timeout,
@@ -102,8 +104,8 @@ impl ProcessKind for InstanceKind {
         process.instance.life.pid()
     }
 
-    fn memory(&self, process: &Process) -> u64 {
-        process.instance.memory()
+    fn usage(&self, process: &Process) -> Usage {
+        process.instance.usage()
     }
 
     fn snapshots(&self) -> Vec<Snapshot> {

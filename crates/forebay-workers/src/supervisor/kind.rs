@@ -4,6 +4,7 @@
 use super::Event;
 use crate::error::Exit;
 use crate::spec::Workers;
+use forebay_process::descendants::Usage;
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -36,8 +37,8 @@ pub(crate) trait ProcessKind: 'static {
     /// What it is called by in the log.
     fn pid(&self, process: &Self::Process) -> u32;
 
-    /// Resident memory in bytes; 0 if it cannot be read.
-    fn memory(&self, process: &Self::Process) -> u64;
+    /// What it uses; nothing if that cannot be read.
+    fn usage(&self, process: &Self::Process) -> Usage;
 
     /// How all processes of the pool are at this moment.
     fn snapshots(&self) -> Vec<Snapshot>;
@@ -95,6 +96,7 @@ pub(crate) struct Rules {
     pub(crate) max_requests: Option<u64>,
     pub(crate) max_age: Option<Duration>,
     pub(crate) max_memory: Option<u64>,
+    pub(crate) max_cpu: Option<Duration>,
     pub(crate) idle_timeout: Duration,
     /// From a process's start until it is ready.
     pub(crate) start_timeout: Duration,

@@ -12,6 +12,7 @@
 //! A seed that fails is printed; `FOREBAY_SEED` repeats it.
 
 use super::*;
+use forebay_process::descendants::Usage;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -111,8 +112,9 @@ impl ProcessKind for Kind {
         *id as u32
     }
 
-    fn memory(&self, _: &u64) -> u64 {
-        u64::from(!self.world.borrow().is_quiet && fastrand::u8(..20) == 0) * 2
+    fn usage(&self, _: &u64) -> Usage {
+        let much = || u32::from(!self.world.borrow().is_quiet && fastrand::u8(..20) == 0) * 2;
+        Usage { rss: much().into(), cpu: Duration::from_secs(1) * much() }
     }
 
     fn snapshots(&self) -> Vec<Snapshot> {
@@ -215,6 +217,7 @@ fn run(seed: u64) {
         max_requests: fastrand::bool().then_some(20),
         max_age: fastrand::bool().then_some(3 * IDLE),
         max_memory: fastrand::bool().then_some(1),
+        max_cpu: fastrand::bool().then_some(Duration::from_secs(1)),
         idle_timeout: IDLE,
         start_timeout: START,
         stop_timeout: STOP,

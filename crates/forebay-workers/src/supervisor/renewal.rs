@@ -1,5 +1,5 @@
 //! Which processes are replaced or ended, though nothing is wrong with them: those that are idle,
-//! used up, too old or too large, and those that run by files that have changed.
+//! used up, too old or too large or have computed for too long, and those that run by files that have changed.
 
 use super::{Entry, LOOK_INTERVAL, ProcessKind, Stage, Supervisor};
 use tokio::time::Instant;
@@ -33,8 +33,9 @@ impl<K: ProcessKind> Supervisor<K> {
     /// Whether there is something to look at from time to time.
     pub(super) fn needs_looks(&self) -> bool {
         let rules = self.kind.rules();
-        let is_limited = rules.max_requests.is_some() || rules.max_memory.is_some();
-        is_limited || rules.max_age.is_some() || !rules.watch.is_empty()
+        let is_used_up = rules.max_requests.is_some() || rules.max_age.is_some();
+        let has_excess = rules.max_memory.is_some() || rules.max_cpu.is_some();
+        is_used_up || has_excess || !rules.watch.is_empty()
     }
 
     /// Replaces processes, those with old files one after the other.
@@ -53,20 +54,35 @@ impl<K: ProcessKind> Supervisor<K> {
         self.replace_outdated();
     }
 
-    /// Replaces the process if it is used up, too old or too large.
+    /// Replaces the process if it is used up, too old or too large, or has computed for too long.
     fn look_at(&mut self, id: u64, now: Instant) {
-        let most = self.kind.rules().max_memory;
         let Some(entry) = self.entries.get(&id).filter(|entry| !entry.is_being_replaced) else {
             return;
         };
-        let is_over_memory = most.is_some_and(|most| self.kind.memory(&entry.process) > most);
-        if is_over_memory {
+        let excess = self.excess(entry);
+        if let Some(what) = excess {
             let (noun, pid) = (K::NOUN.0, self.kind.pid(&entry.process));
-            self.starts.log(&format!("{noun} {pid} uses too much memory"));
+            self.starts.log(&format!("{noun} {pid} {what}"));
         }
         let is_old = entry.replace_at.is_some_and(|at| at <= now);
-        if is_old || is_over_memory || entry.seen.requests >= entry.limit {
+        if is_old || excess.is_some() || entry.seen.requests >= entry.limit {
             self.replace(id);
+        }
+    }
+
+    /// What a process has used too much of.
+    fn excess(&self, entry: &Entry<K::Process>) -> Option<&'static str> {
+        let max_memory = self.kind.rules().max_memory;
+        if max_memory.is_none() && entry.max_cpu.is_none() {
+            return None;
+        }
+        let usage = self.kind.usage(&entry.process);
+        if max_memory.is_some_and(|most| usage.rss > most) {
+            Some("uses too much memory")
+        } else if entry.max_cpu.is_some_and(|most| usage.cpu > most) {
+            Some("has used its CPU time")
+        } else {
+            None
         }
     }
 
