@@ -1,10 +1,11 @@
 # Every target works on a fresh clone on a machine with Rust, make and a C compiler.
 
 .POSIX:
-.PHONY: help demo test check tools fresh
+.PHONY: help demo published test check tools fresh
 
 help:
 	@echo 'make demo    build Forebay, compare five ways of serving one Perl script, write the report'
+	@echo 'make published  measure published tables again: an hour and a half; QUICK=1: ten minutes'
 	@echo 'make test    install the servers that the tests talk to, where possible, and run the tests'
 	@echo 'make check   formatting, lints, documentation, licences: what a change must pass'
 	@echo 'make tools   install what "make check" needs'
@@ -15,6 +16,10 @@ demo:
 	"$${CARGO_TARGET_DIR:-target}"/release/forebay compare \
 		examples/cgi-or-persistent/compare.toml --out forebay-report
 	@echo "The report is in $$PWD/forebay-report"
+
+published:
+	cargo build --release --package forebay
+	examples/published/run $${QUICK:+--quick}
 
 test:
 	@scripts/test

@@ -41,7 +41,7 @@
 //! | `start` | | the server's command, a list; `"forebay"` means this very program; none: it runs already |
 //! | `url` | | where it answers, such as `"http://127.0.0.1:{port}"`, or with `fcgi`, `scgi`, `uwsgi`, `ajp`, `h2c` |
 //! | `path` | | in place of the load's |
-//! | `requires` | | programs or Debian packages; if one is missing the row says so |
+//! | `requires` | | programs, Debian packages, or modules of Perl (`perl:DBI`); if one is missing the row says so |
 //! | `env`, `cwd` | , `{dir}` | environment (a table) and working directory |
 //! | `templates` | | files filled in and copied to `{tmp}`; see below |
 //! | `ready_timeout` | `"30s"` | until the first right answer |

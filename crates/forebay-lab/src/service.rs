@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Instant;
 
-use crate::experiment::{Plan, Service, ServiceValues, Values, missing};
+use crate::experiment::{Plan, Service, ServiceValues, Values, in_words, missing};
 use crate::keeper::{Keeper, Launch};
 use crate::trial::Halt;
 use crate::trial::{READY_INTERVAL, Runner, broken};
@@ -31,9 +31,7 @@ pub fn check(plan: &Plan) -> Result<(), Halt> {
     for service in &plan.services {
         let missing = missing(&service.requires);
         if !missing.is_empty() {
-            let names = missing.join(" ");
-            let reason = format!("not installed: {names} (apt-get install {names})");
-            return Err(cannot_start(service, reason, Vec::new()));
+            return Err(cannot_start(service, in_words(&missing), Vec::new()));
         }
     }
     Ok(())

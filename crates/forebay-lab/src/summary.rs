@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use forebay_stat::{Estimate, Growth, Latency, Ratio, Summary, growth, holm, outliers};
 
 use crate::disturbance::{disturbances, usual_calibration};
+use crate::experiment;
 use crate::number;
 use crate::pairing::{CPU, Judged, RATE};
 use crate::results::{Experiment, Results};
@@ -182,8 +183,7 @@ fn all_measured(results: &Results) -> impl Iterator<Item = &Measured> {
 fn notes(results: &Results, judged: &Judged<'_>, leak: Option<Leak>) -> Vec<String> {
     let mut notes = Vec::new();
     if !results.missing.is_empty() {
-        let names = results.missing.join(" ");
-        notes.push(format!("not installed: {names} (apt-get install {names})"));
+        notes.push(experiment::in_words(&results.missing));
     }
     notes.extend(results.configuration.notes.clone());
     notes.extend(

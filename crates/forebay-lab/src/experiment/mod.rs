@@ -13,4 +13,4 @@ mod service;
 pub use placeholder::{ServiceValues, Values};
 pub use plan::{Amount, Check, Configuration, Load, Plan, Service, Template};
 pub use problem::Problem;
-pub use requires::missing;
+pub use requires::{in_words, missing};

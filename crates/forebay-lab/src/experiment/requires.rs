@@ -1,13 +1,32 @@
-//! What a configuration needs on this machine: programs or Debian packages.
+//! What a configuration needs on this machine: programs, Debian packages, modules of Perl.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use forebay_process::search_path;
 
-/// The names among `requires` that are neither a program nor an installed Debian package.
+/// Begins the name of a module of Perl.
+const PERL: &str = "perl:";
+
+/// The names among `requires` that are neither a program nor an installed Debian package; for
+/// `perl:Module`, those that Perl does not find.
 pub fn missing(requires: &[String]) -> Vec<String> {
-    requires.iter().filter(|name| !is_program(name) && !is_package(name)).cloned().collect()
+    let is_there = |name: &&String| match name.strip_prefix(PERL) {
+        Some(module) => is_perl_module(module),
+        None => is_program(name) || is_package(name),
+    };
+    requires.iter().filter(|name| !is_there(name)).cloned().collect()
+}
+
+/// What is missing, in words, with the command that installs what a package could bring.
+pub fn in_words(missing: &[String]) -> String {
+    let packages: Vec<&str> =
+        missing.iter().map(String::as_str).filter(|name| !name.starts_with(PERL)).collect();
+    let install = match &packages[..] {
+        [] => String::new(),
+        packages => format!(" (apt-get install {})", packages.join(" ")),
+    };
+    format!("not installed: {}{install}", missing.join(" "))
 }
 
 fn is_program(name: &str) -> bool {
@@ -15,6 +34,17 @@ fn is_program(name: &str) -> bool {
         return is_runnable(Path::new(name));
     }
     std::env::split_paths(&search_path()).any(|directory| is_runnable(&directory.join(name)))
+}
+
+/// Whether Perl loads a module: it is named in an argument, never in the text of a program.
+fn is_perl_module(module: &str) -> bool {
+    Command::new("perl")
+        .args(["-e", "eval { require((shift =~ s{::}{/}gr) . '.pm') } or exit 1", module])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 fn is_runnable(path: &Path) -> bool {
@@ -44,5 +74,14 @@ mod tests {
     fn a_program_and_a_path_are_found_and_an_invention_is_named() {
         let asked = ["sh", "/bin/sh", "no-such-program-or-package"].map(str::to_owned);
         assert_eq!(missing(&asked), ["no-such-program-or-package"]);
+    }
+
+    #[test]
+    fn a_module_of_perl_is_found_and_no_package_is_proposed_for_one() {
+        let asked = ["perl:File::Spec", "perl:No::Such"].map(str::to_owned);
+        assert_eq!(missing(&asked), ["perl:No::Such"]);
+        assert_eq!(in_words(&missing(&asked)), "not installed: perl:No::Such");
+        let both = ["nginx", "perl:No::Such"].map(str::to_owned);
+        assert_eq!(in_words(&both), "not installed: nginx perl:No::Such (apt-get install nginx)");
     }
 }

@@ -1,0 +1,11 @@
+#!/usr/bin/perl
+# Prints the time, over a database handle that is kept where the interpreter is.
+use strict;
+use warnings;
+use DBI;
+
+our $dbh;
+$dbh ||= DBI->connect("dbi:Pg:dbname=postgres;host=$ENV{PGHOST}", 'postgres', '', { RaiseError => 1 });
+
+print "Content-Type: text/plain\n\n";
+print 'The time is ', scalar localtime, "\n";
