@@ -13,11 +13,13 @@
 //! | key | default | meaning |
 //! |---|---|---|
 //! | `title` | | what the reports are headed |
+//! | `before`, `after` | | commands (lists) that are run before the first round and after the last, and have to end |
 //! | `[load] path` | `/` | appended to each `url` |
 //! | `connections` | 10 | concurrent connections |
 //! | `requests` or `duration` | `"5s"` | how much one trial measures |
 //! | `rounds` | 6 | trials per configuration |
 //! | `warmup` | `"1s"` | time or number of requests before measuring; 0: none |
+//! | `steady` | | the warm-up goes on until the rate is steady, for so long at most; a note says where it was not |
 //! | `slice` | `"150ms"` | about how long a server is loaded before it is another's turn |
 //! | `think` | none | pause on each connection between a reply and the next request; one server after the other |
 //! | `isolated` | false | one server after the other, each loaded without a break |
@@ -39,6 +41,7 @@
 //! | `[[configuration]] name` | | in every report |
 //! | `baseline` | the first | what the others are compared with |
 //! | `start` | | the server's command, a list; `"forebay"` means this very program; none: it runs already |
+//! | `before`, `after` | | commands that are run before each start of the server and after its end |
 //! | `url` | | where it answers, such as `"http://127.0.0.1:{port}"`, or with `fcgi`, `scgi`, `uwsgi`, `ajp`, `h2c` |
 //! | `path` | | in place of the load's |
 //! | `requires` | | programs, Debian packages, or modules of Perl (`perl:DBI`); if one is missing the row says so |
@@ -76,6 +79,7 @@
 //! limit (`trial.rs` says exactly when). Failed requests are counted beside the rate.
 #![forbid(unsafe_code)]
 
+mod command;
 mod disturbance;
 mod experiment;
 mod interrupt;
@@ -92,6 +96,7 @@ mod round;
 mod run;
 mod schedule;
 mod service;
+mod steady;
 mod summary;
 mod trial;
 mod watch;

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use forebay_load::{Arrivals, Control, Outcome, Rate, Spec, Stop, Turns, Url};
 
 use crate::Interrupt;
-use crate::experiment::Configuration;
+use crate::experiment::{Amount, Configuration, Values};
 use crate::keeper::Keeper;
+use crate::number;
 use crate::overrun::Overrun;
 use crate::schedule::{Executor, Group, Member, Turn};
 use crate::service::Services;
+use crate::steady::{WINDOW, is_steady};
 use crate::trial::{
     Halt, Measured, Runner, Slice, Trial, broken, client_bound, refuse_occupied, stop, think_bound,
     usable_cores,
@@ -45,6 +47,7 @@ impl Executor for Runner {
 struct Standing<'a> {
     member: Member<'a>,
     spec: Spec,
+    values: Values,
     /// Before the services, which it needs to the end.
     keeper: Keeper,
     _services: Services,
@@ -89,6 +92,7 @@ impl<'a> Standing<'a> {
         if !configuration.start.is_empty() {
             refuse_occupied(configuration, &url)?;
             runner.place_templates(&configuration.templates, &values)?;
+            runner.run_beside(configuration, &configuration.before, "before", &values)?;
             keeper.start(runner.launch(configuration, &values)).map_err(broken)?;
         }
         let spec = runner.spec(url, &values);
@@ -96,6 +100,7 @@ impl<'a> Standing<'a> {
         let mut server = Self {
             member,
             spec,
+            values,
             keeper,
             _services: services,
             load: None,
@@ -123,10 +128,41 @@ impl<'a> Standing<'a> {
                 return Ok(Err(format!("during warm-up {wrong}")));
             }
         }
+        if let Some(ceiling) = runner.plan.load.steady
+            && let Err(wrong) = self.until_steady(runner, &mut turns, ceiling)?
+        {
+            return Ok(Err(format!("during warm-up {wrong}")));
+        }
         Ok(match runner.probe(&self.spec, self.spec.timeout) {
             Ok(()) => Ok(turns),
             Err(wrong) => Err(format!("no right answer after warm-up: {wrong}")),
         })
+    }
+
+    /// Loads the server until its rate is steady, or until `ceiling` has passed, which is a note.
+    fn until_steady(
+        &mut self,
+        runner: &Runner,
+        turns: &mut Turns,
+        ceiling: Duration,
+    ) -> Result<Result<(), String>, Halt> {
+        let began = Instant::now();
+        let mut rates = Vec::new();
+        while !is_steady(&rates) {
+            if began.elapsed() >= ceiling {
+                let limit = number::time(ceiling.as_secs_f64() * 1e6);
+                self.notes
+                    .push(format!("not steady after {limit} of warm-up: give [load] steady more"));
+                break;
+            }
+            let control = Control::default();
+            let load = (stop(Amount::Duration(WINDOW)), None);
+            match drive(turns, load, &control, &runner.interrupt, &mut self.keeper)? {
+                Ok(outcome) => rates.push(outcome.rate_per_s()),
+                Err(wrong) => return Ok(Err(wrong)),
+            }
+        }
+        Ok(Ok(()))
     }
 
     /// Loads the server for a slice.
@@ -199,6 +235,12 @@ impl<'a> Standing<'a> {
         };
         trial.notes.append(&mut self.notes);
         trial.notes.extend(self.keeper.stop());
+        match runner.run_beside(configuration, &configuration.after, "after", &self.values) {
+            Err(Halt::CannotStart { reason, .. }) => {
+                trial.notes.push(format!("the command after it: {reason}"));
+            }
+            other => other?,
+        }
         Ok(trial)
     }
 

@@ -89,6 +89,9 @@ fn run_rounds(
     let cores = experiment.machine.cores;
     let mut runner = Runner::new(&plan, program, interrupt.clone(), cores, server_cpus);
     let is_run = |r: &Results| r.missing.is_empty() && r.configuration.saved.is_none();
+    if let Err(halt) = runner.run_once(|plan| &plan.before, "before") {
+        return Some(halt);
+    }
     let available: Vec<bool> = experiment.results.iter().map(is_run).collect();
     let earlier = experiment.results.iter().map(|results| results.trials.clone()).collect();
     let seed = experiment.seed;
@@ -101,7 +104,7 @@ fn run_rounds(
     let from = (available.as_slice(), earlier);
     let rounds = schedule::run(&plan, from, seed, &mut runner, progress, &mut decide);
     take(experiment, &rounds);
-    rounds.halt
+    rounds.halt.or(runner.run_once(|plan| &plan.after, "after").err())
 }
 
 /// The level of intervals: 95 %.

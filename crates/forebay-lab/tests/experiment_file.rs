@@ -78,6 +78,7 @@ fn every_key_is_taken() {
         body = "a=1"
         timeout = "2s"
         warmup = 50
+        steady = "20s"
         rate = 12.5
         cpus = [0]
         [check]
@@ -89,6 +90,8 @@ fn every_key_is_taken() {
         url = "http://127.0.0.1:{port}/"
         requires = ["sh"]
         env = { ROOT = "{dir}" }
+        before = ["true"]
+        after = ["rm", "-r", "{tmp}/x"]
         cwd = "{tmp}"
         templates = ["experiment_file.rs"]
         ready_timeout = "1m 30s"
@@ -110,7 +113,9 @@ fn every_key_is_taken() {
     assert_eq!(plan.load.headers.len(), 2);
     assert_eq!(plan.check.body_contains.as_deref(), Some("made"));
     assert_eq!(plan.baseline().name, "two");
+    assert_eq!(plan.load.steady, Some(Duration::from_secs(20)));
     let one = &plan.configurations[0];
+    assert_eq!((one.before.len(), one.after.len()), (1, 3));
     assert_eq!(one.ready_timeout, Duration::from_secs(90));
     assert_eq!((one.cpus.as_slice(), one.templates.len()), ([1].as_slice(), 1));
 }

@@ -52,3 +52,52 @@ fn a_service_that_lacks_a_program_is_named() {
     assert_eq!(run.code, Some(3), "{}", run.stderr);
     assert!(run.stderr.contains("apt-get install no-such-program"), "{}", run.stderr);
 }
+
+/// A configuration whose commands write down when they run.
+const COMMANDS: &str = "before = [\"sh\", \"-c\", \"echo before {port} >> {dir}/seen/order\"]\n\
+                        after = [\"sh\", \"-c\", \"echo after {port} >> {dir}/seen/order\"]";
+
+#[test]
+fn commands_are_run_before_and_after_servers_and_the_whole() {
+    let experiment = Experiment::new("requests = 5\nwarmup = 0\nrounds = 2")
+        .server_with("one", "", COMMANDS)
+        .at_the_top(
+            "before = [\"sh\", \"-c\", \"echo first >> seen/order\"]\n\
+             after = [\"sh\", \"-c\", \"echo last >> seen/order\"]\n",
+        );
+    let run = experiment.run(&[]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let order = experiment.read("seen/order");
+    let words: Vec<&str> = order.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(words, ["first", "before", "after", "before", "after", "last"]);
+    let ports: Vec<&str> = order.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+    assert_eq!((ports[0], ports[2]), (ports[1], ports[3]), "the placeholders of the same trial");
+    experiment.wait_until_gone("commands");
+}
+
+#[test]
+fn a_command_that_fails_or_never_ends_starts_no_server() {
+    let failing = "before = [\"sh\", \"-c\", \"echo no table; exit 4\"]";
+    let hanging = "before = [\"sleep\", \"1000\"]\nready_timeout = \"200ms\"";
+    for (lines, why) in [(failing, "exit status 4"), (hanging, "did not end within 200ms")] {
+        let experiment = Experiment::new("requests = 5\nrounds = 1").server_with("one", "", lines);
+        let run = experiment.run(&[]);
+        assert_eq!(run.code, Some(3), "{}", run.stderr);
+        assert!(run.stderr.contains("one, its command before"), "{}", run.stderr);
+        assert!(run.stderr.contains(why), "{}", run.stderr);
+        assert!(experiment.pids().is_empty());
+        experiment.wait_until_gone("a command that went wrong");
+    }
+}
+
+#[test]
+fn a_warm_up_ends_at_its_ceiling_with_a_note() {
+    // One window of 250 ms is less than what a steady rate is told from.
+    let load = "requests = 5\nwarmup = 0\nsteady = \"1ms\"\nrounds = 1";
+    let experiment = Experiment::new(load).server("one", "");
+    let run = experiment.run(&[]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let notes = experiment.json()["configurations"][0]["notes"].to_string();
+    assert!(notes.contains("not steady after 1.00 ms of warm-up"), "{notes}");
+    assert!(experiment.requests() > 10, "it was warmed up");
+}

@@ -12,6 +12,8 @@ use toml::Spanned;
 #[serde(deny_unknown_fields)]
 pub struct File {
     pub title: Option<String>,
+    pub before: Option<Spanned<Vec<String>>>,
+    pub after: Option<Spanned<Vec<String>>>,
     pub load: Spanned<Load>,
     #[serde(default)]
     pub check: Check,
@@ -42,6 +44,7 @@ pub struct Load {
     pub body: Option<String>,
     pub timeout: Option<Spanned<String>>,
     pub warmup: Option<Spanned<toml::Value>>,
+    pub steady: Option<Spanned<String>>,
     pub slice: Option<Spanned<String>>,
     pub http2: Option<bool>,
     pub streams: Option<Spanned<u32>>,
@@ -97,6 +100,8 @@ pub struct Configuration {
     pub name: Spanned<String>,
     pub baseline: Option<Spanned<bool>>,
     pub start: Option<Spanned<Vec<String>>>,
+    pub before: Option<Spanned<Vec<String>>>,
+    pub after: Option<Spanned<Vec<String>>>,
     pub url: Spanned<String>,
     pub path: Option<Spanned<String>>,
     #[serde(default)]

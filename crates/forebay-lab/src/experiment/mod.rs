@@ -1,6 +1,7 @@
 //! The experiment: what the file says (`file`), checked and resolved (`plan`).
 
 mod against;
+mod command;
 mod file;
 mod parse;
 mod placeholder;

@@ -64,8 +64,9 @@ impl Reader<'_> {
         let check = self.check(file.check)?;
         let services = self.services(file.services)?;
         let configurations = self.configurations(file.configurations, &load)?;
+        let (before, after) = (self.command(file.before)?, self.command(file.after)?);
         let (dir, build) = (self.dir.clone(), file.against.build);
-        Ok(Plan { title, dir, load, check, services, configurations, rounds, build })
+        Ok(Plan { title, dir, load, check, services, configurations, rounds, before, after, build })
     }
 
     fn load(&self, load: Spanned<file::Load>) -> Result<Load, Problem> {
@@ -77,6 +78,7 @@ impl Reader<'_> {
         Ok(Load {
             amount: self.amount(&load.requests, &load.duration)?,
             warmup: self.warmup(&load.warmup)?,
+            steady: self.optional_duration(&load.steady)?,
             slice: self.duration(&load.slice, DEFAULT_SLICE)?,
             isolated: load.isolated.unwrap_or(think.is_some()),
             path: self.request_path(load.path)?,
@@ -160,6 +162,8 @@ impl Reader<'_> {
             name: typed.name.into_inner().trim().to_owned(),
             baseline: typed.baseline.is_some_and(Spanned::into_inner),
             start,
+            before: self.command(typed.before)?,
+            after: self.command(typed.after)?,
             path: typed.path.map(|path| self.request_path(Some(path))).transpose()?,
             url: typed.url.get_ref().clone(),
             requires: typed.requires,
@@ -344,7 +348,7 @@ impl Reader<'_> {
         }
     }
 
-    fn time(&self, text: &str, span: Range<usize>) -> Result<Duration, Problem> {
+    pub(super) fn time(&self, text: &str, span: Range<usize>) -> Result<Duration, Problem> {
         let wrong = match forebay_conf::parse_duration(text) {
             Ok(duration) if duration.is_zero() => "is zero".to_owned(),
             Ok(duration) if duration > DAY => "is longer than a day".to_owned(),

@@ -24,6 +24,10 @@ pub struct Plan {
     pub configurations: Vec<Configuration>,
     /// How often each configuration is measured.
     pub rounds: u32,
+    /// A command that is run before the first round, and has to end; may hold `{dir}` and `{tmp}`.
+    pub before: Vec<String>,
+    /// One that is run after the last.
+    pub after: Vec<String>,
     /// What is run by a shell to make an older revision ready to be compared with.
     pub build: Option<String>,
 }
@@ -39,6 +43,9 @@ pub struct Load {
     pub amount: Amount,
     /// How much is sent before measuring; none: the first measured request is a cold one.
     pub warmup: Option<Amount>,
+    /// How long the warm-up goes on at most until the rate is steady; none: it is not looked at.
+    #[serde(with = "seconds::option")]
+    pub steady: Option<Duration>,
     /// About how long a server is loaded before it is another's turn.
     #[serde(with = "seconds")]
     pub slice: Duration,
@@ -64,6 +71,7 @@ pub struct Load {
     pub rate: Option<f64>,
     /// Pause on each connection between a reply and the next request. Servers then run one after the
     /// other: a slice may be shorter than a pause.
+    #[serde(with = "seconds::option")]
     pub think: Option<Duration>,
     /// Client threads.
     pub threads: u32,
@@ -149,6 +157,10 @@ pub struct Configuration {
     /// The server's command; may hold placeholders. Empty: the server runs already, and what it takes
     /// is not known.
     pub start: Vec<String>,
+    /// A command that is run before each start of its server, and has to end; may hold placeholders.
+    pub before: Vec<String>,
+    /// One that is run after its server has ended.
+    pub after: Vec<String>,
     /// Where it answers, without the load's path; may hold placeholders.
     pub url: String,
     /// A path in place of the load's; empty: `url` is whole.

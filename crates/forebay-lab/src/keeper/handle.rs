@@ -24,6 +24,9 @@ const STOPPING_PATIENCE: Duration = Duration::from_secs(30);
 const QUOTED_LINES: usize = 12;
 const QUOTED_BYTES: u64 = 8 * 1024;
 
+/// How a program ended that did what it was to do, and all that it started.
+pub(crate) const ENDED_WELL: &str = "it ended with exit status 0";
+
 /// A running keeper and what it keeps. Dropping it stops the server as [`stop`](Self::stop) does.
 pub struct Keeper {
     child: Child,
@@ -128,7 +131,7 @@ impl Keeper {
             Event::MainEnded { how, clean: false } => self.ended = Some(how),
             Event::MainEnded { .. } => {}
             Event::AllEnded => {
-                self.ended.get_or_insert("it ended with exit status 0".to_owned());
+                self.ended.get_or_insert(ENDED_WELL.to_owned());
             }
             Event::Died { pid, signal } => {
                 self.notes.push(format!("process {pid} died of {}", signal_name(signal)));

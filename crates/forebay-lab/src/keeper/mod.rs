@@ -18,6 +18,7 @@ mod protocol;
 mod room;
 
 pub use forebay_process::cpu_set;
+pub(crate) use handle::ENDED_WELL;
 pub use handle::{Keeper, KeeperError};
 pub use keep::keep;
 pub use protocol::Launch;

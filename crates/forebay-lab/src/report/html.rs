@@ -8,7 +8,7 @@ use super::{COLUMNS, cells, chart, conclusions, load_in_words, noise_floor};
 use crate::machine::Machine;
 use crate::number;
 use crate::watch::{CpuMethod, Series};
-use crate::{Experiment, Measured, Row, Trial, summary};
+use crate::{Experiment, Measured, Results, Row, Template, Trial, summary};
 
 const TEMPLATE: &str = include_str!("page.html");
 const MISSING: &str = "–";
@@ -36,6 +36,9 @@ struct Page<'a> {
     open_loop: bool,
     memory_chart: Option<String>,
     memory_axis: Option<&'static str>,
+    cpu_chart: Option<String>,
+    cpu_axis: Option<&'static str>,
+    configurations: Vec<ConfigurationView<'a>>,
     trials: Vec<TrialView<'a>>,
     rounds: u32,
     rounds_finished: u32,
@@ -56,6 +59,16 @@ struct RowView {
     notes: Vec<String>,
 }
 
+/// How a configuration was started.
+#[derive(Serialize)]
+struct ConfigurationView<'a> {
+    name: &'a str,
+    /// What is known, by name.
+    lines: Vec<(&'static str, String)>,
+    /// Its own files and those of the services.
+    files: Vec<&'a Template>,
+}
+
 #[derive(Serialize)]
 struct TrialView<'a> {
     round: u32,
@@ -69,6 +82,8 @@ fn page(experiment: &Experiment) -> Page<'_> {
     let rows = summary::rows(experiment);
     let (memory_chart, memory_axis) =
         chart::memory(experiment, &rows).map(|chart| (chart.svg, chart.axis)).unzip();
+    let (cpu_chart, cpu_axis) =
+        chart::cpu(experiment, &rows).map(|chart| (chart.svg, chart.axis)).unzip();
     Page {
         title: &experiment.plan.title,
         incomplete: experiment.incomplete.as_deref(),
@@ -82,6 +97,9 @@ fn page(experiment: &Experiment) -> Page<'_> {
         open_loop: experiment.plan.load.rate.is_some(),
         memory_chart,
         memory_axis,
+        cpu_chart,
+        cpu_axis,
+        configurations: configurations(experiment),
         rows: rows.into_iter().map(RowView::from).collect(),
         trials: trials(experiment),
         rounds: experiment.plan.rounds,
@@ -115,6 +133,44 @@ impl From<Row> for RowView {
             notes: row.notes,
         }
     }
+}
+
+fn configurations(experiment: &Experiment) -> Vec<ConfigurationView<'_>> {
+    let services = &experiment.plan.services;
+    let of = |results: &'_ Results| {
+        let Results { configuration, version, .. } = results;
+        let mut lines = Vec::new();
+        if !configuration.start.is_empty() {
+            lines.push(("Command", command(&configuration.start)));
+        }
+        lines.push(("Address", configuration.url.clone()));
+        lines.extend(version.clone().map(|version| ("Version", version)));
+        let env = configuration.env.iter().map(|(name, value)| format!("{name}={value}"));
+        lines.extend(env.map(|variable| ("Environment", variable)));
+        let started = services.iter().map(|service| command(&service.start));
+        lines.extend(started.map(|start| ("Service", start)));
+        lines
+    };
+    let view = |results| {
+        let lines = of(results);
+        let Results { configuration, .. } = results;
+        let of_services = services.iter().flat_map(|service| &service.templates);
+        let files = configuration.templates.iter().chain(of_services).collect();
+        ConfigurationView { name: &configuration.name, lines, files }
+    };
+    experiment.results.iter().map(view).collect()
+}
+
+/// A command as a shell would take it.
+fn command(argv: &[String]) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "{}_-+=./:,@%".contains(c);
+    let quoted = |word: &String| {
+        if !word.is_empty() && word.chars().all(is_plain) {
+            return word.clone();
+        }
+        format!("'{}'", word.replace('\'', "'\\''"))
+    };
+    argv.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 /// All trials in the order in which they ran.

@@ -81,6 +81,7 @@ fn load(load: &Load) -> Value {
         "think_s": load.think.map(|think| think.as_secs_f64()),
         "amount": amount(load.amount),
         "warmup": load.warmup.map(amount),
+        "steady_s": load.steady.map(|ceiling| ceiling.as_secs_f64()),
         "slices": load.slices().len(),
         "timeout_s": load.timeout.as_secs_f64(),
     })

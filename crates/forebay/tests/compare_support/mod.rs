@@ -49,6 +49,12 @@ impl Experiment {
         self
     }
 
+    /// Adds keys of the whole experiment.
+    pub fn at_the_top(mut self, lines: &str) -> Self {
+        self.text = format!("{lines}{}", self.text);
+        self
+    }
+
     /// Adds text to the experiment file.
     pub fn lines(mut self, lines: &str) -> Self {
         self.text += lines;

@@ -1,14 +1,15 @@
 //! Charts as inline SVG. Colours are CSS variables of the page, so that they follow its theme;
 //! series are labelled where they end, so that colour is never the only key.
 
+mod course;
 mod latency;
-mod memory;
 mod rate;
 mod scale;
 mod svg;
 
+pub use course::{cpu, memory};
 pub use latency::latency;
-pub use memory::memory;
+
 pub use rate::rate;
 
 use scale::Scale;

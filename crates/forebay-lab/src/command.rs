@@ -1,0 +1,88 @@
+//! Commands that are run before servers and after them, each to its end, by a keeper of its own.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::experiment::{Configuration, Plan, Values};
+use crate::keeper::{ENDED_WELL, Keeper, Launch};
+use crate::trial::{Halt, READY_INTERVAL, Runner, broken};
+
+/// How long a command for the whole experiment may take.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A command, and for whom it is run.
+struct Work<'a> {
+    argv: &'a [String],
+    /// Whose it is, in an error.
+    of: &'a str,
+    cwd: &'a Path,
+    env: Vec<(String, String)>,
+    patience: Duration,
+}
+
+impl Runner {
+    /// Runs the plan's own command `before` or `after` all rounds.
+    pub(crate) fn run_once(&self, argv: fn(&Plan) -> &[String], when: &str) -> Result<(), Halt> {
+        let argv = argv(&self.plan);
+        if argv.is_empty() {
+            return Ok(());
+        }
+        let keeper = Keeper::open(&self.program).map_err(broken)?;
+        let values = self.values(&self.plan.dir, &keeper, &[])?;
+        let of = format!("the experiment's command {when}");
+        let (cwd, env) = (self.plan.dir.as_path(), Vec::new());
+        self.run_to_end(keeper, &Work { argv, of: &of, cwd, env, patience: PATIENCE }, &values)
+    }
+
+    /// Runs a configuration's command `before` or `after` its server. It may take as long as that
+    /// to get ready.
+    pub(crate) fn run_beside(
+        &self,
+        configuration: &Configuration,
+        argv: &[String],
+        when: &str,
+        values: &Values,
+    ) -> Result<(), Halt> {
+        if argv.is_empty() {
+            return Ok(());
+        }
+        let keeper = Keeper::open(&self.program).map_err(broken)?;
+        let cwd = configuration.dir.join(values.fill(&configuration.cwd));
+        let env = configuration.env.iter();
+        let work = Work {
+            argv,
+            of: &format!("{}, its command {when}", configuration.name),
+            cwd: &cwd,
+            env: env.map(|(name, value)| (name.clone(), values.fill(value))).collect(),
+            patience: configuration.ready_timeout,
+        };
+        self.run_to_end(keeper, &work, values)
+    }
+
+    fn run_to_end(&self, mut keeper: Keeper, work: &Work<'_>, values: &Values) -> Result<(), Halt> {
+        let launch = Launch {
+            argv: self.fill_command(work.argv, values),
+            env: work.env.clone(),
+            cwd: work.cwd.to_owned(),
+            cpus: self.server_cpus.clone(),
+            grace: Duration::from_secs(1),
+        };
+        keeper.start(launch).map_err(broken)?;
+        let began = Instant::now();
+        let reason = loop {
+            if self.interrupt.came() {
+                return Err(Halt::Interrupted);
+            }
+            match keeper.ended() {
+                Some(ENDED_WELL) => return Ok(()),
+                Some(how) => break how.to_owned(),
+                None if began.elapsed() > work.patience => {
+                    break format!("it did not end within {:?}", work.patience);
+                }
+                None => std::thread::sleep(READY_INTERVAL),
+            }
+        };
+        let output = keeper.last_output();
+        Err(Halt::CannotStart { configuration: work.of.to_owned(), reason, output })
+    }
+}

@@ -1,0 +1,162 @@
+//! Resident memory and processor time while a server was loaded: a line per trial.
+
+use super::{Area, EndLabel, Scale, Svg, WIDTH, colours, end_labels, value_axis};
+use crate::number;
+use crate::watch::CpuMethod;
+use crate::{Experiment, Measured, Results, Row, Slice, trial};
+
+const AREA: Area = Area { left: 78.0, right: WIDTH - 310.0, top: 10.0, bottom: 280.0 };
+/// If trials differ more than this in length they are drawn equally long.
+const COMPARABLE: f64 = 4.0;
+
+/// What the horizontal axis shows.
+enum Across {
+    /// Seconds since the load began, up to this many.
+    Seconds(f64),
+    /// The part of its load that a trial has behind it.
+    Share,
+}
+
+/// A chart and what its horizontal axis shows.
+pub struct Chart {
+    pub svg: String,
+    pub axis: &'static str,
+}
+
+/// A line of one trial: seconds since its load began, and the value then.
+type Line = Vec<(f64, f64)>;
+
+/// The figure of all lines of a configuration: its value, and how it is written.
+type End<'a> = &'a dyn Fn(&[Line]) -> Option<(f64, String)>;
+
+/// What the lines of a chart are.
+struct Lines<'a> {
+    title: &'a str,
+    highest: f64,
+    /// By configuration, by trial.
+    lines: Vec<Vec<Line>>,
+    /// What stands at the end of a configuration's lines.
+    end: End<'a>,
+    label: &'a dyn Fn(f64) -> String,
+}
+
+/// Resident memory; none where no trial counts.
+pub fn memory(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
+    let most = rows.iter().filter_map(|row| row.memory_most).max()?;
+    let line = |measured: &Measured| {
+        let points = measured.server.memory.iter();
+        points.map(|point| (point.at.as_secs_f64(), point.rss as f64 / 1e6)).collect()
+    };
+    let end = |lines: &[Line]| {
+        let ends: Vec<f64> = lines.iter().filter_map(|line| Some(line.last()?.1)).collect();
+        mean(&ends).map(|end| (end, number::size(end * 1e6)))
+    };
+    draw(
+        rows,
+        &Lines {
+            title: "Resident memory over time",
+            highest: most as f64 / 1e6,
+            lines: lines(experiment, line),
+            end: &end,
+            label: &|megabytes| format!("{megabytes} MB"),
+        },
+    )
+}
+
+/// Cores taken in each slice; none where no trial has slices of which that is known.
+pub fn cpu(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
+    let line = |measured: &Measured| {
+        // Clock ticks are too coarse to tell of a slice.
+        let is_known = measured.server.cpu_method == CpuMethod::Cgroup && measured.slices.len() > 1;
+        let mut loaded = 0.0;
+        let slices = measured.slices.iter().filter(|_| is_known);
+        let point = |slice: &Slice| {
+            let seconds = slice.duration.as_secs_f64().max(1e-9);
+            loaded += seconds;
+            (loaded, slice.cpu.as_secs_f64() / seconds)
+        };
+        slices.map(point).collect()
+    };
+    let lines = lines(experiment, line);
+    let highest = lines.iter().flatten().flatten().map(|point| point.1).reduce(f64::max)?;
+    let end = |lines: &[Line]| {
+        let all: Vec<f64> = lines.iter().flatten().map(|point| point.1).collect();
+        mean(&all).map(|mean| (mean, number::significant(mean)))
+    };
+    let label = |cores: f64| format!("{}", (cores * 1e6).round() / 1e6);
+    let title = "Cores taken over time";
+    draw(rows, &Lines { title, highest, lines, end: &end, label: &label })
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The lines of the trials that count and were watched.
+fn lines(experiment: &Experiment, line: impl Fn(&Measured) -> Line) -> Vec<Vec<Line>> {
+    let of = |results: &Results| {
+        let counted = trial::counted(&results.trials).map(|(_, measured)| measured);
+        let watched = counted.filter(|measured| measured.is_watched());
+        watched.map(&line).filter(|line| !line.is_empty()).collect()
+    };
+    experiment.results.iter().map(of).collect()
+}
+
+fn draw(rows: &[Row], chart: &Lines<'_>) -> Option<Chart> {
+    let across = across(&chart.lines)?;
+    let scale = Scale::linear(chart.highest, 4, AREA.bottom, AREA.top);
+    let mut svg = Svg::new(AREA.bottom + 34.0, chart.title);
+    value_axis(&mut svg, AREA, &scale, chart.label);
+    across.axis(&mut svg);
+    let mut labels = Vec::new();
+    let colours = colours(rows.iter().map(|row| &row.baseline));
+    for ((row, lines), colour) in rows.iter().zip(&chart.lines).zip(&colours) {
+        for line in lines {
+            let lasted = line.last().map_or(0.0, |point| point.0);
+            let place = |&(at, value): &(f64, f64)| (across.place(at, lasted), scale.at(value));
+            let points: Vec<(f64, f64)> = line.iter().map(place).collect();
+            svg.path("thin", &points, colour);
+        }
+        let Some((end, figure)) = (chart.end)(lines) else { continue };
+        labels.push(EndLabel { y: scale.at(end), name: &row.name, figure, colour: colour.clone() });
+    }
+    end_labels(&mut svg, AREA, labels);
+    Some(Chart { svg: svg.finish(), axis: across.name() })
+}
+
+fn across(trials: &[Vec<Line>]) -> Option<Across> {
+    let lengths = || trials.iter().flatten().filter_map(|line| Some(line.last()?.0));
+    let (shortest, longest) = (lengths().reduce(f64::min)?, lengths().reduce(f64::max)?);
+    Some(if longest > shortest * COMPARABLE { Across::Share } else { Across::Seconds(longest) })
+}
+
+impl Across {
+    fn axis(&self, svg: &mut Svg) {
+        let (highest, unit) = match self {
+            Self::Seconds(longest) => (*longest, " s"),
+            Self::Share => (100.0, " %"),
+        };
+        let ticks = Scale::linear(highest, 5, 0.0, 1.0);
+        for &tick in ticks.ticks().iter().filter(|tick| **tick <= highest * 1.001) {
+            let x = AREA.left + tick / highest * (AREA.right - AREA.left);
+            svg.line("tickmark", (x, AREA.bottom), (x, AREA.bottom + 5.0));
+            let tick = (tick * 1e6).round() / 1e6;
+            svg.text("tick middle", (x, AREA.bottom + 22.0), &format!("{tick}{unit}"));
+        }
+    }
+
+    fn place(&self, at: f64, lasted: f64) -> f64 {
+        let share = match self {
+            Self::Seconds(longest) => at / longest.max(1e-9),
+            Self::Share => at / lasted.max(1e-9),
+        };
+        AREA.left + share * (AREA.right - AREA.left)
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Seconds(_) => "seconds since the load began",
+            Self::Share => "share of the load done, since the trials differ much in length",
+        }
+    }
+}

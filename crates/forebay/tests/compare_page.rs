@@ -1,0 +1,101 @@
+//! The page of `forebay compare` in Chromium: nothing is loaded, nothing is complained of, and it can be read
+//! at any width, in light and in dark.
+
+mod compare_support;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use compare_support::Experiment;
+use forebay_testkit::peer;
+use serde_json::Value;
+
+/// Shows the page in a frame of a telephone's width, which is of the same origin, and writes down what
+/// becomes of it.
+const HARNESS: &str = r#"<!DOCTYPE html>
+<iframe id="page" style="width: 400px; height: 800px; border: 0" srcdoc="PAGE"></iframe>
+<script>
+onload = () => {
+  const frame = document.getElementById("page").contentWindow, page = frame.document;
+  const all = selector => [...page.querySelectorAll(selector)];
+  const shown = all("h1, h2, p, li, dd, .results td").filter(e => e.getClientRects().length);
+  const style = frame.getComputedStyle(page.body);
+  document.title = JSON.stringify({
+    loaded: frame.performance.getEntriesByType("resource").map(entry => entry.name),
+    width: page.documentElement.scrollWidth,
+    beyond: shown.filter(e => e.getBoundingClientRect().right > 400.5 && !e.closest("details"))
+      .map(e => e.textContent.slice(0, 40)),
+    smallest: Math.min(...shown.map(e => parseFloat(frame.getComputedStyle(e).fontSize))),
+    cells: all(".results td").length, charts: all("svg").length,
+    paper: style.backgroundColor, ink: style.color,
+  });
+};
+</script>"#;
+
+/// What the harness saw, and what went to the console. `scheme`: 0 is dark, 1 light.
+fn show(experiment: &Experiment, page: &str, scheme: u8) -> (Value, Vec<String>) {
+    let escaped = page.replace('&', "&amp;").replace('"', "&quot;");
+    fs::write(experiment.path("harness.html"), HARNESS.replace("PAGE", &escaped)).unwrap();
+    let output = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        .args(["--disable-background-networking", "--no-first-run", "--enable-logging=stderr"])
+        .args(["--virtual-time-budget=10000", "--dump-dom"])
+        .arg(format!("--blink-settings=preferredColorScheme={scheme}"))
+        .arg(format!("--user-data-dir={}", experiment.path("profile")))
+        .arg(format!("file://{}", experiment.path("harness.html")))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let dom = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    let title = dom.split_once("<title>").and_then(|(_, rest)| rest.split_once("</title>"));
+    let seen = title.unwrap_or_else(|| panic!("nothing was seen: {errors}")).0;
+    let seen = seen.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">");
+    let console = errors.lines().filter(|line| line.contains(":CONSOLE")).map(str::to_owned);
+    (serde_json::from_str(&seen).unwrap(), console.collect())
+}
+
+/// Red, green and blue of a colour as a browser computes it.
+fn brightness(colour: &Value) -> u32 {
+    let numbers = colour.as_str().unwrap().split(|c: char| !c.is_ascii_digit());
+    numbers.filter_map(|number| number.parse::<u32>().ok()).take(3).sum()
+}
+
+#[test]
+fn the_page_is_readable_on_a_telephone_in_light_and_dark_and_loads_nothing() {
+    if !peer::has(&["chromium"]) {
+        return;
+    }
+    let experiment = Experiment::new("requests = 200\nwarmup = 0\nrounds = 2")
+        .server("one", "")
+        .server_with("another one with quite a long name", "", "notes = \"a note\"");
+    assert_eq!(experiment.run(&["--quiet"]).code, Some(0));
+    let page = experiment.read("forebay-report/report.html");
+    for (scheme, is_dark) in [(0, true), (1, false)] {
+        let (seen, console) = show(&experiment, &page, scheme);
+        assert_eq!(console, [""; 0]);
+        assert_eq!(
+            (&seen["loaded"], &seen["beyond"]),
+            (&Value::Array(vec![]), &Value::Array(vec![]))
+        );
+        // Less by the width of a scroll bar.
+        assert!(seen["width"].as_u64() <= Some(400) && seen["cells"] == 24, "{seen}");
+        assert!(seen["charts"].as_u64() >= Some(3), "{seen}");
+        assert!(seen["smallest"].as_f64() >= Some(12.0), "{seen}");
+        let (paper, ink) = (brightness(&seen["paper"]), brightness(&seen["ink"]));
+        assert!(if is_dark { ink > paper + 450 } else { paper > ink + 450 }, "{seen}");
+    }
+}
+
+#[test]
+fn what_a_page_would_load_is_seen_by_the_test_and_refused_by_the_page() {
+    if !peer::has(&["chromium"]) {
+        return;
+    }
+    let experiment = Experiment::new("requests = 5\nwarmup = 0\nrounds = 1").server("one", "");
+    assert_eq!(experiment.run(&["--quiet"]).code, Some(0));
+    let page = experiment.read("forebay-report/report.html");
+    let page = page.replace("</main>", "<img alt=\"\" src=\"http://127.0.0.1:9/x.png\"></main>");
+    let (_, console) = show(&experiment, &page, 1);
+    assert!(console.iter().any(|line| line.contains("Content Security Policy")), "{console:?}");
+}
