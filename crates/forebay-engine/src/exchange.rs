@@ -87,29 +87,12 @@ impl Exchange {
 
     pub(crate) fn new(stream: &Stream) -> Self {
         let accepted = stream.accepted();
-        Self {
-            request: Request {
-                bytes: Vec::with_capacity(BUFFER),
-                head: RequestHead::default(),
-                path: Vec::new(),
-                unmasked: Vec::new(),
-                asked: None,
-                user: Vec::new(),
-                rest: 0..0,
-                client: accepted.peer,
-                peer: accepted.peer,
-                is_peer_trusted: false,
-                used_forwarded: false,
-                server: accepted.local,
-                https: accepted.tls.is_some(),
-                tls: accepted.tls.clone(),
-                announced: Vec::new(),
-                subject_field: None,
-            },
-            body: Body::new(stream),
-            reply: Reply::new(stream),
-            tunnel: None,
-        }
+        let bytes = Vec::with_capacity(BUFFER);
+        let mut request =
+            Request::new(bytes, RequestHead::default(), accepted.peer, accepted.local);
+        request.https = accepted.tls.is_some();
+        request.tls = accepted.tls.clone();
+        Self { request, body: Body::new(stream), reply: Reply::new(stream), tunnel: None }
     }
 
     /// Makes a used exchange the one of another stream.

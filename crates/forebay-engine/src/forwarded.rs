@@ -169,9 +169,10 @@ fn chain(request: &Request) -> Vec<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
+    use forebay_testkit::forwarded::CASES;
     use forebay_wire::http1::{Limits, Progress, RequestHead, RequestParser};
+
+    use super::*;
 
     /// A request from `peer` with these header fields, after the client has been looked for.
     fn found(peer: &str, fields: &[(&str, &str)]) -> Request {
@@ -191,24 +192,7 @@ mod tests {
         let progress = RequestParser::new(limits).parse(&bytes, &mut head).unwrap();
         assert!(matches!(progress, Progress::Complete(_)));
         let peer = SocketAddr::new(peer.parse().unwrap(), 4711);
-        let mut request = Request {
-            bytes,
-            head,
-            path: Vec::new(),
-            unmasked: Vec::new(),
-            asked: None,
-            user: Vec::new(),
-            rest: 0..0,
-            client: peer,
-            peer,
-            is_peer_trusted: false,
-            used_forwarded: false,
-            server: peer,
-            https: false,
-            tls: None,
-            announced: Vec::new(),
-            subject_field: None,
-        };
+        let mut request = Request::new(bytes, head, peer, peer);
         let network = |addr: &str, prefix_len| Network { addr: addr.parse().unwrap(), prefix_len };
         let proxies = vec![network("127.0.0.0", 8), network("10.0.0.0", 8), network("fd00::", 8)];
         find_client(&mut request, peer, &Trust { proxies, fields: which }).map(|()| request)
@@ -223,30 +207,8 @@ mod tests {
     /// are put to them in the tests of `forebay serve`.
     #[test]
     fn the_client_is_the_first_stranger_from_the_right() {
-        let local = "127.0.0.1";
-        for (values, expected) in [
-            (&[][..], local),
-            (&["192.0.2.1"], "192.0.2.1"),
-            (&["  192.0.2.1  "], "192.0.2.1"),
-            (&["192.0.2.1, 10.0.0.1"], "192.0.2.1"),
-            (&["192.0.2.1,10.0.0.1,10.0.0.2"], "192.0.2.1"),
-            (&["203.0.113.9, 192.0.2.1"], "192.0.2.1"),
-            (&["10.0.0.9, 192.0.2.1, 10.0.0.1"], "192.0.2.1"),
-            (&["127.0.0.1, 192.0.2.1"], "192.0.2.1"),
-            (&["203.0.113.9, 192.0.2.1, 10.0.0.1, 10.1.2.3"], "192.0.2.1"),
-            (&["10.0.0.1"], "10.0.0.1"),
-            (&["10.0.0.1, 10.0.0.2"], "10.0.0.1"),
-            (&["2001:db8::1"], "2001:db8::1"),
-            (&["2001:db8::1, 10.0.0.1"], "2001:db8::1"),
-            (&["2001:db8::1, fd00::1"], "2001:db8::1"),
-            (&["192.0.2.1, fd00::1, 10.0.0.1"], "192.0.2.1"),
-            (&["unknown"], local),
-            (&["192.0.2.1, unknown, 10.0.0.1"], "10.0.0.1"),
-            (&["evil.example, 192.0.2.1"], "192.0.2.1"),
-            (&["192.0.2.1", "10.0.0.1"], "192.0.2.1"),
-            (&["203.0.113.9", "192.0.2.1, 10.0.0.1"], "192.0.2.1"),
-        ] {
-            assert_eq!(client(local, values), expected, "{values:?}");
+        for (values, expected) in CASES {
+            assert_eq!(client("127.0.0.1", values), expected, "{values:?}");
         }
     }
 

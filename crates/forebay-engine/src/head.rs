@@ -52,6 +52,28 @@ pub struct Request {
 }
 
 impl Request {
+    /// A request by a connection from `peer` to `server`, before anything is known of its route.
+    pub fn new(bytes: Vec<u8>, head: RequestHead, peer: SocketAddr, server: SocketAddr) -> Self {
+        Self {
+            bytes,
+            head,
+            path: Vec::new(),
+            unmasked: Vec::new(),
+            asked: None,
+            user: Vec::new(),
+            rest: 0..0,
+            client: peer,
+            peer,
+            is_peer_trusted: false,
+            used_forwarded: false,
+            server,
+            https: false,
+            tls: None,
+            announced: Vec::new(),
+            subject_field: None,
+        }
+    }
+
     /// What CGI scripts are told of the client's connection: of the handshake, by the names of Apache's
     /// mod_ssl, or what a web server in front tells.
     pub fn connection_variables(&self) -> &[(&'static str, String)] {

@@ -118,24 +118,9 @@ pub(super) fn request(
     let raw = written(question, url, server, plan)?;
     let head = parsed(&raw, question, plan)?;
     let peer = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
-    Ok(Request {
-        bytes: raw.into_bytes(),
-        head,
-        path: Vec::new(),
-        unmasked: Vec::new(),
-        asked: None,
-        user: Vec::new(),
-        rest: 0..0,
-        client: peer,
-        peer,
-        is_peer_trusted: false,
-        used_forwarded: false,
-        server,
-        https: listen.is_https() || listen.is_ajp() && url.is_https,
-        tls: None,
-        announced: Vec::new(),
-        subject_field: None,
-    })
+    let mut request = Request::new(raw.into_bytes(), head, peer, server);
+    request.https = listen.is_https() || listen.is_ajp() && url.is_https;
+    Ok(request)
 }
 
 /// The address that the listener says it has.

@@ -40,6 +40,13 @@ pub struct Field {
     pub known: KnownField,
 }
 
+/// An empty list with the memory of `fields`.
+pub(super) fn reuse(fields: &mut Vec<Field>) -> Vec<Field> {
+    let mut fields = std::mem::take(fields);
+    fields.clear();
+    fields
+}
+
 /// Field names that framing, forwarding and files must understand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each variant is the field of that name")]

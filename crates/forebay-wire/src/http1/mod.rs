@@ -11,6 +11,7 @@ mod claims;
 pub mod encode;
 mod error;
 mod fields;
+mod framing;
 mod request;
 mod response;
 mod target;

@@ -2,8 +2,9 @@
 
 use crate::Span;
 
-use super::chars::{is_token, list_has, trim};
-use super::fields::{self, Lines, is_disguised_framing, parse_length};
+use super::chars::is_token;
+use super::fields::{self, Lines, is_disguised_framing};
+use super::framing::{ConnectionOptions, Framing, connection_lists};
 use super::target::{self, TargetForm, is_host};
 use super::{Field, HeadError, KnownField, Limits, Progress, Version};
 
@@ -61,12 +62,6 @@ impl RequestHead {
     pub fn connection_lists(&self, name: &[u8], bytes: &[u8]) -> bool {
         connection_lists(&self.fields, name, bytes)
     }
-
-    fn clear(&mut self) {
-        let mut fields = std::mem::take(&mut self.fields);
-        fields.clear();
-        *self = Self { fields, ..Self::default() };
-    }
 }
 
 /// Parses request heads from a growing buffer; used anew for each head.
@@ -90,7 +85,8 @@ impl RequestParser {
     /// Up to two empty lines before the request line are skipped (RFC 9112 section 2.2).
     pub fn parse(&mut self, bytes: &[u8], head: &mut RequestHead) -> Result<Progress, HeadError> {
         if !self.started {
-            head.clear();
+            *head =
+                RequestHead { fields: fields::reuse(&mut head.fields), ..RequestHead::default() };
             if !self.start_line(bytes, head)? {
                 return Ok(Progress::Partial);
             }
@@ -176,8 +172,7 @@ pub(super) fn parse_version(text: &[u8]) -> Result<Version, HeadError> {
 
 /// Draws the conclusions from the fields, and refuses what they contradict.
 fn finish(bytes: &[u8], head: &mut RequestHead) -> Result<(), HeadError> {
-    let mut length = None;
-    let mut chunked = false;
+    let mut framing = Framing::default();
     let mut host = None;
     let mut connection = ConnectionOptions::default();
     let mut has_upgrade = false;
@@ -185,19 +180,8 @@ fn finish(bytes: &[u8], head: &mut RequestHead) -> Result<(), HeadError> {
     for field in &head.fields {
         let value = field.value.of(bytes);
         match field.known {
-            KnownField::ContentLength => {
-                let parsed = parse_length(value).ok_or(HeadError::ContentLength)?;
-                if length.replace(parsed).is_some() {
-                    return Err(HeadError::ContentLength);
-                }
-            }
-            KnownField::TransferEncoding => {
-                let fits = head.version == Version::Http11 && !chunked;
-                if !fits || !value.eq_ignore_ascii_case(b"chunked") {
-                    return Err(HeadError::TransferEncoding);
-                }
-                chunked = true;
-            }
+            KnownField::ContentLength => framing.read_length(value)?,
+            KnownField::TransferEncoding => framing.read_coding(value, head.version)?,
             KnownField::Host if host.is_some() || !is_host(value) => return Err(HeadError::Host),
             KnownField::Host => host = Some(field.value),
             KnownField::Connection => connection.read(value),
@@ -214,9 +198,7 @@ fn finish(bytes: &[u8], head: &mut RequestHead) -> Result<(), HeadError> {
             _ => {}
         }
     }
-    if chunked && length.is_some() {
-        return Err(HeadError::AmbiguousLength);
-    }
+    let (chunked, length) = framing.end()?;
     if host.is_none() && head.version == Version::Http11 {
         return Err(HeadError::Host);
     }
@@ -235,38 +217,4 @@ fn finish(bytes: &[u8], head: &mut RequestHead) -> Result<(), HeadError> {
     head.upgrade = connection.upgrade && has_upgrade && head.version == Version::Http11;
     head.connection_names_fields = connection.names_fields;
     Ok(())
-}
-
-/// What the `Connection` fields of a message ask for.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ConnectionOptions {
-    close: bool,
-    keep_alive: bool,
-    pub upgrade: bool,
-    pub names_fields: bool,
-}
-
-impl ConnectionOptions {
-    pub fn read(&mut self, value: &[u8]) {
-        for option in value.split(|&b| b == b',').map(trim) {
-            if option.eq_ignore_ascii_case(b"close") {
-                self.close = true;
-            } else if option.eq_ignore_ascii_case(b"keep-alive") {
-                self.keep_alive = true;
-            } else if option.eq_ignore_ascii_case(b"upgrade") {
-                self.upgrade = true;
-            } else if !option.is_empty() {
-                self.names_fields = true;
-            }
-        }
-    }
-
-    pub fn keeps_alive(self, version: Version) -> bool {
-        !self.close && (version == Version::Http11 || self.keep_alive)
-    }
-}
-
-pub(super) fn connection_lists(fields: &[Field], name: &[u8], bytes: &[u8]) -> bool {
-    let mut connection = fields.iter().filter(|field| field.known == KnownField::Connection);
-    connection.any(|field| list_has(field.value.of(bytes), name))
 }

@@ -2,8 +2,9 @@
 
 use crate::Span;
 
-use super::fields::{self, Lines, parse_length};
-use super::request::{ConnectionOptions, connection_lists, parse_version};
+use super::fields::{self, Lines};
+use super::framing::{ConnectionOptions, Framing, connection_lists};
+use super::request::parse_version;
 use super::{Field, HeadError, KnownField, Limits, Progress, Version};
 
 /// How a response body is delimited (RFC 9112 section 6.3).
@@ -44,20 +45,9 @@ pub struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// The value of the first field of this kind.
-    pub fn value<'a>(&self, known: KnownField, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        self.fields.iter().find(|field| field.known == known).map(|field| field.value.of(bytes))
-    }
-
     /// Whether some `Connection` field lists `name`.
     pub fn connection_lists(&self, name: &[u8], bytes: &[u8]) -> bool {
         connection_lists(&self.fields, name, bytes)
-    }
-
-    fn clear(&mut self) {
-        let mut fields = std::mem::take(&mut self.fields);
-        fields.clear();
-        *self = Self { fields, ..Self::default() };
     }
 }
 
@@ -79,7 +69,8 @@ impl ResponseParser {
     /// Reads on. `bytes` is everything received since the end of the previous message.
     pub fn parse(&mut self, bytes: &[u8], head: &mut ResponseHead) -> Result<Progress, HeadError> {
         if !self.started {
-            head.clear();
+            *head =
+                ResponseHead { fields: fields::reuse(&mut head.fields), ..ResponseHead::default() };
             let Some(line) = self.lines.next(bytes, self.limits.head)? else {
                 return Ok(Progress::Partial);
             };
@@ -117,32 +108,18 @@ fn parse_status_line(bytes: &[u8], line: Span, head: &mut ResponseHead) -> Resul
 }
 
 fn finish(bytes: &[u8], head: &mut ResponseHead, head_request: bool) -> Result<(), HeadError> {
-    let mut length = None;
-    let mut chunked = false;
+    let mut framing = Framing::default();
     let mut connection = ConnectionOptions::default();
     for field in &head.fields {
         let value = field.value.of(bytes);
         match field.known {
-            KnownField::ContentLength => {
-                let parsed = parse_length(value).ok_or(HeadError::ContentLength)?;
-                if length.replace(parsed).is_some() {
-                    return Err(HeadError::ContentLength);
-                }
-            }
-            KnownField::TransferEncoding => {
-                let fits = head.version == Version::Http11 && !chunked;
-                if !fits || !value.eq_ignore_ascii_case(b"chunked") {
-                    return Err(HeadError::TransferEncoding);
-                }
-                chunked = true;
-            }
+            KnownField::ContentLength => framing.read_length(value)?,
+            KnownField::TransferEncoding => framing.read_coding(value, head.version)?,
             KnownField::Connection => connection.read(value),
             _ => {}
         }
     }
-    if chunked && length.is_some() {
-        return Err(HeadError::AmbiguousLength);
-    }
+    let (chunked, length) = framing.end()?;
     head.content_length = length;
     // These fields announce a body where there is none: if one comes, it would be parsed as the head
     // of the next reply (RFC 9110 section 8.6 and RFC 9112 section 6.1 forbid both fields here).

@@ -1,0 +1,79 @@
+//! The fields by which a message, request or response, is delimited, and its connection kept (RFC 9112
+//! sections 6 and 9).
+
+use super::chars::{list_has, trim};
+use super::fields::parse_length;
+use super::{Field, HeadError, KnownField, Version};
+
+/// `Content-Length` and `Transfer-Encoding` of one message.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Framing {
+    length: Option<u64>,
+    chunked: bool,
+}
+
+impl Framing {
+    /// Takes the value of a `Content-Length`, of which there is one at the most.
+    pub fn read_length(&mut self, value: &[u8]) -> Result<(), HeadError> {
+        let parsed = parse_length(value).ok_or(HeadError::ContentLength)?;
+        match self.length.replace(parsed) {
+            Some(_) => Err(HeadError::ContentLength),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the value of a `Transfer-Encoding`: `chunked` alone, once, and not of HTTP/1.0.
+    pub fn read_coding(&mut self, value: &[u8], version: Version) -> Result<(), HeadError> {
+        let fits = version == Version::Http11 && !self.chunked;
+        if !fits || !value.eq_ignore_ascii_case(b"chunked") {
+            return Err(HeadError::TransferEncoding);
+        }
+        self.chunked = true;
+        Ok(())
+    }
+
+    /// Whether the body is chunked, and its length; a message with both is refused.
+    pub fn end(self) -> Result<(bool, Option<u64>), HeadError> {
+        if self.chunked && self.length.is_some() {
+            return Err(HeadError::AmbiguousLength);
+        }
+        Ok((self.chunked, self.length))
+    }
+}
+
+/// The options in the `Connection` fields of a message.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConnectionOptions {
+    close: bool,
+    keep_alive: bool,
+    pub upgrade: bool,
+    pub names_fields: bool,
+}
+
+impl ConnectionOptions {
+    /// Adds those of one field.
+    pub fn read(&mut self, value: &[u8]) {
+        for option in value.split(|&b| b == b',').map(trim) {
+            if option.eq_ignore_ascii_case(b"close") {
+                self.close = true;
+            } else if option.eq_ignore_ascii_case(b"keep-alive") {
+                self.keep_alive = true;
+            } else if option.eq_ignore_ascii_case(b"upgrade") {
+                self.upgrade = true;
+            } else if !option.is_empty() {
+                self.names_fields = true;
+            }
+        }
+    }
+
+    /// Whether the connection may be used again.
+    pub fn keeps_alive(self, version: Version) -> bool {
+        !self.close && (version == Version::Http11 || self.keep_alive)
+    }
+}
+
+/// Whether some `Connection` field among `fields` lists `name`.
+pub fn connection_lists(fields: &[Field], name: &[u8], bytes: &[u8]) -> bool {
+    let mut connection = fields.iter().filter(|field| field.known == KnownField::Connection);
+    connection.any(|field| list_has(field.value.of(bytes), name))
+}
