@@ -32,7 +32,7 @@ pub use route::{
     Symlinks, Uwsgi,
 };
 pub use shape::{AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
-pub use tls::{BackendTls, ClientAuth, Tls};
+pub use tls::{Acme, AcmeChallenge, BackendTls, ClientAuth, Tls};
 pub use upstream::{Activation, Backend, Balance, Health, ProxyHeader, Sticky, Upstream};
 
 /// The JSON Schema of a configuration file, as indented text.

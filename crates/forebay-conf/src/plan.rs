@@ -35,7 +35,7 @@ pub use route::{
     Access, Action, AppServer, BasicAuth, Cgi, Fastcgi, Files, Multiplex, Redirect, RedirectPart,
     Respond, Route, ServerProtocol, Symlinks,
 };
-pub use tls::{BackendTls, ClientAuth, Tls};
+pub use tls::{Acme, AcmeChallenge, BackendTls, CertificateSource, ClientAuth, Tls};
 pub use upstream::{Activation, Backend, Balance, Health, ProxyHeader, Sticky, Upstream};
 
 /// Everything `forebay serve` needs to know.

@@ -79,5 +79,5 @@ pub use spool::Spooled;
 pub use systemd::{InheritError, Inherited};
 pub use thread::{Settings, Thread};
 pub use timing::Step;
-pub use tls::{ClientTls, Handshake, ServerTls, TicketKeys, TlsError};
+pub use tls::{Challenges, ClientTls, Handshake, ServerTls, SiteCertificate, TicketKeys, TlsError};
 pub use tunnel::Tunnel;

@@ -45,10 +45,16 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
         .and_then(|()| check_certificate(context, stream, site, &mut exchange.request))
         .and_then(|()| clean_target(stream, site, &mut exchange.request))
     {
-        Ok(Subject::Path) => match to_https(&exchange.request) {
-            Some(origin) => redirect_to_https(exchange, origin).await,
-            None => answer_by_routes(stream, exchange, site, &mut is_logged).await,
-        },
+        Ok(Subject::Path) => {
+            match (challenge(context, &exchange.request), to_https(&exchange.request)) {
+                (Some(answer), _) => {
+                    let Exchange { reply, .. } = &mut *exchange;
+                    reply.respond(200, "application/octet-stream", answer.as_bytes()).await
+                }
+                (None, Some(origin)) => redirect_to_https(exchange, origin).await,
+                (None, None) => answer_by_routes(stream, exchange, site, &mut is_logged).await,
+            }
+        }
         Ok(Subject::Server) => describe_server(exchange).await,
         Err(fault) => Err(fault),
     };
@@ -110,6 +116,12 @@ fn check_certificate(
     }
     request.set_subject(tls);
     Ok(())
+}
+
+/// The reply to an authority that asks whether a name is ours, by whatever name and listener.
+fn challenge(context: &FrontContext, request: &Request) -> Option<String> {
+    let table = context.table();
+    table.challenges.as_ref()?.reply(&request.path)
 }
 
 /// Sends a client that came without TLS to the same place with it.

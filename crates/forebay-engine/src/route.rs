@@ -13,7 +13,7 @@ use crate::exchange::{Gate, Origin};
 use crate::forwarded::Trust;
 use crate::head::Request;
 use crate::reply::Rules;
-use crate::tls::ServerTls;
+use crate::tls::{Challenges, ServerTls};
 
 /// The sites behind each listener, as one thread holds them.
 #[derive(Default)]
@@ -24,6 +24,8 @@ pub struct Table {
     pub(crate) leaving: Vec<usize>,
     /// By listener: what is spoken over its connections.
     spoken: Vec<Spoken>,
+    /// What authorities ask for that issue certificates.
+    pub challenges: Option<Arc<Challenges>>,
 }
 
 /// What is spoken over connections, at first.
@@ -110,7 +112,7 @@ impl Table {
         };
         let (listeners, spoken) =
             listeners.into_iter().map(|(sites, listen)| (sites, spoken(listen))).unzip();
-        Self { listeners, leaving: Vec::new(), spoken }
+        Self { listeners, leaving: Vec::new(), spoken, challenges: None }
     }
 
     /// Whether connections of a listener begin with a TLS handshake.

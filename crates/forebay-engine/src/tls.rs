@@ -4,12 +4,14 @@
 //! origins do not know whether a connection has one. Certificates are read once for all threads
 //! ([`server`]).
 
+mod challenges;
 mod client;
 mod handshake;
 mod server;
 mod session;
 
+pub use challenges::Challenges;
 pub use client::ClientTls;
 pub use handshake::Handshake;
-pub use server::{ServerTls, TicketKeys, TlsError};
+pub use server::{ServerTls, SiteCertificate, TicketKeys, TlsError};
 pub use session::Session;

@@ -29,7 +29,7 @@ use crate::running::Running;
 use crate::script::{exact_paths, scripts_of};
 use crate::script_guard::ScriptGuard;
 use crate::start::start_all;
-use crate::tls::SiteTls;
+use crate::tls::{AcmeService, SiteTls};
 use crate::upstream::{Backend, BackendOptions, Checker, Endpoint, IdlePools, Permits, Upstream};
 pub(crate) use shared::launch_of;
 use shared::{Shared, SharedUpstream, checks, permits, shared_of_all};
@@ -70,6 +70,8 @@ pub enum BuildError {
     },
     /// The system refused the thread that asks backends how they are.
     Checks(std::io::Error),
+    /// The thread that has certificates issued cannot be started.
+    Certificates(std::io::Error),
 }
 
 impl fmt::Display for BuildError {
@@ -87,6 +89,9 @@ impl fmt::Display for BuildError {
                 error.what()
             ),
             Self::Checks(error) => write!(f, "cannot start health checks: {error}"),
+            Self::Certificates(error) => {
+                write!(f, "cannot start what renews certificates: {error}")
+            }
         }
     }
 }
@@ -108,6 +113,7 @@ pub struct Origins {
     /// Passwords that are checked at once, by all threads.
     password_checks: Arc<Semaphore>,
     tls: SiteTls,
+    acme: Option<AcmeService>,
     /// Cloned into every site, so that its count tells whether requests use one.
     held: Arc<()>,
 }
@@ -143,6 +149,9 @@ impl Origins {
         let checks = checks(&shared, &endpoints);
         let checker = Checker::start(checks, errors).map_err(BuildError::Checks)?;
         let guard = previous.map_or_else(Arc::default, |previous| previous.guard.clone());
+        let before = previous.and_then(|previous| previous.acme.as_ref());
+        let acme =
+            AcmeService::start(&plan, &tls, errors, before).map_err(BuildError::Certificates)?;
         let held = Arc::default();
         Ok(Self {
             plan,
@@ -155,6 +164,7 @@ impl Origins {
             password_checks,
             held,
             tls,
+            acme,
         })
     }
 
@@ -265,7 +275,9 @@ impl Origins {
                 .collect();
             (here, address.as_ref())
         });
-        Table::new(listeners.collect())
+        let mut table = Table::new(listeners.collect());
+        table.challenges = self.acme.as_ref().map(|acme| acme.challenges.clone());
+        table
     }
 
     fn site(&self, index: usize, thread: &Rc<Thread>, pools: &Rc<IdlePools>) -> Site {

@@ -1,10 +1,14 @@
 //! The TLS of a plan's sites and backends, read from its files before root is given up.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 
-use forebay_conf::{BackendTls, ConfError, Finding, Plan};
-use forebay_engine::{ClientTls, ServerTls, TicketKeys, TlsError};
+use forebay_acme::{Manager, Wanted};
+use forebay_conf::{Acme, BackendTls, CertificateSource, ConfError, Finding, Listen, Plan};
+use forebay_engine::{
+    Challenges, ClientTls, ErrorLog, ServerTls, SiteCertificate, TicketKeys, TlsError,
+};
 
 /// What the clients of each site are shown.
 pub struct SiteTls {
@@ -13,6 +17,8 @@ pub struct SiteTls {
     /// How backends are believed, by what the plan says of that.
     pub(crate) backends: HashMap<BackendTls, Arc<ClientTls>>,
     tickets: TicketKeys,
+    /// The sites whose certificates are had by ACME.
+    pub(crate) acme: Vec<Wanted>,
 }
 
 impl SiteTls {
@@ -23,10 +29,19 @@ impl SiteTls {
             None => TicketKeys::new(),
         };
         let tickets = tickets.map_err(|error| plan.refuse(&[finding(0, error)]))?;
-        let (mut sites, mut wrong) = (Vec::new(), Vec::new());
+        let (mut sites, mut wrong, mut acme) = (Vec::new(), Vec::new(), Vec::new());
         for (at, site) in plan.sites.iter().enumerate() {
-            let loaded = site.tls.as_ref().map(|tls| ServerTls::load(tls, &tickets)).transpose();
-            match loaded {
+            let loaded = site.tls.as_ref().map(|tls| {
+                let shown = match &tls.source {
+                    CertificateSource::Files { .. } => Arc::default(),
+                    CertificateSource::Acme(by) => shown_by_acme(by, previous),
+                };
+                if let CertificateSource::Acme(by) = &tls.source {
+                    acme.push(Wanted { acme: by.clone(), certificate: shown.clone() });
+                }
+                ServerTls::load(tls, &tickets, shown)
+            });
+            match loaded.transpose() {
                 Ok(tls) => sites.push(tls.map(Arc::new)),
                 Err(error) => wrong.push(finding(at, error)),
             }
@@ -39,7 +54,7 @@ impl SiteTls {
             }
         }
         if wrong.is_empty() {
-            Ok(Self { sites, backends, tickets })
+            Ok(Self { sites, backends, tickets, acme })
         } else {
             Err(plan.refuse(&wrong))
         }
@@ -58,6 +73,53 @@ impl SiteTls {
             finding_at(key, TlsError { key: "verify", message, help })
         });
         doubts.chain(unverified).collect()
+    }
+}
+
+/// What shows a certificate that is had by ACME: what shows it already, or the one that was kept.
+fn shown_by_acme(acme: &Acme, previous: Option<&SiteTls>) -> Arc<SiteCertificate> {
+    let same = previous.and_then(|old| old.acme.iter().find(|wanted| wanted.acme == *acme));
+    if let Some(wanted) = same {
+        return wanted.certificate.clone();
+    }
+    let shown = Arc::<SiteCertificate>::default();
+    if let Some(stored) = forebay_acme::load(acme) {
+        // One that cannot be used is not shown, and another is had.
+        let _ = shown.replace(stored.chain.as_bytes(), stored.key.as_bytes());
+    }
+    shown
+}
+
+/// The thread that has certificates issued, and what authorities ask for meanwhile.
+pub(crate) struct AcmeService {
+    wanted: Vec<Acme>,
+    manager: Arc<Manager>,
+    pub(crate) challenges: Arc<Challenges>,
+}
+
+impl AcmeService {
+    /// Starts the thread where a site wants one; that of `previous` goes on if it has the same to do.
+    pub(crate) fn start(
+        plan: &Plan,
+        tls: &SiteTls,
+        errors: &ErrorLog,
+        previous: Option<&Self>,
+    ) -> io::Result<Option<Self>> {
+        if tls.acme.is_empty() {
+            return Ok(None);
+        }
+        let wanted: Vec<_> = tls.acme.iter().map(|wanted| wanted.acme.clone()).collect();
+        if let Some(previous) = previous.filter(|previous| previous.wanted == wanted) {
+            let (manager, challenges) = (previous.manager.clone(), previous.challenges.clone());
+            return Ok(Some(Self { wanted, manager, challenges }));
+        }
+        let mut listeners = plan.sites.iter().flat_map(|site| &site.listen);
+        let has_plain =
+            listeners.any(|listen| !listen.is_https() && !matches!(listen, Listen::Ajp(_)));
+        let challenges = Arc::<Challenges>::default();
+        let manager =
+            Manager::start(tls.acme.clone(), challenges.clone(), has_plain, errors.clone())?;
+        Ok(Some(Self { wanted, manager: Arc::new(manager), challenges }))
     }
 }
 

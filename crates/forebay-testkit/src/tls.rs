@@ -53,9 +53,14 @@ impl Authority {
 
     /// As [`Authority::issue`], of the year 2000.
     pub fn issue_expired(&self, names: &[&str]) -> Identity {
+        self.issue_until(names, 2000)
+    }
+
+    /// As [`Authority::issue`], from the year 2000 to the end of `year`.
+    pub fn issue_until(&self, names: &[&str], year: i32) -> Identity {
         let mut params = params(names);
         params.not_before = date_time_ymd(2000, 1, 1);
-        params.not_after = date_time_ymd(2000, 12, 31);
+        params.not_after = date_time_ymd(year, 12, 31);
         self.sign(params)
     }
 

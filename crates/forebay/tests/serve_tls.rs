@@ -564,3 +564,30 @@ fn bench_loads_http_1_and_2_over_tls() {
         assert!(json["handshakes"]["time_us"]["p50"].is_number());
     }
 }
+
+#[test]
+fn certificates_are_swapped_under_load_without_a_failure() {
+    let (mut forebay, authority) = site(Folder::new(), HELLO);
+    forebay.folder.write("ca.pem", &authority.pem);
+    let ca = forebay.folder.path().join("ca.pem");
+    let url = format!("https://localhost:{}/", forebay.address.port());
+    let mut load = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    load.args(["bench", &url, "-n", "1500", "-c", "4", "-t", "1", "--no-keepalive", "--json", "-"]);
+    load.arg("--ca").arg(ca).stdout(std::process::Stdio::piped());
+    let load = load.stderr(std::process::Stdio::null()).spawn().unwrap();
+    for _ in 0..5 {
+        write_identity(&forebay.folder, "", &authority.issue(&["localhost"]));
+        let count = |output: &str| output.matches("serving by the configuration").count();
+        let before = count(&forebay.process.output());
+        forebay.signal(Signal::HUP);
+        let waited = forebay.process.wait_until("reloaded", |p| count(&p.output()) > before);
+        waited.unwrap_or_else(|error| panic!("{error}"));
+    }
+    let output = load.wait_with_output().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["requests"]["failed"], 0, "{json}");
+    assert_eq!(
+        (&json["requests"]["completed"], &json["handshakes"]["full"]),
+        (&1500.into(), &1500.into())
+    );
+}

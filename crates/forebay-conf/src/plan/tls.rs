@@ -5,14 +5,53 @@ use std::path::PathBuf;
 /// What a site shows the clients of its `https://` listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// A file with the certificate and those between it and its root, in PEM. It exists.
-    pub certificate: PathBuf,
-    /// A file with the private key, in PEM. It exists.
-    pub key: PathBuf,
+    /// Where certificate and key come from.
+    pub source: CertificateSource,
     /// A file with an OCSP response, in DER, which is sent along. It exists.
     pub ocsp_staple: Option<PathBuf>,
     /// Whose certificates clients are asked for.
     pub clients: Option<ClientAuth>,
+}
+
+/// Where a site's certificate and its key come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateSource {
+    /// From files.
+    Files {
+        /// A file with the certificate and those between it and its root, in PEM. It exists.
+        certificate: PathBuf,
+        /// A file with the private key, in PEM. It exists.
+        key: PathBuf,
+    },
+    /// From an authority, when they are needed.
+    Acme(Acme),
+}
+
+/// How a certificate is had by ACME (RFC 8555).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Acme {
+    /// The host names that it is for, at least one.
+    pub names: Vec<String>,
+    /// The URL of the authority's directory. Default: that of Let's Encrypt.
+    pub directory: String,
+    /// A file with the certificates, in PEM, that the authority's own server is verified by. It exists.
+    /// `None`: those that this machine trusts.
+    pub ca: Option<PathBuf>,
+    /// Where the authority may write to.
+    pub email: Option<String>,
+    /// The directory that accounts, certificates and keys are kept in. Default `/var/lib/forebay/acme`.
+    pub state: PathBuf,
+    /// How the names are proved to be ours; `None`: in turn by whatever the listeners allow.
+    pub challenge: Option<AcmeChallenge>,
+}
+
+/// How a name is proved to be ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AcmeChallenge {
+    /// By a reply of HTTP on port 80 (RFC 8555 section 8.3).
+    Http01,
+    /// By a handshake on port 443 (RFC 8737).
+    TlsAlpn01,
 }
 
 /// How servers are believed that are spoken to by TLS.

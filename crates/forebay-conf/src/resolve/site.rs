@@ -95,6 +95,7 @@ fn site(
             "leave it out, or say whose fields are believed: trusted_proxies = [\"10.0.0.0/8\"]";
         return Err(no_effect(&at.span, "forwarded", "without `trusted_proxies`", help));
     }
+    let tls = tls(context, typed, (&listen, &hosts))?;
     Ok(Site {
         hosts,
         trusted_proxies: proxies.iter().map(peer::network).collect::<Outcome<_>>()?,
@@ -110,7 +111,7 @@ fn site(
             Some(file::EncodedSlashes::Refuse) | None => EncodedSlashes::Refuse,
         },
         redirect_to_https: redirect(typed, &listen)?,
-        tls: tls(context, typed, &listen)?,
+        tls,
         listen,
         routes,
         line: context.line(typed.span.start),

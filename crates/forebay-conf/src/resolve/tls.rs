@@ -4,17 +4,24 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::effect::no_effect;
-use super::path::file;
+use super::path::{file, path};
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, At, Table};
-use crate::plan::{BackendTls, ClientAuth, Listen, Tls};
+use crate::plan::{
+    Acme, AcmeChallenge, BackendTls, CertificateSource, ClientAuth, HostPattern, Listen, Tls,
+};
+
+const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
+
+/// Where accounts, certificates and keys are kept unless said otherwise.
+const STATE: &str = "/var/lib/forebay/acme";
 
 /// The TLS of a site, which there is where one of its listeners speaks it.
 pub(super) fn tls(
     context: &Context<'_>,
     site: &At<Table<file::Site>>,
-    listen: &[Listen],
+    (listen, hosts): (&[Listen], &[HostPattern]),
 ) -> Outcome<Option<Tls>> {
     let is_https = listen.iter().any(Listen::is_https);
     let Some(typed) = &site.tls else {
@@ -31,21 +38,79 @@ pub(super) fn tls(
         let help = "listen with TLS: listen = \"https://0.0.0.0:443\"";
         return Err(no_effect(&typed.span, "tls", "without an https:// listener", help));
     }
+    Ok(Some(Tls {
+        source: match &typed.acme {
+            Some(table) => CertificateSource::Acme(acme(context, typed, table, hosts)?),
+            None => files(context, typed)?,
+        },
+        clients: clients(context, typed, listen)?,
+        ocsp_staple: typed.ocsp_staple.as_ref().map(|at| file(context, at)).transpose()?,
+    }))
+}
+
+fn files(context: &Context<'_>, typed: &At<Table<file::Tls>>) -> Outcome<CertificateSource> {
     let needed = |key: &Option<At<String>>, name: &str, help: &str| match key {
         Some(typed) => file(context, typed),
         None => Err(Problem::new(&typed.span, format!("[site.tls] has no `{name}`")).help(help)),
     };
-    Ok(Some(Tls {
+    Ok(CertificateSource::Files {
         certificate: needed(
             &typed.certificate,
             "certificate",
             "give the file with the certificate and those it was issued by: certificate = \
-             \"cert.pem\"",
+             \"cert.pem\", or have one issued: acme = {}",
         )?,
         key: needed(&typed.key, "key", "give the file with its private key: key = \"key.pem\"")?,
-        clients: clients(context, typed, listen)?,
-        ocsp_staple: typed.ocsp_staple.as_ref().map(|at| file(context, at)).transpose()?,
-    }))
+    })
+}
+
+fn acme(
+    context: &Context<'_>,
+    tls: &file::Tls,
+    typed: &At<Table<file::Acme>>,
+    hosts: &[HostPattern],
+) -> Outcome<Acme> {
+    let files =
+        [("certificate", &tls.certificate), ("key", &tls.key), ("ocsp_staple", &tls.ocsp_staple)];
+    if let Some((key, at)) = files.iter().find_map(|(key, at)| Some((key, at.as_ref()?))) {
+        let help = "leave it out, or leave out `acme`";
+        return Err(no_effect(&at.span, key, "where the certificate is had by `acme`", help));
+    }
+    let name = |host: &HostPattern| match host {
+        HostPattern::Exact(name) => Some(name.to_ascii_lowercase()),
+        HostPattern::Any | HostPattern::Suffix(_) => None,
+    };
+    let Some(names) = hosts.iter().map(name).collect::<Option<Vec<_>>>() else {
+        let message =
+            "a certificate by ACME is for host names, and this site does not name its own";
+        return Err(Problem::new(&typed.span, message).help(
+            "name all of them: hosts = [\"example.org\", \"www.example.org\"]; one for *.example.org \
+             is had by other means, and given by `certificate` and `key`",
+        ));
+    };
+    let directory = typed.directory.as_ref();
+    if let Some(at) = directory.filter(|at| !at.starts_with("https://")) {
+        return Err(Problem::new(&at.span, "this is no https:// URL")
+            .help(format!("as in directory = \"{LETS_ENCRYPT}\"")));
+    }
+    if let Some(at) = typed.email.as_ref().filter(|at| !at.contains('@')) {
+        return Err(Problem::new(&at.span, "this is no address of e-mail")
+            .help("as in email = \"admin@example.org\""));
+    }
+    Ok(Acme {
+        names,
+        directory: directory.map_or_else(|| LETS_ENCRYPT.to_owned(), |at| at.value.clone()),
+        ca: typed.ca.as_ref().map(|at| file(context, at)).transpose()?,
+        email: typed.email.as_ref().map(|at| at.value.clone()),
+        state: match &typed.state {
+            Some(at) => path(context, at)?,
+            None => STATE.into(),
+        },
+        challenge: typed.challenge.as_ref().map(|at| match at.value {
+            file::AcmeChallenge::Http01 => AcmeChallenge::Http01,
+            file::AcmeChallenge::TlsAlpn01 => AcmeChallenge::TlsAlpn01,
+        }),
+    })
 }
 
 fn clients(

@@ -107,9 +107,12 @@ async fn shake_hands(
     let server_name = accepted.client_hello().server_name().map(str::to_owned);
     let table = context.table().clone();
     let tls = table.tls(listener, server_name.as_deref()).ok_or(Failure::Broken)?.clone();
+    let challenge = table.challenges.as_ref().and_then(|all| all.config(&accepted.client_hello()));
     drop(table);
     let turn = context.thread.handshake_turn().await;
-    let connection = match accepted.into_connection(tls.config().clone()) {
+    let is_challenge = challenge.is_some();
+    let config = challenge.unwrap_or_else(|| tls.config().clone());
+    let connection = match accepted.into_connection(config) {
         Ok(connection) => connection,
         Err((_, mut alert)) => {
             // Others need not wait until the alert has been read.
@@ -124,6 +127,10 @@ async fn shake_hands(
     socket.start_tls(session);
     turn.end().await;
     let session = socket.finish_handshake().await?;
+    if is_challenge {
+        // The authority has seen what it came for.
+        return Err(Failure::Broken);
+    }
     Ok(Handshake::new(tls, server_name, session))
 }
 

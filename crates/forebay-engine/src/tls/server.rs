@@ -2,16 +2,18 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use forebay_conf as conf;
+use forebay_conf::{self as conf, CertificateSource};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
+};
+use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
 
@@ -22,8 +24,47 @@ const LARGEST_FILE: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct ServerTls {
     config: Arc<ServerConfig>,
-    certified: Arc<CertifiedKey>,
+    certificate: Arc<SiteCertificate>,
     clients: Option<Clients>,
+}
+
+/// What a site shows: one certificate, which may be replaced at any time, for the handshakes to come.
+/// While there is none, handshakes are refused.
+#[derive(Debug, Default)]
+pub struct SiteCertificate(RwLock<Option<Arc<CertifiedKey>>>);
+
+impl SiteCertificate {
+    /// Shows `chain` from now on, in PEM, with its key.
+    ///
+    /// # Errors
+    /// Where the key is not that of the first certificate, or either cannot be read.
+    pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), Error> {
+        let bad = |error: pem::Error| Error::General(error.to_string());
+        let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().map_err(bad)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(bad)?;
+        let certified = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())?;
+        self.show(Arc::new(certified));
+        Ok(())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.shown().is_none()
+    }
+
+    fn show(&self, certified: Arc<CertifiedKey>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(certified);
+    }
+
+    fn shown(&self) -> Option<Arc<CertifiedKey>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl ResolvesServerCert for SiteCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.shown()
+    }
 }
 
 /// Whose certificates clients are asked for.
@@ -70,28 +111,17 @@ impl fmt::Display for TlsError {
 impl std::error::Error for TlsError {}
 
 impl ServerTls {
-    /// Reads the files.
-    pub fn load(tls: &conf::Tls, tickets: &TicketKeys) -> Result<Self, TlsError> {
-        let chain = certificates("certificate", &tls.certificate)?;
+    /// Reads the files. `shown` is what shows the certificate.
+    pub fn load(
+        tls: &conf::Tls,
+        tickets: &TicketKeys,
+        shown: Arc<SiteCertificate>,
+    ) -> Result<Self, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let key = private_key("key", &tls.key)?;
-        let key = provider.key_provider.load_private_key(key).map_err(|error| TlsError {
-            key: "key",
-            message: format!("the key in {} cannot be used: {error}", tls.key.display()),
-            help: "keys are ECDSA (P-256, P-384, P-521), Ed25519 or RSA (2048 bits and more)"
-                .into(),
-        })?;
-        let mut certified = CertifiedKey::new(chain, key);
-        match certified.keys_match() {
-            // Where the key does not tell, the first handshake will.
-            Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
-            Err(Error::InconsistentKeys(_)) => return Err(wrong_key(tls)),
-            Err(error) => return Err(not_a_certificate("certificate", &tls.certificate, &error)),
+        if let CertificateSource::Files { certificate, key } = &tls.source {
+            let staple = tls.ocsp_staple.as_deref();
+            shown.show(Arc::new(certified(&provider, certificate, key, staple)?));
         }
-        if let Some(path) = &tls.ocsp_staple {
-            certified.ocsp = Some(read("ocsp_staple", path)?);
-        }
-        let certified = Arc::new(certified);
         let clients = tls.clients.as_ref().map(Clients::load).transpose()?;
         let verifier = match &clients {
             None => WebPkiClientVerifier::no_client_auth(),
@@ -99,9 +129,13 @@ impl ServerTls {
         };
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13, &TLS12])
-            .map_err(|error| not_a_certificate("certificate", &tls.certificate, &error))?
+            .map_err(|error| TlsError {
+                key: "certificate",
+                message: format!("no TLS can be had: {error}"),
+                help: "this build of Forebay lacks ciphers".into(),
+            })?
             .with_client_cert_verifier(verifier)
-            .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified.clone())));
+            .with_cert_resolver(shown.clone());
         // A ticket would let a client in whose certificate another site, or an older configuration, has
         // asked for.
         if clients.is_none() {
@@ -109,14 +143,16 @@ impl ServerTls {
         }
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self { config: Arc::new(config), certified, clients })
+        Ok(Self { config: Arc::new(config), certificate: shown, clients })
     }
 
     /// What is doubtful: a certificate that clients will not take because of its time.
     pub fn doubts(&self, tls: &conf::Tls) -> Option<TlsError> {
-        let path = tls.certificate.display();
+        let CertificateSource::Files { certificate, .. } = &tls.source else { return None };
+        let path = certificate.display();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
-        let (_, certificate) = x509_parser::parse_x509_certificate(&self.certified.cert[0]).ok()?;
+        let shown = self.certificate.shown()?;
+        let (_, certificate) = x509_parser::parse_x509_certificate(shown.cert.first()?).ok()?;
         let validity = certificate.validity();
         let message = if validity.not_after.timestamp() < now {
             format!("WARNING: the certificate in {path} expired on {}", validity.not_after)
@@ -132,13 +168,19 @@ impl ServerTls {
         Some(TlsError { key: "certificate", message, help })
     }
 
+    /// What is shown, to be replaced.
+    pub fn certificate(&self) -> &Arc<SiteCertificate> {
+        &self.certificate
+    }
+
     pub(crate) fn config(&self) -> &Arc<ServerConfig> {
         &self.config
     }
 
     /// Whether clients are shown the same certificate.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
-        self.certified.cert == other.certified.cert
+        let chain = |tls: &Self| tls.certificate.shown().map(|shown| shown.cert.clone());
+        Arc::ptr_eq(&self.certificate, &other.certificate) || chain(self) == chain(other)
     }
 
     /// Whether clients that were shown `other` have been asked for what this one asks for.
@@ -178,6 +220,31 @@ impl Clients {
             help: "give the certificates of those that issue the clients' certificates".into(),
         })
     }
+}
+
+/// What the files hold together.
+fn certified(
+    provider: &CryptoProvider,
+    certificate: &Path,
+    key: &Path,
+    staple: Option<&Path>,
+) -> Result<CertifiedKey, TlsError> {
+    let chain = certificates("certificate", certificate)?;
+    let loaded = provider.key_provider.load_private_key(private_key("key", key)?);
+    let loaded = loaded.map_err(|error| TlsError {
+        key: "key",
+        message: format!("the key in {} cannot be used: {error}", key.display()),
+        help: "keys are ECDSA (P-256, P-384, P-521), Ed25519 or RSA (2048 bits and more)".into(),
+    })?;
+    let mut certified = CertifiedKey::new(chain, loaded);
+    match certified.keys_match() {
+        // Where the key does not tell, the first handshake will.
+        Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+        Err(Error::InconsistentKeys(_)) => return Err(wrong_key(certificate, key)),
+        Err(error) => return Err(not_a_certificate("certificate", certificate, &error)),
+    }
+    certified.ocsp = staple.map(|path| read("ocsp_staple", path)).transpose()?;
+    Ok(certified)
 }
 
 pub fn certificates(
@@ -237,8 +304,8 @@ fn not_a_certificate(key: &'static str, path: &Path, why: &dyn fmt::Display) -> 
     }
 }
 
-fn wrong_key(tls: &conf::Tls) -> TlsError {
-    let (key, certificate) = (tls.key.display(), tls.certificate.display());
+fn wrong_key(certificate: &Path, key: &Path) -> TlsError {
+    let (key, certificate) = (key.display(), certificate.display());
     TlsError {
         key: "key",
         message: format!("the key in {key} does not belong to the certificate in {certificate}"),

@@ -1,0 +1,191 @@
+//! The directory that accounts, certificates and keys are kept in: `STATE/AUTHORITY/account.json` and
+//! `STATE/AUTHORITY/NAME.pem`, which has a key and the chain behind it, so that both are replaced at
+//! once. All are readable by their owner alone, and written beside and renamed.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use forebay_conf::Acme;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+/// A certificate that was issued.
+pub struct Issued {
+    /// The certificate and those between it and its root, in PEM.
+    pub chain: String,
+    /// Its key, in PEM.
+    pub key: String,
+}
+
+/// A certificate that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The certificate and those between it and its root, in PEM.
+    pub chain: String,
+    /// Its key, in PEM.
+    pub key: String,
+    /// From when it is valid.
+    pub not_before: SystemTime,
+    /// Until when it is valid.
+    pub not_after: SystemTime,
+}
+
+/// Larger files are none of ours.
+const LARGEST_FILE: u64 = 1 << 20;
+
+/// The certificate for just the names of `acme`, if there is one.
+pub fn load(acme: &Acme) -> Option<Stored> {
+    let path = certificate_file(acme);
+    if fs::metadata(&path).ok()?.len() > LARGEST_FILE {
+        return None;
+    }
+    let text = fs::read_to_string(path).ok()?;
+    let (key, chain) = text.split_at(text.find(CERTIFICATE)?);
+    let first = CertificateDer::from_pem_slice(chain.as_bytes()).ok()?;
+    let (_, certificate) = x509_parser::parse_x509_certificate(&first).ok()?;
+    let names = certificate.subject_alternative_name().ok()??;
+    let mut names: Vec<_> = names
+        .value
+        .general_names
+        .iter()
+        .filter_map(|name| match name {
+            x509_parser::extensions::GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+            _ => None,
+        })
+        .collect();
+    let mut wanted = acme.names.clone();
+    names.sort();
+    wanted.sort();
+    let time = |seconds: i64| Some(UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).ok()?));
+    let validity = certificate.validity();
+    (names == wanted).then_some(Stored {
+        chain: chain.to_owned(),
+        key: key.to_owned(),
+        not_before: time(validity.not_before.timestamp())?,
+        not_after: time(validity.not_after.timestamp())?,
+    })
+}
+
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
+
+/// Keeps what was issued.
+pub fn save(acme: &Acme, issued: &Issued) -> Result<(), String> {
+    let key = issued.key.trim_end();
+    write(&certificate_file(acme), &format!("{key}\n{}", issued.chain))
+}
+
+/// What was kept of the account, as it was given.
+pub fn account(acme: &Acme) -> Option<String> {
+    fs::read_to_string(account_file(acme)).ok()
+}
+
+/// Keeps the account.
+pub fn save_account(acme: &Acme, account: &str) -> Result<(), String> {
+    write(&account_file(acme), account)
+}
+
+fn account_file(acme: &Acme) -> PathBuf {
+    authority(acme).join("account.json")
+}
+
+fn certificate_file(acme: &Acme) -> PathBuf {
+    let name = acme.names.first().map_or("", String::as_str);
+    authority(acme).join(format!("{}.pem", file_name(name)))
+}
+
+/// The directory of an authority.
+fn authority(acme: &Acme) -> PathBuf {
+    let url = acme.directory.strip_prefix("https://").unwrap_or(&acme.directory);
+    acme.state.join(file_name(url))
+}
+
+/// As a name within a directory: neither `..` nor a path.
+fn file_name(text: &str) -> String {
+    let kept = |c: char| if c.is_ascii_alphanumeric() || "-.".contains(c) { c } else { '_' };
+    let name: String = text.chars().map(kept).collect();
+    name.trim_start_matches('.').to_owned()
+}
+
+/// Has a file hold `text`, or what it held before; readable by its owner alone.
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let fail = |error: io::Error| {
+        format!(
+            "{} cannot be written ({error}): make the directory {}, writable by the user that \
+             Forebay runs as, or name another by `state`",
+            path.display(),
+            directory.display()
+        )
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fail)?;
+    let beside = path.with_extension("new");
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
+        _ => {}
+    }
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).map_err(fail)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fail)?;
+    fs::rename(&beside, path).map_err(fail)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use forebay_testkit::tls::Authority;
+
+    use super::*;
+
+    fn acme(state: &Path, names: &[&str]) -> Acme {
+        Acme {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            directory: "https://ca.example:14000/dir".to_owned(),
+            ca: None,
+            email: None,
+            state: state.to_owned(),
+            challenge: None,
+        }
+    }
+
+    #[test]
+    fn what_is_saved_is_found_for_the_same_names_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path().join("not/there/yet");
+        let identity = Authority::new("x").issue(&["a.example", "b.example"]);
+        let issued = Issued { chain: identity.certificate, key: identity.key };
+        let both = acme(&state, &["a.example", "b.example"]);
+        assert_eq!(load(&both), None);
+        save(&both, &issued).unwrap();
+        let found = load(&both).unwrap();
+        assert_eq!(
+            (found.chain.trim(), found.key.trim()),
+            (issued.chain.trim(), issued.key.trim())
+        );
+        assert!(found.not_before < found.not_after);
+        assert_eq!(load(&acme(&state, &["a.example"])), None);
+        let file = state.join("ca.example_14000_dir/a.example.pem");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::write(&file, "torn").unwrap();
+        assert_eq!(load(&both), None);
+        save_account(&both, "{}").unwrap();
+        assert_eq!(account(&both).as_deref(), Some("{}"));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_named() {
+        let acme = acme(Path::new("/dev/null/state"), &["a.example"]);
+        let error = save_account(&acme, "{}").unwrap_err();
+        assert!(error.contains("/dev/null/state"), "{error}");
+    }
+
+    #[test]
+    fn names_of_files_stay_in_their_directory() {
+        assert_eq!(file_name("../../etc/passwd"), "_.._etc_passwd");
+        assert_eq!(file_name("a.example"), "a.example");
+    }
+}

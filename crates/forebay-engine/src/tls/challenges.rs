@@ -1,0 +1,85 @@
+//! What an ACME authority asks for to see that a name is ours: tokens by HTTP (RFC 8555 section 8.3), and
+//! certificates by a handshake (RFC 8737).
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::ClientHello;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+
+/// The protocol (ALPN) of a handshake by which an authority looks at a name.
+const ALPN: &[u8] = b"acme-tls/1";
+
+/// The path in front of a token.
+const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
+
+/// What is answered at the moment, by all threads. Empty but for the seconds in which a certificate is
+/// issued.
+#[derive(Debug, Default)]
+pub struct Challenges(RwLock<Answers>);
+
+#[derive(Debug, Default)]
+struct Answers {
+    /// By token.
+    replies: HashMap<String, String>,
+    /// By name, in lower case.
+    handshakes: HashMap<String, Arc<ServerConfig>>,
+}
+
+impl Challenges {
+    /// Answers a request for `token`.
+    pub fn answer_request(&self, token: &str, reply: String) {
+        self.write(|answers| answers.replies.insert(token.to_owned(), reply));
+    }
+
+    /// Answers handshakes for `name` by a certificate.
+    ///
+    /// # Errors
+    /// Where certificate and key make no server.
+    pub fn answer_handshake(
+        &self,
+        name: &str,
+        certificate: CertificateDer<'static>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<(), rustls::Error> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let key = provider.key_provider.load_private_key(key)?;
+        // Unseen: its critical extension is unknown to who would look whether the key is its own.
+        let shown = SingleCertAndKey::from(CertifiedKey::new(vec![certificate], key));
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(shown));
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        let config = Arc::new(config);
+        self.write(|answers| answers.handshakes.insert(name.to_ascii_lowercase(), config));
+        Ok(())
+    }
+
+    /// Answers nothing any more.
+    pub fn clear(&self) {
+        self.write(std::mem::take);
+    }
+
+    /// The reply to a request for `path`, if it is for a token that is asked for.
+    pub(crate) fn reply(&self, path: &[u8]) -> Option<String> {
+        let token = std::str::from_utf8(path.strip_prefix(PREFIX)?).ok()?;
+        self.0.read().unwrap_or_else(PoisonError::into_inner).replies.get(token).cloned()
+    }
+
+    /// What answers a handshake of an authority.
+    pub(crate) fn config(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
+        let name = hello.server_name()?.to_ascii_lowercase();
+        if !hello.alpn()?.eq([ALPN]) {
+            return None;
+        }
+        self.0.read().unwrap_or_else(PoisonError::into_inner).handshakes.get(&name).cloned()
+    }
+
+    fn write<T>(&self, change: impl FnOnce(&mut Answers) -> T) {
+        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
+    }
+}

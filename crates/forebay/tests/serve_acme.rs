@@ -1,0 +1,216 @@
+//! Certificates by ACME, from the real Pebble: issued, kept, renewed, and shown without a lost connection.
+
+mod support;
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+use forebay_testkit::DEADLINE;
+use forebay_testkit::folder::Folder;
+use forebay_testkit::http::Client;
+use forebay_testkit::peer::installed;
+use forebay_testkit::port::free_port;
+use forebay_testkit::process::Process;
+use forebay_testkit::stream::Stream;
+use forebay_testkit::tls::{Authority, Identity, connect};
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+
+use support::{Forebay, serve};
+
+const NAME: &str = "www.forebay.test";
+
+/// A Pebble that looks for every name on this machine, and the ports that it looks at.
+struct Pebble {
+    // Before the folder: fields are dropped in order.
+    _pebble: Process,
+    _dns: Process,
+    folder: Folder,
+    directory: String,
+    management: SocketAddr,
+    authority: Authority,
+    http: u16,
+    https: u16,
+}
+
+impl Pebble {
+    /// None where it is not installed.
+    fn start() -> Option<Self> {
+        let program = installed("pebble")?;
+        // Of the same package.
+        let dns = program.with_file_name("pebble-challtestsrv");
+        let folder = Folder::new();
+        let authority = Authority::new("of Pebble's own server");
+        let Identity { certificate, key } = authority.issue(&["127.0.0.1"]);
+        let certificate = folder.write("pebble.pem", certificate);
+        let key = folder.write("pebble-key.pem", key);
+        folder.write("pebble-ca.pem", &authority.pem);
+        let ports: Vec<u16> = (0..6).map(|_| free_port()).collect();
+        let [acme, management, http, https, resolver, control] = ports[..] else { unreachable!() };
+        let configuration = serde_json::json!({ "pebble": {
+            "listenAddress": format!("127.0.0.1:{acme}"),
+            "managementListenAddress": format!("127.0.0.1:{management}"),
+            "certificate": certificate,
+            "privateKey": key,
+            "httpPort": http,
+            "tlsPort": https,
+            "ocspResponderURL": "",
+            "externalAccountBindingRequired": false,
+        }});
+        let file = folder.write("pebble.json", configuration.to_string());
+        let mut command = Command::new(dns);
+        command.args(["-defaultIPv4", "127.0.0.1", "-defaultIPv6", ""]);
+        command.args(["-http01", "", "-https01", "", "-tlsalpn01", ""]);
+        command.args(["-dns01", &format!("127.0.0.1:{resolver}")]);
+        command.args(["-management", &format!("127.0.0.1:{control}")]);
+        let mut dns = Process::start(command);
+        let loopback = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        dns.wait_until_listening(loopback(resolver));
+        let mut command = Command::new(program);
+        command.arg("-config").arg(file).args(["-strict", "-dnsserver"]);
+        command.arg(format!("127.0.0.1:{resolver}"));
+        command.env("PEBBLE_VA_NOSLEEP", "1");
+        let mut pebble = Process::start(command);
+        pebble.wait_until_listening(loopback(acme));
+        pebble.wait_until_listening(loopback(management));
+        Some(Self {
+            _pebble: pebble,
+            _dns: dns,
+            folder,
+            directory: format!("https://127.0.0.1:{acme}/dir"),
+            management: loopback(management),
+            authority,
+            http,
+            https,
+        })
+    }
+
+    /// A configuration whose certificate is had from here.
+    fn site(&self, more: &str) -> String {
+        let Self { directory, http, https, folder, .. } = self;
+        let folder = folder.path().display();
+        format!(
+            "[[site]]\nhosts = \"{NAME}\"\nlisten = [\"https://127.0.0.1:{https}\", \"127.0.0.1:{http}\"]\n\
+             redirect_to_https = true\n\
+             [site.tls]\nacme = {{ email = \"admin@forebay.test\", directory = \"{directory}\", \
+             ca = \"{folder}/pebble-ca.pem\", state = \"{folder}/state\"{more} }}\n\
+             [[site.route]]\nrespond = \"hello\"\n"
+        )
+    }
+
+    /// A client that trusts what this Pebble issues.
+    fn client(&self) -> Arc<ClientConfig> {
+        let mut client = connect(self.management, "127.0.0.1", self.authority.client()).unwrap();
+        let root = client.get("/roots/0").body;
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(&root).unwrap()).unwrap();
+        let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().unwrap();
+        Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+    }
+
+    fn https(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.https).into()
+    }
+}
+
+/// Connects as soon as there is a certificate.
+fn connect_when_issued(pebble: &Pebble, config: &Arc<ClientConfig>, forebay: &Forebay) -> Client {
+    let begun = Instant::now();
+    loop {
+        match connect(pebble.https(), NAME, config.clone()) {
+            Ok(client) => return client,
+            Err(error) if begun.elapsed() > DEADLINE => {
+                panic!("{error}: {}", forebay.process.output())
+            }
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(50)),
+        }
+    }
+}
+
+fn certificate(client: &mut Client) -> CertificateDer<'static> {
+    let Stream::Tls(stream) = client.stream() else { unreachable!() };
+    stream.conn.peer_certificates().unwrap()[0].clone().into_owned()
+}
+
+fn hello(client: &mut Client) {
+    client.send(format!("GET / HTTP/1.1\r\nHost: {NAME}\r\n\r\n"));
+    let reply = client.reply();
+    assert_eq!((reply.status, &reply.body[..]), (200, &b"hello"[..]));
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn a_certificate_is_issued_by_either_challenge_kept_and_shown_again() {
+    let Some(pebble) = Pebble::start() else { return };
+    let config = pebble.client();
+    for challenge in ["http-01", "tls-alpn-01"] {
+        let state = pebble.folder.path().join("state");
+        let _ = fs::remove_dir_all(&state);
+        let site = pebble.site(&format!(", challenge = \"{challenge}\""));
+        let forebay = serve(Folder::new(), &site);
+        let mut client = connect_when_issued(&pebble, &config, &forebay);
+        hello(&mut client);
+        let issued = certificate(&mut client);
+        assert!(forebay.process.output().contains("a certificate was issued"), "{challenge}");
+        forebay.stop();
+        let authority = fs::read_dir(&state).unwrap().next().unwrap().unwrap().path();
+        for file in [format!("{NAME}.pem"), "account.json".to_owned()] {
+            assert_eq!(mode(&authority.join(file)), 0o600);
+        }
+        assert_eq!(mode(&state), 0o700);
+        // What was kept is shown from the first handshake on.
+        let forebay = serve(Folder::new(), &site);
+        let mut client = connect(pebble.https(), NAME, config.clone()).unwrap();
+        assert_eq!(certificate(&mut client), issued);
+        assert!(!forebay.process.output().contains("ACME"), "{}", forebay.process.output());
+        forebay.stop();
+    }
+}
+
+#[test]
+fn a_certificate_is_renewed_before_its_end_and_connections_stay() {
+    let Some(pebble) = Pebble::start() else { return };
+    // Two thirds of its life are over, and it is valid.
+    let old = Authority::new("that issued the first");
+    let Identity { certificate: chain, key } = old.issue_until(&[NAME], 2036);
+    let authority = pebble.directory.trim_start_matches("https://").replace([':', '/'], "_");
+    pebble.folder.write(&format!("state/{authority}/{NAME}.pem"), format!("{key}\n{chain}"));
+    let forebay = serve(Folder::new(), &pebble.site(""));
+    let first = connect(pebble.https(), NAME, old.client());
+    let config = pebble.client();
+    let mut renewed = connect_when_issued(&pebble, &config, &forebay);
+    hello(&mut renewed);
+    // It was faster than the renewal, unless the machine is very slow.
+    if let Ok(mut first) = first {
+        hello(&mut first);
+    }
+    assert!(connect(pebble.https(), NAME, old.client()).is_err(), "the first is shown no more");
+    forebay.stop();
+}
+
+#[test]
+fn an_authority_that_cannot_be_reached_is_logged_with_what_to_do() {
+    let Some(pebble) = Pebble::start() else { return };
+    let mut site = pebble.site("");
+    let dead = format!("https://127.0.0.1:{}/dir", free_port());
+    site = site.replace(&pebble.directory, &dead);
+    let mut forebay = serve(Folder::new(), &site);
+    forebay.process.wait_for_output("tried again in");
+    let output = forebay.process.output();
+    assert!(output.contains(&dead) && output.contains(NAME), "{output}");
+    assert!(connect(pebble.https(), NAME, pebble.client()).is_err(), "there is nothing to show");
+    let mut plain = Client::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, pebble.http)));
+    assert_eq!(plain.get("/.well-known/acme-challenge/x").status, 308, "all else is served");
+    forebay.stop();
+}
