@@ -3,6 +3,7 @@
 // https://fastcgi-archives.github.io/FastCGI_Specification.html
 
 using System;
+using System.IO;
 using System.Text;
 
 namespace Forebay {
@@ -249,10 +250,22 @@ sealed class Connection {
         }
     }
 
+    /// As above, up to so many from where the file stands: straight into the record, as a buffer for
+    /// each file is garbage of the expensive kind (64 KB are a large object).
+    public void Write(Stream file, long count) {
+        while (count > 0 && !broken) {
+            int room = Room(count);
+            int n = file.Read(outbox, HeaderSize + filled, room);
+            if (n == 0) return;
+            filled += n;
+            count -= n;
+        }
+    }
+
     /// Bytes that can be written at once, up to `count`.
-    int Room(int count) {
+    int Room(long count) {
         if (filled == LargestRecord) Flush();
-        return Math.Min(count, LargestRecord - filled);
+        return (int) Math.Min(count, LargestRecord - filled);
     }
 
     /// Sends what was written.

@@ -8,7 +8,6 @@ using System.Web;
 namespace Forebay {
 
 sealed class Request : HttpWorkerRequest {
-    const int Piece = 64 * 1024;
     /// How often it is looked whether a request that System.Web has put aside still can be served.
     const int Pause = 50;
 
@@ -199,13 +198,7 @@ sealed class Request : HttpWorkerRequest {
 
     void SendFile(Stream file, long offset, long count) {
         file.Seek(offset, SeekOrigin.Begin);
-        var piece = new byte[Piece];
-        while (count > 0) {
-            int n = file.Read(piece, 0, (int) Math.Min(count, piece.Length));
-            if (n == 0) return;
-            SendResponseFromMemory(piece, n);
-            count -= n;
-        }
+        if (count > 0) Body(c => c.Write(file, count));
     }
 
     void Body(Action<Connection> write) {

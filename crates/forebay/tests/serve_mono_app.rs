@@ -32,6 +32,10 @@ public class Handler : IHttpHandler {
             for (int at = 0; at < all.Length; at++) all[at] = (byte)(at * 7 + at / 251);
             for (int at = 0; at < all.Length; at += 100000) response.OutputStream.Write(all, at, 100000);
             break;
+        case "file":
+            if (request.QueryString["from"] == null) response.TransmitFile(request.QueryString["name"]);
+            else response.TransmitFile(request.QueryString["name"], long.Parse(request.QueryString["from"]), 200000);
+            break;
         case "request":
             response.Write(string.Join("|", request.HttpMethod, request.Path, request.FilePath, request.PathInfo,
                 request.QueryString["n"], request.UserHostAddress, request.IsSecureConnection, request.Url.Host,
@@ -223,6 +227,12 @@ fn bodies_of_all_sizes_go_both_ways() {
         assert!(reply.body == body, "{at}: {} bytes", reply.body.len());
         assert_eq!(reply.header("Content-Length").is_some(), at == "once");
     }
+    forebay.folder.write("file", &body);
+    let file = forebay.folder.path().join("file").display().to_string();
+    let reply = client.get(&format!("/a.ashx?do=file&name={file}"));
+    assert!(reply.body == body, "{} bytes: {}", reply.body.len(), forebay.output());
+    let reply = client.get(&format!("/a.ashx?do=file&name={file}&from=70001"));
+    assert!(reply.body == body[70_001..270_001], "{} bytes", reply.body.len());
     forebay.stop();
 }
 
