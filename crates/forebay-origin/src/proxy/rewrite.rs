@@ -12,8 +12,8 @@ use forebay_wire::http1::{Field, KnownField, ResponseHead, encode, host_of};
 pub struct Rewrite {
     /// What clients have in front of the backend's paths: without slash at the end, percent-encoded.
     prefix: Vec<u8>,
-    /// The authority of each backend, where it can be meant by that.
-    own: Vec<Option<String>>,
+    /// The authority of each backend, where it can be meant by that, and whether it is asked by TLS.
+    own: Vec<Option<(String, bool)>>,
 }
 
 /// One request, as far as its reply depends on it.
@@ -38,7 +38,7 @@ impl Rewrite {
             // What a server on a Unix socket is called is its own name only where it was told so.
             let is_meant = plan.host == conf::HostField::Backend
                 || matches!(backend.address, conf::Address::Tcp(_));
-            is_meant.then(|| backend.authority.clone())
+            is_meant.then(|| (backend.authority.clone(), backend.https))
         });
         Some(Self { prefix: percent_encode(prefix), own: own.collect() })
     }
@@ -124,9 +124,11 @@ impl Context<'_> {
 
     /// Whether a URL is of the backend: by its own scheme, or by the client's, which it is told.
     fn is_own(&self, scheme: &[u8], authority: &[u8]) -> bool {
-        let is_scheme = !scheme.eq_ignore_ascii_case(b"https:") || self.https;
         let own = self.rewrite.own.get(self.index).and_then(Option::as_ref);
-        is_scheme && own.is_some_and(|own| eq_authority(authority, own.as_bytes(), scheme))
+        own.is_some_and(|(own, by_tls)| {
+            let is_scheme = !scheme.eq_ignore_ascii_case(b"https:") || self.https || *by_tls;
+            is_scheme && eq_authority(authority, own.as_bytes(), scheme)
+        })
     }
 
     /// `5; url=http://...`.
@@ -179,7 +181,7 @@ impl Context<'_> {
 
     fn is_own_domain(&self, domain: &[u8]) -> bool {
         let domain = domain.strip_prefix(b".").unwrap_or(domain);
-        let own = self.rewrite.own.get(self.index).and_then(Option::as_ref);
+        let own = self.rewrite.own.get(self.index).and_then(|own| own.as_ref().map(|own| &own.0));
         own.is_some_and(|own| {
             let (own, clients) = (host_of(own.as_bytes()), host_of(self.authority));
             domain.eq_ignore_ascii_case(own) && !domain.eq_ignore_ascii_case(clients)
@@ -219,7 +221,7 @@ mod tests {
     use super::*;
 
     fn rewrite(prefix: &str, own: &str) -> Rewrite {
-        Rewrite { prefix: prefix.as_bytes().to_vec(), own: vec![Some(own.into())] }
+        Rewrite { prefix: prefix.as_bytes().to_vec(), own: vec![Some((own.into(), false))] }
     }
 
     fn context(rewrite: &Rewrite) -> Context<'_> {
@@ -228,6 +230,31 @@ mod tests {
 
     fn text(value: Option<Vec<u8>>, otherwise: &str) -> String {
         value.map_or(otherwise.into(), |value| String::from_utf8(value).unwrap())
+    }
+
+    #[test]
+    fn urls_of_a_backend_that_is_asked_by_tls_become_paths_however_the_client_came() {
+        let by_tls = |own: &str, https| {
+            let own = vec![Some((own.to_owned(), https))];
+            Rewrite { prefix: b"/shop".to_vec(), own }
+        };
+        let own = by_tls("backend.example", true);
+        for (url, rewritten) in [
+            ("https://backend.example/a", "/shop/a"),
+            ("https://backend.example:443/a", "/shop/a"),
+            ("HTTPS://Backend.Example", "/shop/"),
+            ("//backend.example/a", "/shop/a"),
+            ("https://backend.example:8443/a", "https://backend.example:8443/a"),
+            ("https://other.example/a", "https://other.example/a"),
+        ] {
+            for https in [false, true] {
+                let context = Context { https, ..context(&own) };
+                assert_eq!(text(context.url(url.as_bytes()), url), rewritten, "{url}");
+            }
+        }
+        // One that is asked without TLS may mean another server by that.
+        let plain = by_tls("backend.example", false);
+        assert_eq!(context(&plain).url(b"https://backend.example/a"), None);
     }
 
     #[test]

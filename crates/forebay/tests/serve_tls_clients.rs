@@ -1,0 +1,118 @@
+//! HTTPS and HTTP/2 as clients of others speak them: curl, nghttp, and sslscan, which tries everything.
+
+mod support;
+
+use std::process::Command;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::peer::installed;
+use forebay_testkit::tls::Authority;
+
+use support::{Forebay, serve};
+
+/// A site with a small file, a large one, and replies that are compressed.
+fn site() -> Forebay {
+    let folder = Folder::new();
+    let authority = Authority::new("of the test");
+    let identity = authority.issue(&["localhost"]);
+    folder.write("ca.pem", &authority.pem);
+    folder.write("cert.pem", identity.certificate);
+    folder.write("key.pem", identity.key);
+    folder.write("htdocs/small.txt", "small\n");
+    folder.write("htdocs/large.txt", "A line of a large file.\n".repeat(100_000));
+    serve(
+        folder,
+        "[[site]]\nlisten = \"https://127.0.0.1:0\"\n\
+         tls = { certificate = \"cert.pem\", key = \"key.pem\" }\n\
+         [[site.route]]\nfiles = \"htdocs\"\ncompress = true\n",
+    )
+}
+
+/// What a client says of an address below the site; its standard output. `None` where it is not
+/// installed.
+fn run(forebay: &Forebay, program: &str, arguments: &[&str], path: &str) -> Option<Vec<u8>> {
+    let program = match program {
+        // Of the same package.
+        "nghttp" => installed("h2load")?.with_file_name("nghttp"),
+        program => installed(program)?,
+    };
+    let url = format!("https://localhost:{}{path}", forebay.address.port());
+    let output = Command::new(program).args(arguments).arg(url).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    Some(output.stdout)
+}
+
+#[test]
+fn curl_agrees_on_either_protocol_and_gets_what_there_is() {
+    let forebay = site();
+    let ca = forebay.folder.path().join("ca.pem");
+    let large = "A line of a large file.\n".repeat(100_000).into_bytes();
+    for (flag, version) in [("--http1.1", "1.1"), ("--http2", "2")] {
+        let common = ["--silent", "--show-error", "--max-time", "30", "--resolve"];
+        let here = format!("localhost:{}:127.0.0.1", forebay.address.port());
+        let mut arguments = common.to_vec();
+        arguments.extend([here.as_str(), "--cacert", ca.to_str().unwrap(), flag]);
+        let written = [&arguments[..], &["--write-out", "%{http_version} %{http_code}"]].concat();
+        let Some(said) = run(&forebay, "curl", &written, "/small.txt") else { return };
+        assert_eq!(String::from_utf8(said).unwrap(), format!("small\n{version} 200"));
+        assert!(run(&forebay, "curl", &arguments, "/large.txt").unwrap() == large);
+        let compressed = [&arguments[..], &["--compressed"]].concat();
+        assert!(run(&forebay, "curl", &compressed, "/large.txt").unwrap() == large);
+        let coded = [&arguments[..], &["-H", "Accept-Encoding: gzip"]].concat();
+        let coded = run(&forebay, "curl", &coded, "/large.txt").unwrap();
+        assert!(coded.starts_with(&[0x1f, 0x8b]) && coded.len() < large.len() / 10);
+    }
+    forebay.stop();
+}
+
+#[test]
+fn nghttp_multiplexes_over_tls() {
+    let forebay = site();
+    let arguments = ["--no-verify-peer", "--stat", "--null-out", "--multiply=50", "--timeout=30"];
+    let Some(said) = run(&forebay, "nghttp", &arguments, "/small.txt") else { return };
+    let said = String::from_utf8(said).unwrap();
+    let replies = said.lines().filter(|line| line.contains(" 200 ") && line.contains("/small.txt"));
+    assert_eq!(replies.count(), 50, "{said}");
+    forebay.stop();
+}
+
+#[test]
+fn sslscan_finds_nothing_below_a_modern_profile() {
+    let forebay = site();
+    let Some(program) = installed("sslscan") else { return };
+    let target = format!("127.0.0.1:{}", forebay.address.port());
+    let output = Command::new(program)
+        .args(["--no-colour", "--sni-name=localhost", &target])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let tells = |line: &str| said.lines().any(|told| told.split_whitespace().eq(line.split(' ')));
+    for (protocol, state) in [
+        ("SSLv2", "disabled"),
+        ("SSLv3", "disabled"),
+        ("TLSv1.0", "disabled"),
+        ("TLSv1.1", "disabled"),
+        ("TLSv1.2", "enabled"),
+        ("TLSv1.3", "enabled"),
+    ] {
+        assert!(tells(&format!("{protocol} {state}")), "{protocol}: {said}");
+    }
+    let ciphers: Vec<_> = said
+        .lines()
+        .filter(|line| line.starts_with("Preferred") || line.starts_with("Accepted"))
+        .collect();
+    assert!(ciphers.len() >= 6, "{said}");
+    for cipher in ciphers {
+        let is_modern = cipher.contains("TLSv1.3") && cipher.contains("TLS_")
+            || cipher.contains("TLSv1.2")
+                && cipher.contains(" ECDHE-")
+                && (cipher.contains("-GCM-") || cipher.contains("-CHACHA20-POLY1305"));
+        assert!(is_modern, "{cipher}");
+    }
+    for weak in ["Compression enabled", "vulnerable to heartbleed"] {
+        let found = said.lines().any(|line| line.contains(weak) && !line.contains("not "));
+        assert!(!found, "{weak}: {said}");
+    }
+    forebay.stop();
+}
