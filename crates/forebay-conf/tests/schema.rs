@@ -117,7 +117,7 @@ fn each_value_that_is_offered_is_available() {
         app
     };
     let speaks = offered(&schema["$defs"]["AppProtocol"]);
-    assert_eq!(speaks, ["http", "fastcgi", "scgi", "uwsgi"]);
+    assert_eq!(speaks, ["http", "fastcgi", "scgi", "uwsgi", "ajp"]);
     for value in speaks {
         parse(&least("speaks", &value), "app = 'a'").unwrap();
     }

@@ -14,6 +14,7 @@ use forebay_engine::{
 };
 use forebay_workers::{Permit, Place, Program};
 
+use crate::ajp::Ajp;
 use crate::app_fault::unavailable;
 use crate::app_server::AppServer;
 use crate::fastcgi::{Fastcgi, Script};
@@ -62,6 +63,8 @@ pub enum Protocol {
     Fastcgi(PathMapping),
     /// SCGI or uwsgi.
     AppServer(conf::AppServer),
+    /// AJP 1.3, as a route to one container would say it.
+    Ajp(conf::Ajp),
 }
 
 /// How requests go to a program that speaks HTTP.
@@ -128,6 +131,7 @@ enum InstanceClient {
     Http(Proxy),
     Fastcgi(Fastcgi),
     AppServer(AppServer),
+    Ajp(Ajp),
 }
 
 /// A request, ready to be passed on as often as need be.
@@ -194,7 +198,7 @@ impl ProgramApp {
     /// A process that takes one request at a time does not wait for a slow upload.
     async fn prepare(&self, exchange: &mut Exchange) -> Result<Prepared, Fault> {
         Ok(match &self.options.protocol {
-            Protocol::Http(_) => Prepared::Streamed,
+            Protocol::Http(_) | Protocol::Ajp(_) => Prepared::Streamed,
             Protocol::Fastcgi(mapping) => {
                 let script = mapping.find(&exchange.request, &self.options)?;
                 Prepared::Fastcgi(script, exchange.body.spool().await?)
@@ -232,15 +236,15 @@ impl ProgramApp {
             Place::Unix(path) => Endpoint::Unix(path.clone()),
             Place::Tcp(address) => Endpoint::Tcp(vec![*address]),
         };
-        let (is_http, idle_time) = match self.options.protocol {
-            Protocol::Http(_) => (true, HTTP_IDLE),
+        let (keeps_alive, idle_time) = match self.options.protocol {
+            Protocol::Http(_) | Protocol::Ajp(_) => (true, HTTP_IDLE),
             Protocol::Fastcgi(_) | Protocol::AppServer(_) => (false, FASTCGI_IDLE),
         };
         let options = BackendOptions {
             name: format!("app {}", self.name),
             keep: KEEP,
             idle_time,
-            violates_keep_alive: !is_http,
+            violates_keep_alive: !keeps_alive,
             permits: Some(self.connections.to(permit.id())),
             reply_timeout: Some(self.options.silence),
             life: Some(permit.life()),
@@ -263,6 +267,7 @@ impl ProgramApp {
             Protocol::AppServer(settings) => {
                 InstanceClient::AppServer(AppServer::new(upstream, settings.clone()))
             }
+            Protocol::Ajp(settings) => InstanceClient::Ajp(Ajp::new(upstream, settings.clone())),
         }
     }
 }
@@ -277,6 +282,7 @@ impl InstanceClient {
     async fn forward(&self, exchange: &mut Exchange, prepared: &Prepared) -> Result<(), Fault> {
         match (self, prepared) {
             (Self::Http(proxy), Prepared::Streamed) => proxy.serve(exchange).await,
+            (Self::Ajp(ajp), Prepared::Streamed) => ajp.serve(exchange).await,
             (Self::Fastcgi(fastcgi), Prepared::Fastcgi(script, body)) => {
                 fastcgi.forward_with(exchange, script, body).await
             }

@@ -245,6 +245,15 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
             let protocol = conf::ServerProtocol::Uwsgi { modifier1: 0, modifier2: 0 };
             Protocol::AppServer(server(plan, protocol, root.clone()))
         }
+        conf::AppKind::Command { speaks: conf::AppProtocol::Ajp, secret, .. } => {
+            Protocol::Ajp(conf::Ajp {
+                upstream: Arc::new(conf::Upstream::new(Vec::new())),
+                secret: secret.clone(),
+                packet_size: forebay_wire::ajp13::LEAST_PACKET,
+                ping: conf::Ping::Off,
+                reply_timeout: Some(plan.request_timeout),
+            })
+        }
         conf::AppKind::Command { host, strip_prefix, sticky, .. } => Protocol::Http(HttpRoute {
             host: *host,
             strip_prefix: strip_prefix.clone(),

@@ -54,6 +54,9 @@ pub struct App {
     pub speaks: Option<At<AppProtocol>>,
     /// command: who opens the socket. Default: the program, at the {socket} or {port} in `run`.
     pub listen: Option<At<Listening>>,
+    /// command that speaks ajp: what it asks of whoever passes requests on, as `secret` of Tomcat's
+    /// connector. Default: nothing.
+    pub secret: Option<At<String>>,
     /// command that speaks http: the Host that it is told, the client's or 127.0.0.1 with its port
     /// (localhost, where it listens on a Unix socket). Default: "client".
     pub host: Option<At<HostField>>,
@@ -121,7 +124,7 @@ pub struct App {
     /// less at random. Default: no limit.
     pub max_cpu: Option<Time>,
     /// Bytes of one reply, its head included; more end it, and the worker. Not for a command that
-    /// speaks http. Default: no limit.
+    /// speaks http or ajp. Default: no limit.
     pub max_output: Option<Size>,
 }
 
@@ -163,7 +166,7 @@ struct Form {
 const FORM: Form =
     Form { kind: "", speaks: &[], must: &[], may: &["lib", "max_output"], modes: &[] };
 
-const FORMS: [Form; 10] = [
+const FORMS: [Form; 11] = [
     Form {
         kind: "cgi-bin",
         must: &["dir"],
@@ -233,6 +236,13 @@ const FORMS: [Form; 10] = [
         speaks: &["scgi", "uwsgi"],
         must: &["run", "speaks"],
         may: &["root", "listen", "connections", "start_timeout", "stop_timeout", "max_output"],
+        ..FORM
+    },
+    Form {
+        kind: "command",
+        speaks: &["ajp"],
+        must: &["run", "speaks"],
+        may: &["secret", "listen", "connections", "start_timeout", "stop_timeout"],
         ..FORM
     },
 ];
@@ -311,7 +321,6 @@ pub enum AppProtocol {
     /// uwsgi.
     Uwsgi,
     /// AJP 1.3.
-    #[schemars(skip)]
     Ajp,
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::HostField;
+use super::ajp::Secret;
 
 /// An application that Forebay starts and looks after.
 #[derive(Clone, Debug)]
@@ -132,13 +133,15 @@ pub enum AppKind {
         speaks: AppProtocol,
         /// Who opens its socket.
         listen: Listening,
+        /// What it asks of whoever passes requests on, where it speaks AJP.
+        secret: Option<Secret>,
         /// The `Host` that it is told, where it speaks HTTP.
         host: HostField,
         /// The beginning of paths that it is not told, where it speaks HTTP.
         strip_prefix: Option<String>,
         /// The cookie, a token, that names a client's process, where it speaks HTTP.
         sticky: Option<String>,
-        /// Connections to each process at once, at least 1. Default 100 for HTTP, else 1.
+        /// Connections to each process at once, at least 1. Default 100 for HTTP and AJP, else 1.
         connections: usize,
         /// What SCRIPT_FILENAME begins with. `None`: the path is PATH_INFO.
         root: Option<PathBuf>,

@@ -87,7 +87,7 @@ fn is_local(socket: &Listen) -> bool {
     }
 }
 
-fn secret(typed: &Option<At<String>>) -> Outcome<Option<Secret>> {
+pub(super) fn secret(typed: &Option<At<String>>) -> Outcome<Option<Secret>> {
     typed.as_ref().map(|at| Ok(Secret::new(text(at)?.to_owned()))).transpose()
 }
 

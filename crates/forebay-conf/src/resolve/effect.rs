@@ -53,6 +53,7 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
         ("run", typed.run.as_ref().map(|at| &at.span), command, "command"),
         ("speaks", typed.speaks.as_ref().map(|at| &at.span), command, "command"),
         ("listen", typed.listen.as_ref().map(|at| &at.span), command, "command"),
+        ("secret", typed.secret.as_ref().map(|at| &at.span), command, "command"),
         ("host", typed.host.as_ref().map(|at| &at.span), command, "command"),
         ("strip_prefix", typed.strip_prefix.as_ref().map(|at| &at.span), command, "command"),
         ("sticky", typed.sticky.as_ref().map(|at| &at.span), command, "command"),
@@ -91,9 +92,11 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
 
 /// That no key of an application is left without effect by another one.
 pub(super) fn all_have_effect(typed: &file::App, kind: Kind) -> Outcome<()> {
-    let speaks_http = typed.speaks.as_ref().is_some_and(|at| matches!(at.value, AppProtocol::Http));
-    if let Some(at) = typed.max_output.as_ref().filter(|_| speaks_http) {
-        let why = "on a program that speaks http";
+    let is_server =
+        |at: &file::At<AppProtocol>| matches!(at.value, AppProtocol::Http | AppProtocol::Ajp);
+    let is_server = typed.speaks.as_ref().is_some_and(is_server);
+    if let Some(at) = typed.max_output.as_ref().filter(|_| is_server) {
+        let why = "on a program that speaks http or ajp";
         return Err(no_effect(&at.span, "max_output", why, "leave it out"));
     }
     if let Some(at) = &typed.idle_timeout {

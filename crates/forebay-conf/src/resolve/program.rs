@@ -27,6 +27,13 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
         file::AppProtocol::Ajp => AppProtocol::Ajp,
     };
     let listen = listening(typed, &run, &run_typed.span)?;
+    let secret = match &typed.secret {
+        Some(at) if speaks != AppProtocol::Ajp => {
+            let why = "on a program that does not speak ajp";
+            return Err(no_effect(&at.span, "secret", why, "leave it out"));
+        }
+        typed => super::ajp::secret(typed)?,
+    };
     let host = host(typed, speaks)?;
     let strip_prefix = match &typed.strip_prefix {
         Some(at) if speaks != AppProtocol::Http => {
@@ -46,14 +53,14 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
     };
     let connections = match &typed.connections {
         Some(at) => within(at, 1..=100_000)?,
-        None if speaks == AppProtocol::Http => 100,
+        None if matches!(speaks, AppProtocol::Http | AppProtocol::Ajp) => 100,
         None => 1,
     };
     let root = match &typed.root {
-        Some(at) if speaks == AppProtocol::Http => {
+        Some(at) if matches!(speaks, AppProtocol::Http | AppProtocol::Ajp) => {
             return Err(Problem::new(
                 &at.span,
-                "`root` means nothing to a program that speaks http",
+                "`root` means nothing to a program that speaks http or ajp",
             )
             .help("leave it out, or put the directory into `run`"));
         }
@@ -65,6 +72,7 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
         run,
         speaks,
         listen,
+        secret,
         host,
         strip_prefix,
         sticky,

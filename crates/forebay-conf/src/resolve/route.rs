@@ -123,12 +123,12 @@ fn buffer(typed: &file::Route, action: &Action) -> Outcome<bool> {
 fn request_buffering(file: &File, typed: &file::Route, action: &Action) -> Outcome<bool> {
     let default = match action {
         Action::Proxy(_) | Action::Ajp(_) => false,
-        Action::App(name) if speaks_http(file, name) => true,
+        Action::App(name) if streams_bodies(file, name) => true,
         _ => {
             let Some(at) = &typed.request_buffering else { return Ok(false) };
             return Err(Problem::new(&at.span, "`request_buffering` makes no difference here")
                 .help(
-                    "it is for `proxy`, `ajp` and for applications that speak http; others take bodies in \
+                    "it is for `proxy`, `ajp` and for applications that speak http or ajp; others take bodies in \
                  whole, or read none",
                 ));
         }
@@ -136,10 +136,10 @@ fn request_buffering(file: &File, typed: &file::Route, action: &Action) -> Outco
     Ok(typed.request_buffering.as_ref().map_or(default, |at| at.value))
 }
 
-/// Whether the application is a program that is passed HTTP requests.
-fn speaks_http(file: &File, app: &str) -> bool {
+/// Whether the application is a program that is passed bodies as they come.
+fn streams_bodies(file: &File, app: &str) -> bool {
     let speaks = file.app.get(app).and_then(|app| app.speaks.as_ref());
-    speaks.is_some_and(|at| matches!(at.value, AppProtocol::Http))
+    speaks.is_some_and(|at| matches!(at.value, AppProtocol::Http | AppProtocol::Ajp))
 }
 
 /// Whether each path names a script, with PATH_INFO behind it.

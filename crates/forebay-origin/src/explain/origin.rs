@@ -345,6 +345,7 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> 
         Protocol::Http(_) => "HTTP",
         Protocol::Fastcgi(_) => "FastCGI",
         Protocol::AppServer(settings) => app_server::name(settings.protocol),
+        Protocol::Ajp(_) => "AJP",
     };
     text.item("origin", format!("app {name}: a process of [app.{name}], by {spoken}").as_bytes());
     match &options.protocol {
@@ -359,6 +360,7 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> 
         Protocol::AppServer(settings) => {
             read_back(&program::mounted(settings, request), request, text)?;
         }
+        Protocol::Ajp(settings) => packet(settings, request, text)?,
         Protocol::Fastcgi(mapping) => {
             let script = mapping.find(request, &options)?;
             text.item("script", &script.file);
@@ -418,6 +420,10 @@ fn head(settings: &Proxy, request: &Request, text: &mut Explanation) {
 /// The head that a container would be sent, read back from the bytes of it.
 fn ajp(settings: &Ajp, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
     servers("ajp", &settings.upstream, " or ", text);
+    packet(settings, request, text)
+}
+
+fn packet(settings: &Ajp, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
     let (mut out, mut head) = (Vec::new(), RequestHead::default());
     append_packet(&mut out, request, settings, request.head.framing)?;
     if parse_request(&out, settings.packet_size, &mut head).is_err() {
