@@ -120,6 +120,9 @@ impl Request {
 
     /// Sets the path that routes are found by, and makes the target the same path.
     pub fn prepare_path(&mut self, slashes: EncodedSlashes) -> Result<(), PathError> {
+        if self.take_plain_path() {
+            return Ok(());
+        }
         self.clean_path()?;
         let target = self.head.path_and_query.of(&self.bytes);
         if !path::has_hidden_slash(target) {
@@ -129,6 +132,18 @@ impl Request {
             return Err(PathError::EncodedSlash);
         }
         path::unmask(target, &mut self.unmasked)
+    }
+
+    /// Sets the path where it is nothing but that of the target, as nearly always.
+    fn take_plain_path(&mut self) -> bool {
+        let target = self.head.path_and_query.of(&self.bytes);
+        let Some(plain) = path::as_plain(target) else { return false };
+        self.unmasked.clear();
+        self.asked = None;
+        self.path.clear();
+        self.path.extend_from_slice(plain);
+        self.rest = 0..self.path.len();
+        true
     }
 
     /// The part of the path to look up in the route's directory. It starts with a slash only where

@@ -66,6 +66,37 @@ pub fn normalize(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     Ok(())
 }
 
+/// The path of `target` where [`normalize`] and [`canonical`] leave it as it is and it has no slash in
+/// disguise; `None` where it has to be looked at more closely.
+pub fn as_plain(target: &[u8]) -> Option<&[u8]> {
+    let mut after_slash = false;
+    if target.first() != Some(&b'/') {
+        return None;
+    }
+    for (at, &byte) in target.iter().enumerate() {
+        match SPECIAL[byte as usize] {
+            b'?' => return Some(&target[..at]),
+            b'/' | b'.' if after_slash => return None,
+            b'%' => return None,
+            _ => {}
+        }
+        after_slash = byte == b'/';
+    }
+    Some(target)
+}
+
+/// Bytes that [`as_plain`] looks at; `%` for all with which a path is not plain anywhere.
+const SPECIAL: [u8; 256] = {
+    let mut table = [0; 256];
+    table[b'?' as usize] = b'?';
+    table[b'/' as usize] = b'/';
+    table[b'.' as usize] = b'.';
+    table[b'%' as usize] = b'%';
+    table[b'\\' as usize] = b'%';
+    table[0] = b'%';
+    table
+};
+
 /// Whether a server may take other bytes of the path of `target` for slashes: `%2F`, a backslash or
 /// `%5C`. Those are slashes in disguise.
 pub fn has_hidden_slash(target: &[u8]) -> bool {
@@ -356,6 +387,23 @@ mod tests {
     }
 
     proptest::proptest! {
+        #[test]
+        fn what_is_plain_needs_no_cleaning(target in "/?([/.a?%\\\\\x00]|%2f|bc){0,12}") {
+            let path = without_query(target.as_bytes());
+            match as_plain(target.as_bytes()) {
+                Some(plain) => {
+                    proptest::prop_assert_eq!(plain, path);
+                    proptest::prop_assert_eq!(normal(&target), Ok(String::from_utf8_lossy(plain).into()));
+                    proptest::prop_assert_eq!(canonical(target.as_bytes()), None);
+                    proptest::prop_assert!(!has_hidden_slash(target.as_bytes()));
+                }
+                None => proptest::prop_assert!(
+                    path.is_empty() || !path.starts_with(b"/") || !is_plain(path)
+                        || path.contains(&b'\\')
+                ),
+            }
+        }
+
         #[test]
         fn what_is_sent_is_what_was_matched(path in "/(/|/[./a]{0,4}|%2e|%2f|%41|%252e|\\\\|a){0,12}") {
             let sent = canonical(path.as_bytes());

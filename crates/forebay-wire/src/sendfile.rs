@@ -36,21 +36,22 @@ pub fn find(lines: &[u8]) -> Option<(Place, Vec<u8>)> {
 /// Removes the lines of `out`, from `start` on, that speak to a gateway alone: `X-Accel-*` and
 /// `X-Sendfile`, which name files and places that clients have no business to know.
 pub fn strip(out: &mut Vec<u8>, start: usize) {
-    let is_ours = |line: &[u8]| {
-        let starts_with = |name: &[u8]| {
-            line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
-        };
-        matches!(line.first(), Some(b'x' | b'X'))
-            && (starts_with(b"x-accel-") || starts_with(b"x-sendfile"))
-    };
     let lines = &out[start..];
     let mut starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', lines).map(|at| at + 1));
-    if !starts.any(|at| is_ours(&lines[at..])) {
+    if !starts.any(|at| is_for_gateway(&lines[at..])) {
         return;
     }
     let lines = out.split_off(start);
-    let kept = lines.split_inclusive(|&b| b == b'\n').filter(|line| !is_ours(line));
+    let kept = lines.split_inclusive(|&b| b == b'\n').filter(|line| !is_for_gateway(line));
     kept.for_each(|line| out.extend_from_slice(line));
+}
+
+/// Whether the name that `line` begins with is of a field for a gateway alone.
+pub fn is_for_gateway(line: &[u8]) -> bool {
+    let starts_with =
+        |name: &[u8]| line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
+    matches!(line.first(), Some(b'x' | b'X'))
+        && (starts_with(b"x-accel-") || starts_with(b"x-sendfile"))
 }
 
 /// Whether a field describes the dropped body, or is an instruction to the gateway.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::http1::{Claims, Field, KnownField, RequestHead, Version};
+use crate::http1::{Claims, Field, KnownField, RequestHead, Version, encode};
 
 /// Takes the variables one by one, in the encoding of some protocol.
 pub trait Sink {
@@ -136,20 +136,27 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     header_fields(request, sink);
 }
 
+/// Longest address as text, in bytes.
+const ADDRESS: usize = 45;
+
 fn addresses(request: &Request<'_>, sink: &mut impl Sink) {
     let authority = request.head.authority.map(|span| span.of(request.bytes)).unwrap_or_default();
-    let server_ip = request.server.ip().to_canonical().to_string();
+    let mut server_ip = Vec::with_capacity(ADDRESS);
+    encode::address(&mut server_ip, request.server.ip());
     let name = host_of(authority);
-    sink.variable(b"SERVER_NAME", if name.is_empty() { server_ip.as_bytes() } else { name });
-    sink.variable(b"SERVER_ADDR", server_ip.as_bytes());
+    sink.variable(b"SERVER_NAME", if name.is_empty() { &server_ip } else { name });
+    sink.variable(b"SERVER_ADDR", &server_ip);
     number(sink, b"SERVER_PORT", u64::from(request.server.port()));
-    sink.variable(b"REMOTE_ADDR", request.client.ip().to_canonical().to_string().as_bytes());
+    let mut client_ip = server_ip;
+    client_ip.clear();
+    encode::address(&mut client_ip, request.client.ip());
+    sink.variable(b"REMOTE_ADDR", &client_ip);
     number(sink, b"REMOTE_PORT", u64::from(request.client.port()));
 }
 
 fn number(sink: &mut impl Sink, name: &[u8], value: u64) {
     let mut digits = Vec::with_capacity(20);
-    crate::http1::encode::decimal(&mut digits, value);
+    encode::decimal(&mut digits, value);
     sink.variable(name, &digits);
 }
 

@@ -24,9 +24,14 @@ pub fn is_token(bytes: &[u8]) -> bool {
 
 /// Whether `bytes` may stand as a field value: no control byte but tab.
 pub fn is_field_value(bytes: &[u8]) -> bool {
+    let is_good =
+        |word: &[u8; 8]| !may_have_control(*word) || word.iter().all(|&b| is_value_byte(b));
     let (words, rest) = bytes.as_chunks::<8>();
-    words.iter().all(|word| !may_have_control(*word) || word.iter().all(|&b| is_value_byte(b)))
-        && rest.iter().all(|&b| is_value_byte(b))
+    match bytes.last_chunk() {
+        // The last eight may be among those before, too.
+        Some(last) => words.iter().all(is_good) && is_good(last),
+        None => rest.iter().all(|&b| is_value_byte(b)),
+    }
 }
 
 fn is_value_byte(byte: u8) -> bool {

@@ -20,6 +20,9 @@ pub fn field_number(out: &mut Vec<u8>, name: &str, value: u64) {
 
 /// Appends a number in decimal digits.
 pub fn decimal(out: &mut Vec<u8>, mut value: u64) {
+    if value < 10 {
+        return out.push(b'0' + value as u8);
+    }
     let mut digits = [0u8; 20];
     let mut at = digits.len();
     loop {
@@ -50,7 +53,7 @@ pub fn address(out: &mut Vec<u8>, address: std::net::IpAddr) {
 
 /// Appends a status line, with the reason phrase of RFC 9110 where `reason` is empty.
 pub fn status_line(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
-    if status == 200 && reason.is_empty() {
+    if status == 200 && matches!(reason, b"" | b"OK") {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
         return;
     }

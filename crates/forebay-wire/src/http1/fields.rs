@@ -123,11 +123,14 @@ pub(crate) const NAMES: &[(&[u8], KnownField)] = &[
     (b"if-unmodified-since", KnownField::IfUnmodifiedSince),
 ];
 
+/// Longest name of [`NAMES`], at most, in bytes.
+const LONGEST: usize = 24;
+
 /// `BY_LENGTH[n]..BY_LENGTH[n + 1]` are the places in [`NAMES`] of the names n bytes long.
-const BY_LENGTH: [u8; 34] = {
-    let mut table = [0; 34];
+const BY_LENGTH: [u8; LONGEST + 2] = {
+    let mut table = [0; LONGEST + 2];
     let mut length = 0;
-    while length < 34 {
+    while length < table.len() {
         let mut place = 0;
         while place < NAMES.len() && NAMES[place].0.len() < length {
             place += 1;
@@ -138,18 +141,65 @@ const BY_LENGTH: [u8; 34] = {
     table
 };
 
+/// The names of [`NAMES`] as [`lower_case_words`] has them.
+const WORDS: [[u64; 3]; NAMES.len()] = {
+    let mut words = [[0; 3]; NAMES.len()];
+    let mut place = 0;
+    while place < NAMES.len() {
+        words[place] = lower_case_words(NAMES[place].0);
+        place += 1;
+    }
+    words
+};
+
+/// A name of at most [`LONGEST`] bytes in lower case, as three words that tell it from all others of
+/// its length: a third of the instructions of comparing bytes.
+const fn lower_case_words(name: &[u8]) -> [u64; 3] {
+    let words = match (name.first_chunk(), name.last_chunk(), name.first_chunk(), name.last_chunk())
+    {
+        (Some(first), Some(last), ..) => {
+            let first = u64::from_le_bytes(*first);
+            let middle = match name.split_at(8).1.first_chunk() {
+                Some(middle) => u64::from_le_bytes(*middle),
+                None => first,
+            };
+            [first, middle, u64::from_le_bytes(*last)]
+        }
+        (_, _, Some(first), Some(last)) => {
+            let (first, last) = (u32::from_le_bytes(*first), u32::from_le_bytes(*last));
+            [first as u64 | (last as u64) << 32, 0, 0]
+        }
+        _ => match *name {
+            [] => [0; 3],
+            [a] => [a as u64, 0, 0],
+            [a, b] => [a as u64 | (b as u64) << 8, 0, 0],
+            [a, b, c, ..] => [a as u64 | (b as u64) << 8 | (c as u64) << 16, 0, 0],
+        },
+    };
+    [to_lower_case(words[0]), to_lower_case(words[1]), to_lower_case(words[2])]
+}
+
+/// Eight bytes with their letters in lower case. Bytes from `[` to `_` change, too, into none that is
+/// in a name.
+const fn to_lower_case(word: u64) -> u64 {
+    const LETTER: u64 = u64::MAX / 255 * 0x40;
+    word | (word & LETTER) >> 1
+}
+
 impl KnownField {
     /// Classifies a field name, ignoring case.
     pub fn of(name: &[u8]) -> Self {
         let length = name.len();
-        if length > 32 {
+        if length > LONGEST {
             return Self::Other;
         }
-        let range = BY_LENGTH[length] as usize..BY_LENGTH[length + 1] as usize;
-        NAMES[range]
-            .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name))
-            .map_or(Self::Other, |&(_, known)| known)
+        let places = BY_LENGTH[length] as usize..BY_LENGTH[length + 1] as usize;
+        if places.is_empty() {
+            return Self::Other;
+        }
+        let words = lower_case_words(name);
+        let place = WORDS[places.clone()].iter().position(|known| *known == words);
+        place.map_or(Self::Other, |place| NAMES[places.start + place].1)
     }
 
     /// Whether the field is about this connection alone and never forwarded (RFC 9110 section
@@ -276,6 +326,21 @@ mod tests {
         }
         assert_eq!(KnownField::of(b"x-other"), KnownField::Other);
         assert_eq!(KnownField::of(&[b'a'; 100]), KnownField::Other);
+        assert_eq!(KnownField::of(b""), KnownField::Other);
+    }
+
+    #[test]
+    fn a_name_with_another_byte_at_any_place_is_another_name() {
+        for (name, known) in NAMES {
+            for (place, byte) in
+                (0..name.len()).flat_map(|place| (0..=255).map(move |b| (place, b)))
+            {
+                let mut other = name.to_vec();
+                other[place] = byte;
+                let is_same = other.eq_ignore_ascii_case(name);
+                assert_eq!(KnownField::of(&other) == *known, is_same, "{other:?}");
+            }
+        }
     }
 
     #[test]

@@ -53,6 +53,11 @@ pub struct ConnectionOptions {
 impl ConnectionOptions {
     /// Adds those of one field.
     pub fn read(&mut self, value: &[u8]) {
+        // The usual one, first.
+        if value == b"keep-alive" {
+            self.keep_alive = true;
+            return;
+        }
         for option in value.split(|&b| b == b',').map(trim) {
             if option.eq_ignore_ascii_case(b"close") {
                 self.close = true;
