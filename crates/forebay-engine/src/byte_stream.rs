@@ -32,12 +32,7 @@ impl Io {
     pub fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self.fd() {
             Ok(fd) => Ok(rustix::net::recv(fd, spare_capacity(buffer), RecvFlags::DONTWAIT)?.1),
-            Err(link) => {
-                let mut bytes = vec![0; buffer.capacity() - buffer.len()];
-                let n = link.try_read(&mut bytes)?;
-                buffer.extend_from_slice(&bytes[..n]);
-                Ok(n)
-            }
+            Err(link) => link.append_to(buffer, buffer.capacity() - buffer.len()),
         }
     }
 
@@ -54,6 +49,7 @@ impl Io {
         Ok(match (self.fd(), pieces) {
             (Ok(fd), [piece]) => rustix::net::send(fd, piece, SendFlags::NOSIGNAL)?,
             (Ok(fd), _) => rustix::io::writev(fd, pieces)?,
+            (Err(link), [piece]) => link.try_write(piece)?,
             (Err(link), _) => {
                 let bytes: Vec<u8> =
                     pieces.iter().flat_map(|piece| piece.iter().copied()).collect();

@@ -53,7 +53,9 @@ impl Deadlines {
 
     /// The tick at which something started now is overdue: never earlier than `after` from now.
     pub fn due(&self, after: Duration) -> Ticks {
-        let ticks = after.as_millis().div_ceil(TICK.as_millis()) + 1;
+        // In 64 bits: a division of 128 takes as long as the rest of a step.
+        let millis = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+        let ticks = millis.div_ceil(TICK.as_millis() as u64) + 1;
         u32::try_from(ticks).map_or(NEVER, |ticks| self.now().saturating_add(ticks))
     }
 

@@ -63,6 +63,9 @@ async fn serve_client(
     route: &Route,
     exchange: &mut Exchange,
 ) -> Result<(), Fault> {
+    if route.origin.serve_now(exchange) {
+        return exchange.reply.finish().await;
+    }
     if !route.origin.ends_with_client() {
         return route.origin.serve(exchange).await;
     }

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 
 use forebay_wire::http1::RequestHead;
 
@@ -12,6 +13,7 @@ use crate::head::Request;
 use crate::reply::Reply;
 use crate::socket::BUFFER;
 use crate::stream::Stream;
+use crate::sys::recycled::{Blocks, Recycled};
 use crate::timing::Step;
 use crate::tunnel::Tunnel;
 
@@ -21,6 +23,12 @@ pub trait Origin {
     /// reply has begun becomes an error page; after that the connection is cut, so that no client
     /// takes half a reply for a whole one.
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a>;
+
+    /// As [`Origin::serve`], where there is nothing to wait for: puts head and body of the reply down,
+    /// which the engine then finishes. `false`, and nothing done, where `serve` is to answer.
+    fn serve_now(&self, _exchange: &mut Exchange) -> bool {
+        false
+    }
 
     /// Whether request bodies are looked at. Where not, one that is small is read, checked and
     /// dropped before `serve` is called, and a larger one closes the connection.
@@ -51,7 +59,7 @@ pub trait Gate {
 pub type Admitting<'a> = Pin<Box<dyn Future<Output = Result<bool, Fault>> + 'a>>;
 
 /// The future of [`Origin::serve`].
-pub type Serving<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>;
+pub type Serving<'a> = Recycled<'a, Result<(), Fault>>;
 
 /// A request, its body and its reply. The parts are borrowed apart: a backend may be sent the body
 /// while its reply already comes in.
@@ -83,6 +91,11 @@ impl Exchange {
             let before = std::mem::replace(&mut tunnel.held, Box::new(()));
             tunnel.held = Box::new((before, held));
         }
+    }
+
+    /// Where [`Serving`] has its future.
+    pub fn blocks(&self) -> Rc<Blocks> {
+        self.reply.stream().thread().blocks.clone()
     }
 
     pub(crate) fn new(stream: &Stream) -> Self {

@@ -76,6 +76,7 @@ pub use server::{Prepare, Reload, Server, StartError, Wanted};
 pub use serving::Tables;
 pub use socket::{Detached, Socket};
 pub use spool::Spooled;
+pub use sys::recycled::{Blocks, Recycled};
 pub use systemd::{InheritError, Inherited};
 pub use thread::{Settings, Thread};
 pub use timing::Step;

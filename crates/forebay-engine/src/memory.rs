@@ -53,7 +53,13 @@ impl Pipe {
     }
 
     fn wake(&self) {
-        self.waiting.take().into_iter().for_each(Waker::wake);
+        let mut waiting = self.waiting.take();
+        waiting.drain(..).for_each(Waker::wake);
+        // Used again, unless who was woken waits already.
+        let mut current = self.waiting.borrow_mut();
+        if current.is_empty() {
+            *current = waiting;
+        }
     }
 
     fn wait(&self, context: &Context<'_>) {
@@ -97,10 +103,7 @@ impl Link {
     /// Reads what has come, waiting for it; 0 means that the other end writes no more.
     pub async fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         poll_fn(|context| self.poll_readable(context)).await;
-        let mut bytes = vec![0; ROOM];
-        let n = self.try_read(&mut bytes)?;
-        buffer.extend_from_slice(&bytes[..n]);
-        Ok(n)
+        self.append_to(buffer, ROOM)
     }
 
     /// Writes all of `data`, waiting for room.
@@ -172,13 +175,27 @@ impl Link {
     }
 
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut at = 0;
+        self.take(buffer.len(), |piece| {
+            buffer[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        })
+    }
+
+    /// Appends up to `most` bytes of what has come to `buffer`.
+    pub(crate) fn append_to(&self, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+        self.take(most, |piece| buffer.extend_from_slice(piece))
+    }
+
+    /// Gives up to `most` bytes of what has come, in two pieces; how many.
+    fn take(&self, most: usize, mut give: impl FnMut(&[u8])) -> io::Result<usize> {
         let mut bytes = self.incoming.bytes.borrow_mut();
-        let n = bytes.len().min(buffer.len());
+        let n = bytes.len().min(most);
         if n > 0 {
             let (front, back) = bytes.as_slices();
             let split = front.len().min(n);
-            buffer[..split].copy_from_slice(&front[..split]);
-            buffer[split..n].copy_from_slice(&back[..n - split]);
+            give(&front[..split]);
+            give(&back[..n - split]);
             bytes.drain(..n);
             drop(bytes);
             self.incoming.wake();

@@ -41,6 +41,8 @@ pub struct Reply {
     head_status: u16,
     /// Whether a head is in `out`.
     has_head: bool,
+    /// Whether its fields may ask a gateway to send a file.
+    may_name_files: bool,
     /// Where the field lines start in `out`, while the head is being written.
     fields: usize,
     /// Where the body bytes that have gathered start in `out`. They become one chunk, however many
@@ -91,6 +93,7 @@ impl Reply {
             framing: Framing::None,
             head_status: 0,
             has_head: false,
+            may_name_files: true,
             fields: 0,
             body_at: 0,
             rules: None,
@@ -173,6 +176,7 @@ impl Reply {
         let stream = self.stream.as_ref().expect("a reply is written while its stream is attached");
         stream.begin_head(&mut self.out, status, reason);
         (self.head_status, self.has_head) = (status, true);
+        self.may_name_files = true;
         self.fields = self.out.len();
     }
 
@@ -233,6 +237,12 @@ impl Reply {
         self.body_bytes += bytes;
     }
 
+    /// The origin vouches for the fields so far: none asks a gateway to send a file, so they need not
+    /// be looked through for that.
+    pub fn name_no_files(&mut self) {
+        self.may_name_files = false;
+    }
+
     /// Where field lines can be appended many at once.
     pub fn field_lines(&mut self) -> &mut Vec<u8> {
         &mut self.out
@@ -244,7 +254,7 @@ impl Reply {
         self.is_buffered = self.is_buffered && !goes_out_at_once(&self.out[self.fields..]);
         let rules = self.rules.take();
         let sends_files = rules.as_ref().is_some_and(|rules| rules.sends_files);
-        if !sends_files {
+        if !sends_files && self.may_name_files {
             // First, as what the route itself sets may be meant for a gateway in front.
             sendfile::strip(&mut self.out, self.fields);
         }

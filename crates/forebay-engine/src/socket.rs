@@ -314,7 +314,10 @@ impl Socket {
         if self.deadlines.now() != begun {
             return Poll::Ready(());
         }
-        self.shared.at_tick.set(Some(context.waker().clone()));
+        // Cloning a waker is two atomic operations, and this is polled with each turn of a request.
+        let waiting = self.shared.at_tick.take();
+        let waiting = waiting.filter(|waker| waker.will_wake(context.waker()));
+        self.shared.at_tick.set(waiting.or_else(|| Some(context.waker().clone())));
         Poll::Pending
     }
 

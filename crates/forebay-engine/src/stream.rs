@@ -250,6 +250,9 @@ impl Stream {
     /// take at once is kept for it.
     pub async fn write(&self, part: Part<'_>, keeps: bool) -> io::Result<()> {
         match self {
+            Self::Http1(stream) if part.is_one_piece() && !keeps && !self.has_backlog() => {
+                stream.socket.write_all(part.gathered).await
+            }
             Self::Http1(_) => {
                 let size = part.chunk_size();
                 let (mut pieces, count) = part.pieces(&size);

@@ -1,5 +1,8 @@
-//! The one place with `unsafe`: descriptors that the process was started with.
+//! The one place with `unsafe`: descriptors that the process was started with, and the memory of
+//! futures (`recycled`).
 #![allow(unsafe_code)]
+
+pub mod recycled;
 
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};

@@ -17,6 +17,7 @@ use crate::deadline::Deadlines;
 use crate::log::{AccessLog, Entry, ErrorLog};
 use crate::memory::{Destination, Network};
 use crate::socket::{BUFFER, Socket};
+use crate::sys::recycled::Blocks;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Receive buffers kept for reuse: a connection has one only while it reads.
@@ -74,6 +75,8 @@ pub struct Thread {
     /// Where backends are, if they are in memory.
     pub(crate) network: Option<Rc<Network>>,
     spare_buffers: RefCell<Vec<Vec<u8>>>,
+    /// Where the futures of requests are.
+    pub(crate) blocks: Rc<Blocks>,
 }
 
 /// A handshake's turn to do what costs time.
@@ -114,6 +117,7 @@ impl Thread {
             handshakes: Semaphore::new(1),
             network: None,
             spare_buffers: RefCell::default(),
+            blocks: Rc::default(),
         }
     }
 

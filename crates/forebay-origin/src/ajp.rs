@@ -93,7 +93,7 @@ impl Ajp {
 
 impl Origin for Ajp {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Box::pin(self.forward(exchange))
+        Serving::new(&exchange.blocks(), self.forward(exchange))
     }
 }
 

@@ -79,7 +79,7 @@ impl AppServer {
 
 impl Origin for AppServer {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Box::pin(self.forward(exchange))
+        Serving::new(&exchange.blocks(), self.forward(exchange))
     }
 }
 

@@ -414,7 +414,7 @@ impl Origins {
                 let app = &self.plan.apps[name];
                 self.apps[name].origin(name, app, route, thread)
             }
-            Action::Respond(respond) => Box::new(FixedReply(respond.clone())),
+            Action::Respond(respond) => Box::new(FixedReply::new(respond.clone())),
             Action::Redirect(redirect) => Box::new(Redirection(redirect.clone())),
         }
     }

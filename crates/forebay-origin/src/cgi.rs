@@ -183,7 +183,7 @@ impl Cgi {
 
 impl Origin for Cgi {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Box::pin(self.run(exchange))
+        Serving::new(&exchange.blocks(), self.run(exchange))
     }
 }
 

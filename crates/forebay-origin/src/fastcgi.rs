@@ -255,7 +255,7 @@ impl Fastcgi {
 
 impl Origin for Fastcgi {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Box::pin(self.forward(exchange))
+        Serving::new(&exchange.blocks(), self.forward(exchange))
     }
 }
 

@@ -89,6 +89,25 @@ impl Files {
         }
     }
 
+    /// A small file in memory that the client wants whole, put down at once: nearly all requests for
+    /// files. The conditions are those under which [`Self::answer`] comes to the same.
+    fn answer_now(&self, exchange: &mut Exchange) -> bool {
+        let Exchange { request, reply, .. } = exchange;
+        let is_read = matches!(request.method(), b"GET" | b"HEAD");
+        if !is_read || request.path.ends_with(b"/") || !self.settings.precompressed.is_empty() {
+            return false;
+        }
+        let path = request.rest();
+        if !self.settings.hidden && is_hidden(path) {
+            return false;
+        }
+        let Some(entry) = self.cache.fresh(path, self.thread.second()) else { return false };
+        let Content::Memory(bytes) = &entry.content else { return false };
+        entry.run_by.is_none()
+            && decide(request, &entry, self.settings.max_ranges) == Outcome::Whole
+            && reply.put_down(200, &entry.fields, bytes)
+    }
+
     /// What a path comes to that goes on behind the name of a script, as `/x.php/a/b` does: it is
     /// for the route that runs it.
     fn behind_script(&self, path: &[u8]) -> Option<Fault> {
@@ -224,8 +243,12 @@ impl Origin for Files {
         false
     }
 
+    fn serve_now(&self, exchange: &mut Exchange) -> bool {
+        self.answer_now(exchange)
+    }
+
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Box::pin(self.answer(exchange))
+        Serving::new(&exchange.blocks(), self.answer(exchange))
     }
 }
 

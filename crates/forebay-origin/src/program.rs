@@ -274,7 +274,7 @@ impl ProgramApp {
 
 impl Origin for ProgramApp {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Box::pin(self.run(exchange))
+        Serving::new(&exchange.blocks(), self.run(exchange))
     }
 }
 

@@ -97,7 +97,7 @@ impl Proxy {
 
 impl Origin for Proxy {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Box::pin(self.forward(exchange))
+        Serving::new(&exchange.blocks(), self.forward(exchange))
     }
 }
 

@@ -2,11 +2,23 @@
 
 use forebay_conf::{Redirect, RedirectPart, Respond};
 use forebay_engine::{Exchange, Fault, Length, Origin, Request, Serving};
-use forebay_wire::http1::host_of;
+use forebay_wire::http1::{encode, host_of};
 use forebay_wire::path;
 
 /// A fixed reply.
-pub struct FixedReply(pub Respond);
+pub struct FixedReply {
+    respond: Respond,
+    content_type: Vec<u8>,
+}
+
+impl FixedReply {
+    /// The reply that `respond` says.
+    pub fn new(respond: Respond) -> Self {
+        let mut content_type = Vec::new();
+        encode::field(&mut content_type, "Content-Type", respond.content_type.as_bytes());
+        Self { respond, content_type }
+    }
+}
 
 impl Origin for FixedReply {
     fn takes_body(&self) -> bool {
@@ -17,9 +29,15 @@ impl Origin for FixedReply {
         false
     }
 
+    fn serve_now(&self, exchange: &mut Exchange) -> bool {
+        let Respond { status, body, .. } = &self.respond;
+        !matches!(status, 204 | 304)
+            && exchange.reply.put_down(*status, &self.content_type, body.as_bytes())
+    }
+
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        let Respond { status, body, content_type } = &self.0;
-        Box::pin(async move {
+        let Respond { status, body, content_type } = &self.respond;
+        Serving::new(&exchange.blocks(), async move {
             if matches!(status, 204 | 304) {
                 exchange.reply.begin(*status, b"");
                 exchange.reply.end_head(Length::None, false);
@@ -43,7 +61,7 @@ impl Origin for Redirection {
     }
 
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Box::pin(async move {
+        Serving::new(&exchange.blocks(), async move {
             let reply = &mut exchange.reply;
             let location = location(&self.0.to, &exchange.request)?;
             reply.begin(self.0.status, b"");

@@ -16,6 +16,7 @@ use crate::limit::Limit;
 use crate::request::{Next, answer};
 use crate::socket::{BUFFER, Socket};
 use crate::stream::{Accepted, Http1, Stream};
+use crate::sys::recycled::Recycled;
 use crate::timing::Step;
 
 /// Serves a connection until it closes, or until its client begins it with HTTP/2: the connection
@@ -79,8 +80,7 @@ async fn serve_requests(
                 }
             },
         }
-        // In a box of its own, so that an idle connection does not hold room for a busy one's
-        // state.
+        // Elsewhere, so that an idle connection does not hold room for a busy one's state.
         let serving = serve_waiting(
             context,
             &stream,
@@ -89,7 +89,7 @@ async fn serve_requests(
             &mut left,
             may_be_http2 && is_first,
         );
-        let served = Box::pin(serving).await;
+        let served = Recycled::new(&thread.blocks, serving).await;
         let read = (served == Served::Http2).then(|| exchange.request.bytes.clone());
         context.keep_exchange(exchange);
         if served != Served::Whole || thread.is_stopping() {

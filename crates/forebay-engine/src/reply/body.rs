@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-use super::{Framing, Phase, Reply};
+use super::{Framing, Length, Phase, Reply};
 use crate::compress::{CompressedCopies, SLICE};
 use crate::fault::Fault;
 use crate::limit::Limit;
@@ -15,6 +15,24 @@ use crate::stream::Part;
 const GATHER: usize = 2 * BUFFER;
 
 impl Reply {
+    /// Puts a whole reply down, its head with these field lines, to be finished by the engine. `false`,
+    /// and nothing done, where it is too large for that or may have to be compressed.
+    pub fn put_down(&mut self, status: u16, lines: &[u8], body: &[u8]) -> bool {
+        // What head and framing add is less than the rest.
+        const ROOM: usize = GATHER - BUFFER / 8;
+        if self.offer.is_some() || lines.len() + body.len() > ROOM {
+            return false;
+        }
+        self.begin(status, b"");
+        self.field_lines().extend_from_slice(lines);
+        self.name_no_files();
+        self.end_head(Length::Known(body.len() as u64), false);
+        if matches!(self.admit(body), Ok(true)) {
+            self.out.extend_from_slice(body);
+        }
+        true
+    }
+
     /// Adds body bytes, which are written when enough have gathered; [`Reply::flush`] and
     /// [`Reply::finish`] write them, too.
     pub async fn push(&mut self, data: &[u8]) -> Result<(), Fault> {

@@ -1,5 +1,6 @@
 //! What a route says about the fields of replies.
 
+use std::iter;
 use std::time::{Duration, SystemTime};
 
 use forebay_wire::http1::encode;
@@ -47,9 +48,15 @@ impl Rules {
 /// Whether these field lines ask that the reply be sent as it comes: `X-Accel-Buffering: no`, or an
 /// event stream.
 pub fn goes_out_at_once(lines: &[u8]) -> bool {
-    lines.split(|&b| b == b'\n').any(|line| {
-        let mut parts = line.splitn(2, |&b| b == b':');
-        let (name, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let mut starts = iter::once(0).chain(memchr::memchr_iter(b'\n', lines).map(|at| at + 1));
+    starts.any(|start| {
+        // Only fields that may ask for it are looked at closely.
+        if !matches!(lines.get(start), Some(b'c' | b'C' | b'x' | b'X')) {
+            return false;
+        }
+        let line = lines[start..].split(|&b| b == b'\n').next().unwrap_or_default();
+        let colon = memchr::memchr(b':', line).unwrap_or(line.len());
+        let (name, value) = (&line[..colon], line.get(colon + 1..).unwrap_or_default());
         let value = value.trim_ascii();
         match name.len() {
             12 if name.eq_ignore_ascii_case(b"content-type") => {

@@ -11,9 +11,17 @@ use super::Socket;
 use crate::deadline::NEVER;
 
 impl Socket {
-    /// Writes all of `data`.
-    pub async fn write_all(&self, data: &[u8]) -> io::Result<()> {
-        self.write_pieces(&mut [IoSlice::new(data)]).await
+    /// As [`Socket::write_pieces`], all of `data`.
+    pub async fn write_all(&self, mut data: &[u8]) -> io::Result<()> {
+        yield_to_readers().await;
+        while !data.is_empty() {
+            match self.shared.write(&[IoSlice::new(data)]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => data = &data[n..],
+                Err(error) => self.after_write_error(error).await?,
+            }
+        }
+        Ok(())
     }
 
     /// Writes all of several pieces, by as few system calls as there can be. Tasks that have

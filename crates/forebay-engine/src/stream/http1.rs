@@ -80,6 +80,11 @@ pub(super) fn end_head(out: &mut Vec<u8>, end: &HeadEnd) {
 }
 
 impl<'a> Part<'a> {
+    /// Whether it is nothing but what has gathered.
+    pub(super) fn is_one_piece(&self) -> bool {
+        self.data.is_empty() && !self.is_chunked
+    }
+
     /// The line in front of what is there of a chunked body.
     pub(super) fn chunk_size(&self) -> Vec<u8> {
         let length = self.gathered.len() - self.body_at + self.data.len();

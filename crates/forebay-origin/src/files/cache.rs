@@ -144,6 +144,12 @@ impl Cache {
         self.look_up(Name { key: path, path, base: path, coding: None }, second)
     }
 
+    /// The file that `path` names, where that was looked at in this second.
+    pub fn fresh(&self, path: &[u8], second: u64) -> Option<Rc<Entry>> {
+        let entries = self.entries.borrow();
+        entries.get(path).filter(|entry| entry.checked.get() == second).cloned()
+    }
+
     /// The sibling of `entry`, which `path` names, in this coding.
     pub fn find_sibling(
         &self,

@@ -1,5 +1,6 @@
 //! One request to one backend, and its reply.
 
+use std::cell::Cell;
 use std::pin::pin;
 
 use forebay_engine::{Body, Exchange, Fault, Reply, Request, Retry, Side, Socket, Step, Tunnel};
@@ -7,8 +8,8 @@ use forebay_wire::http1::{
     BodyDecoder, KnownField, Limits, RequestFraming, ResponseFraming, ResponseHead, ResponseParser,
     encode,
 };
-use forebay_wire::path;
 use forebay_wire::reply::{ReplyReader, ReplyStep};
+use forebay_wire::{path, sendfile};
 
 use super::{INBOX, Proxy, rewrite};
 use crate::fields::{append_request_fields, end_head, inform};
@@ -372,10 +373,17 @@ impl Reading<'_> {
         reply.begin(head.status, head.reason.of(self.inbox));
         let Attempt { proxy, to, wanted, .. } = self.attempt;
         let rewrites = proxy.rewrite.is_some();
+        let names_files = Cell::new(false);
         encode::forward_response_fields(reply.field_lines(), head, self.inbox, |field| {
+            let may_name_files = field.known == KnownField::Other
+                && sendfile::is_for_gateway(field.name.of(self.inbox));
+            names_files.set(names_files.get() || may_name_files);
             field.known == KnownField::ContentLength
                 || rewrites && rewrite::is_concerned(field.known)
         });
+        if !names_files.get() {
+            reply.name_no_files();
+        }
         if let Some(rewrite) = &proxy.rewrite {
             let authority = self.request.head.authority.map(|span| span.of(&self.request.bytes));
             let (authority, https) = (authority.unwrap_or_default(), self.request.https);

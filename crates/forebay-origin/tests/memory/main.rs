@@ -10,6 +10,7 @@ mod access;
 mod ajp;
 mod ajp_front;
 mod ajp_front_abuse;
+mod allocations;
 mod applications;
 mod backends;
 mod balancing;

@@ -1,0 +1,100 @@
+//! What a kept connection asks the allocator for, once it is warm: nothing.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use crate::world::{Peer, World, in_memory};
+
+/// Counts what each thread asks the system's allocator for.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count() {
+    // At the end of a thread there is nothing to count in any more.
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: all is passed on to the system's allocator, which keeps the contract.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's layout is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the pointer came from `alloc` with this layout.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the pointer came from `alloc` with this layout.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const REQUEST: &[u8] = b"GET /small.html HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n\r\n";
+const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nServer: s\r\nDate: Sun, 22 Nov 2026 19:00:00 GMT\r\n\
+    Content-Type: text/html\r\nContent-Length: 7\r\n\r\n<p>Page";
+
+/// Reads until `end` has come, with no more memory than `read` has.
+async fn read_to(peer: &Peer, read: &mut Vec<u8>, end: &[u8]) {
+    read.clear();
+    while !read.ends_with(end) {
+        assert!(peer.link.read(read).await.unwrap() > 0, "{}", String::from_utf8_lossy(read));
+    }
+}
+
+/// The fewest allocations of all that ran in this thread during one of ten rounds of requests, after
+/// a round that warms up. In some round the clock may move on to the next second, in which files are
+/// looked at anew.
+async fn fewest(world: &World, mut backend: Option<Peer>, client: Peer) -> usize {
+    const REQUESTS: usize = 20;
+    let mut read = Vec::with_capacity(4096);
+    let mut asked = Vec::with_capacity(4096);
+    let mut fewest = usize::MAX;
+    for _ in 0..11 {
+        let before = ALLOCATIONS.get();
+        for _ in 0..REQUESTS {
+            client.link.write(REQUEST).await.unwrap();
+            if let Some(backend) = &mut backend {
+                read_to(backend, &mut asked, b"\r\n\r\n").await;
+                backend.link.write(REPLY).await.unwrap();
+            }
+            read_to(&client, &mut read, b"<p>Page").await;
+        }
+        fewest = fewest.min(ALLOCATIONS.get() - before);
+    }
+    assert!(world.errors().is_empty());
+    fewest
+}
+
+#[test]
+fn a_proxied_request_over_kept_connections_allocates_nothing() {
+    in_memory("[[site.route]]\nproxy = \"http://127.0.0.1:8001\"", async |world| {
+        let mut backend = world.backend("127.0.0.1:8001");
+        let client = world.client();
+        client.link.write(REQUEST).await.unwrap();
+        let (_, connection) = backend.answer(std::str::from_utf8(REPLY).unwrap()).await;
+        read_to(&client, &mut Vec::new(), b"<p>Page").await;
+        assert_eq!(fewest(world, Some(connection), client).await, 0);
+    });
+}
+
+#[test]
+fn a_small_file_for_a_kept_connection_allocates_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("small.html"), "<p>Page").unwrap();
+    let route = format!("[[site.route]]\npath = \"/*\"\nfiles = {:?}", dir.path());
+    in_memory(&route, async |world| {
+        let client = world.client();
+        assert_eq!(fewest(world, None, client).await, 0);
+    });
+}
