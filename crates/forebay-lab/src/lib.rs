@@ -34,6 +34,7 @@
 //! | `cpus` | all | cores of the load generator, such as `[1]` |
 //! | `[check] status` | 200 | what a right answer has |
 //! | `body_contains` | | and contains |
+//! | `[matrix]` | | lists of values; each combination is measured, see below |
 //! | `[against] build` | | a shell command that makes an older revision ready (`--against`) |
 //! | `[[service]] name` | | what every configuration needs beside its server; see below |
 //! | `start`, `requires`, `env`, `cwd`, `templates`, `cpus`, timeouts | | as for a configuration |
@@ -63,6 +64,12 @@
 //! replaced, so that `start = ["nginx", "-c", "{tmp}/nginx.conf"]` works. What is relative inside
 //! such a file is then relative to `{tmp}`; write `{dir}/htdocs` for what lies beside the
 //! experiment.
+//!
+//! `[matrix]` lists values for `connections`, `path`, `rate` (0: a closed loop), `streams`, `http2`, `keepalive` and
+//! `body_bytes` of the load; any other key is a placeholder `{KEY}` of the configurations and their
+//! templates. Each combination has its own servers, which take turns with each other alone and are
+//! compared with the baseline there. With a single configuration, the combinations are compared with the
+//! first.
 //!
 //! A service (a database, the backend of a proxy) is started afresh for each trial, before the
 //! server, and ended after it; what it takes is not counted. `{NAME.port}` and `{NAME.tmp}` tell the
@@ -104,7 +111,8 @@ mod watch;
 pub use forebay_stat::Verdict;
 
 pub use experiment::{
-    Amount, Check, Configuration, Load, Plan, Problem, Service, ServiceValues, Template, Values,
+    Amount, Cell, Check, Configuration, Load, Plan, Problem, Service, ServiceValues, Template,
+    Values,
 };
 pub use interrupt::Interrupt;
 pub use machine::Machine;

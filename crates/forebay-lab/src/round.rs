@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use forebay_load::{Arrivals, Control, Outcome, Rate, Spec, Stop, Turns, Url};
 
 use crate::Interrupt;
-use crate::experiment::{Amount, Configuration, Values};
+use crate::experiment::{self, Amount, Configuration, Values};
 use crate::keeper::Keeper;
 use crate::number;
 use crate::overrun::Overrun;
@@ -47,6 +47,8 @@ impl Executor for Runner {
 struct Standing<'a> {
     member: Member<'a>,
     spec: Spec,
+    /// The load as the plan has it.
+    task: experiment::Load,
     values: Values,
     /// Before the services, which it needs to the end.
     keeper: Keeper,
@@ -87,7 +89,8 @@ impl<'a> Standing<'a> {
         let services = runner.start_services()?;
         let mut keeper = Keeper::open(&runner.program).map_err(broken)?;
         let values = runner.values(&configuration.dir, &keeper, &services.values)?;
-        let url = Url::parse(&configuration.target(&runner.plan.load, &values))
+        let task = runner.plan.load_of(configuration);
+        let url = Url::parse(&configuration.target(&task, &values))
             .map_err(|error| Halt::Broken(format!("{}: {error}", configuration.name)))?;
         if !configuration.start.is_empty() {
             refuse_occupied(configuration, &url)?;
@@ -95,11 +98,12 @@ impl<'a> Standing<'a> {
             runner.run_beside(configuration, &configuration.before, "before", &values)?;
             keeper.start(runner.launch(configuration, &values)).map_err(broken)?;
         }
-        let spec = runner.spec(url, &values);
+        let spec = runner.spec(&task, url, &values);
         runner.until_ready(configuration, &spec, &mut keeper)?;
         let mut server = Self {
             member,
             spec,
+            task,
             values,
             keeper,
             _services: services,
@@ -120,7 +124,7 @@ impl<'a> Standing<'a> {
             Ok(turns) => turns,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        if let Some(amount) = runner.plan.load.warmup {
+        if let Some(amount) = self.task.warmup {
             let control = Control::default();
             let load = (stop(amount), None);
             let warm = drive(&mut turns, load, &control, &runner.interrupt, &mut self.keeper)?;
@@ -128,7 +132,7 @@ impl<'a> Standing<'a> {
                 return Ok(Err(format!("during warm-up {wrong}")));
             }
         }
-        if let Some(ceiling) = runner.plan.load.steady
+        if let Some(ceiling) = self.task.steady
             && let Err(wrong) = self.until_steady(runner, &mut turns, ceiling)?
         {
             return Ok(Err(format!("during warm-up {wrong}")));
@@ -168,7 +172,7 @@ impl<'a> Standing<'a> {
     /// Loads the server for a slice.
     fn turn(&mut self, runner: &Runner, turn: Turn) -> Result<(), Halt> {
         let Some(load) = &mut self.load else { return Ok(()) };
-        let rate = runner.plan.load.rate;
+        let rate = self.task.rate;
         let rate = rate.map(|per_second| Rate { per_second, arrivals: Arrivals::Poisson });
         let witness = Witness::begin(&load.tree);
         let before = load.tree.cpu();
@@ -225,7 +229,7 @@ impl<'a> Standing<'a> {
                 match load.finish() {
                     None => Trial::failed(id, "not loaded"),
                     Some(measured) => {
-                        let late = overrun.note(&runner.plan.load, &measured.outcome.latency);
+                        let late = overrun.note(&self.task, &measured.outcome.latency);
                         let mut trial = self.judge(runner, configuration, measured);
                         trial.notes.extend(idle.into_iter().chain(late));
                         trial
@@ -262,7 +266,7 @@ impl<'a> Standing<'a> {
              differences"
                 .to_owned()
         });
-        let idle = think_bound(&runner.plan.load, outcome);
+        let idle = think_bound(&self.task, outcome);
         let notes = unsure.into_iter().chain(idle).collect();
         Trial { id, measured: Some(measured), void, failed, notes }
     }

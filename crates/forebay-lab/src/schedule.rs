@@ -6,7 +6,7 @@
 //! the servers run side by side and are loaded one at a time, slice by slice, so that the two sides
 //! of a pair are fractions of a second apart (as duet benchmarking has it, Bulej et al., ICPE 2020).
 
-use crate::experiment::{Amount, Configuration, Plan};
+use crate::experiment::{Amount, Cell, Configuration, Plan};
 use crate::results::Experiment;
 use crate::trial::{Halt, Trial, TrialId};
 
@@ -166,8 +166,8 @@ impl Rounds {
     }
 }
 
-/// The groups of a round: those that run side by side together, where the first of them stands in the
-/// round's order, and each that is isolated alone.
+/// The groups of a round: those that run side by side together, those of each cell of a matrix apart, where
+/// the first of them stands in the round's order, and each that is isolated alone.
 fn groups<'a>(
     plan: &'a Plan,
     available: &[bool],
@@ -175,32 +175,50 @@ fn groups<'a>(
     rng: &mut fastrand::Rng,
 ) -> Vec<Group<'a>> {
     let order = shuffled(plan.configurations.len(), rng);
-    let slices = plan.load.slices();
     // Drawn for all, so that a missing configuration does not change the order of the others.
-    let sweeps: Vec<Vec<usize>> =
-        slices.iter().map(|_| shuffled(plan.configurations.len(), rng)).collect();
+    let mut cells: Vec<Sweeps<'a>> = Vec::new();
+    for configuration in &plan.configurations {
+        if cells.iter().all(|sweeps| sweeps.cell != configuration.cell.as_ref()) {
+            let slices = plan.load_of(configuration).slices();
+            let orders = slices.iter().map(|_| shuffled(plan.configurations.len(), rng)).collect();
+            let cell = configuration.cell.as_ref();
+            cells.push(Sweeps { cell, slices, orders, group: None });
+        }
+    }
     let members = order.into_iter().enumerate().filter(|(_, index)| available[*index]);
     let mut groups: Vec<Group<'a>> = Vec::new();
-    let mut shared = None;
     for (place, index) in members {
         let configuration = &plan.configurations[index];
         let id = TrialId { round, order: place as u32 + 1 };
         let member = Member { configuration, id, index };
         if configuration.isolated {
-            let turns = vec![Turn { member: 0, slice: 0, amount: plan.load.amount }];
+            let turns =
+                vec![Turn { member: 0, slice: 0, amount: plan.load_of(configuration).amount }];
             groups.push(Group { members: vec![member], turns });
             continue;
         }
-        let at = *shared.get_or_insert(groups.len());
+        let sweeps = cells.iter_mut().find(|sweeps| sweeps.cell == configuration.cell.as_ref());
+        let at = sweeps.map_or(0, |sweeps| *sweeps.group.get_or_insert(groups.len()));
         if at == groups.len() {
             groups.push(Group { members: Vec::new(), turns: Vec::new() });
         }
         groups[at].members.push(member);
     }
-    if let Some(group) = shared.map(|at| &mut groups[at]) {
-        group.turns = turns(&group.members, &sweeps, &slices);
+    for sweeps in &cells {
+        if let Some(group) = sweeps.group.map(|at| &mut groups[at]) {
+            group.turns = turns(&group.members, &sweeps.orders, &sweeps.slices);
+        }
     }
     groups
+}
+
+/// In which order the configurations of a cell take each of their slices.
+struct Sweeps<'a> {
+    cell: Option<&'a Cell>,
+    slices: Vec<Amount>,
+    orders: Vec<Vec<usize>>,
+    /// The group that runs them, if any does.
+    group: Option<usize>,
 }
 
 fn turns(members: &[Member<'_>], sweeps: &[Vec<usize>], slices: &[Amount]) -> Vec<Turn> {
@@ -350,6 +368,23 @@ mod tests {
         for turns in recorder.turns {
             let alone = turns == [("b".to_owned(), 0)];
             assert!(alone || turns.len() == 20 && turns.iter().all(|(name, _)| name != "b"));
+        }
+    }
+
+    #[test]
+    fn each_cell_of_a_matrix_takes_its_turns_apart() {
+        let text = "[load]\nrounds = 1\nrequests = 800\n[matrix]\nconnections = [1, 4]\n\
+                    [[configuration]]\nname = \"a\"\nurl = \"http://h/\"\n\
+                    [[configuration]]\nname = \"b\"\nurl = \"http://h/\"\n";
+        let plan = Plan::parse(std::path::Path::new("experiment.toml"), text).unwrap();
+        let mut recorder = Recorder::default();
+        run_all(&plan, &[true; 4], 5, &mut recorder);
+        assert_eq!(recorder.turns.len(), 2, "a group for each cell");
+        for turns in recorder.turns {
+            let cell = if turns[0].0.ends_with("[connections 1]") { "1]" } else { "4]" };
+            assert!(turns.iter().all(|(name, _)| name.ends_with(cell)), "{turns:?}");
+            // Slices are of 20 requests for each connection.
+            assert_eq!(turns.len(), if cell == "1]" { 2 * 40 } else { 2 * 10 });
         }
     }
 

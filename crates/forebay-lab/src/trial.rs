@@ -225,8 +225,7 @@ impl Runner {
     }
 
     /// The request as it is probed, warmed up with and measured.
-    pub(crate) fn spec(&self, url: Url, values: &Values) -> Spec {
-        let load = &self.plan.load;
+    pub(crate) fn spec(&self, load: &Load, url: Url, values: &Values) -> Spec {
         let url = match url.protocol() {
             Protocol::Http | Protocol::Https if load.http2 => {
                 url.clone().over_http2().unwrap_or(url)

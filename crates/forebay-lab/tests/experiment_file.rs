@@ -148,3 +148,45 @@ fn an_experiment_against_itself_has_the_baseline_twice() {
     assert_eq!(names, ["one", "one (again)"]);
     assert_eq!(plan.baseline().name, "one");
 }
+
+const MATRIX: &str = "[load]\nconnections = 9\nthreads = 3\n[matrix]\nconnections = [2, 64]\nsize = [\"s\", 7]\n\
+    [[configuration]]\nname = \"one\"\nstart = [\"x\", \"{size}\"]\nurl = \"http://h/\"\n\
+    [[configuration]]\nname = \"two\"\nbaseline = true\nurl = \"http://h/{size}\"\n";
+
+#[test]
+fn a_matrix_has_each_configuration_under_each_combination() {
+    let mut plan = parse(MATRIX);
+    let names: Vec<&str> = plan.configurations.iter().map(|c| c.name.as_str()).collect();
+    let cells = ["connections 2, size s", "connections 64, size s", "connections 2, size 7"];
+    assert_eq!(names.len(), 8);
+    assert_eq!(names[..2], [format!("one [{}]", cells[0]), format!("two [{}]", cells[0])]);
+    assert_eq!(names[2], format!("one [{}]", cells[1]));
+    let (first, third) = (&plan.configurations[0], &plan.configurations[4]);
+    assert_eq!((&*first.start[1], &*third.start[1]), ("s", "7"));
+    assert_eq!(plan.configurations[5].url, "http://h/7");
+    let load = |index: usize| plan.load_of(&plan.configurations[index]);
+    assert_eq!((load(0).connections, load(0).threads, load(2).connections), (2, 2, 64));
+    // Each is compared with the baseline of its own cell.
+    let reference = |index: usize| plan.reference(&plan.configurations[index]);
+    assert_eq!(reference(0), Some(&*format!("two [{}]", cells[0])));
+    assert_eq!(reference(4), Some(&*format!("two [{}]", cells[2])));
+    assert_eq!([reference(1), reference(3), reference(5)], [None; 3]);
+    plan.keep_only(&["one [connections 64, size 7]".to_owned()]).unwrap();
+    assert_eq!(plan.configurations.len(), 3, "itself, its baseline, and that of the whole");
+}
+
+#[test]
+fn a_wrong_matrix_is_explained() {
+    let explained = |line: &str, why: &str| {
+        let text = MATRIX.replace("size = [\"s\", 7]", line);
+        let problem = Plan::parse(Path::new("tests/experiment.toml"), &text).unwrap_err().plain();
+        assert!(problem.contains(why), "{problem}");
+    };
+    explained("rate = []", "list one value or more");
+    explained("rate = [-1]", "give a number from 0");
+    explained("connections_ = [[1]]", "not a value of a matrix");
+    explained("port = [1]", "not a placeholder's name");
+    explained("http2 = [1]", "list true, false or both");
+    let many: Vec<String> = (0..33).map(|n| n.to_string()).collect();
+    explained(&format!("size = [{}]", many.join(", ")), "64 combinations at most");
+}

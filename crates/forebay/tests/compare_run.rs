@@ -346,3 +346,25 @@ fn a_server_with_fewer_processes_than_connections_is_told_at_once() {
     assert_eq!(run.stderr.matches(said).count(), 1, "{}", run.stderr);
     assert!(experiment.json()["configurations"][0]["notes"].to_string().contains(said));
 }
+
+#[test]
+fn a_matrix_is_measured_cell_by_cell() {
+    let experiment = Experiment::new("requests = 20\nwarmup = 0\nrounds = 2")
+        .server("one", "{extra}")
+        .server("two", "")
+        .lines("[matrix]\nconnections = [1, 2]\nextra = [\"children\"]\n");
+    let run = experiment.run(&[]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let json = experiment.json();
+    let all = json["configurations"].as_array().unwrap();
+    assert_eq!(all.len(), 4);
+    for (index, connections) in [(0, 1), (2, 2)] {
+        let (one, two) = (&all[index], &all[index + 1]);
+        assert_eq!(one["name"], format!("one [connections {connections}, extra children]"));
+        assert_eq!((&two["reference"], &one["ratio"]), (&one["name"], &serde_json::Value::Null));
+        assert_eq!(two["ratio"]["pairs"], 2);
+        assert_eq!(one["trials"][0]["connections"], connections);
+        assert_eq!(one["trials"][0]["server"]["processes_max"], 3);
+    }
+    experiment.wait_until_gone("a matrix");
+}

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::matrix::Matrix;
+
 /// A whole experiment file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,6 +21,8 @@ pub struct File {
     pub check: Check,
     #[serde(default)]
     pub against: Against,
+    #[serde(default)]
+    pub matrix: Matrix,
     #[serde(default, rename = "service")]
     pub services: Vec<Spanned<Service>>,
     #[serde(default, rename = "configuration")]

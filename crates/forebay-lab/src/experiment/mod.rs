@@ -3,6 +3,7 @@
 mod against;
 mod command;
 mod file;
+mod matrix;
 mod parse;
 mod placeholder;
 mod plan;
@@ -11,6 +12,7 @@ mod requires;
 mod seconds;
 mod service;
 
+pub use matrix::Cell;
 pub use placeholder::{ServiceValues, Values};
 pub use plan::{Amount, Check, Configuration, Load, Plan, Service, Template};
 pub use problem::Problem;

@@ -23,8 +23,8 @@ pub(super) const DEFAULT_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Larger files are refused before they are parsed.
 const LARGEST_FILE: u64 = 1024 * 1024;
-const MAX_CONNECTIONS: u32 = 60_000;
-const MAX_STREAMS: u32 = 65_536;
+pub(super) const MAX_CONNECTIONS: u32 = 60_000;
+pub(super) const MAX_STREAMS: u32 = 65_536;
 const MAX_ROUNDS: u32 = 1000;
 const MAX_REQUESTS: u64 = 1_000_000_000_000;
 const MAX_CPU: usize = 1023;
@@ -64,6 +64,7 @@ impl Reader<'_> {
         let check = self.check(file.check)?;
         let services = self.services(file.services)?;
         let configurations = self.configurations(file.configurations, &load)?;
+        let configurations = self.expand(file.matrix, configurations)?;
         let (before, after) = (self.command(file.before)?, self.command(file.after)?);
         let (dir, build) = (self.dir.clone(), file.against.build);
         Ok(Plan { title, dir, load, check, services, configurations, rounds, before, after, build })
@@ -179,6 +180,7 @@ impl Reader<'_> {
             dir: self.dir.clone(),
             reference: None,
             saved: None,
+            cell: None,
         };
         let (dir, tmp) = ("/dir".to_owned(), "/tmp".to_owned());
         let example = Values { port: 8080, dir, tmp, services: Vec::new() };
@@ -275,7 +277,7 @@ impl Reader<'_> {
         Err(self.at(typed.span(), "not a rate", "give requests per second, such as 500"))
     }
 
-    fn request_path(&self, typed: Option<Spanned<String>>) -> Result<String, Problem> {
+    pub(super) fn request_path(&self, typed: Option<Spanned<String>>) -> Result<String, Problem> {
         let Some(typed) = typed else { return Ok("/".to_owned()) };
         let clean = typed.get_ref().bytes().all(|byte| byte.is_ascii_graphic());
         if !typed.get_ref().starts_with('/') || !clean {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Values, seconds};
+use super::{Cell, Values, seconds};
 
 /// A whole experiment. What exists is valid: names differ, one configuration is the baseline.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -191,6 +191,8 @@ pub struct Configuration {
     pub dir: PathBuf,
     /// The name of what it is compared with in place of the baseline: what it was before.
     pub reference: Option<String>,
+    /// Where it stands in the matrix, if there is one.
+    pub cell: Option<Cell>,
     /// When it was measured, if that was not in this experiment: it is not run again.
     pub saved: Option<String>,
 }
@@ -222,12 +224,28 @@ impl Load {
 impl Plan {
     /// Keeps the named configurations and the baseline. The error is the first unknown name.
     pub fn keep_only(&mut self, names: &[String]) -> Result<(), String> {
-        let known = |name: &&String| !self.configurations.iter().any(|c| &c.name == *name);
+        let is_named = |c: &Configuration, name: &String| {
+            // In a matrix, the name alone means all of its cells.
+            c.name == *name || c.cell.is_some() && c.name.starts_with(&format!("{name} ["))
+        };
+        let known = |name: &&String| !self.configurations.iter().any(|c| is_named(c, name));
         if let Some(unknown) = names.iter().find(known) {
             return Err(unknown.clone());
         }
-        self.configurations.retain(|c| c.baseline || names.contains(&c.name));
+        let kept = |c: &&Configuration| names.iter().any(|name| is_named(c, name));
+        let references: Vec<String> =
+            self.configurations.iter().filter(kept).filter_map(|c| c.reference.clone()).collect();
+        self.configurations.retain(|c| c.baseline || kept(&c) || references.contains(&c.name));
         Ok(())
+    }
+
+    /// The load that a configuration is given.
+    pub fn load_of(&self, configuration: &Configuration) -> Load {
+        let mut load = self.load.clone();
+        if let Some(cell) = &configuration.cell {
+            cell.change(&mut load);
+        }
+        load
     }
 
     /// Leaves the baseline and a second copy of it: the difference between the two is what this

@@ -89,7 +89,7 @@ fn page(experiment: &Experiment) -> Page<'_> {
         incomplete: experiment.incomplete.as_deref(),
         conclusions: conclusions(&rows),
         noise_floor: noise_floor(experiment, &rows),
-        load: load_in_words(&experiment.plan.load),
+        load: load_in_words(&experiment.plan),
         check: check_in_words(experiment),
         columns: COLUMNS,
         rate_chart: chart::rate(experiment, &rows),

@@ -30,7 +30,7 @@ fn setting(experiment: &Experiment) -> String {
     let machine = &experiment.machine;
     format!(
         "{}; {} of {} rounds, seed {}. {}, {} cores, {} memory, {}, {}; forebay {}, {}.",
-        super::load_in_words(&experiment.plan.load),
+        super::load_in_words(&experiment.plan),
         experiment.rounds_finished,
         experiment.plan.rounds,
         experiment.seed,

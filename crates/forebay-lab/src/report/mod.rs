@@ -56,7 +56,8 @@ fn cells(row: &crate::Row) -> [String; 11] {
 }
 
 /// The load in words: what every configuration was given to do.
-fn load_in_words(load: &crate::experiment::Load) -> String {
+fn load_in_words(plan: &crate::Plan) -> String {
+    let load = &plan.load;
     use crate::experiment::Amount;
     let amount = match load.amount {
         Amount::Requests(requests) => format!("{} requests", number::count(requests)),
@@ -72,10 +73,12 @@ fn load_in_words(load: &crate::experiment::Load) -> String {
         many => format!("{many} connections"),
     };
     let reuse = if load.keepalive { "kept alive" } else { "closed after each reply" };
+    let is_matrix = plan.configurations.iter().any(|configuration| configuration.cell.is_some());
     format!(
-        "{} {} for {amount} a trial, {connections}, {reuse}, {pace}{}",
+        "{} {} for {amount} a trial, {connections}, {reuse}, {pace}{}{}",
         load.method,
         load.path,
-        think.unwrap_or_default()
+        think.unwrap_or_default(),
+        if is_matrix { ", but for what names say in brackets" } else { "" }
     )
 }

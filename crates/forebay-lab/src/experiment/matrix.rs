@@ -1,0 +1,195 @@
+//! A matrix: every configuration under each combination of the values of some keys.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
+use toml::{Spanned, Value};
+
+use super::parse::{MAX_CONNECTIONS, MAX_STREAMS, Reader};
+use super::{Configuration, Load, Problem, Template};
+
+/// More combinations than this take days, and were hardly meant.
+const MOST_CELLS: usize = 64;
+const MOST_BODY_BYTES: u32 = 16 * 1024 * 1024;
+const MOST_RATE: u32 = 100_000_000;
+/// What has a meaning of its own in placeholders.
+const TAKEN: [&str; 3] = ["port", "dir", "tmp"];
+
+/// What a combination changes of the load.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Cell {
+    /// Its values in words.
+    pub label: String,
+    /// Concurrent connections.
+    pub connections: Option<u32>,
+    /// What is asked for.
+    pub path: Option<String>,
+    /// Requests per second of an open loop; 0: a closed loop.
+    pub rate: Option<u32>,
+    /// HTTP/2 requests in flight on each connection.
+    pub streams: Option<u32>,
+    /// Whether it is asked over HTTP/2.
+    pub http2: Option<bool>,
+    /// Whether connections are used again.
+    pub keepalive: Option<bool>,
+    /// Length of the request body.
+    pub body_bytes: Option<u32>,
+    /// What further placeholders stand for.
+    pub placeholders: Vec<(String, String)>,
+}
+
+/// `[matrix]` as it was typed.
+pub type Matrix = BTreeMap<Spanned<String>, Vec<Spanned<Value>>>;
+
+impl Reader<'_> {
+    /// The configurations under each combination; they alone, where there is no matrix.
+    pub(super) fn expand(
+        &self,
+        matrix: Matrix,
+        configurations: Vec<Configuration>,
+    ) -> Result<Vec<Configuration>, Problem> {
+        if matrix.is_empty() {
+            return Ok(configurations);
+        }
+        let mut cells = vec![Cell::default()];
+        for (key, values) in &matrix {
+            if values.is_empty() || cells.len() * values.len() > MOST_CELLS {
+                let help = format!("list one value or more, and {MOST_CELLS} combinations at most");
+                return Err(self.at(key.span(), "not a list of values", help));
+            }
+            let of_value = |value| cells.iter().map(move |cell| self.with(cell, key, value));
+            let combined: Result<Vec<Cell>, Problem> = values.iter().flat_map(of_value).collect();
+            cells = combined?;
+        }
+        Ok(cells
+            .iter()
+            .enumerate()
+            .flat_map(|(n, cell)| in_cell(&configurations, n, cell))
+            .collect())
+    }
+
+    fn with(
+        &self,
+        cell: &Cell,
+        key: &Spanned<String>,
+        value: &Spanned<Value>,
+    ) -> Result<Cell, Problem> {
+        let mut cell = cell.clone();
+        let name = key.get_ref().as_str();
+        let number = |range: RangeInclusive<u32>| self.number(value, range).map(Some);
+        match name {
+            "connections" => cell.connections = number(1..=MAX_CONNECTIONS)?,
+            "streams" => cell.streams = number(1..=MAX_STREAMS)?,
+            "rate" => cell.rate = number(0..=MOST_RATE)?,
+            "body_bytes" => cell.body_bytes = number(0..=MOST_BODY_BYTES)?,
+            "http2" => cell.http2 = Some(self.flag(value)?),
+            "keepalive" => cell.keepalive = Some(self.flag(value)?),
+            "path" => {
+                let typed = value.get_ref().as_str().unwrap_or_default().to_owned();
+                cell.path = Some(self.request_path(Some(Spanned::new(value.span(), typed)))?);
+            }
+            _ => {
+                let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+                if name.is_empty() || !name.bytes().all(is_plain) || TAKEN.contains(&name) {
+                    let help = "letters, digits, - and _ make the name of a placeholder; port, dir and \
+                                tmp are taken";
+                    return Err(self.at(key.span(), "not a placeholder's name", help));
+                }
+                cell.placeholders.push((name.to_owned(), self.words(value)?));
+            }
+        }
+        let between = if cell.label.is_empty() { "" } else { ", " };
+        cell.label += &format!("{between}{name} {}", self.words(value)?);
+        Ok(cell)
+    }
+
+    fn number(&self, value: &Spanned<Value>, range: RangeInclusive<u32>) -> Result<u32, Problem> {
+        let number = value.get_ref().as_integer().and_then(|number| u32::try_from(number).ok());
+        number.filter(|number| range.contains(number)).ok_or_else(|| {
+            let help = format!("give a number from {} to {}", range.start(), range.end());
+            self.at(value.span(), "out of range", help)
+        })
+    }
+
+    fn flag(&self, value: &Spanned<Value>) -> Result<bool, Problem> {
+        let wrong = || self.at(value.span(), "neither true nor false", "list true, false or both");
+        value.get_ref().as_bool().ok_or_else(wrong)
+    }
+
+    /// A value as it stands in placeholders and names.
+    fn words(&self, value: &Spanned<Value>) -> Result<String, Problem> {
+        match value.get_ref() {
+            Value::String(text) if !text.chars().any(char::is_control) => Ok(text.clone()),
+            Value::Integer(number) => Ok(number.to_string()),
+            Value::Float(number) => Ok(number.to_string()),
+            Value::Boolean(flag) => Ok(flag.to_string()),
+            _ => {
+                let help = "list texts of one line, numbers, true or false";
+                Err(self.at(value.span(), "not a value of a matrix", help))
+            }
+        }
+    }
+}
+
+/// The configurations in the cell with the index `n`, each compared with the baseline there.
+fn in_cell<'a>(
+    configurations: &'a [Configuration],
+    n: usize,
+    cell: &'a Cell,
+) -> impl Iterator<Item = Configuration> + 'a {
+    let name = |configuration: &Configuration| format!("{} [{}]", configuration.name, cell.label);
+    let baseline = configurations.iter().find(|configuration| configuration.baseline).map(name);
+    configurations.iter().map(move |configuration| {
+        let is_compared = n > 0 && !configuration.baseline;
+        Configuration {
+            name: name(configuration),
+            baseline: configuration.baseline && n == 0,
+            reference: baseline.clone().filter(|_| is_compared),
+            cell: Some(cell.clone()),
+            ..filled(configuration, &cell.placeholders)
+        }
+    })
+}
+
+/// A configuration with the placeholders of its cell filled in.
+fn filled(configuration: &Configuration, placeholders: &[(String, String)]) -> Configuration {
+    let fill = |text: &String| {
+        let fill = |text: String, (name, value): &(String, String)| {
+            text.replace(&format!("{{{name}}}"), value)
+        };
+        placeholders.iter().fold(text.clone(), fill)
+    };
+    let all = |words: &[String]| words.iter().map(fill).collect();
+    let template =
+        |template: &Template| Template { path: template.path.clone(), text: fill(&template.text) };
+    Configuration {
+        start: all(&configuration.start),
+        before: all(&configuration.before),
+        after: all(&configuration.after),
+        url: fill(&configuration.url),
+        path: configuration.path.as_ref().map(fill),
+        env: configuration.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect(),
+        cwd: fill(&configuration.cwd),
+        templates: configuration.templates.iter().map(template).collect(),
+        ..configuration.clone()
+    }
+}
+
+impl Cell {
+    /// Makes `load` that of this cell.
+    pub fn change(&self, load: &mut Load) {
+        load.connections = self.connections.unwrap_or(load.connections);
+        load.threads = load.threads.min(load.connections);
+        load.path = self.path.clone().unwrap_or_else(|| load.path.clone());
+        load.streams = self.streams.unwrap_or(load.streams);
+        load.http2 = self.http2.unwrap_or(load.http2);
+        load.keepalive = self.keepalive.unwrap_or(load.keepalive);
+        if let Some(rate) = self.rate {
+            load.rate = (rate > 0).then(|| f64::from(rate));
+        }
+        if let Some(length) = self.body_bytes {
+            load.body = "x".repeat(length as usize);
+        }
+    }
+}
