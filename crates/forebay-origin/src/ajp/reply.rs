@@ -3,18 +3,17 @@
 use std::convert::Infallible;
 use std::pin::pin;
 
-use forebay_engine::{Body, Exchange, Fault, Length, Reply, Request, Retry, Side, Socket};
+use forebay_engine::{Body, Exchange, Fault, Length, Reply, Request, Side, Socket};
 use forebay_wire::ajp13::{Event, MOST_PACKET, ReplyDecoder, ReplyHead};
 use forebay_wire::http1::{KnownField, list_has};
 
 use super::upload::{Asked, Packets};
 use crate::proxy::sticky::Sticky;
+use crate::reply_pump::FramedPump;
 use crate::upstream::{Attempt, Backend};
 
 /// Size of a receive buffer, in bytes.
 pub const INBOX: usize = 16 * 1024;
-/// Size of a receive buffer for a long body, in bytes: more than the largest packet.
-const LARGE_INBOX: usize = 128 * 1024;
 
 /// What one request needs.
 #[derive(Default)]
@@ -112,10 +111,9 @@ impl Reading<'_> {
         let backend = self.session.backend();
         // Containers may have larger packets than they are sent.
         let mut decoder = ReplyDecoder::new(MOST_PACKET);
-        // A head that says how much follows waits for the first of it: one write in place of two,
-        // and a container that dies in between costs the client no cut-off reply.
-        let mut holds_head = true;
-        let (mut any, mut at) = (false, 0);
+        let socket = self.session.socket;
+        let mut pump = FramedPump { backend, socket, any: false, holds_head: true };
+        let mut at = 0;
         loop {
             let step = decoder
                 .decode(&self.inbox[at..], self.head)
@@ -125,16 +123,16 @@ impl Reading<'_> {
             match step.event {
                 Some(Event::Head) => {
                     self.session.attempt.answered();
-                    holds_head = self.head.content_length.is_some_and(|length| length > 0)
+                    pump.holds_head = self.head.content_length.is_some_and(|length| length > 0)
                         && !reply.is_to_head();
                     self.begin(reply);
                 }
                 Some(Event::Body(range)) => {
-                    holds_head = false;
+                    pump.holds_head = false;
                     reply.push(&self.inbox[start..][range]).await?;
                 }
                 // One in front of the head means nothing.
-                Some(Event::Flush) => holds_head &= !decoder.has_head(),
+                Some(Event::Flush) => pump.holds_head &= !decoder.has_head(),
                 Some(Event::WantsBody(length)) if self.asked.ask(length) => {}
                 Some(Event::WantsBody(_)) => {
                     let message = format!("{} asks for two packets at once", backend.name());
@@ -146,35 +144,12 @@ impl Reading<'_> {
                     return Ok(if reuse && is_in_order { After::Keep } else { After::Close });
                 }
                 None => {
-                    if decoder.has_head() && !holds_head {
-                        reply.flush().await?;
+                    if pump.next(self.inbox, at, reply).await? == 0 {
+                        return Err(pump.cut_off());
                     }
-                    self.make_room(at);
                     at = 0;
-                    self.read(any).await?;
-                    any = true;
                 }
             }
-        }
-    }
-
-    /// Reads more; `any` where something came before, so that the request must have been acted on.
-    async fn read(&mut self, any: bool) -> Result<(), Fault> {
-        let backend = self.session.backend();
-        match backend.read(self.session.socket, self.inbox).await {
-            Ok(0) => Err(backend.cut_off(any)),
-            Ok(_) => Ok(()),
-            Err(fault) if any => Err(fault.retry(Retry::No)),
-            Err(fault) => Err(fault),
-        }
-    }
-
-    /// Drops what has been passed on; a reply that fills the buffer again gets a larger one.
-    fn make_room(&mut self, used: usize) {
-        let was_full = self.inbox.len() == self.inbox.capacity();
-        self.inbox.drain(..used);
-        if was_full && self.inbox.capacity() < LARGE_INBOX {
-            self.inbox.reserve(if self.inbox.capacity() < INBOX { INBOX } else { LARGE_INBOX });
         }
     }
 

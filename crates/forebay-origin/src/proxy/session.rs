@@ -13,14 +13,12 @@ use forebay_wire::{path, sendfile};
 
 use super::{INBOX, Proxy, rewrite};
 use crate::fields::{append_request_fields, end_head, inform};
+use crate::reply_pump::FramedPump;
 use crate::upgrade;
 use crate::upstream::{
     self, Backend, BodyAtHand, BodyEncoder, Carrier, Connection, Past, Source, ToBackend, announce,
     upload,
 };
-
-/// Size of a receive buffer for a long body, in bytes.
-const LARGE_INBOX: usize = 128 * 1024;
 
 /// What one exchange with a backend needs.
 pub struct Buffers {
@@ -264,9 +262,8 @@ impl Reading<'_> {
         if self.passes_trailers() {
             decoder = decoder.keeping_trailers();
         }
-        // A head that says how much follows waits for the first of it: one write in place of two,
-        // and a backend that dies in between costs the client no cut-off reply.
-        let mut holds_head = matches!(self.head.framing, ResponseFraming::Length(1..));
+        let holds_head = matches!(self.head.framing, ResponseFraming::Length(1..));
+        let mut pump = FramedPump { backend, socket: self.socket, any: true, holds_head };
         let mut start = self.head.len;
         loop {
             let step = decoder
@@ -274,7 +271,7 @@ impl Reading<'_> {
                 .map_err(|error| Fault::backend(502, format!("{}: {error}", backend.name())))?;
             let data = &self.inbox[start + step.data.start..start + step.data.end];
             let emptied = start + step.consumed == self.inbox.len();
-            holds_head &= data.is_empty();
+            pump.holds_head &= data.is_empty();
             if step.done {
                 reply.push(data).await?;
                 reply.finish_with(decoder.trailers()).await?;
@@ -289,33 +286,19 @@ impl Reading<'_> {
             if step.consumed > 0 && !emptied {
                 continue;
             }
-            if holds_head {
+            if pump.holds_head {
                 // With Nagle's algorithm on, the backend sends the body when it knows of the head's
                 // arrival, which it would be told 40 ms later.
                 self.socket.acknowledge();
-            } else {
-                reply.flush().await?;
             }
-            self.make_room(start);
-            start = 0;
-            if backend.read(self.socket, self.inbox).await? == 0 {
+            if pump.next(self.inbox, start, reply).await? == 0 {
                 if decoder.ends_at_close() {
                     reply.finish().await?;
                     return Ok(false);
                 }
-                return Err(backend.cut_off(true));
+                return Err(pump.cut_off());
             }
-        }
-    }
-
-    /// Drops what has been passed on; a body that fills the buffer again gets a larger one.
-    fn make_room(&mut self, used: usize) {
-        let was_full = self.inbox.len() == self.inbox.capacity();
-        self.inbox.drain(..used);
-        if was_full && self.inbox.capacity() < LARGE_INBOX {
-            self.inbox.reserve(LARGE_INBOX);
-        } else if self.inbox.len() == self.inbox.capacity() {
-            self.inbox.reserve(INBOX);
+            start = 0;
         }
     }
 
