@@ -11,23 +11,17 @@
 //!
 //! A seed that fails is printed; `FOREBAY_SEED` repeats it.
 
-use crate::checkout::checkout;
-use crate::control::{self, Body, HEAD, Mark};
-use crate::error::WorkerFault;
-use crate::lease::{Event, Lease};
-use crate::link::Link;
+mod client;
+mod host;
+
 use crate::pool::Pool;
-use crate::prefetch::PrefetchQueue;
 use crate::shared::AppShared;
 use crate::spec::{AppSpec, Kind, PerlMode};
 use crate::supervisor::{Command, Handle};
-use crate::worker::{Killed, Worker, WorkerShared};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use rustix::net::{recv, send, socketpair};
+use crate::worker::Killed;
+use client::{Plan, client};
+use host::{Host, KILLED};
 use std::cell::RefCell;
-use std::os::fd::OwnedFd;
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::ThreadId;
@@ -42,7 +36,6 @@ const STEPS: usize = 250;
 const LAST_ROUNDS: usize = 20_000;
 /// A request may wait this long beside an idle worker: the moment of `pace`, and a look or two.
 const BESIDE_IDLE: Duration = Duration::from_millis(10);
-const KILLED: i32 = 9;
 
 #[test]
 fn whatever_the_schedule_each_request_has_its_own_reply_and_no_worker_is_lost() {
@@ -284,256 +277,6 @@ impl World {
         idle.sort_unstable();
         assert_eq!(idle, if ends_early { Vec::new() } else { fit }, "a worker is lost");
     }
-}
-
-/// A worker's process, as far as the gateway can tell.
-struct Host {
-    shared: Arc<WorkerShared>,
-    /// `None` once it has ended.
-    ends: Option<Ends>,
-    /// Until it is ready, with the worker that it replaces.
-    starting: Option<(Worker, Option<u64>)>,
-    work: Work,
-    /// What came of a request over the control socket.
-    received: Vec<u8>,
-    status: i32,
-    is_reaped: bool,
-    longest_piece: usize,
-}
-
-struct Ends {
-    control: OwnedFd,
-    output: OwnedFd,
-    prefetch: OwnedFd,
-}
-
-enum Work {
-    Waiting,
-    /// What is left to be written, and what follows.
-    Replying(Vec<u8>, u8),
-    CleaningUp,
-}
-
-impl Host {
-    fn start(id: u64, limit: u64, replaces: Option<u64>) -> Host {
-        let pair = || {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
-        };
-        let ((control, its_control), (output, its_output)) = (pair(), pair());
-        let (prefetch, its_prefetch) = PrefetchQueue::pair().unwrap();
-        let shared = Arc::new(WorkerShared::without_process(id, prefetch, limit));
-        let (control, output) = (Link::new(control).unwrap(), Link::new(output).unwrap());
-        let worker = Worker { shared: shared.clone(), control, output, carryover: Vec::new() };
-        Host {
-            shared,
-            ends: Some(Ends { control: its_control, output: its_output, prefetch: its_prefetch }),
-            starting: Some((worker, replaces)),
-            work: Work::Waiting,
-            received: Vec::new(),
-            status: 0,
-            is_reaped: false,
-            longest_piece: 100_000,
-        }
-    }
-
-    fn is_retired(&self) -> bool {
-        self.shared.retired.load(std::sync::atomic::Ordering::Relaxed)
-    }
-
-    /// Whether it has nothing left to do.
-    fn is_at_rest(&self, all_end: bool) -> bool {
-        let ends = self.is_retired() || all_end;
-        matches!(self.work, Work::Waiting) && self.ends.is_some() != ends
-    }
-
-    fn limit_pieces(&mut self) {
-        self.longest_piece = *one_of(&[1, 7, 5000, 100_000]);
-    }
-
-    /// Its sockets close; that it has ended is known later.
-    fn die(&mut self, status: i32) {
-        if self.ends.take().is_some() {
-            (self.status, self.work) = (status, Work::Waiting);
-        }
-    }
-
-    fn advance(&mut self, attempts: &Attempts) {
-        if self.shared.killed().is_some() {
-            self.die(KILLED);
-        }
-        if self.ends.is_none() {
-            self.shared.report_end(ExitStatus::from_raw(self.status));
-            self.is_reaped = true;
-            return;
-        }
-        match &mut self.work {
-            Work::Waiting => self.take_request(attempts),
-            Work::Replying(..) => self.reply(),
-            Work::CleaningUp => {
-                let ends = self.ends.as_ref().unwrap();
-                // It cannot be full: a worker says one thing at a time.
-                if send(&ends.control, b"R\0\0\0", SendFlags::NOSIGNAL).is_err() {
-                    return self.die(0);
-                }
-                self.work = Work::Waiting;
-            }
-        }
-    }
-
-    fn take_request(&mut self, attempts: &Attempts) {
-        let ends = self.ends.as_ref().unwrap();
-        let mut message = vec![0; control::LARGEST];
-        if let Ok((read, _)) = recv(&ends.prefetch, &mut message[..], RecvFlags::DONTWAIT) {
-            assert!(read >= HEAD, "not even a head");
-            return self.begin(&message[..read], attempts);
-        }
-        match recv(&ends.control, &mut message[..], RecvFlags::DONTWAIT) {
-            Ok((0, _)) => return self.die(0),
-            Ok((read, _)) => self.received.extend_from_slice(&message[..read]),
-            Err(_) => return,
-        }
-        if self.received.len() >= HEAD && self.received.len() == request_length(&self.received) {
-            let request = std::mem::take(&mut self.received);
-            self.begin(&request, attempts);
-        }
-    }
-
-    fn begin(&mut self, request: &[u8], attempts: &Attempts) {
-        assert_eq!(request.len(), request_length(request), "two requests in one, or half of one");
-        let mark = request[HEAD - 16..HEAD].to_vec();
-        let block: Vec<&[u8]> = request[HEAD..].split(|&byte| byte == 0).collect();
-        let number: usize = str::from_utf8(&block[1][1..]).unwrap().parse().unwrap();
-        let attempt = &mut attempts.borrow_mut()[number];
-        attempt.runs += 1;
-        assert_eq!(attempt.runs, 1, "request {number} runs again");
-        let length = *one_of(&[0, 1, 10, 1000, 20_000, 150_000]);
-        attempt.reply = format!("{number};").into_bytes().repeat(length / 3);
-        let (kind, then) = (*one_of(b"EEEEEA"), *one_of(&[0, 0, 0, 0, 0, 1, 2]));
-        let mut left = attempt.reply.clone();
-        left.extend(mark);
-        left.extend([kind, then | (4 * fastrand::u8(..2)), 0, 0]);
-        self.work = Work::Replying(left, then);
-    }
-
-    fn reply(&mut self) {
-        let (Some(ends), Work::Replying(left, then)) = (&self.ends, &mut self.work) else { return };
-        let piece = fastrand::usize(1..=left.len().min(self.longest_piece));
-        match send(&ends.output, &left[..piece], SendFlags::NOSIGNAL) {
-            Ok(sent) => drop(left.drain(..sent)),
-            Err(rustix::io::Errno::AGAIN) => {}
-            Err(_) => return self.die(KILLED),
-        }
-        if left.is_empty() {
-            match then {
-                0 => self.work = Work::Waiting,
-                1 => self.die(0),
-                _ => self.work = Work::CleaningUp,
-            }
-        }
-    }
-}
-
-/// Bytes of a request by its head.
-fn request_length(request: &[u8]) -> usize {
-    let block = u32::from_be_bytes(request[..4].try_into().unwrap()) as usize;
-    let body = u64::from_be_bytes(request[4..12].try_into().unwrap()) as usize;
-    HEAD + block + body
-}
-
-/// What a client is about to do.
-#[derive(Clone, Copy)]
-struct Plan {
-    thread: ThreadId,
-    body: usize,
-    may_be_prefetched: bool,
-    leaves_after: Option<Duration>,
-    /// Gives the reply up, as the gateway does, after so many events.
-    abandons_after: Option<usize>,
-    /// It is not sent at all.
-    changes_its_mind: bool,
-    reads_every: Duration,
-}
-
-impl Plan {
-    fn random(thread: &ThreadId) -> Plan {
-        let rarely = |one_in: u32| fastrand::u32(..one_in) == 0;
-        Plan {
-            thread: *thread,
-            body: *one_of(&[0, 0, 0, 10, 60_000, 300_000]),
-            may_be_prefetched: !rarely(5),
-            leaves_after: rarely(4).then(|| Duration::from_micros(fastrand::u64(..8000))),
-            abandons_after: rarely(8).then(|| fastrand::usize(..3)),
-            changes_its_mind: rarely(20),
-            reads_every: Duration::from_micros(*one_of(&[0, 0, 0, 300, 5000])),
-        }
-    }
-}
-
-async fn client(shared: Arc<AppShared>, plan: Plan, attempts: Attempts) {
-    let body = vec![b'x'; plan.body];
-    for _ in 0..3 {
-        let number = attempts.borrow().len();
-        attempts.borrow_mut().push(Attempt::default());
-        let block = format!("SCRIPT_FILENAME\0/{number}\0").into_bytes();
-        let message = |mark: Mark| {
-            let message = control::message(&block, Body::Bytes(&body), mark);
-            message.filter(|_| plan.may_be_prefetched)
-        };
-        let Ok(mut lease) = checkout(&shared, plan.thread, message).await else { return };
-        if plan.changes_its_mind {
-            return;
-        }
-        let outcome = async {
-            lease.send(&block, Body::Bytes(&body)).await?;
-            take_reply(lease, plan, number, &attempts).await
-        };
-        match outcome.await {
-            Err(fault) if fault.may_retry() => {
-                assert_eq!(attempts.borrow()[number].runs, 0, "request {number} has run");
-            }
-            Err(WorkerFault::Protocol(seen)) => panic!("{seen}"),
-            Ok(()) | Err(_) => return,
-        }
-    }
-}
-
-async fn take_reply(
-    mut lease: Lease,
-    plan: Plan,
-    number: usize,
-    attempts: &Attempts,
-) -> Result<(), WorkerFault> {
-    let mut reply = Vec::new();
-    for events in 0.. {
-        if plan.abandons_after == Some(events) {
-            lease.abandon().await;
-            return Ok(());
-        }
-        if !plan.reads_every.is_zero() {
-            sleep(plan.reads_every).await;
-        }
-        let event = lease.read(&mut reply).await?;
-        let whole = &attempts.borrow()[number].reply;
-        match event {
-            Event::Output(_) => {
-                let (own, other) = (show(whole), show(&reply));
-                assert!(whole.starts_with(&reply), "{other} in place of {own} for {number}");
-            }
-            Event::End(_) => {
-                assert!(*whole == reply, "{} of {} bytes", reply.len(), whole.len());
-                break;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The start and the end of a reply.
-fn show(reply: &[u8]) -> String {
-    let end = reply.len().saturating_sub(30);
-    let (start, end) = (&reply[..reply.len().min(30)], &reply[end..]);
-    format!("{} bytes {}...{}", reply.len(), start.escape_ascii(), end.escape_ascii())
 }
 
 fn one_of<T>(choices: &[T]) -> &T {

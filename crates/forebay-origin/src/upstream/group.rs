@@ -8,7 +8,9 @@
 //! 10 s, then one request tries it; unlike there, when all are out all are tried in turn, so the
 //! first that is back serves. Health checks have a thread of their own.
 
-use std::cell::RefCell;
+mod balancing;
+mod turns;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,45 +18,13 @@ use std::time::Duration;
 use forebay_conf as conf;
 use tokio::time::Instant;
 
+pub use balancing::Balancing;
+pub use turns::Turns;
+
 /// The backends of a group, one bit each: a group has no more than there are bits.
 pub type Set = u64;
 
 const _: () = assert!(conf::Upstream::MOST <= Set::BITS as usize);
-
-/// How requests are shared out among backends.
-pub struct Balancing {
-    /// The weight of each, whether it is asked only when all others are down, and who may use it.
-    pub to: Vec<(u32, bool, conf::Activation)>,
-    /// Which of them takes a request.
-    pub balance: conf::Balance,
-    /// Failures within `fail_timeout` after which one is left out; 0: never.
-    pub max_fails: u32,
-    /// How long failures are counted, and how long a backend is left out.
-    pub fail_timeout: Duration,
-}
-
-impl Balancing {
-    /// By turns, and as a group has it that sets no key.
-    pub fn equal(backends: usize) -> Self {
-        let conf::Upstream { balance, max_fails, fail_timeout, .. } =
-            conf::Upstream::new(Vec::new());
-        Self {
-            to: vec![(1, false, conf::Activation::Active); backends],
-            balance,
-            max_fails,
-            fail_timeout,
-        }
-    }
-}
-
-impl From<&conf::Upstream> for Balancing {
-    fn from(upstream: &conf::Upstream) -> Self {
-        let of = |backend: &conf::Backend| (backend.weight, backend.backup, backend.activation);
-        let to = upstream.to.iter().map(of).collect();
-        let conf::Upstream { balance, max_fails, fail_timeout, .. } = *upstream;
-        Self { to, balance, max_fails, fail_timeout }
-    }
-}
 
 /// What all threads know about the backends of a group.
 pub struct Group {
@@ -89,10 +59,6 @@ struct Record {
     /// When it may be tried again, in ms since the start.
     retry_at: AtomicU64,
 }
-
-/// The order of turns that one thread worked out last, for a set of backends.
-#[derive(Default)]
-pub struct Turns(RefCell<(Set, Vec<u8>)>);
 
 /// A request under way to a backend.
 pub struct UnderWay(Option<(Arc<Group>, usize)>);
@@ -293,73 +259,6 @@ impl Group {
                 .compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
     }
-
-    /// One of `set` that is not `tried`, by turns.
-    fn next(&self, set: Set, tried: Set, turns: &Turns) -> Option<usize> {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let mut cached = turns.0.borrow_mut();
-        if cached.0 != set {
-            *cached = (set, self.order(set));
-        }
-        let order = &cached.1;
-        let start = turn % order.len().max(1);
-        let mut from_here = order[start..].iter().chain(&order[..start]).map(|&at| at as usize);
-        let least = match self.balance {
-            conf::Balance::RoundRobin => None,
-            conf::Balance::LeastConnections => {
-                bits(set & !tried).map(|index| self.members[index].load()).min_by(Load::compare)
-            }
-        };
-        from_here
-            .find(|&index| {
-                let is_least = least.is_none_or(|least| {
-                    self.members[index].load().compare(&least) != std::cmp::Ordering::Greater
-                });
-                tried & bit(index) == 0 && is_least
-            })
-            // Another thread may have added to the least in the meantime: then any will do.
-            .or_else(|| bits(set & !tried).next())
-    }
-
-    /// A whole round of turns: smooth weighted round robin, as nginx has it. Each turn everybody
-    /// gains its weight; who has most takes the turn and pays the sum of all.
-    fn order(&self, set: Set) -> Vec<u8> {
-        let divisor = bits(set).fold(0, |divisor, index| gcd(self.members[index].weight, divisor));
-        let mut shares: Vec<(usize, i64, i64)> = bits(set)
-            .map(|index| (index, i64::from(self.members[index].weight / divisor.max(1)), 0))
-            .collect();
-        let total: i64 = shares.iter().map(|&(_, weight, _)| weight).sum();
-        let mut order = Vec::with_capacity(total as usize);
-        for _ in 0..total {
-            for (_, weight, current) in &mut shares {
-                *current += *weight;
-            }
-            // The first of several with as much.
-            let best =
-                shares.iter_mut().reduce(|best, next| if next.2 > best.2 { next } else { best });
-            if let Some((index, _, current)) = best {
-                *current -= total;
-                order.push(*index as u8);
-            }
-        }
-        order
-    }
-}
-
-impl Member {
-    fn load(&self) -> Load {
-        Load(self.record.under_way.load(Ordering::Relaxed) as u64, self.weight)
-    }
-}
-
-/// Requests under way, by weight.
-#[derive(Clone, Copy)]
-struct Load(u64, u32);
-
-impl Load {
-    fn compare(&self, other: &Self) -> std::cmp::Ordering {
-        (self.0 * u64::from(other.1)).cmp(&(other.0 * u64::from(self.1)))
-    }
 }
 
 impl Drop for UnderWay {
@@ -403,10 +302,6 @@ fn bits(mut set: Set) -> impl Iterator<Item = usize> {
             index
         })
     })
-}
-
-fn gcd(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(test)]

@@ -1,0 +1,85 @@
+//! Who is next of the backends that are up: by weight, or by what is under way.
+
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+
+use forebay_conf as conf;
+
+use super::{Group, Member, Set, bit, bits};
+
+/// The order of turns that one thread worked out last, for a set of backends.
+#[derive(Default)]
+pub struct Turns(RefCell<(Set, Vec<u8>)>);
+
+impl Group {
+    /// One of `set` that is not `tried`, by turns.
+    pub(super) fn next(&self, set: Set, tried: Set, turns: &Turns) -> Option<usize> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let mut cached = turns.0.borrow_mut();
+        if cached.0 != set {
+            *cached = (set, self.order(set));
+        }
+        let order = &cached.1;
+        let start = turn % order.len().max(1);
+        let mut from_here = order[start..].iter().chain(&order[..start]).map(|&at| at as usize);
+        let least = match self.balance {
+            conf::Balance::RoundRobin => None,
+            conf::Balance::LeastConnections => {
+                bits(set & !tried).map(|index| self.members[index].load()).min_by(Load::compare)
+            }
+        };
+        from_here
+            .find(|&index| {
+                let is_least = least.is_none_or(|least| {
+                    self.members[index].load().compare(&least) != std::cmp::Ordering::Greater
+                });
+                tried & bit(index) == 0 && is_least
+            })
+            // Another thread may have added to the least in the meantime: then any will do.
+            .or_else(|| bits(set & !tried).next())
+    }
+
+    /// A whole round of turns: smooth weighted round robin, as nginx has it. Each turn everybody
+    /// gains its weight; who has most takes the turn and pays the sum of all.
+    fn order(&self, set: Set) -> Vec<u8> {
+        let divisor = bits(set).fold(0, |divisor, index| gcd(self.members[index].weight, divisor));
+        let mut shares: Vec<(usize, i64, i64)> = bits(set)
+            .map(|index| (index, i64::from(self.members[index].weight / divisor.max(1)), 0))
+            .collect();
+        let total: i64 = shares.iter().map(|&(_, weight, _)| weight).sum();
+        let mut order = Vec::with_capacity(total as usize);
+        for _ in 0..total {
+            for (_, weight, current) in &mut shares {
+                *current += *weight;
+            }
+            // The first of several with as much.
+            let best =
+                shares.iter_mut().reduce(|best, next| if next.2 > best.2 { next } else { best });
+            if let Some((index, _, current)) = best {
+                *current -= total;
+                order.push(*index as u8);
+            }
+        }
+        order
+    }
+}
+
+impl Member {
+    fn load(&self) -> Load {
+        Load(self.record.under_way.load(Ordering::Relaxed) as u64, self.weight)
+    }
+}
+
+/// Requests under way, by weight.
+#[derive(Clone, Copy)]
+struct Load(u64, u32);
+
+impl Load {
+    fn compare(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0 * u64::from(other.1)).cmp(&(other.0 * u64::from(self.1)))
+    }
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,107 @@
+//! Clients: what each is about to do, and what it must get.
+
+use super::{Attempt, Attempts, one_of};
+use crate::checkout::checkout;
+use crate::control::{self, Body, Mark};
+use crate::error::WorkerFault;
+use crate::lease::{Event, Lease};
+use crate::shared::AppShared;
+use std::sync::Arc;
+use std::thread::ThreadId;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// What a client is about to do.
+#[derive(Clone, Copy)]
+pub(super) struct Plan {
+    pub(super) thread: ThreadId,
+    body: usize,
+    may_be_prefetched: bool,
+    pub(super) leaves_after: Option<Duration>,
+    /// Gives the reply up, as the gateway does, after so many events.
+    abandons_after: Option<usize>,
+    /// It is not sent at all.
+    changes_its_mind: bool,
+    reads_every: Duration,
+}
+
+impl Plan {
+    pub(super) fn random(thread: &ThreadId) -> Plan {
+        let rarely = |one_in: u32| fastrand::u32(..one_in) == 0;
+        Plan {
+            thread: *thread,
+            body: *one_of(&[0, 0, 0, 10, 60_000, 300_000]),
+            may_be_prefetched: !rarely(5),
+            leaves_after: rarely(4).then(|| Duration::from_micros(fastrand::u64(..8000))),
+            abandons_after: rarely(8).then(|| fastrand::usize(..3)),
+            changes_its_mind: rarely(20),
+            reads_every: Duration::from_micros(*one_of(&[0, 0, 0, 300, 5000])),
+        }
+    }
+}
+
+pub(super) async fn client(shared: Arc<AppShared>, plan: Plan, attempts: Attempts) {
+    let body = vec![b'x'; plan.body];
+    for _ in 0..3 {
+        let number = attempts.borrow().len();
+        attempts.borrow_mut().push(Attempt::default());
+        let block = format!("SCRIPT_FILENAME\0/{number}\0").into_bytes();
+        let message = |mark: Mark| {
+            let message = control::message(&block, Body::Bytes(&body), mark);
+            message.filter(|_| plan.may_be_prefetched)
+        };
+        let Ok(mut lease) = checkout(&shared, plan.thread, message).await else { return };
+        if plan.changes_its_mind {
+            return;
+        }
+        let outcome = async {
+            lease.send(&block, Body::Bytes(&body)).await?;
+            take_reply(lease, plan, number, &attempts).await
+        };
+        match outcome.await {
+            Err(fault) if fault.may_retry() => {
+                assert_eq!(attempts.borrow()[number].runs, 0, "request {number} has run");
+            }
+            Err(WorkerFault::Protocol(seen)) => panic!("{seen}"),
+            Ok(()) | Err(_) => return,
+        }
+    }
+}
+
+async fn take_reply(
+    mut lease: Lease,
+    plan: Plan,
+    number: usize,
+    attempts: &Attempts,
+) -> Result<(), WorkerFault> {
+    let mut reply = Vec::new();
+    for events in 0.. {
+        if plan.abandons_after == Some(events) {
+            lease.abandon().await;
+            return Ok(());
+        }
+        if !plan.reads_every.is_zero() {
+            sleep(plan.reads_every).await;
+        }
+        let event = lease.read(&mut reply).await?;
+        let whole = &attempts.borrow()[number].reply;
+        match event {
+            Event::Output(_) => {
+                let (own, other) = (show(whole), show(&reply));
+                assert!(whole.starts_with(&reply), "{other} in place of {own} for {number}");
+            }
+            Event::End(_) => {
+                assert!(*whole == reply, "{} of {} bytes", reply.len(), whole.len());
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The start and the end of a reply.
+fn show(reply: &[u8]) -> String {
+    let end = reply.len().saturating_sub(30);
+    let (start, end) = (&reply[..reply.len().min(30)], &reply[end..]);
+    format!("{} bytes {}...{}", reply.len(), start.escape_ascii(), end.escape_ascii())
+}
