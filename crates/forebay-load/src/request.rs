@@ -99,7 +99,7 @@ impl Request {
     }
 }
 
-/// That an application is told only what its protocol has.
+/// That an application is sent only what its protocol has.
 fn check_gateway(protocol: Protocol, gateway: &Gateway) -> Result<(), Error> {
     let takes_variables = matches!(protocol, Protocol::Fastcgi | Protocol::Scgi | Protocol::Uwsgi);
     let why = if !takes_variables && (gateway.root.is_some() || !gateway.variables.is_empty()) {

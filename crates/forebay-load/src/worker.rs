@@ -239,7 +239,7 @@ impl<C: Drive> Worker<C> {
         }
     }
 
-    /// Adds to the common counters what came since they were told `before`.
+    /// Adds to the common counters what came since `before`, when they were added to last.
     fn publish(&self, before: (u64, u64), control: &Control) -> (u64, u64) {
         let (completed, failed) = (self.state.tally.completed, self.state.tally.failed);
         control.completed.fetch_add(completed - before.0, Ordering::Relaxed);

@@ -28,7 +28,7 @@ pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, host: Option<
     }
 }
 
-/// The addresses that the request has come by: what a trusted proxy told, then the peer.
+/// The addresses that the request has come by: those that trusted proxies name, then the peer.
 fn append_chain(out: &mut Vec<u8>, request: &Request) {
     out.extend_from_slice(b"X-Forwarded-For: ");
     if request.used_forwarded {

@@ -54,7 +54,7 @@ impl NphReply {
         }
     }
 
-    /// Whether the reply has told its own end and come to it.
+    /// Whether the reply has a length or chunks, and has come to its end.
     pub fn is_complete(&self) -> bool {
         self.body.as_ref().is_some_and(BodyDecoder::is_done)
     }
@@ -135,7 +135,7 @@ impl NphReply {
             reply.push(&self.output[start + step.data.start..start + step.data.end]).await?;
             start += step.consumed;
             if step.done {
-                // What comes behind the reply is nobody's.
+                // Bytes behind the reply are discarded.
                 start = self.output.len();
             }
             if step.consumed == 0 || start == self.output.len() {

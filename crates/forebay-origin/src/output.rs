@@ -72,7 +72,7 @@ impl Output {
         }
     }
 
-    /// Whether the reply has told its own end and come to it.
+    /// Whether the reply has a length or chunks, and has come to its end.
     pub fn is_complete(&self) -> bool {
         match self {
             Self::Parsed(script) => script.is_complete(),

@@ -96,7 +96,7 @@ impl ScriptReply {
         }
     }
 
-    /// Whether the script has told how long its reply is, and it has come.
+    /// Whether all of the `Content-Length` that the script wrote has come.
     pub fn is_complete(&self) -> bool {
         let body = self.len.saturating_sub(self.head.len as u64);
         self.has_head() && self.head.content_length.is_some_and(|length| body >= length)

@@ -28,14 +28,14 @@ impl Changes {
         Changes { paths: paths.to_vec(), known: state, last: state }
     }
 
-    /// Whether something has changed, told once.
+    /// Whether something has changed. True once for each change.
     pub(crate) fn look_once(&mut self) -> bool {
         let state = state(&self.paths);
         std::mem::replace(&mut self.known, state) != state
     }
 
     /// Whether something has changed, and since the last look has not any more: an editor or a
-    /// copy may be in the middle of it. A change is told once.
+    /// copy may be in the middle of it. True once for each change.
     pub(crate) fn look(&mut self) -> bool {
         if self.paths.is_empty() {
             return false;
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_told_once_and_when_it_has_settled() {
+    fn a_change_is_reported_once_and_when_it_has_settled() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("lib/a.pm");
         fs::create_dir(dir.path().join("lib")).unwrap();

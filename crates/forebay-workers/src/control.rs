@@ -16,7 +16,7 @@ pub(crate) const REPLY: usize = 4;
 /// the socket's buffer.
 pub(crate) const LARGEST: usize = 64 * 1024;
 
-/// What a request's output cannot have by chance, and what no script is told.
+/// What a request's output cannot have by chance, and no script knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark(pub(crate) [u8; MARK]);
 

@@ -1,4 +1,4 @@
-//! The end of a request, told behind its output on the same socket.
+//! The end marker: the bytes behind a worker's output that end the request, on the same socket.
 //!
 //! A word on another socket would be one more thing to send, to wait for and to receive, and would
 //! not tell where the output ends once the next request runs.

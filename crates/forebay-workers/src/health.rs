@@ -11,7 +11,7 @@ pub struct Health {
     pub waiting: usize,
     /// Processes that were started since the application was, the first ones included.
     pub starts: u64,
-    /// Processes that ended without having been told to.
+    /// Processes that crashed: they ended though nobody had asked them to.
     pub crashes: u64,
     /// Where processes end as soon as they are started: how, with what they wrote last.
     pub crash_loop: Option<String>,

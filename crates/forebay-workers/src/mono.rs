@@ -19,7 +19,7 @@ const WATCHED: [&str; 10] = [
     "app_offline.htm",
 ];
 
-/// What of an application its host is told.
+/// The keys of an application that its host is given.
 #[derive(Debug, Clone)]
 pub struct Mono {
     /// Requests that each process runs at once.

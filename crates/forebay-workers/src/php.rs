@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What of an application php-fpm is told.
+/// The keys of an application that make php-fpm's configuration.
 #[derive(Debug, Clone)]
 pub struct Php {
     /// How many processes it keeps.

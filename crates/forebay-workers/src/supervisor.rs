@@ -2,8 +2,8 @@
 //! them.
 //!
 //! One thread starts them all, because the kernel kills a worker when the thread that started it
-//! ends. It takes no part in a request: the gateway's threads take processes from a pool and tell
-//! the supervisor only what needs one started or ended. What kinds of processes differ in is a
+//! ends. It takes no part in a request: the gateway's threads take processes from a pool and send
+//! the supervisor a command only where one has to be started or ended. What kinds of processes differ in is a
 //! [`ProcessKind`].
 
 mod ends;
@@ -32,7 +32,7 @@ pub(crate) use kind::{End, Fault, New, ProcessKind, Rules, Snapshot, Stage, Star
 /// How often age, memory, CPU time and files are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the gateway's threads tell the supervisor.
+/// Commands of the gateway's threads to the supervisor.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A request waits and there may be more processes.

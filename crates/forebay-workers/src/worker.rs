@@ -58,7 +58,7 @@ pub enum WorkerState {
     Idle,
     /// It runs a request.
     Busy,
-    /// It has been told to end.
+    /// Its control socket was closed, or it was killed: it is about to end.
     Ending,
 }
 
@@ -118,9 +118,9 @@ pub(crate) struct WorkerShared {
     /// Replaced after this many requests.
     pub(crate) limit: u64,
     pub(crate) requests: AtomicU64,
-    /// Has been told to end, or is about to be: must not get another request.
+    /// It is given no further request.
     pub(crate) retired: AtomicBool,
-    /// The supervisor has been sent word that it has had as many requests as it may.
+    /// The supervisor was sent `Replace` for it: it has had `limit` requests.
     pub(crate) reported: AtomicBool,
     /// Its request has become a tunnel, which may last for as long as it carries something.
     pub(crate) tunnels: AtomicBool,

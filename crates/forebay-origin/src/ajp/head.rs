@@ -1,4 +1,4 @@
-//! What a container is told of a request.
+//! The head of a request as a container is sent it.
 
 use std::io::Write;
 

@@ -7,7 +7,7 @@ use forebay_engine::{Body, Exchange, Fault, Length, Reply, Request, Side, Socket
 use forebay_wire::ajp13::{Event, MOST_PACKET, ReplyDecoder, ReplyHead};
 use forebay_wire::http1::{KnownField, list_has};
 
-use super::upload::{Asked, Packets};
+use super::upload::{BodyDemand, Packets};
 use crate::proxy::sticky::Sticky;
 use crate::reply_pump::FramedPump;
 use crate::upstream::{Attempt, Backend};
@@ -57,11 +57,11 @@ impl Session<'_> {
         let Exchange { request, body, reply, .. } = exchange;
         let sent = self.socket.write_all(out).await;
         sent.map_err(|error| self.backend().lost(&error))?;
-        let asked = Asked::default();
+        let demand = BodyDemand::default();
         inbox.clear();
-        let mut reading = Reading { session: self, request, asked: &asked, inbox, head };
+        let mut reading = Reading { session: self, request, demand: &demand, inbox, head };
         let mut download = pin!(reading.relay_body(reply));
-        let mut upload = pin!(self.upload(&asked, packets, packet, body));
+        let mut upload = pin!(self.upload(&demand, packets, packet, body));
         tokio::select! {
             biased;
             outcome = &mut download => outcome,
@@ -78,20 +78,20 @@ impl Session<'_> {
     /// has nothing to answer.
     async fn upload(
         &self,
-        asked: &Asked,
+        demand: &BodyDemand,
         packets: &mut Packets,
         packet: &mut Vec<u8>,
         body: &mut Body,
     ) -> Result<Infallible, Fault> {
         loop {
-            let wanted = asked.wait().await;
+            let wanted = demand.wait().await;
             self.socket.unlimit_read();
             packet.clear();
             packets.append_next(packet, wanted, body).await?;
             let sent = self.socket.write_all(packet).await;
             sent.map_err(|error| self.backend().lost(&error))?;
             self.socket.limit_read(self.backend().reply_timeout());
-            asked.answered();
+            demand.meet();
         }
     }
 }
@@ -100,7 +100,7 @@ impl Session<'_> {
 struct Reading<'a> {
     session: &'a Session<'a>,
     request: &'a Request,
-    asked: &'a Asked,
+    demand: &'a BodyDemand,
     inbox: &'a mut Vec<u8>,
     head: &'a mut ReplyHead,
 }
@@ -133,14 +133,14 @@ impl Reading<'_> {
                 }
                 // One in front of the head means nothing.
                 Some(Event::Flush) => pump.holds_head &= !decoder.has_head(),
-                Some(Event::WantsBody(length)) if self.asked.ask(length) => {}
+                Some(Event::WantsBody(length)) if self.demand.raise(length) => {}
                 Some(Event::WantsBody(_)) => {
                     let message = format!("{} asks for two packets at once", backend.name());
                     return Err(Fault::backend(502, message));
                 }
                 Some(Event::End { reuse }) => {
                     reply.finish().await?;
-                    let is_in_order = at == self.inbox.len() && !self.asked.is_pending();
+                    let is_in_order = at == self.inbox.len() && !self.demand.is_pending();
                     return Ok(if reuse && is_in_order { After::Keep } else { After::Close });
                 }
                 None => {

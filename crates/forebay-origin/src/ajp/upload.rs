@@ -119,20 +119,20 @@ fn length_of(framing: RequestFraming) -> u64 {
 
 /// How many bytes of the body the container waits for: set by who reads the reply, taken by who sends.
 #[derive(Default)]
-pub struct Asked {
+pub struct BodyDemand {
     length: Cell<Option<usize>>,
     changed: Notify,
 }
 
-impl Asked {
-    /// The container asks; false where it does so before it has got what it asked for.
-    pub fn ask(&self, length: usize) -> bool {
+impl BodyDemand {
+    /// The container demands a packet; false where it has not got the one before.
+    pub fn raise(&self, length: usize) -> bool {
         let is_first = self.length.replace(Some(length)).is_none();
         self.changed.notify_one();
         is_first
     }
 
-    /// Waits until the container asks.
+    /// Waits until the container demands a packet.
     pub async fn wait(&self) -> usize {
         loop {
             if let Some(length) = self.length.get() {
@@ -142,8 +142,8 @@ impl Asked {
         }
     }
 
-    /// The container has got what it asked for.
-    pub fn answered(&self) {
+    /// The container has got the packet.
+    pub fn meet(&self) {
         self.length.set(None);
     }
 

@@ -301,7 +301,7 @@ struct Name<'a> {
     key: &'a [u8],
     /// Where it is below the root.
     path: &'a [u8],
-    /// The path that its media type is told by.
+    /// The path whose ending gives its media type.
     base: &'a [u8],
     /// How its content is compressed.
     coding: Option<ContentCoding>,

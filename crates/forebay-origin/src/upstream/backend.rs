@@ -85,7 +85,7 @@ pub struct BackendOptions {
     pub reply_timeout: Option<Duration>,
     /// Where idle connections are shared with other routes to it. `None`: they are not.
     pub pools: Option<Rc<IdlePools>>,
-    /// Who is told when it says something.
+    /// What records when it was heard of.
     pub life: Option<Arc<Life>>,
     /// How it is believed, where it is spoken to by TLS, and its host.
     pub tls: Option<(Arc<ClientTls>, String)>,
@@ -256,7 +256,7 @@ impl Backend {
 
     /// Waits for a connection, or the right to open one, as long as an attempt to connect may take.
     async fn wait_for(&self, permits: &Arc<Permits>) -> Result<Grant, Fault> {
-        let waiting = match permits.ask() {
+        let waiting = match permits.acquire() {
             Ok(permit) => return Ok(Grant::Open(permit)),
             Err(waiting) => waiting,
         };

@@ -46,7 +46,7 @@ impl Permits {
         Arc::new(Self { state: Mutex::new(State { free: most, ..State::default() }) })
     }
 
-    /// A holder of idle connections: it is told whenever it should give one up.
+    /// A holder of idle connections: it is notified whenever it should give one up.
     pub fn join(&self) -> mpsc::UnboundedReceiver<()> {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.state().holders.push(sender);
@@ -54,7 +54,7 @@ impl Permits {
     }
 
     /// The right to open a connection, now or later.
-    pub fn ask(self: &Arc<Self>) -> Result<ConnectionPermit, oneshot::Receiver<Grant>> {
+    pub fn acquire(self: &Arc<Self>) -> Result<ConnectionPermit, oneshot::Receiver<Grant>> {
         let mut state = self.state();
         if state.free > 0 {
             state.free -= 1;
@@ -125,9 +125,9 @@ mod tests {
     #[test]
     fn no_more_are_granted_than_there_are() {
         let permits = Permits::new(2);
-        let (first, second) = (permits.ask().ok().unwrap(), permits.ask().ok().unwrap());
-        let mut third = permits.ask().err().unwrap();
-        let fourth = permits.ask().err().unwrap();
+        let (first, second) = (permits.acquire().ok().unwrap(), permits.acquire().ok().unwrap());
+        let mut third = permits.acquire().err().unwrap();
+        let fourth = permits.acquire().err().unwrap();
         assert!(third.try_recv().is_err());
         drop(fourth);
         drop(first);
@@ -139,9 +139,9 @@ mod tests {
     #[test]
     fn a_grant_that_nobody_fetches_goes_on() {
         let permits = Permits::new(1);
-        let first = permits.ask().ok().unwrap();
-        let second = permits.ask().err().unwrap();
-        let mut third = permits.ask().err().unwrap();
+        let first = permits.acquire().ok().unwrap();
+        let second = permits.acquire().err().unwrap();
+        let mut third = permits.acquire().err().unwrap();
         drop(first);
         drop(second);
         assert!(matches!(third.try_recv(), Ok(Grant::Open(_))));
@@ -153,9 +153,9 @@ mod tests {
     fn who_waits_makes_holders_give_up_what_is_idle() {
         let permits = Permits::new(1);
         let mut holder = permits.join();
-        let first = permits.ask().ok().unwrap();
+        let first = permits.acquire().ok().unwrap();
         assert!(first.next_waiter().is_none(), "now it is idle");
-        let second = permits.ask().err().unwrap();
+        let second = permits.acquire().err().unwrap();
         assert!(holder.try_recv().is_ok());
         assert!(first.next_waiter().is_some());
         drop(second);

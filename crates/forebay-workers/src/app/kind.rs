@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// A worker that has not said that it is ready by then is killed.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// A worker that was told to end and has not by then is killed.
+/// A worker that has been asked to end and has not by then is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a worker that closes its control socket before it is ready has to end by itself.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ pub(super) struct WorkerKind {
     rules: Rules,
     place: Place,
     pool: Arc<Pool>,
-    /// `None` where there is no shell.
+    /// `None` where it cannot be started: there is no shell.
     group_reaper: Option<GroupReaper>,
 }
 

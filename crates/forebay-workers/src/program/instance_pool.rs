@@ -71,7 +71,7 @@ impl InstancePool {
         }
     }
 
-    /// Where the supervisor is told what happens.
+    /// Sets where commands to the supervisor go.
     pub(super) fn set_commands(&self, commands: mpsc::UnboundedSender<Command>) {
         let _ = self.commands.set(commands);
     }
@@ -320,7 +320,7 @@ impl Permit {
         self.pool.send(Command::Leaves(self.instance.id));
     }
 
-    /// What is to be told when the process says something.
+    /// What records that the process was heard of, and how it ended.
     pub fn life(&self) -> Arc<Life> {
         self.instance.life.clone()
     }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// A process that ends sooner than this, without a request, counts as a failed start.
 const EARLY: Duration = Duration::from_secs(1);
-/// How long a process may take to end by force. Twice that of a guardian (10 s) would be too long.
+/// From one use of force to the next: a guardian takes up to 10 s to end what it guards.
 const FORCE: Duration = Duration::from_secs(12);
 
 /// What is done next about a process.

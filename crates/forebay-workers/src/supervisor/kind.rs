@@ -1,4 +1,4 @@
-//! In what kinds of processes differ: how one is started and known to be ready, who gives it its
+//! What kinds of processes differ in: how one is started and known to be ready, who gives it its
 //! requests, and how it is asked to end.
 
 use super::Event;
