@@ -10,7 +10,7 @@ use std::thread;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::{Client, Reply};
 use forebay_testkit::peer;
-use forebay_testkit::process::eventually;
+use forebay_testkit::process::eventually as eventually_once;
 use support::load::load;
 use support::{Forebay, chunked, is_alive, pattern, proc, serve_command, write_configuration};
 
@@ -128,7 +128,16 @@ fn start(folder: Folder, keys: &str) -> Forebay {
     let file = write_configuration(&folder, &configuration(keys));
     let mut command = support::command(&["--threads", "2", file.to_str().unwrap()]);
     command.env("CACHE_DIRECTORY", folder.path().join("cache"));
-    serve_command(folder, command)
+    let forebay = serve_command(folder, command);
+    // The start and the first compilation may take longer than a client waits.
+    let answers = || forebay.try_get("/a.ashx").is_ok_and(|reply| reply.status == 200);
+    assert!(eventually(answers), "{}", forebay.output());
+    forebay
+}
+
+/// As the kit's, with six times its patience: Mono's starts take seconds, on a busy machine many.
+fn eventually(mut what: impl FnMut() -> bool) -> bool {
+    (0..6).any(|_| eventually_once(&mut what))
 }
 
 fn text(client: &mut Client, target: &str) -> String {
