@@ -7,7 +7,6 @@ use forebay_wire::fields::Fields;
 use forebay_wire::http1::HeadError;
 use forebay_wire::http2::{Cause, Config, Connection, ErrorCode, Event, RequestPseudo};
 
-use crate::mux::CodeName;
 use crate::request::parse;
 use crate::{Answer, Ended, Malformed, MuxReceipt, MuxSession, Sink, StreamError};
 
@@ -306,7 +305,7 @@ impl<S: Sink> MuxSession for Http2<S> {
     }
 
     fn farewell(&self) -> Option<String> {
-        self.goaway.map(|code| format!("GOAWAY, {}", CodeName(code)))
+        self.goaway.map(|code| format!("GOAWAY, {}", code))
     }
 
     fn is_settled(&self) -> bool {

@@ -90,7 +90,7 @@ pub enum StreamError {
 impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Reset(code) => write!(f, "the server reset the stream ({})", CodeName(*code)),
+            Self::Reset(code) => write!(f, "the server reset the stream ({})", code),
             Self::Refused => f.write_str("the server refused the stream (REFUSED_STREAM)"),
             Self::Malformed(malformed) => malformed.fmt(f),
             Self::Unprocessed => {
@@ -101,33 +101,3 @@ impl fmt::Display for StreamError {
 }
 
 impl std::error::Error for StreamError {}
-
-/// An error code by its name in RFC 9113 section 7.
-pub(crate) struct CodeName(pub ErrorCode);
-
-/// The names of the codes from 0.
-const CODES: [&str; 14] = [
-    "NO_ERROR",
-    "PROTOCOL_ERROR",
-    "INTERNAL_ERROR",
-    "FLOW_CONTROL_ERROR",
-    "SETTINGS_TIMEOUT",
-    "STREAM_CLOSED",
-    "FRAME_SIZE_ERROR",
-    "REFUSED_STREAM",
-    "CANCEL",
-    "COMPRESSION_ERROR",
-    "CONNECT_ERROR",
-    "ENHANCE_YOUR_CALM",
-    "INADEQUATE_SECURITY",
-    "HTTP_1_1_REQUIRED",
-];
-
-impl fmt::Display for CodeName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match CODES.get(self.0.0 as usize) {
-            Some(name) => f.write_str(name),
-            None => write!(f, "code {}", self.0.0),
-        }
-    }
-}

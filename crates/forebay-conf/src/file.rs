@@ -33,7 +33,9 @@ pub use route::{
 };
 pub use shape::{AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
 pub use tls::{Acme, AcmeChallenge, BackendTls, ClientAuth, Tls};
-pub use upstream::{Activation, Backend, Balance, Health, ProxyHeader, Sticky, Upstream};
+pub use upstream::{
+    Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,
+};
 
 /// The JSON Schema of a configuration file, as indented text.
 pub fn schema() -> String {

@@ -6,7 +6,6 @@
 //! on the network here.
 #![forbid(unsafe_code)]
 
-mod available;
 mod duration;
 mod error;
 mod explain;
@@ -59,10 +58,6 @@ pub fn parse(text: &str, name: &str, base: &Path) -> Result<Plan, ConfError> {
     let fail = |problems| ConfError::in_text(text, name, problems);
     let table =
         toml::de::DeTable::parse(text).map_err(|e| fail(vec![explain::explain(&e, text)]))?;
-    let missing = available::missing(table.get_ref());
-    if !missing.is_empty() {
-        return Err(fail(missing));
-    }
     let file = serde::Deserialize::deserialize(toml::Deserializer::from(table))
         .map_err(|e| fail(vec![explain::explain(&e, text)]))?;
     let mut plan = resolve::resolve(&file, text, base).map_err(fail)?;

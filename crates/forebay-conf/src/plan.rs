@@ -36,7 +36,9 @@ pub use route::{
     Respond, Route, ServerProtocol, Symlinks,
 };
 pub use tls::{Acme, AcmeChallenge, BackendTls, CertificateSource, ClientAuth, Tls};
-pub use upstream::{Activation, Backend, Balance, Health, ProxyHeader, Sticky, Upstream};
+pub use upstream::{
+    Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,
+};
 
 /// Everything `forebay serve` needs to know.
 #[derive(Clone, Debug)]

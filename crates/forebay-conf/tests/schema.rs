@@ -117,7 +117,7 @@ fn each_value_that_is_offered_is_available() {
         app
     };
     let speaks = offered(&schema["$defs"]["AppProtocol"]);
-    assert_eq!(speaks, ["http", "fastcgi", "scgi", "uwsgi", "ajp"]);
+    assert_eq!(speaks, ["http", "h2c", "fastcgi", "scgi", "uwsgi", "ajp"]);
     for value in speaks {
         parse(&least("speaks", &value), "app = 'a'").unwrap();
     }
@@ -132,6 +132,7 @@ fn each_value_that_is_offered_is_available() {
         ("Redirects", "proxy = { to = 'http://a', redirect = '@' }"),
         ("Activation", "proxy = { to = [{ url = 'http://a', activation = '@' }, 'http://b'] }"),
         ("Ping", "ajp = { to = '127.0.0.1:1', ping = '@' }"),
+        ("HttpVersion", "proxy = { to = 'https://a', http_version = '@' }"),
         ("ProxyHeader", "proxy = { to = 'http://a', send_proxy = '@' }"),
     ] {
         let values = offered(&schema["$defs"][definition]);

@@ -31,6 +31,9 @@ pub enum Retry {
     IfReused,
     /// It was not acted on.
     Yes,
+    /// As `Yes`, over whatever connection to the same backend: one of several requests on a
+    /// connection was refused, or left by a backend that closes it.
+    Unprocessed,
 }
 
 /// Why a request could not be answered as it should have been.

@@ -56,7 +56,7 @@ mod tunnel;
 pub use admin::{AppStatus, BackendRow, BackendsOf, Control, Status, WorkerRow};
 pub use body::Body;
 pub use compress::{CompressedCopies, Compression, accepted_codings};
-pub use deadline::Deadlines;
+pub use deadline::{Deadlines, NEVER, Ticks};
 pub use dispatch::ambiguous_route;
 pub use exchange::{Admitting, Exchange, Gate, Origin, Serving};
 pub use fault::{Fault, Retry, Side};
@@ -74,11 +74,13 @@ pub use reply::{Length, Reply, Rules, goes_out_at_once};
 pub use route::{Route, Sendfile, Site, Table, best_site};
 pub use server::{Prepare, Reload, Server, StartError, Wanted};
 pub use serving::Tables;
-pub use socket::{Detached, Socket};
+pub use socket::{Detached, Socket, yield_to_readers};
 pub use spool::Spooled;
 pub use sys::recycled::{Blocks, Recycled};
 pub use systemd::{InheritError, Inherited};
 pub use thread::{Settings, Thread};
 pub use timing::Step;
-pub use tls::{Challenges, ClientTls, Handshake, ServerTls, SiteCertificate, TicketKeys, TlsError};
-pub use tunnel::Tunnel;
+pub use tls::{
+    Alpn, Challenges, ClientTls, Handshake, ServerTls, SiteCertificate, TicketKeys, TlsError,
+};
+pub use tunnel::{Duplex, Tunnel};

@@ -35,7 +35,7 @@ use crate::tls::Session;
 mod tls;
 mod write;
 
-pub(crate) use write::yield_to_readers;
+pub use write::yield_to_readers;
 
 /// Size of a receive buffer, in bytes: most heads and small bodies fit.
 pub const BUFFER: usize = 16 * 1024;
@@ -160,7 +160,7 @@ impl Socket {
     }
 
     /// From now on its owner writes something before it is closed while idle.
-    pub(crate) fn set_says_goodbye(&self) {
+    pub fn set_says_goodbye(&self) {
         self.shared.says_goodbye.set(true);
     }
 
@@ -302,7 +302,7 @@ impl Socket {
     }
 
     /// Whether there is something to read, or the peer has closed.
-    pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.is_unread.get() || self.tls().is_some_and(Session::has_answer) {
             return Poll::Ready(Ok(()));
         }
@@ -310,7 +310,7 @@ impl Socket {
     }
 
     /// Whether a tick has come since `begun`; if not, `context` is woken at the next one.
-    pub(crate) fn poll_tick(&self, begun: Ticks, context: &Context<'_>) -> Poll<()> {
+    pub fn poll_tick(&self, begun: Ticks, context: &Context<'_>) -> Poll<()> {
         if self.deadlines.now() != begun {
             return Poll::Ready(());
         }

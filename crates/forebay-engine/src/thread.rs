@@ -174,7 +174,7 @@ impl Thread {
     }
 
     /// Tells an error that clients can cause at will, once a second at the most.
-    pub(crate) fn warn_limited(&self, line: &str) {
+    pub fn warn_limited(&self, line: &str) {
         let now = self.second();
         if self.last_warning.replace(now) != now {
             self.errors.log(line);
@@ -208,11 +208,12 @@ impl Thread {
     }
 
     /// A buffer to read into, which is given back by [`Self::keep_buffer`].
-    pub(crate) fn take_buffer(&self) -> Vec<u8> {
+    pub fn take_buffer(&self) -> Vec<u8> {
         self.spare_buffers.borrow_mut().pop().unwrap_or_default()
     }
 
-    pub(crate) fn keep_buffer(&self, buffer: Vec<u8>) {
+    /// Takes a buffer of [`Self::take_buffer`] back.
+    pub fn keep_buffer(&self, buffer: Vec<u8>) {
         let mut spare = self.spare_buffers.borrow_mut();
         if spare.len() < SPARE_BUFFERS && (1..=4 * BUFFER).contains(&buffer.capacity()) {
             spare.push(buffer);

@@ -11,7 +11,7 @@ mod server;
 mod session;
 
 pub use challenges::Challenges;
-pub use client::ClientTls;
+pub use client::{Alpn, ClientTls};
 pub use handshake::Handshake;
 pub use server::{ServerTls, SiteCertificate, TicketKeys, TlsError};
 pub use session::Session;

@@ -10,23 +10,93 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::io;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::limit::Limit;
-use crate::socket::{BUFFER, Socket};
+use crate::socket::{BUFFER, Socket, yield_to_readers};
 use crate::stream::{Abort, Stream};
 
 /// What follows a 101.
 pub struct Tunnel {
-    /// The connection to the backend that has switched protocols.
-    pub backend: Socket,
+    /// What the backend has made of the request's connection, or of its stream.
+    pub backend: Box<dyn Duplex>,
     /// What came behind its 101.
     pub behind: Vec<u8>,
     /// How long the tunnel may carry nothing.
     pub idle: Duration,
     /// Kept until the tunnel ends.
     pub held: Box<dyn Any>,
+}
+
+/// The backend's end of a tunnel: bytes both ways.
+pub trait Duplex {
+    /// From now on it is one; the backend may take this long to make room.
+    fn begin_tunnel(&self, pause: Duration);
+
+    /// A read may take this long.
+    fn limit_read(&self, after: Duration);
+
+    /// Whether a time limit has passed.
+    fn is_expired(&self) -> bool;
+
+    /// Whether there is something to read, or the end.
+    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Appends what has come to `buffer`: 0 at the end, `WouldBlock` where nothing has.
+    fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize>;
+
+    /// Writes some of what is not empty, once there is room.
+    fn poll_write(&self, data: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>>;
+
+    /// The backend is sent no more.
+    fn finish_writing(&self);
+
+    /// Ends it so that the backend does not take what it got for the whole.
+    fn reset(&self);
+}
+
+impl Duplex for Socket {
+    fn begin_tunnel(&self, pause: Duration) {
+        self.begin_tunnel(pause);
+    }
+
+    fn limit_read(&self, after: Duration) {
+        self.limit_read(after);
+    }
+
+    fn is_expired(&self) -> bool {
+        self.is_expired()
+    }
+
+    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_readable(context)
+    }
+
+    fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        self.read_now(buffer)
+    }
+
+    fn poll_write(&self, data: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        loop {
+            let written = self.try_write(&[IoSlice::new(data)])?;
+            if written > 0 {
+                return Poll::Ready(Ok(written as usize));
+            }
+            self.expect_room();
+            std::task::ready!(self.poll_room(context))?;
+        }
+    }
+
+    fn finish_writing(&self) {
+        self.finish_writing();
+    }
+
+    fn reset(&self) {
+        self.reset();
+    }
 }
 
 impl Tunnel {
@@ -40,7 +110,7 @@ impl Tunnel {
         let Self { backend, behind, idle, held } = self;
         client.begin_tunnel(idle);
         backend.begin_tunnel(idle);
-        let ends = (End::Client(client), End::Backend(&backend));
+        let ends = (End::Client(client), End::Backend(&*backend));
         let upwards = Direction { from: ends.0, to: ends.1, idle, carried: Cell::new(0) };
         let downwards = Direction { from: ends.1, to: ends.0, idle, carried: Cell::new(0) };
         let ended = tokio::try_join!(upwards.carry(prefix), downwards.carry(behind));
@@ -63,51 +133,60 @@ impl Tunnel {
 #[derive(Clone, Copy)]
 enum End<'a> {
     Client(&'a Stream),
-    Backend(&'a Socket),
+    Backend(&'a dyn Duplex),
 }
 
 impl End<'_> {
     async fn readable(self) -> io::Result<()> {
         match self {
             Self::Client(stream) => stream.readable().await,
-            Self::Backend(socket) => socket.readable().await,
+            Self::Backend(duplex) => poll_fn(|context| duplex.poll_readable(context)).await,
         }
     }
 
     fn read_now(self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self {
             Self::Client(stream) => stream.read_now(buffer),
-            Self::Backend(socket) => socket.read_now(buffer),
+            Self::Backend(duplex) => duplex.read_now(buffer),
         }
     }
 
     async fn write_all(self, data: &[u8]) -> io::Result<()> {
         match self {
             Self::Client(stream) => stream.write_all(data).await,
-            Self::Backend(socket) => socket.write_all(data).await,
+            Self::Backend(duplex) => write_all(duplex, data).await,
         }
     }
 
     fn finish_writing(self) {
         match self {
             Self::Client(stream) => stream.finish_writing(),
-            Self::Backend(socket) => socket.finish_writing(),
+            Self::Backend(duplex) => duplex.finish_writing(),
         }
     }
 
     fn limit_read(self, after: Duration) {
         match self {
             Self::Client(stream) => stream.limit_read(after),
-            Self::Backend(socket) => socket.limit_read(after),
+            Self::Backend(duplex) => duplex.limit_read(after),
         }
     }
 
     fn is_expired(self) -> bool {
         match self {
             Self::Client(stream) => stream.is_expired(),
-            Self::Backend(socket) => socket.is_expired(),
+            Self::Backend(duplex) => duplex.is_expired(),
         }
     }
+}
+
+async fn write_all(duplex: &dyn Duplex, mut data: &[u8]) -> io::Result<()> {
+    yield_to_readers().await;
+    while !data.is_empty() {
+        let written = poll_fn(|context| duplex.poll_write(data, context)).await?;
+        data = data.get(written..).unwrap_or_default();
+    }
+    Ok(())
 }
 
 /// One direction of a tunnel.

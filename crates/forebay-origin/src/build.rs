@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_conf::{Action, Address, Listen, Plan, Redirect, RedirectPart};
+use forebay_conf::{Action, Address, HttpVersion, Listen, Plan, Redirect, RedirectPart};
 use forebay_engine::{
-    BackendRow, BackendsOf, Compression, ErrorLog, Gate, Origin, Route, Rules, Sendfile, Site,
-    Status, Table, Tables, Thread, Trust,
+    Alpn, BackendRow, BackendsOf, Compression, ErrorLog, Gate, Origin, Route, Rules, Sendfile,
+    Site, Status, Table, Tables, Thread, Trust,
 };
 use forebay_workers::StartError;
 use tokio::sync::Semaphore;
@@ -23,6 +23,7 @@ use crate::cgi::{Cgi, PASSED, Processes};
 use crate::definition::Definition;
 use crate::fastcgi::{FASTCGI_IDLE, Fastcgi};
 use crate::files::{Files, ScriptRoutes};
+use crate::http2::Http2Pools;
 use crate::proxy::Proxy;
 use crate::respond::{FixedReply, Redirection};
 use crate::running::Running;
@@ -264,7 +265,7 @@ impl Origins {
     }
 
     fn table(&self, listen: &[Option<Listen>], thread: &Rc<Thread>) -> Table {
-        let pools = Rc::default();
+        let pools = Pools::default();
         let sites = 0..self.plan.sites.len();
         let sites: Vec<_> = sites.map(|index| Rc::new(self.site(index, thread, &pools))).collect();
         let listeners = listen.iter().map(|address| {
@@ -280,7 +281,7 @@ impl Origins {
         table
     }
 
-    fn site(&self, index: usize, thread: &Rc<Thread>, pools: &Rc<IdlePools>) -> Site {
+    fn site(&self, index: usize, thread: &Rc<Thread>, pools: &Pools) -> Site {
         let site = &self.plan.sites[index];
         let scripts = ScriptRoutes::of(site, &self.plan);
         let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
@@ -336,13 +337,13 @@ impl Origins {
         route: &forebay_conf::Route,
         scripts: &ScriptRoutes,
         Shared { room, launcher, upstream: shared }: &Shared,
-        (thread, pools): (&Rc<Thread>, &Rc<IdlePools>),
+        (thread, pools): (&Rc<Thread>, &Pools),
     ) -> Box<dyn Origin> {
         let thread = thread.clone();
         let thread = thread.clone();
         let upstream = |plan: &forebay_conf::Upstream, keep: usize, how: BackendOptions| {
             let how = || BackendOptions {
-                pools: Some(pools.clone()),
+                pools: Some(pools.idle.clone()),
                 keep: if plan.send_proxy.is_some() { 0 } else { keep },
                 connect_timeout: plan.connect_timeout,
                 ..how.clone()
@@ -353,6 +354,11 @@ impl Origins {
                     // What is kept belongs to how it was verified.
                     how.pools = None;
                     how.tls = Some((self.tls.backends[&plan.tls].clone(), host_of_url(to)));
+                    how.alpn = match to.version {
+                        HttpVersion::Http11 => Alpn::Http11,
+                        HttpVersion::Http2 => Alpn::Http2,
+                        HttpVersion::Negotiated => Alpn::Any,
+                    };
                 }
                 self.backend(&to.address, how, &thread)
             });
@@ -408,7 +414,7 @@ impl Origins {
                 };
                 let keep = proxy.upstream.keepalive.unwrap_or(HTTP_KEEP);
                 let upstream = upstream(&proxy.upstream, keep, how);
-                Box::new(Proxy::new(thread, upstream, proxy))
+                Box::new(Proxy::new(thread, upstream, proxy, &pools.http2))
             }
             Action::App(name) => {
                 let app = &self.plan.apps[name];
@@ -425,6 +431,13 @@ impl Origins {
         let endpoint = self.endpoints[&name].clone();
         Backend::new(thread.clone(), endpoint, BackendOptions { name, permits, ..how })
     }
+}
+
+/// The connections that the routes of one thread share.
+#[derive(Default)]
+struct Pools {
+    idle: Rc<IdlePools>,
+    http2: Http2Pools,
 }
 
 /// The host that a server's certificate is for.

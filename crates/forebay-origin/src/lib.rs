@@ -19,6 +19,7 @@ mod explain;
 mod fastcgi;
 mod fields;
 mod files;
+mod http2;
 mod interpreter;
 mod mount;
 mod nph;

@@ -18,6 +18,7 @@ use crate::ajp::Ajp;
 use crate::app_fault::unavailable;
 use crate::app_server::AppServer;
 use crate::fastcgi::{Fastcgi, Script};
+use crate::http2::Http2Pools;
 use crate::mount;
 use crate::proxy::{Proxy, sticky};
 use crate::upstream::{
@@ -57,7 +58,7 @@ pub struct ProgramOptions {
 /// What a program speaks.
 #[derive(Clone, Debug)]
 pub enum Protocol {
-    /// HTTP/1.1.
+    /// HTTP.
     Http(HttpRoute),
     /// FastCGI.
     Fastcgi(PathMapping),
@@ -76,6 +77,8 @@ pub struct HttpRoute {
     pub strip_prefix: Option<String>,
     /// The cookie that names a client's process.
     pub sticky: Option<String>,
+    /// The version that is spoken.
+    pub version: conf::HttpVersion,
 }
 
 /// What paths name, for a FastCGI program.
@@ -258,7 +261,7 @@ impl ProgramApp {
             Protocol::Http(route) => {
                 let mut plan = route.at(permit.place());
                 Arc::make_mut(&mut plan.upstream).to[0].route = Some(permit.name().to_owned());
-                InstanceClient::Http(Proxy::new(thread, upstream, &plan))
+                InstanceClient::Http(Proxy::new(thread, upstream, &plan, &Http2Pools::default()))
             }
             Protocol::Fastcgi(mapping) => {
                 let settings = mapping.settings(&self.options);
@@ -339,7 +342,10 @@ pub fn mounted(settings: &conf::AppServer, request: &Request) -> conf::AppServer
 impl HttpRoute {
     /// The route to one HTTP server, which calls itself `authority`.
     pub fn to(&self, address: conf::Address, authority: &str) -> conf::Proxy {
-        let backend = conf::Backend::new(conf::Scheme::Http, address, authority.to_owned());
+        let backend = conf::Backend {
+            version: self.version,
+            ..conf::Backend::new(conf::Scheme::Http, address, authority.to_owned())
+        };
         let strip_prefix = self.strip_prefix.clone();
         let cookie = self.sticky.clone();
         let sticky = cookie.map(|cookie| conf::Sticky { cookie, routes: false });

@@ -1,28 +1,35 @@
-//! HTTP/1.1 backends: requests shared out among them and passed on, replies streamed back.
+//! HTTP backends: requests shared out among them and passed on, replies streamed back.
 //!
-//! `sticky` reads and sets the cookie that names a
-//! backend, `rewrite` turns a backend's redirections and cookies into the client's, `session` is
-//! one request over one connection.
+//! `sticky` reads and sets the cookie that names a backend, `rewrite` turns a backend's redirections
+//! and cookies into the client's, `reply_head` passes heads on, `session` is one request over one
+//! connection of HTTP/1.1, `http2` one as a stream of HTTP/2.
 
+mod http2;
+mod reply_head;
 mod rewrite;
 mod session;
 pub mod sticky;
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use forebay_conf as conf;
 use forebay_engine::{Exchange, Fault, Origin, Request, Serving, Step, Thread};
 use forebay_wire::http1::RequestFraming;
 
+use crate::http2::{Http2Pool, Http2Pools};
 use crate::upgrade;
 use crate::upstream::Upstream;
 use rewrite::Rewrite;
-use session::{Buffers, Passing};
+use session::{Attempt, Buffers, Passing};
 use sticky::Sticky;
 
 /// Size of a receive buffer, in bytes; a long body gets the larger one.
 const INBOX: usize = 16 * 1024;
+/// How long a connection of HTTP/2 may be idle. Tomcat closes it after 20 s and Jetty after 30, by a
+/// GOAWAY, which loses no request.
+const HTTP2_IDLE: Duration = Duration::from_secs(60);
 /// Buffers kept for reuse.
 const SPARE: usize = 64;
 
@@ -30,6 +37,8 @@ const SPARE: usize = 64;
 pub struct Proxy {
     thread: Rc<Thread>,
     upstream: Upstream,
+    /// By backend, where requests may share connections.
+    pools: Vec<Option<Rc<Http2Pool>>>,
     sticky: Option<Sticky>,
     /// The `Host` for each backend; `None`: the client's.
     hosts: Option<Vec<String>>,
@@ -41,11 +50,32 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Passes requests to the backends of `upstream`, those of `plan`.
-    pub fn new(thread: Rc<Thread>, upstream: Upstream, plan: &conf::Proxy) -> Self {
+    /// Passes requests to the backends of `upstream`, those of `plan`. Connections of HTTP/2 are
+    /// those of `pools`, with other routes.
+    pub fn new(
+        thread: Rc<Thread>,
+        upstream: Upstream,
+        plan: &conf::Proxy,
+        pools: &Http2Pools,
+    ) -> Self {
         let authorities =
             || plan.upstream.to.iter().map(|backend| backend.authority.clone()).collect();
+        let idle_time = match plan.upstream.keepalive {
+            Some(0) => Duration::ZERO,
+            _ => HTTP2_IDLE,
+        };
+        let pool = |to: &conf::Backend| {
+            let has_prior_knowledge = to.version == conf::HttpVersion::Http2;
+            let make = || Http2Pool::new(thread.clone(), has_prior_knowledge, idle_time);
+            match to.version {
+                conf::HttpVersion::Http11 => None,
+                // What is kept belongs to how it was verified.
+                _ if to.https => Some(Rc::new(make())),
+                _ => Some(pools.of((to.address.to_string(), idle_time), make)),
+            }
+        };
         Self {
+            pools: plan.upstream.to.iter().map(pool).collect(),
             thread,
             upstream,
             sticky: Sticky::new(&plan.upstream),
@@ -55,6 +85,11 @@ impl Proxy {
             send_proxy: plan.upstream.send_proxy,
             spare: RefCell::default(),
         }
+    }
+
+    /// The connections of HTTP/2 to the backend of this number, if it may speak that.
+    fn pool(&self, index: usize) -> Option<&Http2Pool> {
+        self.pools.get(index)?.as_deref()
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -77,7 +112,8 @@ impl Proxy {
         let wanted = self.sticky.as_ref().and_then(|sticky| sticky.wanted(&exchange.request));
         let is_repeatable =
             exchange.request.is_idempotent() && exchange.body.framing() == RequestFraming::None;
-        let mut passing = Passing { proxy: self, wanted, is_upgrade, is_repeatable, buffers };
+        let mut passing =
+            Passing { proxy: self, wanted, is_upgrade, is_repeatable, needs_http1: false, buffers };
         exchange.enter(Step::Connect);
         let (switched, in_flight) = self.upstream.send(&mut passing, exchange, wanted).await?;
         if let Some(tunnel) = switched {
@@ -99,6 +135,16 @@ impl Origin for Proxy {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
         Serving::new(&exchange.blocks(), self.forward(exchange))
     }
+}
+
+/// Appends the head that the backend numbered `index` would be sent by HTTP/2: a field in each line.
+pub fn append_http2_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Proxy, index: usize) {
+    let Some(backend) = plan.upstream.to.get(index) else { return };
+    let is_named = plan.host == conf::HostField::Backend;
+    let mut head = http2::RequestHead::new(request, is_named.then_some(&backend.authority[..]));
+    head.write(request, plan.strip_prefix.as_deref(), upgrade::is_asked(request));
+    let scheme: &[u8] = if backend.https { b"https" } else { b"http" };
+    head.append(out, scheme);
 }
 
 /// Appends the head that the backend numbered `index` would be sent.

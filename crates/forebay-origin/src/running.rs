@@ -254,11 +254,17 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
                 reply_timeout: Some(plan.request_timeout),
             })
         }
-        conf::AppKind::Command { host, strip_prefix, sticky, .. } => Protocol::Http(HttpRoute {
-            host: *host,
-            strip_prefix: strip_prefix.clone(),
-            sticky: sticky.clone(),
-        }),
+        conf::AppKind::Command { host, strip_prefix, sticky, speaks, .. } => {
+            Protocol::Http(HttpRoute {
+                host: *host,
+                strip_prefix: strip_prefix.clone(),
+                sticky: sticky.clone(),
+                version: match speaks {
+                    conf::AppProtocol::H2c => conf::HttpVersion::Http2,
+                    _ => conf::HttpVersion::Http11,
+                },
+            })
+        }
         // No other kind listens.
         _ => Protocol::Http(HttpRoute::default()),
     };

@@ -57,7 +57,7 @@ pub async fn complete(
     let socket = UnixStream::from_std(socket).map_err(lost)?;
     reply.switch().await?;
     exchange.open_tunnel(Tunnel {
-        backend: Socket::unix(socket, &thread.deadlines),
+        backend: Box::new(Socket::unix(socket, &thread.deadlines)),
         behind: output.split_off(head.len),
         idle: thread.settings().timeouts.tunnel_idle,
         held: Box::new(worker),

@@ -48,7 +48,8 @@ pub fn is_answered(
         })
 }
 
-fn protocols<'a>(fields: &'a [Field], bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+/// The protocols that `Upgrade` names, in order.
+pub fn protocols<'a>(fields: &'a [Field], bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     let upgrades = fields.iter().filter(|field| field.known == KnownField::Upgrade);
     let elements = upgrades.flat_map(|field| field.value.of(bytes).split(|&b| b == b','));
     elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())

@@ -4,7 +4,7 @@
 //! `group` chooses, `attempts` decides what may be sent again, `backend` has the connections,
 //! `permits` limits them over all threads, `announce` names the client in front, `health` asks backends how they are, `tally` counts,
 //! `upload` sends bodies, `duplex`
-//! does so while the reply is read.
+//! does so while the reply is read, `multiplexed` has connections that requests share.
 
 pub mod announce;
 mod attempts;
@@ -12,6 +12,7 @@ mod backend;
 mod duplex;
 mod group;
 mod health;
+mod multiplexed;
 mod permits;
 mod tally;
 mod upload;
@@ -26,6 +27,7 @@ pub use backend::{Backend, BackendOptions, Connection, Endpoint, IdlePools};
 pub use duplex::send_and_read;
 pub use group::{Balancing, Group};
 pub use health::{Check, Checker};
+pub use multiplexed::{Multiplexed, SharedConnection};
 pub use permits::Permits;
 pub use tally::Tallies;
 pub use upload::{BodyEncoder, Outlet, Source, ToBackend, upload};
@@ -139,7 +141,7 @@ impl Upstream {
     }
 
     /// A connection with a past may have died unnoticed: then once more over a new one, if the
-    /// request may be sent again.
+    /// request may be sent again. So may one that the backend has left unprocessed.
     async fn attempt<C: Carrier>(
         &self,
         attempt: &Attempt<'_>,
@@ -147,36 +149,35 @@ impl Upstream {
         exchange: &mut Exchange,
         attempts: &mut Attempts,
     ) -> Result<C::Outcome, Fault> {
-        let (connection, past) = self.connect(attempt, carrier, false).await?;
-        let fault = match carrier.exchange(attempt, connection, exchange).await {
-            Ok(outcome) => return Ok(outcome),
-            Err(fault) => attempt.backend.judge(fault).await,
-        };
-        let again = match (past, fault.retry) {
-            (Past::Kept | Past::Shared, Retry::IfReused) => {
-                if past == Past::Kept {
-                    attempt.backend.record_violation();
-                }
-                if !attempts.send_anew(exchange, carrier.body()) {
-                    // It says nothing about the backend, so it is not counted against it.
-                    return Err(fault.retry(Retry::No));
-                }
-                true
-            }
-            (Past::Shared, Retry::Yes) => !exchange.reply.has_begun(),
-            _ => false,
-        };
-        let fault = if again {
-            let (connection, _) = self.connect(attempt, carrier, true).await?;
-            match carrier.exchange(attempt, connection, exchange).await {
+        let (mut is_new, mut has_died) = (false, false);
+        loop {
+            let (connection, past) = self.connect(attempt, carrier, is_new).await?;
+            let fault = match carrier.exchange(attempt, connection, exchange).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(fault) => attempt.backend.judge(fault).await,
+            };
+            let again = match (past, fault.retry) {
+                (Past::Kept | Past::Shared, Retry::IfReused) if !has_died => {
+                    has_died = true;
+                    if past == Past::Kept {
+                        attempt.backend.record_violation();
+                    }
+                    if !attempts.send_anew(exchange, carrier.body()) {
+                        // It says nothing about the backend, so it is not counted against it.
+                        return Err(fault.retry(Retry::No));
+                    }
+                    true
+                }
+                (Past::Shared, Retry::Yes) => !is_new && !exchange.reply.has_begun(),
+                (_, Retry::Unprocessed) => attempts.was_unprocessed(exchange, carrier.body()).await,
+                _ => false,
+            };
+            if !again {
+                self.count(attempt, &fault);
+                return Err(fault);
             }
-        } else {
-            fault
-        };
-        self.count(attempt, &fault);
-        Err(fault)
+            is_new = true;
+        }
     }
 
     /// Nothing has been sent to a backend that cannot be reached: another may be tried.

@@ -38,8 +38,8 @@ pub use mono::{compile_cs, has_mono, mono_fastcgi, mono_fastcgi_tcp};
 pub use nginx::nginx;
 pub use php_fpm::{has_php_cgi, has_php_fpm, php_fpm, php_fpm_with};
 pub use plack::{perl_has, plack_fastcgi, plack_scgi, starlet, starman};
-pub use python::wsgiref;
-pub use tomcat::{kill_tomcat, restart_tomcat, tomcat};
+pub use python::{grpc, wsgiref};
+pub use tomcat::{kill_tomcat, restart_tomcat, tomcat, tomcat_http2};
 pub use uwsgi::{UwsgiApp, UwsgiSocket, uwsgi, uwsgi_tcp};
 
 /// How often a server is started anew because somebody else took its port.

@@ -50,20 +50,20 @@ pub struct App {
     /// command: program and arguments, with {dir}, {socket} and {port} filled in. It stays in the
     /// foreground.
     pub run: Option<At<Vec<At<String>>>>,
-    /// command: the protocol it speaks.
+    /// command: the protocol it speaks; h2c is HTTP/2 by prior knowledge.
     pub speaks: Option<At<AppProtocol>>,
     /// command: who opens the socket. Default: the program, at the {socket} or {port} in `run`.
     pub listen: Option<At<Listening>>,
     /// command that speaks ajp: what it asks of whoever passes requests on, as `secret` of Tomcat's
     /// connector. Default: nothing.
     pub secret: Option<At<String>>,
-    /// command that speaks http: the Host that it is told, the client's or 127.0.0.1 with its port
+    /// command that speaks http or h2c: the Host that it is told, the client's or 127.0.0.1 with its port
     /// (localhost, where it listens on a Unix socket). Default: "client".
     pub host: Option<At<HostField>>,
-    /// command that speaks http: the beginning of paths that it is not told, such as "/shop"; its
+    /// command that speaks http or h2c: the beginning of paths that it is not told, such as "/shop"; its
     /// redirections and cookie paths get it in front. Default: none.
     pub strip_prefix: Option<At<String>>,
-    /// command that speaks http: sends a client to the same of several processes each time, by a
+    /// command that speaks http or h2c: sends a client to the same of several processes each time, by a
     /// cookie, while that process lives and has a connection left. Default: no.
     pub sticky: Option<At<Table<ProcessSticky>>>,
     /// php: settings as in php.ini, such as { upload_max_filesize = "64M" }. Default: none.
@@ -203,7 +203,7 @@ const FORMS: [Form; 11] = [
     },
     Form {
         kind: "command",
-        speaks: &["http"],
+        speaks: &["http", "h2c"],
         must: &["run", "speaks"],
         may: &[
             "listen",
@@ -312,7 +312,6 @@ pub enum AppProtocol {
     /// HTTP/1.1.
     Http,
     /// HTTP/2 without TLS.
-    #[schemars(skip)]
     H2c,
     /// FastCGI.
     Fastcgi,

@@ -5,15 +5,15 @@ use serde::Deserialize;
 
 use super::shape::{At, OneOrMany, Table, TextOr, Time};
 use super::tls::BackendTls;
-use super::upstream::{Backend, Balance, Health, ProxyHeader, Sticky};
+use super::upstream::{Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky};
 
 /// Passes on to HTTP servers.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
 pub struct Proxy {
-    /// Where they are: "http://host:port", "https://host:port" or "unix:path", or tables with `url`, at
-    /// most 64; or "@NAME", the group [upstream.NAME], which has all keys then that concern the servers.
+    /// Where they are: "http://host:port", "https://host:port", "h2c://host:port" (HTTP/2 without TLS) or
+    /// "unix:path", or tables with `url`, at most 64; or "@NAME", the group [upstream.NAME], which has all keys then that concern the servers.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// Which of them takes a request. Default: "round-robin".
     pub balance: Option<At<Balance>>,
@@ -46,6 +46,10 @@ pub struct Proxy {
     pub send_proxy: Option<At<ProxyHeader>>,
     /// To connect to a server. Default: `connect` of [server.timeouts].
     pub connect_timeout: Option<Time>,
+    /// Which version of HTTP is spoken: "1.1"; "2", which is by prior knowledge where there is no TLS (as
+    /// h2c:// says, too); "auto", where https:// servers choose. Requests share connections of HTTP/2.
+    /// Default: "auto" for https://, else "1.1".
+    pub http_version: Option<At<HttpVersion>>,
     /// How https:// servers are believed. Default: as this machine believes others.
     pub tls: Option<At<Table<BackendTls>>>,
     /// Between two reads of a reply, the wait for its head included. Default: `reply_idle` of

@@ -11,7 +11,7 @@ use super::tls::BackendTls;
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
 pub struct Upstream {
-    /// Where they are: "http://host:port" or "https://host:port", or "host:port" where they do not
+    /// Where they are: "http://host:port", "https://host:port" or "h2c://host:port", or "host:port" where they do not
     /// speak HTTP, or "unix:path", or tables with `url`. At most 64.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// Which of them takes a request. Default: "round-robin".
@@ -39,8 +39,26 @@ pub struct Upstream {
     pub send_proxy: Option<At<ProxyHeader>>,
     /// To connect to a server. Default: `connect` of [server.timeouts].
     pub connect_timeout: Option<Time>,
+    /// Which version of HTTP is spoken, for HTTP servers: "1.1"; "2", which is by prior knowledge where there is no TLS (as
+    /// h2c:// says, too); "auto", where https:// servers choose. Requests share connections of HTTP/2.
+    /// Default: "auto" for https://, else "1.1".
+    pub http_version: Option<At<HttpVersion>>,
     /// How https:// servers are believed. Default: as this machine believes others.
     pub tls: Option<At<Table<BackendTls>>>,
+}
+
+/// A version of HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum HttpVersion {
+    /// HTTP/1.1.
+    #[serde(rename = "1.1")]
+    Http11,
+    /// HTTP/2.
+    #[serde(rename = "2")]
+    Http2,
+    /// HTTP/2 or HTTP/1.1, as the server chooses.
+    #[serde(rename = "auto")]
+    Auto,
 }
 
 /// One server.

@@ -235,6 +235,13 @@ pub enum AppProtocol {
     Ajp,
 }
 
+impl AppProtocol {
+    /// Whether it is HTTP, of whatever version.
+    pub fn is_http(self) -> bool {
+        matches!(self, Self::Http | Self::H2c)
+    }
+}
+
 /// How many processes: `min <= max`, `max >= 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workers {

@@ -72,6 +72,8 @@ pub struct Backend {
     pub scheme: Scheme,
     /// Whether it is spoken to by TLS. For HTTP servers.
     pub https: bool,
+    /// Which version of HTTP it is spoken to by. For HTTP servers.
+    pub version: HttpVersion,
     /// Where it is.
     pub address: Address,
     /// The URL's authority as typed (`Host` where the client's is not passed on); `localhost`
@@ -93,6 +95,7 @@ impl Backend {
         Self {
             scheme,
             https: false,
+            version: HttpVersion::Http11,
             address,
             authority,
             weight: 1,
@@ -101,6 +104,18 @@ impl Backend {
             route: None,
         }
     }
+}
+
+/// A version of HTTP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum HttpVersion {
+    /// HTTP/1.1.
+    #[default]
+    Http11,
+    /// HTTP/2: by prior knowledge, or by ALPN where there is TLS.
+    Http2,
+    /// HTTP/2, or else HTTP/1.1, as the server chooses by ALPN. Where there is TLS.
+    Negotiated,
 }
 
 /// Who may use a server.

@@ -282,7 +282,6 @@ mod tests {
     use crate::file::File;
     use crate::plan::{AppProtocol, HostField, Listening};
 
-    /// The kinds that `available` still refuses are resolved here all the same.
     fn resolved(text: &str) -> Result<App, String> {
         let base = tempfile::tempdir().unwrap();
         std::fs::create_dir(base.path().join("shop")).unwrap();

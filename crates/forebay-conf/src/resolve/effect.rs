@@ -92,8 +92,9 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
 
 /// That no key of an application is left without effect by another one.
 pub(super) fn all_have_effect(typed: &file::App, kind: Kind) -> Outcome<()> {
-    let is_server =
-        |at: &file::At<AppProtocol>| matches!(at.value, AppProtocol::Http | AppProtocol::Ajp);
+    let is_server = |at: &file::At<AppProtocol>| {
+        matches!(at.value, AppProtocol::Http | AppProtocol::H2c | AppProtocol::Ajp)
+    };
     let is_server = typed.speaks.as_ref().is_some_and(is_server);
     if let Some(at) = typed.max_output.as_ref().filter(|_| is_server) {
         let why = "on a program that speaks http or ajp";

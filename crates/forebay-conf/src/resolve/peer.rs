@@ -7,7 +7,7 @@ use super::value::text;
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::At;
-use crate::plan::{Address, Backend, Listen, Network, Scheme};
+use crate::plan::{Address, Backend, HttpVersion, Listen, Network, Scheme};
 
 /// What to listen on: `address:port`, `:port`, a bare port, `unix:path`, or `fd:name`, each perhaps
 /// behind `https://` or `ajp://`.
@@ -105,7 +105,7 @@ pub(super) fn address(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Out
     host_and_port(&typed.with(text), None).map(Address::Tcp)
 }
 
-/// An HTTP server: `http://host[:port]`, `https://host[:port]` or `unix:path`.
+/// An HTTP server: `http://host[:port]`, `https://host[:port]`, `h2c://host[:port]` or `unix:path`.
 pub(crate) fn backend(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<Backend> {
     let text = text(typed)?;
     if let Some(path) = text.strip_prefix("unix:") {
@@ -113,11 +113,12 @@ pub(crate) fn backend(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Out
         return Ok(plain(address, "localhost"));
     }
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not the URL of a server"));
-    let https = text.strip_prefix("https://");
-    let Some(rest) = https.or_else(|| text.strip_prefix("http://")) else {
+    let (https, h2c) = (text.strip_prefix("https://"), text.strip_prefix("h2c://"));
+    let Some(rest) = https.or(h2c).or_else(|| text.strip_prefix("http://")) else {
         return Err(match text.split_once("://") {
             Some((scheme, _)) => problem.label(format!("cannot speak {scheme}")).help(
-                "a proxy speaks http:// and https://; FastCGI has a key of its own, `fastcgi`",
+                "a proxy speaks http://, https:// and h2c://; FastCGI has a key of its own, \
+                 `fastcgi`",
             ),
             None => problem.help(format!("write \"http://{text}\"")),
         });
@@ -133,7 +134,8 @@ pub(crate) fn backend(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Out
     }
     let port = if https.is_some() { 443 } else { 80 };
     let address = Address::Tcp(host_and_port(&typed.with(authority), Some(port))?);
-    Ok(Backend { https: https.is_some(), ..plain(address, authority) })
+    let version = if h2c.is_some() { HttpVersion::Http2 } else { HttpVersion::Http11 };
+    Ok(Backend { https: https.is_some(), version, ..plain(address, authority) })
 }
 
 fn plain(address: Address, authority: &str) -> Backend {

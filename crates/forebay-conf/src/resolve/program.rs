@@ -36,7 +36,7 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
     };
     let host = host(typed, speaks)?;
     let strip_prefix = match &typed.strip_prefix {
-        Some(at) if speaks != AppProtocol::Http => {
+        Some(at) if !speaks.is_http() => {
             let why = "on a program that does not speak http";
             let help = "leave it out: it finds the prefix in SCRIPT_NAME, the rest in PATH_INFO";
             return Err(no_effect(&at.span, "strip_prefix", why, help));
@@ -44,7 +44,7 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
         typed => super::proxy::strip_prefix(typed)?,
     };
     let sticky = match &typed.sticky {
-        Some(at) if speaks != AppProtocol::Http => {
+        Some(at) if !speaks.is_http() => {
             let why = "on a program that does not speak http";
             return Err(no_effect(&at.span, "sticky", why, "leave it out"));
         }
@@ -53,11 +53,11 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
     };
     let connections = match &typed.connections {
         Some(at) => within(at, 1..=100_000)?,
-        None if matches!(speaks, AppProtocol::Http | AppProtocol::Ajp) => 100,
+        None if speaks.is_http() || speaks == AppProtocol::Ajp => 100,
         None => 1,
     };
     let root = match &typed.root {
-        Some(at) if matches!(speaks, AppProtocol::Http | AppProtocol::Ajp) => {
+        Some(at) if speaks.is_http() || speaks == AppProtocol::Ajp => {
             return Err(Problem::new(
                 &at.span,
                 "`root` means nothing to a program that speaks http or ajp",
@@ -104,7 +104,7 @@ fn scripts(
 
 fn host(typed: &file::App, speaks: AppProtocol) -> Outcome<HostField> {
     match &typed.host {
-        Some(at) if speaks != AppProtocol::Http => {
+        Some(at) if !speaks.is_http() => {
             let message = "`host` means nothing to a program that does not speak http";
             Err(Problem::new(&at.span, message)
                 .help("leave it out: it finds the client's in HTTP_HOST"))

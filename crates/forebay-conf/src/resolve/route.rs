@@ -139,7 +139,9 @@ fn request_buffering(file: &File, typed: &file::Route, action: &Action) -> Outco
 /// Whether the application is a program that is passed bodies as they come.
 fn streams_bodies(file: &File, app: &str) -> bool {
     let speaks = file.app.get(app).and_then(|app| app.speaks.as_ref());
-    speaks.is_some_and(|at| matches!(at.value, AppProtocol::Http | AppProtocol::Ajp))
+    speaks.is_some_and(|at| {
+        matches!(at.value, AppProtocol::Http | AppProtocol::H2c | AppProtocol::Ajp)
+    })
 }
 
 /// Whether each path names a script, with PATH_INFO behind it.

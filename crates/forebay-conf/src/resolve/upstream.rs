@@ -13,7 +13,8 @@ use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Table, TextOr, Time};
 use crate::plan::{
-    Activation, Backend, BackendTls, Balance, Health, ProxyHeader, Scheme, Sticky, Upstream,
+    Activation, Backend, BackendTls, Balance, Health, HttpVersion, ProxyHeader, Scheme, Sticky,
+    Upstream,
 };
 use crate::suggest;
 
@@ -35,6 +36,7 @@ pub(super) struct Keys<'a> {
     max_connections: &'a Option<At<usize>>,
     send_proxy: &'a Option<At<file::ProxyHeader>>,
     connect_timeout: &'a Option<Time>,
+    http_version: &'a Option<At<file::HttpVersion>>,
     tls: &'a Option<At<Table<file::BackendTls>>>,
 }
 
@@ -52,6 +54,7 @@ impl<'a> Keys<'a> {
             max_connections,
             send_proxy: &None,
             connect_timeout: &None,
+            http_version: &None,
             tls: &None,
         }
     }
@@ -71,6 +74,7 @@ impl<'a> Keys<'a> {
             ("max_connections", span(self.max_connections)),
             ("send_proxy", span(self.send_proxy)),
             ("connect_timeout", span(self.connect_timeout)),
+            ("http_version", span(self.http_version)),
             ("tls", span(self.tls)),
         ];
         keys.into_iter().filter_map(|(key, span)| Some((key, span?)))
@@ -90,6 +94,7 @@ impl<'a> From<&'a file::Proxy> for Keys<'a> {
             max_connections: &table.max_connections,
             send_proxy: &table.send_proxy,
             connect_timeout: &table.connect_timeout,
+            http_version: &table.http_version,
             tls: &table.tls,
         }
     }
@@ -108,6 +113,7 @@ impl<'a> From<&'a file::Ajp> for Keys<'a> {
             max_connections: &table.max_connections,
             send_proxy: &None,
             connect_timeout: &table.connect_timeout,
+            http_version: &None,
             tls: &None,
         }
     }
@@ -126,6 +132,7 @@ impl<'a> From<&'a file::Upstream> for Keys<'a> {
             max_connections: &table.max_connections,
             send_proxy: &table.send_proxy,
             connect_timeout: &table.connect_timeout,
+            http_version: &table.http_version,
             tls: &table.tls,
         }
     }
@@ -271,7 +278,10 @@ fn upstream(
     keys: &Keys<'_>,
 ) -> Outcome<Upstream> {
     all_have_effect(scheme, keys)?;
-    let default = Upstream::new(backends(context, scheme, table, keys.to)?);
+    let mut default = Upstream::new(backends(context, scheme, table, keys.to)?);
+    for backend in &mut default.to {
+        backend.version = version(keys, backend)?;
+    }
     let tls = by_tls(context, keys, &default.to)?;
     let sticky = match keys.sticky {
         Some(at) => Some(sticky(at, &default.to)?),
@@ -299,6 +309,40 @@ fn upstream(
         tls,
         ..default
     })
+}
+
+/// The version of HTTP that `backend` is spoken to by, whose URL may say so.
+fn version(keys: &Keys<'_>, backend: &Backend) -> Outcome<HttpVersion> {
+    let is_h2c = backend.version == HttpVersion::Http2;
+    let version = match keys.http_version.as_ref().map(|at| (at.value, &at.span)) {
+        Some((file::HttpVersion::Http11, span)) if is_h2c => {
+            return Err(Problem::new(span, "h2c:// servers are spoken to by HTTP/2")
+                .help("write http:// in front of them, or leave `http_version` out"));
+        }
+        Some((file::HttpVersion::Auto, span)) if !backend.https => {
+            let message = "without TLS a server cannot choose the version of HTTP";
+            return Err(Problem::new(span, message)
+                .label(format!("{} is spoken to without", backend.address))
+                .help("write \"2\" where it speaks HTTP/2, or leave `http_version` out"));
+        }
+        Some((file::HttpVersion::Http11, _)) => HttpVersion::Http11,
+        Some((file::HttpVersion::Http2, _)) => HttpVersion::Http2,
+        Some((file::HttpVersion::Auto, _)) => HttpVersion::Negotiated,
+        None if backend.https => HttpVersion::Negotiated,
+        None => backend.version,
+    };
+    if version == HttpVersion::Http2 && !backend.https {
+        let of_connection = [
+            ("health", keys.health.as_ref().map(|at| &at.span)),
+            ("send_proxy", keys.send_proxy.as_ref().map(|at| &at.span)),
+        ];
+        let given = of_connection.into_iter().find_map(|(key, span)| Some((key, span?)));
+        if let Some((key, span)) = given {
+            let message = format!("`{key}` is not available for servers of HTTP/2 in this version");
+            return Err(Problem::new(span, message).help("leave it out"));
+        }
+    }
+    Ok(version)
 }
 
 /// How servers are believed that are spoken to by TLS.
@@ -336,7 +380,7 @@ fn all_have_effect(scheme: Scheme, keys: &Keys<'_>) -> Outcome<()> {
     let help = |key| match (scheme, key) {
         (Scheme::Http, _) => None,
         (Scheme::Ajp, "sticky") => None,
-        (_, "sticky" | "health" | "send_proxy" | "tls") => {
+        (_, "sticky" | "health" | "send_proxy" | "http_version" | "tls") => {
             Some("leave it out: it is for HTTP servers")
         }
         (Scheme::Scgi | Scheme::Uwsgi, "keepalive") => {

@@ -5,7 +5,7 @@ use std::io;
 use tokio::io::Interest;
 
 use super::Socket;
-use crate::tls::{ClientTls, Session};
+use crate::tls::{Alpn, ClientTls, Session};
 
 impl Socket {
     /// From now on what is read and written goes through TLS, of which the handshake is still to be
@@ -15,10 +15,14 @@ impl Socket {
         debug_assert!(is_first, "a connection has one session");
     }
 
-    /// Has a new connection to `host` begin with a handshake.
-    pub async fn secure(&self, tls: &ClientTls, host: &str) -> io::Result<()> {
-        self.start_tls(tls.session(host)?);
-        self.finish_handshake().await.map(|_| ())
+    /// Has a new connection to `host` begin with a handshake; whether the server has chosen HTTP/2.
+    pub async fn secure(&self, tls: &ClientTls, host: &str, alpn: Alpn) -> io::Result<bool> {
+        self.start_tls(tls.session(host, alpn)?);
+        let is_http2 = self.finish_handshake().await?.is_http2();
+        if alpn == Alpn::Http2 && !is_http2 {
+            return Err(io::Error::other("the server has not chosen HTTP/2 (ALPN)"));
+        }
+        Ok(is_http2)
     }
 
     /// Exchanges what is left of the handshake that [`Socket::start_tls`] has begun.

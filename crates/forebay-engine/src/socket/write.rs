@@ -41,7 +41,7 @@ impl Socket {
     }
 
     /// Writes some of what is not empty; 0 where the peer has no room.
-    pub(crate) fn try_write(&self, pieces: &[IoSlice<'_>]) -> io::Result<u64> {
+    pub fn try_write(&self, pieces: &[IoSlice<'_>]) -> io::Result<u64> {
         loop {
             match self.shared.write(pieces) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -93,7 +93,7 @@ impl Socket {
 
     /// The peer has no room: from now on it may take as long as [`Socket::limit_writes`] allows until
     /// [`Socket::poll_room`] finds some.
-    pub(crate) fn expect_room(&self) {
+    pub fn expect_room(&self) {
         // Readiness may be stale from before the buffer filled up.
         let _ = self.shared.io.try_io(Interest::WRITABLE, || {
             Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
@@ -102,7 +102,7 @@ impl Socket {
     }
 
     /// Whether the peer has room.
-    pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_room(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let ready = self.shared.io.poll_writable(context);
         if ready.is_ready() {
             self.shared.write_due.set(NEVER);
@@ -118,7 +118,7 @@ impl Socket {
 }
 
 /// Lets every task run that is ready now.
-pub(crate) async fn yield_to_readers() {
+pub async fn yield_to_readers() {
     let mut has_given = false;
     poll_fn(|context| {
         if std::mem::replace(&mut has_given, true) {

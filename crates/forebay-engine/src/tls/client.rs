@@ -20,8 +20,21 @@ use crate::tls::session::Session;
 /// How some servers are believed, for all threads.
 #[derive(Debug)]
 pub struct ClientTls {
-    config: Arc<ClientConfig>,
+    /// By [`Alpn`].
+    configs: [Arc<ClientConfig>; 3],
     server_name: Option<String>,
+}
+
+/// The versions of HTTP that a server is offered (RFC 7301).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Alpn {
+    /// HTTP/1.1.
+    #[default]
+    Http11,
+    /// HTTP/2, and no other.
+    Http2,
+    /// HTTP/2, or else HTTP/1.1.
+    Any,
 }
 
 impl ClientTls {
@@ -53,7 +66,6 @@ impl ClientTls {
                 )
                 .map_err(|error| refuse("client_key", error))?,
         };
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
         if let Some(name) = &tls.server_name {
             ServerName::try_from(name.as_str()).map_err(|_| TlsError {
                 key: "server_name",
@@ -61,14 +73,19 @@ impl ClientTls {
                 help: "give a host name or an address".into(),
             })?;
         }
-        Ok(Self { config: Arc::new(config), server_name: tls.server_name.clone() })
+        let offers: [&[&[u8]]; 3] = [&[b"http/1.1"], &[b"h2"], &[b"h2", b"http/1.1"]];
+        let configs = offers.map(|offer| {
+            config.alpn_protocols = offer.iter().map(|name| name.to_vec()).collect();
+            Arc::new(config.clone())
+        });
+        Ok(Self { configs, server_name: tls.server_name.clone() })
     }
 
     /// The session of a new connection to `host`, which begins with a handshake.
-    pub(crate) fn session(&self, host: &str) -> io::Result<Session> {
+    pub(crate) fn session(&self, host: &str, alpn: Alpn) -> io::Result<Session> {
         let name = self.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
-        let connection = ClientConnection::new(self.config.clone(), name);
+        let connection = ClientConnection::new(self.configs[alpn as usize].clone(), name);
         Ok(Session::new(connection.map_err(io::Error::other)?))
     }
 }

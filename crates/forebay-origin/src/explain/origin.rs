@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use forebay_conf::{
-    Action, Address, Ajp, App, AppKind, AppServer, Cgi, Fastcgi, Files, Listening, Plan, Proxy,
-    ProxyHeader, Route, ServerProtocol, Site, Upstream,
+    Action, Address, Ajp, App, AppKind, AppServer, Cgi, Fastcgi, Files, HttpVersion, Listening,
+    Plan, Proxy, ProxyHeader, Route, ServerProtocol, Site, Upstream,
 };
 use forebay_engine::{Fault, Request};
 use forebay_wire::ajp13::{Attribute, RequestHead, parse_request};
@@ -26,7 +26,7 @@ use crate::files::{ScriptRoutes, fault, is_hidden};
 use crate::interpreter::{Languages, first_line};
 use crate::mount::{self, Mount};
 use crate::program::{self, Protocol};
-use crate::proxy::append_head;
+use crate::proxy::{append_head, append_http2_head};
 use crate::respond::location;
 use crate::running;
 use crate::script::{Script, Scripts, exact_paths, scripts_of};
@@ -342,6 +342,7 @@ fn read_back(settings: &AppServer, request: &Request, text: &mut Explanation) ->
 fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
     let options = running::program_options(app);
     let spoken = match &options.protocol {
+        Protocol::Http(route) if route.version == HttpVersion::Http2 => "HTTP/2",
         Protocol::Http(_) => "HTTP",
         Protocol::Fastcgi(_) => "FastCGI",
         Protocol::AppServer(settings) => app_server::name(settings.protocol),
@@ -408,8 +409,14 @@ fn servers(kind: &str, upstream: &Upstream, between: &str, text: &mut Explanatio
 /// The head that an HTTP server would be sent.
 fn head(settings: &Proxy, request: &Request, text: &mut Explanation) {
     let mut head = Vec::new();
-    append_head(&mut head, request, settings, 0);
-    let head = head.strip_suffix(b"\r\n\r\n").unwrap_or(&head);
+    match settings.upstream.to.first().map(|backend| backend.version) {
+        Some(HttpVersion::Http2) => append_http2_head(&mut head, request, settings, 0),
+        _ => append_head(&mut head, request, settings, 0),
+    }
+    if settings.upstream.to.iter().any(|backend| backend.version == HttpVersion::Negotiated) {
+        text.item("version", b"HTTP/2 where the server chooses that (ALPN), or HTTP/1.1, as here");
+    }
+    let head = head.trim_ascii_end();
     let lines = head.split(|&b| b == b'\n');
     text.list("head", lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line).to_vec()));
     if request.head.value(KnownField::Expect, &request.bytes).is_some() {

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::stderr::Stderr;
 use super::{FASTCGI_IDLE, INBOX};
-use crate::upstream::{Connection, Outlet};
+use crate::upstream::{Connection, Outlet, SharedConnection};
 
 /// How often a connection without requests is looked at.
 const PRUNING: Duration = Duration::from_millis(500);
@@ -104,31 +104,6 @@ impl MuxConnection {
             room,
             is_broken: Cell::new(false),
         })
-    }
-
-    /// Whether it is of no use any more.
-    pub fn is_broken(&self) -> bool {
-        self.is_broken.get()
-    }
-
-    /// A number for one more request, if there is room.
-    pub fn begin(self: &Rc<Self>) -> Option<Stream> {
-        let mut requests = self.requests.borrow_mut();
-        // Numbers are used in turn, so that a late record for one that has ended is known as such.
-        let aborted = self.aborted.borrow();
-        let free = |id: &u16| *id != 0 && !requests.contains_key(id) && !aborted.contains(id);
-        let is_full = requests.len() >= self.max_streams.get() || self.is_used_up();
-        if is_full || self.is_broken.get() {
-            return None;
-        }
-        let last = self.last_id.get();
-        let id = (1..=u16::MAX).map(|n| last.wrapping_add(n)).find(free)?;
-        self.last_id.set(id);
-        let state = Rc::<RequestState>::default();
-        requests.insert(id, state.clone());
-        self.live.set(self.live.get() + 1);
-        self.changed.notify_one();
-        Some(Stream { connection: self.clone(), state, id, is_begun: Cell::new(false) })
     }
 
     /// Reads and writes until the connection breaks or nobody needs it.
@@ -281,6 +256,33 @@ impl MuxConnection {
         self.live.set(self.live.get() - 1);
         self.idle_since.set(Instant::now());
         self.changed.notify_one();
+    }
+}
+
+impl SharedConnection for MuxConnection {
+    type Stream = Stream;
+
+    fn is_broken(&self) -> bool {
+        self.is_broken.get()
+    }
+
+    fn begin(self: &Rc<Self>) -> Option<Stream> {
+        let mut requests = self.requests.borrow_mut();
+        // Numbers are used in turn, so that a late record for one that has ended is known as such.
+        let aborted = self.aborted.borrow();
+        let free = |id: &u16| *id != 0 && !requests.contains_key(id) && !aborted.contains(id);
+        let is_full = requests.len() >= self.max_streams.get() || self.is_used_up();
+        if is_full || self.is_broken.get() {
+            return None;
+        }
+        let last = self.last_id.get();
+        let id = (1..=u16::MAX).map(|n| last.wrapping_add(n)).find(free)?;
+        self.last_id.set(id);
+        let state = Rc::<RequestState>::default();
+        requests.insert(id, state.clone());
+        self.live.set(self.live.get() + 1);
+        self.changed.notify_one();
+        Some(Stream { connection: self.clone(), state, id, is_begun: Cell::new(false) })
     }
 }
 

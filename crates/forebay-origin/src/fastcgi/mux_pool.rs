@@ -5,19 +5,18 @@
 //! silence for a no, and keeps the answer for five minutes. Each thread has connections of its own,
 //! an equal share of `max_connections`: a thread with none would wait until another is idle.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use forebay_conf as conf;
-use forebay_engine::{Fault, Limit, Thread};
+use forebay_engine::{Fault, Thread};
 use forebay_wire::fastcgi::{self, Decoder, Event};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::INBOX;
 use super::mux_connection::{MuxConnection, Stream};
-use crate::upstream::{Backend, Connection};
+use crate::upstream::{Backend, Connection, Multiplexed, SharedConnection};
 
 /// How long an application may take to say what it can do.
 const ASKING: Duration = Duration::from_millis(250);
@@ -27,15 +26,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(300);
 /// The connections of one thread to one backend.
 pub struct MuxPool {
     thread: Rc<Thread>,
-    open: RefCell<Vec<Rc<MuxConnection>>>,
-    /// Whoever opens a connection or asks, since many requests may find none at the same time.
-    opening: tokio::sync::Mutex<()>,
-    /// A connection has room again, or is no more.
-    room: Rc<Notify>,
+    connections: Multiplexed<MuxConnection>,
     /// Whether the application multiplexes.
     support: Cell<MuxSupport>,
-    /// Connections at once: other threads need connections, too.
-    most: usize,
     max_streams: Cell<usize>,
     max_buffered: usize,
 }
@@ -69,11 +62,8 @@ impl MuxPool {
         let is_asked = settings.multiplex == conf::Multiplex::Auto;
         Self {
             thread,
-            open: RefCell::default(),
-            opening: tokio::sync::Mutex::default(),
-            room: Rc::default(),
+            connections: Multiplexed::new(settings.max_shared),
             support: Cell::new(if is_asked { MuxSupport::Unknown } else { MuxSupport::Yes }),
-            most: settings.max_shared,
             max_streams: Cell::new(settings.max_streams),
             max_buffered: settings.max_buffered,
         }
@@ -81,33 +71,7 @@ impl MuxPool {
 
     /// A place for one more request; `None` where the application does not multiplex.
     pub async fn stream(&self, backend: &Backend) -> Result<Option<Stream>, Fault> {
-        if let Some(found) = self.find() {
-            return Ok(found);
-        }
-        let limit = self.thread.settings().timeouts.connect;
-        match tokio::time::timeout(limit, self.wait_for_stream(backend)).await {
-            Ok(outcome) => outcome,
-            Err(_) if self.is_full() => Err(backend.busy()),
-            Err(_) => {
-                let message = format!("cannot connect to {} within {limit:?}", backend.name());
-                Err(Fault::backend(504, message).limited_by(Limit::Connect))
-            }
-        }
-    }
-
-    /// A place on a connection that gets room, or on a new one.
-    async fn wait_for_stream(&self, backend: &Backend) -> Result<Option<Stream>, Fault> {
-        let _opening = self.opening.lock().await;
-        loop {
-            // Another request may have opened one meanwhile, or learned that none is to be had.
-            if let Some(found) = self.find() {
-                return Ok(found);
-            }
-            if !self.is_full() {
-                return self.open(backend).await;
-            }
-            self.room.notified().await;
-        }
+        self.connections.wait_for(backend, || self.find(), async || self.open(backend).await).await
     }
 
     /// A place on a new connection.
@@ -117,11 +81,11 @@ impl MuxPool {
         }
         let (thread, name) = (self.thread.clone(), backend.name().to_owned());
         let limits = (self.max_streams.get(), self.max_buffered);
-        let shared = MuxConnection::new(thread, name, limits, self.room.clone());
+        let shared = MuxConnection::new(thread, name, limits, self.connections.room().clone());
         let connection = backend.connect(true).await?;
         tokio::task::spawn_local(shared.clone().run(connection));
         let stream = shared.begin();
-        self.open.borrow_mut().push(shared);
+        self.connections.add(&shared);
         Ok(stream)
     }
 
@@ -149,15 +113,10 @@ impl MuxPool {
         Ok(false)
     }
 
-    /// Whether no further connection may be opened.
-    fn is_full(&self) -> bool {
-        self.open.borrow().iter().filter(|connection| !connection.is_broken()).count() >= self.most
-    }
-
     /// The application has refused to multiplex, whatever was said: it is not tried again.
     pub fn give_up(&self) {
         self.support.set(MuxSupport::No);
-        self.room.notify_one();
+        self.connections.room().notify_one();
     }
 
     /// What is known without waiting.
@@ -165,9 +124,7 @@ impl MuxPool {
         if self.support.get().is_no(Instant::now()) {
             return Some(None);
         }
-        let mut open = self.open.borrow_mut();
-        open.retain(|connection| !connection.is_broken());
-        open.iter().find_map(MuxConnection::begin).map(Some)
+        self.connections.find().map(Some)
     }
 }
 

@@ -1,6 +1,5 @@
 //! One request to one backend, and its reply.
 
-use std::cell::Cell;
 use std::pin::pin;
 
 use forebay_engine::{Body, Exchange, Fault, Reply, Request, Retry, Side, Socket, Step, Tunnel};
@@ -8,11 +7,13 @@ use forebay_wire::http1::{
     BodyDecoder, KnownField, Limits, RequestFraming, ResponseFraming, ResponseHead, ResponseParser,
     encode,
 };
+use forebay_wire::path;
 use forebay_wire::reply::{ReplyReader, ReplyStep};
-use forebay_wire::{path, sendfile};
 
-use super::{INBOX, Proxy, rewrite};
-use crate::fields::{append_request_fields, end_head, inform};
+use super::reply_head::ReplyHead;
+use super::{INBOX, Proxy};
+use crate::fields::{append_request_fields, inform};
+use crate::http2::Place;
 use crate::reply_pump::FramedPump;
 use crate::upgrade;
 use crate::upstream::{
@@ -22,7 +23,7 @@ use crate::upstream::{
 
 /// What one exchange with a backend needs.
 pub struct Buffers {
-    out: Vec<u8>,
+    pub out: Vec<u8>,
     pub inbox: Vec<u8>,
     pub head: ResponseHead,
 }
@@ -49,11 +50,13 @@ pub struct Passing<'a> {
     pub is_upgrade: bool,
     /// Whether it may be sent twice at any time.
     pub is_repeatable: bool,
+    /// A backend has asked for the request by HTTP/1.1.
+    pub needs_http1: bool,
     pub buffers: &'a mut Buffers,
 }
 
 impl Carrier for Passing<'_> {
-    type Connection = Connection;
+    type Connection = Place;
     /// What the connection has become, where it has switched protocols.
     type Outcome = Option<Tunnel>;
 
@@ -61,24 +64,40 @@ impl Carrier for Passing<'_> {
         &mut self,
         attempt: &upstream::Attempt<'_>,
         is_new: bool,
-    ) -> Result<(Connection, Past), Fault> {
-        let connection = match self.is_repeatable || is_new {
-            true => attempt.backend.connect(is_new).await?,
-            false => attempt.backend.connect_for_once().await?,
+    ) -> Result<(Place, Past), Fault> {
+        let (backend, is_repeatable) = (attempt.backend, self.is_repeatable);
+        let place = match self.proxy.pool(attempt.index) {
+            // A server that speaks both is asked for an upgrade as clients do.
+            Some(_) if self.needs_http1 || self.is_upgrade && backend.is_https() => {
+                Place::Alone(backend.connect_http1().await?)
+            }
+            Some(pool) => pool.place(backend, is_new, is_repeatable).await?,
+            None if is_repeatable || is_new => Place::Alone(backend.connect(is_new).await?),
+            None => Place::Alone(backend.connect_for_once().await?),
         };
-        let past = connection.past();
-        Ok((connection, past))
+        let past = place.past();
+        Ok((place, past))
     }
 
     async fn exchange(
         &mut self,
         attempt: &upstream::Attempt<'_>,
-        connection: Connection,
+        place: Place,
         exchange: &mut Exchange,
     ) -> Result<Option<Tunnel>, Fault> {
         exchange.enter(Step::Origin);
         let Self { proxy, wanted, is_upgrade, .. } = *self;
         let attempt = Attempt { proxy, to: attempt, wanted, is_upgrade };
+        let connection = match place {
+            Place::Alone(connection) => connection,
+            Place::Shared(stream) => {
+                let outcome = attempt.run_as_stream(stream, exchange, self.buffers).await;
+                return outcome.map_err(|(fault, is_for_http1)| {
+                    self.needs_http1 |= is_for_http1 && attempt.backend().is_https();
+                    if self.needs_http1 { fault.retry(Retry::Unprocessed) } else { fault }
+                });
+            }
+        };
         attempt.write_head(&mut self.buffers.out, &exchange.request);
         match attempt.run(&connection, exchange, self.buffers).await? {
             After::Keep => attempt.to.backend.keep(connection),
@@ -87,7 +106,8 @@ impl Carrier for Passing<'_> {
                 let behind = self.buffers.inbox.split_off(self.buffers.head.len);
                 let idle = proxy.thread.settings().timeouts.tunnel_idle;
                 let (backend, permit) = connection.into_parts();
-                return Ok(Some(Tunnel { backend, behind, idle, held: Box::new(permit) }));
+                let (backend, held) = (Box::new(backend), Box::new(permit));
+                return Ok(Some(Tunnel { backend, behind, idle, held }));
             }
         }
         Ok(None)
@@ -99,21 +119,25 @@ impl Carrier for Passing<'_> {
 }
 
 /// A request on its way to one backend.
-struct Attempt<'a> {
-    proxy: &'a Proxy,
-    to: &'a upstream::Attempt<'a>,
-    wanted: Option<usize>,
-    is_upgrade: bool,
+pub struct Attempt<'a> {
+    pub proxy: &'a Proxy,
+    pub to: &'a upstream::Attempt<'a>,
+    pub wanted: Option<usize>,
+    pub is_upgrade: bool,
 }
 
 impl<'a> Attempt<'a> {
-    fn backend(&self) -> &'a Backend {
+    pub fn backend(&self) -> &'a Backend {
         self.to.backend
     }
 
+    /// The `Host` that the backend is told in place of the client's.
+    pub fn host(&self) -> Option<&str> {
+        self.proxy.hosts.as_ref().map(|hosts| hosts[self.to.index].as_str())
+    }
+
     fn write_head(&self, out: &mut Vec<u8>, request: &Request) {
-        let proxy = self.proxy;
-        let host = proxy.hosts.as_ref().map(|hosts| hosts[self.to.index].as_str());
+        let (proxy, host) = (self.proxy, self.host());
         out.clear();
         if let Some(version) = proxy.send_proxy {
             announce::append_client(out, version, request);
@@ -185,18 +209,23 @@ pub fn append_head(
 }
 
 fn append_request_line(out: &mut Vec<u8>, request: &Request, strip_prefix: Option<&str>) {
+    out.extend_from_slice(request.method());
+    out.push(b' ');
+    append_target(out, request, strip_prefix);
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+}
+
+/// Appends what the backend is asked for.
+pub fn append_target(out: &mut Vec<u8>, request: &Request, strip_prefix: Option<&str>) {
     let target = request.target();
     let stripped = strip_prefix
         .map(|prefix| prefix.trim_end_matches('/').as_bytes())
         .and_then(|prefix| path::strip_prefix(target, prefix))
         .unwrap_or(target);
-    out.extend_from_slice(request.method());
-    out.push(b' ');
     if !stripped.starts_with(b"/") && stripped != b"*" {
         out.push(b'/');
     }
     out.extend_from_slice(stripped);
-    out.extend_from_slice(b" HTTP/1.1\r\n");
 }
 
 /// Reading one reply.
@@ -246,20 +275,17 @@ impl Reading<'_> {
         self.relay_body(reply).await
     }
 
-    /// Whether trailers are for this client. Where `Connection` names fields, which would have to be
-    /// looked for among them, there are none.
-    fn passes_trailers(&self) -> bool {
-        self.request.takes_trailers()
-            && self.head.framing == ResponseFraming::Chunked
-            && !self.head.connection_names_fields
+    fn head(&self) -> ReplyHead<'_> {
+        let Self { attempt, request, ref head, ref inbox, .. } = *self;
+        ReplyHead { attempt, request, head, bytes: inbox }
     }
 
     /// Passes on the reply whose head has been read; whether the connection can be kept.
     async fn relay_body(&mut self, reply: &mut Reply) -> Result<bool, Fault> {
         let backend = self.attempt.backend();
-        self.begin(reply);
+        self.head().begin(reply);
         let mut decoder = BodyDecoder::response(self.head.framing);
-        if self.passes_trailers() {
+        if self.head().passes_trailers() {
             decoder = decoder.keeping_trailers();
         }
         let holds_head = matches!(self.head.framing, ResponseFraming::Length(1..));
@@ -342,47 +368,6 @@ impl Reading<'_> {
         }
     }
 
-    fn begin(&self, reply: &mut Reply) {
-        self.begin_fields(reply);
-        if self.head.status == 426 {
-            // The client is told which protocols it could ask for (RFC 9110 section 15.5.22).
-            upgrade::append_fields(reply.field_lines(), &self.head.fields, self.inbox);
-        }
-        end_head(reply, self.head);
-    }
-
-    fn begin_fields(&self, reply: &mut Reply) {
-        let head = &*self.head;
-        reply.begin(head.status, head.reason.of(self.inbox));
-        let Attempt { proxy, to, wanted, .. } = self.attempt;
-        let rewrites = proxy.rewrite.is_some();
-        let names_files = Cell::new(false);
-        encode::forward_response_fields(reply.field_lines(), head, self.inbox, |field| {
-            let may_name_files = field.known == KnownField::Other
-                && sendfile::is_for_gateway(field.name.of(self.inbox));
-            names_files.set(names_files.get() || may_name_files);
-            field.known == KnownField::ContentLength
-                || rewrites && rewrite::is_concerned(field.known)
-        });
-        if !names_files.get() {
-            reply.name_no_files();
-        }
-        if let Some(rewrite) = &proxy.rewrite {
-            let authority = self.request.head.authority.map(|span| span.of(&self.request.bytes));
-            let (authority, https) = (authority.unwrap_or_default(), self.request.https);
-            let context = rewrite::Context { rewrite, index: to.index, authority, https };
-            context.append(reply.field_lines(), head, self.inbox);
-        }
-        if self.passes_trailers() {
-            for field in head.fields.iter().filter(|field| field.known == KnownField::Trailer) {
-                encode::field(reply.field_lines(), "Trailer", field.value.of(self.inbox));
-            }
-        }
-        if let Some(sticky) = &proxy.sticky {
-            sticky.append(reply.field_lines(), to.index, *wanted, self.request.https);
-        }
-    }
-
     /// Passes on the 101 whose head has been read.
     async fn switch(&self, request: &Request, reply: &mut Reply) -> Result<(), Fault> {
         let (backend, head) = (self.attempt.backend(), &*self.head);
@@ -390,7 +375,7 @@ impl Reading<'_> {
             let message = format!("{} switched to a protocol nobody asked for", backend.name());
             return Err(Fault::backend(502, message));
         }
-        self.begin_fields(reply);
+        self.head().begin_fields(reply);
         upgrade::append_fields(reply.field_lines(), &head.fields, self.inbox);
         reply.switch().await
     }

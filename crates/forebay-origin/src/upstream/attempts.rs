@@ -16,6 +16,8 @@
 //! has been idle for 0.2 s, or a new one. A close without a word is remembered for ten minutes. The
 //! first POST to a backend that closes after each reply would otherwise be lost.
 
+use std::time::Duration;
+
 use forebay_engine::{Exchange, Fault, Retry};
 
 /// Where the body of a request is that may have to be sent again.
@@ -27,12 +29,16 @@ pub enum BodyAtHand {
     Streamed,
 }
 
+/// How often one backend may leave a request unprocessed: 0.5 s in all.
+const MOST_UNPROCESSED: u32 = 7;
+
 /// The attempts to have one request answered. A request that cannot have been acted on goes to as
 /// many backends as there are. One that may have been is sent again if its method is idempotent (RFC
 /// 9110 section 9.2.2), no byte of a reply came and its body is at hand: once to another backend, and
 /// before that once over a new connection where a kept one died, which says little about its backend.
 #[derive(Default)]
 pub struct Attempts {
+    unprocessed: u32,
     is_sent_anew: bool,
     is_resent: bool,
     last: Option<Fault>,
@@ -47,7 +53,7 @@ impl Attempts {
         body: BodyAtHand,
     ) -> Result<(), Fault> {
         let goes_on = match fault.retry {
-            Retry::Yes => !exchange.reply.has_begun(),
+            Retry::Yes | Retry::Unprocessed => is_at_hand(exchange, body),
             Retry::IfReused => {
                 let may = !self.is_resent && may_repeat(exchange, body);
                 self.is_resent |= may;
@@ -70,6 +76,19 @@ impl Attempts {
         may
     }
 
+    /// Whether a request that its backend left unprocessed may be sent to it again. The third time
+    /// and later it waits before, as a backend that refuses has too much to do.
+    pub async fn was_unprocessed(&mut self, exchange: &mut Exchange, body: BodyAtHand) -> bool {
+        self.unprocessed += 1;
+        if self.unprocessed > MOST_UNPROCESSED || !is_at_hand(exchange, body) {
+            return false;
+        }
+        if self.unprocessed > 2 {
+            tokio::time::sleep(Duration::from_millis(1 << self.unprocessed)).await;
+        }
+        true
+    }
+
     /// Why the last attempt failed.
     pub fn last(self) -> Option<Fault> {
         self.last
@@ -78,7 +97,10 @@ impl Attempts {
 
 /// Whether a request that may have been acted on could be sent again.
 fn may_repeat(exchange: &mut Exchange, body: BodyAtHand) -> bool {
-    exchange.request.is_idempotent()
-        && !exchange.reply.has_begun()
-        && (body == BodyAtHand::Whole || exchange.body.rewind())
+    exchange.request.is_idempotent() && is_at_hand(exchange, body)
+}
+
+/// Whether all of the request is there to be sent once more, and none of a reply was.
+fn is_at_hand(exchange: &mut Exchange, body: BodyAtHand) -> bool {
+    !exchange.reply.has_begun() && (body == BodyAtHand::Whole || exchange.body.rewind())
 }

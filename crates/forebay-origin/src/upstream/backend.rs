@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf::Address;
-use forebay_engine::{ClientTls, Deadlines, Fault, Limit, Pool, Retry, Socket, Thread};
+use forebay_engine::{Alpn, ClientTls, Deadlines, Fault, Limit, Pool, Retry, Socket, Thread};
 use forebay_workers::Life;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -64,6 +64,7 @@ pub struct Backend {
     reply_timeout: Duration,
     life: Option<Arc<Life>>,
     tls: Option<(Arc<ClientTls>, String)>,
+    alpn: Alpn,
 }
 
 /// How a backend is to be used.
@@ -89,6 +90,8 @@ pub struct BackendOptions {
     pub life: Option<Arc<Life>>,
     /// How it is believed, where it is spoken to by TLS, and its host.
     pub tls: Option<(Arc<ClientTls>, String)>,
+    /// The versions of HTTP that it is offered by TLS.
+    pub alpn: Alpn,
 }
 
 /// A connection to a backend.
@@ -97,6 +100,8 @@ pub struct Connection {
     pub socket: Socket,
     /// Whether it has served a request before.
     pub is_reused: bool,
+    /// Whether HTTP/2 was agreed on by TLS.
+    pub is_http2: bool,
     permit: Option<ConnectionPermit>,
 }
 
@@ -132,7 +137,7 @@ impl Backend {
         let timeouts = &thread.settings().timeouts;
         let connect_timeout = how.connect_timeout.unwrap_or(timeouts.connect);
         let reply_timeout = how.reply_timeout.unwrap_or(timeouts.reply_idle);
-        let BackendOptions { name, permits, violates_keep_alive, life, tls, .. } = how;
+        let BackendOptions { name, permits, violates_keep_alive, life, tls, alpn, .. } = how;
         Self {
             thread,
             endpoint,
@@ -144,7 +149,18 @@ impl Backend {
             reply_timeout,
             life,
             tls,
+            alpn,
         }
+    }
+
+    /// Who is told when it says something.
+    pub fn life(&self) -> Option<&Arc<Life>> {
+        self.life.as_ref()
+    }
+
+    /// Whether it is spoken to by TLS.
+    pub fn is_https(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// What messages call it.
@@ -164,8 +180,17 @@ impl Backend {
 
     /// A connection: an idle one unless `fresh`, else a new one.
     pub async fn connect(&self, fresh: bool) -> Result<Connection, Fault> {
+        self.connect_by(fresh, self.alpn).await
+    }
+
+    /// A new connection of HTTP/1.1, whatever else the backend can speak.
+    pub async fn connect_http1(&self) -> Result<Connection, Fault> {
+        self.connect_by(true, Alpn::Http11).await
+    }
+
+    async fn connect_by(&self, fresh: bool, alpn: Alpn) -> Result<Connection, Fault> {
         if !fresh && let Some((socket, permit, _)) = self.idle.take() {
-            return Ok(Connection { socket, is_reused: true, permit });
+            return Ok(Connection { socket, is_reused: true, is_http2: false, permit });
         }
         let permit = match &self.permits {
             None => None,
@@ -178,6 +203,7 @@ impl Backend {
                             return Ok(Connection {
                                 socket,
                                 is_reused: true,
+                                is_http2: false,
                                 permit: Some(permit),
                             });
                         }
@@ -186,7 +212,7 @@ impl Backend {
                 }
             },
         };
-        self.open(permit).await
+        self.open_by(permit, alpn).await
     }
 
     /// As [`Backend::connect`], for a request that must not be sent twice. A backend may close a
@@ -205,7 +231,7 @@ impl Backend {
                 return self.open(permit).await;
             }
             if socket.peek().is_none() {
-                return Ok(Connection { socket, is_reused: true, permit });
+                return Ok(Connection { socket, is_reused: true, is_http2: false, permit });
             }
             self.record_violation();
         }
@@ -217,7 +243,7 @@ impl Backend {
     async fn connect_settled(&self) -> Result<Connection, Fault> {
         while let Some((socket, permit)) = self.idle.pool.take_settled(&self.idle.deadlines) {
             if socket.peek().is_none() {
-                return Ok(Connection { socket, is_reused: true, permit });
+                return Ok(Connection { socket, is_reused: true, is_http2: false, permit });
             }
             self.record_violation();
         }
@@ -231,11 +257,19 @@ impl Backend {
 
     /// A new connection, for which there is room.
     async fn open(&self, permit: Option<ConnectionPermit>) -> Result<Connection, Fault> {
+        self.open_by(permit, self.alpn).await
+    }
+
+    async fn open_by(
+        &self,
+        permit: Option<ConnectionPermit>,
+        alpn: Alpn,
+    ) -> Result<Connection, Fault> {
         let limit = self.connect_timeout;
-        match tokio::time::timeout(limit, self.open_secured()).await {
-            Ok(Ok(socket)) => {
+        match tokio::time::timeout(limit, self.open_secured(alpn)).await {
+            Ok(Ok((socket, is_http2))) => {
                 socket.limit_writes(self.thread.settings().timeouts.write);
-                Ok(Connection { socket, is_reused: false, permit })
+                Ok(Connection { socket, is_reused: false, is_http2, permit })
             }
             Ok(Err(error)) => {
                 let name = &self.name;
@@ -272,12 +306,14 @@ impl Backend {
             .limited_by(Limit::MaxConnections)
     }
 
-    async fn open_secured(&self) -> io::Result<Socket> {
+    /// A connection, and whether HTTP/2 was agreed on.
+    async fn open_secured(&self, alpn: Alpn) -> io::Result<(Socket, bool)> {
         let socket = self.open_socket().await?;
-        if let Some((tls, host)) = &self.tls {
-            socket.secure(tls, host).await?;
-        }
-        Ok(socket)
+        let is_http2 = match &self.tls {
+            Some((tls, host)) => socket.secure(tls, host, alpn).await?,
+            None => false,
+        };
+        Ok((socket, is_http2))
     }
 
     async fn open_socket(&self) -> io::Result<Socket> {

@@ -3,6 +3,7 @@
 //! a real process or a real peer is tested over sockets, in `crates/forebay/tests`.
 
 mod ajp_web_server;
+mod http2_backend;
 mod http2_client;
 mod world;
 
@@ -26,6 +27,8 @@ mod groups;
 mod handing_on;
 mod http2;
 mod http2_abuse;
+mod http2_backends;
+mod http2_random;
 mod limits;
 mod proxied;
 mod proxied_fields;

@@ -1,4 +1,5 @@
-//! wsgiref, the WSGI server of Python's own library: <https://docs.python.org/3/library/wsgiref.html>.
+//! Servers in Python: wsgiref, of its own library <https://docs.python.org/3/library/wsgiref.html>, and
+//! gRPC <https://grpc.io/docs/languages/python/>.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,6 +25,18 @@ pub fn wsgiref(app: &Path) -> Option<Peer> {
             let mut command = Command::new("/usr/bin/python3");
             command.args(["-c", WSGIREF]).arg(app).arg(port.to_string());
             command.arg(folder.path().join("pid"));
+            Process::start(command)
+        })
+    })
+}
+
+/// Starts the gRPC server of this Python file, which is given `serve`, its port, and a file for its
+/// process id. `None`, with a word why, where the library is missing.
+pub fn grpc(script: &Path) -> Option<Peer> {
+    has(&["python3-grpcio"]).then(|| {
+        on_free_port(|folder, port| {
+            let mut command = Command::new("/usr/bin/python3");
+            command.arg(script).args(["serve", &port.to_string()]).arg(folder.path().join("pid"));
             Process::start(command)
         })
     })

@@ -14,13 +14,21 @@ const HOME: &str = "/usr/share/tomcat10";
 /// No shutdown port; JSP alone, which needs no compiler.
 const SERVER: &str = r#"<Server port="-1">
   <Service name="Catalina">
-    <Connector protocol="AJP/1.3" address="127.0.0.1" port="{port}" {connector}/>
+    {connector}
     <Engine name="Catalina" defaultHost="localhost" jvmRoute="{route}">
       <Host name="localhost" appBase="webapps" unpackWARs="false" autoDeploy="false"/>
     </Engine>
   </Service>
 </Server>
 "#;
+
+const AJP: &str =
+    r#"<Connector protocol="AJP/1.3" address="127.0.0.1" port="{port}" {attributes}/>"#;
+
+/// HTTP/1.1, and HTTP/2 by prior knowledge.
+const HTTP: &str = r#"<Connector protocol="HTTP/1.1" address="127.0.0.1" port="{port}" maxPostSize="-1">
+      <UpgradeProtocol className="org.apache.coyote.http2.Http2Protocol" {attributes}/>
+    </Connector>"#;
 
 const WEB: &str = r#"<web-app xmlns="https://jakarta.ee/xml/ns/jakartaee" version="6.0" metadata-complete="true">
   <servlet>
@@ -41,6 +49,16 @@ const STARTED: &str = "Server startup in";
 /// (`secret="x" packetSize="8192"`) on TCP, and this `jvmRoute`. `None`, with a word why, when it is not
 /// installed.
 pub fn tomcat(pages: &[(&str, &str)], connector: &str, route: &str) -> Option<Peer> {
+    tomcat_with(pages, &AJP.replace("{attributes}", connector), route)
+}
+
+/// As [`tomcat`], with a connector of HTTP in place of AJP, whose HTTP/2 has these attributes
+/// (`maxConcurrentStreams="100"`).
+pub fn tomcat_http2(pages: &[(&str, &str)], attributes: &str) -> Option<Peer> {
+    tomcat_with(pages, &HTTP.replace("{attributes}", attributes), "t1")
+}
+
+fn tomcat_with(pages: &[(&str, &str)], connector: &str, route: &str) -> Option<Peer> {
     if !has(&["tomcat10"]) {
         return None;
     }
@@ -55,8 +73,8 @@ pub fn tomcat(pages: &[(&str, &str)], connector: &str, route: &str) -> Option<Pe
     let mut failure = String::new();
     for _ in 0..ATTEMPTS {
         let port = port::free_port();
-        let text = SERVER.replace("{port}", &port.to_string());
-        let text = text.replace("{connector}", connector).replace("{route}", route);
+        let text = SERVER.replace("{connector}", connector).replace("{route}", route);
+        let text = text.replace("{port}", &port.to_string());
         folder.write("conf/server.xml", text);
         match start(&folder) {
             Ok(process) => {

@@ -1,8 +1,12 @@
-//! A request's head as one of HTTP/1.1, in which those read it who are behind a front.
+//! Heads as those of HTTP/1.1: a request's, in which those read it who are behind a front, and a
+//! reply's, as a proxy passes it on whatever its backend speaks.
 
 use super::Head;
 use crate::Span;
-use crate::http1::{Field, KnownField, RequestFraming, RequestHead, TargetForm, Version};
+use crate::http1::{
+    Field, KnownField, RequestFraming, RequestHead, ResponseFraming, ResponseHead, TargetForm,
+    Version, may_be_trailer,
+};
 
 impl Head {
     /// Writes the head down in `bytes`, which is empty, as lines of HTTP/1.1, and names its parts in
@@ -66,6 +70,47 @@ impl Head {
             connection_names_fields: false,
             len: bytes.len(),
         };
+    }
+
+    /// As [`Head::write_http1`], for a reply, to a request for the head alone where it is `to_head`.
+    /// A body whose length is not told is one of chunks.
+    pub fn write_http1_reply(
+        &self,
+        ends: bool,
+        to_head: bool,
+        bytes: &mut Vec<u8>,
+        head: &mut ResponseHead,
+    ) {
+        let mut fields = std::mem::take(&mut head.fields);
+        fields.clear();
+        for field in &self.fields {
+            fields.push(append_line(bytes, field.known, field.name, field.value));
+        }
+        let has_none = to_head || self.status < 200 || matches!(self.status, 204 | 304);
+        *head = ResponseHead {
+            version: Version::Http11,
+            status: self.status,
+            reason: Span::default(),
+            fields,
+            framing: match self.content_length {
+                _ if has_none => ResponseFraming::None,
+                Some(length) => ResponseFraming::Length(length),
+                None if ends => ResponseFraming::Length(0),
+                None => ResponseFraming::Chunked,
+            },
+            content_length: self.content_length,
+            keep_alive: true,
+            connection_names_fields: false,
+            len: bytes.len(),
+        };
+    }
+
+    /// Writes the fields of trailers down as lines, without those that may not be trailers
+    /// (RFC 9110 section 6.5.1).
+    pub fn write_trailers(&self, lines: &mut Vec<u8>) {
+        for field in self.fields.iter().filter(|field| may_be_trailer(field.name)) {
+            append_line(lines, field.known, field.name, field.value);
+        }
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use super::flow::Inbound;
 use super::streams::{Half, RequestKind, Stall};
-use super::{Connection, Role, Stream, budget};
-use crate::fields::{FieldRef, Fields};
+use super::{Connection, Reading, Role, Stream, budget};
+use crate::fields::FieldRef;
 use crate::http1::KnownField;
 use crate::http2::Priority;
 use crate::http2::error::ErrorCode;
@@ -66,18 +66,28 @@ struct Allowance {
 impl Connection {
     /// How many requests may be opened now (client).
     pub fn available(&self) -> usize {
-        let ids = (0x7fff_ffff - self.last_opened.min(0x7fff_ffff)) / 2;
+        if self.is_exhausted() {
+            return 0;
+        }
+        self.peer.streams.saturating_sub(self.active).min(self.identifiers_left()) as usize
+    }
+
+    /// Whether no request can be opened any more, now or later (client).
+    pub fn is_exhausted(&self) -> bool {
         let goes_on = !self.is_draining && self.accept_to == u32::MAX && self.role == Role::Client;
-        let free = self.peer.streams.saturating_sub(self.active).min(ids);
-        if goes_on { free as usize } else { 0 }
+        !goes_on || self.identifiers_left() == 0 || matches!(self.reading, Reading::Failed)
+    }
+
+    fn identifiers_left(&self) -> u32 {
+        (0x7fff_ffff - self.last_opened.min(0x7fff_ffff)) / 2
     }
 
     /// Opens a stream with a request (client). Fields that are HTTP/1.1's alone are left out;
     /// names may have upper case.
-    pub fn send_request(
+    pub fn send_request<'a>(
         &mut self,
         request: &RequestPseudo,
-        fields: &Fields,
+        fields: impl IntoIterator<Item = FieldRef<'a>>,
         end: bool,
     ) -> Result<u32, SendError> {
         if self.available() == 0 {

@@ -1,0 +1,462 @@
+//! What the streams of one connection share.
+//!
+//! What a stream sends goes into the output of the codec, where that of all gathers until the
+//! connection's task writes it; what comes for it waits in its state until it is taken, which opens
+//! its window. The window of the connection is as large as can be, so that streams that nobody reads
+//! hold up none but themselves.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use forebay_engine::{NEVER, Thread, Ticks};
+use forebay_wire::http1::Limits;
+use forebay_wire::http2::hpack::ListLimits;
+use forebay_wire::http2::{self, Cause, Config, ErrorCode, Event, Head, Rule};
+use forebay_workers::Life;
+use tokio::sync::Notify;
+
+use super::stream::Stream;
+use crate::upstream::{self, Backend, SharedConnection};
+
+/// Interim replies in front of one reply, and their bytes.
+const MOST_INTERIM: usize = 256;
+const INTERIM_BYTES: usize = 64 * 1024;
+
+/// The largest window that there is.
+const LARGEST_WINDOW: u32 = 0x7fff_ffff;
+
+/// A connection that requests share.
+pub struct Connection {
+    pub(super) thread: Rc<Thread>,
+    pub(super) link: upstream::Connection,
+    pub(super) life: Option<Arc<Life>>,
+    pub(super) codec: RefCell<http2::Connection>,
+    name: String,
+    is_https: bool,
+    /// Those whose head was sent, by their numbers, in order.
+    streams: RefCell<Vec<Rc<StreamState>>>,
+    /// Places that were given, and of which no head was sent yet.
+    reserved: Cell<usize>,
+    /// The stream whose turn it is to send, until it has; 0 where it is nobody's.
+    turn: Cell<u32>,
+    task: Cell<Option<Waker>>,
+    is_woken: Cell<bool>,
+    /// The backend's settings have come, which are told to those who wait for them.
+    is_settled: Cell<bool>,
+    settled: Notify,
+    is_broken: Cell<bool>,
+    /// Why it broke.
+    failure: RefCell<String>,
+    /// Nobody will ask for further places.
+    is_retired: Cell<bool>,
+    /// When something was read last.
+    heard: Cell<Ticks>,
+    /// Since when it is asked whether it lives: it gets no requests meanwhile.
+    pub(super) doubted: Cell<Option<Ticks>>,
+    pub(super) idle_time: Duration,
+    /// Whoever waits for room on one of the thread's connections.
+    room: Rc<Notify>,
+}
+
+/// What came for one stream.
+#[derive(Default)]
+pub(super) struct StreamState {
+    pub id: Cell<u32>,
+    pub interim: RefCell<VecDeque<Box<Head>>>,
+    interim_seen: Cell<(usize, usize)>,
+    /// The head, and whether nothing follows.
+    pub head: RefCell<Option<(Box<Head>, bool)>>,
+    pub data: RefCell<Vec<u8>>,
+    /// As lines.
+    pub trailers: RefCell<Vec<u8>>,
+    pub end: Cell<Option<End>>,
+    /// Our side has ended.
+    pub has_sent: Cell<bool>,
+    /// It may go on sending.
+    pub has_room: Cell<bool>,
+    pub read_due: Cell<Ticks>,
+    /// How long whoever waits for the reply does so.
+    pub patience: Cell<Option<Duration>>,
+    pub is_expired: Cell<bool>,
+    pub reader: Cell<Option<Waker>>,
+    pub writer: Cell<Option<Waker>>,
+}
+
+/// How a stream has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The reply is whole.
+    Whole,
+    /// It was reset.
+    Gone(Cause),
+    /// The backend opened no window for too long.
+    Stalled,
+    /// Interim replies without end.
+    Interim,
+    /// The connection has ended.
+    ConnectionLost,
+}
+
+pub(super) fn wake(waiting: &Cell<Option<Waker>>) {
+    if let Some(waiting) = waiting.take() {
+        waiting.wake();
+    }
+}
+
+impl StreamState {
+    /// The first end counts.
+    fn finish(&self, end: End) {
+        if self.end.get().is_none() {
+            self.end.set(Some(end));
+        }
+        wake(&self.reader);
+        wake(&self.writer);
+    }
+
+    /// Takes an interim reply up; false where there are too many.
+    fn inform(&self, head: Box<Head>) -> bool {
+        let (count, bytes) = self.interim_seen.get();
+        let seen = (count + 1, bytes + head.fields.bytes().len());
+        self.interim_seen.set(seen);
+        self.interim.borrow_mut().push_back(head);
+        wake(&self.reader);
+        seen.0 <= MOST_INTERIM && seen.1 <= INTERIM_BYTES
+    }
+}
+
+impl Connection {
+    /// A connection over `link`, which is closed when it was idle for `idle_time`. It is used once
+    /// [`Connection::run`] runs. `room` is told when it may have room again.
+    pub fn new(
+        thread: Rc<Thread>,
+        backend: &Backend,
+        link: upstream::Connection,
+        idle_time: Duration,
+        room: Rc<Notify>,
+    ) -> Rc<Self> {
+        let heard = Cell::new(thread.deadlines.now());
+        Rc::new(Self {
+            thread,
+            link,
+            life: backend.life().cloned(),
+            codec: RefCell::new(http2::Connection::client(config())),
+            name: backend.name().to_owned(),
+            is_https: backend.is_https(),
+            streams: RefCell::default(),
+            reserved: Cell::new(0),
+            turn: Cell::new(0),
+            task: Cell::new(None),
+            is_woken: Cell::new(false),
+            is_settled: Cell::new(false),
+            settled: Notify::new(),
+            is_broken: Cell::new(false),
+            failure: RefCell::default(),
+            is_retired: Cell::new(false),
+            heard,
+            doubted: Cell::new(None),
+            idle_time,
+            room,
+        })
+    }
+
+    /// The time as the codec takes it.
+    pub fn now() -> Instant {
+        // Of tokio, so that it stands still where that does.
+        tokio::time::Instant::now().into_std()
+    }
+
+    /// What messages call the backend.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What `:scheme` says: the transport's, which Tomcat compares.
+    pub fn scheme(&self) -> &'static [u8] {
+        if self.is_https { b"https" } else { b"http" }
+    }
+
+    /// Why it broke.
+    pub fn failure(&self) -> String {
+        self.failure.borrow().clone()
+    }
+
+    /// Has the task of the connection run: there is something to write, or a stream has ended.
+    pub fn wake(&self) {
+        if !self.is_woken.replace(true) {
+            wake(&self.task);
+        }
+    }
+
+    /// Whether the task of the connection was woken; if not, it is from now on by `context`.
+    pub fn poll_woken(&self, context: &Context<'_>) -> Poll<()> {
+        if self.is_woken.take() {
+            return Poll::Ready(());
+        }
+        self.task.set(Some(context.waker().clone()));
+        Poll::Pending
+    }
+
+    /// Takes no further requests, and is closed when those under way have ended.
+    pub fn retire(&self) {
+        self.is_retired.set(true);
+        self.wake();
+    }
+
+    /// Notices a close that came unseen, where nothing is under way. A system call.
+    pub async fn look(&self) {
+        if !self.is_idle() || self.is_broken.get() {
+            return;
+        }
+        match self.link.socket.peek() {
+            None => {}
+            Some(false) => self.is_broken.set(true),
+            // Its task reads what has come: a GOAWAY perhaps.
+            Some(true) => tokio::task::yield_now().await,
+        }
+    }
+
+    /// Waits for the backend's settings.
+    pub async fn settle(&self) {
+        while !self.is_settled.get() && !self.is_broken.get() {
+            self.settled.notified().await;
+        }
+    }
+
+    /// Whether no request is under way or about to be.
+    pub fn is_idle(&self) -> bool {
+        self.reserved.get() == 0 && self.streams.borrow().is_empty()
+    }
+
+    /// Whether a stream waits for something that takes time.
+    pub fn needs_ticks(&self) -> bool {
+        self.doubted.get().is_some() || !self.streams.borrow().is_empty()
+    }
+
+    /// Gives a place, for which there is room.
+    pub fn reserve(self: &Rc<Self>) -> Stream {
+        self.reserved.set(self.reserved.get() + 1);
+        Stream::new(self.clone())
+    }
+
+    /// A place that was given is used, or given back.
+    pub fn release(&self, used: Option<Rc<StreamState>>) {
+        self.reserved.set(self.reserved.get() - 1);
+        match used {
+            Some(state) => self.streams.borrow_mut().push(state),
+            None => self.room.notify_one(),
+        }
+        self.wake();
+    }
+
+    /// Nobody waits for what comes for this stream any more.
+    pub fn forget(&self, state: &StreamState) {
+        let id = state.id.get();
+        let mut streams = self.streams.borrow_mut();
+        if let Ok(at) = streams.binary_search_by_key(&id, |stream| stream.id.get()) {
+            streams.remove(at);
+        }
+        drop(streams);
+        let mut codec = self.codec.borrow_mut();
+        if state.end.get() == Some(End::Whole) && state.has_sent.get() {
+            codec.discard(id, Self::now());
+        } else {
+            codec.reset(id, ErrorCode::CANCEL, Self::now());
+        }
+        drop(codec);
+        self.end_turn(id);
+        self.wake();
+        self.room.notify_one();
+    }
+
+    fn stream(&self, id: u32) -> Option<Rc<StreamState>> {
+        let streams = self.streams.borrow();
+        let at = streams.binary_search_by_key(&id, |stream| stream.id.get()).ok()?;
+        Some(streams[at].clone())
+    }
+
+    /// Has the next stream send that waits for its turn, unless one has its turn already.
+    pub fn give_turn(&self) {
+        while self.turn.get() == 0 {
+            let Some(id) = self.codec.borrow_mut().poll_writable() else { return };
+            if let Some(stream) = self.stream(id) {
+                self.turn.set(id);
+                stream.has_room.set(true);
+                wake(&stream.writer);
+            }
+        }
+    }
+
+    /// The turn of a stream is over.
+    pub fn end_turn(&self, id: u32) {
+        if self.turn.get() == id {
+            self.turn.set(0);
+            self.give_turn();
+        }
+    }
+
+    /// Something was read.
+    pub fn heard(&self) {
+        self.heard.set(self.thread.deadlines.now());
+        if let Some(life) = &self.life {
+            life.record();
+        }
+    }
+
+    /// A reply did not come in time, for which was waited since `since`. If nothing else came
+    /// either, the backend is asked whether it lives.
+    pub fn doubt(&self, since: Ticks) {
+        if self.heard.get() > since || self.doubted.get().is_some() {
+            return;
+        }
+        self.doubted.set(Some(self.thread.deadlines.now()));
+        self.codec.borrow_mut().ping(Self::now());
+        self.wake();
+    }
+
+    /// Gives an event to the stream that it is for; `input` is what its data is a range of.
+    pub fn handle(&self, event: Event, input: &[u8]) {
+        match event {
+            Event::Head { stream, head, end } => match self.stream(stream) {
+                Some(state) => {
+                    *state.head.borrow_mut() = Some((head, end));
+                    wake(&state.reader);
+                    if end {
+                        state.finish(End::Whole);
+                    }
+                }
+                None => self.codec.borrow_mut().recycle(head),
+            },
+            Event::Interim { stream, head } => {
+                let Some(state) = self.stream(stream) else { return };
+                if !state.inform(head) {
+                    let now = Self::now();
+                    self.codec.borrow_mut().reset(stream, ErrorCode::ENHANCE_YOUR_CALM, now);
+                    state.finish(End::Interim);
+                }
+            }
+            Event::Data { stream, data, end } => match self.stream(stream) {
+                Some(state) => {
+                    state.data.borrow_mut().extend_from_slice(&input[data]);
+                    wake(&state.reader);
+                    if end {
+                        state.finish(End::Whole);
+                    }
+                }
+                None => self.codec.borrow_mut().discard(stream, Self::now()),
+            },
+            Event::Trailers { stream, head } => {
+                if let Some(state) = self.stream(stream) {
+                    head.write_trailers(&mut state.trailers.borrow_mut());
+                    state.finish(End::Whole);
+                }
+                self.codec.borrow_mut().recycle(head);
+            }
+            Event::Reset { stream, cause } => {
+                if let Some(state) = self.stream(stream) {
+                    state.finish(End::Gone(cause));
+                    self.end_turn(stream);
+                }
+                if let Cause::Rule(Rule::Abuse(_)) = cause {
+                    self.thread.warn_limited(&format!("{}: {cause:?}", self.name));
+                }
+            }
+            Event::Goaway { code } if code != ErrorCode::NO_ERROR => {
+                let line = format!("{} ends a connection of HTTP/2: {code}", self.name);
+                self.thread.warn_limited(&line);
+            }
+            Event::Settings => {
+                self.is_settled.set(true);
+                self.settled.notify_waiters();
+            }
+            // A server's alone, but for GOAWAY, of which the codec knows.
+            Event::Goaway { .. } | Event::Unacceptable { .. } | Event::Refused { .. } => {}
+        }
+    }
+
+    /// Those who wait for room look again.
+    pub fn announce_room(&self) {
+        self.room.notify_one();
+    }
+
+    /// It has ended, and with it all streams.
+    pub fn fail(&self, why: String) {
+        self.is_broken.set(true);
+        *self.failure.borrow_mut() = why;
+        let streams = self.streams.borrow().clone();
+        streams.iter().for_each(|stream| stream.finish(End::ConnectionLost));
+        self.settled.notify_waiters();
+        self.announce_room();
+    }
+
+    /// A tick has come: streams that are overdue end.
+    pub fn check_deadlines(&self, write_limit: Duration) {
+        let now = Self::now();
+        // A stream that makes no use of its turn holds nobody up for longer.
+        self.turn.set(0);
+        loop {
+            let mut codec = self.codec.borrow_mut();
+            let Some(id) = codec.stalled(now, write_limit) else { break };
+            codec.reset(id, ErrorCode::CANCEL, now);
+            drop(codec);
+            self.wake();
+            if let Some(stream) = self.stream(id) {
+                stream.finish(End::Stalled);
+            }
+        }
+        for stream in &*self.streams.borrow() {
+            if stream.read_due.get() <= self.thread.deadlines.now() {
+                stream.read_due.set(NEVER);
+                stream.is_expired.set(true);
+                wake(&stream.reader);
+            }
+        }
+    }
+
+    /// Whether it can be closed.
+    pub fn is_finished(&self) -> bool {
+        self.is_idle() && self.is_broken()
+    }
+}
+
+impl SharedConnection for Connection {
+    type Stream = Stream;
+
+    fn begin(self: &Rc<Self>) -> Option<Stream> {
+        let reserved = self.reserved.get();
+        // The settings say how many streams there may be: until they come there is one.
+        let may_begin = self.is_settled.get() || self.is_idle();
+        let has_room = self.codec.borrow().available() > reserved;
+        let is_shunned = self.doubted.get().is_some() || self.link.socket.is_expired();
+        if !may_begin || !has_room || is_shunned || self.is_broken() {
+            return None;
+        }
+        // At once, as the time for which it may be idle may be over before its task runs.
+        self.link.socket.unlimit_read();
+        Some(self.reserve())
+    }
+
+    fn is_broken(&self) -> bool {
+        self.is_broken.get() || self.is_retired.get() || self.codec.borrow().is_exhausted()
+    }
+
+    fn is_to_be_waited_for(&self) -> bool {
+        // Another connection would have to wait for its settings, too, or have none, either.
+        let is_closed = || self.is_idle() && self.codec.borrow().available() == 0;
+        !self.is_settled.get() || is_closed()
+    }
+}
+
+/// What a backend may send.
+fn config() -> Config {
+    let limits = Limits::default();
+    Config {
+        list: ListLimits { size: limits.head, fields: limits.fields },
+        connection_window: LARGEST_WINDOW,
+        connection_window_limit: LARGEST_WINDOW,
+        ..Config::default()
+    }
+}

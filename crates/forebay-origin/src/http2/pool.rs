@@ -1,0 +1,114 @@
+//! The connections of one thread to a backend that may speak HTTP/2.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use forebay_engine::{Fault, Thread};
+
+use super::connection::Connection;
+use super::stream::Stream;
+use crate::upstream::{self, Backend, Multiplexed, Past};
+
+/// How a request goes: over a connection of HTTP/1.1 of its own, or as a stream.
+pub enum Place {
+    /// A connection of its own.
+    Alone(upstream::Connection),
+    /// A place on one of HTTP/2 that is shared.
+    Shared(Stream),
+}
+
+impl Place {
+    /// Whether the connection has a past.
+    pub fn past(&self) -> Past {
+        match self {
+            Self::Alone(connection) => connection.past(),
+            Self::Shared(_) => Past::Shared,
+        }
+    }
+}
+
+/// The connections of one thread to one backend.
+pub struct Http2Pool {
+    thread: Rc<Thread>,
+    connections: Multiplexed<Connection>,
+    /// Whether nothing but HTTP/2 is spoken, without asking.
+    has_prior_knowledge: bool,
+    /// By TLS the backend has chosen HTTP/1.1 last.
+    is_http1: Cell<bool>,
+    idle_time: Duration,
+}
+
+/// The pools that the routes of one thread share, by the name of their backend and how long a
+/// connection may be idle.
+#[derive(Default)]
+pub struct Http2Pools(RefCell<HashMap<(String, Duration), Rc<Http2Pool>>>);
+
+impl Http2Pools {
+    /// That of such a backend, which is spoken to without TLS; else what `make` makes.
+    pub fn of(&self, key: (String, Duration), make: impl FnOnce() -> Http2Pool) -> Rc<Http2Pool> {
+        self.0.borrow_mut().entry(key).or_insert_with(|| Rc::new(make())).clone()
+    }
+}
+
+impl Http2Pool {
+    /// No connections yet, each of which may be idle for `idle_time`.
+    pub fn new(thread: Rc<Thread>, has_prior_knowledge: bool, idle_time: Duration) -> Self {
+        let connections = Multiplexed::new(usize::MAX);
+        Self { thread, connections, has_prior_knowledge, is_http1: Cell::new(false), idle_time }
+    }
+
+    /// A place for one request to `backend`; where `is_new`, another connection has failed. One that
+    /// is not repeatable gets no connection that has been closed meanwhile, as far as can be known.
+    pub async fn place(
+        &self,
+        backend: &Backend,
+        is_new: bool,
+        is_repeatable: bool,
+    ) -> Result<Place, Fault> {
+        if is_new || !is_repeatable {
+            for connection in self.connections.connections() {
+                connection.look().await;
+            }
+        }
+        let find = || match self.connections.find() {
+            Some(stream) => Some(Some(Place::Shared(stream))),
+            // Requests of HTTP/1.1 do not wait for each other.
+            None => self.is_http1.get().then_some(None),
+        };
+        let open = async || Ok(Some(self.take_up(backend, backend.connect(true).await?)));
+        if let Some(place) = self.connections.wait_for(backend, find, open).await? {
+            return Ok(place);
+        }
+        let connection = match is_repeatable || is_new {
+            true => backend.connect(is_new).await?,
+            false => backend.connect_for_once().await?,
+        };
+        Ok(self.take_up(backend, connection))
+    }
+
+    /// A place on a connection, as which version of HTTP it is of.
+    fn take_up(&self, backend: &Backend, connection: upstream::Connection) -> Place {
+        if !self.has_prior_knowledge && !connection.is_http2 {
+            self.is_http1.set(true);
+            self.connections.room().notify_one();
+            return Place::Alone(connection);
+        }
+        self.is_http1.set(false);
+        let room = self.connections.room().clone();
+        let shared =
+            Connection::new(self.thread.clone(), backend, connection, self.idle_time, room);
+        tokio::task::spawn_local(shared.clone().run());
+        let stream = shared.reserve();
+        self.connections.add(&shared);
+        Place::Shared(stream)
+    }
+}
+
+/// Requests under way end, and with them their connections.
+impl Drop for Http2Pool {
+    fn drop(&mut self) {
+        self.connections.connections().iter().for_each(|connection| connection.retire());
+    }
+}

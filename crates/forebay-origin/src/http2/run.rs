@@ -1,0 +1,199 @@
+//! The task of a connection: reads and writes for all its streams.
+
+use std::future::poll_fn;
+use std::io::{self, ErrorKind, IoSlice};
+use std::rc::Rc;
+use std::task::Poll;
+
+use forebay_engine::{Ticks, yield_to_readers};
+use forebay_wire::http2::{self, ErrorCode};
+
+use super::connection::Connection;
+
+/// Bytes read at a time, and where the buffer was filled.
+const INBOX: usize = 16 * 1024;
+const LARGE_INBOX: usize = 128 * 1024;
+
+/// How long a backend that is asked whether it lives may take, in ticks of 100 ms.
+const PATIENCE: Ticks = 50;
+
+/// What there is to do.
+enum Ready {
+    /// Something to write, or a stream has ended.
+    Woken,
+    Readable,
+    Tick,
+}
+
+struct Task<'a> {
+    connection: &'a Connection,
+    /// What was read and is no whole frame yet.
+    input: Vec<u8>,
+    /// The last read has filled the buffer.
+    was_full: bool,
+    /// Whether the time for which it may be idle runs.
+    is_idle: bool,
+}
+
+impl Connection {
+    /// Reads and writes until the connection breaks or nobody needs it.
+    pub async fn run(self: Rc<Self>) {
+        self.link.socket.set_says_goodbye();
+        let mut task =
+            Task { connection: &self, input: Vec::new(), was_full: false, is_idle: false };
+        let outcome = task.serve().await;
+        self.fail(outcome.err().unwrap_or_else(|| "it was closed here".into()));
+        // What there is of a GOAWAY goes out by one more write, or not at all.
+        let _ = task.write();
+    }
+}
+
+impl Task<'_> {
+    /// Serves until nobody needs the connection; why it broke otherwise.
+    async fn serve(&mut self) -> Result<(), String> {
+        let connection = self.connection;
+        loop {
+            self.receive()?;
+            // What is ready now goes out by the same write.
+            yield_to_readers().await;
+            connection.give_turn();
+            self.write().map_err(|error| format!("cannot write: {error}"))?;
+            if connection.is_finished() {
+                self.say_goodbye();
+                return Ok(());
+            }
+            self.set_limits();
+            match self.wait().await {
+                Ready::Woken => {}
+                Ready::Tick => self.tick()?,
+                Ready::Readable => match self.read() {
+                    Ok(0) if connection.link.socket.is_expired() && connection.is_idle() => {
+                        self.say_goodbye();
+                        return Ok(());
+                    }
+                    Ok(0) => return Err("the backend closed it".into()),
+                    Ok(_) => connection.heard(),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error.to_string()),
+                },
+            }
+        }
+    }
+
+    /// Takes in what was read.
+    fn receive(&mut self) -> Result<(), String> {
+        let now = Connection::now();
+        let (connection, mut at) = (self.connection, 0);
+        let is_first = !self.input.is_empty() && self.input.starts_with(b"HTTP/1.");
+        loop {
+            let step = connection.codec.borrow_mut().receive(&self.input[at..], now);
+            let http2::Step { consumed, event } = step.map_err(|error| match is_first {
+                true => "it speaks HTTP/1.1, not HTTP/2: write http:// in place of h2c://".into(),
+                false => error.to_string(),
+            })?;
+            let Some(event) = event else {
+                at += consumed;
+                break;
+            };
+            connection.handle(event, &self.input[at..]);
+            at += consumed;
+        }
+        if at > 0 {
+            self.input.drain(..at);
+            connection.announce_room();
+        }
+        if self.input.is_empty() && !self.was_full {
+            connection.thread.keep_buffer(std::mem::take(&mut self.input));
+        }
+        Ok(())
+    }
+
+    /// Writes what there is room for.
+    fn write(&self) -> io::Result<()> {
+        let connection = self.connection;
+        loop {
+            let mut codec = connection.codec.borrow_mut();
+            if codec.output().is_empty() {
+                return Ok(());
+            }
+            let written = connection.link.socket.try_write(&[IoSlice::new(codec.output())])?;
+            codec.wrote(written as usize);
+            drop(codec);
+            if written == 0 {
+                connection.link.socket.expect_room();
+                return Ok(());
+            }
+            connection.give_turn();
+        }
+    }
+
+    /// No more streams come.
+    fn say_goodbye(&self) {
+        self.connection.codec.borrow_mut().goaway(ErrorCode::NO_ERROR);
+    }
+
+    /// Sets the time limit for what is waited for now.
+    fn set_limits(&mut self) {
+        let connection = self.connection;
+        let (is_idle, socket) = (connection.is_idle(), &connection.link.socket);
+        if is_idle == self.is_idle {
+            return;
+        }
+        self.is_idle = is_idle;
+        if is_idle {
+            connection.codec.borrow_mut().shrink();
+            socket.limit_read(connection.idle_time);
+        } else {
+            socket.unlimit_read();
+        }
+        socket.set_idle(is_idle);
+    }
+
+    async fn wait(&self) -> Ready {
+        let connection = self.connection;
+        let socket = &connection.link.socket;
+        let begun = connection.thread.deadlines.now();
+        let has_ticks = connection.needs_ticks();
+        poll_fn(|context| {
+            if connection.poll_woken(context).is_ready() {
+                return Poll::Ready(Ready::Woken);
+            }
+            let codec = connection.codec.borrow();
+            if codec.can_receive() && socket.poll_readable(context).is_ready() {
+                return Poll::Ready(Ready::Readable);
+            }
+            if !codec.output().is_empty() && socket.poll_room(context).is_ready() {
+                return Poll::Ready(Ready::Woken);
+            }
+            if has_ticks && socket.poll_tick(begun, context).is_ready() {
+                return Poll::Ready(Ready::Tick);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    fn read(&mut self) -> io::Result<usize> {
+        if self.input.capacity() == 0 {
+            self.input = self.connection.thread.take_buffer();
+        }
+        self.input.reserve(if self.was_full { LARGE_INBOX } else { INBOX });
+        let read = self.connection.link.socket.read_now(&mut self.input)?;
+        self.was_full = self.input.len() == self.input.capacity();
+        Ok(read)
+    }
+
+    fn tick(&self) -> Result<(), String> {
+        let connection = self.connection;
+        let limit = connection.thread.settings().timeouts.write;
+        connection.check_deadlines(limit);
+        let Some(since) = connection.doubted.get() else { return Ok(()) };
+        if connection.codec.borrow().unanswered_ping().is_none() {
+            connection.doubted.set(None);
+            connection.announce_room();
+        } else if connection.thread.deadlines.now() > since + PATIENCE {
+            return Err("it answers no PING".into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,248 @@
+//! One request and its reply.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use forebay_engine::{Fault, Limit, NEVER, Retry};
+use forebay_wire::fields;
+use forebay_wire::http2::{Cause, ErrorCode, Head, RequestPseudo, SendError};
+
+use super::connection::{Connection, End, StreamState};
+use crate::upstream::Backend;
+
+/// One request's place on a connection; dropping it early resets the stream.
+pub struct Stream {
+    connection: Rc<Connection>,
+    state: Rc<StreamState>,
+}
+
+/// What came for a request.
+pub enum StreamEvent {
+    /// An interim reply.
+    Interim(Box<Head>),
+    /// The head of the reply; whether nothing follows.
+    Head(Box<Head>, bool),
+    /// Data was put into the buffer.
+    Data,
+    /// The reply is whole; its trailers, as lines.
+    End(Vec<u8>),
+}
+
+impl Stream {
+    pub(super) fn new(connection: Rc<Connection>) -> Self {
+        let state = Rc::<StreamState>::default();
+        state.read_due.set(NEVER);
+        Self { connection, state }
+    }
+
+    pub(super) fn connection(&self) -> &Rc<Connection> {
+        &self.connection
+    }
+
+    pub(super) fn state(&self) -> &StreamState {
+        &self.state
+    }
+
+    /// What `:scheme` has to say.
+    pub fn scheme(&self) -> &'static [u8] {
+        self.connection.scheme()
+    }
+
+    /// Waits for the backend's settings; whether it takes extended CONNECT (RFC 8441).
+    pub async fn takes_extended_connect(&self) -> bool {
+        self.connection.settle().await;
+        self.connection.codec.borrow().peer_takes_extended_connect()
+    }
+
+    /// Sends the head of the request, whose fields are lines of HTTP/1.1; nothing follows where it
+    /// `ends`.
+    pub fn send_head(&self, pseudo: &RequestPseudo, lines: &[u8], ends: bool) -> Result<(), Fault> {
+        let fields = fields::of_lines(lines);
+        let sent = self.connection.codec.borrow_mut().send_request(pseudo, fields, ends);
+        match sent {
+            Ok(id) => {
+                self.state.id.set(id);
+                self.state.has_sent.set(ends);
+                self.connection.release(Some(self.state.clone()));
+                Ok(())
+            }
+            Err(error) => {
+                let message = format!("{}: {error}", self.connection.name());
+                Err(Fault::backend(503, message).retry(Retry::Unprocessed))
+            }
+        }
+    }
+
+    /// Sends data, as fast as the backend takes it, and the end of the request where it `ends`.
+    pub async fn send_data(&self, mut data: &[u8], ends: bool) -> Result<(), Fault> {
+        loop {
+            let taken = self.try_send(data, ends).map_err(|_| self.unsendable())?;
+            data = &data[taken..];
+            if data.is_empty() {
+                return Ok(());
+            }
+            poll_fn(|context| {
+                if self.state.has_room.take() || self.state.end.get().is_some() {
+                    return Poll::Ready(());
+                }
+                self.state.writer.set(Some(context.waker().clone()));
+                Poll::Pending
+            })
+            .await;
+        }
+    }
+
+    /// Sends as much as may go now.
+    pub(super) fn try_send(&self, data: &[u8], ends: bool) -> Result<usize, SendError> {
+        let id = self.state.id.get();
+        let sent = self.connection.codec.borrow_mut().send_data(id, data, ends, Connection::now());
+        self.connection.end_turn(id);
+        self.connection.wake();
+        if let Ok(taken) = sent {
+            self.state.has_sent.set(ends && taken == data.len());
+        }
+        sent
+    }
+
+    /// Why nothing can be sent any more. That the reply is whole is no reason.
+    fn unsendable(&self) -> Fault {
+        match self.state.end.get() {
+            Some(end) if end != End::Whole => self.fault(end),
+            _ => {
+                let name = self.connection.name();
+                Fault::backend(502, format!("{name} takes no more of the request"))
+            }
+        }
+    }
+
+    /// What came, if anything has; data is put into `buffer`, which is emptied before.
+    pub fn try_next(&self, buffer: &mut Vec<u8>) -> Result<Option<StreamEvent>, Fault> {
+        let state = &self.state;
+        if let Some(head) = state.interim.borrow_mut().pop_front() {
+            return Ok(Some(StreamEvent::Interim(head)));
+        }
+        if let Some((head, ends)) = state.head.borrow_mut().take() {
+            return Ok(Some(StreamEvent::Head(head, ends)));
+        }
+        if self.take_data(buffer) {
+            return Ok(Some(StreamEvent::Data));
+        }
+        match state.end.get() {
+            None => Ok(None),
+            Some(End::Whole) => Ok(Some(StreamEvent::End(state.trailers.take()))),
+            Some(end) => Err(self.fault(end)),
+        }
+    }
+
+    /// Moves the data there is to `buffer`, which opens the window; whether there was any.
+    pub(super) fn take_data(&self, buffer: &mut Vec<u8>) -> bool {
+        let mut data = self.state.data.borrow_mut();
+        if data.is_empty() {
+            return false;
+        }
+        buffer.clear();
+        std::mem::swap(buffer, &mut data);
+        let mut codec = self.connection.codec.borrow_mut();
+        codec.consume(self.state.id.get(), buffer.len(), Connection::now());
+        let has_output = !codec.output().is_empty();
+        drop(codec);
+        if has_output {
+            self.connection.wake();
+        }
+        true
+    }
+
+    /// Takes a head back, so that its memory serves another.
+    pub fn recycle(&self, head: Box<Head>) {
+        self.connection.codec.borrow_mut().recycle(head);
+    }
+
+    /// Waits until something has come. That takes as long as a reply of `backend` may pause,
+    /// unless the client is waited for.
+    pub async fn wait(&self, backend: &Backend) -> Result<(), Fault> {
+        let deadlines = &self.connection.thread.deadlines;
+        let (since, limit) = (deadlines.now(), backend.reply_timeout());
+        self.state.read_due.set(deadlines.due(limit));
+        self.state.patience.set(Some(limit));
+        let is_in_time = poll_fn(|context| self.poll_ready(context)).await;
+        self.state.patience.set(None);
+        self.state.read_due.set(NEVER);
+        if is_in_time {
+            return Ok(());
+        }
+        self.connection.doubt(since);
+        let message = format!("{} sent nothing for {limit:?}", backend.name());
+        Err(Fault::backend(504, message).limited_by(Limit::ReplyIdle))
+    }
+
+    /// Whether something has come, or (`false`) the time for it is over.
+    pub(super) fn poll_ready(&self, context: &std::task::Context<'_>) -> Poll<bool> {
+        let state = &self.state;
+        let has_come = !state.interim.borrow().is_empty()
+            || state.head.borrow().is_some()
+            || !state.data.borrow().is_empty()
+            || state.end.get().is_some();
+        if has_come || state.is_expired.get() {
+            return Poll::Ready(has_come);
+        }
+        state.reader.set(Some(context.waker().clone()));
+        Poll::Pending
+    }
+
+    /// Whether the backend asks for the request to be sent by HTTP/1.1.
+    pub fn is_for_http1(&self) -> bool {
+        self.state.end.get() == Some(End::Gone(Cause::Peer(ErrorCode::HTTP_1_1_REQUIRED)))
+    }
+
+    /// What an end means that is not that of the reply.
+    fn fault(&self, end: End) -> Fault {
+        let name = self.connection.name();
+        let fault = |message: String| Fault::backend(502, message);
+        match end {
+            End::Gone(Cause::Peer(ErrorCode::REFUSED_STREAM)) => {
+                let message = format!("{name} refuses the request (REFUSED_STREAM)");
+                Fault::backend(503, message).retry(Retry::Unprocessed)
+            }
+            End::Gone(Cause::Unprocessed) => {
+                fault(format!("{name} closed the connection (GOAWAY) before it took the request"))
+                    .retry(Retry::Unprocessed)
+            }
+            End::Gone(Cause::Peer(code)) => fault(format!("{name} reset the stream ({code})")),
+            End::Gone(Cause::Rule(rule)) => fault(format!("{name}: {rule}")),
+            End::Interim => fault(format!("{name}: interim replies (1xx) without end")),
+            End::Stalled => {
+                Fault::backend(504, format!("{name} takes no more data")).limited_by(Limit::Write)
+            }
+            End::ConnectionLost | End::Whole => {
+                let why = self.connection.failure();
+                fault(format!("connection to {name}: {why}")).retry(Retry::IfReused)
+            }
+        }
+    }
+}
+
+/// The time limit for the reply.
+impl Stream {
+    /// The client is waited for; as long as that takes the backend has nothing to answer.
+    pub fn suspend_reply_limit(&self) {
+        self.state.read_due.set(NEVER);
+    }
+
+    /// All has gone out: the time for the reply begins.
+    pub fn start_reply_limit(&self) {
+        if let Some(limit) = self.state.patience.get() {
+            self.state.read_due.set(self.connection.thread.deadlines.due(limit));
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.state.id.get() == 0 {
+            self.connection.release(None);
+        } else {
+            self.connection.forget(&self.state);
+        }
+    }
+}

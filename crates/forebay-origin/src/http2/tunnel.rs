@@ -1,0 +1,78 @@
+//! A stream of an extended CONNECT (RFC 8441), as the backend's end of a tunnel.
+
+use std::io::{self, ErrorKind};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use forebay_engine::Duplex;
+use forebay_wire::http2::ErrorCode;
+
+use super::connection::{Connection, End};
+use super::stream::Stream;
+
+/// A stream of bytes both ways.
+pub struct StreamTunnel(pub Stream);
+
+impl StreamTunnel {
+    fn lost(&self) -> io::Error {
+        io::Error::new(ErrorKind::ConnectionReset, "the backend reset the tunnel")
+    }
+}
+
+impl Duplex for StreamTunnel {
+    /// Ticks of the connection see to its limits.
+    fn begin_tunnel(&self, _: Duration) {}
+
+    fn limit_read(&self, after: Duration) {
+        let deadlines = &self.0.connection().thread.deadlines;
+        self.0.state().read_due.set(deadlines.due(after));
+    }
+
+    fn is_expired(&self) -> bool {
+        self.0.state().is_expired.get()
+    }
+
+    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_ready(context).map(|_| Ok(()))
+    }
+
+    fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        let mut data = Vec::new();
+        if self.0.take_data(&mut data) {
+            buffer.extend_from_slice(&data);
+            return Ok(data.len());
+        }
+        match self.0.state().end.get() {
+            _ if self.is_expired() => Ok(0),
+            None => Err(ErrorKind::WouldBlock.into()),
+            Some(End::Whole) => Ok(0),
+            Some(_) => Err(self.lost()),
+        }
+    }
+
+    fn poll_write(&self, data: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let state = self.0.state();
+        loop {
+            match self.0.try_send(data, false) {
+                Ok(0) => {}
+                Ok(taken) => return Poll::Ready(Ok(taken)),
+                Err(_) => return Poll::Ready(Err(self.lost())),
+            }
+            if !state.has_room.take() {
+                state.writer.set(Some(context.waker().clone()));
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn finish_writing(&self) {
+        // Where it fails the backend is not there.
+        let _ = self.0.try_send(b"", true);
+    }
+
+    fn reset(&self) {
+        let (connection, id) = (self.0.connection(), self.0.state().id.get());
+        connection.codec.borrow_mut().reset(id, ErrorCode::CANCEL, Connection::now());
+        connection.wake();
+    }
+}

@@ -1,0 +1,318 @@
+//! One request to one backend as a stream of HTTP/2, and its reply (RFC 9113 section 8).
+
+use std::cell::Cell;
+use std::pin::pin;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use forebay_engine::{Body, Exchange, Fault, Reply, Request, Side, Tunnel};
+use forebay_wire::http1::{KnownField, RequestFraming, ResponseFraming, ResponseHead, encode};
+use forebay_wire::http2::RequestPseudo;
+use sha1::{Digest, Sha1};
+
+use super::reply_head::ReplyHead;
+use super::session::{Attempt, Buffers, append_target};
+use crate::fields::{append_request_fields, inform};
+use crate::http2::{Stream, StreamEvent, StreamTunnel};
+use crate::upgrade;
+use crate::upstream::{BodyEncoder, Outlet, Source, upload};
+
+/// What a WebSocket key is hashed with (RFC 6455 section 1.3).
+const WEBSOCKET: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// The head that a backend is sent.
+#[derive(Default)]
+pub struct RequestHead<'a> {
+    method: &'a [u8],
+    authority: &'a [u8],
+    protocol: &'a [u8],
+    path: Vec<u8>,
+    lines: Vec<u8>,
+}
+
+impl<'a> RequestHead<'a> {
+    /// That of `request`, with `host` in place of the client's where that is given.
+    pub fn new(request: &'a Request, host: Option<&'a str>) -> Self {
+        let authority = request.head.authority.map(|span| span.of(&request.bytes));
+        let authority = host.map(str::as_bytes).or(authority).unwrap_or_default();
+        Self { method: request.method(), authority, ..Self::default() }
+    }
+
+    /// Writes the path, without `strip_prefix` in front of it, and the fields. An upgrade becomes an
+    /// extended CONNECT (RFC 8441 section 4).
+    pub fn write(&mut self, request: &'a Request, strip_prefix: Option<&str>, is_upgrade: bool) {
+        append_target(&mut self.path, request, strip_prefix);
+        // What is `Host` there is `:authority` here, and left out with what is of a connection.
+        append_request_fields(&mut self.lines, request, Some(""));
+        if is_upgrade {
+            self.method = b"CONNECT";
+            let (fields, bytes) = (&request.head.fields, &request.bytes);
+            self.protocol = upgrade::protocols(fields, bytes).next().unwrap_or_default();
+            let key = b"sec-websocket-key:";
+            let is_key = |line: &&[u8]| {
+                line.get(..key.len()).is_some_and(|name| name.eq_ignore_ascii_case(key))
+            };
+            let lines = self.lines.split_inclusive(|&b| b == b'\n');
+            self.lines = lines.filter(|line| !is_key(line)).flatten().copied().collect();
+        } else if request.takes_trailers() {
+            self.lines.extend_from_slice(b"te: trailers\r\n");
+        }
+        let is_told = || request.head.value(KnownField::ContentLength, &request.bytes).is_some();
+        match request.head.framing {
+            RequestFraming::None if is_told() => {
+                encode::field_number(&mut self.lines, "content-length", 0);
+            }
+            RequestFraming::Length(length) => {
+                encode::field_number(&mut self.lines, "content-length", length);
+            }
+            RequestFraming::None | RequestFraming::Chunked => {}
+        }
+    }
+
+    fn pseudo(&'a self, scheme: &'a [u8]) -> RequestPseudo<'a> {
+        let Self { method, authority, protocol, path, .. } = self;
+        RequestPseudo { method, scheme, authority, path, protocol }
+    }
+
+    /// Appends a line for each field.
+    pub fn append(&self, out: &mut Vec<u8>, scheme: &[u8]) {
+        let pseudo = self.pseudo(scheme);
+        for (name, value) in [
+            (":method", pseudo.method),
+            (":scheme", pseudo.scheme),
+            (":authority", pseudo.authority),
+            (":path", pseudo.path),
+            (":protocol", pseudo.protocol),
+        ] {
+            if !value.is_empty() {
+                encode::field(out, name, value);
+            }
+        }
+        for field in forebay_wire::fields::of_lines(&self.lines) {
+            if field.known != KnownField::Host {
+                out.extend_from_slice(&field.name.to_ascii_lowercase());
+                encode::field(out, "", field.value);
+            }
+        }
+    }
+}
+
+impl Attempt<'_> {
+    /// One request and its reply. With a fault comes whether the backend asks for HTTP/1.1.
+    pub async fn run_as_stream(
+        &self,
+        stream: Stream,
+        exchange: &mut Exchange,
+        buffers: &mut Buffers,
+    ) -> Result<Option<Tunnel>, (Fault, bool)> {
+        if self.is_upgrade {
+            return self.upgrade(stream, exchange, buffers).await.map_err(|fault| (fault, false));
+        }
+        let outcome = self.answer(&stream, exchange, buffers).await;
+        outcome.map(|()| None).map_err(|fault| (fault, stream.is_for_http1()))
+    }
+
+    async fn answer(
+        &self,
+        stream: &Stream,
+        exchange: &mut Exchange,
+        buffers: &mut Buffers,
+    ) -> Result<(), Fault> {
+        let Exchange { request, body, reply, .. } = exchange;
+        let has_body = body.framing() != RequestFraming::None;
+        self.send_head(stream, request, !has_body)?;
+        let mut reading = Reading { attempt: self, request, stream, buffers };
+        if !has_body {
+            return reading.reply(reply).await;
+        }
+        let mut sending = pin!(send_body(stream, body));
+        let mut reading = pin!(reading.reply(reply));
+        let mut is_sent = false;
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut reading => return outcome,
+                outcome = &mut sending, if !is_sent => match outcome {
+                    Ok(()) => is_sent = true,
+                    Err(fault) if fault.side == Side::Client => return Err(fault),
+                    // A backend may answer without reading the body; its reply tells.
+                    Err(_) => return reading.await,
+                },
+            }
+        }
+    }
+
+    fn send_head(&self, stream: &Stream, request: &Request, ends: bool) -> Result<(), Fault> {
+        let mut head = RequestHead::new(request, self.host());
+        head.write(request, self.proxy.strip_prefix.as_deref(), self.is_upgrade);
+        stream.send_head(&head.pseudo(stream.scheme()), &head.lines, ends)
+    }
+
+    /// As an extended CONNECT, which a backend has to offer.
+    async fn upgrade(
+        &self,
+        stream: Stream,
+        exchange: &mut Exchange,
+        buffers: &mut Buffers,
+    ) -> Result<Option<Tunnel>, Fault> {
+        let Exchange { request, reply, .. } = exchange;
+        if !stream.takes_extended_connect().await {
+            let name = self.backend().name();
+            return Err(Fault::us(
+                501,
+                format!(
+                    "{name} takes no WebSocket by HTTP/2 (its SETTINGS lack ENABLE_CONNECT_PROTOCOL): \
+                     give such paths a route to it by http://"
+                ),
+            ));
+        }
+        self.send_head(&stream, request, false)?;
+        let mut reading = Reading { attempt: self, request, stream: &stream, buffers };
+        reading.read_head(reply).await?;
+        if !matches!(reading.buffers.head.status, 200..=299) {
+            return reading.relay_body(reply).await.map(|()| None);
+        }
+        reading.buffers.head.status = 101;
+        let head = reading.head();
+        head.begin_fields(reply);
+        append_switch(reply.field_lines(), request);
+        reply.switch().await?;
+        let idle = self.proxy.thread.settings().timeouts.tunnel_idle;
+        let backend = Box::new(StreamTunnel(stream));
+        Ok(Some(Tunnel { backend, behind: Vec::new(), idle, held: Box::new(()) }))
+    }
+}
+
+/// Appends the fields by which a client of HTTP/1.1 knows that its connection is a tunnel.
+fn append_switch(out: &mut Vec<u8>, request: &Request) {
+    let (fields, bytes) = (&request.head.fields, &request.bytes);
+    let protocol = upgrade::protocols(fields, bytes).next().unwrap_or_default();
+    out.extend_from_slice(b"Connection: upgrade\r\n");
+    encode::field(out, "Upgrade", protocol);
+    let is_key = |name: &[u8]| name.eq_ignore_ascii_case(b"sec-websocket-key");
+    if let Some(key) = fields.iter().find(|field| is_key(field.name.of(bytes))) {
+        let hash = Sha1::new_with_prefix(key.value.of(bytes)).chain_update(WEBSOCKET).finalize();
+        encode::field(out, "Sec-WebSocket-Accept", BASE64_STANDARD.encode(hash).as_bytes());
+    }
+}
+
+/// Sends the body to its end. The last DATA says that it is that, where the length is known: Tomcat
+/// counts small frames that do not end a stream.
+async fn send_body(stream: &Stream, body: &mut Body) -> Result<(), Fault> {
+    let left = match body.framing() {
+        RequestFraming::Length(length) => Some(length),
+        RequestFraming::None | RequestFraming::Chunked => None,
+    };
+    let outlet = BodyOutlet { stream, left: Cell::new(left) };
+    upload(&outlet, BodyEncoder::Plain, Source::Client(body)).await?;
+    if outlet.left.get() != Some(0) {
+        stream.send_data(b"", true).await?;
+    }
+    Ok(())
+}
+
+struct BodyOutlet<'a> {
+    stream: &'a Stream,
+    /// Bytes that are still to come, where that is known.
+    left: Cell<Option<u64>>,
+}
+
+impl Outlet for BodyOutlet<'_> {
+    async fn send(&self, pieces: [&[u8]; 3]) -> Result<(), Fault> {
+        for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
+            let left = self.left.get().map(|left| left.saturating_sub(piece.len() as u64));
+            self.stream.send_data(piece, left == Some(0)).await?;
+            self.left.set(left);
+        }
+        Ok(())
+    }
+
+    fn suspend_reply_limit(&self) {
+        self.stream.suspend_reply_limit();
+    }
+
+    fn start_reply_limit(&self) {
+        self.stream.start_reply_limit();
+    }
+}
+
+/// Reading one reply.
+struct Reading<'a> {
+    attempt: &'a Attempt<'a>,
+    request: &'a Request,
+    stream: &'a Stream,
+    /// `inbox` has the head, `out` data on its way to the client.
+    buffers: &'a mut Buffers,
+}
+
+impl Reading<'_> {
+    fn head(&self) -> ReplyHead<'_> {
+        let Self { attempt, request, ref buffers, .. } = *self;
+        ReplyHead { attempt, request, head: &buffers.head, bytes: &buffers.inbox }
+    }
+
+    async fn reply(&mut self, reply: &mut Reply) -> Result<(), Fault> {
+        self.read_head(reply).await?;
+        self.relay_body(reply).await
+    }
+
+    /// Reads the head of the final reply; interim ones are passed on.
+    async fn read_head(&mut self, reply: &mut Reply) -> Result<(), Fault> {
+        let backend = self.attempt.backend();
+        let to_head = self.request.method() == b"HEAD";
+        let Buffers { out, inbox, head } = &mut *self.buffers;
+        loop {
+            let (came, ends, is_final) = match self.stream.try_next(out)? {
+                None => {
+                    self.stream.wait(backend).await?;
+                    continue;
+                }
+                Some(StreamEvent::Interim(came)) => (came, false, false),
+                Some(StreamEvent::Head(came, ends)) => (came, ends, true),
+                // The codec lets neither by before the head.
+                Some(StreamEvent::Data | StreamEvent::End(_)) => {
+                    return Err(Fault::backend(502, format!("{}: no head", backend.name())));
+                }
+            };
+            inbox.clear();
+            came.write_http1_reply(ends, to_head, inbox, head);
+            self.stream.recycle(came);
+            if is_final {
+                self.attempt.to.answered();
+                return Ok(());
+            }
+            inform(reply, head, inbox).await?;
+        }
+    }
+
+    /// Passes on the reply whose head has been read.
+    async fn relay_body(&mut self, reply: &mut Reply) -> Result<(), Fault> {
+        let passes_trailers = self.head().passes_trailers();
+        self.head().begin(reply);
+        // As with HTTP/1.1: one write for head and body, and a backend that dies in between costs the
+        // client no cut-off reply.
+        let ResponseHead { framing, .. } = self.buffers.head;
+        let mut holds_head = matches!(framing, ResponseFraming::Length(1..));
+        let data = &mut self.buffers.out;
+        loop {
+            match self.stream.try_next(data)? {
+                Some(StreamEvent::Data) => {
+                    holds_head = false;
+                    reply.push(data).await?;
+                }
+                Some(StreamEvent::End(trailers)) => {
+                    let trailers = if passes_trailers { &trailers[..] } else { b"" };
+                    return reply.finish_with(trailers).await;
+                }
+                // There is one head.
+                Some(StreamEvent::Interim(_) | StreamEvent::Head(..)) => {}
+                None => {
+                    if !holds_head {
+                        reply.flush().await?;
+                    }
+                    self.stream.wait(self.attempt.backend()).await?;
+                }
+            }
+        }
+    }
+}

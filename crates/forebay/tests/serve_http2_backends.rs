@@ -1,0 +1,149 @@
+//! `forebay serve` in front of real servers of HTTP/2.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::peer::{self, Peer};
+use support::{Forebay, pattern, site};
+
+fn proxied(to: &str, keys: &str) -> String {
+    format!("[[site.route]]\npath = \"/*\"\n[site.route.proxy]\nto = \"{to}\"\n{keys}\n")
+}
+
+fn by_h2c(peer: &Peer) -> Forebay {
+    site(Folder::new(), &proxied(&format!("h2c://127.0.0.1:{}", peer.port()), ""))
+}
+
+const PAGES: [(&str, &str); 4] = [
+    (
+        "ok.jsp",
+        r#"<%@ page session="false" trimDirectiveWhitespaces="true" %>ok <%= request.getProtocol() %>"#,
+    ),
+    (
+        "slow.jsp",
+        r#"<%@ page session="false" trimDirectiveWhitespaces="true" %><% Thread.sleep(3000); %>slow"#,
+    ),
+    (
+        "large.jsp",
+        r#"<%@ page session="false" trimDirectiveWhitespaces="true" %><%
+byte[] piece = new byte[65536];
+long left = Long.parseLong(request.getParameter("mb")) << 20;
+response.setContentLengthLong(left);
+for (; left > 0; left -= piece.length) response.getOutputStream().write(piece);
+%>"#,
+    ),
+    (
+        "count.jsp",
+        r#"<%@ page session="false" trimDirectiveWhitespaces="true" %><%
+byte[] piece = new byte[Integer.parseInt(request.getParameter("piece"))];
+long sum = 0;
+for (int n; (n = request.getInputStream().read(piece)) > 0; ) sum += n;
+%><%= sum %>"#,
+    ),
+];
+
+/// The established connections to this port, as the kernel lists them.
+fn connections_to(port: u16) -> Vec<String> {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let (remote, established) = (format!(":{port:04X}"), "01");
+    let is_one = |line: &&str| {
+        let mut fields = line.split_whitespace().skip(2);
+        fields.next().is_some_and(|address| address.ends_with(&remote))
+            && fields.next() == Some(established)
+    };
+    table.lines().filter(is_one).map(str::to_owned).collect()
+}
+
+fn threads_of(forebay: &Forebay) -> usize {
+    std::fs::read_dir(format!("/proc/{}/task", forebay.process.id())).unwrap().count()
+}
+
+#[test]
+fn tomcat_serves_slow_requests_large_bodies_and_many_requests_by_http2() {
+    let Some(tomcat) = peer::tomcat_http2(
+        &PAGES,
+        "maxConcurrentStreams=\"200\" maxConcurrentStreamExecution=\"200\"",
+    ) else {
+        return;
+    };
+    let forebay = support::serve(
+        Folder::new(),
+        &format!(
+            "[server]\nthreads = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n{}",
+            proxied(&format!("h2c://127.0.0.1:{}", tomcat.port()), "")
+        ),
+    );
+    assert_eq!(forebay.get("/ok.jsp").text(), "ok HTTP/2.0");
+    let (before, first) = (threads_of(&forebay), connections_to(tomcat.port()));
+    thread::scope(|scope| {
+        let slow: Vec<_> =
+            (0..170).map(|_| scope.spawn(|| forebay.get("/slow.jsp").text().to_owned())).collect();
+        // They are under way when the last one is answered after the others have come.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        assert_eq!(forebay.get("/ok.jsp").status, 200);
+        let now = connections_to(tomcat.port());
+        // One as a rule. A burst may find the first one on its way out.
+        assert!((1..=2).contains(&now.len()), "they share: {now:#?}, first {first:#?}");
+        assert_eq!(threads_of(&forebay), before);
+        for slow in slow {
+            assert_eq!(slow.join().unwrap(), "slow");
+        }
+        assert!(Instant::now() < deadline, "they were not asked one by one");
+    });
+    assert_eq!(forebay.get("/large.jsp?mb=64").body.len(), 64 << 20);
+    // An application that reads little at a time has Tomcat open its windows little by little.
+    for (length, piece) in [(3_000_000, 65_536), (300_000, 100)] {
+        let head = format!(
+            "POST /count.jsp?piece={piece} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"
+        );
+        let reply = forebay.ask([head.as_bytes(), &pattern(length)].concat());
+        assert_eq!((reply.status, reply.text()), (200, length.to_string().as_str()));
+    }
+    let mut client = forebay.connect();
+    for _ in 0..3_000 {
+        assert_eq!(client.get("/ok.jsp").status, 200);
+    }
+    assert!(!forebay.output().contains("GOAWAY") && !forebay.output().contains("CALM"));
+    assert!(connections_to(tomcat.port()).len() <= 2, "none was opened anew");
+    forebay.stop();
+}
+
+#[test]
+fn every_kind_of_grpc_call_goes_through() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/grpc/peer.py");
+    let Some(server) = peer::grpc(&script) else { return };
+    let forebay = by_h2c(&server);
+    let mut client = Command::new("/usr/bin/python3");
+    client.arg(&script).args(["call", &forebay.address.port().to_string()]);
+    let output = client.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("all calls went well"), "{said}{errors}{}", forebay.output());
+    forebay.stop();
+}
+
+#[test]
+fn a_program_that_speaks_h2c_is_started_and_asked() {
+    let Some(nghttpd) = peer::installed("nghttpd") else { return };
+    let folder = Folder::new();
+    folder.write("docs/page.html", "from a program");
+    let forebay = support::serve(
+        folder,
+        &format!(
+            "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\napp = \"docs\"\n[app.docs]\n\
+             kind = \"command\"\nspeaks = \"h2c\"\nrun = [\"{}\", \"--no-tls\", \
+             \"--address=127.0.0.1\", \"-d\", \"docs\", \"{{port}}\"]\n",
+            nghttpd.to_string_lossy()
+        ),
+    );
+    for _ in 0..20 {
+        let reply = forebay.get("/page.html");
+        assert_eq!((reply.status, reply.text()), (200, "from a program"));
+    }
+    forebay.stop();
+}

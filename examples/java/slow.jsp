@@ -1,0 +1,1 @@
+<%@ page session="false" %><% Thread.sleep(Long.parseLong(request.getParameter("ms"))); %>slow
