@@ -26,7 +26,7 @@ mod handshake;
 
 use handshake::accept_tls;
 
-/// How often it is said that no connections can be taken.
+/// How often it is logged that no connections can be taken.
 const REMINDER: Duration = Duration::from_secs(10);
 
 /// The listeners of one thread, each with a task of its own.
@@ -186,8 +186,8 @@ async fn wait_for_room(thread: &Thread) {
 /// What a listener does while connections cannot be taken.
 #[derive(Default)]
 struct Pauses {
-    /// When that was said last.
-    said: Option<Instant>,
+    /// When that was logged last.
+    warned: Option<Instant>,
 }
 
 impl Pauses {
@@ -197,8 +197,8 @@ impl Pauses {
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
             return;
         }
-        if self.said.is_none_or(|said| said.elapsed() >= REMINDER) {
-            self.said = Some(Instant::now());
+        if self.warned.is_none_or(|warned| warned.elapsed() >= REMINDER) {
+            self.warned = Some(Instant::now());
             let fault = Fault::exhausted("accept connections", error);
             let message = fault.map(|fault| fault.to_string());
             let message = message.unwrap_or_else(|| format!("cannot accept connections: {error}"));
@@ -208,7 +208,7 @@ impl Pauses {
     }
 
     fn end(&mut self, thread: &Thread) {
-        if self.said.take().is_some() {
+        if self.warned.take().is_some() {
             thread.errors.log("connections are accepted again");
         }
     }

@@ -28,7 +28,7 @@ use request::{AdminRequest, Method, PATIENCE};
 pub struct Status {
     /// The applications, by name.
     pub apps: Vec<AppStatus>,
-    /// The backends of routes and groups, whatever they speak.
+    /// The backends of routes and groups, of any protocol.
     pub backends: Vec<BackendRow>,
 }
 
@@ -59,7 +59,7 @@ pub struct BackendRow {
     pub address: String,
     /// Whether it is neither left out for its failures nor down by its health check.
     pub is_up: bool,
-    /// Whether it is asked only when the others are down.
+    /// Whether it is used only when the others are down.
     pub is_backup: bool,
     /// Requests under way, and tunnels.
     pub active: u64,
@@ -84,7 +84,7 @@ pub struct AppStatus {
     pub crashes: u64,
     /// Where processes end as soon as they are started: how, and what they wrote last.
     pub crash_loop: Option<String>,
-    /// What was asked for and cannot be done on this machine.
+    /// What is configured and cannot be done on this machine.
     pub note: Option<String>,
 }
 
@@ -107,7 +107,7 @@ pub struct WorkerRow {
     pub current_request: Option<String>,
 }
 
-/// What the administrator's listener asks of the server's applications and backends.
+/// What the administrator's listener needs of the server's applications and backends.
 pub trait Control: Send + Sync {
     /// How they are.
     fn status(&self) -> Status;
@@ -127,9 +127,9 @@ pub struct Admin {
     pub loads: Arc<Loads>,
     pub control: Arc<dyn Control>,
     pub started: Instant,
-    /// Names that it is asked by, beside addresses and `localhost`.
+    /// `Host` names that are answered, beside addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// What it has to be told to restart an application.
+    /// The token that a request to restart an application has to carry.
     pub token: Option<String>,
 }
 
@@ -157,11 +157,11 @@ impl Answer {
 }
 
 impl Admin {
-    /// Answers visitors one after the other, for as long as the process lives.
+    /// Answers clients one after the other, for as long as the process lives.
     pub fn serve(self, listener: &TcpListener) {
         for stream in listener.incoming() {
             match stream {
-                // A visitor that goes away has nobody to tell.
+                // A client that has gone away needs no answer.
                 Ok(stream) => drop(self.visit(stream)),
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }

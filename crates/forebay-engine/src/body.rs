@@ -33,7 +33,7 @@ pub struct Body {
     in_hand: bool,
     /// Chunks that came together, as one piece; or the piece of `whole` that was read last.
     gathered: Vec<u8>,
-    /// All of it, where it was taken in before it is passed on, and how much has been passed on.
+    /// All of it, where it was taken in before it is forwarded, and how much has been forwarded.
     whole: Option<Box<(Spooled, u64)>>,
 }
 
@@ -95,7 +95,7 @@ impl Body {
         self.whole = None;
     }
 
-    /// Takes all of the body in, unless it is in hand, before any of it is passed on: a slow upload
+    /// Takes all of the body in, unless it is in hand, before any of it is forwarded: a slow upload
     /// then holds nobody but itself. From then on it has a length, and can be sent again.
     pub(crate) async fn buffer(&mut self) -> Result<(), Fault> {
         if let RequestFraming::Length(length) = self.framing
@@ -165,7 +165,7 @@ impl Body {
         }
     }
 
-    /// How the body's end is told.
+    /// How the body ends.
     pub fn framing(&self) -> RequestFraming {
         if self.is_discarded { RequestFraming::None } else { self.framing }
     }
@@ -189,7 +189,7 @@ impl Body {
         self.decoder.is_done()
     }
 
-    /// Whether nothing has been asked of a client that waits for `100 Continue`.
+    /// Whether nothing has been sent to a client that waits for `100 Continue`.
     pub(crate) fn is_continue_pending(&self) -> bool {
         self.expect_continue
     }
@@ -224,9 +224,9 @@ impl Body {
         Ok(Some(piece))
     }
 
-    /// Puts the payload `first` and that of the chunks behind it, as far as they have come, together
-    /// in `gathered`; false where there is no more than `first`. The chunks themselves stay as they
-    /// are, for [`Body::rewind`].
+    /// Puts the payload `first` and that of the chunks behind it, as far as they have come,
+    /// together in `gathered`; false where there is no more than `first`. The chunks themselves
+    /// stay as they are, for [`Body::rewind`].
     fn gather(&mut self, first: &Range<usize>) -> Result<bool, HttpError> {
         self.gathered.clear();
         while self.start < self.inbox.len() {

@@ -97,7 +97,7 @@ impl Io {
         match self {
             Self::Tcp(stream) => stream.try_io(interest, action),
             Self::Unix(stream) => stream.try_io(interest, action),
-            // Its readiness is never stale, and asked for without an action alone.
+            // Its readiness is never stale, and looked up only to skip the action.
             Self::Memory(link) => match link.peek() {
                 None => Err(io::ErrorKind::WouldBlock.into()),
                 Some(_) => action(),

@@ -1,5 +1,5 @@
-//! Compression of replies as they are sent: which replies, in which coding, and what that changes in
-//! their heads. What a reply holds, and when it is written, is the reply's business.
+//! Compression of replies as they are sent: which replies, in which coding, and what that changes
+//! in their heads. What a reply holds, and when it is written, is the reply's business.
 
 mod encoder;
 mod head;
@@ -65,7 +65,7 @@ pub fn accepted_codings(request: &Request, offered: &[&str]) -> Vec<usize> {
 }
 
 impl Compression {
-    /// Compresses as `settings` say.
+    /// Compresses by `settings`.
     pub fn new(settings: Compress) -> Self {
         Self { settings, spare: RefCell::default() }
     }
@@ -108,8 +108,8 @@ impl Compression {
 }
 
 impl Offer {
-    /// Changes the field lines of `out`, from `start` on, where the reply depends on what the client
-    /// accepts, and says how its body is compressed if it is.
+    /// Changes the field lines of `out`, from `start` on, where the reply depends on what the
+    /// client accepts; how its body is compressed, if it is.
     pub fn apply(
         &self,
         out: &mut Vec<u8>,
@@ -147,8 +147,8 @@ impl Offer {
 }
 
 impl Compressor {
-    /// Appends to `out` what `data` comes to; whether other tasks should have their turn now, as after each
-    /// [`SLICE`] bytes.
+    /// Appends to `out` what `data` comes to; whether other tasks should have their turn now, as
+    /// after each [`SLICE`] bytes.
     pub fn push(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<bool, Fault> {
         if let Some(left) = &mut self.left {
             *left = left.checked_sub(data.len() as u64).ok_or_else(Fault::longer_than_announced)?;
@@ -171,8 +171,8 @@ impl Compressor {
         Ok(())
     }
 
-    /// What `data`, the whole body, comes to. It is kept in `copies` where it is at most half as long,
-    /// one for each algorithm, which bounds what they take.
+    /// What `data`, the whole body, comes to. It is kept in `copies` where it is at most half as
+    /// long, one for each algorithm, which bounds what they take.
     pub fn whole(mut self, data: &[u8], copies: &CompressedCopies) -> Result<Rc<[u8]>, Fault> {
         let mut kept = copies.0.borrow_mut();
         if let Some((_, copy)) = kept.iter().find(|(algorithm, _)| *algorithm == self.algorithm) {

@@ -79,8 +79,8 @@ impl Deadlines {
         let quiet = self.tunnel_quiet();
         for (_, socket) in self.sockets.borrow().iter() {
             if socket.idle.get() && !socket.has_input() {
-                let says_goodbye = socket.says_goodbye.get();
-                socket.expire(if says_goodbye { Shutdown::Read } else { Shutdown::Both });
+                let sends_goaway = socket.sends_goaway.get();
+                socket.expire(if sends_goaway { Shutdown::Read } else { Shutdown::Both });
             } else if socket.tunnel.get() {
                 socket.read_due.set(socket.read_due.get().min(quiet));
             }

@@ -1,4 +1,4 @@
-//! Which route answers a request, and how its origin is asked: steps 4 to 6.
+//! Which route answers a request, and the call of its origin: steps 4 to 6.
 
 use crate::body::Body;
 use crate::exchange::Exchange;
@@ -12,9 +12,9 @@ use crate::timing::Step;
 /// Unread body bytes that are worth reading to keep the connection.
 pub const WORTH_DRAINING: u64 = 64 * 1024;
 
-/// Asks the routes that take the request, one after the other, until the origin of one does not
+/// Tries the routes that take the request, one after the other, until the origin of one does not
 /// leave it to those below.
-pub async fn ask_routes<'s>(
+pub async fn try_routes<'s>(
     stream: &Stream,
     exchange: &mut Exchange,
     site: &'s Site,
@@ -22,7 +22,7 @@ pub async fn ask_routes<'s>(
     is_logged: &mut bool,
 ) -> Result<&'s Route, Fault> {
     let mut from = 0;
-    let mut passed_on = None;
+    let mut declined = None;
     while let Some((at, route)) = site.route(&mut exchange.request, from) {
         *is_logged = route.log;
         if site.is_ambiguous(&exchange.request, from, at) {
@@ -51,10 +51,10 @@ pub async fn ask_routes<'s>(
                 exchange.reply.reroute(path.clone());
                 return Ok(route);
             }
-            _ => passed_on = Some(fault),
+            _ => declined = Some(fault),
         }
     }
-    Err(passed_on.unwrap_or_else(no_route))
+    Err(declined.unwrap_or_else(no_route))
 }
 
 /// Has the origin answer, as long as the client is there.
@@ -128,7 +128,7 @@ async fn admit(stream: &Stream, exchange: &mut Exchange, route: &Route) -> Resul
 /// falls back leaves it as it is, for the next one.
 async fn admit_body(body: &mut Body, reply: &mut Reply, route: &Route) -> Result<(), Fault> {
     let takes_body = route.origin.takes_body();
-    if (route.passes_on() || route.origin.may_pass_on()) && !takes_body {
+    if (route.falls_back() || route.origin.may_fall_back()) && !takes_body {
         if !body.is_small(WORTH_DRAINING) {
             reply.close_after();
         }

@@ -37,13 +37,13 @@ pub trait Origin {
     }
 
     /// Whether a request may be left, with its body, to another route although the route of this
-    /// origin does not say so.
-    fn may_pass_on(&self) -> bool {
+    /// origin has no `fallback`.
+    fn may_fall_back(&self) -> bool {
         false
     }
 
     /// Whether the work is given up, by dropping the future of `serve`, when the client closes the
-    /// connection, or only its own side of it (as nginx has it for requests that it passes on).
+    /// connection, or only its own side of it (as nginx has it for requests that it proxies).
     fn ends_with_client(&self) -> bool {
         true
     }
@@ -51,7 +51,7 @@ pub trait Origin {
 
 /// What decides whether a request may use a route.
 pub trait Gate {
-    /// Whether it may. Where not, it has been answered, or a fault says why.
+    /// Whether it may. Where not, it has been answered, or the fault is the reason.
     fn admit<'a>(&'a self, exchange: &'a mut Exchange) -> Admitting<'a>;
 }
 
@@ -64,7 +64,7 @@ pub type Serving<'a> = Recycled<'a, Result<(), Fault>>;
 /// A request, its body and its reply. The parts are borrowed apart: a backend may be sent the body
 /// while its reply already comes in.
 pub struct Exchange {
-    /// What was asked.
+    /// The request.
     pub request: Request,
     /// The request's body.
     pub body: Body,
@@ -112,7 +112,7 @@ impl Exchange {
     pub(crate) fn attach(&mut self, stream: &Stream) {
         let accepted = stream.accepted();
         self.request.bytes.clear();
-        self.request.asked = None;
+        self.request.original = None;
         self.request.user.clear();
         self.request.client = accepted.peer;
         self.request.peer = accepted.peer;
@@ -142,7 +142,7 @@ impl Exchange {
             self.request.bytes.drain(..len);
         }
         self.request.head.len = 0;
-        self.request.asked = None;
+        self.request.original = None;
         self.request.user.clear();
         self.request.https = self.reply.stream().accepted().tls.is_some();
     }

@@ -52,7 +52,8 @@ pub struct Fault {
     /// The origin has nothing for this request, and has touched neither body nor reply: a route
     /// that falls back leaves the request to the routes below.
     pub is_not_mine: bool,
-    /// As `is_not_mine`, and a route below has it: those are asked wherever the route falls back to.
+    /// As `is_not_mine`, and a route below has it: those are tried wherever the route falls back
+    /// to.
     pub is_for_below: bool,
 }
 
@@ -87,7 +88,7 @@ impl Fault {
         Self::new(Side::Us, status, message.into())
     }
 
-    /// An origin gives a longer body than its `Content-Length` says.
+    /// An origin gives a longer body than its `Content-Length`.
     pub(crate) fn longer_than_announced() -> Self {
         Self::backend(502, "the reply is longer than its Content-Length")
     }
@@ -131,7 +132,7 @@ impl Fault {
         self
     }
 
-    /// The same fault, where it is known that the routes below are to be asked.
+    /// The same fault, where it is known that the routes below are to be tried.
     pub fn for_below(mut self) -> Self {
         self.is_for_below = true;
         self.not_mine()

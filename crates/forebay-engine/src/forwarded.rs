@@ -1,8 +1,8 @@
-//! Who the client is, behind proxies that are believed.
+//! Client address, after trusted forwarding fields.
 //!
-//! Proxies that write `X-Forwarded-For` pass on the client's own `Forwarded`, and the other way
+//! Proxies that write `X-Forwarded-For` forward the client's own `Forwarded`, and the other way
 //! round; taking either, or neither, would let a client choose its address. So where a trusted peer
-//! sends both and they differ, the reply is 400, and the log names the key (`forwarded`) that says
+//! sends both and they differ, the reply is 400, and the log names the key (`forwarded`) that sets
 //! which one the proxies write.
 
 use std::fmt;
@@ -16,15 +16,15 @@ use forebay_wire::x_forwarded_for::addresses;
 use crate::fault::Fault;
 use crate::head::Request;
 
-/// Addresses looked at in one chain; what is further away is not believed.
+/// Addresses looked at in one chain; what is further away is ignored.
 const CHAIN: usize = 64;
 
-/// Why what a trusted peer tells about the client cannot be believed.
+/// Why the forwarding fields of a trusted peer are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardedError {
     /// `Forwarded` is not of the form that RFC 7239 gives.
     Malformed,
-    /// `Forwarded` and the `X-Forwarded-` fields do not tell the same client and scheme.
+    /// `Forwarded` and the `X-Forwarded-` fields name different clients or schemes.
     Contradiction,
 }
 
@@ -46,10 +46,10 @@ impl From<ForwardedError> for Fault {
     }
 }
 
-/// Whom a site believes about its clients.
+/// Whose forwarding fields a site trusts.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
-    /// Peers whose word is taken.
+    /// Peers whose fields are trusted.
     pub proxies: Vec<Network>,
     /// Which fields they write.
     pub fields: ForwardedFields,
@@ -63,11 +63,11 @@ impl Trust {
 
 /// Sets the client of `request`, which came from `peer`.
 ///
-/// Only a trusted peer is believed: the addresses it tells are walked from the right, past those of
-/// trusted proxies, to the first that is not one of them (as nginx does with `real_ip_recursive`
+/// Only the fields of a trusted peer count: their addresses are walked from the right, past those
+/// of trusted proxies, to the first that is not one of them (as nginx does with `real_ip_recursive`
 /// and Apache's mod_remoteip). In `X-Forwarded-For` what cannot be read ends the walk, as does a
-/// hidden client in `Forwarded`. Most proxies write one sort of field and pass on what the client
-/// wrote in the other. So where both are there and do not tell the same, nothing tells which of
+/// hidden client in `Forwarded`. Most proxies write one sort of field and forward what the client
+/// wrote in the other. So where both are there and differ, nothing shows which of
 /// them is the proxy's, and the request is refused.
 pub fn find_client(
     request: &mut Request,
@@ -102,7 +102,7 @@ pub fn find_client(
     Ok(())
 }
 
-/// What one sort of field tells.
+/// What one sort of field claims.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Claimed {
     /// The client, or the peer where the field names nobody else.
@@ -110,7 +110,7 @@ struct Claimed {
     https: Option<bool>,
 }
 
-/// What the `X-Forwarded-` fields tell; `None` where there is none.
+/// What the `X-Forwarded-` fields claim; `None` where there is none.
 fn by_x_fields(request: &Request, peer: IpAddr, trust: &Trust) -> Option<Claimed> {
     let has = |known| request.head.fields.iter().any(|field| field.known == known);
     let client = has(KnownField::XForwardedFor).then(|| {
@@ -128,7 +128,7 @@ fn by_x_fields(request: &Request, peer: IpAddr, trust: &Trust) -> Option<Claimed
     (client.is_some() || https.is_some()).then_some(Claimed { client, https })
 }
 
-/// What the `Forwarded` fields tell; `None` where there is none.
+/// What the `Forwarded` fields claim; `None` where there is none.
 fn by_forwarded(
     request: &Request,
     peer: IpAddr,
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_is_not_believed() {
+    fn fields_of_an_untrusted_peer_are_ignored() {
         for peer in ["192.0.2.50", "2001:db8::50", "128.0.0.1"] {
             assert_eq!(client(peer, &["10.0.0.1"]), peer);
             assert_eq!(client(peer, &["203.0.113.9, 127.0.0.1"]), peer);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_contradict_each_other_are_not_believed() {
+    fn fields_that_contradict_each_other_are_refused() {
         let one = ("X-Forwarded-For", "192.0.2.1");
         let by = |which, fields: &[(&str, &str)]| {
             let found = found_by(which, "127.0.0.1", fields);
@@ -263,7 +263,7 @@ mod tests {
         let scheme = ("X-Forwarded-Proto", "https");
         assert_eq!(either(&[one, scheme, same]), claimed("192.0.2.1", true));
         assert_eq!(either(&[one, ("Forwarded", "for=192.0.2.1")]), claimed("192.0.2.1", false));
-        // What only one of them tells may be the client's own word.
+        // What only one of them claims may be the client's own.
         assert_eq!(either(&[one, same]), Err(ForwardedError::Contradiction));
         assert_eq!(either(&[one, other]), Err(ForwardedError::Contradiction));
         assert_eq!(either(&[one, ("Forwarded", "for=_x")]), Err(ForwardedError::Contradiction));

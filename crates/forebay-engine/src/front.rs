@@ -18,7 +18,7 @@ mod ajp;
 mod http1;
 mod http2;
 
-/// What a client is going to speak.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1, or HTTP/2 where the client begins with its preface (RFC 9113 section 3.3).

@@ -1,4 +1,4 @@
-//! What a client asked: the head of a request, whatever protocol it came by.
+//! The head of a request, whatever protocol it came by.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use forebay_wire::path::{self, PathError};
 
 use crate::tls::{Handshake, ServerTls};
 
-/// What was asked.
+/// A request.
 pub struct Request {
     /// The bytes of the head; pipelined requests may follow in them.
     pub bytes: Vec<u8>,
@@ -21,22 +21,23 @@ pub struct Request {
     pub head: RequestHead,
     /// The path, decoded and without dot segments.
     pub path: Vec<u8>,
-    /// The path as a server reads it that takes `%2F` and backslashes for slashes, where it has any;
-    /// else empty.
+    /// The path as a server reads it that takes `%2F` and backslashes for slashes, where it has
+    /// any; else empty.
     pub unmasked: Vec<u8>,
-    /// Path and query as they came, where `head` has them without dot segments and repeated slashes.
-    pub asked: Option<Span>,
-    /// The user that the route has let in; empty where none was asked for.
+    /// Path and query as they came, where `head` has them without dot segments and repeated
+    /// slashes.
+    pub original: Option<Span>,
+    /// The user that the route has let in; empty where none was required.
     pub user: Vec<u8>,
     /// The part of `path` that the `*` of the route matched, or all of it without a `*`.
     pub rest: Range<usize>,
-    /// Who the client is, by the word of proxies that are trusted.
+    /// Client address, after trusted forwarding fields.
     pub client: SocketAddr,
     /// The other end of the connection.
     pub peer: SocketAddr,
-    /// Whether the peer is a proxy whose word is believed.
+    /// Whether the peer is a trusted proxy.
     pub is_peer_trusted: bool,
-    /// Whether it told in `Forwarded`, so that `X-Forwarded-` fields are the client's own.
+    /// Whether its `Forwarded` was used, so that `X-Forwarded-` fields are the client's own.
     pub used_forwarded: bool,
     /// The address that took the connection.
     pub server: SocketAddr,
@@ -44,10 +45,10 @@ pub struct Request {
     pub https: bool,
     /// The handshake of its connection.
     pub tls: Option<Rc<Handshake>>,
-    /// What a web server in front tells of the client's connection beside its address, as variables of
-    /// CGI: those of TLS by the names of Apache's mod_ssl.
+    /// What a web server in front tells of the client's connection beside its address, as variables
+    /// of CGI: those of TLS by the names of Apache's mod_ssl.
     pub announced: Vec<(&'static str, String)>,
-    /// The field line by which backends are told who the client is, by its certificate.
+    /// The field line by which backends get the subject of the client's certificate.
     pub subject_field: Option<Vec<u8>>,
 }
 
@@ -59,7 +60,7 @@ impl Request {
             head,
             path: Vec::new(),
             unmasked: Vec::new(),
-            asked: None,
+            original: None,
             user: Vec::new(),
             rest: 0..0,
             client: peer,
@@ -74,7 +75,7 @@ impl Request {
         }
     }
 
-    /// What CGI scripts are told of the client's connection: of the handshake, by the names of Apache's
+    /// What CGI scripts get of the client's connection: of the handshake, by the names of Apache's
     /// mod_ssl, or what a web server in front tells.
     pub fn connection_variables(&self) -> &[(&'static str, String)] {
         self.tls.as_ref().map_or(&self.announced, |handshake| handshake.variables())
@@ -85,7 +86,7 @@ impl Request {
         self.head.method.of(&self.bytes)
     }
 
-    /// Which fields that say where the request comes from are a trusted proxy's own.
+    /// Which forwarding fields are a trusted proxy's own.
     pub fn claims(&self) -> Claims {
         match (self.is_peer_trusted, self.used_forwarded) {
             (false, _) => Claims::Nobodys,
@@ -107,15 +108,15 @@ impl Request {
             })
     }
 
-    /// Path and query as backends are sent them: the path that routes were found by, with its escapes
-    /// as they came. `/` for an absolute target without path.
+    /// Path and query as backends are sent them: the path that routes were found by, with its
+    /// escapes as they came. `/` for an absolute target without path.
     pub fn target(&self) -> &[u8] {
         or_root(self.head.path_and_query.of(&self.bytes))
     }
 
     /// Path and query as they came.
-    pub fn asked_target(&self) -> &[u8] {
-        or_root(self.asked.unwrap_or(self.head.path_and_query).of(&self.bytes))
+    pub fn original_target(&self) -> &[u8] {
+        or_root(self.original.unwrap_or(self.head.path_and_query).of(&self.bytes))
     }
 
     /// Sets the path that routes are found by, and makes the target the same path.
@@ -139,7 +140,7 @@ impl Request {
         let target = self.head.path_and_query.of(&self.bytes);
         let Some(plain) = path::as_plain(target) else { return false };
         self.unmasked.clear();
-        self.asked = None;
+        self.original = None;
         self.path.clear();
         self.path.extend_from_slice(plain);
         self.rest = 0..self.path.len();
@@ -172,11 +173,11 @@ impl Request {
         self.replace_target(&target);
     }
 
-    /// Sets the path from the target; all of it is looked up until a route says otherwise. A target
+    /// Sets the path from the target; all of it is looked up until a route matches. A target
     /// that is not clean is replaced by one that is, behind the head.
     pub(crate) fn clean_path(&mut self) -> Result<(), PathError> {
         self.unmasked.clear();
-        self.asked = None;
+        self.original = None;
         self.path.clear();
         let target = self.head.path_and_query;
         let normal = path::normalize(target.of(&self.bytes), &mut self.path);
@@ -184,7 +185,7 @@ impl Request {
         normal?;
         if let Some(clean) = path::canonical(target.of(&self.bytes)) {
             self.replace_target(&clean);
-            self.asked = Some(target);
+            self.original = Some(target);
         }
         Ok(())
     }
@@ -218,8 +219,8 @@ impl Request {
         }
     }
 
-    /// Drops the fields by which a client claims to be a certificate's subject, and has backends sent
-    /// the real one, where the site names a field for that.
+    /// Drops the fields by which a client claims to be a certificate's subject, and has backends
+    /// sent the real one, where the site names a field for that.
     pub(crate) fn set_subject(&mut self, tls: &ServerTls) {
         let Some(name) = tls.subject_field() else { return };
         let bytes = &self.bytes;

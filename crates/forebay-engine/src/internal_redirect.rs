@@ -1,4 +1,4 @@
-//! How a reply is followed that asks for something else to be sent in its place.
+//! How a reply is followed in whose place something else is to be sent.
 //!
 //! `X-Accel-Redirect` and `X-Sendfile` are found at the end of every reply's head, so no origin
 //! knows of them; a script's local `Location` takes the same way. The rest of the reply is
@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use forebay_wire::sendfile::Place;
 
-use crate::dispatch::{WORTH_DRAINING, ask_routes};
+use crate::dispatch::{WORTH_DRAINING, try_routes};
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::reply::{InternalRedirect, Rules};
@@ -21,11 +21,11 @@ use crate::stream::Stream;
 /// Internal redirects of one request.
 const REDIRECTS: usize = 10;
 
-/// What asked for something else in place of its reply.
+/// Whose reply named something else in its place.
 pub struct Origins<'s> {
     /// The site.
     pub site: &'s Site,
-    /// The route whose origin asked.
+    /// The route whose origin replied.
     pub route: &'s Route,
     /// Routes, by number, whose `fallback_to` was followed: each is once.
     pub taken: Vec<usize>,
@@ -40,13 +40,14 @@ pub async fn follow(
     is_logged: &mut bool,
 ) -> Result<(), Fault> {
     let Exchange { request, .. } = &*exchange;
-    let (method, target, asked) = (request.head.method, request.head.path_and_query, request.asked);
+    let (method, target, original) =
+        (request.head.method, request.head.path_and_query, request.original);
     let outcome = follow_all(stream, exchange, origins, redirect, is_logged).await;
-    // The log has what the client asked.
+    // The log has the client's own target.
     let request = &mut exchange.request;
     (request.head.method, request.head.path_and_query) = (method, target);
     let _ = request.clean_path();
-    request.asked = asked;
+    request.original = original;
     outcome
 }
 
@@ -59,13 +60,13 @@ async fn follow_all(
 ) -> Result<(), Fault> {
     for _ in 0..REDIRECTS {
         match redirect {
-            InternalRedirect::Route(target) => ask_for(exchange, &target).await?,
+            InternalRedirect::Route(target) => prepare_get(exchange, &target).await?,
             InternalRedirect::Path(path) => exchange.request.reroute(path),
             InternalRedirect::File { place, fields } => {
                 return send_file(exchange, route, &place, fields).await;
             }
         }
-        route = ask_routes(stream, exchange, site, &mut taken, is_logged).await?;
+        route = try_routes(stream, exchange, site, &mut taken, is_logged).await?;
         redirect = match exchange.reply.take_redirect() {
             Some(redirect) => redirect,
             None => return Ok(()),
@@ -75,7 +76,7 @@ async fn follow_all(
 }
 
 /// Makes the request one for `target`, which an origin named in place of a reply.
-async fn ask_for(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault> {
+async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault> {
     let end = memchr::memchr(b'#', target).unwrap_or(target.len());
     let target = &target[..end];
     let wrong = |what: &str| {
@@ -90,7 +91,7 @@ async fn ask_for(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault> {
     exchange.request.clean_path().map_err(|error| wrong(&format!("is malformed: {error}")))
 }
 
-/// Sends the file that the reply of `route` asked for, with the fields of that reply.
+/// Sends the file that the reply of `route` named, with the fields of that reply.
 async fn send_file(
     exchange: &mut Exchange,
     route: &Route,
@@ -117,7 +118,7 @@ async fn send_file(
     }
     reply.set_rules(Some(Rc::new(Rules { add: fields, remove, ..Rules::default() })));
     sendfile.files.serve(exchange).await.map_err(|fault| {
-        // The fields are those of the file, not of a page that tells of an error.
+        // The fields are those of the file, not of an error page.
         exchange.reply.set_rules(route.rules.clone());
         match fault.status {
             403 | 404 => Fault::backend(fault.status, format!("{fault}, asked for as {place:?}")),

@@ -35,7 +35,7 @@ const UNSENT: u32 = 128 * 1024;
 pub struct ListenError {
     /// The address.
     pub listen: Listen,
-    /// What the system said.
+    /// The error of the system.
     pub error: io::Error,
 }
 
@@ -105,7 +105,7 @@ pub fn open(listen: &Listen, threads: usize) -> Result<Opened, ListenError> {
 
 fn open_tcp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {
     // Sockets with SO_REUSEPORT share an address silently, with those of another process, too.
-    // One without it tells whether the address is free.
+    // Binding one without it fails where the address is taken.
     let probe = bind(address, false)?;
     let address = probe.local_addr()?.as_socket().unwrap_or(address);
     drop(probe);
@@ -228,8 +228,8 @@ impl Loads {
         self.threads[thread].connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Counts a connection against the limit of its address, if there is one, and says whether it
-    /// did; fails where the address has too many already.
+    /// Counts a connection against the limit of its address, if there is one, and returns whether
+    /// it did; fails where the address has too many already.
     pub fn enter_address(&self, address: IpAddr) -> Result<bool, TooMany> {
         let most = self.most_per_address.load(Ordering::Relaxed);
         if most == 0 {

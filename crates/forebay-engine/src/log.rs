@@ -103,7 +103,7 @@ impl Reopener {
 pub struct ErrorLog(Queue);
 
 impl ErrorLog {
-    /// A log that is kept in memory: the first 16 MiB that nobody has asked for.
+    /// A log that is kept in memory: the first 16 MiB that nobody has taken.
     pub fn kept() -> (Self, Kept) {
         let (queue, queued) = Queue::new();
         (Self(queue), Kept { queued, taken: RefCell::default() })
@@ -120,20 +120,20 @@ impl ErrorLog {
     }
 }
 
-/// What was logged, kept for whoever asks instead of being written.
+/// What was logged, kept for its reader instead of being written.
 pub struct Kept {
     queued: Queued,
     taken: RefCell<(Vec<String>, Vec<String>)>,
 }
 
 impl Kept {
-    /// The errors since this was asked last.
+    /// The errors since the last call.
     pub fn errors(&self) -> Vec<String> {
         self.take();
         std::mem::take(&mut self.taken.borrow_mut().0)
     }
 
-    /// The lines of the access log since this was asked last.
+    /// The lines of the access log since the last call.
     pub fn access_lines(&self) -> Vec<String> {
         self.take();
         std::mem::take(&mut self.taken.borrow_mut().1)

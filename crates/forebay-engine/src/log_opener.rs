@@ -1,16 +1,16 @@
-//! Opens the access log anew for a server that is no longer root, as nginx's master process does for
-//! its workers.
+//! Opens the access log anew for a server that is no longer root, as nginx's master process does
+//! for its workers.
 //!
 //! Before root is given up, a process of the same program is started that stays root. Of everything
-//! that root may do it does one thing: asked over a socket, it opens the file whose path it was
-//! started with, for appending, and sends the descriptor. It finds the directory once, before the
-//! server gives up root, and goes through no link later. A server that somebody has taken over gets
-//! no more than that. The process ends when the socket closes, and by no signal before.
+//! that root may do it does one thing: for each byte on a socket it opens the file whose path it
+//! was started with, for appending, and sends the descriptor. It finds the directory once, before
+//! the server gives up root, and goes through no link later. A server that somebody has taken over
+//! gets no more than that. The process ends when the socket closes, and by no signal before.
 //!
 //! It opens nothing that has a second name, as the directory, or one above it, may be the user's.
 //! At the start a link of root's in place of the log is followed (logs on another disk); one of
 //! anybody else's is refused, and so is a path that leads to another directory later. After an
-//! answer that took longer than 10 s it is asked no more: the late one would be taken for the next.
+//! answer that took longer than 10 s it is used no more: the late one would be taken for the next.
 //! nginx gives the user the file and has workers open it by its path, which needs a directory that
 //! they can enter.
 
@@ -113,7 +113,7 @@ impl Drop for Opener {
     }
 }
 
-/// The errno in four bytes, 0 where it did what it was asked, and the descriptor.
+/// The errno in four bytes, 0 for success, and the descriptor.
 fn receive(socket: &UnixStream) -> io::Result<(io::Result<()>, Option<File>)> {
     let mut answer = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -159,8 +159,8 @@ pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if send(&socket, Ok(None)).is_err() {
         return ExitCode::FAILURE;
     }
-    let mut asked = [0];
-    while matches!(socket.read(&mut asked), Ok(1)) {
+    let mut request = [0];
+    while matches!(socket.read(&mut request), Ok(1)) {
         if send(&socket, log.check_dir().and_then(|()| log.open()).map(Some)).is_err() {
             break;
         }
@@ -184,8 +184,8 @@ impl Log {
         Ok(Self { path, dir, owner })
     }
 
-    /// Opens the log, or makes one for the user. The directory itself may be the user's, too: a link
-    /// in place of the log, and a second name of another file, are refused.
+    /// Opens the log, or makes one for the user. The directory itself may be the user's, too: a
+    /// link in place of the log, and a second name of another file, are refused.
     fn open(&self) -> io::Result<File> {
         let name = self.path.file_name().ok_or(Errno::ISDIR)?;
         log_file::open_at(&self.dir, name.as_ref(), Some(self.owner)).map_err(|error| {

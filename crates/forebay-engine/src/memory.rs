@@ -2,10 +2,11 @@
 //!
 //! A [`Link`] is one end of a two-way byte stream that behaves as a TCP connection does: it has
 //! room for so many bytes, ends in one direction at a time, and resets where it is closed with
-//! bytes unread. A [`Network`] is where backends listen for such connections. [`MemoryGateway`](crate::MemoryGateway) serves
-//! what comes by them as a serving thread does, so a scripted client, the engine, an origin and a
-//! scripted backend converse in one thread. With tokio's clock paused, time passes only when all
-//! of them wait, and jumps to the next deadline then.
+//! bytes unread. A [`Network`] is where backends listen for such connections.
+//! [`MemoryGateway`](crate::MemoryGateway) serves what comes by them as a serving thread does, so a
+//! scripted client, the engine, an origin and a scripted backend converse in one thread. With
+//! tokio's clock paused, time passes only when all of them wait, and jumps to the next deadline
+//! then.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -19,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 use rustix::net::Shutdown;
 use tokio::sync::mpsc;
 
-/// Bytes that a link holds in one direction until they are read, unless told otherwise.
+/// Bytes that a link holds in one direction until they are read, by default.
 const ROOM: usize = 64 * 1024;
 
 /// One end of a connection in memory. Dropping it closes it: with a reset where bytes are unread

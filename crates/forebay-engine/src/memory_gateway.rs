@@ -1,5 +1,5 @@
-//! A serving thread without sockets: what comes by links in memory (`memory`) is served as a serving
-//! thread serves what it accepts.
+//! A serving thread without sockets: what comes by links in memory (`memory`) is served as a
+//! serving thread serves what it accepts.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -87,12 +87,12 @@ impl MemoryGateway {
         Totals::of(std::slice::from_ref(&self.context.thread.counters)).limits[limit as usize]
     }
 
-    /// The errors that were logged since this was asked last.
+    /// The errors that were logged since the last call.
     pub fn errors(&self) -> Vec<String> {
         self.log.errors()
     }
 
-    /// The lines of the access log that were written since this was asked last.
+    /// The lines of the access log that were written since the last call.
     pub fn access_lines(&self) -> Vec<String> {
         self.context.thread.hand_over_log();
         self.log.access_lines()

@@ -22,11 +22,11 @@ enum KeepAlive {
     Unknown,
     /// It leaves them open after a reply.
     Observed,
-    /// It closes without having said so. Seen at a tick; `None`: known from the start.
+    /// It closes without `Connection: close`. Seen at a tick; `None`: known from the start.
     Violated(Option<Ticks>),
 }
 
-/// For how long a close without a word is remembered: a backend may just have been restarted.
+/// For how long an unannounced close is remembered: a backend may just have been restarted.
 const MEMORY: Duration = Duration::from_secs(600);
 
 /// A connection that closes by itself so soon after a reply was closed because of that reply.
@@ -99,22 +99,22 @@ impl<H> Pool<H> {
             is_stale || entry.due <= deadlines.now()
         };
         let old: Vec<_> = self.idle.borrow_mut().extract_if(.., is_old).collect();
-        // Outside of the borrow, as what they hold may have something to say to the pool.
+        // Outside of the borrow, as dropping what they hold may call the pool.
         drop(old);
     }
 
     /// Whether the backend has been seen to leave connections open after a reply, and not lately to
-    /// close one that it had not said it would.
+    /// close one unannounced.
     pub fn keeps_alive(&self) -> bool {
         self.keep_alive.get() == KeepAlive::Observed
     }
 
-    /// The backend is known to be one that closes connections without a word.
+    /// The backend is known to be one that closes connections unannounced.
     pub fn assume_violation(&self) {
         self.keep_alive.set(KeepAlive::Violated(None));
     }
 
-    /// The backend has closed a connection without a word.
+    /// The backend has closed a connection unannounced.
     pub fn record_violation(&self, deadlines: &Deadlines) {
         if self.keep_alive.get() != KeepAlive::Violated(None) {
             self.keep_alive.set(KeepAlive::Violated(Some(deadlines.now())));

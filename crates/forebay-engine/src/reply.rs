@@ -23,9 +23,9 @@ pub use rules::{Rules, goes_out_at_once};
 pub enum Length {
     /// This many bytes.
     Known(u64),
-    /// Told by its end: chunked, or by closing for HTTP/1.0.
+    /// Until its end: chunked, or by closing for HTTP/1.0.
     Unknown,
-    /// There is none, and no length is told (204, 304, 1xx).
+    /// There is none, and no `Content-Length` (204, 304, 1xx).
     None,
 }
 
@@ -79,7 +79,7 @@ enum Framing {
     None,
     /// So many bytes are left of it.
     Length(u64),
-    /// As the protocol tells its end.
+    /// Until its end, as the protocol marks that.
     Open,
 }
 
@@ -159,7 +159,7 @@ impl Reply {
     }
 
     /// Whether what the client does not take at once is kept for it, so that a slow client holds up
-    /// nothing that makes the reply; not for what asks to be sent as it comes.
+    /// nothing that makes the reply; not for what is to be sent as it comes.
     pub(crate) fn set_buffered(&mut self, is_buffered: bool) {
         self.is_buffered = is_buffered;
     }
@@ -216,7 +216,7 @@ impl Reply {
         encode::field(&mut self.out, name, value);
     }
 
-    /// Ends the head of a 101, whose fields say what the connection is from now on, and writes it.
+    /// Ends the head of a 101, whose fields name the protocol from now on, and writes it.
     /// The connection is no longer one of HTTP; see [`crate::Exchange::open_tunnel`].
     pub async fn switch(&mut self) -> Result<(), Fault> {
         debug_assert!(self.status == 101, "no other status switches protocols");
@@ -277,7 +277,7 @@ impl Reply {
         if !has_date {
             stream.thread().clock.append_date(&mut self.out);
         }
-        // A stop may have been asked for since the request came.
+        // The server may have begun to stop since the request came.
         self.keep_alive &= !stream.thread().is_stopping();
         self.framing = match length {
             Length::Known(length) => {
@@ -319,12 +319,12 @@ impl Reply {
         Length::Unknown
     }
 
-    /// Whether parts of the body are told by their lengths, where the protocol does not do so anyway.
+    /// Whether the body is chunked, where the protocol has no frames of its own.
     fn is_chunked(&self) -> bool {
         self.framing == Framing::Open && !self.to_http10
     }
 
-    /// In place of this reply, `target` of the same site is answered as if the client had asked for
+    /// In place of this reply, `target` of the same site is answered as if the client had requested
     /// it (RFC 3875 section 6.2.2). What the origin still writes is dropped.
     pub fn redirect_internally(&mut self, target: &[u8]) {
         debug_assert!(self.phase == Phase::Waiting, "one reply has one head");

@@ -1,6 +1,6 @@
 //! The life of a request, whatever protocol it came by: the steps from the third on, of which
-//! ARCHITECTURE.md has the table. Accepting the connection and reading the head come before, and are
-//! the front's.
+//! ARCHITECTURE.md has the table. Accepting the connection and reading the head come before, and
+//! are the front's.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use forebay_wire::http1::{RequestFraming, TargetForm};
 use forebay_wire::path::PathError;
 
 use crate::context::FrontContext;
-use crate::dispatch::{WORTH_DRAINING, ask_routes, no_route};
+use crate::dispatch::{WORTH_DRAINING, no_route, try_routes};
 use crate::exchange::{Exchange, Origin};
 use crate::fault::{Fault, Side};
 use crate::forwarded::{Trust, find_client};
@@ -77,8 +77,8 @@ fn find_site(context: &FrontContext, stream: &Stream, request: &Request) -> Opti
     context.table().site(stream.accepted().listener, authority).cloned()
 }
 
-/// Step 3: who the client is. What a trusted proxy says may make no sense, which its configuration
-/// or ours has to mend: it is logged, at most once a second.
+/// Step 3: who the client is. The fields of a trusted proxy may make no sense, which its
+/// configuration or ours has to mend: it is logged, at most once a second.
 fn resolve_client(
     stream: &Stream,
     site: Option<&Site>,
@@ -94,8 +94,8 @@ fn resolve_client(
 }
 
 /// Refuses a request for a host whose clients are shown another certificate than the one that the
-/// connection began with, or are asked for others: they may have meant another server, or have shown
-/// nothing (RFC 9110 section 15.5.20).
+/// connection began with, or get another certificate request: they may have meant another server,
+/// or have shown nothing (RFC 9110 section 15.5.20).
 fn check_certificate(
     context: &FrontContext,
     stream: &Stream,
@@ -158,7 +158,7 @@ fn clean_target(
             stream.thread().warn_limited(&format!(
                 "404 {error}: {}, from {}; where an application needs such paths, set \
                  encoded_slashes = \"pass\" for its site",
-                String::from_utf8_lossy(request.asked_target()),
+                String::from_utf8_lossy(request.original_target()),
                 stream.accepted().peer.ip()
             ));
         }
@@ -174,8 +174,8 @@ async fn describe_server(exchange: &mut Exchange) -> Result<(), Fault> {
     reply.finish().await
 }
 
-/// Steps 4 to 9, again for what a reply names in its place. `is_logged` is set to what the answering
-/// route says.
+/// Steps 4 to 9, again for what a reply names in its place. `is_logged` is set to what the
+/// answering route has.
 async fn answer_by_routes(
     stream: &Stream,
     exchange: &mut Exchange,
@@ -184,7 +184,7 @@ async fn answer_by_routes(
 ) -> Result<(), Fault> {
     let Some(site) = site else { return Err(no_route()) };
     let mut taken = Vec::new();
-    let route = ask_routes(stream, exchange, site, &mut taken, is_logged).await?;
+    let route = try_routes(stream, exchange, site, &mut taken, is_logged).await?;
     let Some(redirect) = exchange.reply.take_redirect() else { return Ok(()) };
     let origins = Origins { site, route, taken };
     // In a box, as the futures of idle connections have room for all that can happen to them.
@@ -264,7 +264,7 @@ async fn keep_or_close(stream: &Stream, exchange: &mut Exchange, is_whole: bool)
     if body.is_done() || body.is_continue_pending() { Next::Close } else { Next::Linger }
 }
 
-/// Tells what went wrong. Of the clients' own faults a body over the limit is told, since that may
+/// Logs what went wrong. Of the clients' own faults a body over the limit is logged, as that may
 /// be a limit to raise.
 fn report(stream: &Stream, request: &Request, fault: &Fault) {
     let is_clients = fault.side == Side::Client && fault.status != 500;
@@ -276,7 +276,7 @@ fn report(stream: &Stream, request: &Request, fault: &Fault) {
         fault.status,
         fault,
         String::from_utf8_lossy(request.method()),
-        String::from_utf8_lossy(request.asked_target()),
+        String::from_utf8_lossy(request.original_target()),
     );
     if is_clients {
         stream.thread().warn_limited(&format!("{line}, from {}", request.client.ip()));

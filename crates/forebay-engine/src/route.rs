@@ -41,7 +41,7 @@ enum Spoken {
 pub struct Site {
     /// Which hosts it is for; none means any.
     pub hosts: Vec<HostPattern>,
-    /// Whose word about the client is taken.
+    /// Whose forwarding fields are trusted.
     pub trust: Trust,
     /// Whether connections begin with a PROXY header.
     pub proxy_protocol: bool,
@@ -53,7 +53,8 @@ pub struct Site {
     pub tls: Option<Arc<ServerTls>>,
     /// What becomes of paths with slashes in disguise.
     pub encoded_slashes: EncodedSlashes,
-    /// Held as long as a request may use the site: tells when what is behind it can be stopped.
+    /// Held as long as a request may use the site: its count shows when what is behind it can be
+    /// stopped.
     pub held: Arc<()>,
     /// Its routes; the first that matches takes the request.
     pub routes: Vec<Route>,
@@ -81,9 +82,9 @@ pub struct Route {
     pub fallback_to: Option<Vec<u8>>,
     /// Whether what a slow client does not take of a reply is kept for it.
     pub buffer: bool,
-    /// Whether a request's body is taken in whole before the origin is asked.
+    /// Whether a request's body is taken in whole before the origin is called.
     pub request_buffering: bool,
-    /// What sends the files that the origin asks to be sent.
+    /// What sends the files that the origin's replies name.
     pub sendfile: Option<Sendfile>,
 }
 
@@ -97,7 +98,7 @@ pub struct Sendfile {
 
 impl Route {
     /// Whether a request that is not the origin's is answered by another route.
-    pub(crate) fn passes_on(&self) -> bool {
+    pub(crate) fn falls_back(&self) -> bool {
         self.fallback || self.fallback_to.is_some()
     }
 }
@@ -130,7 +131,7 @@ impl Table {
         self.spoken.get(listener).copied().unwrap_or_default()
     }
 
-    /// The TLS of the site that a client asks for by `server_name` (SNI).
+    /// The TLS of the site that a client names by `server_name` (SNI).
     pub(crate) fn tls(
         &self,
         listener: usize,
@@ -144,7 +145,7 @@ impl Table {
         self.sites(listener).iter().any(|site| site.proxy_protocol)
     }
 
-    /// Whether a peer may say who the client is in a PROXY header: anyone, where no site names
+    /// Whether a peer may name the client in a PROXY header: anyone, where no site names
     /// trusted proxies.
     pub(crate) fn may_announce(&self, listener: usize, peer: IpAddr) -> bool {
         let mut networks =

@@ -1,4 +1,4 @@
-//! Opening what serving needs, starting threads, and what signals ask for: stopping without losing
+//! Opening what serving needs, starting threads, and what signals do: stopping without losing
 //! a request, another configuration, another log file.
 
 use std::fmt;
@@ -59,7 +59,7 @@ impl std::error::Error for StartError {}
 /// How long threads may take to end when they have nothing more to do.
 const ENDING: Duration = Duration::from_secs(1);
 
-/// What a configuration asks of the server, and a reload may change.
+/// What a configuration sets in the server, and a reload may change.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// Where to listen.
@@ -75,7 +75,7 @@ pub struct Server {
     /// By address, then by thread; emptied when the threads start.
     listeners: Vec<Vec<Listener>>,
     addresses: Vec<Listen>,
-    /// Where each listener listens, as it was asked for; `None` where it has been closed.
+    /// Where each listener listens, as configured; `None` where it has been closed.
     listens: Vec<Option<Listen>>,
     threads: usize,
     wanted: Wanted,
@@ -161,7 +161,7 @@ impl Server {
     /// Serves until SIGINT or SIGTERM, then until the requests under way are answered, `grace` at
     /// the most. A second signal gives them up. SIGUSR1 opens the access log anew; SIGHUP has
     /// `prepare` make another configuration, whose error leaves everything as it is. `control` is
-    /// asked when the administrator wants to know something, or to restart an application.
+    /// called when the administrator requests the status, or a restart of an application.
     pub fn run(
         mut self,
         tables: Tables,
@@ -308,7 +308,7 @@ struct Threads {
     loads: Arc<Loads>,
 }
 
-/// What a signal asks for.
+/// What a signal means.
 enum Signalled {
     Stop,
     Reopen,
@@ -316,7 +316,7 @@ enum Signalled {
 }
 
 /// Signals that are kept from the moment the sockets are open, though applications start then for a
-/// while: nobody who asks for a reload wants the process to end, which a signal that is not taken
+/// while: nobody who sends SIGHUP wants the process to end, which a signal that is not taken
 /// does.
 struct EarlySignals {
     reopen: Signal,

@@ -72,7 +72,7 @@ pub struct Change {
 const EVENTS: usize = 64;
 
 impl Serving {
-    /// Serves until the stage says to stop, then until the requests under way are answered.
+    /// Serves until the stage is one of stopping, then until the requests under way are answered.
     pub fn run(self, thread: Rc<Thread>) {
         let runtime = Builder::new_current_thread()
             .enable_all()

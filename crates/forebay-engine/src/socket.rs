@@ -50,7 +50,7 @@ pub struct Socket {
     deadlines: Rc<Deadlines>,
     key: usize,
     write_limit: Cell<Duration>,
-    /// Bytes may have come that the event loop has been told to forget.
+    /// Readiness was cleared without reading: the next read must try recv.
     is_unread: Cell<bool>,
 }
 
@@ -160,11 +160,11 @@ impl Socket {
     }
 
     /// From now on its owner writes something before it is closed while idle.
-    pub fn set_says_goodbye(&self) {
-        self.shared.says_goodbye.set(true);
+    pub fn set_sends_goaway(&self) {
+        self.shared.sends_goaway.set(true);
     }
 
-    /// From now on the connection carries a tunnel, which ends soon after the server is told to
+    /// From now on the connection carries a tunnel, which ends soon after the server begins to
     /// stop; the peer may take this long to make room.
     pub(crate) fn begin_tunnel(&self, pause: Duration) {
         self.limit_writes(pause);
@@ -218,7 +218,7 @@ impl Socket {
         }
     }
 
-    /// As [`Socket::read_now`], whatever the event loop says.
+    /// As [`Socket::read_now`], whatever readiness the event loop holds.
     fn read_forgotten(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let room = buffer.capacity() - buffer.len();
         let outcome = self.shared.io.read(buffer);
@@ -228,7 +228,7 @@ impl Socket {
 
     /// Waits until the peer has closed its side, however many bytes it sends before. They can be
     /// read afterwards. A close is noticed after the next tick at the earliest: most requests are
-    /// answered by then, and need not be told to the event loop a second time.
+    /// answered by then, and need not be registered with the event loop again.
     pub async fn wait_for_close(&self) {
         self.next_tick().await;
         loop {
@@ -269,7 +269,7 @@ impl Socket {
         self.shared.peek()
     }
 
-    /// Whether an idle connection has become useless: closed, or with bytes nobody asked for.
+    /// Whether an idle connection has become useless: closed, or with unsolicited bytes.
     /// Costs no system call; a close that the event loop has not seen yet is not noticed.
     pub fn is_stale(&self) -> bool {
         let looked = self.shared.io.try_io(Interest::READABLE, || match self.tls() {

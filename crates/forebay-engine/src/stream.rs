@@ -1,5 +1,5 @@
-//! One request and its reply on a client's connection, in any protocol: what a body is read from and
-//! a reply written to. What bytes that takes on the connection is the variant's to know.
+//! One request and its reply on a client's connection, in any protocol: what a body is read from
+//! and a reply written to. What bytes that takes on the connection is the variant's to know.
 //!
 //! What is not here: what a request means, and when a connection ends (`front`).
 
@@ -89,7 +89,7 @@ pub struct Part<'a> {
     pub has_head: bool,
     /// Bytes of the body behind it.
     pub data: &'a [u8],
-    /// Whether each part of the body is told by its length.
+    /// Whether the body is chunked.
     pub is_chunked: bool,
     /// The trailer fields, as lines, where nothing of the reply follows.
     pub last: Option<&'a [u8]>,
@@ -97,7 +97,7 @@ pub struct Part<'a> {
 
 /// What the protocol adds to the head of a reply.
 pub struct HeadEnd {
-    /// Whether each part of the body is told by its length.
+    /// Whether the body is chunked.
     pub is_chunked: bool,
     /// Whether the connection may carry another request.
     pub keep_alive: bool,
@@ -182,7 +182,8 @@ impl Stream {
         matches!(self, Self::Http2(_) | Self::Ajp(_))
     }
 
-    /// Whether the end of a body is told by frames of the protocol, whatever version the client has.
+    /// Whether the end of a body is told by frames of the protocol, whatever version the client
+    /// has.
     pub fn frames_bodies(&self) -> bool {
         matches!(self, Self::Http2(_) | Self::Ajp(_))
     }
@@ -322,7 +323,7 @@ impl Stream {
     }
 
     /// Writes some of what is not empty; 0 where the client has no room. Nothing follows where it
-    /// `ends`, for protocols that say so with the last bytes.
+    /// `ends`, for protocols that mark the last bytes.
     fn try_write(&self, pieces: &[IoSlice<'_>], ends: bool) -> io::Result<u64> {
         match self {
             Self::Http1(stream) => stream.socket.try_write(pieces),
@@ -376,10 +377,10 @@ impl Stream {
     }
 }
 
-/// The stream as one of bytes both ways, behind a reply that says so.
+/// The stream as one of bytes both ways, behind a reply that switches protocols.
 impl Stream {
     /// From now on it is one; the client may take this long to make room, and it ends soon after
-    /// the server is told to stop.
+    /// the server begins to stop.
     pub fn begin_tunnel(&self, pause: Duration) {
         match self {
             Self::Http1(stream) => stream.socket.begin_tunnel(pause),

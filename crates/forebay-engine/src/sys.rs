@@ -9,7 +9,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
-/// Takes over a descriptor that the parent process passed on, and keeps it from our children.
+/// Takes over a descriptor that the parent process passed, and keeps it from our children.
 ///
 /// To be called once for each number, before anything else is opened. It fails for a number that
 /// is not open, and for one that is closed on exec: that one was opened by this very process, which

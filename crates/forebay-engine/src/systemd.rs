@@ -1,4 +1,4 @@
-//! Service managers: sockets that were opened for us, and how far we are, told in return.
+//! Service managers: sockets that were opened for us, and how far we are, reported in return.
 //!
 //! What systemd documents in sd_listen_fds(3) and sd_notify(3); other managers do the same.
 
@@ -17,7 +17,7 @@ use socket2::{Domain, Socket, Type};
 use crate::listen::{ListenError, Listener, Opened, open};
 use crate::sys::inherit;
 
-/// The first descriptor that is passed on.
+/// The first descriptor that a service manager passes.
 const FIRST: i32 = 3;
 
 /// Listening sockets that the service manager opened.
@@ -83,7 +83,7 @@ impl fmt::Display for InheritError {
 impl std::error::Error for InheritError {}
 
 impl Inherited {
-    /// Takes over what `LISTEN_FDS` speaks of, if it speaks to this process. To be called once,
+    /// Takes over the `LISTEN_FDS` descriptors, if `LISTEN_PID` is this process. To be called once,
     /// before anything else is opened.
     pub fn take() -> Result<Self, InheritError> {
         let to_us = env::var("LISTEN_PID").is_ok_and(|id| id == std::process::id().to_string());
@@ -170,7 +170,7 @@ fn listening(fd: OwnedFd) -> io::Result<(Socket, Listen)> {
 pub struct Notify(Option<(UnixDatagram, SocketAddr)>);
 
 impl Notify {
-    /// As `NOTIFY_SOCKET` says: a path, or an abstract name after an `@`.
+    /// The socket that `NOTIFY_SOCKET` names: a path, or an abstract name after an `@`.
     pub fn from_environment() -> Self {
         let name = env::var_os("NOTIFY_SOCKET").unwrap_or_default();
         let address = match name.as_bytes() {
@@ -200,7 +200,7 @@ impl Notify {
 
     fn notify(&self, state: &str) {
         if let Some((socket, address)) = &self.0 {
-            // A manager that does not listen misses it; there is nobody else to tell.
+            // A manager that does not listen misses it; nobody else wants it.
             let _ = socket.send_to_addr(state.as_bytes(), address);
         }
     }

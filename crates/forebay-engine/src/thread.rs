@@ -32,9 +32,9 @@ pub struct Settings {
     pub limits: Limits,
     /// Whether the steps of each request are timed.
     pub timing: bool,
-    /// Names that the administrator's listener is asked by, in lower case.
+    /// `Host` names that the administrator's listener answers, in lower case.
     pub admin_hosts: Vec<String>,
-    /// What the administrator's listener has to be told to restart an application.
+    /// The token that restarts an application by the administrator's listener.
     pub admin_token: Option<String>,
     /// Where large bodies are spooled; `None`: the system's directory for that.
     pub spool_dir: Option<PathBuf>,
@@ -173,7 +173,7 @@ impl Thread {
         self.is_timing.get()
     }
 
-    /// Tells an error that clients can cause at will, once a second at the most.
+    /// Logs an error that clients can cause at will, once a second at the most.
     pub fn warn_limited(&self, line: &str) {
         let now = self.second();
         if self.last_warning.replace(now) != now {

@@ -1,4 +1,4 @@
-//! Where a request spends its time, measured only where `timing` of `[server]` asks for it.
+//! Where a request spends its time, measured only where `timing` of `[server]` is on.
 //!
 //! At each moment a request is in one step. A step that is entered again (a body is waited for more
 //! than once) adds up.
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_add_up_and_are_told_in_order() {
+    fn steps_add_up_and_are_listed_in_order() {
         let mut steps = Steps::begin();
         assert_eq!(steps.enter(Step::Origin), Step::Head);
         let before = steps.enter(Step::Body);

@@ -1,6 +1,6 @@
-//! Tunnels: what an upgraded connection (RFC 9110 section 7.8) carries, passed on unread.
+//! Tunnels: what an upgraded connection (RFC 9110 section 7.8) carries, relayed unread.
 //!
-//! The 101 has to name a protocol that the client asked for; what the client sent before waits. Any
+//! The 101 has to name a protocol that the client requested; what the client sent before waits. Any
 //! other reply is ordinary, and those bytes are the next request. An upgrade with a body is refused
 //! (400): backends do not agree on where the tunnel would begin. One to HTTP/2 or TLS is ignored:
 //! inside it requests would go past the routes. The tunnel runs when the origin has returned,
@@ -100,12 +100,12 @@ impl Duplex for Socket {
 }
 
 impl Tunnel {
-    /// Passes bytes both ways until both sides have finished, either has failed, or nothing has
+    /// Relays bytes both ways until both sides have finished, either has failed, or nothing has
     /// come for too long; how many the client was sent. `prefix` is what came of the client behind
     /// the request's head: it goes first, as does what came behind the 101.
     ///
-    /// A side that finishes sending is told to the other, which may send on. A connection that
-    /// fails resets the other one, so that no end is taken for a proper one.
+    /// A side that finishes sending is shut down towards the other, which may send on. A connection
+    /// that fails resets the other one, so that no end is taken for a proper one.
     pub(crate) async fn carry(self, client: &Stream, prefix: Vec<u8>) -> u64 {
         let Self { backend, behind, idle, held } = self;
         client.begin_tunnel(idle);
@@ -198,7 +198,7 @@ struct Direction<'a> {
 }
 
 impl Direction<'_> {
-    /// Passes bytes on until `from` finishes. An idle tunnel holds no buffer.
+    /// Relays bytes until `from` finishes. An idle tunnel holds no buffer.
     async fn carry(&self, first: Vec<u8>) -> io::Result<()> {
         self.pass(&first).await?;
         drop(first);

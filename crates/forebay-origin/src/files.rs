@@ -235,7 +235,7 @@ impl Origin for Files {
         false
     }
 
-    fn may_pass_on(&self) -> bool {
+    fn may_fall_back(&self) -> bool {
         !self.scripts.is_empty()
     }
 

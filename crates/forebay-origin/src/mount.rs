@@ -54,7 +54,7 @@ impl Mount {
 /// repeated slashes kept where they come behind what the route's path takes and nothing else was
 /// cleaned.
 pub fn path_of(request: &Request) -> Cow<'_, [u8]> {
-    let (clean, target) = (&request.path, request.asked_target());
+    let (clean, target) = (&request.path, request.original_target());
     let path = &target[..memchr::memchr(b'?', target).unwrap_or(target.len())];
     let kept = match memchr::memmem::find(path, b"//") {
         Some(_) => decode(path).ok().filter(|raw| is_same(raw, clean, request.rest.start)),

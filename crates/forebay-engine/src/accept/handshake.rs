@@ -1,8 +1,9 @@
 //! The server's side of a handshake.
 //!
-//! The ClientHello is read first, since the site that it names decides about certificate and clients
-//! (`rustls::server::Acceptor`). The costly steps of a thread's handshakes take turns, with a look at
-//! all other connections after each: many new clients do not hold up those that are served.
+//! The ClientHello is read first, since the site that it names decides about certificate and
+//! clients (`rustls::server::Acceptor`). The costly steps of a thread's handshakes take turns, with
+//! a look at all other connections after each: many new clients do not hold up those that are
+//! served.
 
 use std::io;
 use std::rc::Rc;
@@ -17,7 +18,7 @@ use crate::tls::{Handshake, Session};
 /// Bytes of a ClientHello that are read at a time; those with a post-quantum key share have 1.8 kB.
 const HELLO: usize = 2048;
 
-/// What is answered to who speaks HTTP without TLS.
+/// The answer to HTTP without TLS.
 const PLAIN_REPLY: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     Content-Type: text/plain; charset=utf-8\r\n\
     Content-Length: 66\r\n\
@@ -41,8 +42,8 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Has the connection begin with a handshake, as the sites of `listener` want it; `prefix` is what has
-/// been read already. `None` where there is nothing more to do with the connection.
+/// Has the connection begin with a handshake, as the sites of `listener` want it; `prefix` is what
+/// has been read already. `None` where there is nothing more to do with the connection.
 pub async fn accept_tls(
     context: &FrontContext,
     socket: &Socket,
@@ -134,7 +135,7 @@ async fn shake_hands(
     Ok(Handshake::new(tls, server_name, session))
 }
 
-/// What the client sends first. One that says nothing holds no buffer, and is idle.
+/// What the client sends first. A silent one holds no buffer, and is idle.
 async fn first_bytes(socket: &Socket) -> io::Result<Vec<u8>> {
     loop {
         socket.set_idle(true);

@@ -1,4 +1,4 @@
-//! How backends are, in the three forms that the administrator may ask for.
+//! How backends are, in the three forms that the administrator may request.
 
 use std::fmt::Write;
 
@@ -44,8 +44,8 @@ const FAMILIES: [Family; 4] = [
     }),
 ];
 
-/// As metrics. Site, route and server are numbers in the order of the configuration, and groups have
-/// names in it, so that there are as many label sets as it names backends.
+/// As metrics. Site, route and server are numbers in the order of the configuration, and groups
+/// have names in it, so that there are as many label sets as it names backends.
 pub fn append_metrics(out: &mut String, backends: &[BackendRow]) {
     for (name, kind, help, value) in FAMILIES {
         family(out, name, kind, help);
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn backends_of_a_group_are_told_by_its_name() {
+    fn backends_of_a_group_are_found_by_its_name() {
         let row = BackendRow {
             of: BackendsOf::Upstream("a<b".into()),
             server: 2,

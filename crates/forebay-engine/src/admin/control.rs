@@ -112,7 +112,7 @@ pub(super) fn append_app(page: &mut String, app: &AppStatus) {
     }
 }
 
-/// Whether the two are the same, in a time that tells nothing but their lengths.
+/// Whether the two are the same, in a time that depends on their lengths alone.
 fn is_same(given: &[u8], wanted: &[u8]) -> bool {
     let differences = given.iter().zip(wanted).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
     given.len() == wanted.len() && differences == 0

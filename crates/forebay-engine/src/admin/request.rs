@@ -1,4 +1,4 @@
-//! What a visitor of the administrator's listener asks.
+//! Requests to the administrator's listener.
 
 use std::io::Read;
 use std::net::{Shutdown, TcpStream};
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use forebay_wire::forms;
 use forebay_wire::http1::{KnownField, Limits, Progress, RequestHead, RequestParser, host_of};
 
-/// How long one visitor may take to ask, and to take the answer.
+/// How long a client may take to send its request, and to read the answer.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Bytes of a form.
 const LONGEST_FORM: usize = 4096;
 
-/// What a visitor wants.
+/// A request of the administrator.
 pub struct AdminRequest {
     pub method: Method,
     /// Without the query.
@@ -110,7 +110,7 @@ fn token_of_form(
 }
 
 /// Reads what is left of a request with a body: to close with it unread would reset the connection,
-/// and the visitor could lose the answer.
+/// and the client could lose the answer.
 pub fn read_on(stream: &mut TcpStream) -> std::io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     stream.shutdown(Shutdown::Write)?;

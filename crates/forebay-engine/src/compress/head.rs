@@ -8,8 +8,8 @@ use forebay_wire::http1::{encode, list_has};
 const DROPPED: [&[u8]; 5] =
     [b"accept-ranges", b"content-digest", b"content-md5", b"digest", b"repr-digest"];
 
-/// Whether a reply with these field lines may be compressed, if its client wants that: it has one of
-/// these media types, and neither is encoded already nor a part, nor forbids it.
+/// Whether a reply with these field lines may be compressed, if its client wants that: it has one
+/// of these media types, and neither is encoded already nor a part, nor forbids it.
 pub fn is_eligible(lines: &[u8], types: &[MediaPattern]) -> bool {
     let mut media_type = None;
     for (name, value) in fields(lines) {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_says_what_became_of_the_body() {
+    fn the_head_describes_the_encoded_body() {
         for (lines, coding, expected) in [
             (
                 "ETag: \"a\"\r\nAccept-Ranges: bytes\r\nContent-MD5: x\r\nX: y\r\n",

@@ -20,7 +20,7 @@ pub struct Watched {
     pub write_due: Cell<Ticks>,
     pub idle: Cell<bool>,
     /// When it is closed because nothing is under way, its owner writes something before.
-    pub says_goodbye: Cell<bool>,
+    pub sends_goaway: Cell<bool>,
     pub tunnel: Cell<bool>,
     /// Who is to be woken at the next tick.
     pub at_tick: Cell<Option<Waker>>,
@@ -36,7 +36,7 @@ impl Watched {
             read_due: Cell::new(NEVER),
             write_due: Cell::new(NEVER),
             idle: Cell::new(false),
-            says_goodbye: Cell::new(false),
+            sends_goaway: Cell::new(false),
             tunnel: Cell::new(false),
             at_tick: Cell::new(None),
             expired: Cell::new(false),

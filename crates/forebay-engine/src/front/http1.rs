@@ -1,5 +1,5 @@
-//! HTTP/1.1 connections (RFC 9112): heads are read one after the other, each request is answered, and
-//! the connection is kept or closed.
+//! HTTP/1.1 connections (RFC 9112): heads are read one after the other, each request is answered,
+//! and the connection is kept or closed.
 
 use std::io::ErrorKind;
 use std::rc::Rc;
@@ -68,7 +68,7 @@ async fn serve_requests(
             Some(prefix) => exchange.request.bytes.extend(prefix),
             None => match client.socket.read_now(&mut exchange.request.bytes) {
                 Ok(1..) => {}
-                // The event loop takes new connections for readable. Many have said nothing yet,
+                // The event loop takes new connections for readable. Many have sent nothing yet,
                 // and hold no exchange until they do.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     context.keep_exchange(exchange);
@@ -225,7 +225,7 @@ async fn read_head(
     }
 }
 
-/// Who speaks TLS waits for an answer before there is a whole line of HTTP/1.
+/// A client of TLS waits for an answer before there is a whole line of HTTP/1.
 fn refuse_other_protocols(bytes: &[u8]) -> Result<(), Fault> {
     // The record type of a TLS handshake, with which no method begins.
     if bytes[0] == 0x16 {

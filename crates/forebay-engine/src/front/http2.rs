@@ -1,5 +1,5 @@
-//! HTTP/2 connections (RFC 9113): one task reads and writes for all streams of a connection, each of
-//! which answers its request apart.
+//! HTTP/2 connections (RFC 9113): one task reads and writes for all streams of a connection, each
+//! of which answers its request apart.
 //!
 //! What streams send gathers in the codec's output and goes out by one write per turn. A request
 //! that can be answered without waiting is answered before a task is made for it. Behind the front
@@ -40,7 +40,7 @@ pub async fn serve_connection(
 ) {
     let settings = accepted.thread.settings();
     socket.limit_writes(settings.timeouts.write);
-    socket.set_says_goodbye();
+    socket.set_sends_goaway();
     let left = requests_allowed(&accepted.thread);
     let codec = http2::Connection::server(config(&settings));
     let mut front = Front {
@@ -48,7 +48,7 @@ pub async fn serve_connection(
         connection: Connection::new(socket, accepted, codec),
         input: prefix,
         left,
-        goodbye: Goodbye::Unsaid,
+        goaway: Goaway::Unsent,
         is_first: true,
         is_idle: false,
         has_partial: false,
@@ -86,7 +86,7 @@ struct Front {
     input: Vec<u8>,
     /// Requests that the connection may still carry.
     left: u64,
-    goodbye: Goodbye,
+    goaway: Goaway,
     is_first: bool,
     /// Whether the time limit for the next request runs.
     is_idle: bool,
@@ -94,13 +94,13 @@ struct Front {
     has_partial: bool,
 }
 
-/// How far the client has been told that no more requests are taken.
+/// How far the client has been sent GOAWAY.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Goodbye {
-    Unsaid,
+enum Goaway {
+    Unsent,
     /// It may send more until it has heard of it: until the next tick.
     Announced(Ticks),
-    Said,
+    Sent,
 }
 
 /// What there is to do.
@@ -213,7 +213,7 @@ impl Front {
                     stream.cancel();
                 }
             }
-            // Of a client's connection these say nothing.
+            // Of a client's connection these mean nothing.
             Event::Interim { .. } | Event::Refused { .. } => {}
             Event::Goaway { .. } | Event::Settings => {}
         }
@@ -260,9 +260,9 @@ impl Front {
         (Answered { context: self.context.clone(), stream }, exchange)
     }
 
-    /// The client has broken a rule of the connection: it is told and sent away.
+    /// The client has broken a rule of the connection, which ends.
     fn failed(&mut self, error: Http2Error) {
-        self.goodbye = Goodbye::Said;
+        self.goaway = Goaway::Sent;
         self.connection.cancel_all();
         if matches!(error.rule, Rule::Abuse(_)) {
             let thread = self.thread();
@@ -272,31 +272,29 @@ impl Front {
         }
     }
 
-    /// Tells the client where no more requests are taken, in time for it to send none in vain.
+    /// Sends GOAWAY where no more requests are taken, in time for the client to send none in vain.
     fn send_goaway(&mut self) {
         let thread = &self.connection.accepted.thread;
         let now = thread.deadlines.now();
         let listener = self.connection.accepted.listener;
         let mut codec = self.connection.codec.borrow_mut();
-        match self.goodbye {
-            Goodbye::Unsaid if self.left == 0 => {
+        match self.goaway {
+            Goaway::Unsent if self.left == 0 => {
                 if thread.settings().limits.keepalive_requests > 0 {
                     thread.counters.count_limit(Limit::KeepaliveRequests);
                 }
             }
-            Goodbye::Unsaid
-                if thread.is_stopping() || self.context.table().is_leaving(listener) =>
-            {
+            Goaway::Unsent if thread.is_stopping() || self.context.table().is_leaving(listener) => {
                 codec.announce_goaway();
-                self.goodbye = Goodbye::Announced(now);
+                self.goaway = Goaway::Announced(now);
                 return;
             }
             // What was on its way when it was announced has come by the second tick.
-            Goodbye::Announced(since) if now > since + 1 => {}
+            Goaway::Announced(since) if now > since + 1 => {}
             _ => return,
         }
         codec.goaway(ErrorCode::NO_ERROR);
-        self.goodbye = Goodbye::Said;
+        self.goaway = Goaway::Sent;
     }
 
     /// Writes what there is room for, or all where nothing else is left to do.
@@ -359,7 +357,7 @@ impl Front {
     async fn wait(&self) -> Ready {
         let connection = &*self.connection;
         let begun = connection.accepted.thread.deadlines.now();
-        let has_ticks = connection.needs_ticks() || matches!(self.goodbye, Goodbye::Announced(_));
+        let has_ticks = connection.needs_ticks() || matches!(self.goaway, Goaway::Announced(_));
         poll_fn(|context| {
             if connection.poll_woken(context).is_ready() {
                 return Poll::Ready(Ready::Woken);

@@ -35,7 +35,7 @@ impl AccessLog {
         Self { pattern, lines, lost: Cell::new(0), time, queue }
     }
 
-    /// From now on logs as `other` says; what is held back stays.
+    /// From now on logs as `other` does; what is held back stays.
     pub(crate) fn replace(&mut self, other: Self) {
         self.hand_over();
         self.pattern = other.pattern;

@@ -12,7 +12,7 @@ const COMBINED: &str = "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent
 
 /// A request that has been answered, as the log sees it.
 pub struct Entry<'a> {
-    /// What was asked.
+    /// The request.
     pub request: &'a Request,
     /// The status sent; 0 where there was none.
     pub status: u16,
@@ -192,7 +192,7 @@ fn append_json(entry: &Entry<'_>, time: &str, out: &mut Vec<u8>) {
     for (key, value) in [
         ("method", request.method()),
         ("host", host),
-        ("target", request.asked_target()),
+        ("target", request.original_target()),
         ("protocol", protocol(request)),
         ("referer", header(request, "referer").unwrap_or_default()),
         ("user_agent", header(request, "user-agent").unwrap_or_default()),

@@ -1,4 +1,4 @@
-//! Replies that ask for something else to be sent in their place.
+//! Replies in whose place something else is to be sent.
 
 use forebay_wire::sendfile::{self, Place};
 
@@ -19,7 +19,7 @@ pub enum InternalRedirect {
 }
 
 impl InternalRedirect {
-    /// What the field lines of a reply ask for; `None` where they ask for nothing.
+    /// The file that the field lines of a reply name; `None` where they name none.
     pub fn to_file(lines: &[u8]) -> Option<Self> {
         let (place, fields) = sendfile::find(lines)?;
         Some(Self::File { place, fields })

@@ -1,4 +1,4 @@
-//! What a route says about the fields of replies.
+//! What a route changes in the fields of replies.
 
 use std::iter;
 use std::time::{Duration, SystemTime};
@@ -45,7 +45,7 @@ impl Rules {
     }
 }
 
-/// Whether these field lines ask that the reply be sent as it comes: `X-Accel-Buffering: no`, or an
+/// Whether these field lines have the reply sent as it comes: `X-Accel-Buffering: no`, or an
 /// event stream.
 pub fn goes_out_at_once(lines: &[u8]) -> bool {
     let mut starts = iter::once(0).chain(memchr::memchr_iter(b'\n', lines).map(|at| at + 1));

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Another configuration to serve by.
 pub struct Reload {
-    /// What it asks of the server.
+    /// Addresses, settings and log of the server.
     pub wanted: Wanted,
     /// Makes its tables.
     pub tables: Tables,
@@ -36,15 +36,15 @@ pub struct Reload {
     pub done: Box<dyn FnOnce() + Send>,
 }
 
-/// Reads another configuration and starts what is new in it, or says why not.
+/// Reads another configuration and starts what is new in it; the error, where that fails.
 pub type Prepare = Arc<dyn Fn() -> Result<Reload, String> + Send + Sync>;
 
 /// Listeners that one thread opens, with their indexes.
 type Opened = Vec<(usize, Listener)>;
 
 impl Server {
-    /// Serves by another configuration, or says why not. What was asked meanwhile and is left to
-    /// do.
+    /// Serves by another configuration, or logs why not; the signal that came meanwhile and is left
+    /// to handle.
     pub(super) fn reload(
         &mut self,
         runtime: &Runtime,
@@ -53,7 +53,7 @@ impl Server {
         prepare: &Prepare,
     ) -> Option<Signalled> {
         self.notify.reloading();
-        let Some((prepared, is_asked_again)) = runtime.block_on(self.prepared(signals, prepare))
+        let Some((prepared, is_repeated)) = runtime.block_on(self.prepared(signals, prepare))
         else {
             return Some(Signalled::Stop);
         };
@@ -68,12 +68,12 @@ impl Server {
                 self.notify.ready("serving; the last reload failed");
             }
         }
-        is_asked_again.then_some(Signalled::Reload)
+        is_repeated.then_some(Signalled::Reload)
     }
 
     /// Has another configuration prepared, on a thread of its own: an application may take its time
-    /// to start, and whoever wants to stop is not to wait for it. With it, whether another reload
-    /// was asked for. `None` where the stop was: then it ends with the process, if not before.
+    /// to start, and whoever wants to stop is not to wait for it. With it, whether another SIGHUP
+    /// came. `None` where the signal was to stop: then it ends with the process, if not before.
     async fn prepared(
         &self,
         signals: &mut Signals,
@@ -85,18 +85,18 @@ impl Server {
         if let Err(error) = thread.spawn(move || sender.send(prepare()).is_ok()) {
             return Some((Err(format!("cannot start a thread: {error}")), false));
         }
-        let mut is_asked_again = false;
+        let mut is_repeated = false;
         loop {
             tokio::select! {
                 outcome = &mut outcome => {
                     let failed = |_| Err("reading the configuration failed".to_owned());
-                    return Some((outcome.unwrap_or_else(failed), is_asked_again));
+                    return Some((outcome.unwrap_or_else(failed), is_repeated));
                 }
-                asked = signals.next() => match asked {
+                signal = signals.next() => match signal {
                     Signalled::Stop => return None,
                     Signalled::Reopen => self.writer.reopen(),
                     // It may have been read before it was changed once more.
-                    Signalled::Reload => is_asked_again = true,
+                    Signalled::Reload => is_repeated = true,
                 },
             }
         }
@@ -131,8 +131,8 @@ impl Server {
         Ok(())
     }
 
-    /// What is to be listened on and was not, with indexes behind those there are, and the listeners
-    /// there of each thread.
+    /// What is to be listened on and was not, with indexes behind those there are, and the
+    /// listeners there of each thread.
     fn open_new(&self, wanted: &Wanted) -> Result<(Vec<Listen>, Vec<Opened>), String> {
         let listens = wanted.listen.iter().cloned();
         let new: Vec<_> =

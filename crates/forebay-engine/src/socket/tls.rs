@@ -50,7 +50,8 @@ impl Socket {
 
     /// As [`Socket::read_now`], through TLS.
     pub(super) fn read_decrypted(&self, tls: &Session, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        // A peer that sends records without data has others of this thread wait no longer than this.
+        // A peer that sends records without data has others of this thread wait no longer than
+        // this.
         const LOOKS: usize = 8;
         for _ in 0..LOOKS {
             match tls.take(buffer) {
@@ -65,7 +66,7 @@ impl Socket {
     /// Decrypts one read, if there is something to read.
     fn receive(&self, tls: &Session) -> io::Result<()> {
         if self.is_unread.get() {
-            // Whatever the event loop says.
+            // Whatever readiness the event loop holds.
             let outcome = tls.receive(&self.shared.io);
             self.is_unread.set(outcome.is_ok());
             return outcome.map(|_| ());

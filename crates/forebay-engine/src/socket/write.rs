@@ -67,7 +67,7 @@ impl Socket {
         while length > 0 {
             let count = length.min(AT_ONCE) as usize;
             match self.shared.send_file(file, &mut offset, count) {
-                // The file has become shorter since its length was told to the client.
+                // The file has become shorter since its length was sent to the client.
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => {
                     length -= n as u64;
@@ -91,8 +91,8 @@ impl Socket {
         }
     }
 
-    /// The peer has no room: from now on it may take as long as [`Socket::limit_writes`] allows until
-    /// [`Socket::poll_room`] finds some.
+    /// The peer has no room: from now on it may take as long as [`Socket::limit_writes`] allows
+    /// until [`Socket::poll_room`] finds some.
     pub fn expect_room(&self) {
         // Readiness may be stale from before the buffer filled up.
         let _ = self.shared.io.try_io(Interest::WRITABLE, || {

@@ -1,15 +1,15 @@
 //! What a client's connection does not take of a reply at once: kept in memory, then in an unlinked
 //! file, so that what makes the reply need not wait for a slow reader.
 //!
-//! A reader that keeps up never has one: what its socket takes is written as ever, and only the rest
-//! is copied. Where memory and file are full, or the disk is, or all replies together have what they
-//! may, the reply is held back as if there were no backlog.
+//! A reader that keeps up never has one: what its socket takes is written as ever, and only the
+//! rest is copied. Where memory and file are full, or the disk is, or all replies together have
+//! what they may, the reply is held back as if there were no backlog.
 //!
 //! Only replies of origins that run in processes have one: a slow reader would hold a process.
 //! Memory is 64 KiB, the file is written round and round, by the task of the request beside the
 //! origin (`dispatch.rs`), and goes on when the origin has returned. It is not sent by sendfile(2),
 //! as the kernel would still read pages that are overwritten. Backends of `proxy` are not buffered
-//! unless asked for: most take many connections, and some send events faster than a client reads,
+//! unless configured: most take many connections, and some send events faster than a client reads,
 //! of which old ones are worth nothing.
 
 use std::cell::RefCell;
@@ -38,8 +38,8 @@ const PIECE: u64 = 32 << 10;
 pub struct Backlog(RefCell<Option<Box<Queue>>>);
 
 impl Stream {
-    /// Writes all of `pieces`, as fast as the client takes them; where `keeps`, what it does not take
-    /// at once is kept for it. Nothing of the reply follows where it `ends`.
+    /// Writes all of `pieces`, as fast as the client takes them; where `keeps`, what it does not
+    /// take at once is kept for it. Nothing of the reply follows where it `ends`.
     pub(super) async fn write_pieces(
         &self,
         pieces: &mut [IoSlice<'_>],
@@ -94,8 +94,8 @@ impl Stream {
         self.drained()
     }
 
-    /// Writes the backlog whenever there is one; ends with the connection's failure. To be polled by
-    /// the task that makes the reply, behind what makes it: nothing else is woken for it.
+    /// Writes the backlog whenever there is one; ends with the connection's failure. To be polled
+    /// by the task that makes the reply, behind what makes it: nothing else is woken for it.
     pub(crate) async fn drain_for_ever(&self) -> io::Error {
         loop {
             poll_fn(|_| if self.has_backlog() { Poll::Ready(()) } else { Poll::Pending }).await;
@@ -268,7 +268,8 @@ impl Queue {
     fn write_file(&mut self, stream: &Stream, most: u64) -> io::Result<u64> {
         let Some(ring) = &mut self.file else { return Ok(0) };
         let (at, length) = ring.unsent();
-        // Copied, as the kernel would go on reading what sendfile(2) has taken while it is overwritten.
+        // Copied, as the kernel would go on reading what sendfile(2) has taken while it is
+        // overwritten.
         let mut bytes = vec![0; length.min(most) as usize];
         ring.file.read_exact_at(&mut bytes, at)?;
         let n = stream.try_write(&[IoSlice::new(&bytes)], false)?;

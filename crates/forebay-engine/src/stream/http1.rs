@@ -46,7 +46,7 @@ impl Http1 {
     }
 
     /// Waits until the client has gone away. One that closes its side behind a body that is still
-    /// being read, or behind further requests, has said all it has to say and is still there.
+    /// being read, or behind further requests, has sent all it has to send and is still there.
     pub(super) async fn closed_by_client(&self) {
         if !self.is_half_closed.get() {
             self.socket.wait_for_close().await;
@@ -96,8 +96,8 @@ impl<'a> Part<'a> {
         line
     }
 
-    /// All of it in order, with `size` in front of the body: the first so many of these. What is one
-    /// piece stays one, which takes a simpler system call.
+    /// All of it in order, with `size` in front of the body: the first so many of these. What is
+    /// one piece stays one, which takes a simpler system call.
     pub(super) fn pieces(&self, size: &'a [u8]) -> ([IoSlice<'a>; 8], usize) {
         let split = if size.is_empty() { self.gathered.len() } else { self.body_at };
         let (head, body) = self.gathered.split_at(split);

@@ -1,8 +1,8 @@
 //! Streams of HTTP/2 (RFC 9113), and what those of one connection share.
 //!
 //! The connection's task reads and writes the socket (`front/http2.rs`). What a stream sends goes
-//! into the output of the codec, where that of all streams gathers; what came for it waits here until
-//! it is read, which opens its window. A stream that can do nothing waits to be woken by the
+//! into the output of the codec, where that of all streams gathers; what came for it waits here
+//! until it is read, which opens its window. A stream that can do nothing waits to be woken by the
 //! connection's task.
 
 use std::cell::{Cell, RefCell};
@@ -29,7 +29,7 @@ pub struct Http2 {
     /// Its connection.
     pub connection: Rc<Connection>,
     pub(super) shared: Shared,
-    /// Whether it is a tunnel that is asked for (RFC 8441).
+    /// Whether a tunnel is requested (RFC 8441).
     is_tunnel: bool,
     /// What came and was not read.
     incoming: RefCell<Vec<u8>>,
@@ -115,8 +115,8 @@ impl Http2 {
         if !self.has_finished.get() {
             self.reset(ErrorCode::INTERNAL_ERROR);
         } else if !self.has_ended.get() && self.has_body.get() {
-            // The rest of the request is of no use (RFC 9113 section 8.1). At once, as curl 7.88 does
-            // not read on behind a whole reply, and waits for a window for ever.
+            // The rest of the request is of no use (RFC 9113 section 8.1). At once, as curl 7.88
+            // does not read on behind a whole reply, and waits for a window for ever.
             self.reset(ErrorCode::NO_ERROR);
         } else {
             self.connection.codec.borrow_mut().discard(self.id, Connection::now());
@@ -372,7 +372,7 @@ impl Http2 {
             let sent = self.connection.codec.borrow_mut().fill_data(self.id, left, now, fill);
             let taken = self.sent(sent)?;
             match read {
-                // The file has become shorter since its length was told to the client.
+                // The file has become shorter since its length was sent to the client.
                 Some(Ok(0)) => return Err(ErrorKind::UnexpectedEof.into()),
                 Some(outcome) => outcome.map(drop)?,
                 None => self.wait_for_room().await?,

@@ -1,4 +1,4 @@
-//! The client's side: how servers are believed.
+//! The client's side: how servers are verified.
 
 use std::io;
 use std::path::Path;
@@ -17,7 +17,7 @@ use rustls::{
 use crate::tls::server::{TlsError, certificates, private_key};
 use crate::tls::session::Session;
 
-/// How some servers are believed, for all threads.
+/// How some servers are verified, for all threads.
 #[derive(Debug)]
 pub struct ClientTls {
     /// By [`Alpn`].
@@ -43,7 +43,7 @@ impl ClientTls {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let refuse = |key, error: Error| TlsError {
             key,
-            message: format!("no server can be spoken to with this: {error}"),
+            message: format!("no TLS client can be made with this: {error}"),
             help: "give files in PEM: certificates, and the key of the first".into(),
         };
         let roots = Arc::new(roots(tls.ca.as_deref())?);

@@ -1,5 +1,5 @@
-//! What is known of a connection by its handshake: for the choice of sites, and for what CGI scripts
-//! and backends are told.
+//! What is known of a connection by its handshake: for the choice of sites, and for what CGI
+//! scripts and backends are sent.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Handshake {
         }
     }
 
-    /// The name that the client asked for (SNI).
+    /// The name that the client sent (SNI).
     pub fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()
     }

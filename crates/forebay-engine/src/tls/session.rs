@@ -1,7 +1,7 @@
-//! TLS between a socket's reads and writes and its bytes: `rustls` without I/O, on a socket that does
-//! not block.
+//! TLS between a socket's reads and writes and its bytes: `rustls` without I/O, on a socket that
+//! does not block.
 //!
-//! Encrypted bytes count as written when the kernel has all of them. Until then the writer is told
+//! Encrypted bytes count as written when the kernel has all of them. Until then the writer sees
 //! "no room" and tries again with the same bytes, so backlog, back-pressure and deadlines are those
 //! of plain connections.
 
@@ -23,7 +23,7 @@ pub struct Session(RefCell<State>);
 struct State {
     connection: Connection,
     /// Bytes that were encrypted, and will be reported as written once the kernel has all of them:
-    /// who writes is told that there is no room until then, and tries again with the same bytes.
+    /// the writer sees no room until then, and tries again with the same bytes.
     promised: usize,
     /// The peer must not take what it got for the whole.
     is_cut: bool,
@@ -31,7 +31,7 @@ struct State {
 
 /// What one look at the socket gave.
 pub struct Received {
-    /// There was less than was asked for: the socket is empty.
+    /// There was less than there was room for: the socket is empty.
     pub is_short: bool,
 }
 
@@ -68,8 +68,8 @@ impl Session {
     }
 
     /// Appends to `buffer` what has been decrypted, at most its spare capacity. `WouldBlock` where
-    /// there is nothing, 0 after the peer's `close_notify`, `UnexpectedEof` where its connection ended
-    /// without.
+    /// there is nothing, 0 after the peer's `close_notify`, `UnexpectedEof` where its connection
+    /// ended without.
     pub fn take(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let state = &mut *self.0.borrow_mut();
         let mut reader = state.connection.reader();
@@ -95,8 +95,8 @@ impl Session {
             if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// As [`Socket::peek`](crate::Socket::peek): what the protocol has for itself, such as tickets, is
-    /// nothing yet.
+    /// As [`Socket::peek`](crate::Socket::peek): what the protocol has for itself, such as tickets,
+    /// is nothing yet.
     pub fn peek(&self, io: &Io) -> Option<bool> {
         loop {
             let answer = self.0.borrow_mut().connection.reader().fill_buf().map(<[u8]>::len);
@@ -112,7 +112,8 @@ impl Session {
         }
     }
 
-    /// Encrypts and sends some of `pieces`; `WouldBlock` until the kernel has all that was encrypted.
+    /// Encrypts and sends some of `pieces`; `WouldBlock` until the kernel has all that was
+    /// encrypted.
     pub fn write(&self, io: &Io, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let given = pieces.iter().map(|piece| piece.len()).sum();
         self.send(io, given, |writer| writer.write_vectored(pieces))

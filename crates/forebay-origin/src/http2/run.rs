@@ -38,7 +38,7 @@ struct Task<'a> {
 impl Connection {
     /// Reads and writes until the connection breaks or nobody needs it.
     pub async fn run(self: Rc<Self>) {
-        self.link.socket.set_says_goodbye();
+        self.link.socket.set_sends_goaway();
         let mut task =
             Task { connection: &self, input: Vec::new(), was_full: false, is_idle: false };
         let outcome = task.serve().await;
