@@ -123,7 +123,8 @@ async fn renew(kept: &mut Kept, challenges: &Challenges, has_plain: bool, errors
         Ok(stored) => {
             errors.log(&format!("ACME: {names}: a certificate was issued by {}", acme.directory));
             kept.failures = 0;
-            kept.due = schedule::renewal(&stored);
+            // Where clocks differ, or the authority grants little, the new one may be due at once.
+            kept.due = schedule::renewal(&stored).max(SystemTime::now() + LOOK);
         }
         Err(why) => {
             let pause = schedule::pause(kept.failures);

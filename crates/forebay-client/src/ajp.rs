@@ -54,9 +54,9 @@ impl<S: Sink> Ajp<S> {
     }
 
     /// Makes the packet that the container asks for.
-    fn append_packet(&mut self, asked: usize) {
+    fn append_packet(&mut self, requested: usize) {
         let rest = &self.request.rest[self.sent..];
-        let data = &rest[..rest.len().min(asked).min(most_data(LEAST_PACKET))];
+        let data = &rest[..rest.len().min(requested).min(most_data(LEAST_PACKET))];
         if data.is_empty() {
             self.packet.extend_from_slice(END_OF_BODY);
             return;
@@ -121,7 +121,7 @@ impl<S: Sink> Session for Ajp<S> {
                     self.body += range.len() as u64;
                     self.sink.body(&bytes[start..][range]);
                 }
-                Some(Event::WantsBody(asked)) => self.append_packet(asked),
+                Some(Event::WantsBody(requested)) => self.append_packet(requested),
                 Some(Event::End { reuse }) => {
                     return Ok(Receipt { consumed: at, answer: Some(self.answer(reuse)?) });
                 }

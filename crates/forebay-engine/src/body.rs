@@ -249,7 +249,7 @@ impl Body {
         let stream = self.stream.as_ref().expect("a body is read while its stream is attached");
         if std::mem::take(&mut self.expect_continue) {
             let sent = stream.send_continue().await;
-            sent.map_err(|error| Fault::client_gone(&error, Limit::Write))?;
+            sent.map_err(|error| Fault::client_closed(&error, Limit::Write))?;
         }
         if self.start > 0 {
             self.in_hand = false;
@@ -279,7 +279,7 @@ impl Body {
             }
             Ok(0) => Err(Fault::client(499, "the client closed in the middle of its request")),
             Ok(_) => Ok(()),
-            Err(error) => Err(Fault::client_gone(&error, limit)),
+            Err(error) => Err(Fault::client_closed(&error, limit)),
         }
     }
 

@@ -73,7 +73,7 @@ async fn serve_client(
         biased;
         outcome = route.origin.serve(exchange) => outcome?,
         () = stream.cancelled() => return Err(client_left()),
-        error = stream.drain_for_ever() => return Err(Fault::client_gone(&error, Limit::Write)),
+        error = stream.drain_for_ever() => return Err(Fault::client_closed(&error, Limit::Write)),
     }
     if !stream.has_backlog() {
         return Ok(());

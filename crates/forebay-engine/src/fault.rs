@@ -64,7 +64,7 @@ impl Fault {
     }
 
     /// The client went away, so that there is nobody to answer, or ran into `limit`.
-    pub fn client_gone(error: &io::Error, limit: Limit) -> Self {
+    pub fn client_closed(error: &io::Error, limit: Limit) -> Self {
         match error.kind() {
             io::ErrorKind::TimedOut => {
                 Self::client(408, format!("client: {error}")).limited_by(limit)

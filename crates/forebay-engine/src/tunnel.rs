@@ -24,7 +24,7 @@ pub struct Tunnel {
     /// What the backend has made of the request's connection, or of its stream.
     pub backend: Box<dyn Duplex>,
     /// What came behind its 101.
-    pub behind: Vec<u8>,
+    pub backend_prefix: Vec<u8>,
     /// How long the tunnel may carry nothing.
     pub idle: Duration,
     /// Kept until the tunnel ends.
@@ -107,13 +107,13 @@ impl Tunnel {
     /// A side that finishes sending is shut down towards the other, which may send on. A connection
     /// that fails resets the other one, so that no end is taken for a proper one.
     pub(crate) async fn carry(self, client: &Stream, prefix: Vec<u8>) -> u64 {
-        let Self { backend, behind, idle, held } = self;
+        let Self { backend, backend_prefix, idle, held } = self;
         client.begin_tunnel(idle);
         backend.begin_tunnel(idle);
         let ends = (End::Client(client), End::Backend(&*backend));
         let upwards = Direction { from: ends.0, to: ends.1, idle, carried: Cell::new(0) };
         let downwards = Direction { from: ends.1, to: ends.0, idle, carried: Cell::new(0) };
-        let ended = tokio::try_join!(upwards.carry(prefix), downwards.carry(behind));
+        let ended = tokio::try_join!(upwards.carry(prefix), downwards.carry(backend_prefix));
         match ended {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 client.thread().counters.count_limit(Limit::TunnelIdle);

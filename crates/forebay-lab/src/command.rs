@@ -70,7 +70,7 @@ impl Runner {
         keeper.start(launch).map_err(broken)?;
         let began = Instant::now();
         let reason = loop {
-            if self.interrupt.came() {
+            if self.interrupt.is_set() {
                 return Err(Halt::Interrupted);
             }
             match keeper.ended() {

@@ -12,7 +12,7 @@ use signal_hook::flag;
 /// Whether a signal has come, and which.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
-    came: Arc<AtomicBool>,
+    is_set: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
 }
 
@@ -25,16 +25,16 @@ impl Interrupt {
         let ignored = ignored.map_or(0, |status| status.sigign);
         let heeded = |signal: &i32| ignored & (1 << (signal - 1)) == 0;
         for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(heeded) {
-            flag::register_conditional_shutdown(signal, 128 + signal, interrupt.came.clone())?;
+            flag::register_conditional_shutdown(signal, 128 + signal, interrupt.is_set.clone())?;
             flag::register_usize(signal, interrupt.signal.clone(), signal as usize)?;
-            flag::register(signal, interrupt.came.clone())?;
+            flag::register(signal, interrupt.is_set.clone())?;
         }
         Ok(interrupt)
     }
 
     /// Whether one has come.
-    pub fn came(&self) -> bool {
-        self.came.load(Ordering::Relaxed)
+    pub fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Relaxed)
     }
 
     /// The exit code that a shell expects of a program ended by the signal that came.

@@ -85,7 +85,7 @@ fn short(value: &Value) -> String {
 }
 
 fn other_machine(was: &Machine, is: &Machine) -> Option<String> {
-    let facts = |machine: &Machine| {
+    let identity = |machine: &Machine| {
         [
             ("processor", machine.cpu.clone()),
             ("number of cores", machine.cores.to_string()),
@@ -94,7 +94,7 @@ fn other_machine(was: &Machine, is: &Machine) -> Option<String> {
             ("version of forebay", machine.forebay.clone()),
         ]
     };
-    facts(was).into_iter().zip(facts(is)).find_map(|((what, was), (_, is))| {
+    identity(was).into_iter().zip(identity(is)).find_map(|((what, was), (_, is))| {
         (was != is).then(|| format!("the machine's {what} was {was:?} and is {is:?}"))
     })
 }

@@ -277,8 +277,8 @@ impl<'a> Standing<'a> {
             return Some("no connection could be made any more".to_owned());
         }
         let wrong = runner.probe(&self.spec, self.spec.timeout).err()?;
-        let gone = self.keeper.ended().map(|how| format!(" ({how})")).unwrap_or_default();
-        Some(format!("no right answer after the load: {wrong}{gone}"))
+        let ended = self.keeper.ended().map(|how| format!(" ({how})")).unwrap_or_default();
+        Some(format!("no right answer after the load: {wrong}{ended}"))
     }
 }
 
@@ -353,13 +353,13 @@ fn drive(
             turns.run(stop, rate, control)
         });
         while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(LOAD_INTERVAL) {
-            if interrupt.came() || keeper.ended().is_some() {
+            if interrupt.is_set() || keeper.ended().is_some() {
                 control.cancelled.store(true, Ordering::Relaxed);
             }
         }
         load.join()
     });
-    if interrupt.came() {
+    if interrupt.is_set() {
         return Err(Halt::Interrupted);
     }
     let Ok(result) = result else {

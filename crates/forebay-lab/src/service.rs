@@ -75,7 +75,7 @@ impl Runner {
         let address = values.fill(&service.listens);
         let began = Instant::now();
         while !is_listening(&address) {
-            if self.interrupt.came() {
+            if self.interrupt.is_set() {
                 return Err(Halt::Interrupted);
             }
             let reason = match keeper.ended() {

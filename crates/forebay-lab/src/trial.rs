@@ -280,7 +280,7 @@ impl Runner {
     ) -> Result<(), Halt> {
         let began = Instant::now();
         loop {
-            if self.interrupt.came() {
+            if self.interrupt.is_set() {
                 return Err(Halt::Interrupted);
             }
             let left = configuration.ready_timeout.saturating_sub(began.elapsed());

@@ -209,11 +209,11 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         let room = if self.phase == Phase::Open { self.capacity() } else { 1 };
         let earliest = self.resume.unwrap_or(now).max(now);
         while self.streams.claims() < room || self.streams.is_idle() {
-            let Some(&stream) = self.streams.free.last() else { return };
+            let Some(&stream) = self.streams.idle.last() else { return };
             if !state.budget.take() {
                 return;
             }
-            self.streams.free.pop();
+            self.streams.idle.pop();
             let begun = std::mem::replace(&mut self.streams.all[stream].begun, true);
             let due = if begun { state.pacer.next(earliest) } else { state.pacer.first(earliest) };
             let begin = due.max(earliest);

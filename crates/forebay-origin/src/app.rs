@@ -133,14 +133,14 @@ impl WorkerApp {
             Some(script) => Output::of(script, &exchange.request, limit),
             None => Output::Parsed(ScriptReply::new(limit)),
         };
-        self.relay_reply(exchange, Running(Some(lease)), reading, run.takes_over).await
+        self.relay_reply(exchange, LeaseGuard(Some(lease)), reading, run.takes_over).await
     }
 
     /// Passes on what the worker answers, or the connection if the application takes that over.
     async fn relay_reply(
         &self,
         exchange: &mut Exchange,
-        mut running: Running,
+        mut running: LeaseGuard,
         reading: Output,
         mut may_take_over: bool,
     ) -> Result<(), Fault> {
@@ -244,9 +244,9 @@ impl Origin for WorkerApp {
 
 /// A script that runs. When nobody wants its reply any more it has a moment to end, as clients that
 /// leave early could ask for a new worker each time.
-struct Running(Option<Lease>);
+struct LeaseGuard(Option<Lease>);
 
-impl Drop for Running {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
         if let Some(lease) = self.0.take().filter(|lease| lease.pid().is_some()) {
             tokio::task::spawn_local(lease.abandon());

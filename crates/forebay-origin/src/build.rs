@@ -26,9 +26,9 @@ use crate::files::{Files, ScriptRoutes};
 use crate::http2::Http2Pools;
 use crate::proxy::Proxy;
 use crate::respond::{FixedReply, Redirection};
-use crate::running::Running;
+use crate::running::RunningApp;
 use crate::script::{exact_paths, scripts_of};
-use crate::script_guard::ScriptGuard;
+use crate::script_reaper::ScriptReaper;
 use crate::start::start_all;
 use crate::tls::{AcmeService, SiteTls};
 use crate::upstream::{Backend, BackendOptions, Checker, Endpoint, IdlePools, Permits, Upstream};
@@ -103,13 +103,13 @@ impl std::error::Error for BuildError {}
 pub struct Origins {
     plan: Plan,
     endpoints: BTreeMap<String, Endpoint>,
-    apps: BTreeMap<String, Running>,
+    apps: BTreeMap<String, RunningApp>,
     /// By backend: routes to the same one share its limit.
     permits: BTreeMap<String, (usize, Arc<Permits>)>,
     /// By site and route.
     shared: Vec<Vec<Shared>>,
     /// Of all CGI scripts; a reload passes it on.
-    guard: Arc<ScriptGuard>,
+    reaper: Arc<ScriptReaper>,
     _checker: Option<Checker>,
     /// Passwords that are checked at once, by all threads.
     password_checks: Arc<Semaphore>,
@@ -149,7 +149,7 @@ impl Origins {
         let permits = permits(&plan, previous);
         let checks = checks(&shared, &endpoints);
         let checker = Checker::start(checks, errors).map_err(BuildError::Checks)?;
-        let guard = previous.map_or_else(Arc::default, |previous| previous.guard.clone());
+        let reaper = previous.map_or_else(Arc::default, |previous| previous.reaper.clone());
         let before = previous.and_then(|previous| previous.acme.as_ref());
         let acme =
             AcmeService::start(&plan, &tls, errors, before).map_err(BuildError::Certificates)?;
@@ -160,7 +160,7 @@ impl Origins {
             apps,
             permits,
             shared,
-            guard,
+            reaper,
             _checker: checker,
             password_checks,
             held,
@@ -187,7 +187,7 @@ impl Origins {
 
     /// How applications and backends are.
     pub fn status(&self) -> Status {
-        let status = |(name, app): (&String, &Running)| app.status(name);
+        let status = |(name, app): (&String, &RunningApp)| app.status(name);
         let apps = self.apps.iter().map(status).collect();
         Status { apps, backends: self.backends() }
     }
@@ -226,18 +226,18 @@ impl Origins {
 
     /// Has the processes of an application replaced; false where there is none of this name.
     pub fn restart(&self, app: &str) -> bool {
-        self.apps.get(app).map(Running::restart).is_some()
+        self.apps.get(app).map(RunningApp::restart).is_some()
     }
 
     /// Stops the applications, giving requests under way `grace` to end.
     pub fn stop(&self, grace: Duration) {
         stop(self.apps.values(), grace);
-        self.guard.close();
+        self.reaper.close();
     }
 
     /// Tells the applications that the configuration was read again.
     pub fn reloaded(&self) {
-        self.apps.values().for_each(Running::reloaded);
+        self.apps.values().for_each(RunningApp::reloaded);
     }
 
     /// Stops the applications that `successor` does not run, once no request uses a site of these
@@ -260,7 +260,7 @@ impl Origins {
     }
 
     /// The application of this name, if it runs by the same definition.
-    fn running(&self, name: &str, wanted: &Definition) -> Option<Running> {
+    fn running(&self, name: &str, wanted: &Definition) -> Option<RunningApp> {
         self.apps.get(name).filter(|app| app.is(wanted)).cloned()
     }
 
@@ -375,8 +375,8 @@ impl Origins {
             Action::Cgi(cgi) => {
                 let room = room.clone();
                 let room = room.unwrap_or_else(|| Arc::new(Semaphore::new(cgi.max_processes)));
-                let (guard, launcher) = (self.guard.clone(), launcher.clone());
-                let processes = Processes { room, guard, launcher, passed: &PASSED };
+                let (reaper, launcher) = (self.reaper.clone(), launcher.clone());
+                let processes = Processes { room, reaper, launcher, passed: &PASSED };
                 let scripts = (scripts_of(&cgi.dir, route), exact_paths(route));
                 Box::new(Cgi::new(thread, cgi.clone(), processes, scripts))
             }
@@ -459,7 +459,7 @@ fn by_https(port: u16) -> Box<dyn Origin> {
     Box::new(Redirection(Redirect { to, status: 308 }))
 }
 
-fn stop<'a>(apps: impl IntoIterator<Item = &'a Running>, grace: Duration) {
+fn stop<'a>(apps: impl IntoIterator<Item = &'a RunningApp>, grace: Duration) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else { return };
     runtime.block_on(async {

@@ -36,7 +36,7 @@ use crate::interpreter::{first_line, named_program};
 use crate::output::Output;
 use crate::reply_pump::ReplyPump;
 use crate::script::{NoScript, Script, Scripts};
-use crate::script_guard::ScriptGuard;
+use crate::script_reaper::ScriptReaper;
 use crate::script_reply::OutputLimit;
 
 /// What a pipe holds without a reader.
@@ -69,7 +69,7 @@ pub struct Processes {
     /// How many may run at once.
     pub room: Arc<Semaphore>,
     /// Ends them with Forebay.
-    pub guard: Arc<ScriptGuard>,
+    pub reaper: Arc<ScriptReaper>,
     /// Who they run as, and what they may use.
     pub launcher: Arc<Launcher>,
     /// Variables of our own environment that they get.
@@ -138,7 +138,7 @@ impl Cgi {
 
     fn spawn(&self, request: &Request, script: &Script, body: &Spooled) -> Result<Process, Fault> {
         let file = &script.file;
-        let Processes { guard, launcher, passed, .. } = &self.processes;
+        let Processes { reaper, launcher, passed, .. } = &self.processes;
         if !launcher.is_direct() {
             // What starts it could say so in the log alone.
             obstacle(file).map_or(Ok(()), Err)?;
@@ -172,12 +172,12 @@ impl Cgi {
             if !launcher.limits_files() {
                 give_back_descriptors(leader);
             }
-            guard.watch(leader);
+            reaper.watch(leader);
         }
         child.stdout = Some(stdout);
         let name = file.display().to_string();
         tokio::task::spawn_local(log_stderr(stderr, name, self.thread.errors.clone()));
-        Ok(Process { child: Some((child, leader)), guard: guard.clone() })
+        Ok(Process { child: Some((child, leader)), reaper: reaper.clone() })
     }
 }
 
@@ -200,7 +200,7 @@ impl cgi::Sink for Variables<'_> {
 struct Process {
     /// With the process that leads its group.
     child: Option<(Child, Option<Pid>)>,
-    guard: Arc<ScriptGuard>,
+    reaper: Arc<ScriptReaper>,
 }
 
 impl Process {
@@ -209,7 +209,7 @@ impl Process {
         if let Some((child, leader)) = &mut self.child
             && tokio::time::timeout_at(deadline, child.wait()).await.is_ok()
         {
-            leader.inspect(|leader| self.guard.forget(*leader));
+            leader.inspect(|leader| self.reaper.forget(*leader));
             self.child = None;
         }
         drop(permit);
@@ -220,14 +220,14 @@ impl Drop for Process {
     fn drop(&mut self) {
         let Some((mut child, Some(leader))) = self.child.take() else { return };
         if child.id().is_none() {
-            return self.guard.forget(leader);
+            return self.reaper.forget(leader);
         }
         // The leader has not been waited for, so its number still is this group's.
         let _ = kill_process_group(leader, Signal::KILL);
-        let guard = self.guard.clone();
+        let reaper = self.reaper.clone();
         tokio::task::spawn_local(async move {
             let _ = child.wait().await;
-            guard.forget(leader);
+            reaper.forget(leader);
         });
     }
 }

@@ -29,8 +29,8 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
         routes.filter_map(move |(at, route)| of_route((site, at), route, &plan.server))
     });
     // Whether another user may write there is found out once it is that user who asks.
-    let becomes_another = rustix::process::geteuid().is_root() && gives_up_root(&plan.server);
-    let spool = if becomes_another { None } else { of_spool(&plan.server) };
+    let changes_user = rustix::process::geteuid().is_root() && gives_up_root(&plan.server);
+    let spool = if changes_user { None } else { of_spool(&plan.server) };
     let (unreadable_users, odd_users) = of_users(plan);
     let wrong: Vec<_> = users
         .into_iter()
@@ -55,13 +55,13 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
 
 /// What interpreters say about the modules of applications, whose workers ask for them when they
 /// start. Runs each of them for a moment.
-pub fn ask_interpreters(plan: &Plan) -> Result<(), ConfError> {
+pub fn probe_interpreters(plan: &Plan) -> Result<(), ConfError> {
     let wrong = plan.apps.iter().filter_map(|(name, app)| match definition(name, app) {
         Ok(Definition::Workers(spec)) => {
-            spec.ask_interpreter().err().map(|error| finding(name, &error))
+            spec.probe_interpreter().err().map(|error| finding(name, &error))
         }
         Ok(Definition::Scripts(spec)) => {
-            let error = spec.python.as_ref().and_then(|python| python.ask_interpreter().err());
+            let error = spec.python.as_ref().and_then(|python| python.probe_interpreter().err());
             error.map(|error| finding(name, &error))
         }
         _ => None,

@@ -33,7 +33,7 @@ pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionE
     let at = best_site(sites.iter().map(|site| &site.hosts[..]), &authority).unwrap_or(0);
     let site = sites[if sites.len() == 1 { 0 } else { at }];
     let peer = request.peer;
-    let believed = find_client(&mut request, peer, &trust(site)).map_err(Fault::from);
+    let resolved = find_client(&mut request, peer, &trust(site)).map_err(Fault::from);
     let mut text = Explanation(String::new());
     text.item("request", &[question.method.as_bytes(), b" ", request.target()].concat());
     if is_guess {
@@ -44,7 +44,7 @@ pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionE
     }
     let why = why(site, &sites, &authority, &listen);
     text.item("site", format!("line {}: {why}", site.line).as_bytes());
-    match believed.and_then(|()| routes(plan, site, &mut request, &mut text)) {
+    match resolved.and_then(|()| routes(plan, site, &mut request, &mut text)) {
         Ok(()) => {}
         Err(fault) => text.item("answer", format!("{} {fault}", fault.status).as_bytes()),
     }

@@ -21,9 +21,9 @@ pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, host: Option<
     append_chain(out, request);
     out.extend_from_slice(request.subject_field.as_deref().unwrap_or_default());
     encode::field(out, "X-Forwarded-Proto", if request.https { b"https" } else { b"http" });
-    let is_believed = claims == Claims::XForwarded;
-    let told = request.head.value(KnownField::XForwardedHost, bytes).filter(|_| is_believed);
-    if let Some(host) = told.or(authority) {
+    let is_trusted = claims == Claims::XForwarded;
+    let claimed = request.head.value(KnownField::XForwardedHost, bytes).filter(|_| is_trusted);
+    if let Some(host) = claimed.or(authority) {
         encode::field(out, "X-Forwarded-Host", host);
     }
 }

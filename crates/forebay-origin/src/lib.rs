@@ -31,7 +31,7 @@ mod respond;
 mod running;
 mod script;
 mod script_app;
-mod script_guard;
+mod script_reaper;
 mod script_reply;
 mod start;
 mod takeover;
@@ -41,7 +41,7 @@ mod upstream;
 mod warm;
 
 pub use build::{BuildError, Origins};
-pub use check::{ask_interpreters, check, check_spool};
+pub use check::{check, check_spool, probe_interpreters};
 pub use explain::{Question, QuestionError, explain};
 pub use forebay_workers::record_descriptors;
 pub use start::{AppStart, try_starts};

@@ -93,7 +93,7 @@ impl Proxy {
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
-        let is_upgrade = upgrade::is_asked(&exchange.request);
+        let is_upgrade = upgrade::is_requested(&exchange.request);
         if is_upgrade {
             upgrade::refuse_body(&exchange.body)?;
         }
@@ -142,7 +142,7 @@ pub fn append_http2_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Prox
     let Some(backend) = plan.upstream.to.get(index) else { return };
     let is_named = plan.host == conf::HostField::Backend;
     let mut head = http2::RequestHead::new(request, is_named.then_some(&backend.authority[..]));
-    head.write(request, plan.strip_prefix.as_deref(), upgrade::is_asked(request));
+    head.write(request, plan.strip_prefix.as_deref(), upgrade::is_requested(request));
     let scheme: &[u8] = if backend.https { b"https" } else { b"http" };
     head.append(out, scheme);
 }
@@ -152,6 +152,6 @@ pub fn append_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Proxy, ind
     let is_named = plan.host == conf::HostField::Backend;
     let host =
         plan.upstream.to.get(index).filter(|_| is_named).map(|backend| &backend.authority[..]);
-    let is_upgrade = upgrade::is_asked(request);
+    let is_upgrade = upgrade::is_requested(request);
     session::append_head(out, request, plan.strip_prefix.as_deref(), host, is_upgrade);
 }

@@ -22,7 +22,7 @@ use crate::warm::Warm;
 
 /// An application that runs.
 #[derive(Clone)]
-pub struct Running {
+pub struct RunningApp {
     definition: Definition,
     processes: Processes,
 }
@@ -59,7 +59,7 @@ impl ScriptProcesses {
         let (perl, python) = (begin(&spec.perl)?, begin(&spec.python)?);
         let others = cgi::Processes {
             room: Arc::new(Semaphore::new(spec.max_processes)),
-            guard: Arc::default(),
+            reaper: Arc::default(),
             launcher: Arc::new(Launcher::new(&spec.name, &spec.launch)?),
             passed: &cgi::PASSED_BY_APPS,
         };
@@ -84,7 +84,7 @@ impl ScriptProcesses {
     }
 }
 
-impl Running {
+impl RunningApp {
     /// Starts the application, without waiting. An error is one that no later start would mend.
     pub fn begin(
         definition: Definition,
@@ -180,7 +180,7 @@ impl Running {
                 for app in scripts.workers() {
                     app.shutdown(grace).await;
                 }
-                scripts.others.guard.close();
+                scripts.others.reaper.close();
             }
             Processes::Program(program, _) => program.shutdown(grace).await,
         }
@@ -192,7 +192,7 @@ impl Running {
             Processes::Workers(app) => app.end(),
             Processes::Scripts(scripts) => {
                 scripts.workers().for_each(App::end);
-                scripts.others.guard.close();
+                scripts.others.reaper.close();
             }
             Processes::Program(program, _) => program.end(),
         }

@@ -174,8 +174,8 @@ impl ScriptReply {
             Stage::Held => {
                 let length = (self.output.len() - self.head.len) as u64;
                 // What answers HEAD without a body says nothing about the body of a GET.
-                let is_told = length > 0 || !reply.is_to_head();
-                let length = if is_told { Length::Known(length) } else { Length::Unknown };
+                let is_known = length > 0 || !reply.is_to_head();
+                let length = if is_known { Length::Known(length) } else { Length::Unknown };
                 self.start(length, reply).await?;
             }
             Stage::Streaming => {}

@@ -9,7 +9,7 @@ use forebay_engine::ErrorLog;
 use forebay_workers::{FirstStart, StartError};
 
 use crate::definition::{Definition, definition};
-use crate::running::Running;
+use crate::running::RunningApp;
 
 /// How long the start of `serve` waits for applications.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -21,8 +21,8 @@ pub fn start_all(
     plan: &Plan,
     errors: &ErrorLog,
     is_reload: bool,
-    running: impl Fn(&str, &Definition) -> Option<Running>,
-) -> Result<BTreeMap<String, Running>, StartError> {
+    running: impl Fn(&str, &Definition) -> Option<RunningApp>,
+) -> Result<BTreeMap<String, RunningApp>, StartError> {
     let mut apps = BTreeMap::new();
     let mut starts = Vec::new();
     for (name, app) in &plan.apps {
@@ -31,7 +31,7 @@ pub fn start_all(
             Some(app) => app,
             None => {
                 let errors = errors.clone();
-                let (app, first) = Running::begin(definition, move |line| errors.log(line))?;
+                let (app, first) = RunningApp::begin(definition, move |line| errors.log(line))?;
                 starts.extend(first.into_iter().map(|first| (name, first)));
                 app
             }
@@ -76,8 +76,8 @@ pub fn try_starts(
     let begun = plan.apps.iter().map(|(name, app)| {
         let mut app = app.clone();
         (app.workers.min, app.workers.max) = (1, 1);
-        let begun =
-            definition(name, &app).and_then(|definition| Running::begin(definition, log.clone()));
+        let begun = definition(name, &app)
+            .and_then(|definition| RunningApp::begin(definition, log.clone()));
         (name, begun)
     });
     // All begin before the first is waited for.

@@ -21,7 +21,7 @@ pub const VARIABLE: &[u8] = b"FOREBAY_TAKEOVER";
 
 /// Whether the connection of this request may be taken over.
 pub fn is_possible(exchange: &Exchange) -> bool {
-    upgrade::is_asked(&exchange.request) && exchange.body.framing() == RequestFraming::None
+    upgrade::is_requested(&exchange.request) && exchange.body.framing() == RequestFraming::None
 }
 
 /// What an application begins with that takes the connection over; one that declines begins with a
@@ -58,7 +58,7 @@ pub async fn complete(
     reply.switch().await?;
     exchange.open_tunnel(Tunnel {
         backend: Box::new(Socket::unix(socket, &thread.deadlines)),
-        behind: output.split_off(head.len),
+        backend_prefix: output.split_off(head.len),
         idle: thread.settings().timeouts.tunnel_idle,
         held: Box::new(worker),
     });

@@ -7,7 +7,7 @@ use forebay_engine::{Body, Fault, Request};
 use forebay_wire::http1::{Field, KnownField, RequestFraming, encode};
 
 /// Whether the request asks for protocols that can be tunnelled.
-pub fn is_asked(request: &Request) -> bool {
+pub fn is_requested(request: &Request) -> bool {
     request.head.upgrade
         && protocols(&request.head.fields, &request.bytes).next().is_some()
         && !protocols(&request.head.fields, &request.bytes).any(is_http_or_tls)
@@ -43,8 +43,8 @@ pub fn is_answered(
     let mut chosen = protocols(reply, reply_bytes).peekable();
     chosen.peek().is_some()
         && chosen.all(|protocol| {
-            let mut asked = protocols(request, request_bytes);
-            asked.any(|asked| name_of(asked).eq_ignore_ascii_case(name_of(protocol)))
+            let mut wanted = protocols(request, request_bytes);
+            wanted.any(|wanted| name_of(wanted).eq_ignore_ascii_case(name_of(protocol)))
         })
 }
 

@@ -156,7 +156,7 @@ impl Upstream {
                 Ok(outcome) => return Ok(outcome),
                 Err(fault) => attempt.backend.judge(fault).await,
             };
-            let again = match (past, fault.retry) {
+            let may_retry = match (past, fault.retry) {
                 (Past::Kept | Past::Shared, Retry::IfReused) if !has_died => {
                     has_died = true;
                     if past == Past::Kept {
@@ -172,7 +172,7 @@ impl Upstream {
                 (_, Retry::Unprocessed) => attempts.was_unprocessed(exchange, carrier.body()).await,
                 _ => false,
             };
-            if !again {
+            if !may_retry {
                 self.count(attempt, &fault);
                 return Err(fault);
             }

@@ -125,7 +125,7 @@ impl<O: Send + 'static> Guardian<O> {
     }
 
     /// Asks each process that is left, and that `which` chooses, to end.
-    pub fn ask_to_end(&self, which: impl Fn(&Stat) -> bool) {
+    pub fn request_stop(&self, which: impl Fn(&Stat) -> bool) {
         for stat in self.left().into_iter().filter(which) {
             send(stat.pid, Signal::TERM);
         }

@@ -65,16 +65,16 @@ fn run(mut guardian: Guardian<u8>) -> ExitCode {
     let mut force_at = None;
     while let Some(wake) = guardian.wait(force_at) {
         match wake {
-            Wake::Order(b't') => ask_to_end(&guardian),
+            Wake::Order(b't') => request_stop(&guardian),
             Wake::Order(b'k') => break,
             Wake::Order(_) | Wake::OrphanEnded(..) => {}
             Wake::End => {
-                ask_to_end(&guardian);
+                request_stop(&guardian);
                 force_at.get_or_insert(Instant::now() + MOMENT);
             }
             Wake::ProgramEnded(status) => {
                 report_end(status);
-                guardian.ask_to_end(|_| true);
+                guardian.request_stop(|_| true);
                 force_at.get_or_insert(Instant::now() + MOMENT);
             }
             Wake::AllEnded => return ExitCode::SUCCESS,
@@ -87,7 +87,7 @@ fn run(mut guardian: Guardian<u8>) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn ask_to_end(guardian: &Guardian<u8>) {
+fn request_stop(guardian: &Guardian<u8>) {
     let _ = guardian.program().map(|program| kill_process(program, Signal::TERM));
 }
 

@@ -298,11 +298,11 @@ impl Connection {
     }
 
     fn expect(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let came = self.read(bytes.len())?;
-        if came == bytes {
+        let actual = self.read(bytes.len())?;
+        if actual == bytes {
             return Ok(());
         }
-        let what = format!("came instead: {:?}", came.escape_ascii().to_string());
+        let what = format!("came instead: {:?}", actual.escape_ascii().to_string());
         Err(io::Error::new(ErrorKind::InvalidData, what))
     }
 

@@ -40,8 +40,8 @@ impl AppSpec {
     /// What only the interpreter knows: whether it is new enough, and has the module. Runs it for a
     /// moment, as the application's user where this process may become it, else not at all; no
     /// code of the application is run.
-    pub fn ask_interpreter(&self) -> Result<(), StartError> {
-        let Some((code, answer)) = ask(self) else { return Ok(()) };
+    pub fn probe_interpreter(&self) -> Result<(), StartError> {
+        let Some((code, answer)) = probe(self) else { return Ok(()) };
         let error = StartError::new(&self.name, answer);
         Err(match code {
             NO_MODULE => error.at(&["module"]).help(format!(
@@ -56,7 +56,7 @@ impl AppSpec {
 
 /// What is wrong, as an exit code and a sentence. `None`: nothing, or the interpreter does not say,
 /// or this process may not become the application's user; then its workers will.
-fn ask(spec: &AppSpec) -> Option<(i32, String)> {
+fn probe(spec: &AppSpec) -> Option<(i32, String)> {
     let (python, module) = match &spec.kind {
         Kind::PythonCgi { python, .. } => (python, None),
         Kind::Wsgi { python, module, .. } => (python, module.split(['.', ':']).next()),

@@ -219,8 +219,8 @@ impl Pool {
         inner.crashes += u64::from(crashed);
         inner.all.retain(|shared| shared.id != id);
         inner.rescue(id, false);
-        let gone = inner.idle.iter().position(|worker| worker.shared.id == id);
-        let worker = gone.map(|at| inner.idle.remove(at));
+        let position = inner.idle.iter().position(|worker| worker.shared.id == id);
+        let worker = position.map(|at| inner.idle.remove(at));
         drop(inner);
         drop(worker);
     }

@@ -112,7 +112,7 @@ enum Ending {
     /// It gets no request any more, and may finish those it has, until then if there is a limit.
     Draining(Option<Instant>),
     /// It has been asked to end, and is forced to then.
-    Asked(Instant),
+    Stopping(Instant),
     /// Force has been used, and is used again then.
     Forced(Instant),
 }
@@ -207,7 +207,12 @@ impl<K: ProcessKind> Supervisor<K> {
         let started = self.kind.start(new);
         match started.and_then(|started| self.adopt(id, limit, started, replaces)) {
             Ok(()) => {}
-            Err(error) => self.start_failed(&format!("cannot start {error}"), ""),
+            Err(error) => {
+                if let Some(old) = replaces.and_then(|old| self.entries.get_mut(&old)) {
+                    old.is_being_replaced = false;
+                }
+                self.start_failed(&format!("cannot start {error}"), "");
+            }
         }
     }
 
@@ -232,10 +237,10 @@ impl<K: ProcessKind> Supervisor<K> {
                 let _ = events.send(Event::Ready(id, ready));
             }
         });
-        let (events, last_words) = (self.events.clone(), stderr.clone());
+        let (events, stderr_tail) = (self.events.clone(), stderr.clone());
         tokio::task::spawn_local(async move {
             let exit = reaped.await;
-            last_words.catch_up();
+            stderr_tail.catch_up();
             let _ = events.send(Event::Ended(id, exit));
         });
         let now = Instant::now();

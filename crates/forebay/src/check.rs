@@ -104,7 +104,7 @@ fn checked(file: &Path) -> Result<(Plan, String), String> {
 fn looked_up(file: &Path) -> Result<(Plan, Option<ConfError>), ConfError> {
     let plan = forebay_conf::load(file)?;
     let warnings = forebay_origin::check(&plan)?;
-    forebay_origin::ask_interpreters(&plan)?;
+    forebay_origin::probe_interpreters(&plan)?;
     Ok((plan, warnings))
 }
 

@@ -61,8 +61,8 @@ const SITE: &str = "compare-site.toml";
 pub fn run(args: &Args) -> ExitCode {
     let What::Compare { dir } = &args.what;
     match write(dir) {
-        Ok(told) => {
-            let _ = writeln!(std::io::stdout(), "{told}");
+        Ok(written) => {
+            let _ = writeln!(std::io::stdout(), "{written}");
             ExitCode::SUCCESS
         }
         Err(wrong) => {

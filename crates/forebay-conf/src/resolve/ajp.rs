@@ -31,14 +31,14 @@ pub(super) fn ajp(
 }
 
 /// What each listener asks of web servers, and the site that said so first.
-pub(super) type Asked = HashMap<Listen, (AjpFront, Range<usize>)>;
+pub(super) type AjpFronts = HashMap<Listen, (AjpFront, Range<usize>)>;
 
 /// What the `ajp://` listeners of a site ask for. A listener cannot know the site before it has read
 /// the request, so all its sites must agree.
 pub(super) fn front(
     site: &At<Table<file::Site>>,
     listen: &[Listen],
-    asked: &mut Asked,
+    ajp_fronts: &mut AjpFronts,
 ) -> Outcome<Option<AjpFront>> {
     let spans = [
         ("ajp_secret", site.ajp_secret.as_ref().map(|at| &at.span)),
@@ -66,7 +66,7 @@ pub(super) fn front(
         }
         let span = typed.map_or(listen_span, |(_, span)| span);
         let (first, also) =
-            asked.entry(listen.clone()).or_insert_with(|| (front.clone(), span.clone()));
+            ajp_fronts.entry(listen.clone()).or_insert_with(|| (front.clone(), span.clone()));
         if *first != front {
             return Err(Problem::new(span, format!("two sites on {listen} differ"))
                 .label("one secret and packet size here")

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::ajp::{Asked, front};
+use super::ajp::{AjpFronts, front};
 use super::effect::no_effect;
 use super::route::route;
 use super::tls::{Spoken, agree, redirect, tls};
@@ -105,7 +105,7 @@ fn site(
             Some(file::ForwardedFields::Either) | None => ForwardedFields::Either,
         },
         proxy_protocol: proxy_protocol(typed, &listen, &mut agreed.proxied)?,
-        ajp: front(typed, &listen, &mut agreed.asked)?,
+        ajp: front(typed, &listen, &mut agreed.ajp_fronts)?,
         encoded_slashes: match typed.encoded_slashes {
             Some(file::EncodedSlashes::Pass) => EncodedSlashes::Pass,
             Some(file::EncodedSlashes::Refuse) | None => EncodedSlashes::Refuse,
@@ -122,7 +122,7 @@ fn site(
 #[derive(Default)]
 struct Agreed {
     proxied: Proxied,
-    asked: Asked,
+    ajp_fronts: AjpFronts,
 }
 
 /// Whether connections to each listener begin with a PROXY header, and the site that said so first.

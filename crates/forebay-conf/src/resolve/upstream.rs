@@ -81,59 +81,42 @@ impl<'a> Keys<'a> {
     }
 }
 
-impl<'a> From<&'a file::Proxy> for Keys<'a> {
-    fn from(table: &'a file::Proxy) -> Self {
-        Self {
-            to: &table.to,
-            balance: &table.balance,
-            sticky: &table.sticky,
-            max_fails: &table.max_fails,
-            fail_timeout: &table.fail_timeout,
-            health: &table.health,
-            keepalive: &table.keepalive,
-            max_connections: &table.max_connections,
-            send_proxy: &table.send_proxy,
-            connect_timeout: &table.connect_timeout,
-            http_version: &table.http_version,
-            tls: &table.tls,
+/// `Keys` of tables that have every one of them.
+macro_rules! all_keys {
+    ($($table:ty),*) => {$(
+        impl<'a> From<&'a $table> for Keys<'a> {
+            fn from(table: &'a $table) -> Self {
+                Self {
+                    to: &table.to,
+                    balance: &table.balance,
+                    sticky: &table.sticky,
+                    max_fails: &table.max_fails,
+                    fail_timeout: &table.fail_timeout,
+                    health: &table.health,
+                    keepalive: &table.keepalive,
+                    max_connections: &table.max_connections,
+                    send_proxy: &table.send_proxy,
+                    connect_timeout: &table.connect_timeout,
+                    http_version: &table.http_version,
+                    tls: &table.tls,
+                }
+            }
         }
-    }
+    )*};
 }
+
+all_keys!(file::Proxy, file::Upstream);
 
 impl<'a> From<&'a file::Ajp> for Keys<'a> {
     fn from(table: &'a file::Ajp) -> Self {
         Self {
-            to: &table.to,
             balance: &table.balance,
             sticky: &table.sticky,
             max_fails: &table.max_fails,
             fail_timeout: &table.fail_timeout,
-            health: &None,
             keepalive: &table.keepalive,
-            max_connections: &table.max_connections,
-            send_proxy: &None,
             connect_timeout: &table.connect_timeout,
-            http_version: &None,
-            tls: &None,
-        }
-    }
-}
-
-impl<'a> From<&'a file::Upstream> for Keys<'a> {
-    fn from(table: &'a file::Upstream) -> Self {
-        Self {
-            to: &table.to,
-            balance: &table.balance,
-            sticky: &table.sticky,
-            max_fails: &table.max_fails,
-            fail_timeout: &table.fail_timeout,
-            health: &table.health,
-            keepalive: &table.keepalive,
-            max_connections: &table.max_connections,
-            send_proxy: &table.send_proxy,
-            connect_timeout: &table.connect_timeout,
-            http_version: &table.http_version,
-            tls: &table.tls,
+            ..Self::of(&table.to, &table.max_connections)
         }
     }
 }
@@ -371,8 +354,8 @@ fn by_tls(context: &Context<'_>, keys: &Keys<'_>, to: &[Backend]) -> Outcome<Bac
 
 /// The sessions of servlets stay with the container that made them, unless told otherwise.
 fn sessions(scheme: Scheme, to: &[Backend]) -> Option<Sticky> {
-    let is_told = scheme == Scheme::Ajp && to.iter().all(|backend| backend.route.is_some());
-    is_told.then(|| Sticky { cookie: "JSESSIONID".into(), routes: true })
+    let has_routes = scheme == Scheme::Ajp && to.iter().all(|backend| backend.route.is_some());
+    has_routes.then(|| Sticky { cookie: "JSESSIONID".into(), routes: true })
 }
 
 /// That no key is given that means nothing to servers that speak `scheme`.

@@ -103,7 +103,7 @@ impl Reply {
         let ends = self.framing == Framing::Length(0);
         let sent = self.stream().send_file(file.as_fd(), offset, length, ends).await;
         self.body_bytes += length;
-        sent.map_err(|error| Fault::client_gone(&error, Limit::Write))
+        sent.map_err(|error| Fault::client_closed(&error, Limit::Write))
     }
 
     /// Ends the reply and writes what has gathered.
@@ -200,12 +200,12 @@ impl Reply {
         };
         let written = self.stream().write(part, self.is_buffered).await;
         self.empty();
-        written.map_err(|error| Fault::client_gone(&error, Limit::Write))
+        written.map_err(|error| Fault::client_closed(&error, Limit::Write))
     }
 
     /// Waits until the client has taken all that was written.
     pub(crate) async fn drain(&self) -> Result<(), Fault> {
         let drained = self.stream().drain().await;
-        drained.map_err(|error| Fault::client_gone(&error, Limit::Write))
+        drained.map_err(|error| Fault::client_closed(&error, Limit::Write))
     }
 }

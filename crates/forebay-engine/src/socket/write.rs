@@ -45,7 +45,10 @@ impl Socket {
         loop {
             match self.shared.write(pieces) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => return Ok(n as u64),
+                Ok(n) => {
+                    self.shared.write_due.set(NEVER);
+                    return Ok(n as u64);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) if self.is_expired() => return Err(io::ErrorKind::TimedOut.into()),
@@ -92,13 +95,16 @@ impl Socket {
     }
 
     /// The peer has no room: from now on it may take as long as [`Socket::limit_writes`] allows
-    /// until [`Socket::poll_room`] finds some.
+    /// until [`Socket::poll_room`] finds some or [`Socket::try_write`] writes. Saying so again while
+    /// that time runs does not prolong it: a task that is woken for other reasons tries again.
     pub fn expect_room(&self) {
         // Readiness may be stale from before the buffer filled up.
         let _ = self.shared.io.try_io(Interest::WRITABLE, || {
             Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
         });
-        self.shared.write_due.set(self.deadlines.due(self.write_limit.get()));
+        if self.shared.write_due.get() == NEVER {
+            self.shared.write_due.set(self.deadlines.due(self.write_limit.get()));
+        }
     }
 
     /// Whether the peer has room.
@@ -112,6 +118,8 @@ impl Socket {
 
     /// Waits until the peer has room, as long as [`Socket::limit_writes`] allows.
     pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
+        // That of a wait that was given up.
+        self.shared.write_due.set(NEVER);
         self.expect_room();
         poll_fn(|context| self.poll_room(context)).await
     }

@@ -42,7 +42,7 @@ pub struct Http2 {
     /// Once the backlog is written these trailers end the reply.
     trailers: RefCell<Option<Vec<u8>>>,
     /// It was reset, or its connection has ended.
-    is_gone: Cell<bool>,
+    is_closed: Cell<bool>,
     is_expired: Cell<bool>,
     carries_tunnel: Cell<bool>,
     read_due: Cell<Ticks>,
@@ -71,7 +71,7 @@ impl Http2 {
             has_body: Cell::new(true),
             has_finished: Cell::new(false),
             trailers: RefCell::default(),
-            is_gone: Cell::new(false),
+            is_closed: Cell::new(false),
             is_expired: Cell::new(false),
             carries_tunnel: Cell::new(false),
             read_due: Cell::new(NEVER),
@@ -98,7 +98,7 @@ impl Http2 {
 
     /// It was reset, or its connection has ended.
     pub fn cancel(&self) {
-        self.is_gone.set(true);
+        self.is_closed.set(true);
         wake(&self.reader);
         wake(&self.writer);
         wake(&self.watcher);
@@ -120,7 +120,7 @@ impl Http2 {
             self.reset(ErrorCode::NO_ERROR);
         } else {
             self.connection.codec.borrow_mut().discard(self.id, Connection::now());
-            if !self.has_ended.get() && !self.is_gone.get() {
+            if !self.has_ended.get() && !self.is_closed.get() {
                 // The client is about to end the stream, and needs no reset.
                 let now = self.connection.accepted.thread.deadlines.now();
                 self.connection.ending.borrow_mut().push((self.id, now));
@@ -134,11 +134,11 @@ impl Http2 {
         match why {
             Abort::ReplyLost => self.reset(ErrorCode::INTERNAL_ERROR),
         }
-        self.is_gone.set(true);
+        self.is_closed.set(true);
     }
 
     fn reset(&self, code: ErrorCode) {
-        if !self.is_gone.get() {
+        if !self.is_closed.get() {
             self.connection.codec.borrow_mut().reset(self.id, code, Connection::now());
             self.connection.wake();
         }
@@ -146,7 +146,7 @@ impl Http2 {
 
     pub(super) async fn cancelled(&self) {
         poll_fn(|context| {
-            if self.is_gone.get() {
+            if self.is_closed.get() {
                 return Poll::Ready(());
             }
             self.watcher.set(Some(context.waker().clone()));
@@ -185,7 +185,7 @@ impl Http2 {
     pub(super) async fn readable(&self) -> io::Result<()> {
         poll_fn(|context| {
             let is_ready = !self.incoming.borrow().is_empty() || self.has_ended.get();
-            if is_ready || self.is_gone.get() || self.is_expired.get() {
+            if is_ready || self.is_closed.get() || self.is_expired.get() {
                 return Poll::Ready(Ok(()));
             }
             self.reader.set(Some(context.waker().clone()));
@@ -195,7 +195,7 @@ impl Http2 {
     }
 
     pub(super) fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        if self.is_gone.get() || self.is_expired.get() {
+        if self.is_closed.get() || self.is_expired.get() {
             return Err(self.lost());
         }
         let mut incoming = self.incoming.borrow_mut();
@@ -244,7 +244,7 @@ impl Http2 {
     }
 
     fn send_reply(&self, status: u16, lines: &[u8], ends: bool) -> io::Result<()> {
-        if self.is_gone.get() {
+        if self.is_closed.get() {
             return Err(self.lost());
         }
         let fields = fields::of_lines(lines);
@@ -266,7 +266,7 @@ impl Http2 {
 
     /// Sends some of what is not empty, or the `end`; 0 where there is no room.
     pub(super) fn try_write(&self, pieces: &[IoSlice<'_>], end: bool) -> io::Result<u64> {
-        if self.is_gone.get() {
+        if self.is_closed.get() {
             return Err(self.lost());
         }
         let (now, mut total) = (Connection::now(), 0);
@@ -299,7 +299,7 @@ impl Http2 {
 
     pub(super) async fn wait_for_room(&self) -> io::Result<()> {
         poll_fn(|context| {
-            if self.is_gone.get() {
+            if self.is_closed.get() {
                 return Poll::Ready(Err(self.lost()));
             }
             if self.has_room.take() {
@@ -332,7 +332,7 @@ impl Http2 {
     }
 
     fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
-        if self.is_gone.get() {
+        if self.is_closed.get() {
             return Err(self.lost());
         }
         let mut codec = self.connection.codec.borrow_mut();
@@ -355,7 +355,7 @@ impl Http2 {
         ends: bool,
     ) -> io::Result<()> {
         while length > 0 {
-            if self.is_gone.get() {
+            if self.is_closed.get() {
                 return Err(self.lost());
             }
             let most = usize::try_from(length).unwrap_or(usize::MAX);

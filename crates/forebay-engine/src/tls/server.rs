@@ -185,9 +185,9 @@ impl ServerTls {
 
     /// Whether clients that were shown `other` have been asked for what this one asks for.
     pub(crate) fn takes_clients_of(&self, other: &Self) -> bool {
-        let asked =
+        let policy =
             |tls: &Self| tls.clients.as_ref().map(|c| (c.authorities.clone(), c.is_required));
-        std::ptr::eq(self, other) || self.clients.is_none() || asked(self) == asked(other)
+        std::ptr::eq(self, other) || self.clients.is_none() || policy(self) == policy(other)
     }
 
     /// The request field by which HTTP backends are told the subject.

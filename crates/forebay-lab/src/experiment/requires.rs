@@ -49,7 +49,7 @@ fn is_perl_module(module: &str) -> bool {
 
 fn is_runnable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    path.metadata().is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
+    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 fn is_package(name: &str) -> bool {

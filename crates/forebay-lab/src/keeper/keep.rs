@@ -106,7 +106,7 @@ impl Keeping {
             // The server went into the background: its masters are our children now.
             None => {
                 let own = std::process::id() as i32;
-                self.guardian.ask_to_end(|stat| stat.parent == own);
+                self.guardian.request_stop(|stat| stat.parent == own);
             }
         }
         let deadline = Instant::now() + self.grace;

@@ -7,7 +7,7 @@ use std::time::Instant;
 #[derive(Debug)]
 pub struct Streams {
     pub all: Vec<Stream>,
-    pub free: Vec<usize>,
+    pub idle: Vec<usize>,
     /// In the order in which they are to be started.
     pub waiting: VecDeque<usize>,
     resting: usize,
@@ -32,7 +32,7 @@ pub struct Stream {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    Free,
+    Idle,
     /// Its request is not due yet.
     Resting,
     /// Its request waits for a connection with room for it.
@@ -42,8 +42,8 @@ pub enum State {
 
 impl Streams {
     pub fn new(count: usize, now: Instant) -> Self {
-        let free = Stream {
-            state: State::Free,
+        let idle = Stream {
+            state: State::Idle,
             begun: false,
             due: now,
             until: now,
@@ -51,8 +51,8 @@ impl Streams {
             is_retry: false,
         };
         Self {
-            all: vec![free; count],
-            free: (0..count).rev().collect(),
+            all: vec![idle; count],
+            idle: (0..count).rev().collect(),
             waiting: VecDeque::new(),
             resting: 0,
             under_way: 0,
@@ -65,7 +65,7 @@ impl Streams {
     }
 
     pub fn is_idle(&self) -> bool {
-        self.free.len() == self.all.len()
+        self.idle.len() == self.all.len()
     }
 
     /// The stream's request waits, and has failed at `deadline`.
@@ -108,9 +108,9 @@ impl Streams {
             State::Waiting => self.waiting.retain(|&other| other != stream),
             State::UnderWay => self.under_way -= 1,
             State::Resting => self.resting -= 1,
-            State::Free => return,
+            State::Idle => return,
         }
-        self.all[stream].state = State::Free;
-        self.free.push(stream);
+        self.all[stream].state = State::Idle;
+        self.idle.push(stream);
     }
 }

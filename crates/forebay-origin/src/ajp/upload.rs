@@ -38,16 +38,16 @@ impl Packets {
         if self.left > 0 { self.append(out, self.most, body).await } else { Ok(()) }
     }
 
-    /// Appends the packet that a container gets when it asks for `asked` bytes: as many where the
-    /// length is known, else what has come; the end marker behind the last byte.
+    /// Appends the packet that a container gets when it asks for `requested` bytes: as many where
+    /// the length is known, else what has come; the end marker behind the last byte.
     pub async fn append_next(
         &mut self,
         out: &mut Vec<u8>,
-        asked: usize,
+        requested: usize,
         body: &mut Body,
     ) -> Result<(), Fault> {
         self.is_past_first = true;
-        self.append(out, asked, body).await
+        self.append(out, requested, body).await
     }
 
     /// Makes ready for another container, which is to be sent the first packet again, after `body`
@@ -64,11 +64,11 @@ impl Packets {
     async fn append(
         &mut self,
         out: &mut Vec<u8>,
-        asked: usize,
+        requested: usize,
         body: &mut Body,
     ) -> Result<(), Fault> {
         let is_counted = self.framing != RequestFraming::Chunked;
-        let mut wanted = asked.min(self.most);
+        let mut wanted = requested.min(self.most);
         if is_counted {
             wanted = wanted.min(usize::try_from(self.left).unwrap_or(usize::MAX));
         }

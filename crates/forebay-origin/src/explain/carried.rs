@@ -39,8 +39,8 @@ fn append_body(text: &mut Explanation, content_type: Option<&[u8]>, body: &[u8])
         return text.list("form", decoded(body));
     }
     if !kind.eq_ignore_ascii_case(b"multipart/form-data") {
-        let told = [format!("{} bytes of ", body.len()).as_bytes(), kind].concat();
-        return text.item("body", &told);
+        let summary = [format!("{} bytes of ", body.len()).as_bytes(), kind].concat();
+        return text.item("body", &summary);
     }
     let Some(boundary) = Boundary::of(content_type) else {
         return text.item("form", b"none that can be read: its Content-Type names no boundary");

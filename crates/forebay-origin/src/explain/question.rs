@@ -93,7 +93,7 @@ pub(super) fn listener(plan: &Plan, url: &Url<'_>) -> (Listen, bool) {
         _ if !listen.is_ajp() && listen.is_https() != url.is_https => false,
         Listen::Tcp(address) => {
             let ip = address.ip();
-            let of_ip = url.ip().is_none_or(|asked| asked == ip || ip.is_unspecified());
+            let of_ip = url.ip().is_none_or(|wanted| wanted == ip || ip.is_unspecified());
             (address.port() == url.port || address.port() == 0) && (of_ip || !exact)
         }
         Listen::Unix(_) | Listen::Named(_) | Listen::Https(_) | Listen::Ajp(_) => false,
@@ -189,10 +189,10 @@ fn parsed(raw: &str, question: &Question<'_>, plan: &Plan) -> Result<RequestHead
             return Err(QuestionError(message));
         }
     }
-    if let (Some(body), RequestFraming::Length(told)) = (question.body, head.framing)
-        && body.len() as u64 != told
+    if let (Some(body), RequestFraming::Length(declared)) = (question.body, head.framing)
+        && body.len() as u64 != declared
     {
-        let message = format!("Content-Length says {told} bytes, the body has {}", body.len());
+        let message = format!("Content-Length says {declared} bytes, the body has {}", body.len());
         return Err(QuestionError(message));
     }
     Ok(head)

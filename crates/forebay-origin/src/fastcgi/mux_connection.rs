@@ -71,7 +71,7 @@ struct RequestState {
 
 #[derive(Clone, Copy, Debug)]
 enum End {
-    Told(ProtocolStatus),
+    Complete(ProtocolStatus),
     Lost,
     TooMuch,
 }
@@ -129,7 +129,7 @@ impl MuxConnection {
     async fn read(&self, socket: &Socket) -> Result<(), String> {
         let (mut decoder, mut inbox) = (Decoder::multiplexed(), Vec::with_capacity(INBOX));
         let mut pruning = tokio::time::interval(PRUNING);
-        while !self.is_done_with() {
+        while !self.is_retired() {
             while self.is_held_back() {
                 self.changed.notified().await;
             }
@@ -165,7 +165,7 @@ impl MuxConnection {
     }
 
     /// Whether nobody waits for it, and nobody will, or for long enough nobody did.
-    fn is_done_with(&self) -> bool {
+    fn is_retired(&self) -> bool {
         let is_idle = || self.idle_since.get().elapsed() > FASTCGI_IDLE;
         self.live.get() == 0 && (self.is_used_up() || is_idle())
     }
@@ -206,7 +206,7 @@ impl MuxConnection {
                 if !state.is_left.replace(true) {
                     self.count_out();
                 }
-                state.finish(End::Told(status));
+                state.finish(End::Complete(status));
             }
             Event::Values(_) => {}
         }
@@ -356,7 +356,7 @@ impl Stream {
                 return Ok(StreamEvent::Output);
             }
             match end {
-                Some(End::Told(status)) => return Ok(StreamEvent::End(status)),
+                Some(End::Complete(status)) => return Ok(StreamEvent::End(status)),
                 Some(_) => return Err(self.lost()),
                 None => self.state.ready.notified().await,
             }

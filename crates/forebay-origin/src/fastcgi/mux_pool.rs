@@ -59,11 +59,11 @@ impl MuxPool {
     /// Connections as `settings` have them, to be opened only where the application says that it can, if
     /// they have it asked.
     pub fn new(thread: Rc<Thread>, settings: &conf::Fastcgi) -> Self {
-        let is_asked = settings.multiplex == conf::Multiplex::Auto;
+        let is_auto = settings.multiplex == conf::Multiplex::Auto;
         Self {
             thread,
             connections: Multiplexed::new(settings.max_shared),
-            support: Cell::new(if is_asked { MuxSupport::Unknown } else { MuxSupport::Yes }),
+            support: Cell::new(if is_auto { MuxSupport::Unknown } else { MuxSupport::Yes }),
             max_streams: Cell::new(settings.max_streams),
             max_buffered: settings.max_buffered,
         }
@@ -76,7 +76,7 @@ impl MuxPool {
 
     /// A place on a new connection.
     async fn open(&self, backend: &Backend) -> Result<Option<Stream>, Fault> {
-        if !matches!(self.support.get(), MuxSupport::Yes) && !self.ask(backend).await? {
+        if !matches!(self.support.get(), MuxSupport::Yes) && !self.query_support(backend).await? {
             return Ok(None);
         }
         let (thread, name) = (self.thread.clone(), backend.name().to_owned());
@@ -90,12 +90,12 @@ impl MuxPool {
     }
 
     /// Asks whether the application multiplexes.
-    async fn ask(&self, backend: &Backend) -> Result<bool, Fault> {
+    async fn query_support(&self, backend: &Backend) -> Result<bool, Fault> {
         if let MuxSupport::Silent(_) = self.support.get() {
             // Other requests do not wait for what it says this time.
             self.support.set(MuxSupport::Silent(Instant::now()));
         }
-        let answer = ask(backend.connect(true).await?).await;
+        let answer = query_support(backend.connect(true).await?).await;
         let (support, what) = match answer {
             Answer::Yes(most) => {
                 self.max_streams.set(self.max_streams.get().min(most));
@@ -140,9 +140,9 @@ enum Answer {
 }
 
 /// Asks, over a connection that is then closed (as php-fpm does itself).
-async fn ask(connection: Connection) -> Answer {
+async fn query_support(connection: Connection) -> Answer {
     let has_spoken = Cell::new(false);
-    let conversation = async {
+    let query = async {
         let socket = &connection.socket;
         let mut out = Vec::new();
         fastcgi::get_values(&mut out, &["FCGI_MPXS_CONNS", "FCGI_MAX_REQS"]);
@@ -166,7 +166,7 @@ async fn ask(connection: Connection) -> Answer {
             }
         }
     };
-    let answer = tokio::time::timeout(ASKING, conversation).await.ok().flatten();
+    let answer = tokio::time::timeout(ASKING, query).await.ok().flatten();
     answer.unwrap_or(if has_spoken.get() { Answer::No } else { Answer::Silence })
 }
 

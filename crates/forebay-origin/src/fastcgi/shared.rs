@@ -75,7 +75,7 @@ impl<'a> Shared<'a> {
         let limit = self.source.backend.reply_timeout();
         loop {
             match tokio::time::timeout(limit, self.stream.next(inbox)).await {
-                Ok(came) => return came,
+                Ok(granted) => return granted,
                 Err(_) if !self.is_sent.get() => {}
                 Err(_) => {
                     let name = self.source.backend.name();

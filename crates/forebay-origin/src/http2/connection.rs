@@ -92,7 +92,7 @@ pub(super) enum End {
     /// The reply is whole.
     Whole,
     /// It was reset.
-    Gone(Cause),
+    Reset(Cause),
     /// The backend opened no window for too long.
     Stalled,
     /// Interim replies without end.
@@ -226,6 +226,11 @@ impl Connection {
         }
     }
 
+    /// Whether the backend has sent its settings.
+    pub fn has_settings(&self) -> bool {
+        self.is_settled.get()
+    }
+
     /// Whether no request is under way or about to be.
     pub fn is_idle(&self) -> bool {
         self.reserved.get() == 0 && self.streams.borrow().is_empty()
@@ -357,7 +362,7 @@ impl Connection {
             }
             Event::Reset { stream, cause } => {
                 if let Some(state) = self.stream(stream) {
-                    state.finish(End::Gone(cause));
+                    state.finish(End::Reset(cause));
                     self.end_turn(stream);
                 }
                 if let Cause::Rule(Rule::Abuse(_)) = cause {

@@ -59,7 +59,7 @@ impl Task<'_> {
             connection.give_turn();
             self.write().map_err(|error| format!("cannot write: {error}"))?;
             if connection.is_finished() {
-                self.say_goodbye();
+                self.send_goaway();
                 return Ok(());
             }
             self.set_limits();
@@ -68,7 +68,7 @@ impl Task<'_> {
                 Ready::Tick => self.tick()?,
                 Ready::Readable => match self.read() {
                     Ok(0) if connection.link.socket.is_expired() && connection.is_idle() => {
-                        self.say_goodbye();
+                        self.send_goaway();
                         return Ok(());
                     }
                     Ok(0) => return Err("the backend closed it".into()),
@@ -128,7 +128,7 @@ impl Task<'_> {
     }
 
     /// No more streams come.
-    fn say_goodbye(&self) {
+    fn send_goaway(&self) {
         self.connection.codec.borrow_mut().goaway(ErrorCode::NO_ERROR);
     }
 

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 use forebay_engine::{Fault, Limit, NEVER, Retry};
 use forebay_wire::fields;
@@ -49,10 +50,19 @@ impl Stream {
         self.connection.scheme()
     }
 
-    /// Waits for the backend's settings; whether it takes extended CONNECT (RFC 8441).
-    pub async fn takes_extended_connect(&self) -> bool {
-        self.connection.settle().await;
-        self.connection.codec.borrow().peer_takes_extended_connect()
+    /// Waits for the backend's settings, as long as `limit`; whether it takes extended CONNECT
+    /// (RFC 8441). A connection without settings gets no other stream.
+    pub async fn takes_extended_connect(&self, limit: Duration) -> Result<bool, Fault> {
+        let connection = &self.connection;
+        if tokio::time::timeout(limit, connection.settle()).await.is_err() {
+            connection.retire();
+            let message = format!("{}: no SETTINGS within {limit:?}", connection.name());
+            return Err(Fault::backend(504, message));
+        }
+        if !connection.has_settings() {
+            return Err(self.fault(End::ConnectionLost));
+        }
+        Ok(connection.codec.borrow().peer_takes_extended_connect())
     }
 
     /// Sends the head of the request, whose fields are lines of HTTP/1.1; nothing follows where it
@@ -192,7 +202,7 @@ impl Stream {
 
     /// Whether the backend asks for the request to be sent by HTTP/1.1.
     pub fn is_for_http1(&self) -> bool {
-        self.state.end.get() == Some(End::Gone(Cause::Peer(ErrorCode::HTTP_1_1_REQUIRED)))
+        self.state.end.get() == Some(End::Reset(Cause::Peer(ErrorCode::HTTP_1_1_REQUIRED)))
     }
 
     /// What an end means that is not that of the reply.
@@ -200,16 +210,16 @@ impl Stream {
         let name = self.connection.name();
         let fault = |message: String| Fault::backend(502, message);
         match end {
-            End::Gone(Cause::Peer(ErrorCode::REFUSED_STREAM)) => {
+            End::Reset(Cause::Peer(ErrorCode::REFUSED_STREAM)) => {
                 let message = format!("{name} refuses the request (REFUSED_STREAM)");
                 Fault::backend(503, message).retry(Retry::Unprocessed)
             }
-            End::Gone(Cause::Unprocessed) => {
+            End::Reset(Cause::Unprocessed) => {
                 fault(format!("{name} closed the connection (GOAWAY) before it took the request"))
                     .retry(Retry::Unprocessed)
             }
-            End::Gone(Cause::Peer(code)) => fault(format!("{name} reset the stream ({code})")),
-            End::Gone(Cause::Rule(rule)) => fault(format!("{name}: {rule}")),
+            End::Reset(Cause::Peer(code)) => fault(format!("{name} reset the stream ({code})")),
+            End::Reset(Cause::Rule(rule)) => fault(format!("{name}: {rule}")),
             End::Interim => fault(format!("{name}: interim replies (1xx) without end")),
             End::Stalled => {
                 Fault::backend(504, format!("{name} takes no more data")).limited_by(Limit::Write)

@@ -57,9 +57,9 @@ impl<'a> RequestHead<'a> {
         } else if request.takes_trailers() {
             self.lines.extend_from_slice(b"te: trailers\r\n");
         }
-        let is_told = || request.head.value(KnownField::ContentLength, &request.bytes).is_some();
+        let has_length = || request.head.value(KnownField::ContentLength, &request.bytes).is_some();
         match request.head.framing {
-            RequestFraming::None if is_told() => {
+            RequestFraming::None if has_length() => {
                 encode::field_number(&mut self.lines, "content-length", 0);
             }
             RequestFraming::Length(length) => {
@@ -156,7 +156,7 @@ impl Attempt<'_> {
         buffers: &mut Buffers,
     ) -> Result<Option<Tunnel>, Fault> {
         let Exchange { request, reply, .. } = exchange;
-        if !stream.takes_extended_connect().await {
+        if !stream.takes_extended_connect(self.backend().connect_timeout()).await? {
             let name = self.backend().name();
             return Err(Fault::us(
                 501,
@@ -179,7 +179,7 @@ impl Attempt<'_> {
         reply.switch().await?;
         let idle = self.proxy.thread.settings().timeouts.tunnel_idle;
         let backend = Box::new(StreamTunnel(stream));
-        Ok(Some(Tunnel { backend, behind: Vec::new(), idle, held: Box::new(()) }))
+        Ok(Some(Tunnel { backend, backend_prefix: Vec::new(), idle, held: Box::new(()) }))
     }
 }
 
@@ -262,21 +262,21 @@ impl Reading<'_> {
         let to_head = self.request.method() == b"HEAD";
         let Buffers { out, inbox, head } = &mut *self.buffers;
         loop {
-            let (came, ends, is_final) = match self.stream.try_next(out)? {
+            let (received, ends, is_final) = match self.stream.try_next(out)? {
                 None => {
                     self.stream.wait(backend).await?;
                     continue;
                 }
-                Some(StreamEvent::Interim(came)) => (came, false, false),
-                Some(StreamEvent::Head(came, ends)) => (came, ends, true),
+                Some(StreamEvent::Interim(received)) => (received, false, false),
+                Some(StreamEvent::Head(received, ends)) => (received, ends, true),
                 // The codec lets neither by before the head.
                 Some(StreamEvent::Data | StreamEvent::End(_)) => {
                     return Err(Fault::backend(502, format!("{}: no head", backend.name())));
                 }
             };
             inbox.clear();
-            came.write_http1_reply(ends, to_head, inbox, head);
-            self.stream.recycle(came);
+            received.write_http1_reply(ends, to_head, inbox, head);
+            self.stream.recycle(received);
             if is_final {
                 self.attempt.to.answered();
                 return Ok(());

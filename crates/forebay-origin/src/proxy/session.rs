@@ -103,11 +103,11 @@ impl Carrier for Passing<'_> {
             After::Keep => attempt.to.backend.keep(connection),
             After::Close => {}
             After::Tunnel => {
-                let behind = self.buffers.inbox.split_off(self.buffers.head.len);
+                let backend_prefix = self.buffers.inbox.split_off(self.buffers.head.len);
                 let idle = proxy.thread.settings().timeouts.tunnel_idle;
                 let (backend, permit) = connection.into_parts();
                 let (backend, held) = (Box::new(backend), Box::new(permit));
-                return Ok(Some(Tunnel { backend, behind, idle, held }));
+                return Ok(Some(Tunnel { backend, backend_prefix, idle, held }));
             }
         }
         Ok(None)

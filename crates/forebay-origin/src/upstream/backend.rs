@@ -196,7 +196,7 @@ impl Backend {
             None => None,
             Some(permits) => match self.wait_for(permits).await? {
                 Grant::Open(permit) => Some(permit),
-                Grant::Use(stream, permit) => {
+                Grant::Reuse(stream, permit) => {
                     match Socket::attach(stream, &self.thread.deadlines) {
                         Ok(socket) if !fresh && socket.peek().is_none() => {
                             socket.limit_writes(self.thread.settings().timeouts.write);
@@ -438,7 +438,7 @@ impl IdleConnections {
         };
         socket.unlimit_read();
         let grant = match socket.detach() {
-            Ok(stream) => Grant::Use(stream, permit),
+            Ok(stream) => Grant::Reuse(stream, permit),
             Err(_) => Grant::Open(permit),
         };
         // Where nobody waits any more the connection closes, which is as good.

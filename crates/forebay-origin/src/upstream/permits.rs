@@ -37,7 +37,7 @@ pub enum Grant {
     /// It may open a connection.
     Open(ConnectionPermit),
     /// It may use this connection.
-    Use(Detached, ConnectionPermit),
+    Reuse(Detached, ConnectionPermit),
 }
 
 impl Permits {

@@ -1,7 +1,7 @@
 //! What clients of HTTP/2 do that is no use: it ends their streams, or their connection, and nothing
 //! else.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_engine::Limit;
 use forebay_engine::memory::Link;
@@ -259,5 +259,34 @@ fn a_broken_rule_ends_the_connection_with_its_reason() {
             assert_eq!(client.goaway, Some(code));
         }
         assert!(is_served(world).await);
+    });
+}
+
+/// Its windows are open, so that only the connection itself holds the reply up.
+#[test]
+fn a_client_that_takes_nothing_off_its_connection_is_cut_off() {
+    const BODY: usize = 16 << 20;
+    in_memory(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let windows = Config {
+            stream_window: 1 << 30,
+            stream_window_limit: 1 << 30,
+            connection_window: 1 << 30,
+            connection_window_limit: 1 << 30,
+            ..Config::default()
+        };
+        let mut client = Http2Client::connect_with(world, windows).await;
+        client.get("/");
+        client.flush();
+        let mut connection = backend.accept().await;
+        connection.request().await;
+        let sending = tokio::task::spawn_local(async move {
+            connection.send(&format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY}\r\n\r\n")).await;
+            connection.send(vec![b'x'; BODY]).await;
+        });
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        let came = everything(&client.link).await.len();
+        assert!(came < BODY, "{came} bytes: the time for writing did not end");
+        sending.abort();
     });
 }

@@ -8,9 +8,10 @@ use std::rc::Rc;
 use forebay_engine::memory::{Destination, Link};
 use forebay_wire::fields::Fields;
 use forebay_wire::http2::{Config, Connection, ErrorCode, Event};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::spawn_local;
 
+use crate::http2_client::spawn_writer;
 use crate::world::World;
 
 /// Where it listens.
@@ -112,19 +113,9 @@ impl Http2Backend {
 impl Served {
     pub fn over(link: Link, config: Config) -> Self {
         let link = Rc::new(link);
-        // A task of its own, as what is written in part must not be given up.
-        let (writing, mut written) = unbounded_channel::<Vec<u8>>();
-        let writer = link.clone();
-        spawn_local(async move {
-            while let Some(bytes) = written.recv().await {
-                if writer.write(&bytes).await.is_err() {
-                    return;
-                }
-            }
-        });
         Self {
+            writing: spawn_writer(link.clone()),
             link,
-            writing,
             codec: Connection::server(config),
             input: Vec::new(),
             asked: BTreeMap::new(),

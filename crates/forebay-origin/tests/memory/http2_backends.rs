@@ -752,3 +752,17 @@ fn a_backend_without_extended_connect_gets_no_websocket() {
         assert_eq!(get.await.unwrap().unwrap().text(), "ok", "it is not left out for that");
     });
 }
+
+#[test]
+fn a_websocket_waits_for_settings_no_longer_than_for_a_connection() {
+    in_memory(&proxied("connect_timeout = \"2s\"\n"), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send(UPGRADE).await;
+        // A server that takes the connection and says nothing.
+        let silent = backend.accept().await;
+        let reply = client.any_reply(false).await.unwrap();
+        assert_eq!(reply.status(), 504);
+        drop(silent);
+    });
+}

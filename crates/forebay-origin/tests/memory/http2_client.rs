@@ -78,19 +78,9 @@ impl Http2Client {
 
     pub fn over(link: Link, config: Config) -> Self {
         let link = Rc::new(link);
-        // A task of its own, as what is written in part must not be given up.
-        let (writing, mut written) = unbounded_channel::<Vec<u8>>();
-        let writer = link.clone();
-        spawn_local(async move {
-            while let Some(bytes) = written.recv().await {
-                if writer.write(&bytes).await.is_err() {
-                    return;
-                }
-            }
-        });
         Self {
+            writing: spawn_writer(link.clone()),
             link,
-            writing,
             codec: Connection::client(config),
             input: Vec::new(),
             replies: BTreeMap::new(),
@@ -282,6 +272,19 @@ impl Http2Client {
             }
         }
     }
+}
+
+/// A task that writes to `link` what it is sent: what is written in part must not be given up.
+pub fn spawn_writer(link: Rc<Link>) -> UnboundedSender<Vec<u8>> {
+    let (writing, mut written) = unbounded_channel::<Vec<u8>>();
+    spawn_local(async move {
+        while let Some(bytes) = written.recv().await {
+            if link.write(&bytes).await.is_err() {
+                return;
+            }
+        }
+    });
+    writing
 }
 
 fn now() -> std::time::Instant {

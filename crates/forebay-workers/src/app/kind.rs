@@ -138,7 +138,7 @@ impl ProcessKind for WorkerKind {
 
     /// Its sockets are closed where the pool has them. Those of one that starts or has a request
     /// are elsewhere.
-    fn ask_to_end(&self, worker: &Arc<WorkerShared>) -> bool {
+    fn request_stop(&self, worker: &Arc<WorkerShared>) -> bool {
         self.pool.retire(worker)
     }
 

@@ -68,11 +68,11 @@ impl Inner {
     /// Puts a request into the prefetch queue of a worker that will be done soon, if it only
     /// computes, else into the queue.
     pub(super) fn queue(&mut self, request: Waiting, now: Instant) {
-        let may_lie = self.waiters.requests.is_empty() && self.may_prefetch(now);
+        let may_queue = self.waiters.requests.is_empty() && self.may_prefetch(now);
         let soonest = self
             .busy
             .iter_mut()
-            .filter(|busy| may_lie && busy.may_take(&request, now))
+            .filter(|busy| may_queue && busy.may_take(&request, now))
             .min_by_key(|busy| (busy.queued.len(), busy.shared.since()));
         match soonest {
             Some(busy) if request.put_to(&busy.shared) => busy.queued.push_back(request),
@@ -95,10 +95,10 @@ impl Inner {
         if let Some(at) = self.waiters.requests.iter().position(|request| request.mark == mark) {
             return self.waiters.requests.remove(at);
         }
-        let lies = |busy: &&mut Busy| busy.queued.iter().any(|request| request.mark == mark);
+        let is_queued = |busy: &&mut Busy| busy.queued.iter().any(|request| request.mark == mark);
         let mut found = None;
         // All of them: one alone cannot be taken from behind others.
-        for request in self.busy.iter_mut().find(lies)?.take_back() {
+        for request in self.busy.iter_mut().find(is_queued)?.take_back() {
             if request.mark == mark {
                 found = Some(request);
             } else {
@@ -169,8 +169,8 @@ impl Inner {
     /// Puts the first requests of the queue into the prefetch queue of a busy worker.
     fn fill(&mut self, shared: &WorkerShared) {
         let now = Instant::now();
-        let may_lie = !self.waiters.requests.is_empty() && self.may_prefetch(now);
-        let busy = self.busy.iter_mut().find(|busy| may_lie && busy.shared.id == shared.id);
+        let may_queue = !self.waiters.requests.is_empty() && self.may_prefetch(now);
+        let busy = self.busy.iter_mut().find(|busy| may_queue && busy.shared.id == shared.id);
         let Some(busy) = busy else { return };
         let fits =
             |busy: &Busy, request: &Waiting| busy.may_take(request, now) && request.is_open();

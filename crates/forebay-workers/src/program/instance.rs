@@ -45,8 +45,8 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    pub(super) fn of(exit: Exit, was_asked: bool) -> Outcome {
-        if was_asked || exit.is_orderly() { Outcome::Orderly } else { Outcome::Crash }
+    pub(super) fn of(exit: Exit, was_stopped: bool) -> Outcome {
+        if was_stopped || exit.is_orderly() { Outcome::Orderly } else { Outcome::Crash }
     }
 }
 

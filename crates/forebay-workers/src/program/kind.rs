@@ -124,7 +124,7 @@ impl ProcessKind for InstanceKind {
         self.pool.retire(process.instance.id);
     }
 
-    fn ask_to_end(&self, process: &Process) -> bool {
+    fn request_stop(&self, process: &Process) -> bool {
         order(&process.link, b't');
         true
     }
@@ -139,11 +139,11 @@ impl ProcessKind for InstanceKind {
         let _ = guardian.map(|guardian| kill_process(guardian, Signal::KILL));
     }
 
-    fn program_ended(&self, process: &mut Process, exit: Exit, was_asked: bool) {
+    fn program_ended(&self, process: &mut Process, exit: Exit, was_stopped: bool) {
         // No request may be sent to a socket that nobody listens on.
         self.pool.retire(process.instance.id);
         process.exit = Some(exit);
-        process.instance.life.ended(Outcome::of(exit, was_asked));
+        process.instance.life.ended(Outcome::of(exit, was_stopped));
     }
 
     /// Its guardian reports an end first.
@@ -156,7 +156,7 @@ impl ProcessKind for InstanceKind {
             Some(Fault::NotReady) => "it did not listen within start_timeout",
             Some(Fault::Silent) => "nothing was heard of it within request_timeout",
             Some(Fault::Refused) => "it refused a connection",
-            Some(Fault::RequestTimeout | Fault::Unasked) | None => "unasked",
+            Some(Fault::RequestTimeout | Fault::Unexpected) | None => "unasked",
         };
         let text = match (self.pid(process), process.exit) {
             (0, _) => format!("cannot start {}: its guardian ended, {reaped}", self.spec.run[0]),

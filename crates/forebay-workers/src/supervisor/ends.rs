@@ -13,7 +13,7 @@ const FORCE: Duration = Duration::from_secs(12);
 
 /// What is done next about a process.
 pub(super) enum Step {
-    Ask,
+    Stop,
     Force(Option<Fault>),
     ForceAgain,
 }
@@ -73,21 +73,21 @@ impl<K: ProcessKind> Supervisor<K> {
             && matches!(entry.ending, Ending::No)
         {
             entry.fault = Some(Fault::Refused);
-            self.take(id, Step::Ask, Instant::now());
+            self.take(id, Step::Stop, Instant::now());
         }
     }
 
     pub(super) fn program_ended(&mut self, id: u64, exit: Exit) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        let was_asked = entry.ending.was_asked();
-        self.kind.program_ended(&mut entry.process, exit, was_asked);
-        if was_asked {
+        let was_stopped = entry.ending.was_stopped();
+        self.kind.program_ended(&mut entry.process, exit, was_stopped);
+        if was_stopped {
             return;
         }
         if matches!(entry.ending, Ending::No) || !exit.is_orderly() {
-            entry.fault.get_or_insert(Fault::Unasked);
+            entry.fault.get_or_insert(Fault::Unexpected);
         }
-        entry.ending = Ending::Asked(Instant::now() + self.kind.rules().stop_timeout);
+        entry.ending = Ending::Stopping(Instant::now() + self.kind.rules().stop_timeout);
     }
 
     pub(super) fn ended(&mut self, id: u64, reaped: Exit) {
@@ -96,9 +96,9 @@ impl<K: ProcessKind> Supervisor<K> {
         if let Some(old) = entry.replaces.and_then(|old| self.entries.get_mut(&old)) {
             old.is_being_replaced = false;
         }
-        let was_asked = entry.fault.is_none() && entry.ending.was_asked();
+        let was_stopped = entry.fault.is_none() && entry.ending.was_stopped();
         let has_crashed =
-            self.closing.is_none() && !was_asked && !self.kind.may_end(&entry.process, reaped);
+            self.closing.is_none() && !was_stopped && !self.kind.may_end(&entry.process, reaped);
         let (has_proved, last_lines) = (entry.has_proved(), entry.stderr.last_lines());
         let end = has_crashed.then(|| self.kind.describe_end(&entry.process, reaped, entry.fault));
         self.kind.remove(entry.process, reaped, has_crashed);
@@ -127,8 +127,8 @@ impl<K: ProcessKind> Supervisor<K> {
     pub(super) fn advance(&mut self, id: u64, now: Instant) {
         let stop_timeout = self.kind.rules().stop_timeout;
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        if entry.seen.stage == Stage::Ending && !entry.ending.was_asked() {
-            entry.ending = Ending::Asked(now + stop_timeout);
+        if entry.seen.stage == Stage::Ending && !entry.ending.was_stopped() {
+            entry.ending = Ending::Stopping(now + stop_timeout);
         }
         let Some(entry) = self.entries.get(&id) else { return };
         if let Some((_, step)) = self.next_step(entry).filter(|(at, _)| *at <= now) {
@@ -148,12 +148,12 @@ impl<K: ProcessKind> Supervisor<K> {
                 Some((entry.started + rules.start_timeout, Step::Force(Some(Fault::NotReady))))
             }
             Ending::No => overdue,
-            Ending::Draining(_) if entry.seen.under_way == 0 => Some((entry.started, Step::Ask)),
+            Ending::Draining(_) if entry.seen.under_way == 0 => Some((entry.started, Step::Stop)),
             Ending::Draining(limit) => {
-                let limit = limit.into_iter().chain(closing).min().map(|at| (at, Step::Ask));
+                let limit = limit.into_iter().chain(closing).min().map(|at| (at, Step::Stop));
                 limit.into_iter().chain(overdue).min_by_key(|step| step.0)
             }
-            Ending::Asked(limit) => {
+            Ending::Stopping(limit) => {
                 let closing = closing.filter(|_| !rules.stop_outlasts_grace);
                 Some((closing.map_or(limit, |until| until.min(limit)), Step::Force(None)))
             }
@@ -165,11 +165,11 @@ impl<K: ProcessKind> Supervisor<K> {
         let stop_timeout = self.kind.rules().stop_timeout;
         let Some(entry) = self.entries.get_mut(&id) else { return };
         match step {
-            Step::Ask if self.kind.ask_to_end(&entry.process) => {
-                entry.ending = Ending::Asked(now + stop_timeout);
+            Step::Stop if self.kind.request_stop(&entry.process) => {
+                entry.ending = Ending::Stopping(now + stop_timeout);
                 return;
             }
-            Step::Ask => self.kind.force(&entry.process, None),
+            Step::Stop => self.kind.force(&entry.process, None),
             Step::Force(fault) => {
                 entry.fault = entry.fault.or(fault);
                 self.kind.force(&entry.process, fault);
@@ -181,8 +181,8 @@ impl<K: ProcessKind> Supervisor<K> {
 }
 
 impl Ending {
-    fn was_asked(self) -> bool {
-        matches!(self, Ending::Asked(_) | Ending::Forced(_))
+    fn was_stopped(self) -> bool {
+        matches!(self, Ending::Stopping(_) | Ending::Forced(_))
     }
 }
 

@@ -54,7 +54,7 @@ pub(crate) trait ProcessKind: 'static {
 
     /// Asks a process to end that has nothing to do, or no more time. False where that cannot be
     /// asked, and force has to be used.
-    fn ask_to_end(&self, process: &Self::Process) -> bool;
+    fn request_stop(&self, process: &Self::Process) -> bool;
 
     /// Ends the process by force.
     fn force(&self, process: &Self::Process, fault: Option<Fault>);
@@ -63,7 +63,7 @@ pub(crate) trait ProcessKind: 'static {
     fn force_again(&self, process: &Self::Process);
 
     /// The program has ended; what looks after it has not yet.
-    fn program_ended(&self, process: &mut Self::Process, exit: Exit, was_asked: bool);
+    fn program_ended(&self, process: &mut Self::Process, exit: Exit, was_stopped: bool);
 
     /// Whether a process that nobody has asked to end may do so like this.
     fn may_end(&self, process: &Self::Process, reaped: Exit) -> bool;
@@ -179,7 +179,7 @@ pub(crate) enum Fault {
     /// It refused a connection.
     Refused,
     /// It has ended by itself.
-    Unasked,
+    Unexpected,
 }
 
 /// How a process that has crashed came to its end.

@@ -35,11 +35,11 @@ struct Played {
     started: Instant,
     retired: Option<Instant>,
     /// When it was asked to end, or used force against.
-    asked: Option<Instant>,
+    stopped_at: Option<Instant>,
     forced: bool,
     /// It may be ended at any time.
     has_failed: bool,
-    is_deaf: bool,
+    ignores_stop: bool,
 }
 
 #[derive(Default)]
@@ -86,10 +86,10 @@ impl ProcessKind for Kind {
             reaped: Some(reaped),
             started: now,
             retired: None,
-            asked: None,
+            stopped_at: None,
             forced: false,
             has_failed: false,
-            is_deaf: fastrand::u8(..6) == 0,
+            ignores_stop: fastrand::u8(..6) == 0,
         };
         assert!(self.world.borrow_mut().processes.insert(new.id, played).is_none());
         Ok(Started {
@@ -139,13 +139,13 @@ impl ProcessKind for Kind {
         });
     }
 
-    fn ask_to_end(&self, id: &u64) -> bool {
+    fn request_stop(&self, id: &u64) -> bool {
         let is_closed = self.world.borrow().is_closed;
         self.with(*id, |played| {
             let is_drained = played.retired.is_some_and(|at| at + DRAIN <= Instant::now());
             let may = played.has_failed || is_drained || is_closed || played.seen.under_way == 0;
             assert!(may, "process {id} has {} requests", played.seen.under_way);
-            played.asked = Some(Instant::now());
+            played.stopped_at = Some(Instant::now());
         });
         true
     }
@@ -155,12 +155,12 @@ impl ProcessKind for Kind {
         self.with(*id, |played| {
             let now = Instant::now();
             let is_late = played.seen.stage == Stage::Starting && played.started + START <= now;
-            let is_deaf = played.asked.is_some_and(|at| at + STOP <= now);
+            let ignores_stop = played.stopped_at.is_some_and(|at| at + STOP <= now);
             assert!(
-                is_over || is_late || is_deaf || played.has_failed,
+                is_over || is_late || ignores_stop || played.has_failed,
                 "force against process {id}"
             );
-            (played.asked, played.forced) = (Some(now), true);
+            (played.stopped_at, played.forced) = (Some(now), true);
         });
     }
 
@@ -330,7 +330,7 @@ fn go_on(world: &Rc<RefCell<World>>) {
         if played.seen.under_way > 0 {
             (played.seen.under_way, played.seen.idle_since) = (0, Instant::now());
         }
-        if played.forced || played.asked.is_some() && !played.is_deaf {
+        if played.forced || played.stopped_at.is_some() && !played.ignores_stop {
             played.end();
         }
     }
@@ -340,7 +340,7 @@ fn check(world: &World, max: usize) {
     let live = |played: &&Played| {
         matches!(played.seen.stage, Stage::Starting | Stage::Serving)
             && !played.has_failed
-            && played.asked.is_none()
+            && played.stopped_at.is_none()
     };
     let live = world.processes.values().filter(live).count();
     assert!(live <= 2 * max, "{live} of {max}");

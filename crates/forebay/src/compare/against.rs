@@ -101,16 +101,16 @@ fn of_revision(plan: &Plan, revision: &str, place: &Place<'_>) -> Result<Plan, S
     let commit = format!("{revision}^{{commit}}");
     let commit = git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &commit])
         .map_err(|_| wrong(revision, "neither saved results (--save) nor a revision in git"))?;
-    let told = |why: String| wrong(revision, &why);
-    let top = git(&["rev-parse", "--show-toplevel"]).map_err(told)?;
-    let prefix = git(&["rev-parse", "--show-prefix"]).map_err(told)?;
+    let refused = |why: String| wrong(revision, &why);
+    let top = git(&["rev-parse", "--show-toplevel"]).map_err(refused)?;
+    let prefix = git(&["rev-parse", "--show-prefix"]).map_err(refused)?;
     let out = place.out.canonicalize().map_err(|error| cannot_write(place.out, &error))?;
     let checkout = out.join(format!("against-{}", commit.get(..12).unwrap_or(&commit)));
     let dir = checkout.join(&prefix);
     let build = plan.build.clone().unwrap_or_default();
     if fs::read_to_string(checkout.join(BUILT)).ok().as_ref() != Some(&build) {
-        check_out(Path::new(&top), &commit, &checkout).map_err(told)?;
-        run_build(&build, &dir, place.quiet).map_err(told)?;
+        check_out(Path::new(&top), &commit, &checkout).map_err(refused)?;
+        run_build(&build, &dir, place.quiet).map_err(refused)?;
         fs::write(checkout.join(BUILT), &build).map_err(|error| cannot_write(&checkout, &error))?;
     }
     let path = dir.join(file);

@@ -86,15 +86,15 @@ impl Connection {
     }
 
     fn preface(&mut self, input: &[u8]) -> (usize, Found) {
-        let came = input.len().min(PREFACE.len());
-        if input[..came] != PREFACE[..came] {
+        let received = input.len().min(PREFACE.len());
+        if input[..received] != PREFACE[..received] {
             return (0, Err(Http2Error::connection(Rule::Preface)));
         }
-        if came < PREFACE.len() {
+        if received < PREFACE.len() {
             return (0, Ok(None));
         }
         self.reading = Reading::FirstFrame;
-        (came, Ok(None))
+        (received, Ok(None))
     }
 
     pub(super) fn frame(&mut self, input: &[u8], now: Instant) -> (usize, Found) {

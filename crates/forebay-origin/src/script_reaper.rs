@@ -7,7 +7,7 @@ use rustix::process::Pid;
 
 /// One [`GroupReaper`] for the scripts of all routes, started with the first of them.
 #[derive(Debug, Default)]
-pub struct ScriptGuard(Mutex<State>);
+pub struct ScriptReaper(Mutex<State>);
 
 #[derive(Debug, Default)]
 enum State {
@@ -18,22 +18,22 @@ enum State {
     Off,
 }
 
-impl ScriptGuard {
+impl ScriptReaper {
     /// The process group that `leader` leads is not to outlive us.
     pub fn watch(&self, leader: Pid) {
         let mut state = self.state();
         if matches!(*state, State::Unused) {
             *state = GroupReaper::start().map_or(State::Off, State::Watching);
         }
-        if let State::Watching(guard) = &mut *state {
-            guard.watch(leader);
+        if let State::Watching(reaper) = &mut *state {
+            reaper.watch(leader);
         }
     }
 
     /// It has ended, and its number may be another's soon.
     pub fn forget(&self, leader: Pid) {
-        if let State::Watching(guard) = &mut *self.state() {
-            guard.forget(leader);
+        if let State::Watching(reaper) = &mut *self.state() {
+            reaper.forget(leader);
         }
     }
 
