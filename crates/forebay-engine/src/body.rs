@@ -113,7 +113,7 @@ impl Body {
 
     /// Takes all of the body in, for an origin whose process must not be held by a slow upload.
     pub async fn spool(&mut self) -> Result<Spooled, Fault> {
-        if self.framing == RequestFraming::None {
+        if self.framing() == RequestFraming::None {
             return Ok(Spooled::Empty);
         }
         let mut spool = Spool::new(self.spool_dir());

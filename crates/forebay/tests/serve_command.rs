@@ -804,13 +804,3 @@ fn uwsgi_speaks_two_protocols_of_its_own() {
         assert!(left.iter().all(|pid| !is_alive(&pid.to_string())));
     }
 }
-
-#[test]
-fn what_is_not_spoken_yet_is_refused() {
-    let folder = Folder::new();
-    let text = configuration("run = [\"x\", \"{port}\"]\nspeaks = \"ajp\"");
-    let file = write_configuration(&folder, &text);
-    let exit = Process::start(support::command(&[file.to_str().unwrap()])).wait();
-    assert_eq!(exit.status.code(), Some(2));
-    assert!(exit.output.contains("speaks \"ajp\" is not available"), "{}", exit.output);
-}

@@ -366,7 +366,7 @@ fn mistakes_about_certificates_are_told_where_they_are_typed() {
         (
             format!("{SITE}{HELLO}[[site]]\nlisten = \"127.0.0.1:8443\"\nhosts = \"a\"\n{HELLO}")
                 .replace(":0\"", ":8443\""),
-            "with and without TLS",
+            "with TLS and without TLS",
         ),
         (format!("[[site]]\nlisten = \"https://127.0.0.1:443/\"\n{HELLO}"), "last slash"),
     ] {
