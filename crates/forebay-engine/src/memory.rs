@@ -4,7 +4,7 @@
 //! room for so many bytes, ends in one direction at a time, and resets where it is closed with
 //! bytes unread. A [`Network`] is where backends listen for such connections.
 //! [`MemoryGateway`](crate::MemoryGateway) serves what comes by them as a serving thread does, so a
-//! scripted client, the engine, an origin and a scripted backend converse in one thread. With
+//! scripted client, the engine, an origin and a scripted backend run in one thread. With
 //! tokio's clock paused, time passes only when all of them wait, and jumps to the next deadline
 //! then.
 

@@ -43,7 +43,7 @@ impl Echo {
                 }
                 for_acceptor.connections.fetch_add(1, Ordering::SeqCst);
                 let shared = for_acceptor.clone();
-                thread::spawn(move || drop(converse(stream, &shared)));
+                thread::spawn(move || drop(serve_connection(stream, &shared)));
             }
         });
         Self { address, shared, acceptor: Some(acceptor) }
@@ -78,7 +78,7 @@ impl Drop for Echo {
     }
 }
 
-fn converse(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
+fn serve_connection(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let mut bytes = Vec::new();

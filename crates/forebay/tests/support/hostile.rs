@@ -72,7 +72,7 @@ impl Hostile {
                     return;
                 }
                 let cases = cases.clone();
-                thread::spawn(move || drop(converse(Stream::Tcp(stream), protocol, &cases)));
+                thread::spawn(move || drop(serve_connection(Stream::Tcp(stream), protocol, &cases)));
             }
         });
         Self { address: address.into(), stopping, acceptor: Some(acceptor) }
@@ -97,7 +97,7 @@ impl Drop for Hostile {
     }
 }
 
-fn converse(mut stream: Stream, protocol: Protocol, cases: &[Case]) -> io::Result<()> {
+fn serve_connection(mut stream: Stream, protocol: Protocol, cases: &[Case]) -> io::Result<()> {
     stream.set_patience(forebay_testkit::DEADLINE)?;
     let mut unread = Vec::new();
     loop {
