@@ -112,12 +112,19 @@ async fn renew(kept: &mut Kept, challenges: &Challenges, has_plain: bool, errors
     let outcome = issue::issue(acme, challenge, challenges).await;
     challenges.clear();
     let outcome = outcome.and_then(|issued| {
-        state::save(acme, &issued)?;
         kept.wanted
             .certificate
             .replace(issued.chain.as_bytes(), issued.key.as_bytes())
             .map_err(|error| format!("the authority's certificate cannot be used: {error}"))?;
-        load(acme).ok_or_else(|| "the certificate was not found where it was written".to_owned())
+        let text = issued.text();
+        let stored = state::parse(&text, acme)
+            .ok_or_else(|| "the authority's certificate is for other names".to_owned())?;
+        // It is shown all the same: to order another one would only use up what the authority allows.
+        if let Err(error) = state::save(acme, &text) {
+            errors
+                .log(&format!("ACME: {names}: {error}; the next start orders another certificate"));
+        }
+        Ok(stored)
     });
     match outcome {
         Ok(stored) => {

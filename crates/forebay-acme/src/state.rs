@@ -42,7 +42,11 @@ pub fn load(acme: &Acme) -> Option<Stored> {
     if fs::metadata(&path).ok()?.len() > LARGEST_FILE {
         return None;
     }
-    let text = fs::read_to_string(path).ok()?;
+    parse(&fs::read_to_string(path).ok()?, acme)
+}
+
+/// A key and the chain behind it, where the first certificate is for just the names of `acme`.
+pub fn parse(text: &str, acme: &Acme) -> Option<Stored> {
     let (key, chain) = text.split_at(text.find(CERTIFICATE)?);
     let first = CertificateDer::from_pem_slice(chain.as_bytes()).ok()?;
     let (_, certificate) = x509_parser::parse_x509_certificate(&first).ok()?;
@@ -71,10 +75,16 @@ pub fn load(acme: &Acme) -> Option<Stored> {
 
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
-/// Keeps what was issued.
-pub fn save(acme: &Acme, issued: &Issued) -> Result<(), String> {
-    let key = issued.key.trim_end();
-    write(&certificate_file(acme), &format!("{key}\n{}", issued.chain))
+impl Issued {
+    /// As it is kept: the key, and the chain behind it.
+    pub fn text(&self) -> String {
+        format!("{}\n{}", self.key.trim_end(), self.chain)
+    }
+}
+
+/// Keeps what was issued, as [`Issued::text`] has it.
+pub fn save(acme: &Acme, text: &str) -> Result<(), String> {
+    write(&certificate_file(acme), text)
 }
 
 /// What was kept of the account, as it was given.
@@ -159,7 +169,7 @@ mod tests {
         let issued = Issued { chain: identity.certificate, key: identity.key };
         let both = acme(&state, &["a.example", "b.example"]);
         assert_eq!(load(&both), None);
-        save(&both, &issued).unwrap();
+        save(&both, &issued.text()).unwrap();
         let found = load(&both).unwrap();
         assert_eq!(
             (found.chain.trim(), found.key.trim()),

@@ -72,7 +72,9 @@ impl Hostile {
                     return;
                 }
                 let cases = cases.clone();
-                thread::spawn(move || drop(serve_connection(Stream::Tcp(stream), protocol, &cases)));
+                thread::spawn(move || {
+                    drop(serve_connection(Stream::Tcp(stream), protocol, &cases))
+                });
             }
         });
         Self { address: address.into(), stopping, acceptor: Some(acceptor) }
