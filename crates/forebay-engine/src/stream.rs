@@ -384,7 +384,7 @@ impl Stream {
     pub fn begin_tunnel(&self, pause: Duration) {
         match self {
             Self::Http1(stream) => stream.socket.begin_tunnel(pause),
-            Self::Http2(stream) => stream.begin_tunnel(),
+            Self::Http2(stream) => stream.begin_tunnel(pause),
             Self::Ajp(stream) => stream.socket.begin_tunnel(pause),
         }
     }
@@ -431,6 +431,15 @@ impl Stream {
             Self::Http1(stream) => stream.socket.write_all(data).await,
             Self::Http2(stream) => stream.write_through(&mut [IoSlice::new(data)], false).await,
             Self::Ajp(stream) => stream.socket.write_all(data).await,
+        }
+    }
+
+    /// Reads on for a moment what nobody wants, where closing with unread bytes would have the
+    /// client lose what it was sent.
+    pub(crate) async fn linger(&self) {
+        match self {
+            Self::Http1(stream) => stream.socket.linger().await,
+            Self::Http2(_) | Self::Ajp(_) => {}
         }
     }
 

@@ -104,24 +104,28 @@ impl Tunnel {
     /// come for too long; how many the client was sent. `prefix` is what came of the client behind
     /// the request's head: it goes first, as does what came behind the 101.
     ///
-    /// A side that finishes sending is shut down towards the other, which may send on. A connection
+    /// A side that finishes sending is shut down towards the other, which may send on. One that takes
+    /// nothing any more is read to its end, as its last words may lie in front of that. A connection
     /// that fails resets the other one, so that no end is taken for a proper one.
     pub(crate) async fn carry(self, client: &Stream, prefix: Vec<u8>) -> u64 {
         let Self { backend, backend_prefix, idle, held } = self;
         client.begin_tunnel(idle);
         backend.begin_tunnel(idle);
         let ends = (End::Client(client), End::Backend(&*backend));
-        let upwards = Direction { from: ends.0, to: ends.1, idle, carried: Cell::new(0) };
-        let downwards = Direction { from: ends.1, to: ends.0, idle, carried: Cell::new(0) };
+        let upwards = Direction::new(ends.0, ends.1, idle);
+        let downwards = Direction::new(ends.1, ends.0, idle);
         let ended = tokio::try_join!(upwards.carry(prefix), downwards.carry(backend_prefix));
+        let is_lost = upwards.is_lost.get() || downwards.is_lost.get();
         match ended {
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            // A side that takes nothing loses data, which is more than an idle end.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut && !is_lost => {
                 client.thread().counters.count_limit(Limit::TunnelIdle);
             }
             Err(_) => {
                 client.abort(Abort::ReplyLost);
                 backend.reset();
             }
+            Ok(_) if upwards.is_lost.get() => client.linger().await,
             Ok(_) => {}
         }
         drop(held);
@@ -195,15 +199,26 @@ struct Direction<'a> {
     to: End<'a>,
     idle: Duration,
     carried: Cell<u64>,
+    /// `to` takes nothing any more.
+    is_lost: Cell<bool>,
 }
 
-impl Direction<'_> {
-    /// Relays bytes until `from` finishes. An idle tunnel holds no buffer.
+impl<'a> Direction<'a> {
+    fn new(from: End<'a>, to: End<'a>, idle: Duration) -> Self {
+        Self { from, to, idle, carried: Cell::new(0), is_lost: Cell::new(false) }
+    }
+
+    /// Relays bytes until `from` finishes, or `to` takes nothing any more: what that has sent before
+    /// is the other direction's to relay, which finds its end. Fails where reading does.
     async fn carry(&self, first: Vec<u8>) -> io::Result<()> {
-        self.pass(&first).await?;
+        if self.pass(&first).await.is_err() {
+            self.is_lost.set(true);
+            return Ok(());
+        }
         drop(first);
         loop {
             self.from.readable().await?;
+            // An idle tunnel holds no buffer.
             let mut buffer = Vec::with_capacity(BUFFER);
             loop {
                 buffer.clear();
@@ -213,7 +228,11 @@ impl Direction<'_> {
                         self.to.finish_writing();
                         return Ok(());
                     }
-                    Ok(_) => self.pass(&buffer).await?,
+                    Ok(_) if self.pass(&buffer).await.is_err() => {
+                        self.is_lost.set(true);
+                        return Ok(());
+                    }
+                    Ok(_) => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) => return Err(error),
                 }
@@ -228,9 +247,7 @@ impl Direction<'_> {
         if data.is_empty() {
             return Ok(());
         }
-        // A peer that takes nothing loses data, which is more than an idle end.
-        let aborted = |error| io::Error::new(io::ErrorKind::ConnectionAborted, error);
-        self.to.write_all(data).await.map_err(aborted)?;
+        self.to.write_all(data).await?;
         self.carried.set(self.carried.get() + data.len() as u64);
         Ok(())
     }

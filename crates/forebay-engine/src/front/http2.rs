@@ -137,6 +137,7 @@ impl Front {
                 Ready::Tick => {
                     let limit = self.thread().settings().timeouts.write;
                     self.connection.check_deadlines(limit);
+                    self.connection.shorten_write_limit(limit);
                 }
                 Ready::Readable => match self.read() {
                     Ok(()) => {}
@@ -310,7 +311,10 @@ impl Front {
                 written
             };
             if written == 0 {
-                self.connection.socket.expect_room();
+                let limit = self.thread().settings().timeouts.write;
+                let socket = &self.connection.socket;
+                socket.limit_writes(self.connection.write_limit(limit));
+                socket.expect_room();
                 if !all {
                     return Ok(());
                 }
@@ -345,6 +349,7 @@ impl Front {
         let is_idle = connection.is_idle();
         if is_idle && !self.is_idle {
             connection.shrink();
+            connection.shorten_write_limit(timeouts.write);
             let wait = if self.is_first { timeouts.head } else { timeouts.keep_alive };
             connection.socket.limit_read(wait);
         } else if !is_idle {

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::Interest;
 
@@ -104,6 +105,16 @@ impl Socket {
         });
         if self.shared.write_due.get() == NEVER {
             self.shared.write_due.set(self.deadlines.due(self.write_limit.get()));
+        }
+    }
+
+    /// As [`Socket::limit_writes`], also where room is waited for already: it is waited for no
+    /// longer than `pause` from now.
+    pub fn shorten_write_limit(&self, pause: Duration) {
+        self.limit_writes(pause);
+        let due = self.shared.write_due.get();
+        if due != NEVER {
+            self.shared.write_due.set(due.min(self.deadlines.due(pause)));
         }
     }
 

@@ -44,7 +44,8 @@ pub struct Http2 {
     /// It was reset, or its connection has ended.
     is_closed: Cell<bool>,
     is_expired: Cell<bool>,
-    carries_tunnel: Cell<bool>,
+    /// Where it carries a tunnel: how long that may carry nothing.
+    tunnel_idle: Cell<Option<Duration>>,
     read_due: Cell<Ticks>,
     /// It may go on sending.
     has_room: Cell<bool>,
@@ -73,7 +74,7 @@ impl Http2 {
             trailers: RefCell::default(),
             is_closed: Cell::new(false),
             is_expired: Cell::new(false),
-            carries_tunnel: Cell::new(false),
+            tunnel_idle: Cell::new(None),
             read_due: Cell::new(NEVER),
             has_room: Cell::new(false),
             reader: Cell::new(None),
@@ -113,7 +114,7 @@ impl Http2 {
         }
         drop(streams);
         if !self.has_finished.get() {
-            self.reset(ErrorCode::INTERNAL_ERROR);
+            self.reset(self.lost_code());
         } else if !self.has_ended.get() && self.has_body.get() {
             // The rest of the request is of no use (RFC 9113 section 8.1). At once, as curl 7.88
             // does not read on behind a whole reply, and waits for a window for ever.
@@ -132,9 +133,17 @@ impl Http2 {
 
     pub(super) fn abort(&self, why: Abort) {
         match why {
-            Abort::ReplyLost => self.reset(ErrorCode::INTERNAL_ERROR),
+            Abort::ReplyLost => self.reset(self.lost_code()),
         }
         self.is_closed.set(true);
+    }
+
+    /// What it is reset with where the rest cannot be had; a tunnel as RFC 8441 section 5 has it.
+    fn lost_code(&self) -> ErrorCode {
+        if self.tunnel_idle.get().is_some() {
+            return ErrorCode::CANCEL;
+        }
+        ErrorCode::INTERNAL_ERROR
     }
 
     fn reset(&self, code: ErrorCode) {
@@ -195,13 +204,14 @@ impl Http2 {
     }
 
     pub(super) fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        if self.is_closed.get() || self.is_expired.get() {
-            return Err(self.lost());
-        }
         let mut incoming = self.incoming.borrow_mut();
         let n = incoming.len();
         if n == 0 {
-            return if self.has_ended.get() { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
+            return match self.has_ended.get() {
+                _ if self.is_closed.get() || self.is_expired.get() => Err(self.lost()),
+                true => Ok(0),
+                false => Err(ErrorKind::WouldBlock.into()),
+            };
         }
         buffer.extend_from_slice(&incoming);
         *incoming = Vec::new();
@@ -384,8 +394,9 @@ impl Http2 {
         Ok(())
     }
 
-    pub(super) fn begin_tunnel(&self) {
-        self.carries_tunnel.set(true);
+    /// From now on its client may leave a window closed as long as the tunnel may carry nothing.
+    pub(super) fn begin_tunnel(&self, idle: Duration) {
+        self.tunnel_idle.set(Some(idle));
     }
 
     pub(super) fn finish_writing(&self) {

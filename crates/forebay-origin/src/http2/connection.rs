@@ -82,6 +82,8 @@ pub(super) struct StreamState {
     /// How long whoever waits for the reply does so.
     pub patience: Cell<Option<Duration>>,
     pub is_expired: Cell<bool>,
+    /// Where it carries a tunnel: how long that may carry nothing.
+    pub tunnel_idle: Cell<Option<Duration>>,
     pub reader: Cell<Option<Waker>>,
     pub writer: Cell<Option<Waker>>,
 }
@@ -397,6 +399,14 @@ impl Connection {
         self.announce_room();
     }
 
+    /// How long the backend may take nothing off the connection: `limit`, unless there is nothing
+    /// but tunnels, which may be idle for longer.
+    pub fn write_limit(&self, limit: Duration) -> Duration {
+        let streams = self.streams.borrow();
+        let idle = streams.iter().map(|stream| stream.tunnel_idle.get()).min().flatten();
+        idle.map_or(limit, |idle| idle.max(limit))
+    }
+
     /// A tick has come: streams that are overdue end.
     pub fn check_deadlines(&self, write_limit: Duration) {
         let now = Self::now();
@@ -404,7 +414,8 @@ impl Connection {
         self.turn.set(0);
         loop {
             let mut codec = self.codec.borrow_mut();
-            let Some(id) = codec.stalled(now, write_limit) else { break };
+            let idle = |id| self.stream(id)?.tunnel_idle.get();
+            let Some(id) = codec.stalled(now, |id| idle(id).unwrap_or(write_limit)) else { break };
             codec.reset(id, ErrorCode::CANCEL, now);
             drop(codec);
             self.wake();

@@ -120,6 +120,8 @@ impl Task<'_> {
             codec.wrote(written as usize);
             drop(codec);
             if written == 0 {
+                let limit = connection.thread.settings().timeouts.write;
+                connection.link.socket.limit_writes(connection.write_limit(limit));
                 connection.link.socket.expect_room();
                 return Ok(());
             }
@@ -142,6 +144,8 @@ impl Task<'_> {
         self.is_idle = is_idle;
         if is_idle {
             connection.codec.borrow_mut().shrink();
+            let limit = connection.thread.settings().timeouts.write;
+            socket.shorten_write_limit(limit);
             socket.limit_read(connection.idle_time);
         } else {
             socket.unlimit_read();
@@ -187,6 +191,7 @@ impl Task<'_> {
         let connection = self.connection;
         let limit = connection.thread.settings().timeouts.write;
         connection.check_deadlines(limit);
+        connection.link.socket.shorten_write_limit(connection.write_limit(limit));
         let Some(since) = connection.doubted.get() else { return Ok(()) };
         if connection.codec.borrow().unanswered_ping().is_none() {
             connection.doubted.set(None);

@@ -21,7 +21,9 @@ impl StreamTunnel {
 
 impl Duplex for StreamTunnel {
     /// Ticks of the connection see to its limits.
-    fn begin_tunnel(&self, _: Duration) {}
+    fn begin_tunnel(&self, pause: Duration) {
+        self.0.state().tunnel_idle.set(Some(pause));
+    }
 
     fn limit_read(&self, after: Duration) {
         let deadlines = &self.0.connection().thread.deadlines;

@@ -31,6 +31,7 @@ pub struct Served {
     replies: BTreeMap<u32, (Vec<u8>, usize)>,
     /// Data is taken in, and its window stays closed.
     pub holds_windows: bool,
+    unconsumed: Vec<(u32, usize)>,
     pub goaway: Option<ErrorCode>,
     pub has_ended: bool,
 }
@@ -121,6 +122,7 @@ impl Served {
             asked: BTreeMap::new(),
             replies: BTreeMap::new(),
             holds_windows: false,
+            unconsumed: Vec::new(),
             goaway: None,
             has_ended: false,
         }
@@ -193,6 +195,14 @@ impl Served {
         *sent += self.codec.send_data(stream, &body[*sent..], true, now()).unwrap_or_default();
     }
 
+    /// From now on windows open again, also for what came before.
+    pub fn release(&mut self) {
+        self.holds_windows = false;
+        for (stream, len) in std::mem::take(&mut self.unconsumed) {
+            self.codec.consume(stream, len, now());
+        }
+    }
+
     /// Has all written that there is.
     pub fn flush(&mut self) {
         loop {
@@ -256,7 +266,9 @@ impl Served {
                     asked.body.extend_from_slice(&input[data.clone()]);
                     asked.is_whole = end;
                 }
-                if !self.holds_windows {
+                if self.holds_windows {
+                    self.unconsumed.push((stream, data.len()));
+                } else {
                     self.codec.consume(stream, data.len(), now());
                 }
             }

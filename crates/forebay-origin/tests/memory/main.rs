@@ -29,6 +29,7 @@ mod http2;
 mod http2_abuse;
 mod http2_backends;
 mod http2_random;
+mod http2_tunnels;
 mod limits;
 mod proxied;
 mod proxied_fields;

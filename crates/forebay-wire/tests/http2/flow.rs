@@ -228,23 +228,23 @@ fn a_stream_that_waits_for_a_window_stalls_and_tiny_updates_do_not_help() {
     server.send_reply(1, 200, &Fields::new(), false).unwrap();
     let body = vec![0; 100_000];
     let mut sent = server.send_data(1, &body, true, start).unwrap();
-    assert_eq!(server.stalled(start + Duration::from_secs(19), limit), None);
+    assert_eq!(server.stalled(start + Duration::from_secs(19), |_| limit), None);
     for second in 1..=30 {
         let now = start + Duration::from_secs(second);
         give(&mut server, &Raw::default().u32(WINDOW_UPDATE, 1, 1));
         assert_eq!(server.poll_writable(), Some(1));
         sent += server.send_data(1, &body[sent..], true, now).unwrap();
         written(&mut server);
-        assert_eq!(server.stalled(now, limit), (second >= 20).then_some(1));
+        assert_eq!(server.stalled(now, |_| limit), (second >= 20).then_some(1));
     }
     // A useful update ends it, and it begins anew.
     let now = start + Duration::from_secs(31);
     give(&mut server, &Raw::default().u32(WINDOW_UPDATE, 1, 5_000));
     sent += server.send_data(1, &body[sent..], true, now).unwrap();
-    assert_eq!((sent, server.stalled(now, limit)), (5_030, None));
-    assert_eq!(server.stalled(now + limit, limit), Some(1));
+    assert_eq!((sent, server.stalled(now, |_| limit)), (5_030, None));
+    assert_eq!(server.stalled(now + limit, |_| limit), Some(1));
     server.reset(1, ErrorCode::CANCEL, now);
-    assert_eq!(server.stalled(now + limit, limit), None);
+    assert_eq!(server.stalled(now + limit, |_| limit), None);
 }
 
 #[test]

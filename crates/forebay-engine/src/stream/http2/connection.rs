@@ -116,6 +116,24 @@ impl Connection {
         !self.is_idle() || !self.ending.borrow().is_empty()
     }
 
+    /// How long a stream's window may stay closed, where it carries a tunnel.
+    fn window_limit(&self, id: u32) -> Option<Duration> {
+        self.stream(id)?.tunnel_idle.get()
+    }
+
+    /// How long the client may take nothing off the connection: `limit`, unless there is nothing
+    /// but tunnels, which may be idle for longer.
+    pub fn write_limit(&self, limit: Duration) -> Duration {
+        let streams = self.streams.borrow();
+        let idle = streams.iter().map(|stream| stream.tunnel_idle.get()).min().flatten();
+        idle.map_or(limit, |idle| idle.max(limit))
+    }
+
+    /// Has what is waiting to be written wait no longer than those may that are open now.
+    pub fn shorten_write_limit(&self, limit: Duration) {
+        self.socket.shorten_write_limit(self.write_limit(limit));
+    }
+
     /// Gives memory back that an idle connection does not need.
     pub fn shrink(&self) {
         self.codec.borrow_mut().shrink();
@@ -136,7 +154,8 @@ impl Connection {
         self.turn.set(0);
         loop {
             let mut codec = self.codec.borrow_mut();
-            let Some(id) = codec.stalled(now, write_limit) else { break };
+            let limit = |id| self.window_limit(id).unwrap_or(write_limit);
+            let Some(id) = codec.stalled(now, limit) else { break };
             codec.reset(id, ErrorCode::CANCEL, now);
             drop(codec);
             self.wake();
@@ -155,7 +174,7 @@ impl Connection {
         });
         let quiet = self.accepted.thread.is_stopping().then(|| deadlines.tunnel_quiet());
         for stream in &*self.streams.borrow() {
-            if let Some(quiet) = quiet.filter(|_| stream.carries_tunnel.get()) {
+            if let Some(quiet) = quiet.filter(|_| stream.tunnel_idle.get().is_some()) {
                 stream.read_due.set(stream.read_due.get().min(quiet));
             }
             if stream.read_due.get() <= deadlines.now() {

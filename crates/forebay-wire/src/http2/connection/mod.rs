@@ -295,12 +295,13 @@ impl Connection {
         self.round_trip
     }
 
-    /// A stream that has had data and no window for longer than `limit`, if there is one. Updates
-    /// by a few bytes do not make it younger: it must have sent 4 KiB since.
-    pub fn stalled(&self, now: Instant, limit: Duration) -> Option<u32> {
+    /// A stream that has had data and no window for as long as `limit` says of its number, if there
+    /// is one. Updates by a few bytes do not make it younger: it must have sent 4 KiB since.
+    pub fn stalled(&self, now: Instant, limit: impl Fn(u32) -> Duration) -> Option<u32> {
         let is_stalled = |stream: &&Stream| {
-            let stall = stream.stall;
-            stall.is_some_and(|stall| now.saturating_duration_since(stall.since) >= limit)
+            stream
+                .stall
+                .is_some_and(|stall| now.saturating_duration_since(stall.since) >= limit(stream.id))
         };
         self.streams.iter().find(is_stalled).map(|stream| stream.id)
     }
