@@ -122,6 +122,15 @@ pub fn installed(program: &str) -> Option<PathBuf> {
     found
 }
 
+/// The path of a program in Go of `scripts/peers`; if it has not been built, the test is accounted for
+/// as skipped.
+///
+/// # Panics
+/// When `scripts/peers` lacks it.
+pub fn built_from_go(program: &str) -> Option<PathBuf> {
+    has(&[program]).then(|| Entry::of_package(program).go_program())
+}
+
 /// Whether a Perl module of this package is there; if not, the test is accounted for as skipped.
 ///
 /// # Panics
@@ -141,6 +150,12 @@ fn skip_without(entry: &Entry) {
         Sign::Perl(module) => format!("Perl's module {module}"),
         Sign::Python(module) => format!("Python's module {module}"),
         Sign::File(path) => path.to_owned(),
+        Sign::Go(_) => {
+            return skip(&format!(
+                "the program {} has not been built (scripts/install-peers does)",
+                entry.package
+            ));
+        }
     };
     skip(&format!("{what} is not installed (Debian package {})", entry.package));
 }

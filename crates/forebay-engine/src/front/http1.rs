@@ -162,9 +162,13 @@ enum Found {
     Head,
     /// The client has closed, or sent nothing in time.
     End,
-    /// The preface of HTTP/2.
+    /// The first line of HTTP/2's preface.
     Http2,
 }
+
+/// The first line of HTTP/2's preface. What follows it is not for a client of HTTP/1.1: a wrong preface
+/// gets a GOAWAY (RFC 9113 section 3.4).
+const PREFACE_LINE: &[u8] = PREFACE.split_at(16).0;
 
 /// Reads until a head is whole. The first one may turn out to be the preface of HTTP/2.
 async fn read_head(
@@ -183,10 +187,10 @@ async fn read_head(
                 stream.begin_steps();
                 refuse_other_protocols(&request.bytes)?;
             }
-            if may_be_http2 && request.bytes.starts_with(PREFACE) {
+            if may_be_http2 && request.bytes.starts_with(PREFACE_LINE) {
                 return Ok(Found::Http2);
             }
-            may_be_http2 &= PREFACE.starts_with(&request.bytes);
+            may_be_http2 &= PREFACE_LINE.starts_with(&request.bytes);
             if !may_be_http2 {
                 let progress = parser.parse(&request.bytes, &mut request.head);
                 let progress = progress.map_err(|e| head_fault(e, request, &limits))?;

@@ -68,9 +68,17 @@ fn a_preface_in_pieces_is_waited_for_and_what_only_begins_like_it_is_http1() {
         for (text, status) in [
             ("PRI * HTTP/1.1\r\nHost: a\r\n\r\n", 400),
             ("PRINT / HTTP/1.1\r\nHost: a\r\n\r\n", 200),
-            ("PRI * HTTP/2.0\r\nHost: a\r\n\r\n", 505),
         ] {
             assert_eq!(world.ask(text).await.status(), status, "{text}");
+        }
+        // What follows the preface's first line belongs to HTTP/2.
+        for text in ["PRI * HTTP/2.0\r\nHost: a\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\n"] {
+            let mut client = world.client();
+            client.send(text).await;
+            let (sent, _) = client.rest().await;
+            let goaway = sent.len() - 17;
+            assert_eq!((sent[3], sent[goaway + 3]), (4, 7), "settings, and GOAWAY");
+            assert_eq!(sent[goaway + 13..], 1_u32.to_be_bytes(), "PROTOCOL_ERROR");
         }
         // In the middle of a connection it is an unknown version.
         let mut client = world.client();

@@ -9,13 +9,16 @@ use crate::process;
 
 const LIST: &str = include_str!("../../../../scripts/peers");
 
+/// Where `scripts/install-peers` puts programs in Go.
+const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/bin");
+
 /// The interpreter whose modules Debian's packages are.
 const PYTHON: &str = "/usr/bin/python3";
 
 /// A line of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// The package of Debian.
+    /// The package of Debian, or the name of a program in Go.
     pub(super) package: &'static str,
     /// How it is recognised.
     pub(super) sign: Sign,
@@ -32,6 +35,8 @@ pub(super) enum Sign {
     Python(&'static str),
     /// The path of a file, with `*` for any text in a part of it.
     File(&'static str),
+    /// The path of the package of Go that a program of that name is built from.
+    Go(&'static str),
 }
 
 impl Entry {
@@ -61,7 +66,13 @@ impl Entry {
             Sign::Perl(module) => runs("perl", &[&format!("-M{module}"), "-e1"]),
             Sign::Python(module) => runs(PYTHON, &["-c", &format!("import {module}")]),
             Sign::File(pattern) => !matches(pattern).is_empty(),
+            Sign::Go(_) => self.go_program().exists(),
         }
+    }
+
+    /// Where a program in Go is, once it is built.
+    pub(super) fn go_program(self) -> PathBuf {
+        Path::new(TOOLS).join(self.package)
     }
 
     fn find(what: &str, is_it: impl Fn(&Self) -> bool) -> Self {
@@ -105,6 +116,7 @@ fn parse(line: &'static str) -> Entry {
         "perl" => Sign::Perl(what),
         "python" => Sign::Python(what),
         "file" => Sign::File(what),
+        "go" => Sign::Go(what),
         _ => panic!("scripts/peers: {line:?}: {kind} is no way to recognise a package"),
     };
     assert_eq!(words.next(), None, "scripts/peers: {line:?} has a word too many");
