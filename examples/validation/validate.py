@@ -41,18 +41,27 @@ def ratio_in_words(ratio):
     return f"{ratio['verdict']:<6} {ratio['mean']:.3f} +-{width:.1f} %"
 
 
+def in_words(candidate):
+    """What was found of rate and CPU per request, and from how many slices."""
+    slices = candidate["slices"]
+    return (
+        f"rate {ratio_in_words(candidate['ratio'])}, CPU {ratio_in_words(candidate['cpu_ratio'])}, "
+        f"{slices['disturbed']} of {slices['all']} slices disturbed"
+    )
+
+
 def equal(forebay, seed):
     """Two copies of one nginx: no difference."""
     candidate = compare(forebay, "equal.toml", seed, "--aa")["configurations"][1]
     ratio = candidate["ratio"]
-    return ratio is not None and ratio["verdict"] == "same", ratio_in_words(ratio)
+    return ratio is not None and ratio["verdict"] == "same", in_words(candidate)
 
 
 def slower(forebay, seed):
     """5 % more work: slower, and by how much."""
     candidate = compare(forebay, "slower.toml", seed)["configurations"][1]
     ratio = candidate["ratio"]
-    return ratio is not None and ratio["verdict"] == "slower", ratio_in_words(ratio)
+    return ratio is not None and ratio["verdict"] == "slower", in_words(candidate)
 
 
 def leak(forebay, seed):

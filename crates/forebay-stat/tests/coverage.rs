@@ -57,7 +57,9 @@ fn intervals_hold_the_truth_as_often_as_they_say() {
     let starts = Noise { rounds: 0.02, ..calm };
     let disturbed = Noise { disturbed: 0.06, ..starts };
     for (case, noise) in [calm, starts, disturbed].into_iter().enumerate() {
-        for (seed, size) in [(1, (2, 20)), (2, (4, 7)), (3, (6, 33)), (4, (12, 10)), (5, (6, 1))] {
+        for (seed, size) in
+            [(1, (2, 20)), (2, (4, 7)), (3, (6, 33)), (4, (12, 10)), (5, (6, 1)), (10, (10, 12))]
+        {
             // The interval of a plain mean over rounds of a single slice is no better than that.
             if size.1 == 1 && case == 2 {
                 continue;
@@ -89,4 +91,22 @@ fn five_percent_are_found_and_nothing_is_not() {
     let (found, invented) = (verdicts(0.95), verdicts(1.0));
     assert!(found >= 180, "found {found} of 200");
     assert!(invented <= 10, "invented {invented} of 200");
+}
+
+/// The design of `examples/validation`: what two starts of a Python server differ by, and slices of which some
+/// are wild, as recorded there.
+#[test]
+fn the_same_load_in_more_rounds_finds_more() {
+    let noise = Noise { rounds: 0.025, slices: 0.05, disturbed: 0.05 };
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut found = |size: (usize, usize), truth: f64| {
+        let mut verdict =
+            |_| ratio_of_rounds(&experiment(&mut random, size, truth, noise)).verdict();
+        (0..400).map(&mut verdict).filter(|verdict| *verdict != Verdict::Same).count()
+    };
+    let (few, many) = (found((6, 7), 40.0 / 42.0), found((10, 12), 40.0 / 42.0));
+    assert!(many >= 380, "found {many} of 400");
+    assert!(few < many - 40, "found {few} of 400 in six rounds, {many} in ten");
+    let invented = found((10, 12), 1.0);
+    assert!(invented <= 20, "invented {invented} of 400");
 }
