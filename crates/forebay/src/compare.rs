@@ -161,6 +161,14 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
     let written = written.and_then(|()| save(args, &experiment));
     if let Err(message) = written {
         print_stderr(message);
+        let kept = args.out.join(REPORT);
+        if experiment.measured_anything() && kept.is_file() {
+            print_stderr(format_args!(
+                "what was measured is kept in {}: make room and write the reports with --resume, which \
+                 measures only what is missing",
+                kept.display()
+            ));
+        }
         return Ok(ExitCode::from(NOT_STARTED));
     }
     regressions.print();

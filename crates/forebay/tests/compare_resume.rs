@@ -85,6 +85,22 @@ fn it_goes_on_when_there_is_room_again() {
 }
 
 #[test]
+fn a_report_that_cannot_be_written_at_the_end_is_written_by_resume() {
+    let experiment = Experiment::new(SHORT).server("one", "").server("two", "");
+    fs::create_dir_all(experiment.path("forebay-report/report.html.part")).unwrap();
+    let run = experiment.run(&["--rounds", "2"]);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    let expected = ["cannot write forebay-report/report.html", "make room", "--resume"];
+    assert!(expected.iter().all(|part| run.stderr.contains(part)), "{}", run.stderr);
+    let requests = experiment.requests();
+    fs::remove_dir(experiment.path("forebay-report/report.html.part")).unwrap();
+    let run = experiment.run(&["--rounds", "2", "--resume"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert_eq!(experiment.requests(), requests, "nothing was measured again");
+    assert!(experiment.read("forebay-report/report.html").contains("</html>"));
+}
+
+#[test]
 fn another_experiment_is_refused_and_what_changed_is_named() {
     let experiment = Experiment::new(SHORT).server("one", "").server("two", "children");
     assert_eq!(experiment.run(&["--rounds", "2"]).code, Some(0));

@@ -119,6 +119,6 @@ pub struct Configuration {
     pub stop_timeout: Option<Spanned<String>>,
     pub version: Option<Spanned<Vec<String>>>,
     pub notes: Option<String>,
-    pub isolated: Option<bool>,
+    pub isolated: Option<Spanned<bool>>,
     pub cpus: Option<Spanned<Vec<usize>>>,
 }

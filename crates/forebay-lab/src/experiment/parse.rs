@@ -175,7 +175,7 @@ impl Reader<'_> {
             stop_timeout: self.duration(&typed.stop_timeout, DEFAULT_STOP_TIMEOUT)?,
             version: typed.version.map(Spanned::into_inner).unwrap_or_default(),
             notes: typed.notes,
-            isolated: load.think.is_some() || typed.isolated.unwrap_or(load.isolated),
+            isolated: self.is_isolated(&typed.isolated, load)?,
             cpus: self.cpus(typed.cpus)?,
             dir: self.dir.clone(),
             reference: None,
@@ -258,14 +258,26 @@ impl Reader<'_> {
             return Err(self.at(typed.span(), "a pause and a rate exclude each other", help));
         }
         if load.isolated == Some(false) {
-            let help = "leave out isolated: a turn may be shorter than a pause";
-            return Err(self.at(
-                typed.span(),
-                "servers cannot take turns where clients pause",
-                help,
-            ));
+            return Err(self.in_turns(typed.span()));
         }
         self.time(typed.get_ref(), typed.span()).map(Some)
+    }
+
+    /// Whether a configuration runs while no other does.
+    fn is_isolated(&self, typed: &Option<Spanned<bool>>, load: &Load) -> Result<bool, Problem> {
+        match typed {
+            Some(typed) if load.think.is_some() && !typed.get_ref() => {
+                Err(self.in_turns(typed.span()))
+            }
+            Some(typed) => Ok(*typed.get_ref()),
+            None => Ok(load.isolated),
+        }
+    }
+
+    /// Servers would take turns although clients pause.
+    fn in_turns(&self, span: Range<usize>) -> Problem {
+        let help = "leave out isolated: a turn may be shorter than a pause";
+        self.at(span, "servers cannot take turns where clients pause", help)
     }
 
     fn rate(&self, typed: &Option<Spanned<f64>>) -> Result<Option<f64>, Problem> {
