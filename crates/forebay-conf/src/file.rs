@@ -98,7 +98,8 @@ pub struct File {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
-    /// Threads that serve requests. Default: one per core.
+    /// Threads that serve requests. Default: one for each processor that Forebay may use, by its
+    /// affinity and the quota of its control group.
     pub threads: Option<At<usize>>,
     /// Address and port of /status, /metrics and /healthz. Default: they are not served.
     pub admin: Option<At<NumberOrText>>,

@@ -68,7 +68,7 @@ pub use log::{ErrorLog, Kept};
 pub use log_file::check as check_log;
 pub use log_opener::{VERB as OPEN_LOG, open_log};
 pub use memory_gateway::MemoryGateway;
-pub use pool::Pool;
+pub use pool::{IdleRoom, Pool};
 pub use privileges::{Identity, PrivilegeError, drop_privileges, look_up};
 pub use reply::{Length, Reply, Rules, goes_out_at_once};
 pub use route::{Route, Sendfile, Site, Table, best_site};

@@ -22,8 +22,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::buffered::Buffered;
 
-/// Connections that wait to be accepted; the kernel may allow fewer (net.core.somaxconn).
-const BACKLOG: i32 = 1024;
+/// Connections that wait to be accepted: as many as the kernel allows (net.core.somaxconn).
+const BACKLOG: i32 = i32::MAX;
 
 /// Bytes that the kernel holds of what a client does not take yet. Left to itself it takes
 /// megabytes for each, which cost it 3 ms where the client's window is small (measured with
@@ -186,6 +186,11 @@ impl Loads {
             addresses: Mutex::default(),
             buffered: Arc::default(),
         }
+    }
+
+    /// How many threads serve.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
     }
 
     /// Whether one more connection may be taken.

@@ -67,6 +67,12 @@ impl MemoryGateway {
         far
     }
 
+    /// From now on it keeps so many idle connections to backends at the most, as if the limit on
+    /// descriptors left no more.
+    pub fn limit_idle(&self, most: usize) {
+        self.context.thread.idle_room.limit(most);
+    }
+
     /// How many connections of clients there are.
     pub fn connections(&self) -> usize {
         self.context.thread.load.connections(0)

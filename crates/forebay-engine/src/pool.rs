@@ -1,7 +1,15 @@
 //! Connections to one backend that wait to be used again.
+//!
+//! How many are kept follows from their use. The stack is LIFO: the connection at depth n is taken
+//! only when n are in use at once, so one that was not taken for `idle_time` lies beyond the most
+//! that were in use at once during that time, and is closed. That costs a request no count and no
+//! clock. Bounds are `keepalive`, where it is set, and the room for idle connections of the thread.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit};
 
 use crate::deadline::{Deadlines, TICK, Ticks};
 use crate::socket::Socket;
@@ -10,10 +18,20 @@ use crate::socket::Socket;
 /// what each connection holds as long as it is open.
 pub struct Pool<H> {
     idle: RefCell<Vec<Idle<H>>>,
+    room: Rc<IdleRoom>,
     keep: usize,
     idle_time: Duration,
     keep_alive: Cell<KeepAlive>,
 }
+
+/// How many idle connections to backends one thread may keep, over all of its pools.
+pub struct IdleRoom {
+    kept: Cell<usize>,
+    most: Cell<usize>,
+}
+
+/// A connection that counts as idle.
+struct Place(Rc<IdleRoom>);
 
 /// How the backend ends connections, as far as has been seen.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,18 +50,30 @@ const MEMORY: Duration = Duration::from_secs(600);
 /// A connection that closes by itself so soon after a reply was closed because of that reply.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// Surplus connections that one call of [`Pool::prune`] closes at the least, where there are as
+/// many, and the share of the others that it closes: 1,000 are gone after some 20 calls.
+const CLOSE_AT_LEAST: usize = 16;
+const CLOSE_SHARE: usize = 16;
+
+/// One descriptor in so many may be an idle connection: half are for clients, a quarter for the
+/// connections to backends of their requests.
+const DESCRIPTOR_SHARE: u64 = 4;
+
 struct Idle<H> {
     socket: Socket,
     held: H,
+    _place: Place,
     since: Ticks,
     due: Ticks,
 }
 
 impl<H> Pool<H> {
-    /// A pool that keeps up to `keep` connections, each unused for at most `idle_time`.
-    pub fn new(keep: usize, idle_time: Duration) -> Self {
+    /// A pool that keeps up to `keep` connections, each unused for at most `idle_time`, while there
+    /// is `room`. `None`: as many as were in use at once during `idle_time`.
+    pub fn new(keep: Option<usize>, idle_time: Duration, room: Rc<IdleRoom>) -> Self {
         let keep_alive = Cell::new(KeepAlive::Unknown);
-        Self { idle: RefCell::default(), keep, idle_time, keep_alive }
+        let keep = keep.unwrap_or(usize::MAX);
+        Self { idle: RefCell::default(), room, keep, idle_time, keep_alive }
     }
 
     /// An idle connection that seems to be alive, and whether it has been idle for long enough to
@@ -51,7 +81,7 @@ impl<H> Pool<H> {
     /// closed is dropped.
     pub fn take(&self, deadlines: &Deadlines) -> Option<(Socket, H, bool)> {
         loop {
-            let Idle { socket, held, since, due } = self.idle.borrow_mut().pop()?;
+            let Idle { socket, held, since, due, .. } = self.idle.borrow_mut().pop()?;
             if socket.is_stale() {
                 self.record_close(since, deadlines);
             } else if due > deadlines.now() {
@@ -65,9 +95,9 @@ impl<H> Pool<H> {
         loop {
             let entry = {
                 let mut idle = self.idle.borrow_mut();
-                let is_settled = |entry: &Idle<H>| is_settled(entry.since, deadlines);
-                let at = idle.iter().rposition(is_settled)?;
-                idle.remove(at)
+                // Sorted, as `put` appends.
+                let settled = idle.partition_point(|entry| is_settled(entry.since, deadlines));
+                idle.remove(settled.checked_sub(1)?)
             };
             if entry.socket.is_stale() {
                 self.record_close(entry.since, deadlines);
@@ -81,14 +111,18 @@ impl<H> Pool<H> {
     pub fn put(&self, socket: Socket, held: H, deadlines: &Deadlines) {
         socket.unlimit_read();
         let mut idle = self.idle.borrow_mut();
-        if idle.len() < self.keep {
+        if idle.len() < self.keep
+            && let Some(place) = self.room.place()
+        {
             let (since, due) = (deadlines.now(), deadlines.due(self.idle_time));
-            idle.push(Idle { socket, held, since, due });
+            idle.push(Idle { socket, held, _place: place, since, due });
         }
     }
 
-    /// Closes what has been idle for too long or was closed by the backend.
+    /// Closes what was closed by the backend, and some of what has been idle for too long: after a
+    /// burst that is all of it, and a thousand would be closed in one go.
     pub fn prune(&self, deadlines: &Deadlines) {
+        let mut surplus = CLOSE_AT_LEAST.max(self.idle.borrow().len() / CLOSE_SHARE);
         let is_old = |entry: &mut Idle<H>| {
             let is_stale = entry.socket.is_stale();
             if is_stale {
@@ -96,7 +130,11 @@ impl<H> Pool<H> {
             } else if is_past_grace(entry.since, deadlines) {
                 self.record_keeping(deadlines);
             }
-            is_stale || entry.due <= deadlines.now()
+            if is_stale || entry.due > deadlines.now() || surplus == 0 {
+                return is_stale;
+            }
+            surplus -= 1;
+            true
         };
         let old: Vec<_> = self.idle.borrow_mut().extract_if(.., is_old).collect();
         // Outside of the borrow, as dropping what they hold may call the pool.
@@ -140,6 +178,36 @@ impl<H> Pool<H> {
     }
 }
 
+impl IdleRoom {
+    /// The share of one of `threads` threads in what the limit on descriptors leaves for idle
+    /// connections.
+    pub(crate) fn of_descriptors(threads: usize) -> Rc<Self> {
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let most = descriptors / DESCRIPTOR_SHARE / threads.max(1) as u64;
+        let most = Cell::new(usize::try_from(most).unwrap_or(usize::MAX).max(1));
+        Rc::new(Self { kept: Cell::new(0), most })
+    }
+
+    /// From now on there is room for so many; what is kept stays until it is used.
+    pub fn limit(&self, most: usize) {
+        self.most.set(most);
+    }
+
+    fn place(self: &Rc<Self>) -> Option<Place> {
+        if self.kept.get() >= self.most.get() {
+            return None;
+        }
+        self.kept.set(self.kept.get() + 1);
+        Some(Place(self.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.kept.set(self.0.kept.get() - 1);
+    }
+}
+
 /// Whether a connection has been idle for so long that the backend would have closed it by now if
 /// it closed after each reply.
 fn is_settled(since: Ticks, deadlines: &Deadlines) -> bool {
@@ -149,4 +217,17 @@ fn is_settled(since: Ticks, deadlines: &Deadlines) -> bool {
 fn is_past_grace(since: Ticks, deadlines: &Deadlines) -> bool {
     let grace = (GRACE.as_millis() / TICK.as_millis()) as Ticks;
     deadlines.now() >= since.saturating_add(grace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_share_a_quarter_of_the_descriptors_and_each_has_room_for_one() {
+        let most = |threads| IdleRoom::of_descriptors(threads).most.get();
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        assert!(most(1) as u64 <= descriptors / 4 && most(4) <= most(1) / 4);
+        assert_eq!(most(usize::MAX), 1);
+    }
 }

@@ -360,25 +360,25 @@ impl Signals {
     }
 }
 
+/// As many client connections as there are descriptors for, with one to a backend for each and
+/// some for files, unless `limits` say how many.
 fn most_connections(limits: &conf::Limits) -> usize {
+    const OTHERS: u64 = 64;
+    let descriptors = raise_descriptors();
     match limits.connections {
-        0 => connections_by_descriptors(),
+        0 => (descriptors.saturating_sub(OTHERS) / 2).max(1) as usize,
         most => most,
     }
 }
 
-/// As many client connections as there are descriptors for, with one to a backend for each and
-/// some for files. The soft limit is raised as far as it goes.
-fn connections_by_descriptors() -> usize {
+/// Raises the soft limit on descriptors as far as it goes; how many there may be.
+fn raise_descriptors() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    const OTHERS: u64 = 64;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.unwrap_or(1 << 20);
     let raised = Rlimit { current: Some(wanted), maximum };
-    let limit = if setrlimit(Resource::Nofile, raised).is_ok() {
-        wanted
-    } else {
-        current.unwrap_or(wanted)
-    };
-    (limit.saturating_sub(OTHERS) / 2).max(1) as usize
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => wanted,
+        Err(_) => current.unwrap_or(wanted),
+    }
 }

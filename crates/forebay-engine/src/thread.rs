@@ -16,6 +16,7 @@ use crate::counters::Counters;
 use crate::deadline::Deadlines;
 use crate::log::{AccessLog, Entry, ErrorLog};
 use crate::memory::{Destination, Network};
+use crate::pool::IdleRoom;
 use crate::socket::{BUFFER, Socket};
 use crate::sys::recycled::Blocks;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -77,6 +78,8 @@ pub struct Thread {
     spare_buffers: RefCell<Vec<Vec<u8>>>,
     /// Where the futures of requests are.
     pub(crate) blocks: Rc<Blocks>,
+    /// How many idle connections to backends it may keep.
+    pub idle_room: Rc<IdleRoom>,
 }
 
 /// A handshake's turn to do what costs time.
@@ -101,6 +104,7 @@ impl Thread {
         is_timed: bool,
     ) -> Self {
         let is_timing = Cell::new(settings.timing);
+        let idle_room = IdleRoom::of_descriptors(load.threads());
         Self {
             settings: RefCell::new(Rc::new(settings)),
             errors,
@@ -118,6 +122,7 @@ impl Thread {
             network: None,
             spare_buffers: RefCell::default(),
             blocks: Rc::default(),
+            idle_room,
         }
     }
 

@@ -37,13 +37,9 @@ use shared::{Shared, SharedUpstream, checks, permits, shared_of_all};
 
 /// How long an HTTP backend's connection may be idle. Servers give 5 s and more.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
-/// Idle HTTP or AJP connections to a backend kept by each thread.
-const HTTP_KEEP: usize = 64;
 /// How long a servlet container's connection may be idle. Tomcat keeps them for good unless told
 /// otherwise. Other than that of HTTP, so that an address spoken to by both has a pool for each.
 const AJP_IDLE: Duration = Duration::from_secs(59);
-/// Idle FastCGI connections to a backend kept by each thread.
-const FASTCGI_KEEP: usize = 32;
 
 /// How often is looked whether old applications are still in use.
 const LOOK: Duration = Duration::from_millis(20);
@@ -341,10 +337,10 @@ impl Origins {
     ) -> Box<dyn Origin> {
         let thread = thread.clone();
         let thread = thread.clone();
-        let upstream = |plan: &forebay_conf::Upstream, keep: usize, how: BackendOptions| {
+        let upstream = |plan: &forebay_conf::Upstream, keep: Option<usize>, how: BackendOptions| {
             let how = || BackendOptions {
                 pools: Some(pools.idle.clone()),
-                keep: if plan.send_proxy.is_some() { 0 } else { keep },
+                keep: if plan.send_proxy.is_some() { Some(0) } else { keep },
                 connect_timeout: plan.connect_timeout,
                 ..how.clone()
             };
@@ -386,13 +382,12 @@ impl Origins {
                     violates_keep_alive: true,
                     ..BackendOptions::default()
                 };
-                let keep = fastcgi.upstream.keepalive.unwrap_or(FASTCGI_KEEP);
-                let keep = if fastcgi.keep_conn { keep } else { 0 };
+                let keep = if fastcgi.keep_conn { fastcgi.upstream.keepalive } else { Some(0) };
                 let upstream = upstream(&fastcgi.upstream, keep, how);
                 Box::new(Fastcgi::new(thread, upstream, fastcgi.clone()))
             }
             Action::AppServer(settings) => {
-                let upstream = upstream(&settings.upstream, 0, BackendOptions::default());
+                let upstream = upstream(&settings.upstream, Some(0), BackendOptions::default());
                 Box::new(AppServer::new(upstream, settings.clone()))
             }
             Action::Ajp(ajp) => {
@@ -402,7 +397,7 @@ impl Origins {
                     reply_timeout,
                     ..BackendOptions::default()
                 };
-                let keep = ajp.upstream.keepalive.unwrap_or(HTTP_KEEP);
+                let keep = ajp.upstream.keepalive;
                 Box::new(Ajp::new(upstream(&ajp.upstream, keep, how), ajp.clone()))
             }
             Action::Proxy(proxy) => {
@@ -412,8 +407,7 @@ impl Origins {
                     reply_timeout,
                     ..BackendOptions::default()
                 };
-                let keep = proxy.upstream.keepalive.unwrap_or(HTTP_KEEP);
-                let upstream = upstream(&proxy.upstream, keep, how);
+                let upstream = upstream(&proxy.upstream, proxy.upstream.keepalive, how);
                 Box::new(Proxy::new(thread, upstream, proxy, &pools.http2))
             }
             Action::App(name) => {

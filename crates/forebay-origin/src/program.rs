@@ -32,8 +32,6 @@ const OFFERS: usize = 3;
 /// own (FastCGI), it should not be held for long.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
 const FASTCGI_IDLE: Duration = Duration::from_secs(2);
-/// Idle connections that each thread keeps to a process, at the most.
-const KEEP: usize = 64;
 
 /// What a program on a Unix socket is called.
 pub const UNIX_AUTHORITY: &str = "localhost";
@@ -245,7 +243,6 @@ impl ProgramApp {
         };
         let options = BackendOptions {
             name: format!("app {}", self.name),
-            keep: KEEP,
             idle_time,
             violates_keep_alive: !keeps_alive,
             permits: Some(self.connections.to(permit.id())),

@@ -308,7 +308,8 @@ fn url(listen: &Listen) -> String {
     }
 }
 
-/// The default number of threads.
+/// The default number of threads: processors of the affinity mask, or as many as the quota of the
+/// control group (cpu.max) is worth where that is fewer.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -34,7 +34,8 @@ pub struct Ajp {
     /// How long failures are counted, and how long a container is left out; then one request tries
     /// it. Where all are left out, all are tried. Default: "10s".
     pub fail_timeout: Option<Time>,
-    /// Idle connections kept per container and thread. Default: 64.
+    /// Idle connections kept per container and thread at the most. Default: as many as were in use at
+    /// once during the last minute.
     pub keepalive: Option<At<usize>>,
     /// Connections to each container, over all threads and all routes to it; further requests wait
     /// for one as long as connecting may take. Default: no limit.

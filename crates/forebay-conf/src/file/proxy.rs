@@ -35,7 +35,8 @@ pub struct Proxy {
     /// `Content-Location`, `Refresh`, the path and domain of `Set-Cookie`) are rewritten to how
     /// clients reach it: its own host, and what `strip_prefix` cuts. Default: "rewrite".
     pub redirect: Option<Redirects>,
-    /// Idle connections kept per server and thread. Default: 64.
+    /// Idle connections kept per server and thread at the most. Default: as many as were in use at
+    /// once during the last minute.
     pub keepalive: Option<At<usize>>,
     /// Connections to each server, over all threads and all routes to it; further requests wait for
     /// one as long as connecting may take. Connections that were upgraded count, those of `health`

@@ -27,8 +27,8 @@ pub struct Upstream {
     pub fail_timeout: Option<Time>,
     /// Asks each server regularly whether it is well. For HTTP servers. Default: nobody asks.
     pub health: Option<At<Table<Health>>>,
-    /// Idle connections kept per server and thread; scgi and uwsgi keep none. Default: 64, for FastCGI
-    /// 32.
+    /// Idle connections kept per server and thread at the most; scgi and uwsgi keep none. Default: as
+    /// many as were in use at once during the last minute, for FastCGI during the last 2 seconds.
     pub keepalive: Option<At<usize>>,
     /// Connections to each server, over all threads and all routes to it; further requests wait for
     /// one as long as connecting may take. Connections that were upgraded count, those of `health`

@@ -22,8 +22,8 @@ pub struct Upstream {
     pub fail_timeout: Duration,
     /// How each server is asked whether it is well. For HTTP servers.
     pub health: Option<Health>,
-    /// Idle connections kept per server and thread. `None`: as many as is usual for what the servers
-    /// speak.
+    /// Idle connections kept per server and thread at the most. `None`: as many as were in use at once
+    /// lately.
     pub keepalive: Option<usize>,
     /// Connections to each server at once, idle ones included, over all threads and all routes to it;
     /// at least 1. Default: no limit.

@@ -72,8 +72,9 @@ pub struct Backend {
 pub struct BackendOptions {
     /// What messages call it.
     pub name: String,
-    /// Idle connections that each thread keeps.
-    pub keep: usize,
+    /// Idle connections that each thread keeps at the most. `None`: as many as were in use at once
+    /// during `idle_time`.
+    pub keep: Option<usize>,
     /// How long a connection may be idle.
     pub idle_time: Duration,
     /// Whether it is known to close connections without a word.
@@ -127,7 +128,7 @@ impl Backend {
     /// A backend that is used so. Must be called within the thread's event loop.
     pub fn new(thread: Rc<Thread>, endpoint: Endpoint, how: BackendOptions) -> Self {
         let idle = match &how.pools {
-            Some(pools) if how.keep > 0 => {
+            Some(pools) if how.keep != Some(0) => {
                 let key = (how.name.clone(), how.keep, how.idle_time, how.violates_keep_alive);
                 let mut pools = pools.0.borrow_mut();
                 pools.entry(key).or_insert_with(|| IdleConnections::new(&thread, &how)).clone()
@@ -405,13 +406,13 @@ impl Backend {
 pub struct IdlePools(RefCell<HashMap<PoolKey, Rc<IdleConnections>>>);
 
 /// Which backend, how many idle connections, for how long, and whether it closes without a word.
-type PoolKey = (String, usize, Duration, bool);
+type PoolKey = (String, Option<usize>, Duration, bool);
 
 impl IdleConnections {
     /// None yet; looked after as long as somebody holds them.
     fn new(thread: &Rc<Thread>, how: &BackendOptions) -> Rc<Self> {
         let idle = Rc::new(Self {
-            pool: Pool::new(how.keep, how.idle_time),
+            pool: Pool::new(how.keep, how.idle_time, thread.idle_room.clone()),
             deadlines: thread.deadlines.clone(),
         });
         if how.violates_keep_alive {
