@@ -66,7 +66,13 @@ to = [\"127.0.0.1:1\", \"127.0.0.1:2\"]
 
   [[site.route]]
   path = \"/ajp/*\"
-  ajp = { to = [\"127.0.0.1:1\", \"127.0.0.1:2\"], secret = \"unspoken\" }
+  ajp = { to = \"@containers\", secret = \"unspoken\" }
+
+[upstream.containers]
+to = [{ url = \"127.0.0.1:1\", route = \"a\", redirect = \"b\" },
+      { url = \"127.0.0.1:2\", route = \"b\", activation = \"disabled\" },
+      { url = \"127.0.0.1:3\", distance = 2, backup = true, activation = \"stopped\" },
+      { url = \"127.0.0.1:4\", backup = true, distance = 1 }]
 
 [app.scripts]
 kind = \"perl-cgi\"
@@ -332,7 +338,12 @@ fn servlet_containers() {
         &folder,
         &[url, "-X", "PATCH", "-H", "X-A: b"],
         &[
-            "origin    ajp: 127.0.0.1:1 or 127.0.0.1:2",
+            "origin    ajp: [upstream.containers], 127.0.0.1:1 or 127.0.0.1:2 or 127.0.0.1:3 or \
+             127.0.0.1:4",
+            "server    127.0.0.1:1: 127.0.0.1:2 takes its place",
+            "server    127.0.0.1:2: disabled: only for clients that stay with it",
+            "server    127.0.0.1:3: backup, distance 2, stopped",
+            "server    127.0.0.1:4: backup, distance 1",
             "  PATCH /ajp/a%20b HTTP/1.1",
             "  Host: 127.0.0.1:83",
             "  X-A: b",

@@ -31,9 +31,11 @@ pub struct Ajp {
     /// Failures within `fail_timeout` after which a container is left out, unless it is the only one;
     /// 0: never. Default: 1.
     pub max_fails: Option<At<u32>>,
-    /// How long failures are counted, and how long a container is left out; then one request tries
-    /// it. Where all are left out, all are tried. Default: "10s".
+    /// How long failures are counted. Default: "10s".
     pub fail_timeout: Option<Time>,
+    /// How long a container is left out for its failures; then one request tries it. Where all are
+    /// left out, all are tried. Default: as `fail_timeout`.
+    pub recover_time: Option<Time>,
     /// Idle connections kept per container and thread at the most. Default: as many as were in use at
     /// once during the last minute.
     pub keepalive: Option<At<usize>>,

@@ -22,9 +22,11 @@ pub struct Proxy {
     /// Failures within `fail_timeout` after which a server is left out, unless it is the only one;
     /// 0: never. No connection, no answer in time and answers that are no HTTP count. Default: 1.
     pub max_fails: Option<At<u32>>,
-    /// How long failures are counted, and how long a server is left out; then one request tries
-    /// it. Where all are left out, all are tried. Default: "10s".
+    /// How long failures are counted. Default: "10s".
     pub fail_timeout: Option<Time>,
+    /// How long a server is left out for its failures; then one request tries it. Where all are left
+    /// out, all are tried. Default: as `fail_timeout`.
+    pub recover_time: Option<Time>,
     /// Asks each server regularly whether it is well. Default: nobody asks.
     pub health: Option<At<Table<Health>>>,
     /// The Host that servers are told: the client's or that of their URL. Default: "client".

@@ -22,9 +22,11 @@ pub struct Upstream {
     /// Failures within `fail_timeout` after which a server is left out, unless it is the only one;
     /// 0: never. No connection, no answer in time and answers that are no HTTP count. Default: 1.
     pub max_fails: Option<At<u32>>,
-    /// How long failures are counted, and how long a server is left out; then one request tries
-    /// it. Where all are left out, all are tried. Default: "10s".
+    /// How long failures are counted. Default: "10s".
     pub fail_timeout: Option<Time>,
+    /// How long a server is left out for its failures; then one request tries it. Where all are left
+    /// out, all are tried. Default: as `fail_timeout`.
+    pub recover_time: Option<Time>,
     /// Asks each server regularly whether it is well. For HTTP servers. Default: nobody asks.
     pub health: Option<At<Table<Health>>>,
     /// Idle connections kept per server and thread at the most; scgi and uwsgi keep none. Default: as
@@ -72,6 +74,13 @@ pub struct Backend {
     pub weight: Option<At<u32>>,
     /// Whether it is asked only when all others are down. Default: false.
     pub backup: Option<bool>,
+    /// How far away it is, from 0 to 1000000: those with the least are asked, others only when all
+    /// nearer ones are down. Default: 0.
+    pub distance: Option<At<u32>>,
+    /// The `route` of the server that takes its place while it is down or stopped, for clients that
+    /// stay with it, even if that one is "disabled" (a hot standby). The first of `to` that has one
+    /// names who is asked when all others are down, too. Default: whose turn it is.
+    pub redirect: Option<At<String>>,
     /// Who may use it: a server that is to go is "disabled" until its sessions have ended. Default:
     /// "active".
     pub activation: Option<Activation>,

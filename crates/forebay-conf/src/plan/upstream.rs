@@ -18,8 +18,10 @@ pub struct Upstream {
     pub sticky: Option<Sticky>,
     /// Failures within `fail_timeout` after which a server is left out. Default 1; 0: never.
     pub max_fails: u32,
-    /// How long failures are counted, and how long a server is left out. Default 10 s.
+    /// How long failures are counted. Default 10 s.
     pub fail_timeout: Duration,
+    /// How long a server is left out for its failures. Default: as `fail_timeout`.
+    pub recover_time: Duration,
     /// How each server is asked whether it is well. For HTTP servers.
     pub health: Option<Health>,
     /// Idle connections kept per server and thread at the most. `None`: as many as were in use at once
@@ -50,6 +52,7 @@ impl Upstream {
             sticky: None,
             max_fails: 1,
             fail_timeout: Duration::from_secs(10),
+            recover_time: Duration::from_secs(10),
             health: None,
             keepalive: None,
             max_connections: None,
@@ -83,6 +86,10 @@ pub struct Backend {
     pub weight: u32,
     /// Whether it is asked only when all others are down. Default false.
     pub backup: bool,
+    /// How far away it is: others are asked only when all nearer ones are down. Default 0.
+    pub distance: u32,
+    /// Which of the group takes its place while it is down or stopped; never itself.
+    pub redirect: Option<usize>,
     /// Who may use it. Default [`Activation::Active`]; of a group one at least is that, and no backup.
     pub activation: Activation,
     /// What sticky cookies call it: letters, digits, `-` and `_`.
@@ -100,6 +107,8 @@ impl Backend {
             authority,
             weight: 1,
             backup: false,
+            distance: 0,
+            redirect: None,
             activation: Activation::default(),
             route: None,
         }

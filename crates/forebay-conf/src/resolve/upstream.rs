@@ -1,6 +1,8 @@
 //! Servers that requests are passed to: those of a route, and `[upstream.NAME]`, the groups that
 //! routes name.
 
+mod backends;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,14 +11,14 @@ use std::time::Duration;
 use super::effect::no_effect;
 use super::tls::backend_tls;
 use super::value::{optional_time_above_zero, required, text, time_above_zero, within};
-use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
+use super::{Context, MOST_PROBLEMS, Outcome, keep};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Table, TextOr, Time};
 use crate::plan::{
-    Activation, Backend, BackendTls, Balance, Health, HttpVersion, ProxyHeader, Scheme, Sticky,
-    Upstream,
+    Backend, BackendTls, Balance, Health, HttpVersion, ProxyHeader, Scheme, Sticky, Upstream,
 };
 use crate::suggest;
+use backends::backends;
 
 /// What begins a name of a group in `to`.
 const GROUP: char = '@';
@@ -31,6 +33,7 @@ pub(super) struct Keys<'a> {
     sticky: &'a Option<At<Table<file::Sticky>>>,
     max_fails: &'a Option<At<u32>>,
     fail_timeout: &'a Option<Time>,
+    recover_time: &'a Option<Time>,
     health: &'a Option<At<Table<file::Health>>>,
     keepalive: &'a Option<At<usize>>,
     max_connections: &'a Option<At<usize>>,
@@ -49,6 +52,7 @@ impl<'a> Keys<'a> {
             sticky: &None,
             max_fails: &None,
             fail_timeout: &None,
+            recover_time: &None,
             health: &None,
             keepalive: &None,
             max_connections,
@@ -69,6 +73,7 @@ impl<'a> Keys<'a> {
             ("sticky", span(self.sticky)),
             ("max_fails", span(self.max_fails)),
             ("fail_timeout", span(self.fail_timeout)),
+            ("recover_time", span(self.recover_time)),
             ("health", span(self.health)),
             ("keepalive", span(self.keepalive)),
             ("max_connections", span(self.max_connections)),
@@ -92,6 +97,7 @@ macro_rules! all_keys {
                     sticky: &table.sticky,
                     max_fails: &table.max_fails,
                     fail_timeout: &table.fail_timeout,
+                    recover_time: &table.recover_time,
                     health: &table.health,
                     keepalive: &table.keepalive,
                     max_connections: &table.max_connections,
@@ -114,6 +120,7 @@ impl<'a> From<&'a file::Ajp> for Keys<'a> {
             sticky: &table.sticky,
             max_fails: &table.max_fails,
             fail_timeout: &table.fail_timeout,
+            recover_time: &table.recover_time,
             keepalive: &table.keepalive,
             connect_timeout: &table.connect_timeout,
             ..Self::of(&table.to, &table.max_connections)
@@ -270,6 +277,7 @@ fn upstream(
         Some(at) => Some(sticky(at, &default.to)?),
         None => sessions(scheme, &default.to),
     };
+    let fail_timeout = time_above_zero(keys.fail_timeout, default.fail_timeout)?;
     Ok(Upstream {
         balance: match keys.balance.as_ref().map(|at| at.value) {
             Some(file::Balance::LeastConnections) => Balance::LeastConnections,
@@ -280,7 +288,8 @@ fn upstream(
             Some(at) => within(at, 0..=1_000_000)?,
             None => default.max_fails,
         },
-        fail_timeout: time_above_zero(keys.fail_timeout, default.fail_timeout)?,
+        fail_timeout,
+        recover_time: time_above_zero(keys.recover_time, fail_timeout)?,
         health: keys.health.as_ref().map(health).transpose()?,
         keepalive: keys.keepalive.as_ref().map(|at| within(at, 0..=1_000_000)).transpose()?,
         max_connections: match keys.max_connections {
@@ -392,106 +401,6 @@ fn send_proxy(keys: &Keys<'_>) -> Outcome<Option<ProxyHeader>> {
         file::ProxyHeader::V1 => ProxyHeader::V1,
         file::ProxyHeader::V2 => ProxyHeader::V2,
     }))
-}
-
-fn backends(
-    context: &Context<'_>,
-    scheme: Scheme,
-    table: &Range<usize>,
-    typed: &Option<To>,
-) -> Outcome<Vec<Backend>> {
-    let typed = required(typed, table, "to", example(scheme))?;
-    let items = typed.items();
-    if items.is_empty() {
-        let problem = Problem::new(&typed.span, "this list is empty");
-        return Err(problem.help("give at least one address"));
-    }
-    if items.len() > Upstream::MOST {
-        let message = format!("{} servers are too many", items.len());
-        return Err(Problem::new(&typed.span, message)
-            .help(format!("a route or group has {} at the most", Upstream::MOST)));
-    }
-    let to: Vec<_> = items.iter().map(|at| backend(context, scheme, at)).collect::<Outcome<_>>()?;
-    if to.iter().all(|backend| backend.backup) {
-        return Err(Problem::new(&typed.span, "every server here is a backup")
-            .help("leave `backup` out of one at least"));
-    }
-    let takes_all = |to: &Backend| to.activation == Activation::Active && !to.backup;
-    if !to.iter().any(takes_all) {
-        return Err(Problem::new(&typed.span, "no server here takes new clients")
-            .help("leave `activation` out of one at least that is no backup"));
-    }
-    for (index, backend) in to.iter().enumerate() {
-        let same = |other: &Backend| other.route.is_some() && other.route == backend.route;
-        if to[..index].iter().any(same) {
-            let route = backend.route.as_deref().unwrap_or_default();
-            return Err(Problem::new(&items[index].span, format!("a second route \"{route}\""))
-                .help("give each server a `route` of its own"));
-        }
-    }
-    Ok(to)
-}
-
-fn example(scheme: Scheme) -> &'static str {
-    match scheme {
-        Scheme::Http => "\"http://127.0.0.1:3000\"",
-        Scheme::Fastcgi => "\"unix:/run/php/php-fpm.sock\"",
-        Scheme::Scgi | Scheme::Uwsgi => "\"unix:app.sock\"",
-        Scheme::Ajp => "\"127.0.0.1:8009\"",
-    }
-}
-
-fn backend(
-    context: &Context<'_>,
-    scheme: Scheme,
-    typed: &At<&TextOr<file::Backend>>,
-) -> Outcome<Backend> {
-    let table = match typed.value {
-        TextOr::Text(place) => return server(context, scheme, &typed.with(place)),
-        TextOr::Table(table) => table,
-    };
-    let url = required(&table.url, &typed.span, "url", example(scheme))?;
-    let default = server(context, scheme, &url.with(&url.value))?;
-    let route = match &table.route {
-        Some(at) => {
-            let route = text(at)?;
-            if !route.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
-                return Err(Problem::new(&at.span, format!("\"{route}\" cannot be a route"))
-                    .help("a route is of letters, digits, `-` and `_`"));
-            }
-            Some(route.to_owned())
-        }
-        None => None,
-    };
-    Ok(Backend {
-        weight: match &table.weight {
-            Some(at) => within(at, 1..=256)?,
-            None => default.weight,
-        },
-        backup: table.backup.unwrap_or(false),
-        activation: match table.activation {
-            Some(file::Activation::Disabled) => Activation::Disabled,
-            Some(file::Activation::Stopped) => Activation::Stopped,
-            Some(file::Activation::Active) | None => Activation::Active,
-        },
-        route,
-        ..default
-    })
-}
-
-/// A server by its place alone.
-fn server(context: &Context<'_>, scheme: Scheme, typed: &At<&String>) -> Outcome<Backend> {
-    if typed.value.starts_with(GROUP) {
-        let message = format!("\"{}\" names a group, not a server", typed.value);
-        return Err(Problem::new(&typed.span, message)
-            .help(format!("a group is all that `to` of a route names: to = \"{}\"", typed.value)));
-    }
-    if scheme == Scheme::Http {
-        return peer::backend(context, typed);
-    }
-    let address = peer::address(context, typed)?;
-    let authority = address.to_string();
-    Ok(Backend::new(scheme, address, authority))
 }
 
 fn sticky(typed: &At<Table<file::Sticky>>, to: &[Backend]) -> Outcome<Sticky> {

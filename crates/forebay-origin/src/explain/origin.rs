@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use forebay_conf::{
-    Action, Address, Ajp, App, AppKind, AppServer, Cgi, Fastcgi, Files, HttpVersion, Listening,
-    Plan, Proxy, ProxyHeader, Route, ServerProtocol, Site, Upstream,
+    Action, Activation, Address, Ajp, App, AppKind, AppServer, Backend, Cgi, Fastcgi, Files,
+    HttpVersion, Listening, Plan, Proxy, ProxyHeader, Route, ServerProtocol, Site, Upstream,
 };
 use forebay_engine::{Fault, Request};
 use forebay_wire::ajp13::{Attribute, RequestHead, parse_request};
@@ -404,6 +404,32 @@ fn servers(kind: &str, upstream: &Upstream, between: &str, text: &mut Explanatio
         None => format!("{kind}: {to}"),
     };
     text.item("origin", line.as_bytes());
+    for backend in &upstream.to {
+        let rank = rank(backend, upstream);
+        if !rank.is_empty() {
+            text.item("server", format!("{}: {}", backend.address, rank.join(", ")).as_bytes());
+        }
+    }
+}
+
+/// When this server is asked, where that is not in turn with all others.
+fn rank(backend: &Backend, upstream: &Upstream) -> Vec<String> {
+    let mut rank = Vec::new();
+    if backend.backup {
+        rank.push("backup".to_owned());
+    }
+    if backend.distance > 0 {
+        rank.push(format!("distance {}", backend.distance));
+    }
+    match backend.activation {
+        Activation::Active => {}
+        Activation::Disabled => rank.push("disabled: only for clients that stay with it".into()),
+        Activation::Stopped => rank.push("stopped".into()),
+    }
+    if let Some(other) = backend.redirect.and_then(|index| upstream.to.get(index)) {
+        rank.push(format!("{} takes its place", other.address));
+    }
+    rank
 }
 
 /// The head that an HTTP server would be sent.

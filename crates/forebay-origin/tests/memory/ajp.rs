@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use tokio::task::{JoinHandle, JoinSet, spawn_local};
 use tokio::time::{Instant, sleep};
 
-use crate::world::{Backend, Message, Peer, in_memory};
+use crate::world::{Backend, Message, Peer, World, in_memory};
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
 /// What a container asks for at a time, and the most that fits a packet of 8192 bytes.
@@ -616,5 +617,49 @@ fn a_head_that_does_not_fit_a_packet_is_refused_here() {
         let answering = connection.send(large);
         let (_, reply) = tokio::join!(answering, client.reply(&request));
         assert_eq!(reply.body.len(), 60_000);
+    });
+}
+
+/// The container at the address of this number answers each request with it, until it is aborted with
+/// all of its connections.
+fn numbered(world: &World, number: u8) -> JoinHandle<()> {
+    let mut container = world.backend(&format!("10.0.0.{number}:8009"));
+    spawn_local(async move {
+        let mut connections = JoinSet::new();
+        loop {
+            let mut connection = container.accept().await;
+            connections.spawn_local(async move {
+                while connection.more().await.unwrap_or(false) {
+                    Asked::read(&mut connection).await;
+                    connection.send(ok(&number.to_string())).await;
+                }
+            });
+        }
+    })
+}
+
+#[test]
+fn a_session_goes_to_the_container_that_its_own_redirects_to() {
+    let to = "[{ url = \"10.0.0.1:8009\", route = \"t1\", redirect = \"t3\" }, \
+              { url = \"10.0.0.2:8009\", route = \"t2\", distance = 1 }, \
+              { url = \"10.0.0.3:8009\", route = \"t3\", activation = \"disabled\" }]";
+    in_memory(&route_to(to, ", recover_time = \"5s\""), async |world| {
+        let first = numbered(world, 1);
+        let _others = (numbered(world, 2), numbered(world, 3));
+        let visit = async |target: &str| {
+            let reply = world.ask(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n")).await;
+            reply.text().to_owned()
+        };
+        let answers = async || {
+            [visit("/").await, visit("/;jsessionid=A.t1").await, visit("/;jsessionid=A.t2").await]
+        };
+        assert_eq!(answers().await, ["1", "1", "2"]);
+        first.abort();
+        assert!(first.await.is_err());
+        assert_eq!(answers().await, ["2", "3", "2"]);
+        let _back = numbered(world, 1);
+        assert_eq!(answers().await, ["2", "3", "2"], "it is left alone");
+        sleep(Duration::from_secs(6)).await;
+        assert_eq!(answers().await, ["1", "1", "2"]);
     });
 }

@@ -198,6 +198,56 @@ fn a_session_ends_in_the_route_of_its_backend() {
 }
 
 #[test]
+fn a_session_goes_where_its_backend_redirects_until_that_has_recovered() {
+    let to = "{ url = \"{a}\", route = \"one\", redirect = \"three\" }, \"{b}\", \
+              { url = \"{c}\", route = \"three\", activation = \"disabled\" }";
+    let keys = "sticky = { cookie = \"srv\" }\nrecover_time = \"5s\"";
+    in_memory(&proxied(to, keys), async |world| {
+        let _served = (named(world, 2, "b"), named(world, 3, "c"));
+        let visit = async || ask(world, "/", "Cookie: srv=one\r\n").await.0;
+        assert_eq!(visit().await, "c", "in the same request");
+        let _back = named(world, 1, "a");
+        for _ in 0..3 {
+            assert_eq!(visit().await, "c", "the other is left alone");
+            assert_eq!(names(world, 1).await, "b", "the standby is for sessions");
+        }
+        let errors = world.errors();
+        assert_eq!(errors.iter().filter(|e| e.contains("out for 5s")).count(), 1, "{errors:?}");
+        sleep(Duration::from_secs(6)).await;
+        assert_eq!(visit().await, "a");
+        assert_eq!(visit().await, "a");
+    });
+}
+
+#[test]
+fn the_first_standby_serves_all_when_nobody_else_is_up() {
+    let to = "{ url = \"{a}\", redirect = \"three\" }, \"{b}\", \
+              { url = \"{c}\", route = \"three\", activation = \"disabled\" }";
+    in_memory(&proxied(to, "recover_time = \"1h\""), async |world| {
+        let served = named(world, 3, "c");
+        assert_eq!(names(world, 3).await, "ccc");
+        served.abort();
+        assert!(served.await.is_err());
+        assert_eq!(world.ask(GET).await.status(), 502, "all were asked");
+        let _back = named(world, 1, "a");
+        assert_eq!(names(world, 2).await, "aa", "as none was up, all are tried");
+    });
+}
+
+#[test]
+fn the_nearest_backends_that_are_up_are_asked() {
+    let to = "{ url = \"{a}\", distance = 2 }, { url = \"{b}\", distance = 1 }, \"{c}\"";
+    in_memory(&proxied(to, "recover_time = \"5s\""), async |world| {
+        let _far = (named(world, 1, "a"), named(world, 2, "b"));
+        assert_eq!(names(world, 4).await, "bbbb", "the nearest is down");
+        let _near = named(world, 3, "c");
+        assert_eq!(names(world, 2).await, "bb", "and left alone");
+        sleep(Duration::from_secs(6)).await;
+        assert_eq!(names(world, 4).await, "cccc");
+    });
+}
+
+#[test]
 fn who_has_less_to_do_is_asked() {
     in_memory(&proxied("\"{a}\", \"{b}\"", "balance = \"least-connections\""), async |world| {
         let (mut a, mut b) = (world.backend("10.0.0.1:3000"), world.backend("10.0.0.2:3000"));

@@ -113,3 +113,17 @@ fn a_reload_keeps_what_is_known_of_backends_without_a_name_wherever_their_route_
         assert_eq!(world.errors(), [""; 0], "it is left out still");
     });
 }
+
+#[test]
+fn distance_and_recover_time_are_for_every_protocol() {
+    let table = "to = [{ url = \"10.0.0.1:9000\", distance = 1 }, \"10.0.0.2:9000\"]\n\
+                 recover_time = \"5s\"";
+    in_memory(&two_routes(table), async |world| {
+        let _far = numbered(world, 1);
+        assert_eq!(numbers(world, "/a/", 2).await, "11", "the nearer one is down");
+        let _near = numbered(world, 2);
+        assert_eq!(numbers(world, "/b/", 2).await, "11", "and left alone");
+        tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+        assert_eq!(numbers(world, "/b/", 2).await, "22");
+    });
+}

@@ -1,0 +1,150 @@
+//! The servers of a group, each by its place alone or by a table.
+
+use std::ops::Range;
+
+use super::{GROUP, To};
+use crate::error::Problem;
+use crate::file::{self, At, TextOr};
+use crate::plan::{Activation, Backend, Scheme, Upstream};
+use crate::resolve::value::{required, text, within};
+use crate::resolve::{Context, Outcome, peer};
+use crate::suggest;
+
+pub(super) fn backends(
+    context: &Context<'_>,
+    scheme: Scheme,
+    table: &Range<usize>,
+    typed: &Option<To>,
+) -> Outcome<Vec<Backend>> {
+    let typed = required(typed, table, "to", example(scheme))?;
+    let items = typed.items();
+    if items.is_empty() {
+        let problem = Problem::new(&typed.span, "this list is empty");
+        return Err(problem.help("give at least one address"));
+    }
+    if items.len() > Upstream::MOST {
+        let message = format!("{} servers are too many", items.len());
+        return Err(Problem::new(&typed.span, message)
+            .help(format!("a route or group has {} at the most", Upstream::MOST)));
+    }
+    let mut to: Vec<_> =
+        items.iter().map(|at| backend(context, scheme, at)).collect::<Outcome<_>>()?;
+    if to.iter().all(|backend| backend.backup) {
+        return Err(Problem::new(&typed.span, "every server here is a backup")
+            .help("leave `backup` out of one at least"));
+    }
+    let takes_all = |to: &Backend| to.activation == Activation::Active && !to.backup;
+    if !to.iter().any(takes_all) {
+        return Err(Problem::new(&typed.span, "no server here takes new clients")
+            .help("leave `activation` out of one at least that is no backup"));
+    }
+    all_have_names_of_their_own(&items, &to)?;
+    for (index, item) in items.iter().enumerate() {
+        to[index].redirect = redirect(item.value, index, &to)?;
+    }
+    Ok(to)
+}
+
+fn all_have_names_of_their_own(
+    items: &[At<&TextOr<file::Backend>>],
+    to: &[Backend],
+) -> Outcome<()> {
+    for (index, backend) in to.iter().enumerate() {
+        let same = |other: &Backend| other.route.is_some() && other.route == backend.route;
+        if to[..index].iter().any(same) {
+            let route = backend.route.as_deref().unwrap_or_default();
+            return Err(Problem::new(&items[index].span, format!("a second route \"{route}\""))
+                .help("give each server a `route` of its own"));
+        }
+    }
+    Ok(())
+}
+
+/// Which of `to` takes what the one at `index` cannot.
+fn redirect(typed: &TextOr<file::Backend>, index: usize, to: &[Backend]) -> Outcome<Option<usize>> {
+    let TextOr::Table(file::Backend { redirect: Some(at), .. }) = typed else { return Ok(None) };
+    let name = text(at)?;
+    match to.iter().position(|backend| backend.route.as_deref() == Some(name)) {
+        Some(itself) if itself == index => {
+            Err(Problem::new(&at.span, "this server stands in for itself")
+                .help("name the `route` of another server, or leave `redirect` out"))
+        }
+        Some(other) => Ok(Some(other)),
+        None => {
+            let problem =
+                Problem::new(&at.span, format!("no server here has the route \"{name}\""));
+            let routes = to.iter().filter_map(|backend| backend.route.as_deref());
+            Err(match suggest::nearest(name, routes) {
+                Some(near) => problem.label(format!("did you mean \"{near}\"?")),
+                None => problem,
+            }
+            .help("`redirect` is the `route` of another server of this `to`"))
+        }
+    }
+}
+
+fn example(scheme: Scheme) -> &'static str {
+    match scheme {
+        Scheme::Http => "\"http://127.0.0.1:3000\"",
+        Scheme::Fastcgi => "\"unix:/run/php/php-fpm.sock\"",
+        Scheme::Scgi | Scheme::Uwsgi => "\"unix:app.sock\"",
+        Scheme::Ajp => "\"127.0.0.1:8009\"",
+    }
+}
+
+fn backend(
+    context: &Context<'_>,
+    scheme: Scheme,
+    typed: &At<&TextOr<file::Backend>>,
+) -> Outcome<Backend> {
+    let table = match typed.value {
+        TextOr::Text(place) => return server(context, scheme, &typed.with(place)),
+        TextOr::Table(table) => table,
+    };
+    let url = required(&table.url, &typed.span, "url", example(scheme))?;
+    let default = server(context, scheme, &url.with(&url.value))?;
+    let route = match &table.route {
+        Some(at) => {
+            let route = text(at)?;
+            if !route.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
+                return Err(Problem::new(&at.span, format!("\"{route}\" cannot be a route"))
+                    .help("a route is of letters, digits, `-` and `_`"));
+            }
+            Some(route.to_owned())
+        }
+        None => None,
+    };
+    Ok(Backend {
+        weight: match &table.weight {
+            Some(at) => within(at, 1..=256)?,
+            None => default.weight,
+        },
+        backup: table.backup.unwrap_or(false),
+        distance: match &table.distance {
+            Some(at) => within(at, 0..=1_000_000)?,
+            None => default.distance,
+        },
+        activation: match table.activation {
+            Some(file::Activation::Disabled) => Activation::Disabled,
+            Some(file::Activation::Stopped) => Activation::Stopped,
+            Some(file::Activation::Active) | None => Activation::Active,
+        },
+        route,
+        ..default
+    })
+}
+
+/// A server by its place alone.
+fn server(context: &Context<'_>, scheme: Scheme, typed: &At<&String>) -> Outcome<Backend> {
+    if typed.value.starts_with(GROUP) {
+        let message = format!("\"{}\" names a group, not a server", typed.value);
+        return Err(Problem::new(&typed.span, message)
+            .help(format!("a group is all that `to` of a route names: to = \"{}\"", typed.value)));
+    }
+    if scheme == Scheme::Http {
+        return peer::backend(context, typed);
+    }
+    let address = peer::address(context, typed)?;
+    let authority = address.to_string();
+    Ok(Backend::new(scheme, address, authority))
+}
