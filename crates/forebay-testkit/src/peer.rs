@@ -39,7 +39,7 @@ pub use nginx::nginx;
 pub use php_fpm::{has_php_cgi, has_php_fpm, php_fpm, php_fpm_with};
 pub use plack::{perl_has, plack_fastcgi, plack_scgi, starlet, starman};
 pub use python::{grpc, wsgiref};
-pub use tomcat::{kill_tomcat, restart_tomcat, tomcat, tomcat_http2};
+pub use tomcat::{kill_tomcat, restart_tomcat, stop_tomcat, tomcat, tomcat_http2};
 pub use uwsgi::{UwsgiApp, UwsgiSocket, uwsgi, uwsgi_tcp};
 
 /// How often a server is started anew because somebody else took its port.

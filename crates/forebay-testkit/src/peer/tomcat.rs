@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use rustix::process::Signal;
+
 use super::{ATTEMPTS, Peer, has};
 use crate::folder::Folder;
 use crate::port;
@@ -89,14 +91,23 @@ fn tomcat_with(pages: &[(&str, &str)], connector: &str, route: &str) -> Option<P
 }
 
 /// Kills a Tomcat, with all that it has under way.
-pub fn kill_tomcat(mut tomcat: Peer) -> Folder {
-    tomcat.process.signal(rustix::process::Signal::KILL);
+pub fn kill_tomcat(tomcat: Peer) -> Folder {
+    end_tomcat(tomcat, Signal::KILL)
+}
+
+/// Ends a Tomcat as its manual says, and waits until it has.
+pub fn stop_tomcat(tomcat: Peer) -> Folder {
+    end_tomcat(tomcat, Signal::TERM)
+}
+
+fn end_tomcat(mut tomcat: Peer, signal: Signal) -> Folder {
+    tomcat.process.signal(signal);
     let Peer { process, folder, .. } = tomcat;
     process.wait();
     folder
 }
 
-/// Starts Tomcat anew in the folder of one that was killed, on its port.
+/// Starts Tomcat anew in the folder of one that was killed or stopped, on its port.
 ///
 /// # Panics
 /// When it does not start, as where somebody else has taken the port.
