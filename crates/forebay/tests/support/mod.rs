@@ -3,6 +3,7 @@
 
 pub mod echo;
 pub mod fastcgi;
+pub mod gate;
 pub mod hostile;
 pub mod identity;
 pub mod load;
