@@ -42,7 +42,7 @@ pub struct Proxy {
     pub keepalive: Option<At<usize>>,
     /// Connections to each server, over all threads and all routes to it; further requests wait for
     /// one as long as connecting may take. Connections that were upgraded count, those of `health`
-    /// do not. Default: no limit.
+    /// do not. By HTTP/2 a thread that has no connection opens one all the same. Default: no limit.
     pub max_connections: Option<At<usize>>,
     /// Begins each connection with a PROXY header that names the client. No connection is used for
     /// a second request then. Default: none.

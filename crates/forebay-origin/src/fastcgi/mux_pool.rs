@@ -71,7 +71,10 @@ impl MuxPool {
 
     /// A place for one more request; `None` where the application does not multiplex.
     pub async fn stream(&self, backend: &Backend) -> Result<Option<Stream>, Fault> {
-        self.connections.wait_for(backend, || self.find(), async || self.open(backend).await).await
+        // What a thread may open is its share of `max_connections`.
+        let acquire = async |_| Ok(());
+        let open = async |()| self.open(backend).await;
+        self.connections.wait_for(backend, || self.find(), acquire, open).await
     }
 
     /// A place on a new connection.

@@ -77,8 +77,14 @@ impl Http2Pool {
             // Requests of HTTP/1.1 do not wait for each other.
             None => self.is_http1.get().then_some(None),
         };
-        let open = async || Ok(Some(self.take_up(backend, backend.connect(true).await?)));
-        if let Some(place) = self.connections.wait_for(backend, find, open).await? {
+        let acquire = async |is_first| backend.right_to_share(is_first).await;
+        let open = async |right| {
+            let connection = backend.connect_by_right(right).await?;
+            let is_uncounted = backend.is_beyond_limit(&connection);
+            let place = self.take_up(backend, connection);
+            Ok(Some(place).filter(|place| !is_uncounted || matches!(place, Place::Shared(_))))
+        };
+        if let Some(place) = self.connections.wait_for(backend, find, acquire, open).await? {
             return Ok(place);
         }
         let connection = match is_repeatable || is_new {

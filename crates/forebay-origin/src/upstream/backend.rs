@@ -118,6 +118,9 @@ impl Connection {
     }
 }
 
+/// The right to open a connection that requests share, with what counts it where it is counted.
+pub struct ConnectionRight(Option<ConnectionPermit>);
+
 /// The idle connections of one thread.
 struct IdleConnections {
     pool: Pool<Option<ConnectionPermit>>,
@@ -214,6 +217,27 @@ impl Backend {
             },
         };
         self.open_by(permit, alpn).await
+    }
+
+    /// The right to open a connection that requests share, as long as connecting may take. A thread's
+    /// first one is open to it whatever `max_connections` says: it has no other way to the backend.
+    pub async fn right_to_share(&self, is_first: bool) -> Result<ConnectionRight, Fault> {
+        let Some(permits) = &self.permits else { return Ok(ConnectionRight(None)) };
+        if is_first {
+            return Ok(ConnectionRight(permits.try_acquire()));
+        }
+        let (Grant::Open(permit) | Grant::Reuse(_, permit)) = self.wait_for(permits).await?;
+        Ok(ConnectionRight(Some(permit)))
+    }
+
+    /// A new connection that requests share, if the backend takes that.
+    pub async fn connect_by_right(&self, right: ConnectionRight) -> Result<Connection, Fault> {
+        self.open(right.0).await
+    }
+
+    /// Whether it was opened beyond `max_connections`, which only a shared one may be.
+    pub fn is_beyond_limit(&self, connection: &Connection) -> bool {
+        self.permits.is_some() && connection.permit.is_none()
     }
 
     /// As [`Backend::connect`], for a request that must not be sent twice. A backend may close a

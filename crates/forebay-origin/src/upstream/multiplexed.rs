@@ -1,11 +1,17 @@
 //! Connections of one thread to a backend that requests share, by whatever protocol: found, opened
 //! where those there are have no room, and waited for.
+//!
+//! One request at a time opens a connection; those behind it wait for it and for room on the open
+//! ones, whichever comes first. Who gets a place has the next one look, so that one notice of room
+//! serves as many as there is room for. Under `max_connections` a thread with a connection waits
+//! for the right to another one; a thread without any may always have one, as its requests cannot
+//! go over those of other threads (Envoy's limit is of this kind, too).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use forebay_engine::{Fault, Limit};
-use tokio::sync::Notify;
+use tokio::sync::{MutexGuard, Notify};
 
 use super::Backend;
 
@@ -70,21 +76,35 @@ impl<C: SharedConnection> Multiplexed<C> {
         self.open.borrow_mut().push(Rc::downgrade(connection));
     }
 
-    /// What `find` gives, at once or as soon as it gives something, or else what `open` makes:
-    /// within the time that connecting to `backend` may take.
-    pub async fn wait_for<T>(
+    /// What `find` gives, at once or as soon as it gives something, or else what `open` makes with
+    /// what `acquire` gives, which knows whether there is no connection yet: within the time that
+    /// connecting to `backend` may take.
+    pub async fn wait_for<T, R>(
         &self,
         backend: &Backend,
         find: impl Fn() -> Option<T>,
-        open: impl AsyncFnOnce() -> Result<T, Fault>,
+        acquire: impl AsyncFn(bool) -> Result<R, Fault>,
+        open: impl AsyncFnOnce(R) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         if let Some(found) = find() {
             return Ok(found);
         }
-        let limit = backend.connect_timeout();
-        match tokio::time::timeout(limit, self.find_or_open(find, open)).await {
+        let (limit, is_connecting) = (backend.connect_timeout(), Cell::new(false));
+        let found_or_opened = async {
+            let found = match self.find_or_queue(&find, acquire).await? {
+                Turn::Found(found) => found,
+                Turn::Open(right, _opening) => {
+                    is_connecting.set(true);
+                    open(right).await?
+                }
+            };
+            // Where there was room for one there may be for others.
+            self.room.notify_one();
+            Ok(found)
+        };
+        match tokio::time::timeout(limit, found_or_opened).await {
             Ok(outcome) => outcome,
-            Err(_) if !self.may_open() => Err(backend.busy()),
+            Err(_) if !is_connecting.get() => Err(backend.busy()),
             Err(_) => {
                 let message = format!("cannot connect to {} within {limit:?}", backend.name());
                 Err(Fault::backend(504, message).limited_by(Limit::Connect))
@@ -92,27 +112,71 @@ impl<C: SharedConnection> Multiplexed<C> {
         }
     }
 
-    async fn find_or_open<T>(
+    /// Waits until `find` gives something, or it is this request's turn to open a connection.
+    async fn find_or_queue<T, R>(
         &self,
         find: impl Fn() -> Option<T>,
-        open: impl AsyncFnOnce() -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
-        let _opening = self.opening.lock().await;
+        acquire: impl AsyncFn(bool) -> Result<R, Fault>,
+    ) -> Result<Turn<'_, T, R>, Fault> {
+        let opening = tokio::select! {
+            biased;
+            opening = self.opening.lock() => opening,
+            Some(found) = self.find_later(&find, || false) => return Ok(Turn::Found(found)),
+        };
         loop {
             // Another request may have opened one meanwhile.
             if let Some(found) = find() {
-                return Ok(found);
+                return Ok(Turn::Found(found));
             }
-            if self.may_open() {
-                return open().await;
+            if !self.may_open() {
+                self.room.notified().await;
+                continue;
             }
-            self.room.notified().await;
+            let is_first = self.live().is_empty();
+            // One whose thread has lost its connections need not wait for others any more.
+            let is_over = || self.live().is_empty() != is_first;
+            tokio::select! {
+                biased;
+                right = acquire(is_first) => return Ok(Turn::Open(right?, opening)),
+                found = self.find_later(&find, is_over) => if let Some(found) = found {
+                    return Ok(Turn::Found(found));
+                },
+            }
         }
     }
 
-    fn may_open(&self) -> bool {
+    /// What `find` gives once there may be room; nothing once `is_over`.
+    async fn find_later<T>(
+        &self,
+        find: impl Fn() -> Option<T>,
+        is_over: impl Fn() -> bool,
+    ) -> Option<T> {
+        loop {
+            self.room.notified().await;
+            match find() {
+                None if is_over() => return None,
+                None => {}
+                found => return found,
+            }
+        }
+    }
+
+    fn live(&self) -> Vec<Rc<C>> {
         let mut live = self.connections();
         live.retain(|connection| !connection.is_broken());
+        live
+    }
+
+    fn may_open(&self) -> bool {
+        let live = self.live();
         live.len() < self.most && !live.iter().any(|live| live.is_to_be_waited_for())
     }
+}
+
+/// How a request that found no room goes on.
+enum Turn<'a, T, R> {
+    /// There was room after all.
+    Found(T),
+    /// It opens a connection by this right; no other request does so meanwhile.
+    Open(R, MutexGuard<'a, ()>),
 }

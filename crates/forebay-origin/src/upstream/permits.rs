@@ -53,6 +53,13 @@ impl Permits {
         receiver
     }
 
+    /// The right to open a connection now, where there is one.
+    pub fn try_acquire(self: &Arc<Self>) -> Option<ConnectionPermit> {
+        let mut state = self.state();
+        state.free = state.free.checked_sub(1)?;
+        Some(self.permit())
+    }
+
     /// The right to open a connection, now or later.
     pub fn acquire(self: &Arc<Self>) -> Result<ConnectionPermit, oneshot::Receiver<Grant>> {
         let mut state = self.state();

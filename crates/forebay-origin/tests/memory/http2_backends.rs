@@ -6,7 +6,7 @@ use forebay_wire::http2::{Cause, Config, ErrorCode, RequestPseudo, frame};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
 
-use crate::http2_backend::{Http2Backend, Served, proxied};
+use crate::http2_backend::{ADDRESS, Http2Backend, Served, proxied};
 use crate::http2_client::Http2Client;
 use crate::world::{Message, Peer, World, in_memory};
 
@@ -157,6 +157,74 @@ fn a_limit_on_streams_that_falls_holds_at_once_and_one_of_none_makes_requests_wa
         served.turn().await;
         let reply = ask(world, GET).await.unwrap().unwrap();
         assert_eq!((reply.status(), reply.field("retry-after")), (503, Some("1")));
+    });
+}
+
+/// The route by HTTP/2, and one by HTTP/1.1 to the same server.
+fn limited_to(most: usize) -> String {
+    let limit = format!("max_connections = {most}\nconnect_timeout = \"2s\"\n");
+    let http1 = format!(
+        "[[site.route]]\npath = \"/http1\"\n[site.route.proxy]\nto = \"http://{ADDRESS}\"\n"
+    );
+    format!("{http1}{limit}{}", proxied(&limit))
+}
+
+#[test]
+fn a_thread_always_gets_one_connection_and_no_more_than_the_limit_allows() {
+    in_memory(&limited_to(1), async |world| {
+        let mut backend = Http2Backend::new(world);
+        let other = ask(world, "GET /http1 HTTP/1.1\r\nHost: a\r\n\r\n");
+        let http1 = backend.link().await;
+        let first = ask(world, GET);
+        let mut served = backend.accept_with(with_streams(1)).await;
+        let (id, _) = served.request().await;
+        // What has no room on it waits, and is answered there: whoever opens one and those behind.
+        let waiting: Vec<_> = (0..3).map(|_| ask(world, GET)).collect();
+        sleep(Duration::from_secs(1)).await;
+        assert!(!backend.has_visitor());
+        served.reply(id, "first");
+        served.flush();
+        assert_eq!(first.await.unwrap().unwrap().text(), "first");
+        for _ in 0..3 {
+            let (id, _) = served.request().await;
+            served.reply(id, "next");
+            served.flush();
+        }
+        for waiting in waiting {
+            assert_eq!(waiting.await.unwrap().unwrap().text(), "next");
+        }
+        // Too late is too late.
+        let first = ask(world, GET);
+        let (id, _) = served.request().await;
+        assert_eq!(ask(world, GET).await.unwrap().unwrap().status(), 503);
+        served.reply(id, "first");
+        served.flush();
+        first.await.unwrap().unwrap();
+        http1.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
+        assert_eq!(other.await.unwrap().unwrap().text(), "ok");
+    });
+}
+
+#[test]
+fn those_behind_one_that_connects_take_room_that_comes_free_meanwhile() {
+    in_memory(&proxied("connect_timeout = \"20s\""), async |world| {
+        let mut backend = Http2Backend::new(world);
+        let first = ask(world, GET);
+        let mut served = backend.accept_with(with_streams(1)).await;
+        let (id, _) = served.request().await;
+        world.fall_silent(ADDRESS);
+        let connecting = ask(world, GET);
+        sleep(Duration::from_secs(1)).await;
+        let behind = ask(world, POST);
+        sleep(Duration::from_secs(1)).await;
+        served.reply(id, "first");
+        let (id, asked) = served.request().await;
+        assert_eq!(asked.method, "POST");
+        served.reply(id, "behind");
+        served.flush();
+        assert_eq!(first.await.unwrap().unwrap().text(), "first");
+        assert_eq!(behind.await.unwrap().unwrap().text(), "behind");
+        assert!(!connecting.is_finished());
     });
 }
 
