@@ -112,8 +112,15 @@ impl Proxy {
         let wanted = self.sticky.as_ref().and_then(|sticky| sticky.wanted(&exchange.request));
         let is_repeatable =
             exchange.request.is_idempotent() && exchange.body.framing() == RequestFraming::None;
-        let mut passing =
-            Passing { proxy: self, wanted, is_upgrade, is_repeatable, needs_http1: false, buffers };
+        let mut passing = Passing {
+            proxy: self,
+            wanted,
+            is_upgrade,
+            is_repeatable,
+            needs_http1: false,
+            was_proven: true,
+            buffers,
+        };
         exchange.enter(Step::Connect);
         let (switched, in_flight) = self.upstream.send(&mut passing, exchange, wanted).await?;
         if let Some(tunnel) = switched {

@@ -94,6 +94,12 @@ pub trait Carrier {
 
     /// Where the request's body is.
     fn body(&self) -> BodyAtHand;
+
+    /// Whether the shared connection on which the last exchange failed had answered requests before.
+    /// If not, that it ended is the backend's failure and not that of an old connection.
+    fn was_proven(&self) -> bool {
+        true
+    }
 }
 
 impl Upstream {
@@ -163,7 +169,10 @@ impl Upstream {
                         attempt.backend.record_violation();
                     }
                     if !attempts.send_anew(exchange, carrier.body()) {
-                        // It says nothing about the backend, so it is not counted against it.
+                        // The end of an old connection says nothing about the backend.
+                        if !carrier.was_proven() {
+                            self.count(attempt, &fault);
+                        }
                         return Err(fault.retry(Retry::No));
                     }
                     true

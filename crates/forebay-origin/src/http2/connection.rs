@@ -48,6 +48,10 @@ pub struct Connection {
     /// The backend's settings have come, which are told to those who wait for them.
     is_settled: Cell<bool>,
     settled: Notify,
+    /// A request has been answered by it.
+    has_answered: Cell<bool>,
+    /// Something has been written to it.
+    pub(super) has_written: Cell<bool>,
     is_broken: Cell<bool>,
     /// Why it broke.
     failure: RefCell<String>,
@@ -101,6 +105,8 @@ pub(super) enum End {
     Interim,
     /// The connection has ended.
     ConnectionLost,
+    /// The connection has ended before anything was written to it.
+    Unsent,
 }
 
 pub(super) fn wake(waiting: &Cell<Option<Waker>>) {
@@ -155,6 +161,8 @@ impl Connection {
             is_woken: Cell::new(false),
             is_settled: Cell::new(false),
             settled: Notify::new(),
+            has_answered: Cell::new(false),
+            has_written: Cell::new(false),
             is_broken: Cell::new(false),
             failure: RefCell::default(),
             is_retired: Cell::new(false),
@@ -226,6 +234,11 @@ impl Connection {
         while !self.is_settled.get() && !self.is_broken.get() {
             self.settled.notified().await;
         }
+    }
+
+    /// Whether a request has been answered by it: that it ends then says little about the backend.
+    pub fn has_answered(&self) -> bool {
+        self.has_answered.get()
     }
 
     /// Whether the backend has sent its settings.
@@ -329,6 +342,7 @@ impl Connection {
         match event {
             Event::Head { stream, head, end } => match self.stream(stream) {
                 Some(state) => {
+                    self.has_answered.set(true);
                     *state.head.borrow_mut() = Some((head, end));
                     wake(&state.reader);
                     if end {
@@ -393,8 +407,14 @@ impl Connection {
     pub fn fail(&self, why: String) {
         self.is_broken.set(true);
         *self.failure.borrow_mut() = why;
+        let end = match self.has_written.get() {
+            // Reading has no limit while there are streams.
+            _ if self.link.socket.is_expired() => End::Stalled,
+            true => End::ConnectionLost,
+            false => End::Unsent,
+        };
         let streams = self.streams.borrow().clone();
-        streams.iter().for_each(|stream| stream.finish(End::ConnectionLost));
+        streams.iter().for_each(|stream| stream.finish(end));
         self.settled.notify_waiters();
         self.announce_room();
     }

@@ -57,7 +57,10 @@ impl Task<'_> {
             // What is ready now goes out by the same write.
             yield_to_readers().await;
             connection.give_turn();
-            self.write().map_err(|error| format!("cannot write: {error}"))?;
+            if let Err(error) = self.write() {
+                self.read_rest();
+                return Err(format!("cannot write: {error}"));
+            }
             if connection.is_finished() {
                 self.send_goaway();
                 return Ok(());
@@ -118,6 +121,7 @@ impl Task<'_> {
             }
             let written = connection.link.socket.try_write(&[IoSlice::new(codec.output())])?;
             codec.wrote(written as usize);
+            connection.has_written.set(connection.has_written.get() || written > 0);
             drop(codec);
             if written == 0 {
                 let limit = connection.thread.settings().timeouts.write;
@@ -127,6 +131,12 @@ impl Task<'_> {
             }
             connection.give_turn();
         }
+    }
+
+    /// Takes in what came before the backend closed or reset the connection: replies perhaps, and a
+    /// GOAWAY that tells what it has not acted on.
+    fn read_rest(&mut self) {
+        while matches!(self.read(), Ok(1..)) && self.receive().is_ok() {}
     }
 
     /// No more streams come.

@@ -45,6 +45,11 @@ impl Stream {
         &self.state
     }
 
+    /// Whether a request has been answered by its connection.
+    pub fn is_proven(&self) -> bool {
+        self.connection.has_answered()
+    }
+
     /// What `:scheme` has to say.
     pub fn scheme(&self) -> &'static [u8] {
         self.connection.scheme()
@@ -223,6 +228,10 @@ impl Stream {
             End::Interim => fault(format!("{name}: interim replies (1xx) without end")),
             End::Stalled => {
                 Fault::backend(504, format!("{name} takes no more data")).limited_by(Limit::Write)
+            }
+            End::Unsent => {
+                let why = self.connection.failure();
+                fault(format!("connection to {name}: {why}")).retry(Retry::Yes)
             }
             End::ConnectionLost | End::Whole => {
                 let why = self.connection.failure();

@@ -97,19 +97,32 @@ impl<'a> RequestHead<'a> {
     }
 }
 
+/// What is to be known where a stream has failed.
+pub struct Failed {
+    /// The backend asks for HTTP/1.1.
+    pub needs_http1: bool,
+    /// Its connection has answered requests.
+    pub is_proven: bool,
+}
+
 impl Attempt<'_> {
-    /// One request and its reply. With a fault comes whether the backend asks for HTTP/1.1.
+    /// One request and its reply. With a fault comes what is to be known of the connection.
     pub async fn run_as_stream(
         &self,
         stream: Stream,
         exchange: &mut Exchange,
         buffers: &mut Buffers,
-    ) -> Result<Option<Tunnel>, (Fault, bool)> {
+    ) -> Result<Option<Tunnel>, (Fault, Failed)> {
         if self.is_upgrade {
-            return self.upgrade(stream, exchange, buffers).await.map_err(|fault| (fault, false));
+            let is_proven = stream.is_proven();
+            let failed = Failed { needs_http1: false, is_proven };
+            return self.upgrade(stream, exchange, buffers).await.map_err(|fault| (fault, failed));
         }
         let outcome = self.answer(&stream, exchange, buffers).await;
-        outcome.map(|()| None).map_err(|fault| (fault, stream.is_for_http1()))
+        outcome.map(|()| None).map_err(|fault| {
+            let (needs_http1, is_proven) = (stream.is_for_http1(), stream.is_proven());
+            (fault, Failed { needs_http1, is_proven })
+        })
     }
 
     async fn answer(

@@ -52,6 +52,8 @@ pub struct Passing<'a> {
     pub is_repeatable: bool,
     /// A backend has asked for the request by HTTP/1.1.
     pub needs_http1: bool,
+    /// The shared connection that has failed had answered requests before.
+    pub was_proven: bool,
     pub buffers: &'a mut Buffers,
 }
 
@@ -92,8 +94,9 @@ impl Carrier for Passing<'_> {
             Place::Alone(connection) => connection,
             Place::Shared(stream) => {
                 let outcome = attempt.run_as_stream(stream, exchange, self.buffers).await;
-                return outcome.map_err(|(fault, is_for_http1)| {
-                    self.needs_http1 |= is_for_http1 && attempt.backend().is_https();
+                return outcome.map_err(|(fault, failed)| {
+                    self.was_proven = failed.is_proven;
+                    self.needs_http1 |= failed.needs_http1 && attempt.backend().is_https();
                     if self.needs_http1 { fault.retry(Retry::Unprocessed) } else { fault }
                 });
             }
@@ -115,6 +118,10 @@ impl Carrier for Passing<'_> {
 
     fn body(&self) -> BodyAtHand {
         BodyAtHand::Streamed
+    }
+
+    fn was_proven(&self) -> bool {
+        self.was_proven
     }
 }
 

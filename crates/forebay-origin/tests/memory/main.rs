@@ -28,6 +28,7 @@ mod handing_on;
 mod http2;
 mod http2_abuse;
 mod http2_backends;
+mod http2_broken;
 mod http2_random;
 mod http2_tunnels;
 mod idle_connections;
