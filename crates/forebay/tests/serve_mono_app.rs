@@ -4,6 +4,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::thread;
 
@@ -45,6 +46,7 @@ public class Handler : IHttpHandler {
             break;
         case "pid": response.Write(System.Diagnostics.Process.GetCurrentProcess().Id); break;
         case "setting": response.Write(System.Configuration.ConfigurationManager.AppSettings["version"]); break;
+        case "started": response.Write(context.Application["version"]); break;
         case "env": response.Write(Environment.GetEnvironmentVariable("HOW")); break;
         case "redirect": response.Redirect("/other"); break;
         case "throw": throw new InvalidOperationException("thrown on purpose");
@@ -86,9 +88,40 @@ using System.Web.Services;
 /// What happens at the end of the application is written to a file, since nobody can be asked then.
 const GLOBAL: &str = r#"<%@ Application Language="C#" %>
 <script runat="server">
+void Application_Start() { Application["version"] = "{version}"; }
 void Application_End() { System.IO.File.WriteAllText("{tmp}/ended", "well"); }
 </script>
 "#;
+
+/// Of a library in bin, which answers with its version.
+const LIBRARY: &str = r#"using System.Web;
+public class Library : IHttpHandler {
+    public bool IsReusable { get { return false; } }
+    public void ProcessRequest(HttpContext context) { context.Response.Write("{version}"); }
+}
+"#;
+
+fn global(folder: &Folder, version: &str) -> String {
+    GLOBAL.replace("{version}", version).replace("{tmp}", folder.path().to_str().unwrap())
+}
+
+/// Writes this version of `bin/Library.dll`, at once.
+fn write_library(folder: &Folder, version: &str) {
+    let source = folder.write("library.cs", LIBRARY.replace("{version}", version));
+    let built = folder.path().join("Library.dll");
+    let mut compiler = Command::new("mcs");
+    compiler.args(["-target:library", "-r:System.Web"]);
+    compiler.arg(format!("-out:{}", built.display())).arg(source);
+    let output = compiler.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    fs::create_dir_all(folder.path().join("site/bin")).unwrap();
+    fs::rename(built, folder.path().join("site/bin/Library.dll")).unwrap();
+}
+
+/// Writes a file of the application at once.
+fn replace(folder: &Folder, name: &str, content: &str) {
+    fs::rename(folder.write("new", content), folder.path().join(name)).unwrap();
+}
 
 fn web_config(version: &str) -> String {
     format!(
@@ -116,8 +149,7 @@ fn mono(keys: &str) -> Option<Forebay> {
         folder.write("site/a.ashx", HANDLER);
         folder.write("site/page.aspx", PAGE);
         folder.write("site/sums.asmx", SERVICE);
-        let tmp = folder.path().to_str().unwrap().to_owned();
-        folder.write("site/Global.asax", GLOBAL.replace("{tmp}", &tmp));
+        folder.write("site/Global.asax", global(&folder, "1"));
         folder.write("site/web.config", web_config("1"));
         folder.write("site/style.css", "p {}\n");
         start(folder, keys)
@@ -339,6 +371,45 @@ fn a_change_of_its_configuration_costs_no_request() {
     let is_new = || client.get("/page.aspx").text().trim() == "<html>48</html>";
     assert!(eventually(is_new), "{}", forebay.output());
     assert_eq!(process(&forebay), before);
+    forebay.stop();
+}
+
+#[test]
+fn a_change_of_its_library_or_of_global_asax_costs_no_request() {
+    if !peer::has_mono() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write("site/a.ashx", HANDLER);
+    folder.write("site/library.ashx", "<%@ WebHandler Class=\"Library\" %>\n");
+    folder.write("site/Global.asax", global(&folder, "1"));
+    folder.write("site/web.config", web_config("1"));
+    write_library(&folder, "1");
+    let forebay = start(folder, "");
+    let change: [(&str, &dyn Fn(&str)); 2] = [
+        ("/library.ashx", &|version| write_library(&forebay.folder, version)),
+        ("/a.ashx?do=started", &|version| {
+            replace(&forebay.folder, "site/Global.asax", &global(&forebay.folder, version));
+        }),
+    ];
+    for (target, change) in change {
+        assert_eq!(text(&mut forebay.connect(), target), "1", "{}", forebay.output());
+        let before = process(&forebay);
+        let counts = load(
+            &forebay,
+            3,
+            |client| client.try_get(target),
+            |_| {
+                for version in ["2", "3"] {
+                    change(version);
+                    let is_new = || forebay.get(target).text() == version;
+                    assert!(eventually(is_new), "{target}: {}", forebay.output());
+                }
+            },
+        );
+        assert_eq!(counts.keys().collect::<Vec<_>>(), [&200], "{counts:?}: {}", forebay.output());
+        assert_ne!(process(&forebay), before, "{target}: another process");
+    }
     forebay.stop();
 }
 
