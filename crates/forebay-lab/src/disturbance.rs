@@ -83,7 +83,7 @@ mod tests {
     fn slice(steal: Duration, run_delay: Duration, calibration: Duration) -> Slice {
         let evidence = Evidence { steal, run_delay, calibration };
         let duration = 150 * MS;
-        Slice { number: 0, duration, completed: 100, cpu: MS, rss: 0, evidence }
+        Slice { number: 0, duration, completed: 100, cpu: MS, rss: 0, evidence, printed: None }
     }
 
     #[test]

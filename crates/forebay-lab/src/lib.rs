@@ -32,6 +32,11 @@
 //! | `method`, `headers`, `body` | GET | the request; `headers` is a table |
 //! | `timeout` | `"10s"` | for one request |
 //! | `cpus` | all | cores of the load generator, such as `[1]` |
+//! | `[load.client] command` | | a command (a list) that loads the server in place of the built-in generator; see below |
+//! | `metric` | | where its number is: `{ pattern = 'tps = (.+)' }` or `{ json = "/a/b" }`, with `unit` and `better = "lower"` |
+//! | `count` | | where it says how much was done, for CPU time of the server for each |
+//! | `timeout` | `"30s"` | how much longer than `duration` it may take |
+//! | `requires` | | programs or Debian packages that it needs |
 //! | `[check] status` | 200 | what a right answer has |
 //! | `body_contains` | | and contains |
 //! | `[matrix]` | | lists of values; each combination is measured, see below |
@@ -71,6 +76,13 @@
 //! compared with the baseline there. With a single configuration, the combinations are compared with the
 //! first.
 //!
+//! A client's command is run once a trial, or once in each `slice` where that is given, after a run for as
+//! long as `warmup`. Its words may hold `{url}`, `{duration}` (seconds), `{connections}` and `{seed}` (the same
+//! for all configurations of a round), which are in its environment, too (`URL`, ..., `PORT`). It has
+//! to end with status 0 and to print a number above 0; where it matches more than once, the last counts. Where
+//! less is better, a ratio of 2 means half the number. A server that does not speak HTTP has `tcp://HOST:PORT`
+//! or `unix:PATH` for its `url`, and is ready when it takes connections.
+//!
 //! A service (a database, the backend of a proxy) is started afresh for each trial, before the
 //! server, and ended after it; what it takes is not counted. `{NAME.port}` and `{NAME.tmp}` tell the
 //! server, its templates and later services where it is.
@@ -83,14 +95,17 @@
 //! connection. A slice during which the machine was busy with something else, by what was seen beside
 //! it and never by its result (`disturbance.rs`), is in no ratio.
 //! A trial is void, and says why, if the server ended, a check failed, or the load generator was the
-//! limit (`trial.rs` says exactly when). Failed requests are counted beside the rate.
+//! limit (`bound.rs` says exactly when). Failed requests are counted beside the rate.
 #![forbid(unsafe_code)]
 
+mod bound;
+mod client;
 mod command;
 mod disturbance;
 mod experiment;
 mod interrupt;
 pub mod keeper;
+mod listening;
 mod machine;
 pub mod number;
 mod overrun;
@@ -111,8 +126,8 @@ mod watch;
 pub use forebay_stat::Verdict;
 
 pub use experiment::{
-    Amount, Cell, Check, Configuration, Load, Plan, Problem, Service, ServiceValues, Template,
-    Values,
+    Amount, Better, Cell, Check, Client, Configuration, Find, Load, Plan, Printed, Problem,
+    Service, ServiceValues, Template, Values,
 };
 pub use interrupt::Interrupt;
 pub use machine::Machine;

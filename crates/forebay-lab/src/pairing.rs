@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use forebay_stat::{Ratio, ratio_of_rounds};
 
 use crate::disturbance::Disturbance;
+use crate::experiment::Printed;
 use crate::results::Results;
 use crate::trial::{Measured, Slice, counted};
 use crate::watch::CpuMethod;
@@ -31,10 +32,10 @@ pub struct Figure {
     fits_slices: fn(&Measured) -> bool,
 }
 
-/// Requests per second.
+/// Requests per second, or how good a client found the server.
 pub const RATE: Figure = Figure {
-    slice: Slice::rate_per_s,
-    whole: |measured| measured.outcome.rate_per_s(),
+    slice: |slice| slice.printed.map_or_else(|| slice.rate(), Printed::goodness),
+    whole: Measured::goodness,
     fits_slices: |_| true,
 };
 

@@ -16,6 +16,7 @@ pub struct ProgressLines {
     bar: Option<ProgressBar>,
     rounds: u32,
     name_width: usize,
+    unit: String,
     /// Notes that were shown, with the name of the configuration.
     shown: BTreeSet<(String, String)>,
 }
@@ -31,7 +32,8 @@ impl ProgressLines {
             bar.enable_steady_tick(Duration::from_millis(250));
             bar
         });
-        Self { bar, rounds: plan.rounds, name_width, shown: BTreeSet::new() }
+        let unit = plan.load.client.as_ref().map_or("requests/s", |client| &client.unit).to_owned();
+        Self { bar, rounds: plan.rounds, name_width, unit, shown: BTreeSet::new() }
     }
 }
 
@@ -56,7 +58,7 @@ impl Progress for ProgressLines {
             "round {:>2}/{rounds}  {:<width$}  {}",
             id.round,
             configuration.name,
-            result(trial)
+            result(trial, &self.unit)
         );
         self.print(&line);
         for note in &trial.notes {
@@ -92,13 +94,13 @@ impl Drop for ProgressLines {
     }
 }
 
-fn result(trial: &Trial) -> String {
+fn result(trial: &Trial, unit: &str) -> String {
     let rate = trial.measured.as_ref().map(|measured| {
         let failed = match measured.outcome.requests.failed {
             0 => String::new(),
             failed => format!(", {failed} failed"),
         };
-        format!("{:>9} requests/s{failed}", number::rate(measured.outcome.rate_per_s()))
+        format!("{:>9} {unit}{failed}", number::rate(measured.rate()))
     });
     match (rate, &trial.void) {
         (Some(rate), None) => rate,

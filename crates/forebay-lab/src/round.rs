@@ -5,20 +5,19 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use forebay_load::{Arrivals, Control, Outcome, Rate, Spec, Stop, Turns, Url};
+use forebay_load::{Arrivals, Control, Outcome, Rate, Stop, Turns, Url};
 
 use crate::Interrupt;
-use crate::experiment::{self, Amount, Configuration, Values};
+use crate::bound::{client_bound, think_bound, usable_cores};
+use crate::client;
+use crate::experiment::{self, Amount, Configuration, Printed, Values};
 use crate::keeper::Keeper;
 use crate::number;
 use crate::overrun::Overrun;
 use crate::schedule::{Executor, Group, Member, Turn};
 use crate::service::Services;
 use crate::steady::{WINDOW, is_steady};
-use crate::trial::{
-    Halt, Measured, Runner, Slice, Trial, broken, client_bound, refuse_occupied, stop, think_bound,
-    usable_cores,
-};
+use crate::trial::{Check, Halt, Measured, Runner, Slice, Trial, broken, refuse_occupied, stop};
 use crate::watch::{Cpu, Sampler, Tree, Witness};
 
 /// How often a running load is looked at for an interruption or the server's end.
@@ -46,7 +45,7 @@ impl Executor for Runner {
 /// A server that runs, with its load. Dropped, it is ended.
 struct Standing<'a> {
     member: Member<'a>,
-    spec: Spec,
+    check: Check,
     /// The load as the plan has it.
     task: experiment::Load,
     values: Values,
@@ -63,7 +62,7 @@ struct Standing<'a> {
 
 /// What a server is loaded with, and what came of it so far.
 struct Load {
-    turns: Turns,
+    driver: Driver,
     tree: Tree,
     sampler: Sampler,
     slices: Vec<Slice>,
@@ -71,6 +70,14 @@ struct Load {
     cpu: Cpu,
     idle: Idle,
     overrun: Overrun,
+}
+
+/// What loads a server.
+enum Driver {
+    /// The built-in load generator, with its connections.
+    Turns(Box<Turns>),
+    /// The command of `[load.client]`.
+    Command,
 }
 
 /// What the server did while others had their turns.
@@ -90,19 +97,25 @@ impl<'a> Standing<'a> {
         let mut keeper = Keeper::open(&runner.program).map_err(broken)?;
         let values = runner.values(&configuration.dir, &keeper, &services.values)?;
         let task = runner.plan.load_of(configuration);
-        let url = Url::parse(&configuration.target(&task, &values))
-            .map_err(|error| Halt::Broken(format!("{}: {error}", configuration.name)))?;
+        let address = configuration.address(&values).filter(|_| task.client.is_some());
+        let check = match address {
+            Some(address) => Check::Connection(address),
+            None => {
+                let url = Url::parse(&configuration.target(&task, &values))
+                    .map_err(|error| Halt::Broken(format!("{}: {error}", configuration.name)))?;
+                Check::Request(Box::new(runner.spec(&task, url, &values)))
+            }
+        };
         if !configuration.start.is_empty() {
-            refuse_occupied(configuration, &url)?;
+            refuse_occupied(configuration, &check)?;
             runner.place_templates(&configuration.templates, &values)?;
             runner.run_beside(configuration, &configuration.before, "before", &values)?;
             keeper.start(runner.launch(configuration, &values)).map_err(broken)?;
         }
-        let spec = runner.spec(&task, url, &values);
-        runner.until_ready(configuration, &spec, &mut keeper)?;
+        runner.until_ready(configuration, &check, &mut keeper)?;
         let mut server = Self {
             member,
-            spec,
+            check,
             task,
             values,
             keeper,
@@ -112,33 +125,40 @@ impl<'a> Standing<'a> {
             notes: Vec::new(),
         };
         match server.warm_up(runner)? {
-            Ok(turns) => server.load = Some(Load::begin(turns, &server.keeper)),
+            Ok(driver) => server.load = Some(Load::begin(driver, &server.keeper)),
             Err(failure) => server.failure = Some(failure),
         }
         Ok(server)
     }
 
-    /// The connections as the warm-up left them, or how the server failed.
-    fn warm_up(&mut self, runner: &Runner) -> Result<Result<Turns, String>, Halt> {
-        let mut turns = match Turns::new(&self.spec) {
-            Ok(turns) => turns,
-            Err(error) => return Ok(Err(error.to_string())),
+    /// What the server is loaded by, as the warm-up left it, or how the server failed.
+    fn warm_up(&mut self, runner: &Runner) -> Result<Result<Driver, String>, Halt> {
+        let mut driver = match (&self.task.client, &self.check) {
+            (None, Check::Request(spec)) => match Turns::new(spec) {
+                Ok(turns) => Driver::Turns(Box::new(turns)),
+                Err(error) => return Ok(Err(error.to_string())),
+            },
+            _ => Driver::Command,
         };
         if let Some(amount) = self.task.warmup {
-            let control = Control::default();
-            let load = (stop(amount), None);
-            let warm = drive(&mut turns, load, &control, &runner.interrupt, &mut self.keeper)?;
+            let warm = match &mut driver {
+                Driver::Turns(turns) => {
+                    let (control, load) = (Control::default(), (stop(amount), None));
+                    drive(turns, load, &control, &runner.interrupt, &mut self.keeper)?.map(|_| ())
+                }
+                Driver::Command => self.run_client(runner, amount, 0)?.map(|_| ()),
+            };
             if let Err(wrong) = warm {
                 return Ok(Err(format!("during warm-up {wrong}")));
             }
         }
-        if let Some(ceiling) = self.task.steady
-            && let Err(wrong) = self.until_steady(runner, &mut turns, ceiling)?
+        if let (Some(ceiling), Driver::Turns(turns)) = (self.task.steady, &mut driver)
+            && let Err(wrong) = self.until_steady(runner, turns, ceiling)?
         {
             return Ok(Err(format!("during warm-up {wrong}")));
         }
-        Ok(match runner.probe(&self.spec, self.spec.timeout) {
-            Ok(()) => Ok(turns),
+        Ok(match runner.probe(&self.check, None) {
+            Ok(()) => Ok(driver),
             Err(wrong) => Err(format!("no right answer after warm-up: {wrong}")),
         })
     }
@@ -169,9 +189,36 @@ impl<'a> Standing<'a> {
         Ok(Ok(()))
     }
 
+    /// Has the client's command load the server. `slice` counts from 1; 0 is the warm-up.
+    fn run_client(
+        &mut self,
+        runner: &Runner,
+        amount: Amount,
+        slice: u32,
+    ) -> Result<Result<(Outcome, Printed), String>, Halt> {
+        let Some(client) = &self.task.client else {
+            return Err(Halt::Broken("no client to be run".to_owned()));
+        };
+        let Amount::Duration(duration) = amount else {
+            return Err(Halt::Broken("a client loads for a time".to_owned()));
+        };
+        let target = self.member.configuration.target(&self.task, &self.values);
+        let url = match &self.check {
+            Check::Request(_) => target,
+            Check::Connection(_) => self.values.fill(&self.member.configuration.url),
+        };
+        let connections = self.task.connections;
+        let place = u64::from(self.member.id.round) * 1000 + u64::from(slice);
+        let seed = (runner.seed.wrapping_add(place) & 0x7fff_ffff) as u32;
+        let values = &self.values;
+        let task = client::Task { client, values, url: &url, duration, connections, seed };
+        let ran = runner.run_client(&task, &mut self.keeper)?;
+        Ok(ran.map(|ran| (ran.outcome(&task), ran.printed)))
+    }
+
     /// Loads the server for a slice.
     fn turn(&mut self, runner: &Runner, turn: Turn) -> Result<(), Halt> {
-        let Some(load) = &mut self.load else { return Ok(()) };
+        let Some(mut load) = self.load.take() else { return Ok(()) };
         let rate = self.task.rate;
         let rate = rate.map(|per_second| Rate { per_second, arrivals: Arrivals::Poisson });
         let witness = Witness::begin(&load.tree);
@@ -179,13 +226,17 @@ impl<'a> Standing<'a> {
         load.idle.end(before);
         load.sampler.begin();
         let control = Control::default();
-        let driven = drive(
-            &mut load.turns,
-            (stop(turn.amount), rate),
-            &control,
-            &runner.interrupt,
-            &mut self.keeper,
-        );
+        let driven = match &mut load.driver {
+            Driver::Turns(turns) => {
+                let wanted = (stop(turn.amount), rate);
+                let driven = drive(turns, wanted, &control, &runner.interrupt, &mut self.keeper);
+                driven.map(|driven| driven.map(|outcome| (outcome, None)))
+            }
+            Driver::Command => {
+                let ran = self.run_client(runner, turn.amount, turn.slice + 1);
+                ran.map(|ran| ran.map(|(outcome, printed)| (outcome, Some(printed))))
+            }
+        };
         let glance = load.sampler.end();
         let evidence = witness.end(&load.tree);
         // The last: what ends with its request has ended by now, and been counted.
@@ -193,9 +244,12 @@ impl<'a> Standing<'a> {
         let cpu = after - before;
         load.idle.begin(after);
         match driven? {
-            Ok(outcome) => {
+            Ok((outcome, printed)) => {
                 load.cpu = load.cpu + cpu;
-                load.overrun.add(turn.amount, &outcome);
+                // How long a command takes beside its load is its own.
+                if printed.is_none() {
+                    load.overrun.add(turn.amount, &outcome);
+                }
                 load.slices.push(Slice {
                     number: turn.slice,
                     duration: outcome.duration,
@@ -203,15 +257,16 @@ impl<'a> Standing<'a> {
                     cpu: cpu.total(),
                     rss: glance.rss,
                     evidence,
+                    printed,
                 });
                 load.outcome = Outcome::sum(load.outcome.take().into_iter().chain([outcome]));
+                self.load = Some(load);
             }
             Err(wrong) => {
                 let completed = load.slices.iter().map(|slice| slice.completed).sum::<u64>()
                     + control.completed.load(Ordering::Relaxed);
                 self.notes.extend(crash_note(completed, &mut self.keeper));
                 self.failure = Some(format!("during the load {wrong}"));
-                self.load = None;
             }
         }
         Ok(())
@@ -276,16 +331,16 @@ impl<'a> Standing<'a> {
         if outcome.gave_up {
             return Some("no connection could be made any more".to_owned());
         }
-        let wrong = runner.probe(&self.spec, self.spec.timeout).err()?;
+        let wrong = runner.probe(&self.check, None).err()?;
         let ended = self.keeper.ended().map(|how| format!(" ({how})")).unwrap_or_default();
         Some(format!("no right answer after the load: {wrong}{ended}"))
     }
 }
 
 impl Load {
-    fn begin(turns: Turns, keeper: &Keeper) -> Self {
+    fn begin(driver: Driver, keeper: &Keeper) -> Self {
         Self {
-            turns,
+            driver,
             tree: keeper.tree(),
             sampler: Sampler::start(keeper.tree()),
             slices: Vec::new(),
@@ -298,7 +353,7 @@ impl Load {
 
     fn finish(self) -> Option<Measured> {
         // Connections that stay open would keep processes for themselves.
-        drop(self.turns);
+        drop(self.driver);
         let mut server = self.sampler.finish();
         server.cpu = self.cpu;
         Some(Measured { outcome: self.outcome?, server, slices: self.slices })

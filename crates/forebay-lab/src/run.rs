@@ -13,7 +13,7 @@ use crate::results::{Experiment, Results};
 use crate::schedule::{self, Moment, Progress, Rounds};
 use crate::summary::rows;
 use crate::trial::{Halt, Runner};
-use crate::{keeper, resume, service};
+use crate::{client, keeper, resume, service};
 
 /// How an experiment is run.
 #[derive(Debug, Default)]
@@ -87,7 +87,8 @@ fn run_rounds(
         Err(halt) => return Some(halt),
     };
     let cores = experiment.machine.cores;
-    let mut runner = Runner::new(&plan, program, interrupt.clone(), cores, server_cpus);
+    let mut runner =
+        Runner::new(&plan, program, interrupt.clone(), cores, server_cpus, experiment.seed);
     let is_run = |r: &Results| r.missing.is_empty() && r.configuration.saved.is_none();
     if let Err(halt) = runner.run_once(|plan| &plan.before, "before") {
         return Some(halt);
@@ -144,6 +145,7 @@ fn prepare(plan: &Plan) -> Result<Vec<usize>, Halt> {
     };
     // If a keeper is killed, what it kept falls to this process, which ends it.
     service::check(plan)?;
+    client::check(plan)?;
     set_child_subreaper(Some(getpid())).map_err(|error| halt("cannot adopt orphans", error))?;
     if plan.load.cpus.is_empty() {
         return Ok(Vec::new());

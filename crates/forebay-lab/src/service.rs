@@ -1,12 +1,10 @@
 //! What runs beside a trial's server: started before it, ended after it, not measured.
 
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Instant;
 
 use crate::experiment::{Plan, Service, ServiceValues, Values, in_words, missing};
 use crate::keeper::{Keeper, Launch};
+use crate::listening::is_listening;
 use crate::trial::Halt;
 use crate::trial::{READY_INTERVAL, Runner, broken};
 
@@ -91,13 +89,6 @@ impl Runner {
             return Err(cannot_start(service, reason, keeper.last_output()));
         }
         Ok(())
-    }
-}
-
-fn is_listening(address: &str) -> bool {
-    match address.strip_prefix("unix:") {
-        Some(path) => UnixStream::connect(Path::new(path)).is_ok(),
-        None => TcpStream::connect(address).is_ok(),
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Row {
     pub reference: Option<String>,
     /// Rate over that of the reference, paired by round; none where either lacks.
     pub ratio: Option<Ratio>,
+    /// What a client's number is of; none of the built-in load generator's rate.
+    pub unit: Option<String>,
     /// What else is to be known.
     pub notes: Vec<String>,
 }
@@ -79,7 +81,9 @@ pub fn rows(experiment: &Experiment) -> Vec<Row> {
         .map(|(results, own)| {
             let reference = experiment.plan.reference(&results.configuration);
             let index = reference.and_then(named);
-            row(results, own, index.map(|index| (&experiment.results[index], &judged[index])))
+            let reference = index.map(|index| (&experiment.results[index], &judged[index]));
+            let unit = experiment.plan.load.client.as_ref().map(|client| client.unit.clone());
+            Row { unit, ..row(results, own, reference) }
         })
         .collect();
     for ratio in rows.iter_mut().flat_map(|row| [row.ratio.as_mut(), row.cpu_ratio.as_mut()]) {
@@ -108,7 +112,7 @@ fn correct(mut ratios: Vec<&mut Ratio>) {
 
 fn row(results: &Results, judged: &Judged<'_>, reference: Option<(&Results, &Judged<'_>)>) -> Row {
     let counted: Vec<&Measured> = counted(&results.trials).map(|(_, measured)| measured).collect();
-    let rates: Vec<f64> = counted.iter().map(|measured| measured.outcome.rate_per_s()).collect();
+    let rates: Vec<f64> = counted.iter().map(|measured| measured.rate()).collect();
     let watched = || counted.iter().filter(|measured| measured.is_watched());
     let growth: Vec<f64> = watched().map(|measured| measured.memory_growth()).collect();
     let mut latency = Latency::new();
@@ -132,6 +136,7 @@ fn row(results: &Results, judged: &Judged<'_>, reference: Option<(&Results, &Jud
         failed: all_measured(results).map(|measured| measured.outcome.requests.failed).sum(),
         ratio: ratio(&RATE),
         reference: reference.map(|(results, _)| results.configuration.name.clone()),
+        unit: None,
         notes: notes(results, judged, leak),
     }
 }
@@ -263,7 +268,7 @@ fn outlier_note(trials: &[Trial]) -> Option<String> {
     if counted.len() < 4 {
         return None;
     }
-    let rates: Vec<f64> = counted.iter().map(|(_, m)| m.outcome.rate_per_s()).collect();
+    let rates: Vec<f64> = counted.iter().map(|(_, m)| m.rate()).collect();
     let rounds: Vec<String> = outliers(&rates)
         .iter()
         .zip(&counted)

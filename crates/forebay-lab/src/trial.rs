@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use forebay_load::{Control, Endpoint, Gateway, Outcome, Protocol, Spec, Stop, TlsOptions, Url};
 
-use crate::experiment::{Amount, Configuration, Load, Plan, ServiceValues, Template, Values};
+use crate::experiment::{
+    Amount, Configuration, Load, Plan, Printed, ServiceValues, Template, Values,
+};
 use crate::interrupt::Interrupt;
 use crate::keeper::{Keeper, KeeperError, Launch};
+use crate::listening::is_listening;
 use crate::watch::{Evidence, Series};
 
 /// How often a server that is not ready yet is asked again.
 pub(crate) const READY_INTERVAL: Duration = Duration::from_millis(20);
-/// A server that takes this share of the cores it could use is busy, not waiting for the client; so are
-/// clients that make this share of the requests that their pauses allow.
-const BUSY: f64 = 0.9;
 
 /// Where a trial stands in the experiment; both count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,8 @@ pub struct Slice {
     pub rss: u64,
     /// What the machine did meanwhile.
     pub evidence: Evidence,
+    /// What the client printed, where it is a command.
+    pub printed: Option<Printed>,
 }
 
 /// Why an experiment ends before its last round.
@@ -116,6 +118,16 @@ pub struct Runner {
     pub(crate) interrupt: Interrupt,
     pub(crate) cores: usize,
     pub(crate) server_cpus: Vec<usize>,
+    /// What the order comes from, and what clients may draw from.
+    pub(crate) seed: u64,
+}
+
+/// How a server is asked whether it is right.
+pub(crate) enum Check {
+    /// By the request that it is loaded with.
+    Request(Box<Spec>),
+    /// By a connection to it: `HOST:PORT` or `unix:PATH`.
+    Connection(String),
 }
 
 impl Trial {
@@ -126,8 +138,11 @@ impl Trial {
 }
 
 impl Slice {
-    /// Completed requests per second.
-    pub fn rate_per_s(&self) -> f64 {
+    /// Completed requests per second, or what a client printed in their place.
+    pub fn rate(&self) -> f64 {
+        if let Some(printed) = self.printed {
+            return printed.value;
+        }
         self.completed as f64 / self.duration.as_secs_f64().max(1e-9)
     }
 
@@ -138,6 +153,23 @@ impl Slice {
 }
 
 impl Measured {
+    /// Completed requests per second, or what a client printed in their place: the mean of its runs.
+    pub fn rate(&self) -> f64 {
+        let printed: Vec<f64> =
+            self.slices.iter().filter_map(|slice| Some(slice.printed?.value)).collect();
+        match printed.len() {
+            0 => self.outcome.rate_per_s(),
+            runs => printed.iter().sum::<f64>() / runs as f64,
+        }
+    }
+
+    /// The rate, turned over where less of what a client printed is better.
+    pub fn goodness(&self) -> f64 {
+        let printed = self.slices.first().and_then(|slice| slice.printed);
+        let of = |printed: Printed| Printed { value: self.rate(), ..printed }.goodness();
+        printed.map_or_else(|| self.rate(), of)
+    }
+
     /// The server's CPU time, user and system, in microseconds per completed request.
     pub fn cpu_us_per_request(&self) -> Option<f64> {
         let completed = self.outcome.requests.completed;
@@ -159,15 +191,16 @@ impl Measured {
 
 impl Runner {
     /// `program` is the running `forebay`; the machine has `cores`. Servers without `cpus` of their
-    /// own run on `server_cpus`.
+    /// own run on `server_cpus`. `seed` is the experiment's.
     pub fn new(
         plan: &Plan,
         program: PathBuf,
         interrupt: Interrupt,
         cores: usize,
         server_cpus: Vec<usize>,
+        seed: u64,
     ) -> Self {
-        Self { plan: plan.clone(), program, interrupt, cores, server_cpus }
+        Self { plan: plan.clone(), program, interrupt, cores, server_cpus, seed }
     }
 
     /// What placeholders stand for; `dir` is that of the configuration or service.
@@ -243,7 +276,7 @@ impl Runner {
                 secret: None,
             },
         };
-        let check = &self.plan.check;
+        let right = &self.plan.check;
         Spec {
             connections: load.connections as usize,
             streams: if is_http2 { load.streams as usize } else { 1 },
@@ -256,8 +289,8 @@ impl Runner {
             timeout: load.timeout,
             think: load.think,
             check: Some(forebay_load::Check {
-                status: check.status,
-                body_contains: check.body_contains.clone().map(String::into_bytes),
+                status: right.status,
+                body_contains: right.body_contains.clone().map(String::into_bytes),
             }),
             tls: if url.protocol().is_tls() {
                 TlsOptions {
@@ -275,7 +308,7 @@ impl Runner {
     pub(crate) fn until_ready(
         &self,
         configuration: &Configuration,
-        spec: &Spec,
+        check: &Check,
         keeper: &mut Keeper,
     ) -> Result<(), Halt> {
         let began = Instant::now();
@@ -284,7 +317,7 @@ impl Runner {
                 return Err(Halt::Interrupted);
             }
             let left = configuration.ready_timeout.saturating_sub(began.elapsed());
-            let wrong = match self.probe(spec, left) {
+            let wrong = match self.probe(check, Some(left)) {
                 Ok(()) => return Ok(()),
                 Err(wrong) => wrong,
             };
@@ -307,7 +340,13 @@ impl Runner {
     }
 
     /// Asks once, exactly as the load will; the error says what was wrong with the answer.
-    pub(crate) fn probe(&self, spec: &Spec, patience: Duration) -> Result<(), String> {
+    pub(crate) fn probe(&self, check: &Check, patience: Option<Duration>) -> Result<(), String> {
+        let spec = match check {
+            Check::Request(spec) => spec.as_ref(),
+            Check::Connection(address) if is_listening(address) => return Ok(()),
+            Check::Connection(address) => return Err(format!("nothing listens at {address}")),
+        };
+        let patience = patience.unwrap_or(spec.timeout);
         let timeout = spec.timeout.min(patience).max(Duration::from_millis(100));
         let once =
             Spec { connections: 1, threads: 1, stop: Stop::Requests(1), timeout, ..spec.clone() };
@@ -318,53 +357,6 @@ impl Runner {
             _ => Ok(()),
         }
     }
-}
-
-/// Says so where the load generator, not the server, limited the rate: its threads were busy for
-/// more than 85 % of the time while the server took less than 90 % of the cores that it could have
-/// used. Where both are busy the trial counts: they share the machine, and a faster server would
-/// still have been faster.
-pub(crate) fn client_bound(
-    usable_cores: f64,
-    outcome: &Outcome,
-    server: &Series,
-) -> Option<String> {
-    let taken = server.cpu.total().as_secs_f64() / outcome.duration.as_secs_f64().max(1e-9);
-    let is_known = server.most.processes > 0;
-    if !outcome.client.saturated || !is_known || taken >= BUSY * usable_cores {
-        return None;
-    }
-    let reason = "bound by the load generator, whose threads were busy while the server was not; \
-                  give [load] more threads, or cores of its own";
-    Some(reason.to_owned())
-}
-
-/// Says so where the clients' pauses, not the server, limited the rate: by Little's law `c` clients that
-/// pause for `z` after replies that take no time make `c / z` requests a second.
-pub(crate) fn think_bound(load: &Load, outcome: &Outcome) -> Option<String> {
-    let most = f64::from(load.connections) / load.think?.as_secs_f64();
-    let rate = outcome.requests.completed as f64 / outcome.duration.as_secs_f64().max(1e-9);
-    (rate > BUSY * most).then(|| {
-        format!(
-            "bound by the clients' pauses, which allow {} requests/s: compare the times of replies",
-            crate::number::rate(most)
-        )
-    })
-}
-
-/// The cores that a server could have used: its own `cpus`, else what the client's threads leave of
-/// the machine (one at least), and never more than it had threads.
-pub(crate) fn usable_cores(
-    cores: usize,
-    configuration: &Configuration,
-    outcome: &Outcome,
-    server: &Series,
-) -> f64 {
-    let open = match configuration.cpus.len() {
-        0 => cores.saturating_sub(outcome.threads).max(1),
-        listed => listed,
-    };
-    open.min(server.most.threads.max(1) as usize) as f64
 }
 
 pub(crate) fn stop(amount: Amount) -> Stop {
@@ -384,15 +376,22 @@ fn free_port() -> Option<u16> {
     std::iter::repeat_with(|| fastrand::u16(10_000..end)).take(1000).find(free)
 }
 
-pub(crate) fn refuse_occupied(configuration: &Configuration, url: &Url) -> Result<(), Halt> {
-    let Endpoint::Tcp { host, port } = url.endpoint() else { return Ok(()) };
-    if std::net::TcpStream::connect((host.as_str(), *port)).is_err() {
+pub(crate) fn refuse_occupied(configuration: &Configuration, check: &Check) -> Result<(), Halt> {
+    let at = match check {
+        Check::Connection(address) if address.starts_with("unix:") => return Ok(()),
+        Check::Connection(address) => address.clone(),
+        Check::Request(spec) => match spec.url.endpoint() {
+            Endpoint::Tcp { host, port } => format!("{host}:{port}"),
+            Endpoint::Unix { .. } => return Ok(()),
+        },
+    };
+    if !is_listening(&at) {
         return Ok(());
     }
     Err(Halt::CannotStart {
         configuration: configuration.name.clone(),
         reason: format!(
-            "something else already listens at {host}:{port}; end it, or use {{port}} for a free one"
+            "something else already listens at {at}; end it, or use {{port}} for a free one"
         ),
         output: Vec::new(),
     })
@@ -405,70 +404,6 @@ pub(crate) fn broken(error: KeeperError) -> Halt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::{Cpu, CpuMethod, Glance};
-
-    fn server(cores_taken: f64, threads: u64) -> Series {
-        let user = Duration::from_secs_f64(cores_taken);
-        Series {
-            cpu: Cpu { user, system: Duration::ZERO },
-            cpu_method: CpuMethod::Proc,
-            memory: Vec::new(),
-            rss_start: 0,
-            rss_end: 0,
-            most: Glance { threads, processes: 1, ..Glance::default() },
-        }
-    }
-
-    fn outcome(saturated: bool) -> Outcome {
-        Outcome {
-            url: String::new(),
-            protocol: forebay_load::Protocol::Http,
-            handshakes: None,
-            connections: 1,
-            streams: 1,
-            threads: 1,
-            duration: Duration::from_secs(1),
-            requests: forebay_load::Requests::default(),
-            bytes: forebay_load::Bytes::default(),
-            latency: forebay_stat::Latency::new(),
-            client: forebay_load::Client { saturated, ..Default::default() },
-            first_failure: None,
-            gave_up: false,
-        }
-    }
-
-    fn is_void(cores: usize, saturated: bool, server: &Series) -> bool {
-        let text = "[load]\n[[configuration]]\nname = \"a\"\nstart = [\"a\"]\n\
-                    url = \"http://127.0.0.1:{port}\"\n";
-        let plan = Plan::parse(std::path::Path::new("a.toml"), text).unwrap();
-        let outcome = outcome(saturated);
-        let cores = usable_cores(cores, &plan.configurations[0], &outcome, server);
-        client_bound(cores, &outcome, server).is_some()
-    }
-
-    #[test]
-    fn a_trial_is_void_where_only_the_client_was_busy() {
-        assert!(is_void(2, true, &server(0.5, 4)));
-        assert!(!is_void(2, false, &server(0.5, 4)), "the client was idle");
-        assert!(!is_void(2, true, &server(0.95, 4)), "both were busy");
-        assert!(!is_void(8, true, &server(0.95, 1)), "one thread cannot take more than a core");
-        assert!(is_void(8, true, &server(0.95, 8)), "it could have taken seven cores");
-    }
-
-    #[test]
-    fn a_trial_tells_whether_the_clients_pauses_were_its_limit() {
-        let text = "[load]\nthink = \"500ms\"\nconnections = 80\n[[configuration]]\nname = \"a\"\n\
-                    start = [\"a\"]\nurl = \"http://127.0.0.1:{port}\"\n";
-        let plan = Plan::parse(std::path::Path::new("a.toml"), text).unwrap();
-        assert!(plan.configurations[0].isolated, "a turn may be shorter than a pause");
-        let bound = |completed| {
-            let mut outcome = outcome(false);
-            outcome.requests.completed = completed;
-            think_bound(&plan.load, &outcome)
-        };
-        assert!(bound(154).unwrap().contains("160 requests/s"), "{:?}", bound(154));
-        assert_eq!(bound(22), None);
-    }
 
     #[test]
     fn a_free_port_is_below_those_of_outgoing_connections() {

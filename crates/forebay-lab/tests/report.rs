@@ -177,6 +177,7 @@ fn slice(number: u32, completed: u64) -> Slice {
         cpu: Duration::from_millis(50),
         rss: 5_000_000,
         evidence: Evidence { calibration, ..Evidence::default() },
+        printed: None,
     }
 }
 

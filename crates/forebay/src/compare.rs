@@ -246,6 +246,10 @@ fn plan(args: &Args) -> Result<Plan, String> {
         plan.load.connections = connections;
         plan.load.threads = plan.load.threads.min(connections);
     }
+    if args.no_keepalive && plan.load.client.is_some() {
+        let why = "the client is a command, which says itself whether it keeps connections";
+        return Err(format!("error: --no-keepalive: {why}"));
+    }
     plan.load.keepalive &= !args.no_keepalive;
     if args.aa {
         plan.against_itself();

@@ -61,6 +61,29 @@ pub struct Load {
     pub params: BTreeMap<String, Spanned<String>>,
     pub isolated: Option<bool>,
     pub cpus: Option<Spanned<Vec<usize>>>,
+    pub client: Option<Spanned<Client>>,
+}
+
+/// `[load.client]`: a command in place of the built-in load generator.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Client {
+    pub command: Spanned<Vec<String>>,
+    pub metric: Spanned<Find>,
+    pub count: Option<Spanned<Find>>,
+    pub timeout: Option<Spanned<String>>,
+    #[serde(default)]
+    pub requires: Vec<String>,
+}
+
+/// Where a number is in what a command prints; the last two are those of `metric`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Find {
+    pub pattern: Option<String>,
+    pub json: Option<String>,
+    pub unit: Option<String>,
+    pub better: Option<Spanned<String>>,
 }
 
 /// `[check]`: what a right answer looks like.

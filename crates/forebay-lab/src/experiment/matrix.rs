@@ -191,5 +191,10 @@ impl Cell {
         if let Some(length) = self.body_bytes {
             load.body = "x".repeat(length as usize);
         }
+        for word in load.client.iter_mut().flat_map(|client| &mut client.command) {
+            for (name, value) in &self.placeholders {
+                *word = word.replace(&format!("{{{name}}}"), value);
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The experiment: what the file says (`file`), checked and resolved (`plan`).
 
 mod against;
+mod client;
 mod command;
 mod file;
 mod matrix;
@@ -12,6 +13,7 @@ mod requires;
 mod seconds;
 mod service;
 
+pub use client::{Better, Client, Find, Printed};
 pub use matrix::Cell;
 pub use placeholder::{ServiceValues, Values};
 pub use plan::{Amount, Check, Configuration, Load, Plan, Service, Template};

@@ -64,6 +64,7 @@ impl Reader<'_> {
         let check = self.check(file.check)?;
         let services = self.services(file.services)?;
         let configurations = self.configurations(file.configurations, &load)?;
+        self.refuse_in_matrix(&file.matrix, load.client.as_ref())?;
         let configurations = self.expand(file.matrix, configurations)?;
         let (before, after) = (self.command(file.before)?, self.command(file.after)?);
         let (dir, build) = (self.dir.clone(), file.against.build);
@@ -76,11 +77,13 @@ impl Reader<'_> {
             self.within(&load.connections, DEFAULT_CONNECTIONS, 1..=MAX_CONNECTIONS)?;
         let threads = default_threads(connections);
         let think = self.think(&load)?;
+        let client = self.client(&load)?;
+        let amount = self.amount(&load.requests, &load.duration)?;
         Ok(Load {
-            amount: self.amount(&load.requests, &load.duration)?,
+            amount,
             warmup: self.warmup(&load.warmup)?,
             steady: self.optional_duration(&load.steady)?,
-            slice: self.duration(&load.slice, DEFAULT_SLICE)?,
+            slice: self.slice(&load, amount, DEFAULT_SLICE)?,
             isolated: load.isolated.unwrap_or(think.is_some()),
             path: self.request_path(load.path)?,
             connections,
@@ -101,6 +104,7 @@ impl Reader<'_> {
             body: load.body.unwrap_or_default(),
             timeout: self.duration(&load.timeout, DEFAULT_TIMEOUT)?,
             cpus: self.cpus(load.cpus)?,
+            client,
         })
     }
 
@@ -184,6 +188,9 @@ impl Reader<'_> {
         };
         let (dir, tmp) = ("/dir".to_owned(), "/tmp".to_owned());
         let example = Values { port: 8080, dir, tmp, services: Vec::new() };
+        if load.client.is_some() && configuration.address(&example).is_some() {
+            return Ok(configuration);
+        }
         if let Err(error) = forebay_load::Url::parse(&configuration.target(load, &example)) {
             let help = "for example \"http://127.0.0.1:{port}\"; the path belongs in [load] path";
             return Err(self.at(typed.url.span(), format!("not a URL to load: {error}"), help));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, Values, seconds};
+use super::{Cell, Client, Values, seconds};
 
 /// A whole experiment. What exists is valid: names differ, one configuration is the baseline.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -88,6 +88,8 @@ pub struct Load {
     pub timeout: Duration,
     /// The cores that the load generator is confined to; empty: all.
     pub cpus: Vec<usize>,
+    /// A command that loads the servers in place of the built-in load generator.
+    pub client: Option<Client>,
 }
 
 /// How much load: a number of requests or a time.
@@ -205,6 +207,9 @@ const FEWEST_REQUESTS: u64 = 20;
 impl Load {
     /// What each slice of a trial's load is. All slices together are the whole amount.
     pub fn slices(&self) -> Vec<Amount> {
+        if self.client.as_ref().is_some_and(|client| !client.in_slices) {
+            return vec![self.amount];
+        }
         match self.amount {
             Amount::Duration(duration) => {
                 let ideal = duration.as_secs_f64() / self.slice.as_secs_f64();
@@ -278,6 +283,14 @@ impl Plan {
 }
 
 impl Configuration {
+    /// Where its server listens, in place of a URL: `tcp://HOST:PORT` or `unix:PATH`, for a client that
+    /// speaks what it likes. Such a server is ready when it takes connections.
+    pub fn address(&self, values: &Values) -> Option<String> {
+        let url = values.fill(&self.url);
+        let is_path = url.starts_with("unix:");
+        url.strip_prefix("tcp://").map(str::to_owned).or(is_path.then_some(url))
+    }
+
     /// The address asked and loaded, with the placeholders filled in.
     pub fn target(&self, load: &Load, values: &Values) -> String {
         let url = values.fill(&self.url);

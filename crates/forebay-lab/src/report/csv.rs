@@ -27,7 +27,7 @@ fn line(name: &str, trial: &Trial) -> String {
     let (outcome, server) = (&measured.outcome, &measured.server);
     line += &format!(
         ",{},{},{},{},{},{},{}",
-        outcome.rate_per_s(),
+        measured.rate(),
         outcome.requests.completed,
         outcome.requests.failed,
         outcome.duration.as_secs_f64(),

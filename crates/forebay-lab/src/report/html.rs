@@ -4,7 +4,7 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
 
-use super::{COLUMNS, cells, chart, conclusions, load_in_words, noise_floor};
+use super::{cells, chart, columns, conclusions, load_in_words, noise_floor};
 use crate::machine::Machine;
 use crate::number;
 use crate::watch::{CpuMethod, Series};
@@ -29,8 +29,9 @@ struct Page<'a> {
     noise_floor: Option<String>,
     load: String,
     check: String,
-    columns: [&'static str; 12],
+    columns: [String; 12],
     rows: Vec<RowView>,
+    rate_title: &'a str,
     rate_chart: Option<String>,
     latency_chart: Option<String>,
     open_loop: bool,
@@ -91,7 +92,8 @@ fn page(experiment: &Experiment) -> Page<'_> {
         noise_floor: noise_floor(experiment, &rows),
         load: load_in_words(&experiment.plan),
         check: check_in_words(experiment),
-        columns: COLUMNS,
+        columns: columns(&experiment.plan),
+        rate_title: experiment.plan.load.client.as_ref().map_or("Requests per second", |c| &c.unit),
         rate_chart: chart::rate(experiment, &rows),
         latency_chart: chart::latency(&rows),
         open_loop: experiment.plan.load.rate.is_some(),
@@ -201,7 +203,7 @@ fn figures(measured: &Measured) -> [String; 9] {
     let Measured { outcome, server, .. } = measured;
     let or_missing = |text: Option<String>| text.unwrap_or_else(|| MISSING.to_owned());
     [
-        number::rate(outcome.rate_per_s()),
+        number::rate(measured.rate()),
         or_missing(number::percentile(&outcome.latency, 50.0)),
         or_missing(number::percentile(&outcome.latency, 99.0)),
         or_missing(measured.cpu_us_per_request().map(number::significant)),

@@ -84,6 +84,7 @@ fn load(load: &Load) -> Value {
         "steady_s": load.steady.map(|ceiling| ceiling.as_secs_f64()),
         "slices": load.slices().len(),
         "timeout_s": load.timeout.as_secs_f64(),
+        "client": load.client,
     })
 }
 
@@ -199,7 +200,7 @@ fn slice(slice: &Slice, disturbance: Option<Disturbance>) -> Value {
     let us = |time: std::time::Duration| time.as_secs_f64() * 1e6;
     json!({
         "number": slice.number,
-        "rate_per_s": slice.rate_per_s(),
+        "rate_per_s": slice.rate(),
         "duration_s": slice.duration.as_secs_f64(),
         "completed": slice.completed,
         "cpu_us": us(slice.cpu),
@@ -207,6 +208,7 @@ fn slice(slice: &Slice, disturbance: Option<Disturbance>) -> Value {
         "steal_us": us(slice.evidence.steal),
         "run_delay_us": us(slice.evidence.run_delay),
         "calibration_us": us(slice.evidence.calibration),
+        "printed": slice.printed,
         "disturbed": disturbance.map(|disturbance| disturbance.to_string()),
     })
 }

@@ -1,6 +1,6 @@
 //! The report as Markdown, for repositories and issue trackers.
 
-use super::{COLUMNS, cells, conclusions, noise_floor};
+use super::{cells, columns, conclusions, noise_floor};
 use crate::number;
 use crate::{Experiment, summary};
 
@@ -14,8 +14,10 @@ pub fn markdown(experiment: &Experiment) -> String {
     for sentence in conclusions(&rows).into_iter().chain(noise_floor(experiment, &rows)) {
         out += &format!("- {}\n", escaped(&sentence));
     }
-    out += &format!("\n| {} |\n", COLUMNS.join(" | "));
-    out += &format!("|---|{}---|\n", "---:|".repeat(COLUMNS.len() - 2));
+    let columns = columns(&experiment.plan);
+    let figures = columns.len() - 2;
+    out += &format!("\n| {} |\n", columns.map(|name| escaped(&name)).join(" | "));
+    out += &format!("|---|{}---|\n", "---:|".repeat(figures));
     for row in &rows {
         let notes: Vec<String> = row.notes.iter().map(|note| escaped(note)).collect();
         let line: Vec<String> = cells(row).iter().map(|cell| escaped(cell)).collect();

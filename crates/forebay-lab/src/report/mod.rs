@@ -35,6 +35,16 @@ const COLUMNS: [&str; 12] = [
     "Notes",
 ];
 
+/// The columns, with what a client's number is of in place of requests.
+fn columns(plan: &crate::Plan) -> [String; 12] {
+    let mut columns = COLUMNS.map(str::to_owned);
+    if let Some(client) = &plan.load.client {
+        columns[1].clone_from(&client.unit);
+        columns[6] = "CPU µs/count".to_owned();
+    }
+    columns
+}
+
 /// A row's cells up to the notes, which each report places in its own way.
 fn cells(row: &crate::Row) -> [String; 11] {
     let missing = || "–".to_owned();
@@ -59,6 +69,17 @@ fn cells(row: &crate::Row) -> [String; 11] {
 fn load_in_words(plan: &crate::Plan) -> String {
     let load = &plan.load;
     use crate::experiment::Amount;
+    if let (Some(client), Amount::Duration(duration)) = (&load.client, load.amount) {
+        let better = match client.better {
+            crate::Better::Higher => "more",
+            crate::Better::Lower => "less",
+        };
+        return format!(
+            "loaded by {} for {duration:?} a trial; {better} {} is better",
+            client.command.join(" "),
+            client.unit,
+        );
+    }
     let amount = match load.amount {
         Amount::Requests(requests) => format!("{} requests", number::count(requests)),
         Amount::Duration(duration) => format!("{duration:?}"),

@@ -119,6 +119,7 @@ fn slice(json: &Value) -> Result<Slice, String> {
             run_delay: duration(json, "run_delay_us", US)?,
             calibration: duration(json, "calibration_us", US)?,
         },
+        printed: json.get("printed").map_or(Ok(None), |printed| part(printed, "printed"))?,
     })
 }
 

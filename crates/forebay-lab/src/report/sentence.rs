@@ -20,8 +20,12 @@ pub fn conclusions(rows: &[Row]) -> Vec<String> {
 fn conclusion(row: &Row) -> Option<String> {
     let (ratio, baseline) = (row.ratio.as_ref()?, row.reference.as_ref()?);
     let (name, times) = (&row.name, number::factor(ratio.mean));
+    let the_rate = match &row.unit {
+        Some(unit) => format!("as good as (by {unit})"),
+        None => "the rate of".to_owned(),
+    };
     if !ratio.has_interval() {
-        return Some(format!("{name}: {times} times the rate of {baseline} in a single round."));
+        return Some(format!("{name}: {times} times {the_rate} {baseline} in a single round."));
     }
     let [low, high] = ratio.ci95.map(number::factor);
     let is_wide = ratio.ci95[1] > ratio.ci95[0] * WIDE;
@@ -35,7 +39,7 @@ fn conclusion(row: &Row) -> Option<String> {
             narrower(ratio)
         ),
         Verdict::Faster | Verdict::Slower => {
-            format!("{name}: {times} times the rate of {baseline} (95 % interval {low} to {high}).")
+            format!("{name}: {times} times {the_rate} {baseline} (95 % interval {low} to {high}).")
         }
     })
 }

@@ -2,17 +2,18 @@
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
 
-use super::{COLUMNS, cells, conclusions, noise_floor};
+use super::{cells, columns, conclusions, noise_floor};
 use crate::{Experiment, summary};
 
 /// The table, the notes it refers to by number, and the conclusions.
 pub fn table(experiment: &Experiment) -> String {
     let rows = summary::rows(experiment);
     let mut footnotes: Vec<String> = Vec::new();
+    let columns = columns(&experiment.plan);
     let mut table = Table::new();
     table
         .load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()))
-        .set_header(COLUMNS.map(narrow));
+        .set_header(columns.iter().map(|name| narrow(name)));
     // On a terminal that is narrower than the table, cells wrap.
     table.set_content_arrangement(ContentArrangement::Dynamic);
     for row in &rows {
@@ -21,7 +22,7 @@ pub fn table(experiment: &Experiment) -> String {
         table.add_row(line);
     }
     for (index, column) in table.column_iter_mut().enumerate() {
-        let left = index == 0 || index == COLUMNS.len() - 1;
+        let left = index == 0 || index == columns.len() - 1;
         column.set_padding((0, 2));
         column.set_cell_alignment(if left { CellAlignment::Left } else { CellAlignment::Right });
     }

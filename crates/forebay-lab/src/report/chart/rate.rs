@@ -30,8 +30,12 @@ pub fn rate(experiment: &Experiment, rows: &[Row]) -> Option<String> {
     for (index, (row, colour)) in rows.iter().zip(&colours).enumerate() {
         let middle = TOP + ROW * (index as f64 + 0.5);
         svg.text("series end", (LEFT - 14.0, middle + 4.5), &short(&row.name, LONGEST_NAME));
-        let trials: Vec<(u32, f64)> = trial::counted(&experiment.results[index].trials)
-            .map(|(trial, measured)| (trial.id.round, measured.outcome.rate_per_s()))
+        let unit = row.unit.as_deref().unwrap_or("requests/s");
+        let trials: Vec<(String, f64)> = trial::counted(&experiment.results[index].trials)
+            .map(|(trial, measured)| {
+                let (round, rate) = (trial.id.round, measured.rate());
+                (format!("round {round}: {} {unit}", number::rate(rate)), rate)
+            })
             .collect();
         match &row.rate {
             Some(rate) => draw(&mut svg, &scale, middle, rate, &trials, colour),
@@ -46,7 +50,7 @@ fn draw(
     scale: &Scale,
     middle: f64,
     rate: &Summary,
-    trials: &[(u32, f64)],
+    trials: &[(String, f64)],
     colour: &str,
 ) {
     let mean = scale.at(rate.mean);
@@ -59,10 +63,9 @@ fn draw(
     svg.coloured_line("mean", (mean, middle - 12.0), (mean, middle + 12.0), colour);
     // A fixed spread across the bar, in the order of the rounds, keeps equal rates apart.
     let step = 16.0 / trials.len().max(2).saturating_sub(1) as f64;
-    for (place, (round, value)) in trials.iter().enumerate() {
+    for (place, (tooltip, value)) in trials.iter().enumerate() {
         let y = if trials.len() == 1 { middle } else { middle - 8.0 + step * place as f64 };
-        let tooltip = format!("round {round}: {} requests/s", number::rate(*value));
-        svg.dot("trial", (scale.at(*value), y), 3.2, colour, &tooltip);
+        svg.dot("trial", (scale.at(*value), y), 3.2, colour, tooltip);
     }
     svg.text("value end", (WIDTH - 8.0, middle + 4.5), &number::rate(rate.mean));
 }

@@ -1,0 +1,130 @@
+//! What limited a trial: the server, as it should be, or those who load it.
+
+use forebay_load::Outcome;
+
+use crate::experiment::{Configuration, Load};
+use crate::number;
+use crate::watch::Series;
+
+/// A server that takes this share of the cores it could use is busy, not waiting for the client; so are
+/// clients that make this share of the requests that their pauses allow.
+const BUSY: f64 = 0.9;
+
+/// Says so where the load generator, not the server, limited the rate: its threads were busy for
+/// more than 85 % of the time while the server took less than 90 % of the cores that it could have
+/// used. Where both are busy the trial counts: they share the machine, and a faster server would
+/// still have been faster.
+pub(crate) fn client_bound(
+    usable_cores: f64,
+    outcome: &Outcome,
+    server: &Series,
+) -> Option<String> {
+    let taken = server.cpu.total().as_secs_f64() / outcome.duration.as_secs_f64().max(1e-9);
+    let is_known = server.most.processes > 0;
+    if !outcome.client.saturated || !is_known || taken >= BUSY * usable_cores {
+        return None;
+    }
+    let reason = "bound by the load generator, whose threads were busy while the server was not; \
+                  give [load] more threads, or cores of its own";
+    Some(reason.to_owned())
+}
+
+/// Says so where the clients' pauses, not the server, limited the rate: by Little's law `c` clients that
+/// pause for `z` after replies that take no time make `c / z` requests a second.
+pub(crate) fn think_bound(load: &Load, outcome: &Outcome) -> Option<String> {
+    let most = f64::from(load.connections) / load.think?.as_secs_f64();
+    let rate = outcome.requests.completed as f64 / outcome.duration.as_secs_f64().max(1e-9);
+    (rate > BUSY * most).then(|| {
+        format!(
+            "bound by the clients' pauses, which allow {} requests/s: compare the times of replies",
+            number::rate(most)
+        )
+    })
+}
+
+/// The cores that a server could have used: its own `cpus`, else what the client's threads leave of
+/// the machine (one at least), and never more than it had threads.
+pub(crate) fn usable_cores(
+    cores: usize,
+    configuration: &Configuration,
+    outcome: &Outcome,
+    server: &Series,
+) -> f64 {
+    let open = match configuration.cpus.len() {
+        0 => cores.saturating_sub(outcome.threads).max(1),
+        listed => listed,
+    };
+    open.min(server.most.threads.max(1) as usize) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::experiment::Plan;
+    use crate::watch::{Cpu, CpuMethod, Glance};
+
+    fn server(cores_taken: f64, threads: u64) -> Series {
+        let user = Duration::from_secs_f64(cores_taken);
+        Series {
+            cpu: Cpu { user, system: Duration::ZERO },
+            cpu_method: CpuMethod::Proc,
+            memory: Vec::new(),
+            rss_start: 0,
+            rss_end: 0,
+            most: Glance { threads, processes: 1, ..Glance::default() },
+        }
+    }
+
+    fn outcome(saturated: bool) -> Outcome {
+        Outcome {
+            url: String::new(),
+            protocol: forebay_load::Protocol::Http,
+            handshakes: None,
+            connections: 1,
+            streams: 1,
+            threads: 1,
+            duration: Duration::from_secs(1),
+            requests: forebay_load::Requests::default(),
+            bytes: forebay_load::Bytes::default(),
+            latency: forebay_stat::Latency::new(),
+            client: forebay_load::Client { saturated, ..Default::default() },
+            first_failure: None,
+            gave_up: false,
+        }
+    }
+
+    fn is_void(cores: usize, saturated: bool, server: &Series) -> bool {
+        let text = "[load]\n[[configuration]]\nname = \"a\"\nstart = [\"a\"]\n\
+                    url = \"http://127.0.0.1:{port}\"\n";
+        let plan = Plan::parse(std::path::Path::new("a.toml"), text).unwrap();
+        let outcome = outcome(saturated);
+        let cores = usable_cores(cores, &plan.configurations[0], &outcome, server);
+        client_bound(cores, &outcome, server).is_some()
+    }
+
+    #[test]
+    fn a_trial_is_void_where_only_the_client_was_busy() {
+        assert!(is_void(2, true, &server(0.5, 4)));
+        assert!(!is_void(2, false, &server(0.5, 4)), "the client was idle");
+        assert!(!is_void(2, true, &server(0.95, 4)), "both were busy");
+        assert!(!is_void(8, true, &server(0.95, 1)), "one thread cannot take more than a core");
+        assert!(is_void(8, true, &server(0.95, 8)), "it could have taken seven cores");
+    }
+
+    #[test]
+    fn a_trial_tells_whether_the_clients_pauses_were_its_limit() {
+        let text = "[load]\nthink = \"500ms\"\nconnections = 80\n[[configuration]]\nname = \"a\"\n\
+                    start = [\"a\"]\nurl = \"http://127.0.0.1:{port}\"\n";
+        let plan = Plan::parse(std::path::Path::new("a.toml"), text).unwrap();
+        assert!(plan.configurations[0].isolated, "a turn may be shorter than a pause");
+        let bound = |completed| {
+            let mut outcome = outcome(false);
+            outcome.requests.completed = completed;
+            think_bound(&plan.load, &outcome)
+        };
+        assert!(bound(154).unwrap().contains("160 requests/s"), "{:?}", bound(154));
+        assert_eq!(bound(22), None);
+    }
+}

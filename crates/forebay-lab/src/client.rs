@@ -1,0 +1,171 @@
+//! Runs the command of `[load.client]` and finds its number in what it prints.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::experiment::{Client, Plan, Printed, Values, in_words, missing};
+use crate::keeper::{ENDED_WELL, Keeper, Launch, OUTPUT_FILE};
+use crate::trial::{Halt, READY_INTERVAL, Runner, broken};
+use forebay_load::{Bytes, Outcome, Protocol, Requests};
+
+/// The number is looked for in as much of the end of the output.
+const READ_BYTES: u64 = 1024 * 1024;
+/// Lines of the output in a note.
+const QUOTED_LINES: usize = 3;
+
+/// What a client is to do.
+pub(crate) struct Task<'a> {
+    pub client: &'a Client,
+    pub values: &'a Values,
+    pub url: &'a str,
+    pub duration: Duration,
+    pub connections: u32,
+    /// The same for all configurations of a round.
+    pub seed: u32,
+}
+
+/// What a client did.
+pub(crate) struct Ran {
+    pub printed: Printed,
+    /// How much was done, where it says so.
+    pub count: u64,
+    pub took: Duration,
+}
+
+impl Ran {
+    /// What the built-in load generator would have told. Of requests and latencies nothing is known but
+    /// how many there were.
+    pub fn outcome(&self, task: &Task<'_>) -> Outcome {
+        Outcome {
+            url: task.url.to_owned(),
+            protocol: Protocol::Http,
+            connections: task.connections as usize,
+            streams: 1,
+            threads: 0,
+            duration: self.took,
+            requests: Requests { sent: self.count, completed: self.count, ..Requests::default() },
+            bytes: Bytes::default(),
+            latency: forebay_stat::Latency::new(),
+            handshakes: None,
+            client: forebay_load::Client::default(),
+            first_failure: None,
+            gave_up: false,
+        }
+    }
+}
+
+/// Says what the client of `plan` needs and this machine lacks, if anything.
+pub fn check(plan: &Plan) -> Result<(), Halt> {
+    let missing = plan.load.client.as_ref().map(|client| missing(&client.requires));
+    match missing.filter(|missing| !missing.is_empty()) {
+        Some(missing) => Err(Halt::CannotStart {
+            configuration: "the client of [load]".to_owned(),
+            reason: in_words(&missing),
+            output: Vec::new(),
+        }),
+        None => Ok(()),
+    }
+}
+
+impl Task<'_> {
+    fn fill(&self, text: &str) -> String {
+        let filled = self.values.fill(text);
+        self.placeholders()
+            .iter()
+            .fold(filled, |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
+    }
+
+    fn placeholders(&self) -> [(&'static str, String); 4] {
+        [
+            ("url", self.url.to_owned()),
+            ("duration", self.duration.as_secs_f64().to_string()),
+            ("connections", self.connections.to_string()),
+            ("seed", self.seed.to_string()),
+        ]
+    }
+
+    fn environment(&self) -> Vec<(String, String)> {
+        let own = self.placeholders().map(|(name, value)| (name.to_ascii_uppercase(), value));
+        let port = ("PORT".to_owned(), self.values.port.to_string());
+        own.into_iter().chain([port]).collect()
+    }
+
+    /// The figures in what it printed.
+    fn read(&self, output: &str, took: Duration) -> Result<Ran, String> {
+        let positive = |value: f64| match value {
+            value if value.is_finite() && value > 0.0 => Ok(value),
+            value => Err(format!("printed {value}, of which no ratio can be made")),
+        };
+        let value = positive(self.client.metric.number(output)?)?;
+        let count = self.client.count.as_ref().map(|count| count.number(output)).transpose()?;
+        let count = count.map(positive).transpose()?.unwrap_or(0.0) as u64;
+        Ok(Ran { printed: Printed { value, better: self.client.better }, count, took })
+    }
+}
+
+impl Runner {
+    /// Runs a client to its end, which is that of its whole group, or to its time's, an interruption
+    /// or the server's end. The inner error says what went wrong with the client or the server.
+    pub(crate) fn run_client(
+        &self,
+        task: &Task<'_>,
+        server: &mut Keeper,
+    ) -> Result<Result<Ran, String>, Halt> {
+        let mut keeper = Keeper::open(&self.program).map_err(broken)?;
+        let argv: Vec<String> = task.client.command.iter().map(|word| task.fill(word)).collect();
+        let name = argv[0].clone();
+        let launch = Launch {
+            argv: self.fill_command(&argv, task.values),
+            env: task.environment(),
+            cwd: self.plan.dir.clone(),
+            cpus: self.plan.load.cpus.clone(),
+            grace: Duration::from_secs(1),
+        };
+        keeper.start(launch).map_err(broken)?;
+        let began = Instant::now();
+        let patience = task.duration + task.client.timeout;
+        let wrong = loop {
+            if self.interrupt.is_set() {
+                return Err(Halt::Interrupted);
+            }
+            if let Some(how) = server.ended() {
+                return Ok(Err(format!("the server was gone: {how}")));
+            }
+            match keeper.ended() {
+                Some(ENDED_WELL) => {
+                    let took = began.elapsed();
+                    let output = printed(&keeper.tmp().join(OUTPUT_FILE));
+                    let read = output.map_err(|error| format!("left no output: {error}"));
+                    match read.and_then(|output| task.read(&output, took)) {
+                        Ok(ran) => return Ok(Ok(ran)),
+                        Err(wrong) => break wrong,
+                    }
+                }
+                Some(how) => break format!("failed: {how}"),
+                None if began.elapsed() > patience => {
+                    break format!("did not end within {patience:?} and was ended");
+                }
+                None => std::thread::sleep(READY_INTERVAL),
+            }
+        };
+        let output = keeper.last_output();
+        let last = &output[output.len().saturating_sub(QUOTED_LINES)..];
+        let quoted = match last {
+            [] => "; it printed nothing".to_owned(),
+            lines => format!("; the end of what it printed: {}", lines.join(" / ")),
+        };
+        Ok(Err(format!("the client {name} {wrong}{quoted}")))
+    }
+}
+
+/// The end of a file, as text.
+fn printed(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let start = file.metadata()?.len().saturating_sub(READ_BYTES);
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.take(READ_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

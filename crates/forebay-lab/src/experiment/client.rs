@@ -1,0 +1,264 @@
+//! `[load.client]`: a command that loads the server in place of the built-in load generator.
+
+use std::time::Duration;
+
+use regex_lite::Regex;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use toml::Spanned;
+
+use super::matrix::Matrix;
+use super::parse::Reader;
+use super::{Amount, Problem, file, seconds};
+
+/// Beyond the time that it is to load the server for.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+const DEFAULT_UNIT: &str = "per second";
+
+/// A command that loads a server and prints how that went.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Client {
+    /// May hold placeholders, and `{url}`, `{duration}`, `{connections}` and `{seed}`.
+    pub command: Vec<String>,
+    /// Where the number is that counts.
+    pub metric: Find,
+    /// What it is a number of, as `transactions/s`.
+    pub unit: String,
+    /// Which of two numbers is the better one.
+    pub better: Better,
+    /// Where it says how much was done: the server's CPU time is divided by it.
+    pub count: Option<Find>,
+    /// How much longer than the load it may take.
+    #[serde(with = "seconds")]
+    pub timeout: Duration,
+    /// Programs or Debian packages without which the experiment cannot run.
+    pub requires: Vec<String>,
+    /// Whether it is run anew for each slice of a trial, in place of once.
+    pub in_slices: bool,
+}
+
+/// Which of two numbers is the better one.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// As of a rate.
+    Higher,
+    /// As of a time.
+    Lower,
+}
+
+/// Where a number is in what a command prints.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Find {
+    /// The group of a regular expression, where it matches last.
+    Pattern(String),
+    /// A JSON pointer (RFC 6901) into the last line that is a JSON object, or into the whole.
+    Json(String),
+}
+
+/// The number that a client printed.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Printed {
+    /// As it was printed: above 0, and finite.
+    pub value: f64,
+    /// Which of two is the better one.
+    pub better: Better,
+}
+
+impl Printed {
+    /// More is better: the number, or where less is better its reciprocal.
+    pub fn goodness(self) -> f64 {
+        match self.better {
+            Better::Higher => self.value,
+            Better::Lower => 1.0 / self.value,
+        }
+    }
+}
+
+impl Find {
+    /// The number in `output`.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    pub fn number(&self, output: &str) -> Result<f64, String> {
+        match self {
+            Self::Pattern(pattern) => {
+                let regex = Regex::new(pattern).map_err(|error| error.to_string())?;
+                let found = regex.captures_iter(output).last().and_then(|found| found.get(1));
+                let found = found.ok_or_else(|| format!("printed nothing that fits {pattern}"))?;
+                let text = found.as_str().trim();
+                text.parse().map_err(|_| format!("printed {:?}, which is no number", short(text)))
+            }
+            Self::Json(pointer) => {
+                let is_object = |text: &str| {
+                    serde_json::from_str(text).ok().filter(|value: &Value| value.is_object())
+                };
+                let json = is_object(output).or_else(|| output.lines().rev().find_map(is_object));
+                let json = json.ok_or("printed no JSON object")?;
+                let value = json.pointer(pointer);
+                let value = value.ok_or_else(|| format!("printed JSON that has no {pointer}"))?;
+                value.as_f64().ok_or_else(|| {
+                    format!(
+                        "printed {} as {pointer}, which is no number",
+                        short(&value.to_string())
+                    )
+                })
+            }
+        }
+    }
+}
+
+/// As much of a text as fits in a message.
+fn short(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+impl Reader<'_> {
+    /// The command that `load` names, if it does.
+    pub(super) fn client(&self, load: &file::Load) -> Result<Option<Client>, Problem> {
+        let Some(typed) = &load.client else { return Ok(None) };
+        self.refuse_beside_client(load)?;
+        let client = typed.get_ref();
+        if client.command.get_ref().first().is_none_or(String::is_empty) {
+            let help = "give it as a list: [\"h2load\", \"-D\", \"{duration}\", \"{url}\"]";
+            return Err(self.at(client.command.span(), "an empty command", help));
+        }
+        let metric = client.metric.get_ref();
+        let better = match metric.better.as_ref().map(|better| better.get_ref().as_str()) {
+            None | Some("higher") => Better::Higher,
+            Some("lower") => Better::Lower,
+            Some(_) => {
+                let span = metric.better.as_ref().map_or(0..0, Spanned::span);
+                return Err(self.at(span, "not a direction", "give \"higher\" or \"lower\""));
+            }
+        };
+        Ok(Some(Client {
+            command: client.command.get_ref().clone(),
+            metric: self.find(&client.metric)?,
+            unit: metric.unit.clone().unwrap_or_else(|| DEFAULT_UNIT.to_owned()),
+            better,
+            count: client.count.as_ref().map(|count| self.find(count)).transpose()?,
+            timeout: self.duration(&client.timeout, DEFAULT_TIMEOUT)?,
+            requires: client.requires.clone(),
+            in_slices: load.slice.is_some(),
+        }))
+    }
+
+    /// What only the built-in load generator does.
+    fn refuse_beside_client(&self, load: &file::Load) -> Result<(), Problem> {
+        let warmup = load.warmup.as_ref().filter(
+            |typed| matches!(typed.get_ref(), toml::Value::Integer(requests) if *requests != 0),
+        );
+        let given = [
+            ("requests", load.requests.as_ref().map(Spanned::span)),
+            ("rate", load.rate.as_ref().map(Spanned::span)),
+            ("think", load.think.as_ref().map(Spanned::span)),
+            ("steady", load.steady.as_ref().map(Spanned::span)),
+            ("streams", load.streams.as_ref().map(Spanned::span)),
+            ("threads", load.threads.as_ref().map(Spanned::span)),
+            ("a number of requests to warm up with", warmup.map(Spanned::span)),
+        ];
+        match given.into_iter().find_map(|(key, span)| Some((key, span?))) {
+            Some((key, span)) => {
+                let message = format!("{key} means nothing to a client of [load.client]");
+                let help = "give times (duration, warmup) and put the rest into its command";
+                Err(self.at(span, message, help))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses what a matrix would change without effect.
+    pub(super) fn refuse_in_matrix(
+        &self,
+        matrix: &Matrix,
+        client: Option<&Client>,
+    ) -> Result<(), Problem> {
+        let is_built_in =
+            |key: &&Spanned<String>| ["rate", "streams"].contains(&key.get_ref().as_str());
+        match matrix.keys().find(is_built_in).filter(|_| client.is_some()) {
+            Some(key) => {
+                let message =
+                    format!("{} means nothing to a client of [load.client]", key.get_ref());
+                Err(self.at(key.span(), message, "leave it out"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn find(&self, typed: &Spanned<file::Find>) -> Result<Find, Problem> {
+        let wrong = |message: &str, help: &str| Err(self.at(typed.span(), message, help));
+        match typed.get_ref() {
+            file::Find { pattern: Some(pattern), json: None, .. } => match Regex::new(pattern) {
+                Ok(regex) if regex.captures_len() == 2 => Ok(Find::Pattern(pattern.clone())),
+                Ok(_) => wrong(
+                    "a pattern needs one group, around the number",
+                    "such as 'tps = ([0-9.]+)'; (?:...) groups without being one",
+                ),
+                Err(error) => wrong(
+                    &format!("not a regular expression: {error}"),
+                    "such as 'tps = ([0-9.]+)', in single quotes",
+                ),
+            },
+            file::Find { pattern: None, json: Some(json), .. } if json.starts_with('/') => {
+                Ok(Find::Json(json.clone()))
+            }
+            file::Find { pattern: None, json: Some(_), .. } => {
+                wrong("not a JSON pointer", "begin it with /, as in \"/requests/rate\" (RFC 6901)")
+            }
+            _ => wrong("not a place of a number", "give pattern or json, one of them"),
+        }
+    }
+
+    /// How long a slice is: a client's command runs once a trial unless the file has slices.
+    pub(super) fn slice(
+        &self,
+        load: &file::Load,
+        amount: Amount,
+        default: Duration,
+    ) -> Result<Duration, Problem> {
+        let default = match amount {
+            Amount::Duration(duration) if load.client.is_some() => duration,
+            _ => default,
+        };
+        self.duration(&load.slice, default)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(pattern: &str, output: &str) -> Result<f64, String> {
+        Find::Pattern(pattern.to_owned()).number(output)
+    }
+
+    fn json(pointer: &str, output: &str) -> Result<f64, String> {
+        Find::Json(pointer.to_owned()).number(output)
+    }
+
+    #[test]
+    fn a_pattern_finds_the_last_number() {
+        let pgbench =
+            "progress: 1.0 s, 900.1 tps\ntps = 912.345 (including)\ntps = 915.5 (excluding)\n";
+        assert_eq!(pattern(r"tps = ([0-9.]+)", pgbench), Ok(915.5));
+        assert_eq!(
+            pattern(r"Transaction rate:\s+(\S+)", "Transaction rate:\t 12.5 trans/sec"),
+            Ok(12.5)
+        );
+        assert!(pattern(r"tps = ([0-9.]+)", "nothing").unwrap_err().contains("nothing that fits"));
+        assert!(pattern("(.*)", "").unwrap_err().contains("no number"));
+        assert!(pattern(r"rate (\S+)", "rate 1,234").unwrap_err().contains("\"1,234\""));
+    }
+
+    #[test]
+    fn a_pointer_finds_a_number_in_json_among_other_lines() {
+        let output = "starting\n{\"a\": 1}\n{\"load\": {\"ms\": [12.5, 3]}}\nbye\n";
+        assert_eq!(json("/load/ms/0", output), Ok(12.5));
+        assert_eq!(json("/a", "{\n \"a\": 7\n}"), Ok(7.0));
+        assert!(json("/a", output).unwrap_err().contains("has no /a"));
+        assert!(json("/load", output).unwrap_err().contains("no number"));
+        assert!(json("/a", "[1]\n2\n").unwrap_err().contains("no JSON object"));
+    }
+}
