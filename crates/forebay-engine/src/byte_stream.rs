@@ -1,5 +1,6 @@
 //! What carries the bytes of a socket: TCP, a Unix socket, or a link in memory.
 
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll};
@@ -85,6 +86,25 @@ impl Io {
             Self::Unix(stream) => stream.poll_write_ready(context),
             Self::Memory(link) => link.poll_writable(context).map(Ok),
         }
+    }
+
+    /// Waits for room to write, beside a task that polls for it.
+    pub async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.writable().await,
+            Self::Unix(stream) => stream.writable().await,
+            Self::Memory(link) => {
+                poll_fn(|context| link.poll_writable(context)).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// A write has found no room: what the event loop holds may be from before.
+    pub fn forget_room(&self) {
+        let _ = self.try_io(Interest::WRITABLE, || {
+            Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
+        });
     }
 
     /// Does `action` unless the event loop knows that it would wait, and has the event loop forget

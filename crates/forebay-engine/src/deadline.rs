@@ -11,8 +11,10 @@ use std::time::Duration;
 use rustix::net::Shutdown;
 use slab::Slab;
 
+mod outgoing;
 mod watched;
 
+use outgoing::Outgoing;
 pub use watched::Watched;
 
 /// How often deadlines are looked at, which is how late one may be.
@@ -32,6 +34,7 @@ pub const NEVER: Ticks = Ticks::MAX;
 pub struct Deadlines {
     now: Cell<Ticks>,
     sockets: RefCell<Slab<Rc<Watched>>>,
+    outgoing: Outgoing,
 }
 
 impl Deadlines {
@@ -78,7 +81,7 @@ impl Deadlines {
     pub fn close_idle(&self) {
         let quiet = self.tunnel_quiet();
         for (_, socket) in self.sockets.borrow().iter() {
-            if socket.idle.get() && !socket.has_input() {
+            if socket.idle.get() && !socket.is_sending.get() && !socket.has_input() {
                 let sends_goaway = socket.sends_goaway.get();
                 socket.expire(if sends_goaway { Shutdown::Read } else { Shutdown::Both });
             } else if socket.tunnel.get() {
@@ -86,6 +89,7 @@ impl Deadlines {
             }
         }
     }
+
     /// When a tunnel is overdue that falls quiet now, while the server stops.
     pub(crate) fn tunnel_quiet(&self) -> Ticks {
         self.due(TUNNEL_QUIET)

@@ -16,7 +16,7 @@ use crate::limit::Limit;
 use crate::listen::Loads;
 use crate::log::{ErrorLog, Kept};
 use crate::memory::{Link, Network};
-use crate::serving::{Tables, tick};
+use crate::serving::{Tables, spawn_tasks};
 use crate::socket::Socket;
 use crate::thread::{Settings, Thread};
 
@@ -25,7 +25,7 @@ use crate::thread::{Settings, Thread};
 pub struct MemoryGateway {
     context: Rc<FrontContext>,
     log: Kept,
-    ticking: JoinHandle<()>,
+    tasks: [JoinHandle<()>; 2],
     /// Other threads would hand connections over here.
     _handed: mpsc::UnboundedReceiver<crate::listen::Handed>,
 }
@@ -48,9 +48,9 @@ impl MemoryGateway {
         thread.network = Some(Rc::default());
         let thread = Rc::new(thread);
         let table = tables(&thread, listen);
-        let ticking = tokio::task::spawn_local(tick(thread.clone()));
+        let tasks = spawn_tasks(&thread);
         let context = Rc::new(FrontContext::new(thread, table));
-        Self { context, log, ticking, _handed: handed }
+        Self { context, log, tasks, _handed: handed }
     }
 
     /// Where its backends listen.
@@ -107,6 +107,6 @@ impl MemoryGateway {
 
 impl Drop for MemoryGateway {
     fn drop(&mut self) {
-        self.ticking.abort();
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }

@@ -1,12 +1,15 @@
 //! One serving thread: its event loop, from the first connection to the last.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use forebay_conf::Listen;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use crate::accept::Accepting;
 use crate::context::FrontContext;
@@ -96,7 +99,7 @@ impl Serving {
             for (index, listener) in self.listeners.into_iter().enumerate() {
                 accepting.open(index, listener);
             }
-            let ticking = tokio::task::spawn_local(tick(thread.clone()));
+            let tasks = spawn_tasks(&thread);
             loop {
                 tokio::select! {
                     _ = self.stage.wait_for(|stage| *stage != Stage::Serving) => break,
@@ -111,7 +114,7 @@ impl Serving {
                 () = drain(&thread, self.grace) => {}
                 _ = self.stage.wait_for(|stage| *stage == Stage::Ending) => {}
             }
-            ticking.abort();
+            tasks.into_iter().for_each(|task| task.abort());
             thread.hand_over_log();
         });
     }
@@ -133,8 +136,23 @@ impl Change {
     }
 }
 
-/// Moves the thread's clock and deadlines on, for ever.
-pub async fn tick(thread: Rc<Thread>) {
+/// What a thread does beside its connections, for ever.
+pub fn spawn_tasks(thread: &Rc<Thread>) -> [JoinHandle<()>; 2] {
+    let (ticking, sending) = (tick(thread.clone()), send(thread.clone()));
+    [tokio::task::spawn_local(ticking), tokio::task::spawn_local(sending)]
+}
+
+/// Sends what the sockets of the thread have gathered, after each turn.
+async fn send(thread: Rc<Thread>) {
+    poll_fn(|context| {
+        thread.deadlines.poll_send(context);
+        Poll::Pending
+    })
+    .await
+}
+
+/// Moves the thread's clock and deadlines on.
+async fn tick(thread: Rc<Thread>) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {

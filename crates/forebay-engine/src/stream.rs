@@ -93,6 +93,8 @@ pub struct Part<'a> {
     pub is_chunked: bool,
     /// The trailer fields, as lines, where nothing of the reply follows.
     pub last: Option<&'a [u8]>,
+    /// Whether it may be sent at the end of the thread's turn: the connection goes on behind it.
+    pub may_wait: bool,
 }
 
 /// What the protocol adds to the head of a reply.
@@ -251,8 +253,14 @@ impl Stream {
     /// take at once is kept for it.
     pub async fn write(&self, part: Part<'_>, keeps: bool) -> io::Result<()> {
         match self {
-            Self::Http1(stream) if part.is_one_piece() && !keeps && !self.has_backlog() => {
-                stream.socket.write_all(part.gathered).await
+            Self::Http1(stream) if part.is_one_piece() && !self.has_backlog() => {
+                if part.may_wait && stream.socket.write_soon(part.gathered) {
+                    return Ok(());
+                }
+                if !keeps {
+                    return stream.socket.write_all(part.gathered).await;
+                }
+                self.write_pieces(&mut [IoSlice::new(part.gathered)], keeps, false).await
             }
             Self::Http1(_) => {
                 let size = part.chunk_size();

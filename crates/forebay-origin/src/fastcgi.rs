@@ -187,8 +187,12 @@ impl Fastcgi {
         out: &[u8],
         body: &Spooled,
     ) -> Result<(), Fault> {
+        let is_all = !matches!(body, Spooled::File(..));
+        if is_all && socket.write_soon(out) {
+            return Ok(());
+        }
         socket.write_all(out).await.map_err(|error| backend.lost(&error))?;
-        if !matches!(body, Spooled::File(..)) {
+        if is_all {
             return Ok(());
         }
         let outlet = ToBackend { backend, socket };

@@ -4,6 +4,7 @@ use std::cell::{Cell, OnceCell};
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::task::Waker;
+use std::time::Duration;
 
 use rustix::net::{RecvFlags, Shutdown};
 
@@ -18,11 +19,15 @@ pub struct Watched {
     pub tls: OnceCell<Box<Session>>,
     pub read_due: Cell<Ticks>,
     pub write_due: Cell<Ticks>,
+    /// How long writing may wait for the peer to make room.
+    pub write_limit: Cell<Duration>,
+    /// Something that was given to [`Deadlines::send_soon`](super::Deadlines) has not been sent.
+    pub is_sending: Cell<bool>,
     pub idle: Cell<bool>,
     /// When it is closed because nothing is under way, its owner writes something before.
     pub sends_goaway: Cell<bool>,
     pub tunnel: Cell<bool>,
-    /// Who is to be woken at the next tick.
+    /// Who is to be woken at the next tick, or when what was to be sent has been.
     pub at_tick: Cell<Option<Waker>>,
     pub expired: Cell<bool>,
 }
@@ -35,6 +40,8 @@ impl Watched {
             tls: OnceCell::new(),
             read_due: Cell::new(NEVER),
             write_due: Cell::new(NEVER),
+            write_limit: Cell::new(Duration::MAX),
+            is_sending: Cell::new(false),
             idle: Cell::new(false),
             sends_goaway: Cell::new(false),
             tunnel: Cell::new(false),
@@ -55,6 +62,19 @@ impl Watched {
         if let Some(waiting) = self.at_tick.take() {
             waiting.wake();
         }
+    }
+
+    /// All that was to be sent has been.
+    pub fn set_sent(&self) {
+        self.is_sending.set(false);
+        self.write_due.set(NEVER);
+        self.wake_at_tick();
+    }
+
+    /// What was to be sent cannot be: who reads comes to know by the end of what has come.
+    pub fn fail_sending(&self) {
+        self.shut_down(Shutdown::Both);
+        self.set_sent();
     }
 
     /// Whether a read would give bytes. A system call.

@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::head::Request;
 use crate::limit::Limit;
 use crate::request::{Next, answer};
-use crate::socket::{BUFFER, Socket};
+use crate::socket::{BUFFER, Socket, yield_to_readers};
 use crate::stream::{Accepted, Http1, Stream};
 use crate::sys::recycled::Recycled;
 use crate::timing::Step;
@@ -29,7 +29,9 @@ pub async fn serve_connection(
     may_be_http2: bool,
 ) -> Option<(Socket, Accepted, Vec<u8>)> {
     let client = Rc::new(Http1::new(socket, accepted));
-    let read = serve_requests(context, &client, prefix, may_be_http2).await?;
+    let read = serve_requests(context, &client, prefix, may_be_http2).await;
+    client.socket.sent().await;
+    let read = read?;
     let Http1 { socket, accepted, .. } = Rc::into_inner(client)?;
     Some((socket, accepted, read))
 }
@@ -153,6 +155,8 @@ async fn serve_waiting(
         if exchange.request.bytes.is_empty() {
             return Served::Whole;
         }
+        // A client that sends many requests at once does not hold up the others.
+        yield_to_readers().await;
     }
 }
 

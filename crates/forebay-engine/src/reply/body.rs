@@ -197,6 +197,7 @@ impl Reply {
             data,
             is_chunked: self.is_chunked(),
             last,
+            may_wait: self.phase == Phase::Done && self.keep_alive,
         };
         let written = self.stream().write(part, self.is_buffered).await;
         self.empty();

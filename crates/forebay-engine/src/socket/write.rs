@@ -6,14 +6,41 @@ use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::Interest;
-
 use super::Socket;
 use crate::deadline::NEVER;
 
 impl Socket {
+    /// Has `data` sent at the end of this thread's turn. `false`, and nothing done, where it is too
+    /// large for that. That it could not be sent is told by the end of what is read: to be used
+    /// where a read follows, as that of a reply or of the next request.
+    pub fn write_soon(&self, data: &[u8]) -> bool {
+        self.deadlines.send_soon(&self.shared, data)
+    }
+
+    /// Waits until what [`Socket::write_soon`] was given has been sent, or cannot be.
+    pub async fn sent(&self) {
+        poll_fn(|context| self.poll_sent(context)).await;
+    }
+
+    fn poll_sent(&self, context: &Context<'_>) -> Poll<()> {
+        self.send_now();
+        if !self.shared.is_sending.get() {
+            return Poll::Ready(());
+        }
+        self.shared.at_tick.set(Some(context.waker().clone()));
+        Poll::Pending
+    }
+
+    /// Sends what [`Socket::write_soon`] was given and has not been sent, as far as there is room.
+    pub(super) fn send_now(&self) {
+        if self.shared.is_sending.get() {
+            self.deadlines.send_outgoing();
+        }
+    }
+
     /// As [`Socket::write_pieces`], all of `data`.
     pub async fn write_all(&self, mut data: &[u8]) -> io::Result<()> {
+        self.sent().await;
         yield_to_readers().await;
         while !data.is_empty() {
             match self.shared.write(&[IoSlice::new(data)]) {
@@ -30,6 +57,7 @@ impl Socket {
     /// their peer asleep and have to wake it, which took a tenth of the time of a proxied request.
     pub async fn write_pieces(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
         IoSlice::advance_slices(&mut pieces, 0);
+        self.sent().await;
         yield_to_readers().await;
         while !pieces.is_empty() {
             match self.shared.write(pieces) {
@@ -43,6 +71,10 @@ impl Socket {
 
     /// Writes some of what is not empty; 0 where the peer has no room.
     pub fn try_write(&self, pieces: &[IoSlice<'_>]) -> io::Result<u64> {
+        self.send_now();
+        if self.shared.is_sending.get() {
+            return Ok(0);
+        }
         loop {
             match self.shared.write(pieces) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -68,6 +100,7 @@ impl Socket {
         // A socket's buffer may take megabytes. Between slices others have their turn: many clients
         // that ask for large files at once must not hold up one that asks for little.
         const AT_ONCE: u64 = 128 << 10;
+        self.sent().await;
         while length > 0 {
             let count = length.min(AT_ONCE) as usize;
             match self.shared.send_file(file, &mut offset, count) {
@@ -100,11 +133,9 @@ impl Socket {
     /// that time runs does not prolong it: a task that is woken for other reasons tries again.
     pub fn expect_room(&self) {
         // Readiness may be stale from before the buffer filled up.
-        let _ = self.shared.io.try_io(Interest::WRITABLE, || {
-            Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
-        });
+        self.shared.io.forget_room();
         if self.shared.write_due.get() == NEVER {
-            self.shared.write_due.set(self.deadlines.due(self.write_limit.get()));
+            self.shared.write_due.set(self.deadlines.due(self.shared.write_limit.get()));
         }
     }
 
@@ -120,6 +151,9 @@ impl Socket {
 
     /// Whether the peer has room.
     pub fn poll_room(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.poll_sent(context).is_pending() {
+            return Poll::Pending;
+        }
         let ready = self.shared.io.poll_writable(context);
         if ready.is_ready() {
             self.shared.write_due.set(NEVER);

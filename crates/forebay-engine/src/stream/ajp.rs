@@ -372,6 +372,7 @@ impl<'a> Part<'a> {
             has_head: false,
             data,
             is_chunked: false,
+            may_wait: false,
             last,
         }
     }

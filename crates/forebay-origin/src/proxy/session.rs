@@ -164,8 +164,11 @@ impl<'a> Attempt<'a> {
         let socket = &connection.socket;
         let Exchange { request, body, reply, .. } = exchange;
         inbox.clear();
-        let sent = socket.write_all(out).await;
-        sent.map_err(|error| backend.lost(&error))?;
+        // Its failure is the end of the reply. A body follows at once.
+        if body.framing() != RequestFraming::None || !socket.write_soon(out) {
+            let sent = socket.write_all(out).await;
+            sent.map_err(|error| backend.lost(&error))?;
+        }
         let to_head = request.method() == b"HEAD";
         let mut reading = Reading { attempt: self, request, socket, inbox, head };
         if self.is_upgrade {

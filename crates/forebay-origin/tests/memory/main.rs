@@ -37,6 +37,7 @@ mod proxied;
 mod proxied_fields;
 mod redirects;
 mod routing;
+mod sending;
 mod time_limits;
 mod tunnels;
 mod upgrades;
