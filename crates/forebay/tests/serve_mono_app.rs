@@ -386,13 +386,11 @@ fn a_change_of_its_library_or_of_global_asax_costs_no_request() {
     folder.write("site/web.config", web_config("1"));
     write_library(&folder, "1");
     let forebay = start(folder, "");
-    let change: [(&str, &dyn Fn(&str)); 2] = [
-        ("/library.ashx", &|version| write_library(&forebay.folder, version)),
-        ("/a.ashx?do=started", &|version| {
-            replace(&forebay.folder, "site/Global.asax", &global(&forebay.folder, version));
-        }),
-    ];
-    for (target, change) in change {
+    let change = |target: &str, version: &str| match target {
+        "/library.ashx" => write_library(&forebay.folder, version),
+        _ => replace(&forebay.folder, "site/Global.asax", &global(&forebay.folder, version)),
+    };
+    for target in ["/library.ashx", "/a.ashx?do=started"] {
         assert_eq!(text(&mut forebay.connect(), target), "1", "{}", forebay.output());
         let before = process(&forebay);
         let counts = load(
@@ -401,7 +399,7 @@ fn a_change_of_its_library_or_of_global_asax_costs_no_request() {
             |client| client.try_get(target),
             |_| {
                 for version in ["2", "3"] {
-                    change(version);
+                    change(target, version);
                     let is_new = || forebay.get(target).text() == version;
                     assert!(eventually(is_new), "{target}: {}", forebay.output());
                 }
