@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::peer::{self, Peer};
+use forebay_testkit::tls::Authority;
 use support::{Forebay, pattern, site};
 
 fn proxied(to: &str, keys: &str) -> String {
@@ -113,18 +114,74 @@ fn tomcat_serves_slow_requests_large_bodies_and_many_requests_by_http2() {
     forebay.stop();
 }
 
+/// The same by TLS, with a certificate of `ca.pem` for localhost.
+fn by_tls(peer: &Peer) -> Forebay {
+    let folder = Folder::new();
+    let authority = Authority::new("of the test");
+    let identity = authority.issue(&["localhost"]);
+    folder.write("ca.pem", &authority.pem);
+    folder.write("cert.pem", identity.certificate);
+    folder.write("key.pem", identity.key);
+    support::serve(
+        folder,
+        &format!(
+            "[[site]]\nlisten = \"https://127.0.0.1:0\"\n\
+             tls = {{ certificate = \"cert.pem\", key = \"key.pem\" }}\n{}",
+            proxied(&format!("h2c://127.0.0.1:{}", peer.port()), "")
+        ),
+    )
+}
+
 #[test]
 fn every_kind_of_grpc_call_goes_through() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/grpc/peer.py");
     let Some(server) = peer::grpc(&script) else { return };
-    let forebay = by_h2c(&server);
-    let mut client = Command::new("/usr/bin/python3");
-    client.arg(&script).args(["call", &forebay.address.port().to_string()]);
-    let output = client.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("all calls went well"), "{said}{errors}{}", forebay.output());
-    forebay.stop();
+    for (forebay, has_tls) in [(by_h2c(&server), false), (by_tls(&server), true)] {
+        let mut client = Command::new("/usr/bin/python3");
+        client.arg(&script).args(["call", &forebay.address.port().to_string()]);
+        if has_tls {
+            client.arg(forebay.folder.path().join("ca.pem"));
+        }
+        let output = client.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("all calls went well"), "{said}{errors}{}", forebay.output());
+        forebay.stop();
+    }
+}
+
+#[test]
+fn grpcurl_gets_messages_and_errors_in_cleartext_and_by_tls() {
+    let Some(grpcurl) = peer::built_from_go("grpcurl") else { return };
+    let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/grpc");
+    let Some(server) = peer::grpc(&protos.join("peer.py")) else { return };
+    for (forebay, has_tls) in [(by_h2c(&server), false), (by_tls(&server), true)] {
+        let call = |method: &str, messages: &str| {
+            let mut command = Command::new(&grpcurl);
+            command.args(["-max-time", "30", "-proto", "peer.proto", "-import-path"]).arg(&protos);
+            if has_tls {
+                command.args(["-authority", "localhost", "-cacert"]);
+                command.arg(forebay.folder.path().join("ca.pem"));
+            } else {
+                command.arg("-plaintext");
+            }
+            let address = format!("127.0.0.1:{}", forebay.address.port());
+            let output = command.args(["-d", messages, &address, method]).output().unwrap();
+            let said = [output.stdout, output.stderr].concat();
+            let said = String::from_utf8(said).unwrap();
+            (output.status.success(), said.split_whitespace().collect::<String>())
+        };
+        assert_eq!(
+            call("test.Peer/Echo", r#"{"text":"one"}"#),
+            (true, r#"{"text":"one"}"#.to_owned())
+        );
+        let three = r#"{"text":"1"}{"text":"2"}{"text":"3"}"#;
+        assert_eq!(call("test.Peer/Back", three), (true, three.to_owned()));
+        let (is_well, said) = call("test.Peer/Fail", "{}");
+        assert!(!is_well && said.contains("Code:NotFound"), "{said}");
+        assert!(said.contains("Message:nothere"), "{said}");
+        forebay.stop();
+    }
 }
 
 #[test]

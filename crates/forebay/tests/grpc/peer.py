@@ -1,4 +1,5 @@
-"""A gRPC server, or a client that tries each kind of call: peer.py serve PORT PIDFILE, peer.py call PORT."""
+"""A gRPC server, or a client that tries each kind of call, by TLS where it is given whom to trust:
+peer.py serve PORT PIDFILE, peer.py call PORT [CA]. Its messages are bytes; peer.proto has those that are typed."""
 import os
 import sys
 import threading
@@ -26,6 +27,10 @@ def chat(requests, context):
         yield b"re: " + request
 
 
+def back(requests, context):
+    yield from requests
+
+
 def serve(port, pid):
     handlers = {
         "Echo": grpc.unary_unary_rpc_method_handler(lambda request, context: request),
@@ -33,6 +38,7 @@ def serve(port, pid):
         "Count": grpc.unary_stream_rpc_method_handler(count),
         "Add": grpc.stream_unary_rpc_method_handler(add),
         "Chat": grpc.stream_stream_rpc_method_handler(chat),
+        "Back": grpc.stream_stream_rpc_method_handler(back),
     }
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=32))
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Peer", handlers),))
@@ -44,8 +50,15 @@ def serve(port, pid):
     server.wait_for_termination()
 
 
-def call(port):
-    channel = grpc.insecure_channel("127.0.0.1:%d" % port)
+def call(port, ca=None):
+    address = "127.0.0.1:%d" % port
+    if ca:
+        with open(ca, "rb") as file:
+            credentials = grpc.ssl_channel_credentials(file.read())
+        options = [("grpc.ssl_target_name_override", "localhost")]
+        channel = grpc.secure_channel(address, credentials, options)
+    else:
+        channel = grpc.insecure_channel(address)
     echo = channel.unary_unary("/test.Peer/Echo")
     for size in (0, 1, 1000, 1000000):
         assert echo(b"x" * size, timeout=30) == b"x" * size, size
