@@ -26,7 +26,16 @@ onload = () => {
     beyond: shown.filter(e => e.getBoundingClientRect().right > 400.5 && !e.closest("details"))
       .map(e => e.textContent.slice(0, 40)),
     smallest: Math.min(...shown.map(e => parseFloat(frame.getComputedStyle(e).fontSize))),
-    cells: all(".results td").length, charts: all("svg").length,
+    cells: all(".results td").length,
+    charts: all("svg").filter(e => e.getClientRects().length).length,
+    scrolled: all(".chart").filter(e => e.scrollWidth > e.clientWidth).map(e => e.scrollWidth),
+    // As it is seen: a drawing is scaled to the width that it gets.
+    lettering: Math.min(...all("svg").filter(e => e.getClientRects().length).flatMap(svg =>
+      [...svg.querySelectorAll("text")].map(e => parseFloat(frame.getComputedStyle(e).fontSize)
+        * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width))),
+    cut: all("svg text").filter(e => e.getClientRects().length)
+      .filter(e => e.getBoundingClientRect().left < 0 || e.getBoundingClientRect().right > 400.5)
+      .map(e => e.textContent),
     paper: style.backgroundColor, ink: style.color,
   });
 };
@@ -81,6 +90,8 @@ fn the_page_is_readable_on_a_telephone_in_light_and_dark_and_loads_nothing() {
         // Less by the width of a scroll bar.
         assert!(seen["width"].as_u64() <= Some(400) && seen["cells"] == 24, "{seen}");
         assert!(seen["charts"].as_u64() >= Some(3), "{seen}");
+        assert_eq!((&seen["scrolled"], &seen["cut"]), (&seen["loaded"], &seen["loaded"]), "none");
+        assert!(seen["lettering"].as_f64() >= Some(10.5), "{seen}");
         assert!(seen["smallest"].as_f64() >= Some(12.0), "{seen}");
         let (paper, ink) = (brightness(&seen["paper"]), brightness(&seen["ink"]));
         assert!(if is_dark { ink > paper + 450 } else { paper > ink + 450 }, "{seen}");

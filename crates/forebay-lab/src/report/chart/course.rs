@@ -1,11 +1,11 @@
 //! Resident memory and processor time while a server was loaded: a line per trial.
 
-use super::{Area, EndLabel, Scale, Svg, WIDTH, colours, end_labels, value_axis};
+use super::{Area, EndLabel, Scale, Screen, Svg, both, colours, end_labels, value_axis};
 use crate::number;
 use crate::watch::CpuMethod;
 use crate::{Experiment, Measured, Results, Row, Slice, trial};
 
-const AREA: Area = Area { left: 78.0, right: WIDTH - 310.0, top: 10.0, bottom: 280.0 };
+const BOTTOM: f64 = 280.0;
 /// If trials differ more than this in length they are drawn equally long.
 const COMPARABLE: f64 = 4.0;
 
@@ -104,24 +104,31 @@ fn lines(experiment: &Experiment, line: impl Fn(&Measured) -> Line) -> Vec<Vec<L
 
 fn draw(rows: &[Row], chart: &Lines<'_>) -> Option<Chart> {
     let across = across(&chart.lines)?;
-    let scale = Scale::linear(chart.highest, 4, AREA.bottom, AREA.top);
-    let mut svg = Svg::new(AREA.bottom + 34.0, chart.title);
-    value_axis(&mut svg, AREA, &scale, chart.label);
-    across.axis(&mut svg);
+    let svg = both(|screen| Some(draw_on(screen, rows, chart, &across)))?;
+    Some(Chart { svg, axis: across.name() })
+}
+
+fn draw_on(screen: Screen, rows: &[Row], chart: &Lines<'_>, across: &Across) -> String {
+    let area = screen.area(BOTTOM);
+    let scale = Scale::linear(chart.highest, 4, area.bottom, area.top);
+    let mut svg = Svg::new(screen, area.bottom + 34.0, chart.title);
+    value_axis(&mut svg, area, &scale, chart.label);
+    across.axis(&mut svg, area, screen.steps());
     let mut labels = Vec::new();
     let colours = colours(rows.iter().map(|row| &row.baseline));
     for ((row, lines), colour) in rows.iter().zip(&chart.lines).zip(&colours) {
         for line in lines {
             let lasted = line.last().map_or(0.0, |point| point.0);
-            let place = |&(at, value): &(f64, f64)| (across.place(at, lasted), scale.at(value));
+            let place =
+                |&(at, value): &(f64, f64)| (across.place(area, at, lasted), scale.at(value));
             let points: Vec<(f64, f64)> = line.iter().map(place).collect();
             svg.path("thin", &points, colour);
         }
         let Some((end, figure)) = (chart.end)(lines) else { continue };
         labels.push(EndLabel { y: scale.at(end), name: &row.name, figure, colour: colour.clone() });
     }
-    end_labels(&mut svg, AREA, labels);
-    Some(Chart { svg: svg.finish(), axis: across.name() })
+    end_labels(&mut svg, screen, area, labels);
+    svg.finish()
 }
 
 fn across(trials: &[Vec<Line>]) -> Option<Across> {
@@ -131,26 +138,26 @@ fn across(trials: &[Vec<Line>]) -> Option<Across> {
 }
 
 impl Across {
-    fn axis(&self, svg: &mut Svg) {
+    fn axis(&self, svg: &mut Svg, area: Area, steps: usize) {
         let (highest, unit) = match self {
             Self::Seconds(longest) => (*longest, " s"),
             Self::Share => (100.0, " %"),
         };
-        let ticks = Scale::linear(highest, 5, 0.0, 1.0);
+        let ticks = Scale::linear(highest, steps, 0.0, 1.0);
         for &tick in ticks.ticks().iter().filter(|tick| **tick <= highest * 1.001) {
-            let x = AREA.left + tick / highest * (AREA.right - AREA.left);
-            svg.line("tickmark", (x, AREA.bottom), (x, AREA.bottom + 5.0));
+            let x = area.left + tick / highest * (area.right - area.left);
+            svg.line("tickmark", (x, area.bottom), (x, area.bottom + 5.0));
             let tick = (tick * 1e6).round() / 1e6;
-            svg.text("tick middle", (x, AREA.bottom + 22.0), &format!("{tick}{unit}"));
+            svg.text("tick middle", (x, area.bottom + 22.0), &format!("{tick}{unit}"));
         }
     }
 
-    fn place(&self, at: f64, lasted: f64) -> f64 {
+    fn place(&self, area: Area, at: f64, lasted: f64) -> f64 {
         let share = match self {
             Self::Seconds(longest) => at / longest.max(1e-9),
             Self::Share => at / lasted.max(1e-9),
         };
-        AREA.left + share * (AREA.right - AREA.left)
+        area.left + share * (area.right - area.left)
     }
 
     fn name(&self) -> &'static str {

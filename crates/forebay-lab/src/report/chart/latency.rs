@@ -1,41 +1,50 @@
 //! Latency by percentile: of all trials of a configuration together.
 
-use super::{Area, EndLabel, Scale, Svg, WIDTH, colours, end_labels, value_axis};
+use super::{Area, EndLabel, Scale, Screen, Svg, both, colours, end_labels, value_axis};
 use crate::Row;
 use crate::number;
 
-const AREA: Area = Area { left: 78.0, right: WIDTH - 310.0, top: 10.0, bottom: 320.0 };
+const BOTTOM: f64 = 320.0;
 const PERCENTILES: [f64; 6] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
 /// A range wider than this is drawn on a logarithmic axis.
 const LINEAR_RANGE: f64 = 8.0;
 
 /// The chart; none where no latency was recorded.
 pub fn latency(rows: &[Row]) -> Option<String> {
+    both(|screen| chart(rows, screen))
+}
+
+fn chart(rows: &[Row], screen: Screen) -> Option<String> {
+    let area = screen.area(BOTTOM);
     let series: Vec<Vec<(f64, f64)>> = rows.iter().map(points).collect();
     let values = || series.iter().flatten().map(|(_, us)| *us);
     let (lowest, highest) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
     let scale = if highest > lowest.max(1.0) * LINEAR_RANGE {
-        Scale::logarithmic(lowest.max(1.0), highest, AREA.bottom, AREA.top)
+        Scale::logarithmic(lowest.max(1.0), highest, area.bottom, area.top)
     } else {
-        Scale::linear(highest, 5, AREA.bottom, AREA.top)
+        Scale::linear(highest, 5, area.bottom, area.top)
     };
-    let mut svg = Svg::new(AREA.bottom + 34.0, "Latency by percentile");
-    value_axis(&mut svg, AREA, &scale, axis_label);
+    let mut svg = Svg::new(screen, area.bottom + 34.0, "Latency by percentile");
+    value_axis(&mut svg, area, &scale, axis_label);
     let rarest = series.iter().flatten().map(|(percent, _)| *percent).fold(0.0, f64::max);
     for percent in PERCENTILES.into_iter().filter(|percent| *percent <= rarest) {
-        let x = across(percent, rarest);
-        svg.line("tickmark", (x, AREA.bottom), (x, AREA.bottom + 5.0));
-        svg.text("tick middle", (x, AREA.bottom + 22.0), &format!("p{percent}"));
+        let x = across(area, percent, rarest);
+        svg.line("tickmark", (x, area.bottom), (x, area.bottom + 5.0));
+        svg.text("tick middle", (x, area.bottom + 22.0), &format!("p{percent}"));
     }
     let mut labels = Vec::new();
     let colours = colours(rows.iter().map(|row| &row.baseline));
     for ((row, points), colour) in rows.iter().zip(&series).zip(&colours) {
         let Some(last) = points.last() else { continue };
-        let placed: Vec<(f64, f64)> =
-            points.iter().map(|(percent, us)| (across(*percent, rarest), scale.at(*us))).collect();
+        let placed: Vec<(f64, f64)> = points
+            .iter()
+            .map(|(percent, us)| (across(area, *percent, rarest), scale.at(*us)))
+            .collect();
         svg.path("line", &placed, colour);
         let end = placed[placed.len() - 1];
-        svg.coloured_line("leader", end, (AREA.right + 8.0, end.1), colour);
+        if screen == Screen::Wide {
+            svg.coloured_line("leader", end, (area.right + 8.0, end.1), colour);
+        }
         for ((percent, us), at) in points.iter().zip(&placed) {
             let tooltip = format!("{}: p{percent} {}", row.name, number::time(*us));
             svg.dot("point", *at, 3.5, colour, &tooltip);
@@ -47,7 +56,7 @@ pub fn latency(rows: &[Row]) -> Option<String> {
             colour: colour.clone(),
         });
     }
-    end_labels(&mut svg, AREA, labels);
+    end_labels(&mut svg, screen, area, labels);
     Some(svg.finish())
 }
 
@@ -63,11 +72,11 @@ fn points(row: &Row) -> Vec<(f64, f64)> {
 
 /// Where a percentile stands on an axis that ends with `rarest`: each factor of ten in how rare a
 /// latency is takes the same width.
-fn across(percent: f64, rarest: f64) -> f64 {
+fn across(area: Area, percent: f64, rarest: f64) -> f64 {
     let rarity = |percent: f64| -(1.0 - percent / 100.0).log10();
     let (first, last) = (rarity(PERCENTILES[0]), rarity(rarest.max(PERCENTILES[1])));
     let share = (rarity(percent) - first) / (last - first);
-    AREA.left + 14.0 + share * (AREA.right - AREA.left - 28.0)
+    area.left + 14.0 + share * (area.right - area.left - 28.0)
 }
 
 fn axis_label(us: f64) -> String {

@@ -15,8 +15,54 @@ pub use rate::rate;
 use scale::Scale;
 use svg::Svg;
 
-/// Width of every chart in its own units; the page scales it.
-const WIDTH: f64 = 940.0;
+/// What a chart is drawn for: the page has it twice, and shows the one that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Screen {
+    /// Names stand beside the lines.
+    Wide,
+    /// A telephone, of 400 px or so: names stand above or below, where they have room.
+    Narrow,
+}
+
+impl Screen {
+    /// Width of a chart in its own units; the page scales it.
+    fn width(self) -> f64 {
+        match self {
+            Self::Wide => 940.0,
+            Self::Narrow => 380.0,
+        }
+    }
+
+    /// The class of the element, by which the page shows or hides it.
+    fn class(self) -> &'static str {
+        match self {
+            Self::Wide => "wide",
+            Self::Narrow => "narrow",
+        }
+    }
+
+    /// About how many ticks an axis across has.
+    fn steps(self) -> usize {
+        match self {
+            Self::Wide => 5,
+            Self::Narrow => 3,
+        }
+    }
+
+    /// The area of a chart of lines, with room for what is beside it.
+    fn area(self, bottom: f64) -> Area {
+        match self {
+            Self::Wide => Area { left: 78.0, right: 630.0, top: 10.0, bottom },
+            Self::Narrow => Area { left: 66.0, right: 364.0, top: 10.0, bottom },
+        }
+    }
+}
+
+/// A chart for each kind of screen.
+fn both(draw: impl Fn(Screen) -> Option<String>) -> Option<String> {
+    Some(draw(Screen::Wide)? + &draw(Screen::Narrow)?)
+}
+
 /// What fits beside an axis; longer names are cut on a chart (the table has them whole).
 const LONGEST_NAME: usize = 28;
 /// What fits with a figure at the end of a line.
@@ -73,9 +119,18 @@ struct EndLabel<'a> {
     colour: String,
 }
 
-/// Writes names beside the ends of their lines, moved apart where they would overlap.
-fn end_labels(svg: &mut Svg, area: Area, mut labels: Vec<EndLabel<'_>>) {
+/// Writes names beside the ends of their lines, moved apart where they would overlap; on a narrow
+/// screen one below the other under the axis.
+fn end_labels(svg: &mut Svg, screen: Screen, area: Area, mut labels: Vec<EndLabel<'_>>) {
     const LINE: f64 = 17.0;
+    if screen == Screen::Narrow {
+        for label in &labels {
+            let text = format!("{}  {}", short(label.name, LONGEST_NAME), label.figure);
+            let y = svg.grow(LINE) - 6.0;
+            svg.coloured_text("name", (4.0, y), &text, &label.colour);
+        }
+        return;
+    }
     labels.sort_by(|left, right| left.y.total_cmp(&right.y));
     let mut lowest = f64::NEG_INFINITY;
     for label in &mut labels {

@@ -2,25 +2,54 @@
 
 use forebay_stat::{Summary, t_quantile};
 
-use super::{LONGEST_NAME, Scale, Svg, WIDTH, colours, short};
+use super::{LONGEST_NAME, Scale, Screen, Svg, both, colours, short};
 use crate::number;
 use crate::{Experiment, Row, trial};
 
-const LEFT: f64 = 232.0;
-const RIGHT: f64 = WIDTH - 92.0;
 const TOP: f64 = 8.0;
-const ROW: f64 = 46.0;
+
+/// Where bars stand.
+#[derive(Clone, Copy)]
+struct Bars {
+    left: f64,
+    right: f64,
+    /// Height of a row.
+    row: f64,
+    /// From the top of a row to the middle of its bar.
+    middle: f64,
+    /// Where figures end.
+    value: f64,
+}
+
+impl Bars {
+    fn on(screen: Screen) -> Self {
+        match screen {
+            Screen::Wide => {
+                Self { left: 232.0, right: 848.0, row: 46.0, middle: 23.0, value: 932.0 }
+            }
+            // The name stands above.
+            Screen::Narrow => {
+                Self { left: 6.0, right: 306.0, row: 60.0, middle: 40.0, value: 378.0 }
+            }
+        }
+    }
+}
 
 /// The chart; none where no trial counts.
 pub fn rate(experiment: &Experiment, rows: &[Row]) -> Option<String> {
+    both(|screen| chart(experiment, rows, screen))
+}
+
+fn chart(experiment: &Experiment, rows: &[Row], screen: Screen) -> Option<String> {
+    let bars = Bars::on(screen);
     let rates = || rows.iter().filter_map(|row| row.rate.as_ref());
     let highest = rates().map(|rate| rate.max).reduce(f64::max)?;
     // Few rounds make wide intervals, which may be cut but must not rule the axis.
     let widest = rates().map(|rate| rate.mean + half_interval(rate)).fold(highest, f64::max);
     let highest = widest.min(highest * 1.2);
-    let bottom = TOP + ROW * rows.len() as f64;
-    let scale = Scale::linear(highest, 5, LEFT, RIGHT);
-    let mut svg = Svg::new(bottom + 30.0, "Requests per second of every trial");
+    let bottom = TOP + bars.row * rows.len() as f64;
+    let scale = Scale::linear(highest, screen.steps(), bars.left, bars.right);
+    let mut svg = Svg::new(screen, bottom + 30.0, "Requests per second of every trial");
     for &tick in scale.ticks() {
         svg.line("grid", (scale.at(tick), TOP), (scale.at(tick), bottom));
         let label = if tick == 0.0 { "0".to_owned() } else { number::significant(tick) };
@@ -28,8 +57,12 @@ pub fn rate(experiment: &Experiment, rows: &[Row]) -> Option<String> {
     }
     let colours = colours(rows.iter().map(|row| &row.baseline));
     for (index, (row, colour)) in rows.iter().zip(&colours).enumerate() {
-        let middle = TOP + ROW * (index as f64 + 0.5);
-        svg.text("series end", (LEFT - 14.0, middle + 4.5), &short(&row.name, LONGEST_NAME));
+        let middle = TOP + bars.row * index as f64 + bars.middle;
+        let name = short(&row.name, LONGEST_NAME);
+        match screen {
+            Screen::Wide => svg.text("series end", (bars.left - 14.0, middle + 4.5), &name),
+            Screen::Narrow => svg.text("series", (bars.left, middle - 18.0), &name),
+        }
         let unit = row.unit.as_deref().unwrap_or("requests/s");
         let trials: Vec<(String, f64)> = trial::counted(&experiment.results[index].trials)
             .map(|(trial, measured)| {
@@ -38,8 +71,8 @@ pub fn rate(experiment: &Experiment, rows: &[Row]) -> Option<String> {
             })
             .collect();
         match &row.rate {
-            Some(rate) => draw(&mut svg, &scale, middle, rate, &trials, colour),
-            None => svg.text("tick", (LEFT + 10.0, middle + 4.5), why_none(row)),
+            Some(rate) => draw(&mut svg, &scale, (bars, middle), rate, &trials, colour),
+            None => svg.text("tick", (bars.left + 10.0, middle + 4.5), why_none(row)),
         }
     }
     Some(svg.finish())
@@ -48,17 +81,17 @@ pub fn rate(experiment: &Experiment, rows: &[Row]) -> Option<String> {
 fn draw(
     svg: &mut Svg,
     scale: &Scale,
-    middle: f64,
+    (bars, middle): (Bars, f64),
     rate: &Summary,
     trials: &[(String, f64)],
     colour: &str,
 ) {
     let mean = scale.at(rate.mean);
-    svg.bar("bar", (LEFT, middle - 12.0), (mean - LEFT, 24.0), colour);
+    svg.bar("bar", (bars.left, middle - 12.0), (mean - bars.left, 24.0), colour);
     if rate.n > 1 {
         let half = half_interval(rate);
         let (low, high) = (scale.at((rate.mean - half).max(0.0)), scale.at(rate.mean + half));
-        svg.coloured_line("interval", (low, middle), (high.min(RIGHT), middle), colour);
+        svg.coloured_line("interval", (low, middle), (high.min(bars.right), middle), colour);
     }
     svg.coloured_line("mean", (mean, middle - 12.0), (mean, middle + 12.0), colour);
     // A fixed spread across the bar, in the order of the rounds, keeps equal rates apart.
@@ -67,7 +100,7 @@ fn draw(
         let y = if trials.len() == 1 { middle } else { middle - 8.0 + step * place as f64 };
         svg.dot("trial", (scale.at(*value), y), 3.2, colour, tooltip);
     }
-    svg.text("value end", (WIDTH - 8.0, middle + 4.5), &number::rate(rate.mean));
+    svg.text("value end", (bars.value, middle + 4.5), &number::rate(rate.mean));
 }
 
 /// Half of the 95 % interval of the mean: Student's t over the trials.

@@ -4,10 +4,11 @@ use std::fmt::Write;
 
 use minijinja::HtmlEscape;
 
-use super::WIDTH;
+use super::Screen;
 
 /// A drawing under construction.
 pub struct Svg {
+    screen: Screen,
     height: f64,
     label: String,
     body: String,
@@ -18,8 +19,14 @@ pub type At = (f64, f64);
 
 impl Svg {
     /// An empty drawing; `label` tells what it shows to those who do not see it.
-    pub fn new(height: f64, label: &str) -> Self {
-        Self { height, label: label.to_owned(), body: String::new() }
+    pub fn new(screen: Screen, height: f64, label: &str) -> Self {
+        Self { screen, height, label: label.to_owned(), body: String::new() }
+    }
+
+    /// Adds to the height, at the bottom; returns what it is now.
+    pub fn grow(&mut self, by: f64) -> f64 {
+        self.height += by;
+        self.height
     }
 
     /// A straight line.
@@ -88,7 +95,9 @@ impl Svg {
     /// The element.
     pub fn finish(self) -> String {
         format!(
-            "<svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\" aria-label=\"{}\">\n{}</svg>",
+            "<svg class=\"{}\" viewBox=\"0 0 {} {:.0}\" role=\"img\" aria-label=\"{}\">\n{}</svg>",
+            self.screen.class(),
+            self.screen.width(),
             self.height,
             HtmlEscape(&self.label),
             self.body
