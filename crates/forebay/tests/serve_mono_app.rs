@@ -47,6 +47,12 @@ public class Handler : IHttpHandler {
         case "pid": response.Write(System.Diagnostics.Process.GetCurrentProcess().Id); break;
         case "setting": response.Write(System.Configuration.ConfigurationManager.AppSettings["version"]); break;
         case "started": response.Write(context.Application["version"]); break;
+        case "keep":
+            var kept = new byte[400 << 20];
+            for (int at = 0; at < kept.Length; at += 4096) kept[at] = 1;
+            context.Application["kept"] = kept;
+            response.Write("kept");
+            break;
         case "env": response.Write(Environment.GetEnvironmentVariable("HOW")); break;
         case "redirect": response.Redirect("/other"); break;
         case "throw": throw new InvalidOperationException("thrown on purpose");
@@ -467,5 +473,23 @@ fn a_process_is_replaced_after_its_requests() {
         pids.len() == 3
     };
     assert!(eventually(has_changed), "{}", forebay.output());
+    forebay.stop();
+}
+
+#[test]
+fn a_process_that_has_grown_is_replaced_without_a_failure() {
+    let Some(forebay) = mono("max_memory = \"350MiB\"") else { return };
+    let before = process(&forebay);
+    let counts = load(
+        &forebay,
+        3,
+        |client| client.try_get("/a.ashx"),
+        |_| {
+            assert_eq!(forebay.get("/a.ashx?do=keep").text(), "kept", "{}", forebay.output());
+            assert!(eventually(|| !is_alive(&before.to_string())), "{}", forebay.output());
+            assert_ne!(process(&forebay), before);
+        },
+    );
+    assert_eq!(counts.keys().collect::<Vec<_>>(), [&200], "{counts:?}: {}", forebay.output());
     forebay.stop();
 }
