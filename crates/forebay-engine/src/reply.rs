@@ -5,7 +5,7 @@ use std::rc::Rc;
 use forebay_wire::http1::{RequestHead, Version, encode};
 use forebay_wire::sendfile;
 
-use crate::compress::{Compressor, Offer};
+use crate::compress::{CompressedCopies, Compressor, Offer};
 use crate::fault::Fault;
 use crate::socket::BUFFER;
 use crate::stream::{HeadEnd, Stream};
@@ -56,6 +56,8 @@ pub struct Reply {
     offer: Option<Offer>,
     /// Compresses the body, from the end of the head on.
     compressor: Option<Box<Compressor>>,
+    /// What the body comes to that is all there, until it is given.
+    compressed: Option<Rc<[u8]>>,
     to_head: bool,
     to_http10: bool,
     keep_alive: bool,
@@ -83,6 +85,9 @@ enum Framing {
     Open,
 }
 
+/// A body that is all there, and what it was compressed to before.
+type Whole<'a> = (&'a [u8], &'a CompressedCopies);
+
 impl Reply {
     pub(crate) fn new(stream: &Stream) -> Self {
         Self {
@@ -101,6 +106,7 @@ impl Reply {
             redirect: None,
             offer: None,
             compressor: None,
+            compressed: None,
             to_head: false,
             to_http10: false,
             keep_alive: false,
@@ -139,6 +145,7 @@ impl Reply {
         self.redirect = None;
         self.offer = None;
         self.compressor = None;
+        self.compressed = None;
         self.status = 0;
         self.body_bytes = 0;
     }
@@ -250,6 +257,17 @@ impl Reply {
 
     /// Ends the head. `has_date` where the fields so far hold a `Date`.
     pub fn end_head(&mut self, length: Length, has_date: bool) {
+        self.end_head_of(length, has_date, None);
+    }
+
+    /// As [`Self::end_head`], of a body that is all there and stays the same: where it is compressed,
+    /// that happens now, so that the head has a length, and `copies` keeps what it comes to.
+    /// [`Self::push_whole`] gives the body.
+    pub fn end_head_of_whole(&mut self, body: &[u8], copies: &CompressedCopies) {
+        self.end_head_of(Length::Known(body.len() as u64), false, Some((body, copies)));
+    }
+
+    fn end_head_of(&mut self, length: Length, has_date: bool, whole: Option<Whole<'_>>) {
         // `&&`: without a buffer the fields are not looked at.
         self.is_buffered = self.is_buffered && !goes_out_at_once(&self.out[self.fields..]);
         let rules = self.rules.take();
@@ -268,7 +286,7 @@ impl Reply {
             }
             sendfile::strip(&mut self.out, self.fields);
         }
-        let length = self.begin_compression(length);
+        let length = self.begin_compression(length, whole);
         let stream = self.stream.as_ref().expect("a reply is written while its stream is attached");
         stream.enter(Step::Reply);
         if let Some(steps) = stream.timer().value() {
@@ -303,7 +321,7 @@ impl Reply {
     }
 
     /// Changes the head where the route compresses such replies; how long the body then is.
-    fn begin_compression(&mut self, length: Length) -> Length {
+    fn begin_compression(&mut self, length: Length, whole: Option<Whole<'_>>) -> Length {
         let Some(offer) = &self.offer else { return length };
         let announced = match length {
             Length::Known(length) => Some(length),
@@ -313,9 +331,18 @@ impl Reply {
         };
         let algorithm = offer.apply(&mut self.out, self.fields, self.status, announced);
         let Some(algorithm) = algorithm else { return length };
-        if !self.to_head {
-            self.compressor = Some(Box::new(offer.compressor(algorithm, announced)));
+        if self.to_head {
+            return Length::Unknown;
         }
+        let compressor = || offer.compressor(algorithm, announced);
+        if let Some((body, copies)) = whole
+            && let Ok(copy) = compressor().whole(body, copies)
+        {
+            let length = copy.len() as u64;
+            self.compressed = Some(copy);
+            return Length::Known(length);
+        }
+        self.compressor = Some(Box::new(compressor()));
         Length::Unknown
     }
 

@@ -292,6 +292,11 @@ async fn send(exchange: &mut Exchange, entry: &Entry, max_ranges: usize) -> Resu
         Outcome::Whole => {
             reply.begin(200, b"");
             reply.field_lines().extend_from_slice(&entry.fields);
+            if let Content::Memory(bytes) = &entry.content {
+                reply.end_head_of_whole(bytes, &entry.copies);
+                reply.push_whole(bytes).await?;
+                return reply.finish().await;
+            }
             reply.end_head(Length::Known(entry.length), false);
             body(exchange, entry, 0, entry.length).await
         }
@@ -334,9 +339,6 @@ async fn body(
 
 async fn push(reply: &mut Reply, entry: &Entry, start: u64, length: u64) -> Result<(), Fault> {
     match &entry.content {
-        Content::Memory(bytes) if length == entry.length => {
-            reply.push_whole(bytes, &entry.copies).await
-        }
         Content::Memory(bytes) => {
             reply.push(&bytes[start as usize..(start + length) as usize]).await
         }

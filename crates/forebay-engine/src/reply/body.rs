@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 use super::{Framing, Length, Phase, Reply};
-use crate::compress::{CompressedCopies, SLICE};
+use crate::compress::SLICE;
 use crate::fault::Fault;
 use crate::limit::Limit;
 use crate::socket::BUFFER;
@@ -49,18 +49,10 @@ impl Reply {
         Ok(())
     }
 
-    /// As [`Reply::push`], for a body that is whole and stays the same: where it is compressed,
-    /// `copies` keeps what it comes to.
-    pub async fn push_whole(
-        &mut self,
-        data: &[u8],
-        copies: &CompressedCopies,
-    ) -> Result<(), Fault> {
-        match self.compressor.take() {
-            Some(compressor) => {
-                let copy = compressor.whole(data, copies)?;
-                self.push(&copy).await
-            }
+    /// The body of [`Reply::end_head_of_whole`].
+    pub async fn push_whole(&mut self, data: &[u8]) -> Result<(), Fault> {
+        match self.compressed.take() {
+            Some(compressed) => self.push(&compressed).await,
             None => self.push(data).await,
         }
     }

@@ -263,6 +263,10 @@ fn files_are_compressed_and_their_parts_are_not() {
             for _ in 0..2 {
                 let got = get(world, path, "Accept-Encoding: gzip\r\n").await;
                 assert!(decode("gzip", &got.body) == text(length), "{path}");
+                // What lies in memory is compressed before its head is sent.
+                let known = (path == "/small.txt").then(|| got.body.len().to_string());
+                assert_eq!(got.field("content-length"), known.as_deref(), "{path}");
+                assert_eq!(got.field("transfer-encoding").is_none(), known.is_some(), "{path}");
                 let etag = got.field("etag").unwrap();
                 assert!(etag.starts_with("W/\""), "{etag}");
                 let fields = format!("Accept-Encoding: gzip\r\nIf-None-Match: {etag}\r\n");
