@@ -5,7 +5,7 @@ use std::time::Duration;
 use forebay_conf::{Acme, AcmeChallenge};
 use forebay_engine::Challenges;
 use instant_acme::{
-    Account, AccountCredentials, AuthorizationStatus, AuthorizedIdentifier, ChallengeType, Error,
+    Account, AccountBuilder, AuthorizationStatus, AuthorizedIdentifier, ChallengeType, Error,
     Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
 };
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
@@ -26,26 +26,53 @@ pub async fn issue(
     challenges: &Challenges,
 ) -> Result<Issued, String> {
     let whole = async {
-        let account = account(acme).await?;
-        order(&account, acme, challenge, challenges).await
+        let mut order = new_order(acme).await?;
+        fulfil(&mut order, acme, challenge, challenges).await
     };
     let within = tokio::time::timeout(PATIENCE, whole).await;
     within.unwrap_or_else(|_| Err(format!("{} took too long", acme.directory)))
 }
 
-/// The account that was kept, or a new one.
-async fn account(acme: &Acme) -> Result<Account, String> {
+/// An order by the account that was kept, or by a new one where the authority knows that no more.
+async fn new_order(acme: &Acme) -> Result<Order, String> {
+    let names: Vec<_> = acme.names.iter().cloned().map(Identifier::Dns).collect();
+    let wanted = NewOrder::new(&names);
+    if let Some(account) = kept_account(acme).await? {
+        match account.new_order(&wanted).await {
+            Err(error) if is_unknown_account(&error) => {}
+            outcome => return outcome.map_err(|error| whole(&error)),
+        }
+    }
+    let account = new_account(acme).await?;
+    account.new_order(&wanted).await.map_err(|error| whole(&error))
+}
+
+/// Whether the authority has deleted the account, or never had it (RFC 8555 section 6.7).
+fn is_unknown_account(error: &Error) -> bool {
+    const UNKNOWN: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
+    matches!(error, Error::Api(problem) if problem.r#type.as_deref() == Some(UNKNOWN))
+}
+
+fn builder(acme: &Acme) -> Result<AccountBuilder, String> {
     let builder = match &acme.ca {
         Some(ca) => Account::builder_with_root(ca),
         None => Account::builder(),
     };
-    let unreachable = |error: Error| format!("{}: {}", acme.directory, whole(&error));
-    let builder = builder.map_err(unreachable)?;
-    if let Some(kept) = state::account(acme)
-        && let Ok(credentials) = serde_json::from_str::<AccountCredentials>(&kept)
-    {
-        return builder.from_credentials(credentials).await.map_err(unreachable);
-    }
+    builder.map_err(|error| unreachable(acme, &error))
+}
+
+fn unreachable(acme: &Acme, error: &Error) -> String {
+    format!("{}: {}", acme.directory, whole(error))
+}
+
+async fn kept_account(acme: &Acme) -> Result<Option<Account>, String> {
+    let kept = state::account(acme).and_then(|kept| serde_json::from_str(&kept).ok());
+    let Some(credentials) = kept else { return Ok(None) };
+    let account = builder(acme)?.from_credentials(credentials).await;
+    account.map(Some).map_err(|error| unreachable(acme, &error))
+}
+
+async fn new_account(acme: &Acme) -> Result<Account, String> {
     let contact: Vec<_> = acme.email.iter().map(|email| format!("mailto:{email}")).collect();
     let contact: Vec<_> = contact.iter().map(String::as_str).collect();
     let new = NewAccount {
@@ -53,26 +80,25 @@ async fn account(acme: &Acme) -> Result<Account, String> {
         terms_of_service_agreed: true,
         only_return_existing: false,
     };
-    let (account, credentials) =
-        builder.create(&new, acme.directory.clone(), None).await.map_err(unreachable)?;
+    let created = builder(acme)?.create(&new, acme.directory.clone(), None).await;
+    let (account, credentials) = created.map_err(|error| unreachable(acme, &error))?;
     let text = serde_json::to_string(&credentials).map_err(|error| error.to_string())?;
     state::save_account(acme, &text)?;
     Ok(account)
 }
 
-async fn order(
-    account: &Account,
+/// Proves the names to be ours, and has the certificate issued.
+async fn fulfil(
+    order: &mut Order,
     acme: &Acme,
     challenge: AcmeChallenge,
     challenges: &Challenges,
 ) -> Result<Issued, String> {
     let failed = |error: Error| whole(&error);
-    let names: Vec<_> = acme.names.iter().cloned().map(Identifier::Dns).collect();
-    let mut order = account.new_order(&NewOrder::new(&names)).await.map_err(failed)?;
-    prove(&mut order, challenge, challenges).await?;
+    prove(order, challenge, challenges).await?;
     let status = order.poll_ready(&POLLS).await.map_err(failed)?;
     if !matches!(status, OrderStatus::Ready | OrderStatus::Valid) {
-        return Err(refusal(&mut order).await);
+        return Err(refusal(order).await);
     }
     let key = KeyPair::generate().map_err(|error| error.to_string())?;
     let mut params =

@@ -1,6 +1,8 @@
 //! The directory that accounts, certificates and keys are kept in: `STATE/AUTHORITY/account.json` and
 //! `STATE/AUTHORITY/NAME.pem`, which has a key and the chain behind it, so that both are replaced at
-//! once. All are readable by their owner alone, and written beside and renamed.
+//! once. Where a certificate is for several names, NAME is the first in alphabetical order and a hash of
+//! all, `a.example-0123456789abcdef.pem`. All are readable by their owner alone, and written beside and
+//! renamed.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -38,8 +40,14 @@ const LARGEST_FILE: u64 = 1 << 20;
 
 /// The certificate for just the names of `acme`, if there is one.
 pub fn load(acme: &Acme) -> Option<Stored> {
-    let path = certificate_file(acme);
-    if fs::metadata(&path).ok()?.len() > LARGEST_FILE {
+    // Files of several names were once called by the first of them, as it was configured.
+    let first = acme.names.first().map_or("", String::as_str);
+    let once = authority(acme).join(format!("{}.pem", file_name(first)));
+    [certificate_file(acme), once].into_iter().find_map(|path| load_file(&path, acme))
+}
+
+fn load_file(path: &Path, acme: &Acme) -> Option<Stored> {
+    if fs::metadata(path).ok()?.len() > LARGEST_FILE {
         return None;
     }
     parse(&fs::read_to_string(path).ok()?, acme)
@@ -60,12 +68,10 @@ pub fn parse(text: &str, acme: &Acme) -> Option<Stored> {
             _ => None,
         })
         .collect();
-    let mut wanted = acme.names.clone();
     names.sort();
-    wanted.sort();
     let time = |seconds: i64| Some(UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).ok()?));
     let validity = certificate.validity();
-    (names == wanted).then_some(Stored {
+    (names == acme.sorted_names()).then_some(Stored {
         chain: chain.to_owned(),
         key: key.to_owned(),
         not_before: time(validity.not_before.timestamp())?,
@@ -102,8 +108,19 @@ fn account_file(acme: &Acme) -> PathBuf {
 }
 
 fn certificate_file(acme: &Acme) -> PathBuf {
-    let name = acme.names.first().map_or("", String::as_str);
-    authority(acme).join(format!("{}.pem", file_name(name)))
+    let names = acme.sorted_names();
+    let first = file_name(names.first().map_or("", String::as_str));
+    let name = if names.len() > 1 { format!("{first}-{:016x}", hash(&names)) } else { first };
+    authority(acme).join(format!("{name}.pem"))
+}
+
+/// FNV-1a of the names, each ended by a byte that none has: the same in every version, unlike the
+/// standard library's.
+fn hash(names: &[String]) -> u64 {
+    let bytes = names.iter().flat_map(|name| name.bytes().chain([0]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 /// The directory of an authority.
@@ -177,13 +194,43 @@ mod tests {
         );
         assert!(found.not_before < found.not_after);
         assert_eq!(load(&acme(&state, &["a.example"])), None);
-        let file = state.join("ca.example_14000_dir/a.example.pem");
+        let file = state.join("ca.example_14000_dir/a.example-c4455bfa2900447a.pem");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o700);
         fs::write(&file, "torn").unwrap();
         assert_eq!(load(&both), None);
         save_account(&both, "{}").unwrap();
         assert_eq!(account(&both).as_deref(), Some("{}"));
+    }
+
+    #[test]
+    fn sites_that_share_their_first_name_have_files_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let authority = Authority::new("x");
+        let sets: [&[&str]; 4] =
+            [&["a.x"], &["a.x", "b.x"], &["a.x", "c.x"], &["a.x", "b.x", "c.x"]];
+        for names in sets {
+            let identity = authority.issue(names);
+            let issued = Issued { chain: identity.certificate, key: identity.key };
+            save(&acme(directory.path(), names), &issued.text()).unwrap();
+        }
+        for names in sets {
+            assert!(load(&acme(directory.path(), names)).is_some(), "{names:?}");
+        }
+        // The order of names does not matter.
+        assert!(load(&acme(directory.path(), &["c.x", "b.x", "a.x"])).is_some());
+    }
+
+    #[test]
+    fn a_file_that_was_called_by_the_first_name_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let identity = Authority::new("x").issue(&["a.x", "b.x"]);
+        let both = acme(directory.path(), &["b.x", "a.x"]);
+        let issued = Issued { chain: identity.certificate, key: identity.key };
+        let once = super::authority(&both).join("b.x.pem");
+        fs::create_dir_all(once.parent().unwrap()).unwrap();
+        fs::write(once, issued.text()).unwrap();
+        assert!(load(&both).is_some());
     }
 
     #[test]

@@ -29,16 +29,14 @@ impl SiteTls {
             None => TicketKeys::new(),
         };
         let tickets = tickets.map_err(|error| plan.refuse(&[finding(0, error)]))?;
-        let (mut sites, mut wrong, mut acme) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut sites, mut wrong) = (Vec::new(), Vec::new());
+        let mut acme: Vec<Wanted> = Vec::new();
         for (at, site) in plan.sites.iter().enumerate() {
             let loaded = site.tls.as_ref().map(|tls| {
                 let shown = match &tls.source {
                     CertificateSource::Files { .. } => Arc::default(),
-                    CertificateSource::Acme(by) => shown_by_acme(by, previous),
+                    CertificateSource::Acme(by) => wanted(&mut acme, by, previous),
                 };
-                if let CertificateSource::Acme(by) = &tls.source {
-                    acme.push(Wanted { acme: by.clone(), certificate: shown.clone() });
-                }
                 ServerTls::load(tls, &tickets, shown)
             });
             match loaded.transpose() {
@@ -74,6 +72,16 @@ impl SiteTls {
         });
         doubts.chain(unverified).collect()
     }
+}
+
+/// What shows a certificate that is had by ACME: another site of this plan may want the same.
+fn wanted(all: &mut Vec<Wanted>, by: &Acme, previous: Option<&SiteTls>) -> Arc<SiteCertificate> {
+    if let Some(same) = all.iter().find(|wanted| wanted.acme.is_same_certificate(by)) {
+        return same.certificate.clone();
+    }
+    let certificate = shown_by_acme(by, previous);
+    all.push(Wanted { acme: by.clone(), certificate: certificate.clone() });
+    certificate
 }
 
 /// What shows a certificate that is had by ACME: what shows it already, or the one that was kept.

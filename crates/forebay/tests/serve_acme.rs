@@ -30,7 +30,7 @@ const NAME: &str = "www.forebay.test";
 /// A Pebble that looks for every name on this machine, and the ports that it looks at.
 struct Pebble {
     // Before the folder: fields are dropped in order.
-    _pebble: Process,
+    pebble: Option<Process>,
     _dns: Process,
     folder: Folder,
     directory: String,
@@ -38,6 +38,7 @@ struct Pebble {
     authority: Authority,
     http: u16,
     https: u16,
+    resolver: u16,
 }
 
 impl Pebble {
@@ -73,15 +74,11 @@ impl Pebble {
         let mut dns = Process::start(command);
         let loopback = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         dns.wait_until_listening(loopback(resolver));
-        let mut command = Command::new(program);
-        command.arg("-config").arg(file).args(["-strict", "-dnsserver"]);
-        command.arg(format!("127.0.0.1:{resolver}"));
-        command.env("PEBBLE_VA_NOSLEEP", "1");
-        let mut pebble = Process::start(command);
+        let mut pebble = run(&program, &file, resolver);
         pebble.wait_until_listening(loopback(acme));
         pebble.wait_until_listening(loopback(management));
         Some(Self {
-            _pebble: pebble,
+            pebble: Some(pebble),
             _dns: dns,
             folder,
             directory: format!("https://127.0.0.1:{acme}/dir"),
@@ -89,7 +86,17 @@ impl Pebble {
             authority,
             http,
             https,
+            resolver,
         })
+    }
+
+    /// Ends it, and starts one in its place that knows nothing of what was before.
+    fn start_anew(&mut self) {
+        let program = installed("pebble").unwrap();
+        drop(self.pebble.take());
+        let mut pebble = run(&program, &self.folder.path().join("pebble.json"), self.resolver);
+        pebble.wait_until_listening(self.management);
+        self.pebble = Some(pebble);
     }
 
     /// A configuration whose certificate is had from here.
@@ -119,6 +126,14 @@ impl Pebble {
     fn https(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.https).into()
     }
+}
+
+fn run(program: &Path, file: &Path, resolver: u16) -> Process {
+    let mut command = Command::new(program);
+    command.arg("-config").arg(file).args(["-strict", "-dnsserver"]);
+    command.arg(format!("127.0.0.1:{resolver}"));
+    command.env("PEBBLE_VA_NOSLEEP", "1");
+    Process::start(command)
 }
 
 /// Connects as soon as there is a certificate.
@@ -196,6 +211,43 @@ fn a_certificate_is_renewed_before_its_end_and_connections_stay() {
         hello(&mut first);
     }
     assert!(connect(pebble.https(), NAME, old.client()).is_err(), "the first is shown no more");
+    forebay.stop();
+}
+
+#[test]
+fn an_authority_that_has_forgotten_the_account_is_given_another() {
+    let Some(mut pebble) = Pebble::start() else { return };
+    let forebay = serve(Folder::new(), &pebble.site(""));
+    connect_when_issued(&pebble, &pebble.client(), &forebay);
+    forebay.stop();
+    pebble.start_anew();
+    let state = pebble.folder.path().join("state");
+    let authority = fs::read_dir(&state).unwrap().next().unwrap().unwrap().path();
+    let account = fs::read(authority.join("account.json")).unwrap();
+    fs::remove_file(authority.join(format!("{NAME}.pem"))).unwrap();
+    let forebay = serve(Folder::new(), &pebble.site(""));
+    connect_when_issued(&pebble, &pebble.client(), &forebay);
+    assert_ne!(fs::read(authority.join("account.json")).unwrap(), account);
+    forebay.stop();
+}
+
+#[test]
+fn sites_of_the_same_names_share_one_certificate() {
+    let Some(pebble) = Pebble::start() else { return };
+    let site = pebble.site("");
+    let other = free_port();
+    let (https, http) =
+        (format!("127.0.0.1:{}", pebble.https), format!("\"127.0.0.1:{}\"", pebble.http));
+    let second =
+        site.replace(&https, &format!("127.0.0.1:{other}")).replace(&format!(", {http}"), "");
+    let second = second.replace("redirect_to_https = true\n", "");
+    let forebay = serve(Folder::new(), &format!("{site}{second}"));
+    let config = pebble.client();
+    let mut first = connect_when_issued(&pebble, &config, &forebay);
+    let second = SocketAddr::from((Ipv4Addr::LOCALHOST, other));
+    let mut second = connect(second, NAME, config).unwrap();
+    assert_eq!(certificate(&mut first), certificate(&mut second));
+    assert_eq!(forebay.process.output().matches("a certificate was issued").count(), 1);
     forebay.stop();
 }
 

@@ -45,6 +45,21 @@ pub struct Acme {
     pub challenge: Option<AcmeChallenge>,
 }
 
+impl Acme {
+    /// The names in alphabetical order: a certificate for them is the same in any.
+    pub fn sorted_names(&self) -> Vec<String> {
+        let mut names = self.names.clone();
+        names.sort();
+        names
+    }
+
+    /// Whether one certificate serves both.
+    pub fn is_same_certificate(&self, other: &Self) -> bool {
+        let same = (&self.directory, &self.state) == (&other.directory, &other.state);
+        same && self.sorted_names() == other.sorted_names()
+    }
+}
+
 /// How a name is proved to be ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AcmeChallenge {
