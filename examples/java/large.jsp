@@ -1,5 +1,5 @@
 <%@ page session="false" trimDirectiveWhitespaces="true" %><%
-byte[] piece = new byte[65536];
+byte[] piece = new byte[32768];
 long left = Long.parseLong(request.getParameter("mb")) << 20;
 response.setContentType("application/octet-stream");
 response.setContentLengthLong(left);

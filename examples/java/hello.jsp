@@ -1,0 +1,1 @@
+<%@ page session="false" contentType="text/plain" %>Hello over AJP
