@@ -5,7 +5,7 @@
 
 help:
 	@echo 'make demo    build Forebay, compare five ways of serving one Perl script, write the report'
-	@echo 'make published  measure published tables again: about an hour; QUICK=1: ten minutes'
+	@echo 'make published  measure published tables again: about 90 minutes; QUICK=1: about 15'
 	@echo 'make test    install the servers that the tests talk to, where possible, and run the tests'
 	@echo 'make check   formatting, lints, documentation, licences: what a change must pass'
 	@echo 'make tools   install what "make check" needs'
