@@ -2,10 +2,14 @@
 //!
 //! A timer per request would cost more than the request's parsing. Instead each socket carries the
 //! tick at which its current read or write is overdue; a sweep shuts down what is. The task waiting
-//! on that socket then wakes with end of file and finds the socket marked as expired.
+//! on that socket then wakes with end of file and finds the socket marked as expired. Who waits for
+//! something else ([`Deadlines::timeout`]) is woken by the same sweep.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rustix::net::Shutdown;
@@ -35,6 +39,19 @@ pub struct Deadlines {
     now: Cell<Ticks>,
     sockets: RefCell<Slab<Rc<Watched>>>,
     outgoing: Outgoing,
+    /// Those who wait for something else, and when that is overdue.
+    waits: RefCell<Slab<(Ticks, Waker)>>,
+}
+
+/// What was waited for has not come in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overdue;
+
+/// A wait that the sweep knows of, from its first poll on.
+struct Wait<'a> {
+    deadlines: &'a Deadlines,
+    due: Ticks,
+    key: Option<usize>,
 }
 
 impl Deadlines {
@@ -62,7 +79,23 @@ impl Deadlines {
         u32::try_from(ticks).map_or(NEVER, |ticks| self.now().saturating_add(ticks))
     }
 
-    /// Moves to the next tick and shuts down every socket that is overdue.
+    /// What `future` gives, if it does so within `after`: not earlier, and up to 0.2 s later. For waits
+    /// that every request may have, as in a queue: no timer is set.
+    pub async fn timeout<F: Future>(
+        &self,
+        after: Duration,
+        future: F,
+    ) -> Result<F::Output, Overdue> {
+        let mut wait = Wait { deadlines: self, due: self.due(after), key: None };
+        let mut future = pin!(future);
+        poll_fn(|context| match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Ok(output)),
+            Poll::Pending => wait.poll_overdue(context).map(Err),
+        })
+        .await
+    }
+
+    /// Moves to the next tick, shuts down every socket and wakes every wait that is overdue.
     pub fn tick(&self) {
         let now = self.now.get() + 1;
         self.now.set(now);
@@ -72,6 +105,11 @@ impl Deadlines {
                 socket.expire(Shutdown::Both);
             } else if socket.read_due.get() <= now {
                 socket.expire(Shutdown::Read);
+            }
+        }
+        for (_, (due, waker)) in self.waits.borrow().iter() {
+            if *due <= now {
+                waker.wake_by_ref();
             }
         }
     }
@@ -93,5 +131,28 @@ impl Deadlines {
     /// When a tunnel is overdue that falls quiet now, while the server stops.
     pub(crate) fn tunnel_quiet(&self) -> Ticks {
         self.due(TUNNEL_QUIET)
+    }
+}
+
+impl Wait<'_> {
+    fn poll_overdue(&mut self, context: &Context<'_>) -> Poll<Overdue> {
+        if self.deadlines.now() >= self.due {
+            return Poll::Ready(Overdue);
+        }
+        let mut waits = self.deadlines.waits.borrow_mut();
+        match self.key {
+            Some(key) => waits[key].1.clone_from(context.waker()),
+            None => self.key = Some(waits.insert((self.due, context.waker().clone()))),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let key = self.key;
+        let wait = key.and_then(|key| self.deadlines.waits.borrow_mut().try_remove(key));
+        // Outside of the borrow, as a waker may hold a task whose end ends another wait.
+        drop(wait);
     }
 }

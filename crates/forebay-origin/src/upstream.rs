@@ -2,7 +2,7 @@
 //! which connection, and what a failure means.
 //!
 //! `group` chooses, `attempts` decides what may be sent again, `backend` has the connections,
-//! `permits` limits them over all threads, `announce` names the client in front, `health` asks backends how they are, `tally` counts,
+//! `idle_connections` keeps them, `permits` limits them over all threads, `announce` names the client in front, `health` asks backends how they are, `tally` counts,
 //! `upload` sends bodies, `duplex`
 //! does so while the reply is read, `multiplexed` has connections that requests share.
 
@@ -12,6 +12,7 @@ mod backend;
 mod duplex;
 mod group;
 mod health;
+mod idle_connections;
 mod multiplexed;
 mod permits;
 mod tally;
@@ -23,10 +24,11 @@ use std::sync::Arc;
 use forebay_engine::{Exchange, Fault, Limit, Retry, Side, Thread};
 
 pub use attempts::{Attempts, BodyAtHand};
-pub use backend::{Backend, BackendOptions, Connection, Endpoint, IdlePools};
+pub use backend::{Backend, BackendOptions, Connection, Endpoint};
 pub use duplex::send_and_read;
 pub use group::{Balancing, Group};
 pub use health::{Check, Checker};
+pub use idle_connections::IdlePools;
 pub use multiplexed::{Multiplexed, SharedConnection};
 pub use permits::Permits;
 pub use tally::Tallies;

@@ -1,25 +1,19 @@
-//! Connections to a backend: found in the thread's pool or made.
-//!
-//! Kept connections belong to the backend (`IdlePools`): the routes of one thread share those to
-//! one address that are kept alike (as many, as long, by the same protocol). Threads share none,
-//! but under `max_connections` a waiting thread has others give one up.
+//! Connections to a backend: found in the thread's pool (`idle_connections`), waited for or made.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf::Address;
-use forebay_engine::{Alpn, ClientTls, Deadlines, Fault, Limit, Pool, Retry, Socket, Thread};
+use forebay_engine::{Alpn, ClientTls, Fault, Limit, Retry, Socket, Thread};
 use forebay_workers::Life;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::Past;
-use super::permits::{ConnectionPermit, Grant, Permits};
+use super::idle_connections::{IdleConnections, IdlePools};
+use super::permits::{ConnectionPermit, Permits};
 
 /// Where a backend is, looked up.
 #[derive(Clone, Debug)]
@@ -48,9 +42,6 @@ impl Endpoint {
 
 /// Between two attempts at a Unix socket with a full queue.
 const FULL_QUEUE: Duration = Duration::from_millis(5);
-
-/// How often idle connections are looked at.
-const PRUNING: Duration = Duration::from_millis(500);
 
 /// A backend as one thread knows it.
 pub struct Backend {
@@ -121,23 +112,10 @@ impl Connection {
 /// The right to open a connection that requests share, with what counts it where it is counted.
 pub struct ConnectionRight(Option<ConnectionPermit>);
 
-/// The idle connections of one thread.
-struct IdleConnections {
-    pool: Pool<Option<ConnectionPermit>>,
-    deadlines: Rc<Deadlines>,
-}
-
 impl Backend {
     /// A backend that is used so. Must be called within the thread's event loop.
     pub fn new(thread: Rc<Thread>, endpoint: Endpoint, how: BackendOptions) -> Self {
-        let idle = match &how.pools {
-            Some(pools) if how.keep != Some(0) => {
-                let key = (how.name.clone(), how.keep, how.idle_time, how.violates_keep_alive);
-                let mut pools = pools.0.borrow_mut();
-                pools.entry(key).or_insert_with(|| IdleConnections::new(&thread, &how)).clone()
-            }
-            _ => IdleConnections::new(&thread, &how),
-        };
+        let idle = IdleConnections::of(&thread, &how);
         let timeouts = &thread.settings().timeouts;
         let connect_timeout = how.connect_timeout.unwrap_or(timeouts.connect);
         let reply_timeout = how.reply_timeout.unwrap_or(timeouts.reply_idle);
@@ -196,27 +174,16 @@ impl Backend {
         if !fresh && let Some((socket, permit, _)) = self.idle.take() {
             return Ok(Connection { socket, is_reused: true, is_http2: false, permit });
         }
-        let permit = match &self.permits {
-            None => None,
-            Some(permits) => match self.wait_for(permits).await? {
-                Grant::Open(permit) => Some(permit),
-                Grant::Reuse(stream, permit) => {
-                    match Socket::attach(stream, &self.thread.deadlines) {
-                        Ok(socket) if !fresh && socket.peek().is_none() => {
-                            socket.limit_writes(self.thread.settings().timeouts.write);
-                            return Ok(Connection {
-                                socket,
-                                is_reused: true,
-                                is_http2: false,
-                                permit: Some(permit),
-                            });
-                        }
-                        _ => Some(permit),
-                    }
-                }
-            },
-        };
-        self.open_by(permit, alpn).await
+        let Some(permits) = &self.permits else { return self.open_by(None, alpn).await };
+        let (socket, permit) = self.wait_for(permits).await?;
+        let permit = Some(permit);
+        match socket.filter(|_| !fresh) {
+            Some(socket) => {
+                socket.limit_writes(self.thread.settings().timeouts.write);
+                Ok(Connection { socket, is_reused: true, is_http2: false, permit })
+            }
+            None => self.open_by(permit, alpn).await,
+        }
     }
 
     /// The right to open a connection that requests share, as long as connecting may take. A thread's
@@ -226,7 +193,7 @@ impl Backend {
         if is_first {
             return Ok(ConnectionRight(permits.try_acquire()));
         }
-        let (Grant::Open(permit) | Grant::Reuse(_, permit)) = self.wait_for(permits).await?;
+        let (_, permit) = self.wait_for(permits).await?;
         Ok(ConnectionRight(Some(permit)))
     }
 
@@ -245,7 +212,7 @@ impl Backend {
     /// and unless the backend has been seen to keep them, only what has been idle for a while is
     /// used.
     pub async fn connect_for_once(&self) -> Result<Connection, Fault> {
-        let is_patient = self.idle.pool.keeps_alive();
+        let is_patient = self.idle.keeps_alive();
         // Where each connection holds a process of the backend, none is left aside.
         if !is_patient && self.permits.is_none() && !self.violates_keep_alive {
             return self.connect_settled().await;
@@ -266,7 +233,7 @@ impl Backend {
     /// A connection that has been idle for a while, or a new one. Those in between stay: they will
     /// show whether the backend keeps them.
     async fn connect_settled(&self) -> Result<Connection, Fault> {
-        while let Some((socket, permit)) = self.idle.pool.take_settled(&self.idle.deadlines) {
+        while let Some((socket, permit)) = self.idle.take_settled() {
             if socket.peek().is_none() {
                 return Ok(Connection { socket, is_reused: true, is_http2: false, permit });
             }
@@ -277,7 +244,7 @@ impl Backend {
 
     /// The backend closed a connection without having said that it would.
     pub fn record_violation(&self) {
-        self.idle.pool.record_violation(&self.idle.deadlines);
+        self.idle.record_violation();
     }
 
     /// A new connection, for which there is room.
@@ -313,16 +280,13 @@ impl Backend {
         }
     }
 
-    /// Waits for a connection, or the right to open one, as long as an attempt to connect may take.
-    async fn wait_for(&self, permits: &Arc<Permits>) -> Result<Grant, Fault> {
-        let waiting = match permits.acquire() {
-            Ok(permit) => return Ok(Grant::Open(permit)),
-            Err(waiting) => waiting,
-        };
-        match tokio::time::timeout(self.connect_timeout, waiting).await {
-            Ok(Ok(grant)) => Ok(grant),
-            _ => Err(self.busy()),
-        }
+    /// Waits for an open connection, or the right to open one, as long as connecting may take.
+    async fn wait_for(
+        &self,
+        permits: &Arc<Permits>,
+    ) -> Result<(Option<Socket>, ConnectionPermit), Fault> {
+        let granted = self.idle.wait(permits, self.connect_timeout).await;
+        granted.ok_or_else(|| self.busy())
     }
 
     /// No connection became free in time.
@@ -368,7 +332,7 @@ impl Backend {
     /// Keeps a connection whose reply has been read to its end.
     pub fn keep(&self, connection: Connection) {
         if connection.is_reused {
-            self.idle.pool.record_keeping(&self.idle.deadlines);
+            self.idle.record_keeping();
         }
         self.idle.put(connection.socket, connection.permit);
     }
@@ -424,83 +388,11 @@ impl Backend {
     }
 }
 
-/// The idle connections that the routes of one thread share: those to one backend that are kept
-/// alike.
-#[derive(Default)]
-pub struct IdlePools(RefCell<HashMap<PoolKey, Rc<IdleConnections>>>);
-
-/// Which backend, how many idle connections, for how long, and whether it closes without a word.
-type PoolKey = (String, Option<usize>, Duration, bool);
-
-impl IdleConnections {
-    /// None yet; looked after as long as somebody holds them.
-    fn new(thread: &Rc<Thread>, how: &BackendOptions) -> Rc<Self> {
-        let idle = Rc::new(Self {
-            pool: Pool::new(how.keep, how.idle_time, thread.idle_room.clone()),
-            deadlines: thread.deadlines.clone(),
-        });
-        if how.violates_keep_alive {
-            idle.pool.assume_violation();
-        }
-        let nudges = how.permits.as_ref().map(|permits| permits.join());
-        tokio::task::spawn_local(look_after(Rc::downgrade(&idle), nudges));
-        idle
-    }
-
-    fn take(&self) -> Option<(Socket, Option<ConnectionPermit>, bool)> {
-        let (socket, permit, is_settled) = self.pool.take(&self.deadlines)?;
-        if let Some(permit) = &permit {
-            permit.set_busy();
-        }
-        Some((socket, permit, is_settled))
-    }
-
-    /// Gives the connection to a request that waits for one, or keeps it.
-    fn put(&self, socket: Socket, permit: Option<ConnectionPermit>) {
-        let Some(permit) = permit else { return self.pool.put(socket, None, &self.deadlines) };
-        let Some(waiter) = permit.next_waiter() else {
-            return self.pool.put(socket, Some(permit), &self.deadlines);
-        };
-        socket.unlimit_read();
-        let grant = match socket.detach() {
-            Ok(stream) => Grant::Reuse(stream, permit),
-            Err(_) => Grant::Open(permit),
-        };
-        // Where nobody waits any more the connection closes, which is as good.
-        let _ = waiter.send(grant);
-    }
-}
-
 /// A read that is limited as long as it waits, and not when the client is waited for after it.
 struct Waiting<'a>(&'a Socket);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.unlimit_read();
-    }
-}
-
-/// Closes connections that have been idle for too long, and gives them up to other threads.
-async fn look_after(idle: Weak<IdleConnections>, mut nudges: Option<UnboundedReceiver<()>>) {
-    let mut interval = tokio::time::interval(PRUNING);
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-    loop {
-        let is_wanted = tokio::select! {
-            _ = interval.tick() => false,
-            Some(()) = nudge(&mut nudges) => true,
-        };
-        let Some(idle) = idle.upgrade() else { return };
-        if !is_wanted {
-            idle.pool.prune(&idle.deadlines);
-        } else if let Some((socket, permit, _)) = idle.take() {
-            idle.put(socket, permit);
-        }
-    }
-}
-
-async fn nudge(nudges: &mut Option<UnboundedReceiver<()>>) -> Option<()> {
-    match nudges {
-        Some(nudges) => nudges.recv().await,
-        None => std::future::pending().await,
     }
 }

@@ -1,10 +1,11 @@
 //! A limit on connections to a backend that holds over all threads, for idle connections as well: a
 //! process of php-fpm belongs to its connection for as long as that is open.
 //!
-//! A thread that may not open another connection waits in one queue with those of all threads. It
-//! gets what comes first: the right to open one, or an open connection that another request,
-//! perhaps of another thread, has done with. Who waits makes the other threads give up an idle
-//! connection.
+//! A thread that may not open another connection waits in one queue with those of all threads, first
+//! come, first served. It gets what comes first: the right to open one, or an open connection that
+//! another request has done with. One of the same pool lies ready there: giving it to another thread
+//! takes it off one event loop and puts it on the other, three system calls. Who waits makes the
+//! other threads give up an idle connection.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -22,8 +23,20 @@ pub struct Permits {
 struct State {
     free: usize,
     idle: usize,
-    waiters: VecDeque<oneshot::Sender<Grant>>,
-    holders: Vec<mpsc::UnboundedSender<()>>,
+    waiters: VecDeque<Waiter>,
+    holders: Vec<(HolderId, mpsc::UnboundedSender<()>)>,
+    next_holder: HolderId,
+}
+
+/// A pool of connections of one thread.
+pub type HolderId = u64;
+
+/// Who waits for a connection.
+pub struct Waiter {
+    /// Where it is told.
+    pub sender: oneshot::Sender<Grant>,
+    /// The pool that it would take one of.
+    pub holder: HolderId,
 }
 
 /// The right to one connection; dropping it passes it on.
@@ -38,6 +51,8 @@ pub enum Grant {
     Open(ConnectionPermit),
     /// It may use this connection.
     Reuse(Detached, ConnectionPermit),
+    /// A connection lies ready in its pool.
+    Ready,
 }
 
 impl Permits {
@@ -47,10 +62,13 @@ impl Permits {
     }
 
     /// A holder of idle connections: it is notified whenever it should give one up.
-    pub fn join(&self) -> mpsc::UnboundedReceiver<()> {
+    pub fn join(&self) -> (HolderId, mpsc::UnboundedReceiver<()>) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        self.state().holders.push(sender);
-        receiver
+        let mut state = self.state();
+        state.next_holder += 1;
+        let id = state.next_holder;
+        state.holders.push((id, sender));
+        (id, receiver)
     }
 
     /// The right to open a connection now, where there is one.
@@ -60,17 +78,20 @@ impl Permits {
         Some(self.permit())
     }
 
-    /// The right to open a connection, now or later.
-    pub fn acquire(self: &Arc<Self>) -> Result<ConnectionPermit, oneshot::Receiver<Grant>> {
+    /// The right to open a connection, now or later, for `holder`.
+    pub fn acquire(
+        self: &Arc<Self>,
+        holder: HolderId,
+    ) -> Result<ConnectionPermit, oneshot::Receiver<Grant>> {
         let mut state = self.state();
         if state.free > 0 {
             state.free -= 1;
             return Ok(self.permit());
         }
         let (sender, receiver) = oneshot::channel();
-        state.waiters.push_back(sender);
+        state.waiters.push_back(Waiter { sender, holder });
         if state.idle > 0 {
-            state.holders.retain(|holder| holder.send(()).is_ok());
+            state.holders.retain(|(_, holder)| holder.send(()).is_ok());
         }
         Err(receiver)
     }
@@ -85,14 +106,14 @@ impl Permits {
 }
 
 impl State {
-    fn next_waiter(&mut self) -> Option<oneshot::Sender<Grant>> {
-        std::iter::from_fn(|| self.waiters.pop_front()).find(|waiter| !waiter.is_closed())
+    fn next_waiter(&mut self) -> Option<Waiter> {
+        std::iter::from_fn(|| self.waiters.pop_front()).find(|waiter| !waiter.sender.is_closed())
     }
 }
 
 impl ConnectionPermit {
     /// The one that waits longest for a connection. Without one the connection counts as idle.
-    pub fn next_waiter(&self) -> Option<oneshot::Sender<Grant>> {
+    pub fn next_waiter(&self) -> Option<Waiter> {
         let mut state = self.permits.state();
         let waiter = state.next_waiter();
         if waiter.is_none() && !self.is_idle.replace(true) {
@@ -120,7 +141,7 @@ impl Drop for ConnectionPermit {
         };
         if let Some(waiter) = waiter {
             // A waiter that has gone in this very moment gives it back, and its drop passes it on.
-            let _ = waiter.send(Grant::Open(self.permits.permit()));
+            let _ = waiter.sender.send(Grant::Open(self.permits.permit()));
         }
     }
 }
@@ -132,9 +153,9 @@ mod tests {
     #[test]
     fn no_more_are_granted_than_there_are() {
         let permits = Permits::new(2);
-        let (first, second) = (permits.acquire().ok().unwrap(), permits.acquire().ok().unwrap());
-        let mut third = permits.acquire().err().unwrap();
-        let fourth = permits.acquire().err().unwrap();
+        let (first, second) = (permits.acquire(0).ok().unwrap(), permits.acquire(0).ok().unwrap());
+        let mut third = permits.acquire(0).err().unwrap();
+        let fourth = permits.acquire(0).err().unwrap();
         assert!(third.try_recv().is_err());
         drop(fourth);
         drop(first);
@@ -146,9 +167,9 @@ mod tests {
     #[test]
     fn a_grant_that_nobody_fetches_goes_on() {
         let permits = Permits::new(1);
-        let first = permits.acquire().ok().unwrap();
-        let second = permits.acquire().err().unwrap();
-        let mut third = permits.acquire().err().unwrap();
+        let first = permits.acquire(0).ok().unwrap();
+        let second = permits.acquire(0).err().unwrap();
+        let mut third = permits.acquire(0).err().unwrap();
         drop(first);
         drop(second);
         assert!(matches!(third.try_recv(), Ok(Grant::Open(_))));
@@ -159,10 +180,10 @@ mod tests {
     #[test]
     fn who_waits_makes_holders_give_up_what_is_idle() {
         let permits = Permits::new(1);
-        let mut holder = permits.join();
-        let first = permits.acquire().ok().unwrap();
+        let (_, mut holder) = permits.join();
+        let first = permits.acquire(0).ok().unwrap();
         assert!(first.next_waiter().is_none(), "now it is idle");
-        let second = permits.acquire().err().unwrap();
+        let second = permits.acquire(0).err().unwrap();
         assert!(holder.try_recv().is_ok());
         assert!(first.next_waiter().is_some());
         drop(second);

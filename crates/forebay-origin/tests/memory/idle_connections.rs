@@ -1,7 +1,7 @@
 //! How many idle connections to a backend are kept where nothing says how many: as many as were in
 //! use at once, and no more once that is a while ago.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -72,6 +72,8 @@ struct Seen {
     made: Cell<usize>,
     /// Connections that are open.
     open: Cell<usize>,
+    /// The numbers of requests by `ask_in_turn`, in the order in which they came.
+    numbers: RefCell<Vec<usize>>,
 }
 
 impl Seen {
@@ -93,6 +95,7 @@ async fn serve(mut backend: Backend, protocol: &'static Protocol, seen: Rc<Seen>
             let mut asked = Vec::new();
             while connection.link.read(&mut asked).await.is_ok_and(|read| read > 0) {
                 if (protocol.is_whole)(&asked) {
+                    seen.numbers.borrow_mut().extend(number(&asked));
                     asked.clear();
                     sleep(WORK).await;
                     connection.link.write(&(protocol.reply)()).await.unwrap();
@@ -101,6 +104,12 @@ async fn serve(mut backend: Backend, protocol: &'static Protocol, seen: Rc<Seen>
             seen.open.set(seen.open.get() - 1);
         });
     }
+}
+
+/// The number that the query of a request has.
+fn number(asked: &[u8]) -> Option<usize> {
+    let at = asked.windows(2).position(|pair| pair == b"n=")?;
+    std::str::from_utf8(&asked[at + 2..at + 5]).unwrap().parse().ok()
 }
 
 fn clients(world: &World, count: usize) -> Vec<Peer> {
@@ -200,5 +209,79 @@ fn descriptors_bound_what_all_routes_keep_together() {
         ask_at_once(&mut clients(world, 20)).await;
         sleep(WORK).await;
         assert_eq!(seen.open.get(), 7, "its place is free again");
+    });
+}
+
+/// A request of each client, numbered, without waiting for replies.
+async fn ask_in_turn(clients: &mut [Peer]) {
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.send(GET.replace("/x", &format!("/x?n={n:03}"))).await;
+    }
+}
+
+#[test]
+fn who_waits_for_one_of_max_connections_gets_it_in_turn_as_it_is() {
+    for protocol in &PROTOCOLS {
+        in_memory(&protocol.route("max_connections = 8"), async |world| {
+            let seen = Seen::of(world, protocol);
+            let mut clients = clients(world, 100);
+            for _ in 0..5 {
+                ask_in_turn(&mut clients).await;
+                for client in &mut clients {
+                    assert_eq!(client.reply(GET).await.text(), "ok");
+                }
+                let in_turn: Vec<_> = (0..100).collect();
+                assert_eq!(seen.numbers.take(), in_turn, "{}", protocol.name);
+                assert_eq!((seen.made.get(), seen.open.get()), (8, 8), "{}", protocol.name);
+            }
+        });
+    }
+}
+
+#[test]
+fn who_leaves_the_queue_costs_the_others_nothing() {
+    for protocol in &PROTOCOLS {
+        for leave_after in [0, 1, 9, 10, 11, 12, 25] {
+            in_memory(&protocol.route("max_connections = 4"), async |world| {
+                let seen = Seen::of(world, protocol);
+                let mut clients = clients(world, 40);
+                ask_in_turn(&mut clients).await;
+                sleep(Duration::from_millis(leave_after)).await;
+                for client in (0..10).rev() {
+                    drop(clients.remove(3 * client + 1));
+                }
+                for client in &mut clients {
+                    assert_eq!(client.reply(GET).await.text(), "ok", "{}", protocol.name);
+                }
+                sleep(Duration::from_secs(1)).await;
+                ask_at_once(&mut clients).await;
+                assert!(seen.open.get() <= 4, "{}: {}", protocol.name, seen.open.get());
+            });
+        }
+    }
+}
+
+#[test]
+fn who_waits_for_longer_than_connecting_may_take_is_told() {
+    let keys = "max_connections = 1\nconnect_timeout = \"2s\"";
+    in_memory(&PROTOCOLS[0].route(keys), async |world| {
+        let mut backend = world.backend("10.0.0.1:80");
+        let mut clients = clients(world, 3);
+        clients[0].send(GET).await;
+        let mut busy = backend.accept().await;
+        busy.request().await;
+        let since = tokio::time::Instant::now();
+        clients[1].send(GET).await;
+        assert_eq!(clients[1].reply(GET).await.status(), 503);
+        let took = since.elapsed();
+        assert!(took >= Duration::from_secs(2) && took <= Duration::from_millis(2_200), "{took:?}");
+        // Who waited in vain is in nobody's way.
+        clients[2].send(GET).await;
+        sleep(WORK).await;
+        busy.send((PROTOCOLS[0].reply)()).await;
+        busy.request().await;
+        busy.send((PROTOCOLS[0].reply)()).await;
+        assert_eq!(clients[2].reply(GET).await.text(), "ok");
+        assert!(!backend.has_visitor());
     });
 }
