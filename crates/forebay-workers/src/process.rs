@@ -5,35 +5,32 @@
 //! for, reports that the worker is ready, and closes when either side has gone. Behind the output
 //! of a request the worker writes an end marker with 16 random bytes that came with the request:
 //! output, end and wake-up are one, and the next output can follow at once. The prefetch queue is a
-//! fourth descriptor, which `command-fds` passes on between fork and exec.
+//! fourth descriptor, for which there is a call of our own (`sys/spawn.rs`).
 
+use crate::executable;
 use crate::host::Host;
 use crate::prefetch::PrefetchQueue;
 use crate::spec::AppSpec;
-use command_fds::{CommandFdExt, FdMapping};
+use crate::sys::spawn::spawn;
 use forebay_process::Identity;
 use forebay_process::Launch;
 use forebay_process::cgroup::LimitedCgroup;
 use forebay_process::give_back_descriptors;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::fchown;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::path::{self, PathBuf};
+use std::process::Command;
 
 /// What of the gateway's environment the workers inherit.
 const INHERITED: [&str; 5] = ["PATH", "TZ", "PERL5LIB", "PYTHONPATH", "LD_LIBRARY_PATH"];
 
-/// The descriptor that a worker finds its prefetch queue at.
-const PREFETCH: i32 = 3;
-
 /// A process that has been started, with this side's ends of what connects it.
 pub(crate) struct Process {
-    pub(crate) child: Child,
     pub(crate) pid: Pid,
     /// Readable when the process has ended.
     pub(crate) pidfd: OwnedFd,
@@ -54,7 +51,7 @@ pub(crate) struct Place {
 /// they are killed when it ends.
 pub(crate) fn start(spec: &AppSpec, place: &Place) -> io::Result<Process> {
     let Host { command, first_message } = Host::of(spec);
-    let mut command = launched(command, spec, place);
+    let command = launched(command, spec, place);
     let (control, its_control) = stream_pair()?;
     let (output, its_output) = stream_pair()?;
     let (prefetch, its_prefetch) = PrefetchQueue::pair()?;
@@ -67,27 +64,27 @@ pub(crate) fn start(spec: &AppSpec, place: &Place) -> io::Result<Process> {
     // Fits the socket's buffer, so that it does not wait for the process.
     rustix::net::send(&control, &first_message, rustix::net::SendFlags::NOSIGNAL)?;
     rustix::io::ioctl_fionbio(&control, true)?;
-    let its_prefetch = FdMapping { parent_fd: its_prefetch, child_fd: PREFETCH };
-    command.fd_mappings(vec![its_prefetch]).map_err(io::Error::other)?;
-    let mut child = command
-        .stdin(Stdio::from(its_control))
-        .stdout(Stdio::from(its_output))
-        .stderr(Stdio::from(its_stderr))
-        .process_group(0)
-        .spawn()?;
-    let pid = Pid::from_child(&child);
+    let program = program(&command, spec)?;
+    let pid = spawn(&program, &command, [its_control, its_output, its_stderr, its_prefetch])?;
     if spec.limits.open_files.is_none() {
         give_back_descriptors(pid);
     }
     let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(pidfd) => pidfd,
         Err(error) => {
-            child.kill()?;
-            child.wait()?;
+            kill_process(pid, Signal::KILL)?;
+            waitpid(Some(pid), WaitOptions::empty())?;
             return Err(error.into());
         }
     };
-    Ok(Process { child, pid, pidfd, control, output, prefetch, stderr })
+    Ok(Process { pid, pidfd, control, output, prefetch, stderr })
+}
+
+/// Where the program of a worker is.
+fn program(command: &Command, spec: &AppSpec) -> io::Result<PathBuf> {
+    let name = command.get_program().to_string_lossy();
+    let found = executable::find(&name, &spec.env, spec.kind.dir());
+    path::absolute(found.map_err(|absent| io::Error::new(io::ErrorKind::NotFound, absent.what))?)
 }
 
 /// The same command with the environment and in the directory of workers, as another user and

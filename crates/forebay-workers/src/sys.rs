@@ -1,6 +1,8 @@
 //! The one place with `unsafe`.
 #![allow(unsafe_code)]
 
+pub(crate) mod spawn;
+
 use std::io;
 use std::os::fd::OwnedFd;
 use tokio::io::Interest;

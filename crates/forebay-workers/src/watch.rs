@@ -8,7 +8,6 @@ use crate::sys;
 use crate::worker::{Worker, WorkerShared};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Interest;
@@ -38,14 +37,13 @@ pub(crate) async fn await_end(
     shared: &WorkerShared,
     pool: &Pool,
     pidfd: OwnedFd,
-    mut child: Child,
 ) -> Exit {
     let readable = sys::register(pidfd, Interest::READABLE);
     loop {
         if let Ok(pidfd) = &readable {
             let _ = pidfd.readable().await;
         }
-        match shared.reap(&mut child, pool.is_closed()) {
+        match shared.reap(pool.is_closed()) {
             Ok(Some(status)) => return status.into(),
             _ => tokio::time::sleep(Duration::from_millis(10)).await,
         }

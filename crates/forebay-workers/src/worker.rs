@@ -2,10 +2,11 @@
 
 use crate::link::{Link, Noise};
 use crate::prefetch::PrefetchQueue;
+use crate::sys::spawn;
 use forebay_process::descendants::{Usage, usage_of};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io;
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
@@ -248,7 +249,7 @@ impl WorkerShared {
 
     /// Reaps the process if it has ended. What is left in its process group is killed if it was
     /// killed itself, or ended badly, or if `sweep` says so.
-    pub(crate) fn reap(&self, child: &mut Child, sweep: bool) -> io::Result<Option<ExitStatus>> {
+    pub(crate) fn reap(&self, sweep: bool) -> io::Result<Option<ExitStatus>> {
         let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let Some(ended) = waitid(WaitId::Pid(self.pid), look)? else { return Ok(None) };
@@ -256,7 +257,7 @@ impl WorkerShared {
             // Not reaped yet, so the number is still this group's.
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
-        let status = child.try_wait()?;
+        let status = spawn::reap(self.pid)?;
         life.reaped = status.is_some();
         self.exit.send_replace(status);
         Ok(status)

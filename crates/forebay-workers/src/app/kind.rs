@@ -84,7 +84,7 @@ impl ProcessKind for WorkerKind {
             };
             io::Error::new(error.kind(), format!("{program}: {error}{hint}"))
         })?;
-        let Process { child, pid, pidfd, control, output, prefetch, stderr } = process;
+        let Process { pid, pidfd, control, output, prefetch, stderr } = process;
         if let Some(reaper) = &mut self.group_reaper {
             reaper.watch(pid);
         }
@@ -103,7 +103,7 @@ impl ProcessKind for WorkerKind {
             stderr,
             stderr_name: pid.as_raw_nonzero().get() as u32,
             ready: Box::pin(ready),
-            reaped: Box::pin(async move { await_end(&ending, &pool, pidfd, child).await }),
+            reaped: Box::pin(async move { await_end(&ending, &pool, pidfd).await }),
         })
     }
 
