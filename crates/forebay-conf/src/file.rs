@@ -101,6 +101,10 @@ pub struct Server {
     /// Threads that serve requests. Default: one for each processor that Forebay may use, by its
     /// affinity and the quota of its control group.
     pub threads: Option<At<usize>>,
+    /// Whether each thread keeps to a processor of its own, and workers of applications whose requests
+    /// only compute to that of the thread which uses them. Only where there is a thread for each
+    /// processor that Forebay may run on, and more than one. Default: true.
+    pub affinity: Option<At<bool>>,
     /// Address and port of /status, /metrics and /healthz. Default: they are not served.
     pub admin: Option<At<NumberOrText>>,
     /// Host names that `admin` may be asked by, beside addresses and "localhost": others are answered

@@ -62,6 +62,8 @@ pub struct Plan {
 pub struct Server {
     /// Threads that serve requests, at least 1. `None`: one per core.
     pub threads: Option<usize>,
+    /// Whether threads, and workers with them, keep to processors. Default true.
+    pub affinity: bool,
     /// Where `/status`, `/metrics` and `/healthz` are served. `None`: nowhere.
     pub admin: Option<SocketAddr>,
     /// Names that `admin` is asked by, in lower case, beside addresses and `localhost`.
@@ -88,6 +90,7 @@ impl Default for Server {
     fn default() -> Self {
         Self {
             threads: None,
+            affinity: true,
             admin: None,
             admin_hosts: Vec::new(),
             admin_token: None,

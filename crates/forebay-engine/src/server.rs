@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_conf::{self as conf, Listen};
+use forebay_process::keep_to;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -78,6 +79,8 @@ pub struct Server {
     /// Where each listener listens, as configured; `None` where it has been closed.
     listens: Vec<Option<Listen>>,
     threads: usize,
+    /// Where each thread runs; empty: anywhere.
+    processors: Vec<usize>,
     wanted: Wanted,
     writer: Writer,
     admin: Option<std::net::TcpListener>,
@@ -122,6 +125,7 @@ impl Server {
             addresses,
             listens,
             threads,
+            processors: Vec::new(),
             wanted,
             writer,
             admin,
@@ -146,6 +150,11 @@ impl Server {
             }
         }
         identity.assume().map_err(StartError::Privileges)
+    }
+
+    /// Keeps each thread to one of these processors.
+    pub fn keep_to(&mut self, processors: Vec<usize>) {
+        self.processors = processors;
     }
 
     /// The addresses listened on, with the ports that the system chose.
@@ -249,6 +258,7 @@ impl Server {
         let mut threads =
             Threads { handles: Vec::new(), changes: Vec::new(), loads: loads.clone() };
         for (index, handed) in received.into_iter().enumerate() {
+            let processor = self.processors.get(index).copied();
             let listeners: Vec<_> = self.listeners.iter_mut().filter_map(Vec::pop).collect();
             let (changes, changed) = mpsc::unbounded_channel();
             let serving = Serving {
@@ -267,6 +277,11 @@ impl Server {
             threads.changes.push(changes);
             threads.handles.push(
                 std::thread::Builder::new().name(format!("serve-{index}")).spawn(move || {
+                    if let Some(processor) = processor
+                        && let Err(error) = keep_to(processor)
+                    {
+                        errors.log(&format!("cannot keep to processor {processor}: {error}"));
+                    }
                     let thread = Rc::new(Thread::new(
                         settings, errors, log, loads, index, counters, is_timed,
                     ));

@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use forebay_conf::Listen;
+use forebay_process::leave_processor;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -82,6 +83,8 @@ impl Serving {
             .max_io_events_per_tick(EVENTS)
             .event_interval(2 * EVENTS as u32)
             .max_blocking_threads(2)
+            // Of those that block, which need not be near.
+            .on_thread_start(leave_processor)
             .build_local(LocalOptions::default());
         match runtime {
             Ok(runtime) => self.serve(&runtime, thread),

@@ -24,7 +24,7 @@ use forebay_engine::{
     ErrorLog, Exchange, Fault, Limit, Origin, Request, Serving, Spooled, Step, Thread,
 };
 use forebay_wire::cgi;
-use forebay_workers::{Launcher, give_back_descriptors};
+use forebay_workers::{Launcher, give_back_descriptors, on_all_processors};
 use rustix::pipe::fcntl_getpipe_size;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
@@ -164,7 +164,8 @@ impl Cgi {
         let request = script.describe(request, self.scripts.dir(), body.length());
         cgi::variables(&request, &mut Variables(&mut command));
         command.envs(&self.settings.env);
-        let mut child = command.spawn().map_err(|error| cannot_run(file, &error))?;
+        let started = on_all_processors(|| command.spawn());
+        let mut child = started.map_err(|error| cannot_run(file, &error))?;
         // Its ends of the pipes are closed with it.
         drop(command);
         let leader = child.id().and_then(|id| Pid::from_raw(id as i32));

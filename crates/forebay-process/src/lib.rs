@@ -16,6 +16,7 @@ mod guardian;
 mod identity;
 mod launch;
 mod launcher;
+mod processors;
 mod program_guardian;
 mod search_path;
 
@@ -27,5 +28,9 @@ pub use guardian::{Guardian, Wake};
 pub use identity::Identity;
 pub use launch::{Launch, ProcessLimits, cpu_set, launch, myself};
 pub use launcher::{LaunchSpec, Launcher};
+pub use processors::{
+    keep_process, keep_to, kept_processor, leave_processor, on_all_processors, processors_for,
+    record_processors,
+};
 pub use program_guardian::guard_program;
 pub use search_path::search_path;

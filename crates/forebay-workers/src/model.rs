@@ -103,6 +103,9 @@ impl World {
             note: None,
         };
         shared.pool.set_pace(fastrand::usize(1..=2), fastrand::u8(..4) > 0);
+        if fastrand::bool() {
+            shared.pool.set_near();
+        }
         World {
             shared: Arc::new(shared),
             commands,

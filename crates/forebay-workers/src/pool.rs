@@ -14,6 +14,7 @@ use crate::error::Unavailable;
 use crate::health::Health;
 use crate::pace;
 use crate::worker::{Worker, WorkerShared, WorkerState};
+use forebay_process::kept_processor;
 use inner::{Inner, Waiting};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,7 +79,8 @@ impl Pool {
             return Err(Unavailable::ShuttingDown);
         }
         let now = Instant::now();
-        let holds = inner.pace.holds(&inner.all, now);
+        inner.is_near |= kept_processor().is_some();
+        let holds = inner.holds(thread, now);
         if !holds && let Some(worker) = inner.take_idle(thread) {
             return Ok(Taken::Worker(worker));
         }
@@ -296,6 +298,11 @@ impl Pool {
             busy: inner.busy.iter().map(|busy| (busy.shared.id, busy.queued.len())).collect(),
             waiting: open.map(|request| request.since.elapsed()).collect(),
         }
+    }
+
+    /// As if each thread kept to a processor.
+    pub(crate) fn set_near(&self) {
+        self.lock().is_near = true;
     }
 
     pub(crate) fn set_pace(&self, processors: usize, computes: bool) {

@@ -19,7 +19,7 @@ pub(crate) async fn await_ready(
     output: OwnedFd,
 ) -> io::Result<Worker> {
     let (control, output) = (Link::new(control)?, Link::new(output)?);
-    let worker = Worker { shared, control, output, carryover: Vec::new() };
+    let worker = Worker::new(shared, control, output);
     loop {
         std::future::poll_fn(|context| worker.control.poll_readable(context)).await?;
         let mut message = [0; REPLY];
@@ -33,11 +33,7 @@ pub(crate) async fn await_ready(
 
 /// Waits until the process has ended, and reaps it. Unless it ended well, and while the application
 /// goes on, what it has started (its process group) is killed first.
-pub(crate) async fn await_end(
-    shared: &WorkerShared,
-    pool: &Pool,
-    pidfd: OwnedFd,
-) -> Exit {
+pub(crate) async fn await_end(shared: &WorkerShared, pool: &Pool, pidfd: OwnedFd) -> Exit {
     let readable = sys::register(pidfd, Interest::READABLE);
     loop {
         if let Ok(pidfd) = &readable {

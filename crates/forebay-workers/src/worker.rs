@@ -4,6 +4,7 @@ use crate::link::{Link, Noise};
 use crate::prefetch::PrefetchQueue;
 use crate::sys::spawn;
 use forebay_process::descendants::{Usage, usage_of};
+use forebay_process::{keep_process, kept_processor};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io;
 use std::process::ExitStatus;
@@ -26,23 +27,43 @@ pub(crate) struct Worker {
     pub(crate) output: Link,
     /// What was received behind the end of the last request: output of the one that runs now.
     pub(crate) carryover: Vec<u8>,
+    /// It is to run on the processor of the thread that uses it.
+    pub(crate) is_near: bool,
+    /// The one processor that it may run on; `None`: on all that were found.
+    pub(crate) processor: Option<usize>,
 }
 
 impl Worker {
+    /// One that no thread has used yet.
+    pub(crate) fn new(shared: Arc<WorkerShared>, control: Link, output: Link) -> Worker {
+        let carryover = Vec::new();
+        Worker { shared, control, output, carryover, is_near: false, processor: None }
+    }
+
     /// Registers the sockets with the runtime of the calling thread; and says what has come while
     /// the worker was idle.
     pub(crate) fn settle(mut self) -> io::Result<(Worker, Option<Noise>)> {
         let moved = !self.is_at_home(std::thread::current().id());
         if moved {
-            let Worker { shared, control, output, carryover } = self;
-            let (control, output) = (control.moved_here()?, output.moved_here()?);
-            self = Worker { shared, control, output, carryover };
+            self.control = self.control.moved_here()?;
+            self.output = self.output.moved_here()?;
         }
+        self.follow_thread();
         let noise = match self.carryover.is_empty() {
             true => self.control.noise(moved).or_else(|| self.output.noise(true)),
             false => Some(Noise::Bytes),
         };
         Ok((self, noise))
+    }
+
+    /// Has the process run where the calling thread does, if it is to be near. What cannot be
+    /// changed stays: the worker may be another user's, or have ended.
+    fn follow_thread(&mut self) {
+        let wanted = kept_processor().filter(|_| self.is_near);
+        if self.processor != wanted {
+            let _ = keep_process(self.shared.pid, wanted);
+            self.processor = wanted;
+        }
     }
 
     pub(crate) fn is_at_home(&self, thread: ThreadId) -> bool {

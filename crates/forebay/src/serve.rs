@@ -13,6 +13,7 @@ use forebay_engine::{
     Control, ErrorLog, Identity, Inherited, Reload, Server, Settings, Status, Wanted,
 };
 use forebay_origin::{Origins, SiteTls, check, check_spool, record_descriptors};
+use forebay_process::{processors_for, record_processors};
 
 /// Exit codes of the README: bad usage or configuration, and what could not be started.
 const BAD_CONFIGURATION: u8 = 2;
@@ -74,6 +75,7 @@ fn serve(args: Args) -> Result<(), Failure> {
     // First, as nothing else may be open then.
     let inherited = Inherited::take().map_err(Failure::start)?;
     record_descriptors();
+    record_processors();
     let mut plan = plan(&args, |warning| drop(write!(io::stderr(), "{warning}")))?;
     let threads = threads(&args, &plan);
     let notes = plan.share_connections(threads).map_err(unshared)?;
@@ -82,10 +84,13 @@ fn serve(args: Args) -> Result<(), Failure> {
     // Keys may be root's alone.
     let tls = SiteTls::load(&plan, None).map_err(Failure::configuration)?;
     let (listeners, admin) = (wanted(&plan), plan.server.admin);
-    let server = Server::open(listeners, threads, admin, inherited, identity.as_ref())
+    let mut server = Server::open(listeners, threads, admin, inherited, identity.as_ref())
         .map_err(Failure::start)?;
     if let Some(identity) = &identity {
         server.become_user(identity).map_err(Failure::start)?;
+    }
+    if plan.server.affinity {
+        server.keep_to(processors_for(threads));
     }
     check_spool(&plan).map_err(Failure::configuration)?;
     let fixed = Fixed::of(&plan);
@@ -126,6 +131,7 @@ struct Live {
 #[derive(PartialEq)]
 struct Fixed {
     threads: Option<usize>,
+    affinity: bool,
     admin: Option<SocketAddr>,
     admin_hosts: Vec<String>,
     admin_token: Option<String>,
@@ -138,9 +144,9 @@ impl Fixed {
         let server = &plan.server;
         let (user, group) = (server.user.clone(), server.group.clone());
         let admin_hosts = server.admin_hosts.clone();
-        let (threads, admin) = (server.threads, server.admin);
+        let (threads, affinity, admin) = (server.threads, server.affinity, server.admin);
         let admin_token = server.admin_token.clone();
-        Self { threads, admin, admin_hosts, admin_token, user, group }
+        Self { threads, affinity, admin, admin_hosts, admin_token, user, group }
     }
 }
 
@@ -167,8 +173,8 @@ impl Live {
         notes.iter().for_each(|note| errors.log(note));
         if Fixed::of(&plan) != self.fixed {
             errors.log(
-                "`threads`, `admin`, `admin_hosts`, `admin_token`, `user` and `group` change with a \
-                 restart only",
+                "`threads`, `affinity`, `admin`, `admin_hosts`, `admin_token`, `user` and `group` \
+                 change with a restart only",
             );
         }
         let (wanted, grace) = (wanted(&plan), plan.server.grace);

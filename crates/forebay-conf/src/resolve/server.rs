@@ -19,6 +19,7 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Outcome<Ser
     };
     Ok(Server {
         threads: typed.threads.as_ref().map(|at| within(at, 1..=1024)).transpose()?,
+        affinity: typed.affinity.as_ref().is_none_or(|at| at.value),
         admin,
         admin_hosts: admin_hosts(typed)?,
         admin_token: admin_token(typed)?,

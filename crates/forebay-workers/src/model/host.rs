@@ -53,7 +53,7 @@ impl Host {
         let (prefetch, its_prefetch) = PrefetchQueue::pair().unwrap();
         let shared = Arc::new(WorkerShared::without_process(id, prefetch, limit));
         let (control, output) = (Link::new(control).unwrap(), Link::new(output).unwrap());
-        let worker = Worker { shared: shared.clone(), control, output, carryover: Vec::new() };
+        let worker = Worker::new(shared.clone(), control, output);
         Host {
             shared,
             ends: Some(Ends { control: its_control, output: its_output, prefetch: its_prefetch }),

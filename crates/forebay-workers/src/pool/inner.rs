@@ -33,6 +33,8 @@ pub(super) struct Inner {
     pub(super) busy: Vec<Busy>,
     pub(super) waiters: Waiters<Waiting>,
     pub(super) pace: Pace,
+    /// The threads keep to one processor each, and so do workers whose requests only compute.
+    pub(super) is_near: bool,
     /// Nothing is put into prefetch queues before then.
     respite: Option<Instant>,
     /// Every worker that is not reaped.
@@ -65,6 +67,18 @@ pub(super) struct Waiting {
 }
 
 impl Inner {
+    /// Whether a request on `thread` should wait for a worker that is busy although another is
+    /// idle: where threads keep to a processor, if that has one at work.
+    pub(super) fn holds(&self, thread: ThreadId, now: Instant) -> bool {
+        if !self.is_near {
+            return self.pace.holds(&self.all, now);
+        }
+        let soon_done = |busy: &Busy| {
+            busy.thread == thread && now.saturating_duration_since(busy.shared.since()) < MOMENT
+        };
+        self.pace.computes() && self.busy.iter().any(soon_done)
+    }
+
     /// Puts a request into the prefetch queue of a worker that will be done soon, if it only
     /// computes, else into the queue.
     pub(super) fn queue(&mut self, request: Waiting, now: Instant) {
@@ -118,7 +132,7 @@ impl Inner {
         }
         let thread = request.thread;
         self.waiters.requests.push_front(request);
-        let holds = self.pace.holds(&self.all, Instant::now());
+        let holds = self.holds(thread, Instant::now());
         if !holds && let Some(worker) = self.pop_idle(thread) {
             self.employ(worker);
         }
@@ -226,7 +240,8 @@ impl Inner {
         busy.queued
     }
 
-    /// The worker used last, among those registered with `thread`'s runtime if there are any.
+    /// The worker used last, among those registered with `thread`'s runtime if there are any: they
+    /// run on its processor where their requests only compute.
     pub(super) fn take_idle(&mut self, thread: ThreadId) -> Option<Worker> {
         let worker = self.pop_idle(thread)?;
         let shared = worker.shared.clone();
@@ -236,7 +251,11 @@ impl Inner {
 
     fn pop_idle(&mut self, thread: ThreadId) -> Option<Worker> {
         let here = self.idle.iter().rposition(|worker| worker.is_at_home(thread));
-        here.map(|at| self.idle.remove(at)).or_else(|| self.idle.pop())
+        let mut worker = here.map(|at| self.idle.remove(at)).or_else(|| self.idle.pop())?;
+        // A second one of this thread's goes wherever there is room.
+        let is_first = !self.busy.iter().any(|busy| busy.thread == thread);
+        worker.is_near = self.is_near && is_first && self.pace.computes();
+        Some(worker)
     }
 
     /// Who gets this worker: the first in the queue, but rather one on the worker's own thread if
@@ -392,5 +411,20 @@ mod tests {
             inner.fill(&shared);
             assert_eq!(inner.busy[0].queued.len() == 1, overtakes, "after {age:?}");
         }
+    }
+
+    #[test]
+    fn a_thread_with_a_processor_of_its_own_holds_requests_for_its_own_worker_alone() {
+        let Worked { mut inner, its_end: _its_end, .. } = worked(0);
+        let (here, now) = (std::thread::current().id(), inner.busy[0].shared.since());
+        let there = std::thread::spawn(|| std::thread::current().id()).join().unwrap();
+        inner.is_near = true;
+        assert!(!inner.holds(here, now), "too little is known yet");
+        inner.pace = Pace::known(2, true);
+        assert!(inner.holds(here, now));
+        assert!(!inner.holds(there, now), "its own processor may be idle");
+        assert!(!inner.holds(here, now + MOMENT), "that takes longer");
+        inner.is_near = false;
+        assert!(!inner.holds(here, now), "there are two processors for one at work");
     }
 }
