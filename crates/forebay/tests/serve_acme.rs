@@ -173,11 +173,12 @@ fn a_certificate_is_issued_by_either_challenge_kept_and_shown_again() {
         let state = pebble.folder.path().join("state");
         let _ = fs::remove_dir_all(&state);
         let site = pebble.site(&format!(", challenge = \"{challenge}\""));
-        let forebay = serve(Folder::new(), &site);
+        let mut forebay = serve(Folder::new(), &site);
         let mut client = connect_when_issued(&pebble, &config, &forebay);
         hello(&mut client);
         let issued = certificate(&mut client);
-        assert!(forebay.process.output().contains("a certificate was issued"), "{challenge}");
+        // It is shown before it is written down and logged.
+        forebay.process.wait_for_output("a certificate was issued");
         forebay.stop();
         let authority = fs::read_dir(&state).unwrap().next().unwrap().unwrap().path();
         for file in [format!("{NAME}.pem"), "account.json".to_owned()] {
@@ -217,8 +218,9 @@ fn a_certificate_is_renewed_before_its_end_and_connections_stay() {
 #[test]
 fn an_authority_that_has_forgotten_the_account_is_given_another() {
     let Some(mut pebble) = Pebble::start() else { return };
-    let forebay = serve(Folder::new(), &pebble.site(""));
+    let mut forebay = serve(Folder::new(), &pebble.site(""));
     connect_when_issued(&pebble, &pebble.client(), &forebay);
+    forebay.process.wait_for_output("a certificate was issued");
     forebay.stop();
     pebble.start_anew();
     let state = pebble.folder.path().join("state");
@@ -241,12 +243,13 @@ fn sites_of_the_same_names_share_one_certificate() {
     let second =
         site.replace(&https, &format!("127.0.0.1:{other}")).replace(&format!(", {http}"), "");
     let second = second.replace("redirect_to_https = true\n", "");
-    let forebay = serve(Folder::new(), &format!("{site}{second}"));
+    let mut forebay = serve(Folder::new(), &format!("{site}{second}"));
     let config = pebble.client();
     let mut first = connect_when_issued(&pebble, &config, &forebay);
     let second = SocketAddr::from((Ipv4Addr::LOCALHOST, other));
     let mut second = connect(second, NAME, config).unwrap();
     assert_eq!(certificate(&mut first), certificate(&mut second));
+    forebay.process.wait_for_output("a certificate was issued");
     assert_eq!(forebay.process.output().matches("a certificate was issued").count(), 1);
     forebay.stop();
 }
