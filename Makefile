@@ -1,13 +1,14 @@
 # Every target works on a fresh clone on a machine with Rust, make and a C compiler.
 
 .POSIX:
-.PHONY: help demo published test check tools fresh
+.PHONY: help demo published test check instructions tools fresh
 
 help:
 	@echo 'make demo    build Forebay, compare five ways of serving one Perl script, write the report'
 	@echo 'make published  measure published tables again: about 90 minutes; QUICK=1: about 15'
 	@echo 'make test    install the servers that the tests talk to, where possible, and run the tests'
 	@echo 'make check   formatting, lints, documentation, licences: what a change must pass'
+	@echo 'make instructions  count the instructions of a request: none may take 2 % more than is recorded'
 	@echo 'make tools   install what "make check" needs'
 	@echo 'make fresh   as root: "make demo" and "make test" in a minimal Debian, to find what they lack'
 
@@ -33,6 +34,9 @@ check:
 		echo 'cargo-deny is missing: "make tools" installs it' >&2; exit 1; \
 	fi; \
 	cargo deny --locked check licenses bans sources
+
+instructions:
+	@scripts/instructions
 
 tools:
 	@scripts/install-tools
