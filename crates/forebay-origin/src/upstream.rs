@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use forebay_engine::{Exchange, Fault, Limit, Retry, Side, Thread};
 
+use attempts::is_at_hand;
 pub use attempts::{Attempts, BodyAtHand};
 pub use backend::{Backend, BackendOptions, Connection, Endpoint};
 pub use duplex::send_and_read;
@@ -179,7 +180,7 @@ impl Upstream {
                     }
                     true
                 }
-                (Past::Shared, Retry::Yes) => !is_new && !exchange.reply.has_begun(),
+                (Past::Shared, Retry::Yes) => !is_new && is_at_hand(exchange, carrier.body()),
                 (_, Retry::Unprocessed) => attempts.was_unprocessed(exchange, carrier.body()).await,
                 _ => false,
             };

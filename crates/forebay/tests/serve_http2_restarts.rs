@@ -82,6 +82,15 @@ impl Load {
     }
 }
 
+/// Ends the load, also where an assertion has failed, as the clients are waited for.
+struct End<'a>(&'a Load);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.has_ended.store(true, Ordering::Relaxed);
+    }
+}
+
 fn post(forebay: &Forebay, id: &str, body: &[u8]) -> io::Result<Reply> {
     let length = body.len();
     let head =
@@ -114,6 +123,7 @@ fn a_restart_fails_only_posts_that_were_under_way_and_none_runs_twice() {
     let (address, load) = (first.address().clone(), Load::default());
     let first = thread::scope(|scope| {
         let (forebay, load) = (&forebay, &load);
+        let _end = End(load);
         (0..CLIENTS).for_each(|client| drop(scope.spawn(move || load.run(forebay, client))));
         load.wait_for(200);
         assert_eq!(load.failed(), 0, "{}", forebay.output());
@@ -123,12 +133,12 @@ fn a_restart_fails_only_posts_that_were_under_way_and_none_runs_twice() {
             // The other one answers.
             load.wait_for(100);
             let failed = load.failed();
-            assert!(failed <= CLIENTS, "{failed} failed: {}", forebay.output());
+            // A client may be answered 404 by the application's absence, ask again and be cut off.
+            assert!(failed <= 2 * CLIENTS, "{failed} failed: {}", forebay.output());
             first = peer::restart_tomcat(folder, &address);
             load.wait_for(200);
             assert_eq!(load.failed(), 0, "{}", forebay.output());
         }
-        load.has_ended.store(true, Ordering::Relaxed);
         first
     });
     let runs = runs(&[&first, &second]);

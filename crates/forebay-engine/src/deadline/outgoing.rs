@@ -66,7 +66,7 @@ impl Deadlines {
     /// Has `socket` send `data` at the end of the turn. `false`, and nothing done, where it is too
     /// large to be copied.
     pub(crate) fn send_soon(&self, socket: &Rc<Watched>, data: &[u8]) -> bool {
-        if data.len() > MOST || data.is_empty() {
+        if data.len() > MOST || data.is_empty() || socket.has_rest.get() {
             return false;
         }
         if self.outgoing.is_full_with(data) {
@@ -102,6 +102,7 @@ impl Deadlines {
         match write_now(&socket, data) {
             Ok(sent) if sent == data.len() => socket.set_sent(),
             Ok(sent) => {
+                socket.has_rest.set(true);
                 socket.write_due.set(self.due(socket.write_limit.get()));
                 tokio::task::spawn_local(send_rest(socket, data[sent..].into()));
             }

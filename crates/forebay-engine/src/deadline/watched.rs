@@ -23,11 +23,15 @@ pub struct Watched {
     pub write_limit: Cell<Duration>,
     /// Something that was given to [`Deadlines::send_soon`](super::Deadlines) has not been sent.
     pub is_sending: Cell<bool>,
+    /// Of that, the kernel has had no room for some, which a task of its own sends.
+    pub has_rest: Cell<bool>,
+    /// Who is to be woken when all has been sent.
+    pub at_sent: Cell<Option<Waker>>,
     pub idle: Cell<bool>,
     /// When it is closed because nothing is under way, its owner writes something before.
     pub sends_goaway: Cell<bool>,
     pub tunnel: Cell<bool>,
-    /// Who is to be woken at the next tick, or when what was to be sent has been.
+    /// Who is to be woken at the next tick.
     pub at_tick: Cell<Option<Waker>>,
     pub expired: Cell<bool>,
 }
@@ -42,6 +46,8 @@ impl Watched {
             write_due: Cell::new(NEVER),
             write_limit: Cell::new(Duration::MAX),
             is_sending: Cell::new(false),
+            has_rest: Cell::new(false),
+            at_sent: Cell::new(None),
             idle: Cell::new(false),
             sends_goaway: Cell::new(false),
             tunnel: Cell::new(false),
@@ -67,8 +73,12 @@ impl Watched {
     /// All that was to be sent has been.
     pub fn set_sent(&self) {
         self.is_sending.set(false);
-        self.write_due.set(NEVER);
-        self.wake_at_tick();
+        if self.has_rest.replace(false) {
+            self.write_due.set(NEVER);
+        }
+        if let Some(waiting) = self.at_sent.take() {
+            waiting.wake();
+        }
     }
 
     /// What was to be sent cannot be: who reads comes to know by the end of what has come.

@@ -27,7 +27,7 @@ impl Socket {
         if !self.shared.is_sending.get() {
             return Poll::Ready(());
         }
-        self.shared.at_tick.set(Some(context.waker().clone()));
+        self.shared.at_sent.set(Some(context.waker().clone()));
         Poll::Pending
     }
 

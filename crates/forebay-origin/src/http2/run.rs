@@ -119,6 +119,10 @@ impl Task<'_> {
             if codec.output().is_empty() {
                 return Ok(());
             }
+            if connection.link.socket.is_tls() {
+                // Records may be on their way although nothing counts as written.
+                connection.has_written.set(true);
+            }
             let written = connection.link.socket.try_write(&[IoSlice::new(codec.output())])?;
             codec.wrote(written as usize);
             connection.has_written.set(connection.has_written.get() || written > 0);

@@ -101,6 +101,6 @@ fn may_repeat(exchange: &mut Exchange, body: BodyAtHand) -> bool {
 }
 
 /// Whether all of the request is there to be sent once more, and none of a reply was.
-fn is_at_hand(exchange: &mut Exchange, body: BodyAtHand) -> bool {
+pub fn is_at_hand(exchange: &mut Exchange, body: BodyAtHand) -> bool {
     !exchange.reply.has_begun() && (body == BodyAtHand::Whole || exchange.body.rewind())
 }

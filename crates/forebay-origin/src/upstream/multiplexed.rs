@@ -41,6 +41,9 @@ pub struct Multiplexed<C> {
     opening: tokio::sync::Mutex<()>,
     /// A connection has room again, or is no more.
     room: Rc<Notify>,
+    /// A request in the queue has been told of room and found none: whose turn it is to open a
+    /// connection looks whether it may now.
+    turn: Notify,
     /// Connections at once: other threads need connections, too.
     most: usize,
 }
@@ -49,7 +52,7 @@ impl<C: SharedConnection> Multiplexed<C> {
     /// At most `most` connections, none yet.
     pub fn new(most: usize) -> Self {
         let (open, opening) = (RefCell::default(), tokio::sync::Mutex::default());
-        Self { open, opening, room: Rc::default(), most }
+        Self { open, opening, room: Rc::default(), turn: Notify::new(), most }
     }
 
     /// What connections tell when they have room again, or are no more.
@@ -121,7 +124,7 @@ impl<C: SharedConnection> Multiplexed<C> {
         let opening = tokio::select! {
             biased;
             opening = self.opening.lock() => opening,
-            Some(found) = self.find_later(&find, || false) => return Ok(Turn::Found(found)),
+            Some(found) = self.find_later(&find, || self.pass_on()) => return Ok(Turn::Found(found)),
         };
         loop {
             // Another request may have opened one meanwhile.
@@ -129,7 +132,10 @@ impl<C: SharedConnection> Multiplexed<C> {
                 return Ok(Turn::Found(found));
             }
             if !self.may_open() {
-                self.room.notified().await;
+                tokio::select! {
+                    () = self.room.notified() => {}
+                    () = self.turn.notified() => {}
+                }
                 continue;
             }
             let is_first = self.live().is_empty();
@@ -141,6 +147,23 @@ impl<C: SharedConnection> Multiplexed<C> {
                 found = self.find_later(&find, is_over) => if let Some(found) = found {
                     return Ok(Turn::Found(found));
                 },
+                () = self.until_over(is_over) => {}
+            }
+        }
+    }
+
+    /// A notice that was of no use in the queue goes to whose turn it is.
+    fn pass_on(&self) -> bool {
+        self.turn.notify_one();
+        false
+    }
+
+    /// Waits for a notice of no use in the queue after which it `is_over`.
+    async fn until_over(&self, is_over: impl Fn() -> bool) {
+        loop {
+            self.turn.notified().await;
+            if is_over() {
+                return;
             }
         }
     }

@@ -50,6 +50,46 @@ fn replies_come_whole_and_in_order_when_there_is_room_at_last() {
 }
 
 #[test]
+fn a_client_that_goes_on_asking_and_takes_nothing_is_cut_off_after_the_write_limit() {
+    in_memory(SITE, async |world| {
+        let client = world.client();
+        client.link.limit_room(10);
+        let since = Instant::now();
+        for _ in 0..10 {
+            let _ = client.link.write(GET.as_bytes()).await;
+            sleep(Duration::from_secs(5)).await;
+            if world.gateway.connections() == 0 {
+                break;
+            }
+        }
+        assert!(since.elapsed() < Duration::from_secs(25), "{:?}", since.elapsed());
+    });
+}
+
+#[test]
+fn a_long_reply_behind_a_small_one_that_had_no_room_comes_when_there_is() {
+    let routes = PROXIED.replace("\"/*\"", "\"/backend\"");
+    in_memory(
+        &format!("{routes}\n[[site.route]]\npath = \"/*\"\nrespond = \"here\"\n"),
+        async |world| {
+            let mut backend = world.backend("10.0.0.1:3000");
+            let mut client = world.client();
+            client.link.limit_room(10);
+            client.send(format!("{GET}{}", GET.replace("GET /", "GET /backend"))).await;
+            let long = [b'x'; 10_000];
+            let mut connection = backend.accept().await;
+            connection.request().await;
+            connection.send("HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n").await;
+            connection.send(long).await;
+            // Longer than a tick, after which the gateway also waits for the client to leave.
+            sleep(Duration::from_millis(300)).await;
+            assert_eq!(client.reply(GET).await.body, b"here");
+            assert_eq!(client.reply(GET).await.body, long);
+        },
+    );
+}
+
+#[test]
 fn a_client_that_does_not_take_a_small_reply_is_cut_off_after_the_write_limit() {
     in_memory(SITE, async |world| {
         let client = world.client();
