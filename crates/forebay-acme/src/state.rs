@@ -1,8 +1,8 @@
-//! The directory that accounts, certificates and keys are kept in: `STATE/AUTHORITY/account.json` and
-//! `STATE/AUTHORITY/NAME.pem`, which has a key and the chain behind it, so that both are replaced at
-//! once. Where a certificate is for several names, NAME is the first in alphabetical order and a hash of
-//! all, `a.example-0123456789abcdef.pem`. All are readable by their owner alone, and written beside and
-//! renamed.
+//! The directory that accounts, certificates and keys are kept in: `STATE/AUTHORITY/account.json`
+//! and `STATE/AUTHORITY/NAME.pem`, which has a key and the chain behind it, so that both are
+//! replaced at once. Where a certificate is for several names, NAME is the first in alphabetical
+//! order and a hash of all, `a.example-0123456789abcdef.pem`. All are readable by their owner
+//! alone, and written beside and renamed.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -40,7 +40,7 @@ const LARGEST_FILE: u64 = 1 << 20;
 
 /// The certificate for just the names of `acme`, if there is one.
 pub fn load(acme: &Acme) -> Option<Stored> {
-    // Files of several names were once called by the first of them, as it was configured.
+    // Older versions called a file of several names by the first that was configured.
     let first = acme.names.first().map_or("", String::as_str);
     let once = authority(acme).join(format!("{}.pem", file_name(first)));
     [certificate_file(acme), once].into_iter().find_map(|path| load_file(&path, acme))

@@ -88,7 +88,7 @@ impl Io {
         }
     }
 
-    /// Waits for room to write, beside a task that polls for it.
+    /// Waits for room to write. Another task may poll for room at the same time.
     pub async fn writable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.writable().await,
@@ -100,7 +100,7 @@ impl Io {
         }
     }
 
-    /// A write has found no room: what the event loop holds may be from before.
+    /// Clears readiness after a write that found no room: it may be from before that write.
     pub fn forget_room(&self) {
         let _ = self.try_io(Interest::WRITABLE, || {
             Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))

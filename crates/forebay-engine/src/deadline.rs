@@ -39,7 +39,7 @@ pub struct Deadlines {
     now: Cell<Ticks>,
     sockets: RefCell<Slab<Rc<Watched>>>,
     outgoing: Outgoing,
-    /// Those who wait for something else, and when that is overdue.
+    /// Waits of [`Deadlines::timeout`], each with the tick at which it is overdue.
     waits: RefCell<Slab<(Ticks, Waker)>>,
 }
 
@@ -79,8 +79,10 @@ impl Deadlines {
         u32::try_from(ticks).map_or(NEVER, |ticks| self.now().saturating_add(ticks))
     }
 
-    /// What `future` gives, if it does so within `after`: not earlier, and up to 0.2 s later. For waits
-    /// that every request may have, as in a queue: no timer is set.
+    /// Waits for `future` without setting a timer, as every request may have to, in a queue.
+    ///
+    /// # Errors
+    /// [`Overdue`] where it takes longer than `after`, noticed up to 0.2 s late and never early.
     pub async fn timeout<F: Future>(
         &self,
         after: Duration,
@@ -152,7 +154,7 @@ impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let key = self.key;
         let wait = key.and_then(|key| self.deadlines.waits.borrow_mut().try_remove(key));
-        // Outside of the borrow, as a waker may hold a task whose end ends another wait.
+        // Outside of the borrow: a waker may own a task, whose drop may drop another `Wait`.
         drop(wait);
     }
 }

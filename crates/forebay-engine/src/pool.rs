@@ -30,8 +30,8 @@ pub struct IdleRoom {
     most: Cell<usize>,
 }
 
-/// A connection that counts as idle.
-struct Place(Rc<IdleRoom>);
+/// The right to keep one idle connection; dropping it gives it back.
+struct IdlePermit(Rc<IdleRoom>);
 
 /// How the backend ends connections, as far as has been seen.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,8 +50,8 @@ const MEMORY: Duration = Duration::from_secs(600);
 /// A connection that closes by itself so soon after a reply was closed because of that reply.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Surplus connections that one call of [`Pool::prune`] closes at the least, where there are as
-/// many, and the share of the others that it closes: 1,000 are gone after some 20 calls.
+/// [`Pool::prune`] closes up to so many surplus connections at a call, or one in `CLOSE_SHARE` of
+/// the idle ones where that is more: 1,000 are gone after 38 calls, which is 19 s.
 const CLOSE_AT_LEAST: usize = 16;
 const CLOSE_SHARE: usize = 16;
 
@@ -62,7 +62,7 @@ const DESCRIPTOR_SHARE: u64 = 4;
 struct Idle<H> {
     socket: Socket,
     held: H,
-    _place: Place,
+    _permit: IdlePermit,
     since: Ticks,
     due: Ticks,
 }
@@ -95,7 +95,7 @@ impl<H> Pool<H> {
         loop {
             let entry = {
                 let mut idle = self.idle.borrow_mut();
-                // Sorted, as `put` appends.
+                // Sorted by `since`, as `put` appends.
                 let settled = idle.partition_point(|entry| is_settled(entry.since, deadlines));
                 idle.remove(settled.checked_sub(1)?)
             };
@@ -112,15 +112,15 @@ impl<H> Pool<H> {
         socket.unlimit_read();
         let mut idle = self.idle.borrow_mut();
         if idle.len() < self.keep
-            && let Some(place) = self.room.place()
+            && let Some(permit) = self.room.permit()
         {
             let (since, due) = (deadlines.now(), deadlines.due(self.idle_time));
-            idle.push(Idle { socket, held, _place: place, since, due });
+            idle.push(Idle { socket, held, _permit: permit, since, due });
         }
     }
 
     /// Closes what was closed by the backend, and some of what has been idle for too long: after a
-    /// burst that is all of it, and a thousand would be closed in one go.
+    /// burst that may be a thousand connections, too many to close in one go.
     pub fn prune(&self, deadlines: &Deadlines) {
         let mut surplus = CLOSE_AT_LEAST.max(self.idle.borrow().len() / CLOSE_SHARE);
         let is_old = |entry: &mut Idle<H>| {
@@ -193,16 +193,16 @@ impl IdleRoom {
         self.most.set(most);
     }
 
-    fn place(self: &Rc<Self>) -> Option<Place> {
+    fn permit(self: &Rc<Self>) -> Option<IdlePermit> {
         if self.kept.get() >= self.most.get() {
             return None;
         }
         self.kept.set(self.kept.get() + 1);
-        Some(Place(self.clone()))
+        Some(IdlePermit(self.clone()))
     }
 }
 
-impl Drop for Place {
+impl Drop for IdlePermit {
     fn drop(&mut self) {
         self.0.kept.set(self.0.kept.get() - 1);
     }

@@ -56,7 +56,7 @@ pub struct Reply {
     offer: Option<Offer>,
     /// Compresses the body, from the end of the head on.
     compressor: Option<Box<Compressor>>,
-    /// What the body comes to that is all there, until it is given.
+    /// The compressed copy of a body that is all there, until [`Reply::push_whole`] sends it.
     compressed: Option<Rc<[u8]>>,
     to_head: bool,
     to_http10: bool,
@@ -85,7 +85,7 @@ enum Framing {
     Open,
 }
 
-/// A body that is all there, and what it was compressed to before.
+/// A body that is all there, and its compressed copies.
 type Whole<'a> = (&'a [u8], &'a CompressedCopies);
 
 impl Reply {
@@ -260,9 +260,9 @@ impl Reply {
         self.end_head_of(length, has_date, None);
     }
 
-    /// As [`Self::end_head`], of a body that is all there and stays the same: where it is compressed,
-    /// that happens now, so that the head has a length, and `copies` keeps what it comes to.
-    /// [`Self::push_whole`] gives the body.
+    /// As [`Self::end_head`], for a body that is all there and stays the same. Where the route
+    /// compresses, it is compressed now, so that the head has a length, and `copies` keeps the
+    /// result. [`Self::push_whole`] sends the body.
     pub fn end_head_of_whole(&mut self, body: &[u8], copies: &CompressedCopies) {
         self.end_head_of(Length::Known(body.len() as u64), false, Some((body, copies)));
     }

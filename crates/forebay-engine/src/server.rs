@@ -152,7 +152,7 @@ impl Server {
         identity.assume().map_err(StartError::Privileges)
     }
 
-    /// Keeps each thread to one of these processors.
+    /// Keeps thread n to the processor at n; a thread without one may run anywhere.
     pub fn keep_to(&mut self, processors: Vec<usize>) {
         self.processors = processors;
     }
@@ -386,7 +386,7 @@ fn most_connections(limits: &conf::Limits) -> usize {
     }
 }
 
-/// Raises the soft limit on descriptors as far as it goes; how many there may be.
+/// Raises the soft limit on descriptors as far as it goes, and returns it.
 fn raise_descriptors() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);

@@ -83,7 +83,7 @@ impl Serving {
             .max_io_events_per_tick(EVENTS)
             .event_interval(2 * EVENTS as u32)
             .max_blocking_threads(2)
-            // Of those that block, which need not be near.
+            // Threads for blocking work inherit this one's processor, and need not keep to it.
             .on_thread_start(leave_processor)
             .build_local(LocalOptions::default());
         match runtime {

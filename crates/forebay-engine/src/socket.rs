@@ -6,10 +6,10 @@
 //!
 //! Reading comes before writing: what is small is sent at the end of the thread's turn
 //! (`write_soon`), and a task that is about to write more lets every other ready task run first
-//! (`yield_to_readers`). The event loop reports 64 sockets at a
-//! time, so that what was read for them stays in the cache. A proxied head whose `Content-Length`
-//! announces a body waits for the first of that body, too: one write in place of two, and a backend
-//! that dies in between costs a clean 502.
+//! (`yield_to_readers`). The event loop reports 64 sockets at a time, so that what was read for
+//! them stays in the cache. A proxied head whose `Content-Length` announces a body waits for the
+//! first of that body, too: one write in place of two, and a backend that dies in between costs a
+//! clean 502.
 //!
 //! A client that leaves is looked for after the first tick (100 ms): most requests are answered
 //! before.
@@ -351,7 +351,7 @@ impl Drop for Socket {
             tls.close(&self.shared.io);
         }
         if self.shared.is_sending.get() {
-            // Nobody watches over what is left to be sent any more.
+            // Forgotten below, so no deadline would end the wait for room.
             self.shared.shut_down(Shutdown::Both);
         }
         self.deadlines.forget(self.key);

@@ -104,9 +104,9 @@ impl Tunnel {
     /// come for too long; how many the client was sent. `prefix` is what came of the client behind
     /// the request's head: it goes first, as does what came behind the 101.
     ///
-    /// A side that finishes sending is shut down towards the other, which may send on. One that takes
-    /// nothing any more is read to its end, as its last words may lie in front of that. A connection
-    /// that fails resets the other one, so that no end is taken for a proper one.
+    /// When one side finishes sending, the other is told its end and may send on. A side that takes
+    /// nothing any more is still read to its end, for what it sent before. A connection that fails
+    /// resets the other one, so that no end is taken for a proper one.
     pub(crate) async fn carry(self, client: &Stream, prefix: Vec<u8>) -> u64 {
         let Self { backend, backend_prefix, idle, held } = self;
         client.begin_tunnel(idle);
@@ -208,8 +208,11 @@ impl<'a> Direction<'a> {
         Self { from, to, idle, carried: Cell::new(0), is_lost: Cell::new(false) }
     }
 
-    /// Relays bytes until `from` finishes, or `to` takes nothing any more: what that has sent before
-    /// is the other direction's to relay, which finds its end. Fails where reading does.
+    /// Relays bytes until `from` finishes or `to` takes nothing any more. That is no error here:
+    /// the other direction relays what `to` has sent before, and finds its end.
+    ///
+    /// # Errors
+    /// Those of reading from `from`.
     async fn carry(&self, first: Vec<u8>) -> io::Result<()> {
         if self.pass(&first).await.is_err() {
             self.is_lost.set(true);

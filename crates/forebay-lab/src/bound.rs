@@ -6,14 +6,14 @@ use crate::experiment::{Configuration, Load};
 use crate::number;
 use crate::watch::Series;
 
-/// A server that takes this share of the cores it could use is busy, not waiting for the client; so are
-/// clients that make this share of the requests that their pauses allow.
+/// A server that takes this share of the cores it could use is busy, not waiting for the client; so
+/// are clients that make this share of the requests that their pauses allow.
 const BUSY: f64 = 0.9;
 
-/// Says so where the load generator, not the server, limited the rate: its threads were busy for
-/// more than 85 % of the time while the server took less than 90 % of the cores that it could have
-/// used. Where both are busy the trial counts: they share the machine, and a faster server would
-/// still have been faster.
+/// The reason, where the load generator, not the server, limited the rate: its threads were busy
+/// for more than 85 % of the time while the server took less than 90 % of the cores that it could
+/// have used. Where both are busy the trial counts: they share the machine, and a faster server
+/// would still have been faster.
 pub(crate) fn client_bound(
     usable_cores: f64,
     outcome: &Outcome,
@@ -29,8 +29,8 @@ pub(crate) fn client_bound(
     Some(reason.to_owned())
 }
 
-/// Says so where the clients' pauses, not the server, limited the rate: by Little's law `c` clients that
-/// pause for `z` after replies that take no time make `c / z` requests a second.
+/// The reason, where the clients' pauses, not the server, limited the rate: by Little's law `c`
+/// clients that pause for `z` seconds after replies that take no time make `c / z` requests/s.
 pub(crate) fn think_bound(load: &Load, outcome: &Outcome) -> Option<String> {
     let most = f64::from(load.connections) / load.think?.as_secs_f64();
     let rate = outcome.requests.completed as f64 / outcome.duration.as_secs_f64().max(1e-9);

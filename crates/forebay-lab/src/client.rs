@@ -10,9 +10,9 @@ use crate::keeper::{ENDED_WELL, Keeper, Launch, OUTPUT_FILE};
 use crate::trial::{Halt, READY_INTERVAL, Runner, broken};
 use forebay_load::{Bytes, Outcome, Protocol, Requests};
 
-/// The number is looked for in as much of the end of the output.
+/// How much of the end of the output is searched for the number.
 const READ_BYTES: u64 = 1024 * 1024;
-/// Lines of the output in a note.
+/// Lines of the output that a message quotes.
 const QUOTED_LINES: usize = 3;
 
 /// What a client is to do.
@@ -29,14 +29,14 @@ pub(crate) struct Task<'a> {
 /// What a client did.
 pub(crate) struct Ran {
     pub printed: Printed,
-    /// How much was done, where it says so.
+    /// How much was done, by `count` of `[load.client]`; 0 without that.
     pub count: u64,
     pub took: Duration,
 }
 
 impl Ran {
-    /// What the built-in load generator would have told. Of requests and latencies nothing is known but
-    /// how many there were.
+    /// In the form of the built-in load generator. Only the count of requests is known, no failures
+    /// and no latencies.
     pub fn outcome(&self, task: &Task<'_>) -> Outcome {
         Outcome {
             url: task.url.to_owned(),
@@ -56,7 +56,10 @@ impl Ran {
     }
 }
 
-/// Says what the client of `plan` needs and this machine lacks, if anything.
+/// Whether this machine has what the client of `plan` requires.
+///
+/// # Errors
+/// [`Halt::CannotStart`], which names what is missing.
 pub fn check(plan: &Plan) -> Result<(), Halt> {
     let missing = plan.load.client.as_ref().map(|client| missing(&client.requires));
     match missing.filter(|missing| !missing.is_empty()) {
@@ -106,8 +109,12 @@ impl Task<'_> {
 }
 
 impl Runner {
-    /// Runs a client to its end, which is that of its whole group, or to its time's, an interruption
-    /// or the server's end. The inner error says what went wrong with the client or the server.
+    /// Runs a client until its whole process group has ended, its time is over, the server has
+    /// ended or the run is interrupted.
+    ///
+    /// # Errors
+    /// The outer one ends the experiment: an interruption, or a keeper that fails. The inner one
+    /// says what went wrong with the client or the server.
     pub(crate) fn run_client(
         &self,
         task: &Task<'_>,

@@ -76,12 +76,14 @@
 //! compared with the baseline there. With a single configuration, the combinations are compared with the
 //! first.
 //!
-//! A client's command is run once a trial, or once in each `slice` where that is given, after a run for as
-//! long as `warmup`. Its words may hold `{url}`, `{duration}` (seconds), `{connections}` and `{seed}` (the same
-//! for all configurations of a round), which are in its environment, too (`URL`, ..., `PORT`). It has
-//! to end with status 0 and to print a number above 0; where it matches more than once, the last counts. Where
-//! less is better, a ratio of 2 means half the number. A server that does not speak HTTP has `tcp://HOST:PORT`
-//! or `unix:PATH` for its `url`, and is ready when it takes connections.
+//! A client's command is run once a trial, or once in each `slice` where that is given, after a
+//! run for as long as `warmup`. Its words may hold `{url}`, `{duration}` (seconds),
+//! `{connections}` and `{seed}` (the same for all configurations of a round), which are in its
+//! environment, too (`URL`, `DURATION`, `CONNECTIONS`, `SEED`), as is `PORT`. It has to end with
+//! status 0 and to print a number above 0; where `pattern` matches more than once, the last match
+//! counts. Where less is better, a ratio of 2 means half the number. A server that does not speak
+//! HTTP has `tcp://HOST:PORT` or `unix:PATH` for its `url`, and is ready when it takes
+//! connections.
 //!
 //! A service (a database, the backend of a proxy) is started afresh for each trial, before the
 //! server, and ended after it; what it takes is not counted. `{NAME.port}` and `{NAME.tmp}` tell the

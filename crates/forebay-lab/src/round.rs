@@ -246,7 +246,7 @@ impl<'a> Standing<'a> {
         match driven? {
             Ok((outcome, printed)) => {
                 load.cpu = load.cpu + cpu;
-                // How long a command takes beside its load is its own.
+                // A command also takes time to start and end, which is not the server's.
                 if printed.is_none() {
                     load.overrun.add(turn.amount, &outcome);
                 }

@@ -118,11 +118,11 @@ pub struct Runner {
     pub(crate) interrupt: Interrupt,
     pub(crate) cores: usize,
     pub(crate) server_cpus: Vec<usize>,
-    /// What the order comes from, and what clients may draw from.
+    /// Of the experiment: the order of trials and the seeds of clients follow from it.
     pub(crate) seed: u64,
 }
 
-/// How a server is asked whether it is right.
+/// How a server is checked before and after it is loaded.
 pub(crate) enum Check {
     /// By the request that it is loaded with.
     Request(Box<Spec>),
@@ -163,7 +163,7 @@ impl Measured {
         }
     }
 
-    /// The rate, turned over where less of what a client printed is better.
+    /// The rate, or its reciprocal where less of what a client printed is better.
     pub fn goodness(&self) -> f64 {
         let printed = self.slices.first().and_then(|slice| slice.printed);
         let of = |printed: Printed| Printed { value: self.rate(), ..printed }.goodness();

@@ -19,7 +19,7 @@ thread_local! {
     static KEPT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Takes note of the processors that this process may run on. The first time counts.
+/// Records the processors that this process may run on. Later calls do nothing.
 pub fn record_processors() {
     let _ = FOUND.set(sched_getaffinity(None).ok());
 }
@@ -36,6 +36,9 @@ pub fn processors_for(threads: usize) -> Vec<usize> {
 }
 
 /// Keeps the calling thread to this processor.
+///
+/// # Errors
+/// The kernel's, as where the process may not run there (EINVAL).
 pub fn keep_to(processor: usize) -> io::Result<()> {
     sched_setaffinity(None, &one(processor))?;
     KEPT.set(Some(processor));
@@ -66,6 +69,9 @@ pub fn on_all_processors<T>(start: impl FnOnce() -> T) -> T {
 }
 
 /// Keeps the first thread of a process to a processor, or lets it run on all that were found.
+///
+/// # Errors
+/// The kernel's, as where the process has ended (ESRCH) or is another user's (EPERM).
 pub fn keep_process(process: Pid, processor: Option<usize>) -> io::Result<()> {
     let set = match (processor, FOUND.get()) {
         (Some(processor), _) => one(processor),

@@ -93,8 +93,8 @@ fn five_percent_are_found_and_nothing_is_not() {
     assert!(invented <= 10, "invented {invented} of 200");
 }
 
-/// The design of `examples/validation`: what two starts of a Python server differ by, and slices of which some
-/// are wild, as recorded there.
+/// The design of `examples/validation`: what two starts of a Python server differ by, and slices of
+/// which some are wild, as recorded there.
 #[test]
 fn the_same_load_in_more_rounds_finds_more() {
     let noise = Noise { rounds: 0.025, slices: 0.05, disturbed: 0.05 };

@@ -16,16 +16,16 @@ use std::task::{Context, Waker};
 
 use super::{Deadlines, Watched};
 
-/// The most of one write that is copied: less than polling its task again costs.
+/// The largest write that is copied, in bytes: copying costs less than polling its task again.
 const MOST: usize = 4 << 10;
-/// What is copied before it is sent at once, in bytes: it stays in the cache.
+/// How many bytes gather at the most before they are sent at once: as many stay in the cache.
 const FULL: usize = 64 << 10;
 
-/// What is to be sent.
+/// The writes of one thread that wait for the end of its turn.
 #[derive(Default)]
 pub struct Outgoing {
     queue: RefCell<Queue>,
-    /// Who sends it.
+    /// The task that sends them; taken when it has been woken.
     sender: Cell<Option<Waker>>,
 }
 
@@ -123,7 +123,7 @@ async fn send_rest(socket: Rc<Watched>, mut rest: Vec<u8>) {
     socket.fail_sending();
 }
 
-/// Writes as much of `data` as there is room for; how much.
+/// Writes as much of `data` as there is room for; returns how many bytes.
 fn write_now(socket: &Watched, data: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < data.len() {

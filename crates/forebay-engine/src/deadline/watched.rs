@@ -81,7 +81,7 @@ impl Watched {
         }
     }
 
-    /// What was to be sent cannot be: who reads comes to know by the end of what has come.
+    /// Sending has failed: the socket is shut down, and its reader gets end of file.
     pub fn fail_sending(&self) {
         self.shut_down(Shutdown::Both);
         self.set_sent();

@@ -49,7 +49,7 @@ impl Reply {
         Ok(())
     }
 
-    /// The body of [`Reply::end_head_of_whole`].
+    /// Sends the body that [`Reply::end_head_of_whole`] was given, or its compressed copy.
     pub async fn push_whole(&mut self, data: &[u8]) -> Result<(), Fault> {
         match self.compressed.take() {
             Some(compressed) => self.push(&compressed).await,

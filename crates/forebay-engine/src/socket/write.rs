@@ -11,8 +11,8 @@ use crate::deadline::NEVER;
 
 impl Socket {
     /// Has `data` sent at the end of this thread's turn. `false`, and nothing done, where it is too
-    /// large for that. That it could not be sent is told by the end of what is read: to be used
-    /// where a read follows, as that of a reply or of the next request.
+    /// large (more than 4 KiB) or empty. Where sending fails, the next read finds end of file: use
+    /// it where a read follows, as that of a reply or of the next request.
     pub fn write_soon(&self, data: &[u8]) -> bool {
         self.deadlines.send_soon(&self.shared, data)
     }

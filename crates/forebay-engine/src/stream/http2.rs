@@ -138,7 +138,7 @@ impl Http2 {
         self.is_closed.set(true);
     }
 
-    /// What it is reset with where the rest cannot be had; a tunnel as RFC 8441 section 5 has it.
+    /// The code of RST_STREAM where the rest cannot be had; that of a tunnel by RFC 8441 section 5.
     fn lost_code(&self) -> ErrorCode {
         if self.tunnel_idle.get().is_some() {
             return ErrorCode::CANCEL;

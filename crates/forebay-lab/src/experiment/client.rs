@@ -11,7 +11,7 @@ use super::matrix::Matrix;
 use super::parse::Reader;
 use super::{Amount, Problem, file, seconds};
 
-/// Beyond the time that it is to load the server for.
+/// Of `timeout`, which begins when the time of the load is over.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_UNIT: &str = "per second";
 
@@ -67,7 +67,7 @@ pub struct Printed {
 }
 
 impl Printed {
-    /// More is better: the number, or where less is better its reciprocal.
+    /// The number, or its reciprocal where less is better, so that more is always better.
     pub fn goodness(self) -> f64 {
         match self.better {
             Better::Higher => self.value,

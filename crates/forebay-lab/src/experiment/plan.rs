@@ -283,8 +283,9 @@ impl Plan {
 }
 
 impl Configuration {
-    /// Where its server listens, in place of a URL: `tcp://HOST:PORT` or `unix:PATH`, for a client that
-    /// speaks what it likes. Such a server is ready when it takes connections.
+    /// Where its server listens, `HOST:PORT` or `unix:PATH`, if its `url` is `tcp://HOST:PORT` or
+    /// `unix:PATH`: for a client with a protocol of its own. Such a server is ready when it takes
+    /// connections.
     pub fn address(&self, values: &Values) -> Option<String> {
         let url = values.fill(&self.url);
         let is_path = url.starts_with("unix:");

@@ -71,7 +71,7 @@ impl MuxPool {
 
     /// A place for one more request; `None` where the application does not multiplex.
     pub async fn stream(&self, backend: &Backend) -> Result<Option<Stream>, Fault> {
-        // What a thread may open is its share of `max_connections`.
+        // No permit: `max_connections` is divided among the threads beforehand.
         let acquire = async |_| Ok(());
         let open = async |()| self.open(backend).await;
         self.connections.wait_for(backend, || self.find(), acquire, open).await

@@ -408,7 +408,7 @@ impl Connection {
         self.is_broken.set(true);
         *self.failure.borrow_mut() = why;
         let end = match self.has_written.get() {
-            // Reading has no limit while there are streams.
+            // Only writing has a limit while there are streams, so it is that which expired.
             _ if self.link.socket.is_expired() => End::Stalled,
             true => End::ConnectionLost,
             false => End::Unsent,

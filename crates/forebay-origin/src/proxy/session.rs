@@ -164,7 +164,8 @@ impl<'a> Attempt<'a> {
         let socket = &connection.socket;
         let Exchange { request, body, reply, .. } = exchange;
         inbox.clear();
-        // Its failure is the end of the reply. A body follows at once.
+        // Where sending fails, the read of the reply finds end of file. With a body the next write
+        // follows at once, so waiting for the end of the turn gains nothing.
         if body.framing() != RequestFraming::None || !socket.write_soon(out) {
             let sent = socket.write_all(out).await;
             sent.map_err(|error| backend.lost(&error))?;

@@ -93,7 +93,8 @@ impl IdleConnections {
         self.ready.borrow_mut().pop_front()
     }
 
-    /// Waits in the queue for an open connection, or the right to open one, for `limit` at the most.
+    /// Waits in the queue for an open connection, or the right to open one. `None` when `limit` is
+    /// over.
     pub async fn wait(
         &self,
         permits: &Arc<Permits>,
@@ -135,11 +136,11 @@ impl IdleConnections {
             Ok(stream) => Grant::Reuse(stream, permit),
             Err(_) => Grant::Open(permit),
         };
-        // Where nobody waits any more the connection closes, which is as good.
+        // Fails where the waiter has left: the connection closes, and its permit is passed on.
         let _ = waiter.sender.send(grant);
     }
 
-    /// A request that was granted a connection does not want it any more.
+    /// Passes on, or keeps, a connection whose request has left without taking it.
     fn put_back(&self) {
         if let Some((socket, permit)) = self.take_ready() {
             self.put(socket, Some(permit));

@@ -79,9 +79,12 @@ impl<C: SharedConnection> Multiplexed<C> {
         self.open.borrow_mut().push(Rc::downgrade(connection));
     }
 
-    /// What `find` gives, at once or as soon as it gives something, or else what `open` makes with
-    /// what `acquire` gives, which knows whether there is no connection yet: within the time that
-    /// connecting to `backend` may take.
+    /// A place that `find` finds, now or later, or that `open` makes, by the right that `acquire`
+    /// gets. `acquire` is told whether the thread has no connection yet.
+    ///
+    /// # Errors
+    /// Those of `acquire` and `open`; that the backend is busy where there is no place and no right
+    /// within the time that connecting to it may take.
     pub async fn wait_for<T, R>(
         &self,
         backend: &Backend,

@@ -33,7 +33,7 @@ pub type HolderId = u64;
 
 /// Who waits for a connection.
 pub struct Waiter {
-    /// Where it is told.
+    /// Where its grant is sent.
     pub sender: oneshot::Sender<Grant>,
     /// The pool that it would take one of.
     pub holder: HolderId,

@@ -76,7 +76,7 @@ async fn data(connection: &mut Peer) -> Vec<u8> {
 
 /// A request as a container reads it.
 #[derive(Debug, Default)]
-struct Asked {
+struct ForwardRequest {
     method: u8,
     /// Protocol, path, address, host of the client, host that was asked.
     line: Vec<String>,
@@ -87,7 +87,7 @@ struct Asked {
     attributes: Vec<(String, String)>,
 }
 
-impl Asked {
+impl ForwardRequest {
     async fn read(connection: &mut Peer) -> Self {
         Self::of(&next(connection).await.expect("a request comes"))
     }
@@ -146,9 +146,9 @@ impl Asked {
 }
 
 /// Accepts a connection and reads a request from it.
-async fn accept(container: &mut Backend) -> (Peer, Asked) {
+async fn accept(container: &mut Backend) -> (Peer, ForwardRequest) {
     let mut connection = container.accept().await;
-    let asked = Asked::read(&mut connection).await;
+    let asked = ForwardRequest::read(&mut connection).await;
     (connection, asked)
 }
 
@@ -396,7 +396,7 @@ fn replies_without_body_have_none_whatever_comes() {
                 None => connection.insert(container.accept().await),
                 Some(connection) => connection,
             };
-            Asked::read(connection).await;
+            ForwardRequest::read(connection).await;
             let reply =
                 [head(status, &[("Content-Length", "5")]), chunk(b"hello"), end(true)].concat();
             connection.send(reply).await;
@@ -416,7 +416,7 @@ fn a_connection_is_kept_where_the_container_says_so() {
         connection.send(ok("one")).await;
         assert_eq!(client.reply(GET).await.text(), "one");
         client.send(GET).await;
-        Asked::read(&mut connection).await;
+        ForwardRequest::read(&mut connection).await;
         let last = [head(200, &[]), chunk(b"two"), end(false)].concat();
         connection.send(last).await;
         assert_eq!(client.reply(GET).await.text(), "two");
@@ -447,7 +447,7 @@ fn a_container_may_answer_before_it_has_read_the_body() {
             let mut second = world.client();
             second.send(GET).await;
             if is_kept {
-                Asked::read(&mut connection).await;
+                ForwardRequest::read(&mut connection).await;
                 connection.send(ok("again")).await;
             } else {
                 let (mut other, _) = accept(&mut container).await;
@@ -512,7 +512,7 @@ fn pings_tell_whether_a_container_answers() {
             assert_eq!(connection.exactly(5).await.unwrap(), PING);
             assert!(waiting.is_closed().await, "and was sent no request");
             connection.send(PONG).await;
-            Asked::read(&mut connection).await;
+            ForwardRequest::read(&mut connection).await;
             assert_eq!(data(&mut connection).await, b"abc");
             connection.send(ok("pinged")).await;
             assert_eq!(client.reply("POST ").await.text(), "pinged");
@@ -525,7 +525,7 @@ fn pings_tell_whether_a_container_answers() {
             let mut other = container.accept().await;
             assert_eq!(other.exactly(5).await.unwrap(), PING);
             other.send(PONG).await;
-            Asked::read(&mut other).await;
+            ForwardRequest::read(&mut other).await;
             assert_eq!(data(&mut other).await, b"abc");
             other.send(ok("again")).await;
             assert_eq!(client.reply("POST ").await.text(), "again");
@@ -564,7 +564,7 @@ fn a_request_that_a_dying_connection_lost_goes_out_again_with_its_body() {
         let put =
             [b"PUT /x HTTP/1.1\r\nHost: h\r\nContent-Length: 9000\r\n\r\n", &body[..]].concat();
         client.send(&put).await;
-        Asked::read(&mut connection).await;
+        ForwardRequest::read(&mut connection).await;
         assert_eq!(data(&mut connection).await, body[..DATA]);
         drop(connection);
         let (mut other, _) = accept(&mut container).await;
@@ -630,7 +630,7 @@ fn numbered(world: &World, number: u8) -> JoinHandle<()> {
             let mut connection = container.accept().await;
             connections.spawn_local(async move {
                 while connection.more().await.unwrap_or(false) {
-                    Asked::read(&mut connection).await;
+                    ForwardRequest::read(&mut connection).await;
                     connection.send(ok(&number.to_string())).await;
                 }
             });
