@@ -74,19 +74,19 @@ front() {
 
 # Asks the server on a port, in the process $2: ask NAME PROCESS PORT CONTAINER, which is PROCESS:PORT.
 ask() {
-    url=http://127.0.0.1:$3 behind=${4%:*}
+    url=http://127.0.0.1:$3 behind=${4%:*} bench_url=$scheme://127.0.0.1:$3
     # Pages and the virtual machine compile themselves meanwhile.
-    curl -sf -o /dev/null "$url/large.jsp?mb=$mb"
-    curl -sf -o /dev/null -T "$tmp/body" -H Expect: -X POST "$url/count.jsp?piece=32768"
-    curl -sf -o /dev/null "$url/lines.jsp?n=1&ms=1"
+    curl -sf $prior_knowledge -o /dev/null "$url/large.jsp?mb=$mb"
+    curl -sf $prior_knowledge -o /dev/null -T "$tmp/body" -H Expect: -X POST "$url/count.jsp?piece=32768"
+    curl -sf $prior_knowledge -o /dev/null "$url/lines.jsp?n=1&ms=1"
     at=$(cpu "$2") at_behind=$(cpu "$behind")
-    down=$(curl -sf -o /dev/null -w '%{size_download} %{time_total}' "$url/large.jsp?mb=$mb")
+    down=$(curl -sf $prior_knowledge -o /dev/null -w '%{size_download} %{time_total}' "$url/large.jsp?mb=$mb")
     down="$down $(($(cpu "$2") - at)) $(($(cpu "$behind") - at_behind))"
     at=$(cpu "$2") at_behind=$(cpu "$behind")
-    up=$(curl -sf -T "$tmp/body" -H Expect: -w ' %{time_total}' -X POST "$url/count.jsp?piece=32768")
+    up=$(curl -sf $prior_knowledge -T "$tmp/body" -H Expect: -w ' %{time_total}' -X POST "$url/count.jsp?piece=32768")
     up="$up $(($(cpu "$2") - at)) $(($(cpu "$behind") - at_behind))"
     idle=$(threads "$2")
-    "$forebay" bench -c 170 -n 170 --timeout 30m --json "$tmp/slow.json" "$url/lines.jsp?n=$lines&ms=$ms" \
+    "$forebay" bench -c 170 -n 170 --timeout 30m --json "$tmp/slow.json" "$bench_url/lines.jsp?n=$lines&ms=$ms" \
         >"$tmp/bench.log" 2>&1 &
     bench=$!
     # In the middle of them.
@@ -115,8 +115,14 @@ listens "$jetty"
 
 echo '| front, protocol, container | down MB/s | CPU ms/MB | up MB/s | CPU ms/MB | threads before, during | connections | answered |'
 echo '|---|---|---|---|---|---|---|---|'
+# What clients speak.
+scheme=http prior_knowledge=
 ask 'Tomcat, HTTP/1.1, directly' "${by_http%:*}" "$http" "$by_http"
 ask 'Jetty, HTTP/1.1, directly' "${by_jetty%:*}" "$jetty" "$by_jetty"
+scheme=h2c prior_knowledge=--http2-prior-knowledge
+ask 'Tomcat, HTTP/2, directly' "${by_http%:*}" "$http" "$by_http"
+ask 'Jetty, HTTP/2, directly' "${by_jetty%:*}" "$jetty" "$by_jetty"
+scheme=http prior_knowledge=
 front 'Forebay, AJP, Tomcat' ajp-forebay.toml "$by_ajp" "$forebay" serve
 front 'Forebay, HTTP/2, Tomcat' forebay-h2c.toml "$by_http" "$forebay" serve
 front 'Forebay, HTTP/2, Jetty' forebay-jetty.toml "$by_jetty" "$forebay" serve
