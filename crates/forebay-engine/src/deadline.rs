@@ -82,7 +82,7 @@ impl Deadlines {
     /// Waits for `future` without setting a timer, as every request may have to, in a queue.
     ///
     /// # Errors
-    /// [`Overdue`] where it takes longer than `after`, noticed up to 0.2 s late and never early.
+    /// `Overdue` where it takes longer than `after`, noticed up to 0.2 s late and never early.
     pub async fn timeout<F: Future>(
         &self,
         after: Duration,
