@@ -84,7 +84,7 @@ pub fn ajp_request(
         None => (target, None),
     };
     let method = head.method.of(http);
-    let line = ajp13::Line {
+    let line = ajp13::RequestLine {
         method,
         protocol: b"HTTP/1.1",
         uri: if uri.is_empty() { b"/" } else { uri },

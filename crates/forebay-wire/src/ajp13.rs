@@ -19,7 +19,7 @@ mod send;
 
 pub use codes::Attribute;
 pub use error::AjpError;
-pub use forward::{Attributes, Forward, Line};
+pub use forward::{Attributes, Forward, RequestLine};
 pub use packet::{Data, parse_data, parse_pong};
 pub use reply::{Event, ReplyDecoder, ReplyHead, Step};
 pub use request::{Incoming, RequestHead, parse_request};

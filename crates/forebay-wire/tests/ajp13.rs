@@ -4,7 +4,7 @@
 use forebay_wire::ajp13::*;
 use proptest::prelude::*;
 
-const LINE: Line<'_> = Line {
+const LINE: RequestLine<'_> = RequestLine {
     method: b"GET",
     protocol: b"HTTP/1.1",
     uri: b"/a%20b",
@@ -19,7 +19,7 @@ type Pairs<'a> = &'a [(&'a [u8], &'a [u8])];
 
 fn request(method: &[u8], fields: Pairs<'_>, attributes: &[(Attribute, &[u8])]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut forward = Forward::new(&mut out, &Line { method, ..LINE });
+    let mut forward = Forward::new(&mut out, &RequestLine { method, ..LINE });
     for (name, value) in fields {
         forward.field(name, value);
     }
@@ -53,7 +53,8 @@ fn parsed(bytes: &[u8]) -> RequestHead {
 #[test]
 fn a_request_is_written_as_the_documentation_has_it() {
     let mut out = Vec::new();
-    let line = Line { uri: b"/", server_name: b"h", remote_addr: b"1", remote_host: b"2", ..LINE };
+    let line =
+        RequestLine { uri: b"/", server_name: b"h", remote_addr: b"1", remote_host: b"2", ..LINE };
     let mut forward = Forward::new(&mut out, &line);
     forward.field(b"hOST", b"h");
     forward.field(b"X", b"");

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use forebay_conf as conf;
 use forebay_engine::{Fault, Request};
-use forebay_wire::ajp13::{Attribute, Attributes, Forward, Line};
+use forebay_wire::ajp13::{Attribute, Attributes, Forward, RequestLine};
 use forebay_wire::http1::{Field, KnownField, RequestFraming, Version, host_of, is_disguised};
 
 /// Appends the head of `request`, whose body has this framing. Client-supplied `X-Forwarded-*` fields
@@ -24,7 +24,7 @@ pub fn append_head(
     let client = request.client.ip().to_canonical().to_string();
     let server = request.server.ip().to_canonical().to_string();
     let host = host_of(authority);
-    let line = Line {
+    let line = RequestLine {
         method: request.method(),
         protocol: match request.head.version {
             Version::Http10 => b"HTTP/1.0",

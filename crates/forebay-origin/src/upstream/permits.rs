@@ -21,7 +21,7 @@ pub struct Permits {
 
 #[derive(Default)]
 struct State {
-    free: usize,
+    available: usize,
     idle: usize,
     waiters: VecDeque<Waiter>,
     holders: Vec<(HolderId, mpsc::UnboundedSender<()>)>,
@@ -58,7 +58,7 @@ pub enum Grant {
 impl Permits {
     /// At most `most` connections.
     pub fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State { free: most, ..State::default() }) })
+        Arc::new(Self { state: Mutex::new(State { available: most, ..State::default() }) })
     }
 
     /// A holder of idle connections: it is notified whenever it should give one up.
@@ -74,7 +74,7 @@ impl Permits {
     /// The right to open a connection now, where there is one.
     pub fn try_acquire(self: &Arc<Self>) -> Option<ConnectionPermit> {
         let mut state = self.state();
-        state.free = state.free.checked_sub(1)?;
+        state.available = state.available.checked_sub(1)?;
         Some(self.permit())
     }
 
@@ -84,8 +84,8 @@ impl Permits {
         holder: HolderId,
     ) -> Result<ConnectionPermit, oneshot::Receiver<Grant>> {
         let mut state = self.state();
-        if state.free > 0 {
-            state.free -= 1;
+        if state.available > 0 {
+            state.available -= 1;
             return Ok(self.permit());
         }
         let (sender, receiver) = oneshot::channel();
@@ -136,7 +136,7 @@ impl Drop for ConnectionPermit {
         let waiter = {
             let mut state = self.permits.state();
             let waiter = state.next_waiter();
-            state.free += usize::from(waiter.is_none());
+            state.available += usize::from(waiter.is_none());
             waiter
         };
         if let Some(waiter) = waiter {
@@ -161,7 +161,7 @@ mod tests {
         drop(first);
         let Ok(Grant::Open(third)) = third.try_recv() else { panic!("the third may open one") };
         drop((second, third));
-        assert_eq!(permits.state().free, 2);
+        assert_eq!(permits.state().available, 2);
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
         drop(second);
         assert!(matches!(third.try_recv(), Ok(Grant::Open(_))));
         drop(third);
-        assert_eq!(permits.state().free, 1);
+        assert_eq!(permits.state().available, 1);
     }
 
     #[test]
@@ -189,6 +189,6 @@ mod tests {
         drop(second);
         drop(first);
         let state = permits.state();
-        assert_eq!((state.free, state.idle), (1, 0));
+        assert_eq!((state.available, state.idle), (1, 0));
     }
 }

@@ -8,7 +8,7 @@ use super::{AjpError, Attribute, MOST_FIELDS, TO_CONTAINER, kind};
 
 /// What a request begins with. No part holds a NUL byte.
 #[derive(Clone, Copy, Debug)]
-pub struct Line<'a> {
+pub struct RequestLine<'a> {
     /// The method.
     pub method: &'a [u8],
     /// `HTTP/1.1` and the like.
@@ -46,7 +46,7 @@ pub struct Attributes<'a> {
 
 impl<'a> Forward<'a> {
     /// Starts a request at the end of `out`.
-    pub fn new(out: &'a mut Vec<u8>, line: &Line<'a>) -> Self {
+    pub fn new(out: &'a mut Vec<u8>, line: &RequestLine<'a>) -> Self {
         let mut writer = Writer::new(out, TO_CONTAINER, kind::FORWARD_REQUEST);
         writer.byte(method_code(line.method));
         for text in [line.protocol, line.uri, line.remote_addr, line.remote_host, line.server_name]

@@ -30,7 +30,7 @@ type Line = Vec<(f64, f64)>;
 type End<'a> = &'a dyn Fn(&[Line]) -> Option<(f64, String)>;
 
 /// What the lines of a chart are.
-struct Lines<'a> {
+struct LineChart<'a> {
     title: &'a str,
     highest: f64,
     /// By configuration, by trial.
@@ -53,7 +53,7 @@ pub fn memory(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
     };
     draw(
         rows,
-        &Lines {
+        &LineChart {
             title: "Resident memory over time",
             highest: most as f64 / 1e6,
             lines: lines(experiment, line),
@@ -85,7 +85,7 @@ pub fn cpu(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
     };
     let label = |cores: f64| format!("{}", (cores * 1e6).round() / 1e6);
     let title = "Cores taken over time";
-    draw(rows, &Lines { title, highest, lines, end: &end, label: &label })
+    draw(rows, &LineChart { title, highest, lines, end: &end, label: &label })
 }
 
 fn mean(values: &[f64]) -> Option<f64> {
@@ -102,13 +102,13 @@ fn lines(experiment: &Experiment, line: impl Fn(&Measured) -> Line) -> Vec<Vec<L
     experiment.results.iter().map(of).collect()
 }
 
-fn draw(rows: &[Row], chart: &Lines<'_>) -> Option<Chart> {
+fn draw(rows: &[Row], chart: &LineChart<'_>) -> Option<Chart> {
     let across = across(&chart.lines)?;
     let svg = both(|screen| Some(draw_on(screen, rows, chart, &across)))?;
     Some(Chart { svg, axis: across.name() })
 }
 
-fn draw_on(screen: Screen, rows: &[Row], chart: &Lines<'_>, across: &Across) -> String {
+fn draw_on(screen: Screen, rows: &[Row], chart: &LineChart<'_>, across: &Across) -> String {
     let area = screen.area(BOTTOM);
     let scale = Scale::linear(chart.highest, 4, area.bottom, area.top);
     let mut svg = Svg::new(screen, area.bottom + 34.0, chart.title);
