@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
         return;
     }
     let bytes = head.fields.bytes();
-    let line = Line {
+    let line = RequestLine {
         method: head.method.of(bytes),
         protocol: head.protocol.of(bytes),
         uri: head.uri.of(bytes),
