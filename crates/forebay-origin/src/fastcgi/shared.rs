@@ -75,7 +75,7 @@ impl<'a> Shared<'a> {
         let limit = self.source.backend.reply_timeout();
         loop {
             match tokio::time::timeout(limit, self.stream.next(inbox)).await {
-                Ok(granted) => return granted,
+                Ok(event) => return event,
                 Err(_) if !self.is_sent.get() => {}
                 Err(_) => {
                     let name = self.source.backend.name();

@@ -1,17 +1,17 @@
 //! Connections of one thread to a backend that requests share, by whatever protocol: found, opened
 //! where those there are have no room, and waited for.
 //!
-//! One request at a time opens a connection; those behind it wait for it and for room on the open
-//! ones, whichever comes first. Who gets a place has the next one look, so that one notice of room
-//! serves as many as there is room for. Under `max_connections` a thread with a connection waits
-//! for the right to another one; a thread without any may always have one, as its requests cannot
-//! go over those of other threads (Envoy's limit is of this kind, too).
+//! Requests without a place queue, first come, first served. The first of the queue alone looks for
+//! room; it leaves the queue as soon as it has found some or opens a connection, so that the next one
+//! looks meanwhile. One request at a time opens a connection. Under `max_connections` a thread with a
+//! connection waits for the right to another one; a thread without any may always have one, as its
+//! requests cannot go over those of other threads (Envoy's limit is of this kind, too).
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use forebay_engine::{Fault, Limit};
-use tokio::sync::{MutexGuard, Notify};
+use tokio::sync::Notify;
 
 use super::Backend;
 
@@ -36,14 +36,12 @@ pub trait SharedConnection {
 pub struct Multiplexed<C> {
     /// Their tasks and streams hold them, so that one is closed as soon as it has ended.
     open: RefCell<Vec<Weak<C>>>,
-    /// Whoever opens a connection, since many requests may find none at the same time. Those that
-    /// wait for it are the queue.
-    opening: tokio::sync::Mutex<()>,
-    /// A connection has room again, or is no more.
+    /// Held by the first of the queue.
+    queue: tokio::sync::Mutex<()>,
+    /// A request opens a connection.
+    is_opening: Cell<bool>,
+    /// There may be room, or the right to open a connection: whoever is first in the queue looks.
     room: Rc<Notify>,
-    /// A request in the queue has been told of room and found none: whose turn it is to open a
-    /// connection looks whether it may now.
-    turn: Notify,
     /// Connections at once: other threads need connections, too.
     most: usize,
 }
@@ -51,8 +49,13 @@ pub struct Multiplexed<C> {
 impl<C: SharedConnection> Multiplexed<C> {
     /// At most `most` connections, none yet.
     pub fn new(most: usize) -> Self {
-        let (open, opening) = (RefCell::default(), tokio::sync::Mutex::default());
-        Self { open, opening, room: Rc::default(), turn: Notify::new(), most }
+        Self {
+            open: RefCell::default(),
+            queue: tokio::sync::Mutex::default(),
+            is_opening: Cell::new(false),
+            room: Rc::default(),
+            most,
+        }
     }
 
     /// What connections tell when they have room again, or are no more.
@@ -92,21 +95,20 @@ impl<C: SharedConnection> Multiplexed<C> {
         acquire: impl AsyncFn(bool) -> Result<R, Fault>,
         open: impl AsyncFnOnce(R) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        if let Some(found) = find() {
+        if let Ok(_first) = self.queue.try_lock()
+            && let Some(found) = find()
+        {
             return Ok(found);
         }
         let (limit, is_connecting) = (backend.connect_timeout(), Cell::new(false));
         let found_or_opened = async {
-            let found = match self.find_or_queue(&find, acquire).await? {
-                Turn::Found(found) => found,
+            match self.find_or_acquire(find, acquire).await? {
+                Turn::Found(found) => Ok(found),
                 Turn::Open(right, _opening) => {
                     is_connecting.set(true);
-                    open(right).await?
+                    open(right).await
                 }
-            };
-            // Where there was room for one there may be for others.
-            self.room.notify_one();
-            Ok(found)
+            }
         };
         match tokio::time::timeout(limit, found_or_opened).await {
             Ok(outcome) => outcome,
@@ -118,73 +120,47 @@ impl<C: SharedConnection> Multiplexed<C> {
         }
     }
 
-    /// Waits until `find` gives something, or it is this request's turn to open a connection.
-    async fn find_or_queue<T, R>(
+    /// Queues until `find` gives something or this request has the right to open a connection.
+    async fn find_or_acquire<T, R>(
         &self,
         find: impl Fn() -> Option<T>,
         acquire: impl AsyncFn(bool) -> Result<R, Fault>,
     ) -> Result<Turn<'_, T, R>, Fault> {
-        let opening = tokio::select! {
-            biased;
-            opening = self.opening.lock() => opening,
-            Some(found) = self.find_later(&find, || self.pass_on()) => return Ok(Turn::Found(found)),
-        };
+        let _first = self.queue.lock().await;
         loop {
-            // Another request may have opened one meanwhile.
             if let Some(found) = find() {
                 return Ok(Turn::Found(found));
             }
             if !self.may_open() {
-                tokio::select! {
-                    () = self.room.notified() => {}
-                    () = self.turn.notified() => {}
-                }
+                self.room.notified().await;
                 continue;
             }
-            let is_first = self.live().is_empty();
-            // One whose thread has lost its connections need not wait for others any more.
-            let is_over = || self.live().is_empty() != is_first;
+            let is_alone = self.live().is_empty();
             tokio::select! {
                 biased;
-                right = acquire(is_first) => return Ok(Turn::Open(right?, opening)),
-                found = self.find_later(&find, is_over) => if let Some(found) = found {
+                right = acquire(is_alone) => return Ok(Turn::Open(right?, self.begin_opening())),
+                found = self.find_later(&find, is_alone) => if let Some(found) = found {
                     return Ok(Turn::Found(found));
                 },
-                () = self.until_over(is_over) => {}
             }
         }
     }
 
-    /// A notice that was of no use in the queue goes to whose turn it is.
-    fn pass_on(&self) -> bool {
-        self.turn.notify_one();
-        false
-    }
-
-    /// Waits for a notice of no use in the queue after which it `is_over`.
-    async fn until_over(&self, is_over: impl Fn() -> bool) {
-        loop {
-            self.turn.notified().await;
-            if is_over() {
-                return;
-            }
-        }
-    }
-
-    /// What `find` gives once there may be room; nothing once `is_over`.
-    async fn find_later<T>(
-        &self,
-        find: impl Fn() -> Option<T>,
-        is_over: impl Fn() -> bool,
-    ) -> Option<T> {
+    /// What `find` gives once there is room; nothing once the thread has lost its last connection or
+    /// got its first, which changes what it has a right to.
+    async fn find_later<T>(&self, find: impl Fn() -> Option<T>, is_alone: bool) -> Option<T> {
         loop {
             self.room.notified().await;
-            match find() {
-                None if is_over() => return None,
-                None => {}
-                found => return found,
+            let found = find();
+            if found.is_some() || self.live().is_empty() != is_alone {
+                return found;
             }
         }
+    }
+
+    fn begin_opening(&self) -> Opening<'_> {
+        self.is_opening.set(true);
+        Opening { is_opening: &self.is_opening, room: &self.room }
     }
 
     fn live(&self) -> Vec<Rc<C>> {
@@ -195,7 +171,9 @@ impl<C: SharedConnection> Multiplexed<C> {
 
     fn may_open(&self) -> bool {
         let live = self.live();
-        live.len() < self.most && !live.iter().any(|live| live.is_to_be_waited_for())
+        !self.is_opening.get()
+            && live.len() < self.most
+            && !live.iter().any(|live| live.is_to_be_waited_for())
     }
 }
 
@@ -203,6 +181,19 @@ impl<C: SharedConnection> Multiplexed<C> {
 enum Turn<'a, T, R> {
     /// There was room after all.
     Found(T),
-    /// It opens a connection by this right; no other request does so meanwhile.
-    Open(R, MutexGuard<'a, ()>),
+    /// It opens a connection by this right.
+    Open(R, Opening<'a>),
+}
+
+/// A request opens a connection; when this is dropped another one may.
+struct Opening<'a> {
+    is_opening: &'a Cell<bool>,
+    room: &'a Notify,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.is_opening.set(false);
+        self.room.notify_one();
+    }
 }

@@ -243,6 +243,27 @@ fn more_requests_than_max_streams_open_another_connection() {
 }
 
 #[test]
+fn requests_get_room_on_a_shared_connection_in_turn() {
+    in_memory(
+        &route(", multiplex = \"on\", max_streams = 2, max_connections = 1"),
+        async |world| {
+            let mut application = world.backend("10.0.0.1:9000");
+            let mut clients = ask_at_once(world, 12).await;
+            let mut connection = Connection::accept(&mut application).await;
+            // Who has been answered asks again, behind those that wait.
+            for n in (0..12).cycle().take(12 * 20) {
+                let asked = connection.asked().await.unwrap();
+                assert_eq!(asked.query(), n.to_string());
+                connection.answer(asked.id, "ok").await;
+                assert_eq!(clients[n].reply("").await.text(), "ok");
+                clients[n].send(format!("GET /x?{n} HTTP/1.1\r\nHost: h\r\n\r\n")).await;
+            }
+            assert!(!application.has_visitor());
+        },
+    );
+}
+
+#[test]
 fn a_request_that_nobody_waits_for_is_aborted_and_the_connection_goes_on() {
     in_memory(&route(ON), async |world| {
         let mut application = world.backend("10.0.0.1:9000");

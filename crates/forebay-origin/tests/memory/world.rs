@@ -184,10 +184,12 @@ fn with_site(configuration: &str) -> String {
 }
 
 fn parse(text: &str) -> Plan {
-    match forebay_conf::parse(text, "test.toml", Path::new("/")) {
+    let mut plan = match forebay_conf::parse(text, "test.toml", Path::new("/")) {
         Ok(plan) => plan,
         Err(error) => panic!("{error}"),
-    }
+    };
+    plan.share_connections(1).unwrap();
+    plan
 }
 
 /// A scripted backend.
