@@ -253,14 +253,13 @@ impl Stream {
     /// take at once is kept for it.
     pub async fn write(&self, part: Part<'_>, keeps: bool) -> io::Result<()> {
         match self {
-            Self::Http1(stream) if part.is_one_piece() && !self.has_backlog() => {
-                if part.may_wait && stream.socket.write_soon(part.gathered) {
-                    return Ok(());
-                }
-                if !keeps {
-                    return stream.socket.write_all(part.gathered).await;
-                }
-                self.write_pieces(&mut [IoSlice::new(part.gathered)], keeps, false).await
+            Self::Http1(stream)
+                if part.may_wait
+                    && part.is_one_piece()
+                    && !self.has_backlog()
+                    && stream.socket.send_soon(part.gathered) =>
+            {
+                Ok(())
             }
             Self::Http1(_) => {
                 let size = part.chunk_size();

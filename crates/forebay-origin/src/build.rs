@@ -336,7 +336,6 @@ impl Origins {
         (thread, pools): (&Rc<Thread>, &Pools),
     ) -> Box<dyn Origin> {
         let thread = thread.clone();
-        let thread = thread.clone();
         let upstream = |plan: &forebay_conf::Upstream, keep: Option<usize>, how: BackendOptions| {
             let how = || BackendOptions {
                 pools: Some(pools.idle.clone()),

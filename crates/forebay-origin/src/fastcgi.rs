@@ -187,14 +187,10 @@ impl Fastcgi {
         out: &[u8],
         body: &Spooled,
     ) -> Result<(), Fault> {
-        let is_all = !matches!(body, Spooled::File(..));
-        if is_all && socket.write_soon(out) {
-            return Ok(());
-        }
+        let Spooled::File(..) = body else {
+            return socket.write_soon(out).await.map_err(|error| backend.lost(&error));
+        };
         socket.write_all(out).await.map_err(|error| backend.lost(&error))?;
-        if is_all {
-            return Ok(());
-        }
         let outlet = ToBackend { backend, socket };
         upload(&outlet, BodyEncoder::Stdin(ID), Source::spooled(body)).await
     }

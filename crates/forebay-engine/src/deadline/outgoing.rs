@@ -6,7 +6,7 @@
 //! 6 % less CPU for a proxied request), and no task is polled again only to write.
 //!
 //! What the kernel has no room for is written by a task of its own, within the time that the
-//! socket gives its peer. Until then the socket writes nothing else (`Watched::is_sending`). Where
+//! socket gives its peer. Until then the socket writes nothing else (`Watched::has_rest`). Where
 //! sending fails, the socket is shut down, so that its reader comes to know.
 
 use std::cell::{Cell, RefCell};

@@ -10,10 +10,22 @@ use super::Socket;
 use crate::deadline::NEVER;
 
 impl Socket {
+    /// Has `data` sent at the end of this thread's turn, or writes it, where it is larger than 4 KiB.
+    /// Where sending fails later, the next read finds end of file: use it where a read follows, as
+    /// that of a reply.
+    ///
+    /// # Errors
+    /// Those of [`Socket::write_all`].
+    pub async fn write_soon(&self, data: &[u8]) -> io::Result<()> {
+        match self.send_soon(data) {
+            true => Ok(()),
+            false => self.write_all(data).await,
+        }
+    }
+
     /// Has `data` sent at the end of this thread's turn. `false`, and nothing done, where it is too
-    /// large (more than 4 KiB) or empty. Where sending fails, the next read finds end of file: use
-    /// it where a read follows, as that of a reply or of the next request.
-    pub fn write_soon(&self, data: &[u8]) -> bool {
+    /// large or empty, or the socket has no room for what came before.
+    pub(crate) fn send_soon(&self, data: &[u8]) -> bool {
         self.deadlines.send_soon(&self.shared, data)
     }
 

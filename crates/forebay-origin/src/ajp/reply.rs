@@ -55,10 +55,7 @@ impl Session<'_> {
     ) -> Result<After, Fault> {
         let Buffers { out, packet, inbox, head } = buffers;
         let Exchange { request, body, reply, .. } = exchange;
-        if !self.socket.write_soon(out) {
-            let sent = self.socket.write_all(out).await;
-            sent.map_err(|error| self.backend().lost(&error))?;
-        }
+        self.socket.write_soon(out).await.map_err(|error| self.backend().lost(&error))?;
         let demand = BodyDemand::default();
         inbox.clear();
         let mut reading = Reading { session: self, request, demand: &demand, inbox, head };

@@ -166,10 +166,11 @@ impl<'a> Attempt<'a> {
         inbox.clear();
         // Where sending fails, the read of the reply finds end of file. With a body the next write
         // follows at once, so waiting for the end of the turn gains nothing.
-        if body.framing() != RequestFraming::None || !socket.write_soon(out) {
-            let sent = socket.write_all(out).await;
-            sent.map_err(|error| backend.lost(&error))?;
-        }
+        let sent = match body.framing() {
+            RequestFraming::None => socket.write_soon(out).await,
+            _ => socket.write_all(out).await,
+        };
+        sent.map_err(|error| backend.lost(&error))?;
         let to_head = request.method() == b"HEAD";
         let mut reading = Reading { attempt: self, request, socket, inbox, head };
         if self.is_upgrade {

@@ -6,36 +6,21 @@ use tokio::time::{Instant, sleep};
 
 use crate::world::in_memory;
 
-const SITE: &str = r#"
-[server.timeouts]
-write = "15s"
-
-[[site]]
-listen = ["127.0.0.1:80"]
-
-[[site.route]]
-path = "/*"
-respond = "here"
-"#;
-
-const PROXIED: &str = r#"
-[server.timeouts]
-write = "15s"
-
-[[site]]
-listen = ["127.0.0.1:80"]
-
-[[site.route]]
-path = "/*"
-proxy = "http://10.0.0.1:3000"
-"#;
-
+const HERE: &str = "respond = \"here\"";
+const PROXY: &str = "proxy = \"http://10.0.0.1:3000\"";
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
+/// A site with a limit of 15 s for writing, of a route for everything.
+fn site(action: &str) -> String {
+    let limit = "[server.timeouts]\nwrite = \"15s\"\n";
+    let site = "[[site]]\nlisten = [\"127.0.0.1:80\"]\n";
+    format!("{limit}{site}[[site.route]]\npath = \"/*\"\n{action}\n")
+}
+
 #[test]
 fn replies_come_whole_and_in_order_when_there_is_room_at_last() {
-    in_memory(SITE, async |world| {
+    in_memory(&site(HERE), async |world| {
         let mut client = world.client();
         client.link.limit_room(10);
         client.send(format!("{GET}{GET}{}", GET.replace("GET", "POST"))).await;
@@ -51,7 +36,7 @@ fn replies_come_whole_and_in_order_when_there_is_room_at_last() {
 
 #[test]
 fn a_client_that_goes_on_asking_and_takes_nothing_is_cut_off_after_the_write_limit() {
-    in_memory(SITE, async |world| {
+    in_memory(&site(HERE), async |world| {
         let client = world.client();
         client.link.limit_room(10);
         let since = Instant::now();
@@ -68,30 +53,26 @@ fn a_client_that_goes_on_asking_and_takes_nothing_is_cut_off_after_the_write_lim
 
 #[test]
 fn a_long_reply_behind_a_small_one_that_had_no_room_comes_when_there_is() {
-    let routes = PROXIED.replace("\"/*\"", "\"/backend\"");
-    in_memory(
-        &format!("{routes}\n[[site.route]]\npath = \"/*\"\nrespond = \"here\"\n"),
-        async |world| {
-            let mut backend = world.backend("10.0.0.1:3000");
-            let mut client = world.client();
-            client.link.limit_room(10);
-            client.send(format!("{GET}{}", GET.replace("GET /", "GET /backend"))).await;
-            let long = [b'x'; 10_000];
-            let mut connection = backend.accept().await;
-            connection.request().await;
-            connection.send("HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n").await;
-            connection.send(long).await;
-            // Longer than a tick, after which the gateway also waits for the client to leave.
-            sleep(Duration::from_millis(300)).await;
-            assert_eq!(client.reply(GET).await.body, b"here");
-            assert_eq!(client.reply(GET).await.body, long);
-        },
-    );
+    let routes = site(PROXY).replace("/*", "/backend");
+    in_memory(&format!("{routes}[[site.route]]\n{HERE}\n"), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.link.limit_room(10);
+        client.send(format!("{GET}{}", GET.replace("GET /", "GET /backend"))).await;
+        let long = [b'x'; 10_000];
+        let reply = "HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n";
+        let (_, mut connection) = backend.answer(reply).await;
+        connection.send(long).await;
+        // Longer than a tick, after which the gateway also waits for the client to leave.
+        sleep(Duration::from_millis(300)).await;
+        assert_eq!(client.reply(GET).await.body, b"here");
+        assert_eq!(client.reply(GET).await.body, long);
+    });
 }
 
 #[test]
 fn a_client_that_does_not_take_a_small_reply_is_cut_off_after_the_write_limit() {
-    in_memory(SITE, async |world| {
+    in_memory(&site(HERE), async |world| {
         let client = world.client();
         client.link.limit_room(10);
         let since = Instant::now();
@@ -106,7 +87,7 @@ fn a_client_that_does_not_take_a_small_reply_is_cut_off_after_the_write_limit() 
 
 #[test]
 fn a_reply_that_has_no_room_is_sent_whole_before_a_stopping_gateway_closes() {
-    in_memory(SITE, async |world| {
+    in_memory(&site(HERE), async |world| {
         let mut client = world.client();
         client.link.limit_room(10);
         client.send(GET).await;
@@ -120,7 +101,7 @@ fn a_reply_that_has_no_room_is_sent_whole_before_a_stopping_gateway_closes() {
 
 #[test]
 fn a_small_reply_that_closes_the_connection_is_whole_where_there_is_no_room() {
-    in_memory(SITE, async |world| {
+    in_memory(&site(HERE), async |world| {
         let mut client = world.client();
         client.link.limit_room(10);
         client.send(format!("{GET}GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")).await;
@@ -133,13 +114,11 @@ fn a_small_reply_that_closes_the_connection_is_whole_where_there_is_no_room() {
 
 #[test]
 fn a_backend_with_little_room_gets_the_whole_request() {
-    in_memory(PROXIED, async |world| {
+    in_memory(&site(PROXY), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(GET).await;
-        let mut connection = backend.accept().await;
-        connection.request().await;
-        connection.send(OK).await;
+        let (_, mut connection) = backend.answer(OK).await;
         assert_eq!(client.reply(GET).await.body, b"ok");
 
         connection.link.limit_room(10);
@@ -154,13 +133,11 @@ fn a_backend_with_little_room_gets_the_whole_request() {
 
 #[test]
 fn a_backend_that_takes_no_small_request_costs_a_504() {
-    in_memory(PROXIED, async |world| {
+    in_memory(&site(PROXY), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(GET).await;
-        let mut connection = backend.accept().await;
-        connection.request().await;
-        connection.send(OK).await;
+        let (_, connection) = backend.answer(OK).await;
         assert_eq!(client.reply(GET).await.body, b"ok");
 
         connection.link.limit_room(10);
@@ -171,14 +148,12 @@ fn a_backend_that_takes_no_small_request_costs_a_504() {
 
 #[test]
 fn a_kept_connection_that_died_unnoticed_costs_no_request() {
-    in_memory(PROXIED, async |world| {
+    in_memory(&site(PROXY), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         for _ in 0..2 {
             client.send(GET).await;
-            let mut connection = backend.accept().await;
-            connection.request().await;
-            connection.send(OK).await;
+            let (_, connection) = backend.answer(OK).await;
             assert_eq!(client.reply(GET).await.body, b"ok");
             connection.link.reset();
         }
