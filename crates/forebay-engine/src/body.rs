@@ -224,6 +224,17 @@ impl Body {
         Ok(Some(piece))
     }
 
+    /// The trailers that may be passed on, as lines that end in CRLF. To be asked for behind the last
+    /// piece; waits for the end of a request that had all of its body before.
+    pub async fn trailers(&mut self) -> Result<Vec<u8>, Fault> {
+        while !self.stream().has_request_ended() {
+            self.receive().await?;
+        }
+        let mut trailers = self.stream().request_trailers();
+        trailers.extend_from_slice(self.decoder.trailers());
+        Ok(trailers)
+    }
+
     /// Puts the payload `first` and that of the chunks behind it, as far as they have come,
     /// together in `gathered`; false where there is no more than `first`. The chunks themselves
     /// stay as they are, for [`Body::rewind`].

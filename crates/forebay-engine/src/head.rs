@@ -8,6 +8,7 @@ use forebay_conf::EncodedSlashes;
 use forebay_wire::Span;
 use forebay_wire::http1::{
     Claims, KnownField, RequestFraming, RequestHead, TargetForm, Version, encode, list_has,
+    may_be_request_trailer,
 };
 use forebay_wire::path::{self, PathError};
 
@@ -50,6 +51,8 @@ pub struct Request {
     pub announced: Vec<(&'static str, String)>,
     /// The field line by which backends get the subject of the client's certificate.
     pub subject_field: Option<Vec<u8>>,
+    /// The name of that field, which no client may send.
+    pub(crate) subject_name: Option<String>,
 }
 
 impl Request {
@@ -72,6 +75,7 @@ impl Request {
             tls: None,
             announced: Vec::new(),
             subject_field: None,
+            subject_name: None,
         }
     }
 
@@ -98,6 +102,12 @@ impl Request {
     /// Whether the same request may be sent twice (RFC 9110 section 9.2.2).
     pub fn is_idempotent(&self) -> bool {
         matches!(self.method(), b"GET" | b"HEAD" | b"PUT" | b"DELETE" | b"OPTIONS")
+    }
+
+    /// Whether a trailer of this name may be passed on: none by which a client claims what others know.
+    pub fn may_pass_trailer(&self, name: &[u8]) -> bool {
+        let is_subject = self.subject_name.as_ref().is_some_and(|subject| is_alike(name, subject));
+        may_be_request_trailer(name) && !is_subject
     }
 
     /// Whether the client takes trailer fields (RFC 9110 section 10.1.4).
@@ -225,6 +235,7 @@ impl Request {
         let Some(name) = tls.subject_field() else { return };
         let bytes = &self.bytes;
         self.head.fields.retain(|field| !is_alike(field.name.of(bytes), name));
+        self.subject_name = Some(name.to_owned());
         if let Some(subject) = self.tls.as_ref().and_then(|handshake| handshake.client_subject()) {
             let mut line = Vec::new();
             encode::field(&mut line, name, subject.as_bytes());

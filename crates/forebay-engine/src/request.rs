@@ -102,7 +102,7 @@ fn check_certificate(
     site: Option<&Site>,
     request: &mut Request,
 ) -> Result<(), Fault> {
-    request.subject_field = None;
+    (request.subject_field, request.subject_name) = (None, None);
     let accepted = stream.accepted();
     let tls = site.and_then(|site| site.tls.as_ref());
     let Some((handshake, tls)) = accepted.tls.as_ref().zip(tls) else { return Ok(()) };

@@ -170,12 +170,28 @@ impl Stream {
     /// What finds the payload in what [`Self::read`] gives.
     pub fn body_decoder(&self, framing: RequestFraming) -> BodyDecoder {
         match self {
-            Self::Http1(_) => BodyDecoder::request(framing),
+            Self::Http1(_) => BodyDecoder::request(framing).keeping_trailers(),
             // What is read is payload.
             Self::Http2(_) | Self::Ajp(_) => match framing {
                 RequestFraming::Chunked => BodyDecoder::response(ResponseFraming::Close),
                 framing => BodyDecoder::request(framing),
             },
+        }
+    }
+
+    /// Whether the request has ended beside its body, whose decoder tells, with its trailers.
+    pub fn has_request_ended(&self) -> bool {
+        match self {
+            Self::Http2(stream) => stream.has_request_ended(),
+            Self::Http1(_) | Self::Ajp(_) => true,
+        }
+    }
+
+    /// The trailers of the request that came beside its body, as lines.
+    pub fn request_trailers(&self) -> Vec<u8> {
+        match self {
+            Self::Http2(stream) => stream.request_trailers(),
+            Self::Http1(_) | Self::Ajp(_) => Vec::new(),
         }
     }
 

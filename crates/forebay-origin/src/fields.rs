@@ -1,6 +1,7 @@
 //! What a proxy tells a backend about the client, and the client about a backend's reply.
 
 use forebay_engine::{Fault, Length, Reply, Request};
+use forebay_wire::fields::{FieldRef, of_lines};
 use forebay_wire::http1::{
     Claims, Field, KnownField, ResponseFraming, ResponseHead, encode, is_disguised,
 };
@@ -60,6 +61,16 @@ fn is_replaced(field: &Field) -> bool {
             | KnownField::XForwardedProto
             | KnownField::XRealIp
     )
+}
+
+/// Those of a request's trailers, which are `lines`, that a backend gets; none where `Connection` names
+/// fields, which would have to be looked for among them.
+pub fn request_trailers<'a>(
+    request: &'a Request,
+    lines: &'a [u8],
+) -> impl Iterator<Item = FieldRef<'a>> {
+    let lines = if request.head.connection_names_fields { b"" } else { lines };
+    of_lines(lines).filter(|field| request.may_pass_trailer(field.name))
 }
 
 /// Passes on an interim reply whose `head` was parsed from `bytes`.

@@ -204,10 +204,10 @@ impl Front {
                 None => codec.borrow_mut().discard(stream, Connection::now()),
             },
             Event::Trailers { stream, head } => {
-                codec.borrow_mut().recycle(head);
                 if let Some(stream) = connection.stream(stream) {
-                    stream.receive(b"", true);
+                    stream.receive_trailers(&head);
                 }
+                codec.borrow_mut().recycle(head);
             }
             Event::Reset { stream, .. } => {
                 if let Some(stream) = connection.stream(stream) {

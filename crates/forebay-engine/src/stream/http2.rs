@@ -14,7 +14,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use forebay_wire::fields;
-use forebay_wire::http2::{ErrorCode, SendError};
+use forebay_wire::http2::{self, ErrorCode, SendError};
 
 use super::{Abort, Head, Shared};
 use crate::deadline::{NEVER, Ticks};
@@ -35,6 +35,8 @@ pub struct Http2 {
     incoming: RefCell<Vec<u8>>,
     /// Nothing more comes.
     has_ended: Cell<bool>,
+    /// The trailers of its request that may be passed on, as lines.
+    request_trailers: RefCell<Vec<u8>>,
     /// There can be data in the request, not only its end.
     has_body: Cell<bool>,
     /// Nothing more is sent.
@@ -69,6 +71,7 @@ impl Http2 {
             is_tunnel,
             incoming: RefCell::default(),
             has_ended: Cell::new(has_ended),
+            request_trailers: RefCell::default(),
             has_body: Cell::new(true),
             has_finished: Cell::new(false),
             trailers: RefCell::default(),
@@ -95,6 +98,12 @@ impl Http2 {
             self.has_ended.set(true);
         }
         wake(&self.reader);
+    }
+
+    /// Its request has ended, with these trailers.
+    pub fn receive_trailers(&self, trailers: &http2::Head) {
+        trailers.write_trailers(&mut self.request_trailers.borrow_mut());
+        self.receive(b"", true);
     }
 
     /// It was reset, or its connection has ended.
@@ -181,6 +190,14 @@ impl Http2 {
         };
         self.read_due.set(NEVER);
         read
+    }
+
+    pub(super) fn has_request_ended(&self) -> bool {
+        self.has_ended.get()
+    }
+
+    pub(super) fn request_trailers(&self) -> Vec<u8> {
+        self.request_trailers.borrow().clone()
     }
 
     pub(super) fn limit_read(&self, after: Duration) {

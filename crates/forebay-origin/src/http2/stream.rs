@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use forebay_engine::{Fault, Limit, NEVER, Retry};
-use forebay_wire::fields;
+use forebay_wire::fields::{self, FieldRef};
 use forebay_wire::http2::{Cause, ErrorCode, Head, RequestPseudo, SendError};
 
 use super::connection::{Connection, End, StreamState};
@@ -106,6 +106,19 @@ impl Stream {
             })
             .await;
         }
+    }
+
+    /// Ends the request with these fields, behind all data.
+    pub fn send_trailers<'a>(
+        &self,
+        fields: impl IntoIterator<Item = FieldRef<'a>>,
+    ) -> Result<(), Fault> {
+        let id = self.state.id.get();
+        let sent = self.connection.codec.borrow_mut().send_trailers(id, fields);
+        self.connection.wake();
+        sent.map_err(|_| self.unsendable())?;
+        self.state.has_sent.set(true);
+        Ok(())
     }
 
     /// Sends as much as may go now.

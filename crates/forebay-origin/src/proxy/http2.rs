@@ -12,7 +12,7 @@ use sha1::{Digest, Sha1};
 
 use super::reply_head::ReplyHead;
 use super::session::{Attempt, Buffers, append_target};
-use crate::fields::{append_request_fields, inform};
+use crate::fields::{append_request_fields, inform, request_trailers};
 use crate::http2::{Stream, StreamEvent, StreamTunnel};
 use crate::upgrade;
 use crate::upstream::{BodyEncoder, Outlet, Source, upload};
@@ -56,6 +56,9 @@ impl<'a> RequestHead<'a> {
             self.lines = lines.filter(|line| !is_key(line)).flatten().copied().collect();
         } else if request.takes_trailers() {
             self.lines.extend_from_slice(b"te: trailers\r\n");
+        }
+        for announced in announced_trailers(request).filter(|_| !is_upgrade) {
+            encode::field(&mut self.lines, "trailer", announced);
         }
         let has_length = || request.head.value(KnownField::ContentLength, &request.bytes).is_some();
         match request.head.framing {
@@ -138,7 +141,7 @@ impl Attempt<'_> {
         if !has_body {
             return reading.reply(reply).await;
         }
-        let mut sending = pin!(send_body(stream, body));
+        let mut sending = pin!(send_body(stream, request, body));
         let mut reading = pin!(reading.reply(reply));
         let mut is_sent = false;
         loop {
@@ -209,19 +212,38 @@ fn append_switch(out: &mut Vec<u8>, request: &Request) {
     }
 }
 
-/// Sends the body to its end. The last DATA says that it is that, where the length is known: Tomcat
-/// counts small frames that do not end a stream.
-async fn send_body(stream: &Stream, body: &mut Body) -> Result<(), Fault> {
+/// The trailers that the client announces. Where `Connection` names fields, which would have to be
+/// looked for among them, none are passed on.
+fn announced_trailers(request: &Request) -> impl Iterator<Item = &[u8]> {
+    let head = &request.head;
+    let passes = head.framing != RequestFraming::None && !head.connection_names_fields;
+    let fields = head.fields.iter().filter(move |_| passes);
+    let announcing = fields.filter(|field| field.known == KnownField::Trailer);
+    announcing.map(|field| field.value.of(&request.bytes))
+}
+
+/// Sends the body to its end, and trailers behind it. The last DATA says that it is that, where the
+/// length is known and no trailers are announced: Tomcat counts small frames that do not end a stream.
+async fn send_body(stream: &Stream, request: &Request, body: &mut Body) -> Result<(), Fault> {
     let left = match body.framing() {
-        RequestFraming::Length(length) => Some(length),
-        RequestFraming::None | RequestFraming::Chunked => None,
+        RequestFraming::Length(length) if announced_trailers(request).next().is_none() => {
+            Some(length)
+        }
+        _ => None,
     };
     let outlet = BodyOutlet { stream, left: Cell::new(left) };
     upload(&outlet, BodyEncoder::Plain, Source::Client(body)).await?;
-    if outlet.left.get() != Some(0) {
-        stream.send_data(b"", true).await?;
+    if outlet.left.get() == Some(0) {
+        return Ok(());
     }
-    Ok(())
+    outlet.suspend_reply_limit();
+    let trailers = body.trailers().await?;
+    outlet.start_reply_limit();
+    let mut kept = request_trailers(request, &trailers).peekable();
+    if kept.peek().is_none() {
+        return stream.send_data(b"", true).await;
+    }
+    stream.send_trailers(kept)
 }
 
 struct BodyOutlet<'a> {

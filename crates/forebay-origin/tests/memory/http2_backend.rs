@@ -46,6 +46,7 @@ pub struct Asked {
     pub protocol: String,
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
+    pub trailers: Vec<(String, String)>,
     pub is_whole: bool,
     pub reset: bool,
 }
@@ -279,7 +280,15 @@ impl Served {
             Event::Goaway { code } => self.goaway = Some(code),
             Event::Unacceptable { rule, .. } => panic!("the gateway sends {rule}"),
             Event::Refused { rule, .. } => panic!("the gateway sends too much: {rule}"),
-            Event::Interim { .. } | Event::Trailers { .. } | Event::Settings => {}
+            Event::Trailers { stream, head } => {
+                if let Some(asked) = self.asked.get_mut(&stream) {
+                    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+                    let list = head.fields.iter().map(|f| (text(f.name), text(f.value)));
+                    (asked.trailers, asked.is_whole) = (list.collect(), true);
+                }
+                self.codec.recycle(head);
+            }
+            Event::Interim { .. } | Event::Settings => {}
         }
     }
 }

@@ -129,6 +129,12 @@ impl Http2Client {
         assert_eq!(sent, data.len(), "the window is large enough");
     }
 
+    pub fn send_trailers(&mut self, stream: u32, fields: &[(&str, &str)]) {
+        let mut list = Fields::new();
+        list.extend(fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+        self.codec.send_trailers(stream, &list).expect("the stream is open");
+    }
+
     fn go_on(&mut self, stream: u32) {
         let Some((body, sent)) = self.bodies.get_mut(&stream) else { return };
         // A stream that is gone has an event that says so.

@@ -30,6 +30,7 @@ mod http2_abuse;
 mod http2_backends;
 mod http2_broken;
 mod http2_random;
+mod http2_trailers;
 mod http2_tunnels;
 mod idle_connections;
 mod limits;

@@ -1,7 +1,7 @@
 //! Fields that say where a request comes from, which only a trusted proxy can know, and names that
 //! servers take for those of other fields.
 
-use super::{Field, KnownField};
+use super::{Field, KnownField, may_be_trailer};
 
 /// Which of the fields that say where a request comes from are a trusted proxy's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,10 +48,21 @@ pub fn is_disguised(field: &Field, fields: &[Field], bytes: &[u8]) -> bool {
     if field.known != KnownField::Other || name.iter().all(is_plain) {
         return false;
     }
-    let meant: Vec<u8> =
-        name.iter().map(|byte| if is_plain(byte) { *byte } else { b'-' }).collect();
+    let meant = meant(name);
     let is_meant = |other: &Field| other.name.of(bytes).eq_ignore_ascii_case(&meant);
     KnownField::of(&meant) != KnownField::Other || is_claim(&meant) || fields.iter().any(is_meant)
+}
+
+/// Whether a trailer of a request may be passed on: as [`may_be_trailer`], nor a claim about the
+/// client, nor either in disguise.
+pub fn may_be_request_trailer(name: &[u8]) -> bool {
+    let meant = meant(name);
+    may_be_trailer(&meant) && !is_claim(&meant)
+}
+
+/// A name with hyphens for its other marks, as CGI and its heirs read it.
+fn meant(name: &[u8]) -> Vec<u8> {
+    name.iter().map(|byte| if is_plain(byte) { *byte } else { b'-' }).collect()
 }
 
 fn is_plain(byte: &u8) -> bool {
@@ -79,6 +90,29 @@ mod tests {
         let found = head.fields.iter().map(|field| is_disguised(field, &head.fields, &raw));
         let expected = [false, true, true, true, true, true, false, false, false];
         assert_eq!(found.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn trailers_of_a_request_claim_nothing_about_the_client_in_no_disguise() {
+        for name in ["X-Sum", "grpc-status", "X_Api_Key", "Content-Digest"] {
+            assert!(may_be_request_trailer(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "X-Forwarded-For",
+            "x_forwarded_for",
+            "X-Real-IP",
+            "x.real.ip",
+            "X-Original-URL",
+            "Front_End_Https",
+            "Forwarded",
+            "Content_Length",
+            "transfer_encoding",
+            "Authorization",
+            "proxy",
+            "Host",
+        ] {
+            assert!(!may_be_request_trailer(name.as_bytes()), "{name}");
+        }
     }
 
     #[test]

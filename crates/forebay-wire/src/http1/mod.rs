@@ -20,7 +20,7 @@ mod trailer;
 pub use body::{BodyDecoder, Step};
 pub(crate) use chars::{TOKEN, has_upper_case, is_target};
 pub use chars::{eq_ignore_case, is_field_value, is_token, list_has};
-pub use claims::{Claims, is_disguised};
+pub use claims::{Claims, is_disguised, may_be_request_trailer};
 pub use error::{HeadError, HttpError};
 pub use fields::{Field, KnownField, Limits};
 pub(crate) use fields::{NAMES, is_disguised_framing, parse_length};
