@@ -112,6 +112,8 @@ mod machine;
 pub mod number;
 mod overrun;
 mod pairing;
+pub mod profile;
+mod profiling;
 mod progress;
 pub mod report;
 mod results;

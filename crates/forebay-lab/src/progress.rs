@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::experiment::{Configuration, Plan};
 use crate::number;
+use crate::profile::Profile;
 use crate::schedule::{Group, Progress};
 use crate::trial::Trial;
 
@@ -71,6 +72,26 @@ impl Progress for ProgressLines {
         if let Some(bar) = &self.bar {
             bar.inc(1);
         }
+    }
+
+    fn begin_profile(&mut self, configuration: &Configuration) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("profile: {}", configuration.name));
+        }
+    }
+
+    fn end_profile(&mut self, configuration: &Configuration, profile: &Profile) {
+        let mut parts = Vec::new();
+        if profile.stacks.samples() > 0 {
+            parts.push(format!("{} samples", number::count(profile.stacks.samples())));
+            let requests =
+                profile.requests.map(|requests| format!("{} requests", number::count(requests)));
+            parts.extend(requests);
+        }
+        parts.extend(profile.notes.iter().cloned());
+        let width = self.name_width;
+        let text = parts.join(", ").replace(char::is_control, " ");
+        self.print(&format!("profile      {:<width$}  {text}", configuration.name));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::experiment::{Configuration, Plan};
 use crate::machine::Machine;
+use crate::profile::Profile;
 use crate::trial::{Halt, Trial};
 
 /// An experiment that was run, to its end or not.
@@ -39,9 +40,16 @@ pub struct Results {
     pub version: Option<String>,
     /// Its trials, in the order of the rounds.
     pub trials: Vec<Trial>,
+    /// What its profile trial showed, where there was one.
+    pub profile: Option<Profile>,
 }
 
 impl Results {
+    /// Whether it can be tried here: nothing is missing, and it is none of old figures alone.
+    pub fn can_run(&self) -> bool {
+        self.missing.is_empty() && self.configuration.saved.is_none()
+    }
+
     /// These as what a configuration is compared with that is started in the same way now.
     pub fn saved(self, label: &str, date: &str) -> Self {
         let configuration = Configuration {
@@ -51,7 +59,8 @@ impl Results {
             saved: Some(date.to_owned()),
             ..self.configuration
         };
-        Self { configuration, ..self }
+        // Its stacks are not saved.
+        Self { configuration, profile: None, ..self }
     }
 }
 

@@ -23,6 +23,7 @@ pub fn take_over(experiment: &mut Experiment, earlier: Experiment) -> Result<(),
     experiment.rounds_finished = earlier.rounds_finished;
     for (results, earlier) in experiment.results.iter_mut().zip(earlier.results) {
         results.trials = earlier.trials;
+        results.profile = earlier.profile;
     }
     Ok(())
 }

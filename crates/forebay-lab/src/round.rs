@@ -43,7 +43,7 @@ impl Executor for Runner {
 }
 
 /// A server that runs, with its load. Dropped, it is ended.
-struct Standing<'a> {
+pub(crate) struct Standing<'a> {
     member: Member<'a>,
     check: Check,
     /// The load as the plan has it.
@@ -91,7 +91,7 @@ struct Idle {
 impl<'a> Standing<'a> {
     /// Starts a server and waits until it is right, and warm. One that fails then stands all the
     /// same, without a load.
-    fn start(runner: &Runner, member: Member<'a>) -> Result<Self, Halt> {
+    pub(crate) fn start(runner: &Runner, member: Member<'a>) -> Result<Self, Halt> {
         let configuration = member.configuration;
         let services = runner.start_services()?;
         let mut keeper = Keeper::open(&runner.program).map_err(broken)?;
@@ -216,8 +216,13 @@ impl<'a> Standing<'a> {
         Ok(ran.map(|ran| (ran.outcome(&task), ran.printed)))
     }
 
+    /// The server's processes.
+    pub(crate) fn tree(&self) -> Tree {
+        self.keeper.tree()
+    }
+
     /// Loads the server for a slice.
-    fn turn(&mut self, runner: &Runner, turn: Turn) -> Result<(), Halt> {
+    pub(crate) fn turn(&mut self, runner: &Runner, turn: Turn) -> Result<(), Halt> {
         let Some(mut load) = self.load.take() else { return Ok(()) };
         let rate = self.task.rate;
         let rate = rate.map(|per_second| Rate { per_second, arrivals: Arrivals::Poisson });
@@ -273,7 +278,7 @@ impl<'a> Standing<'a> {
     }
 
     /// Checks the server once more, ends it and says what came of the trial.
-    fn finish(mut self, runner: &Runner) -> Result<Trial, Halt> {
+    pub(crate) fn finish(mut self, runner: &Runner) -> Result<Trial, Halt> {
         let (id, configuration) = (self.member.id, self.member.configuration);
         let mut trial = match self.load.take() {
             None => {

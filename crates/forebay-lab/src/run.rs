@@ -13,7 +13,7 @@ use crate::results::{Experiment, Results};
 use crate::schedule::{self, Moment, Progress, Rounds};
 use crate::summary::rows;
 use crate::trial::{Halt, Runner};
-use crate::{client, keeper, resume, service};
+use crate::{client, keeper, profiling, resume, service};
 
 /// How an experiment is run.
 #[derive(Debug, Default)]
@@ -29,6 +29,8 @@ pub struct Options {
     pub earlier: Option<Experiment>,
     /// Results that were saved, to be compared with as they are.
     pub saved: Vec<Results>,
+    /// Whether each configuration gets a profile trial, behind all rounds.
+    pub profile: bool,
 }
 
 /// Rounds before the first look at how wide intervals are.
@@ -63,20 +65,31 @@ pub fn run(
     if let Some(earlier) = options.earlier {
         resume::take_over(&mut experiment, earlier)?;
     }
-    let halt = if options.until.is_some_and(|until| is_narrow(&mut experiment, until)) {
+    let is_enough = options.until.is_some_and(|until| is_narrow(&mut experiment, until));
+    let halt = if is_enough && !options.profile {
         None
     } else {
-        run_rounds(&mut experiment, options.until, program, interrupt, progress)
+        let wanted = Wanted { rounds: !is_enough, until: options.until, profile: options.profile };
+        run_trials(&mut experiment, &wanted, program, interrupt, progress)
     };
     experiment.incomplete = halt.as_ref().map(Halt::to_string);
     experiment.halt = halt;
     Ok(experiment)
 }
 
-/// Runs the rounds that are left; returns why they ended early.
-fn run_rounds(
-    experiment: &mut Experiment,
+/// Which trials are run.
+struct Wanted {
+    /// Those of the rounds that are left.
+    rounds: bool,
     until: Option<f64>,
+    /// Those that are profiled.
+    profile: bool,
+}
+
+/// Runs the trials that are wanted; returns why they ended early.
+fn run_trials(
+    experiment: &mut Experiment,
+    wanted: &Wanted,
     program: PathBuf,
     interrupt: &Interrupt,
     progress: &mut dyn Progress,
@@ -89,11 +102,28 @@ fn run_rounds(
     let cores = experiment.machine.cores;
     let mut runner =
         Runner::new(&plan, program, interrupt.clone(), cores, server_cpus, experiment.seed);
-    let is_run = |r: &Results| r.missing.is_empty() && r.configuration.saved.is_none();
     if let Err(halt) = runner.run_once(|plan| &plan.before, "before") {
         return Some(halt);
     }
-    let available: Vec<bool> = experiment.results.iter().map(is_run).collect();
+    let mut halt = None;
+    if wanted.rounds {
+        halt = run_rounds(experiment, &plan, wanted.until, &mut runner, progress);
+    }
+    if halt.is_none() && wanted.profile {
+        halt = profiling::run(experiment, &runner, progress).err();
+    }
+    halt.or(runner.run_once(|plan| &plan.after, "after").err())
+}
+
+/// Runs the rounds that are left; returns why they ended early.
+fn run_rounds(
+    experiment: &mut Experiment,
+    plan: &Plan,
+    until: Option<f64>,
+    runner: &mut Runner,
+    progress: &mut dyn Progress,
+) -> Option<Halt> {
+    let available: Vec<bool> = experiment.results.iter().map(Results::can_run).collect();
     let earlier = experiment.results.iter().map(|results| results.trials.clone()).collect();
     let seed = experiment.seed;
     let mut decide = |progress: &mut dyn Progress, rounds: &Rounds, moment: Moment| {
@@ -103,9 +133,9 @@ fn run_rounds(
         Ok(!(is_over && until.is_some_and(|until| is_narrow(experiment, until))))
     };
     let from = (available.as_slice(), earlier);
-    let rounds = schedule::run(&plan, from, seed, &mut runner, progress, &mut decide);
+    let rounds = schedule::run(plan, from, seed, runner, progress, &mut decide);
     take(experiment, &rounds);
-    rounds.halt.or(runner.run_once(|plan| &plan.after, "after").err())
+    rounds.halt
 }
 
 /// The level of intervals: 95 %.
@@ -135,7 +165,13 @@ fn look_up(configuration: &Configuration) -> Results {
     let missing = experiment::missing(&configuration.requires);
     let version =
         if missing.is_empty() { machine::version_line(&configuration.version) } else { None };
-    Results { configuration: configuration.clone(), missing, version, trials: Vec::new() }
+    Results {
+        configuration: configuration.clone(),
+        missing,
+        version,
+        trials: Vec::new(),
+        profile: None,
+    }
 }
 
 /// Makes this process fit to run trials; returns the cores of those servers that name none.

@@ -7,6 +7,7 @@
 //! of a pair are fractions of a second apart (as duet benchmarking has it, Bulej et al., ICPE 2020).
 
 use crate::experiment::{Amount, Cell, Configuration, Plan};
+use crate::profile::Profile;
 use crate::results::Experiment;
 use crate::trial::{Halt, Trial, TrialId};
 
@@ -28,6 +29,13 @@ pub struct Member<'a> {
     pub id: TrialId,
     /// Its place in the plan.
     index: usize,
+}
+
+impl<'a> Member<'a> {
+    /// Of a trial that is in no round.
+    pub fn apart(configuration: &'a Configuration) -> Self {
+        Self { configuration, id: TrialId { round: 0, order: 0 }, index: 0 }
+    }
 }
 
 /// A slice of one member's load.
@@ -57,6 +65,14 @@ pub trait Progress {
     fn begin(&mut self, round: u32, group: &Group<'_>);
     /// A trial has ended.
     fn end(&mut self, configuration: &Configuration, trial: &Trial);
+    /// The profile trial of a configuration begins.
+    fn begin_profile(&mut self, configuration: &Configuration) {
+        let _ = configuration;
+    }
+    /// A profile trial has ended.
+    fn end_profile(&mut self, configuration: &Configuration, profile: &Profile) {
+        let _ = (configuration, profile);
+    }
     /// Trials have ended; so far this is what came of the experiment.
     ///
     /// # Errors

@@ -65,6 +65,7 @@ fn experiment(names: &[&str], trials: Vec<Vec<Trial>>) -> Experiment {
         missing: Vec::new(),
         version: None,
         trials,
+        profile: None,
     });
     Experiment {
         results: results.collect(),

@@ -79,6 +79,10 @@ pub struct Args {
     /// Go on with an experiment that ended early, from report.json in --out; more --rounds add to it
     #[arg(long, conflicts_with = "seed")]
     resume: bool,
+    /// Afterwards, load each configuration once more under perf, which counts for nothing, and put flame
+    /// graphs, and what differs from the baseline's, in the page; --resume adds them to a finished run
+    #[arg(long)]
+    profile: bool,
     /// Where report.html, report.md, report.csv and report.json are written
     #[arg(long, value_name = "DIR", default_value = "forebay-report")]
     out: PathBuf,
@@ -133,7 +137,14 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
         }
         None => Vec::new(),
     };
-    let options = Options { seed, against_itself: args.aa, until: args.until, earlier, saved };
+    let options = Options {
+        seed,
+        against_itself: args.aa,
+        until: args.until,
+        earlier,
+        saved,
+        profile: args.profile,
+    };
     let shown: Box<dyn Progress> = if args.quiet {
         Box::new(Silent)
     } else {
@@ -201,7 +212,9 @@ fn earlier(out: &Path) -> Result<Experiment, String> {
         )
     };
     let text = fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
-    report::read(&text).map_err(wrong)
+    let mut experiment = report::read(&text).map_err(wrong)?;
+    report::read_folded(&mut experiment, out);
+    Ok(experiment)
 }
 
 /// `3`, `3%` or `+-3%` as 0.03.
@@ -284,6 +297,7 @@ fn write_reports(args: &Args, experiment: &Experiment) -> Result<(), String> {
         let path = args.out.join(name);
         saving::replace(&path, text.as_bytes()).map_err(|error| cannot_write(&path, &error))?;
     }
+    saving::write_stacks(experiment, &args.out)?;
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     match &args.json {
         Some(_) if to_stdout => print(&json),

@@ -110,3 +110,36 @@ fn what_a_page_would_load_is_seen_by_the_test_and_refused_by_the_page() {
     let (_, console) = show(&experiment, &page, 1);
     assert!(console.iter().any(|line| line.contains("Content Security Policy")), "{console:?}");
 }
+
+#[test]
+fn flame_graphs_are_readable_on_a_telephone_too() {
+    if !peer::has(&["chromium"]) {
+        return;
+    }
+    let experiment = Experiment::new("duration = \"300ms\"\nwarmup = 0\nrounds = 1")
+        .server("one", "")
+        .server("two", "");
+    let mut samples = String::new();
+    for number in 0..400 {
+        let name =
+            ["wide_WWWWWWWWWWWWWWWW", "日本語日本語日本語日本語", "<&\"'>", "narrow"][number % 4];
+        samples += &format!("perl 7 \n\t1 leaf{} (/x)\n\t2 {name} (/x)\n", number % 40);
+        samples += "\t3 main (/usr/bin/perl)\n\n";
+    }
+    let path = experiment.fake_perf(samples.as_bytes());
+    let mut command = experiment.compare(&["--quiet", "--profile"]);
+    command.env("PATH", path);
+    assert_eq!(experiment.finish(command).code, Some(0));
+    let page = experiment.read("forebay-report/report.html");
+    for (scheme, is_dark) in [(0, true), (1, false)] {
+        let (seen, console) = show(&experiment, &page, scheme);
+        assert_eq!(console, [""; 0]);
+        assert_eq!(&seen["loaded"], &Value::Array(vec![]));
+        assert_eq!((&seen["scrolled"], &seen["cut"]), (&seen["loaded"], &seen["loaded"]), "none");
+        assert!(seen["width"].as_u64() <= Some(400), "{seen}");
+        assert!(seen["charts"].as_u64() >= Some(6), "{seen}");
+        assert!(seen["lettering"].as_f64() >= Some(10.5), "{seen}");
+        let (paper, ink) = (brightness(&seen["paper"]), brightness(&seen["ink"]));
+        assert!(if is_dark { ink > paper + 450 } else { paper > ink + 450 }, "{seen}");
+    }
+}

@@ -4,6 +4,7 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
 
+use super::profile::{self, ProfilesView};
 use super::{cells, chart, columns, conclusions, load_in_words, noise_floor};
 use crate::machine::Machine;
 use crate::number;
@@ -39,6 +40,7 @@ struct Page<'a> {
     memory_axis: Option<&'static str>,
     cpu_chart: Option<String>,
     cpu_axis: Option<&'static str>,
+    profiles: Option<ProfilesView<'a>>,
     configurations: Vec<ConfigurationView<'a>>,
     trials: Vec<TrialView<'a>>,
     rounds: u32,
@@ -101,6 +103,7 @@ fn page(experiment: &Experiment) -> Page<'_> {
         memory_axis,
         cpu_chart,
         cpu_axis,
+        profiles: profile::view(experiment),
         configurations: configurations(experiment),
         rows: rows.into_iter().map(RowView::from).collect(),
         trials: trials(experiment),

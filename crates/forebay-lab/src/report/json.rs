@@ -4,6 +4,7 @@
 use forebay_stat::{Ratio, Summary, Verdict};
 use serde_json::{Map, Value, json};
 
+use super::profile;
 use crate::disturbance::Disturbance;
 use crate::experiment::{Amount, Check, Load};
 use crate::pairing::Judged;
@@ -24,7 +25,12 @@ pub fn json(experiment: &Experiment) -> Value {
         .iter()
         .zip(&rows)
         .zip(&judged)
-        .map(|((results, row), judged)| configuration(results, row, judged))
+        .zip(profile::folded_names(experiment))
+        .map(|(((results, row), judged), folded)| {
+            let mut object = configuration(results, row, judged);
+            object["profile"] = profile::json_of(results, folded);
+            object
+        })
         .collect();
     json!({
         "schema": SCHEMA,

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::json::SCHEMA;
 use crate::experiment::{Configuration, Plan};
+use crate::profile::{Profile, Stacks};
 use crate::trial::{Measured, Slice, Trial, TrialId};
 use crate::watch::{Cpu, CpuMethod, Evidence, Glance, Point, Series};
 use crate::{Experiment, Machine, Results};
@@ -60,7 +61,21 @@ fn results_of(configuration: &Configuration, json: &Value) -> Result<Results, St
         missing: part(&json["missing"], "missing")?,
         version: json["version"].as_str().map(str::to_owned),
         trials,
+        profile: profile(&json["profile"])?,
     })
+}
+
+/// Without its stacks, which are in a file of their own.
+fn profile(json: &Value) -> Result<Option<Profile>, String> {
+    if json.is_null() {
+        return Ok(None);
+    }
+    Ok(Some(Profile {
+        frequency: count(json, "frequency_hz")?.try_into().map_err(|_| "frequency_hz")?,
+        requests: json["requests"].as_u64(),
+        stacks: Stacks::default(),
+        notes: part(&json["notes"], "notes")?,
+    }))
 }
 
 fn trial(json: &Value) -> Result<Trial, String> {

@@ -82,6 +82,11 @@ impl Tree {
         pids.into_iter().map(run_delay).sum()
     }
 
+    /// The processes alive; zombies are not.
+    pub fn pids(&self) -> Vec<i32> {
+        self.processes().iter().filter(|stat| stat.rss > 0).map(|stat| stat.pid).collect()
+    }
+
     fn processes(&self) -> Vec<Stat> {
         match self.cgroup.as_ref().and_then(|group| group.processes().ok()) {
             Some(pids) => pids.into_iter().filter_map(Stat::of).collect(),

@@ -1,9 +1,10 @@
 //! What came of an experiment so far, kept after every trial.
 
 use std::fs;
-use std::io;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use forebay_lab::profile::Profile;
 use forebay_lab::{Configuration, Experiment, Group, Progress, Trial, report};
 
 /// Shows progress, and writes the JSON whenever trials have ended.
@@ -31,6 +32,14 @@ impl Progress for Saving {
         self.shown.end(configuration, trial);
     }
 
+    fn begin_profile(&mut self, configuration: &Configuration) {
+        self.shown.begin_profile(configuration);
+    }
+
+    fn end_profile(&mut self, configuration: &Configuration, profile: &Profile) {
+        self.shown.end_profile(configuration, profile);
+    }
+
     fn save(&mut self, experiment: &Experiment) -> Result<(), String> {
         let text = format!("{:#}\n", report::json(experiment));
         replace(&self.path, text.as_bytes()).map_err(|error| {
@@ -42,12 +51,34 @@ impl Progress for Saving {
     }
 }
 
+/// Writes the stacks of profiles beside the report; the error names the file.
+pub fn write_stacks(experiment: &Experiment, out: &Path) -> Result<(), String> {
+    for (results, name) in experiment.results.iter().zip(report::folded_names(experiment)) {
+        if let (Some(profile), Some(name)) = (&results.profile, name) {
+            let path = out.join(name);
+            let stacks = &profile.stacks;
+            replace_by(&path, |file| stacks.write_folded(file))
+                .map_err(|error| super::cannot_write(&path, &error))?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes a file in place of what is there at once, so that one of them is whole whatever happens.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    replace_by(path, |file| file.write_all(text))
+}
+
+fn replace_by(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     let beside = path.with_file_name(name);
-    let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, path));
+    let written = fs::File::create(&beside).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        write(&mut file)?;
+        file.flush()
+    });
+    let written = written.and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
         let _ = fs::remove_file(&beside);
     }

@@ -5,6 +5,7 @@
 #![allow(dead_code)]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
@@ -88,7 +89,29 @@ impl Experiment {
         self.finish(self.compare(arguments))
     }
 
-    fn finish(&self, mut command: Command) -> Run {
+    /// Puts a stand-in for perf, and nothing else but what servers and perf are run by, into a folder:
+    /// `PATH` for [`compare`](Self::compare). What it prints of samples is `text`.
+    pub fn fake_perf(&self, text: &[u8]) -> String {
+        let bin = self.path_without_perf();
+        let perf = self.folder.write("bin/perf", include_str!("fake_perf.sh"));
+        fs::set_permissions(perf, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(self.folder.path().join("samples"), text).unwrap();
+        bin
+    }
+
+    /// A `PATH` without perf.
+    pub fn path_without_perf(&self) -> String {
+        let bin = self.folder.path().join("bin");
+        fs::create_dir(&bin).unwrap();
+        for program in ["perl", "sh", "sleep", "cat", "rm", "kill"] {
+            let found = forebay_testkit::process::find(program).unwrap();
+            std::os::unix::fs::symlink(found, bin.join(program)).unwrap();
+        }
+        bin.display().to_string()
+    }
+
+    /// Runs a command of [`compare`](Self::compare) to its end.
+    pub fn finish(&self, mut command: Command) -> Run {
         let file = |name: &str| self.folder.path().join(name);
         command.stdout(fs::File::create(file("stdout")).unwrap());
         command.stderr(fs::File::create(file("stderr")).unwrap());

@@ -2,12 +2,14 @@
 //! series are labelled where they end, so that colour is never the only key.
 
 mod course;
+mod flame;
 mod latency;
 mod rate;
 mod scale;
 mod svg;
 
 pub use course::{cpu, memory};
+pub use flame::{Unit, flame, flame_difference};
 pub use latency::latency;
 
 pub use rate::rate;

@@ -92,6 +92,22 @@ impl Svg {
         ));
     }
 
+    /// A box with a tooltip and a label, which may be empty.
+    pub fn frame(&mut self, class: &str, at: At, size: At, tooltip: &str, label: &str) {
+        self.add(format_args!(
+            r#"<g><title>{}</title><rect class="{class}" x="{:.1}" y="{:.1}" width="{:.1}" height="{:.1}"/>"#,
+            HtmlEscape(tooltip),
+            at.0,
+            at.1,
+            size.0,
+            size.1
+        ));
+        if !label.is_empty() {
+            self.text("frame", (at.0 + 3.0, at.1 + size.1 - 4.5), label);
+        }
+        self.add(format_args!("</g>"));
+    }
+
     /// The element.
     pub fn finish(self) -> String {
         format!(

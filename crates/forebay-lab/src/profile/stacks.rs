@@ -1,0 +1,298 @@
+//! Call stacks with how often each was seen, as a tree: stacks that begin alike share their beginning.
+//!
+//! The form in files is the folded one of Brendan Gregg's flame graphs: `main;parse;read 12`, a line
+//! for each stack, outermost function first. Functions of the kernel end in `_[k]`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, BufRead, Write};
+
+use super::lines::next_line;
+
+/// What names of the kernel's functions end in.
+pub const KERNEL: &str = "_[k]";
+
+/// Nodes beyond which a new stack counts for the part of it that is known: 10 MB or so.
+const MOST_NODES: usize = 100_000;
+/// Frames of a stack that are kept, from the outermost.
+pub const DEEPEST: usize = 160;
+/// Characters of a name that are kept.
+const LONGEST_NAME: usize = 200;
+/// Bytes of a line in a file: a stack of the deepest, each frame with the longest name.
+const LONGEST_LINE: usize = DEEPEST * (LONGEST_NAME * 4 + 1) + 32;
+const ROOT: usize = 0;
+
+/// A tree of call stacks.
+#[derive(Clone, Debug)]
+pub struct Stacks {
+    names: Vec<String>,
+    known: HashMap<String, u32>,
+    nodes: Vec<Node>,
+    cut: u64,
+}
+
+/// A function where it stands in stacks.
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    name: u32,
+    /// The index of its caller; of the root its own.
+    pub caller: usize,
+    /// Samples in the function itself; the second number is that of what it is [beside](Stacks::beside).
+    pub own: [u64; 2],
+    /// What it calls: index by name.
+    callees: BTreeMap<u32, usize>,
+}
+
+impl Default for Stacks {
+    fn default() -> Self {
+        let (names, known) = (vec![String::new()], HashMap::from([(String::new(), 0)]));
+        Self { names, known, nodes: vec![Node::default()], cut: 0 }
+    }
+}
+
+impl Stacks {
+    /// Counts a stack, outermost function first.
+    pub fn add<'a>(&mut self, stack: impl IntoIterator<Item = &'a str>, count: u64) {
+        self.add_on_side(stack, count, 0);
+    }
+
+    /// A tree of the stacks of both, in which each node has the samples of either.
+    pub fn beside(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        let mut places = vec![ROOT; other.nodes.len()];
+        both.nodes[ROOT].own[1] = other.nodes[ROOT].own[0];
+        for (index, node) in other.nodes.iter().enumerate().skip(1) {
+            let name = both.name_index(other.name(index));
+            places[index] = both.callee(places[node.caller], name);
+            both.nodes[places[index]].own[1] = node.own[0];
+        }
+        both
+    }
+
+    /// Nodes, each behind its caller; the first is the root, which is no function.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The name of the function at `index`.
+    pub fn name(&self, index: usize) -> &str {
+        &self.names[self.nodes[index].name as usize]
+    }
+
+    /// Samples in each node and all that it calls, on both sides.
+    pub fn totals(&self) -> Vec<[u64; 2]> {
+        let mut totals: Vec<[u64; 2]> = self.nodes.iter().map(|node| node.own).collect();
+        for (index, node) in self.nodes.iter().enumerate().skip(1).rev() {
+            let of = totals[index];
+            totals[node.caller][0] += of[0];
+            totals[node.caller][1] += of[1];
+        }
+        totals
+    }
+
+    /// All samples.
+    pub fn samples(&self) -> u64 {
+        self.nodes.iter().map(|node| node.own[0]).sum()
+    }
+
+    /// Samples whose stack was cut, as there were too many different ones.
+    pub fn cut(&self) -> u64 {
+        self.cut
+    }
+
+    /// Writes the folded form, sorted.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_folded(&self, out: &mut dyn Write) -> io::Result<()> {
+        let sampled = (0..self.nodes.len()).filter(|&index| self.nodes[index].own[0] > 0);
+        let mut lines: Vec<(Vec<&str>, u64)> =
+            sampled.map(|index| (self.path(index), self.nodes[index].own[0])).collect();
+        lines.sort_unstable();
+        for (path, count) in lines {
+            writeln!(out, "{} {count}", path.join(";"))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the folded form.
+    ///
+    /// # Errors
+    /// What is wrong, with the number of the line.
+    pub fn read_folded(mut text: impl BufRead) -> Result<Self, String> {
+        let mut stacks = Self::default();
+        let mut line = Vec::new();
+        let mut number = 0;
+        while next_line(&mut text, LONGEST_LINE, &mut line).map_err(|error| error.to_string())? {
+            number += 1;
+            let line = String::from_utf8_lossy(&line);
+            let counted = line.rsplit_once(' ').and_then(|(path, count)| {
+                Some((path, count.parse::<u32>().ok().filter(|&count| count > 0)?))
+            });
+            let Some((path, count)) = counted else {
+                return Err(format!("line {number} is no stack with a count behind it"));
+            };
+            stacks.add(path.split(';').filter(|name| !name.is_empty()), count.into());
+        }
+        Ok(stacks)
+    }
+
+    fn add_on_side<'a>(
+        &mut self,
+        stack: impl IntoIterator<Item = &'a str>,
+        count: u64,
+        side: usize,
+    ) {
+        let mut at = ROOT;
+        for name in stack.into_iter().take(DEEPEST) {
+            let name = cleaned(name);
+            let known = self.known.get(&name).and_then(|name| self.nodes[at].callees.get(name));
+            at = match known {
+                Some(&callee) => callee,
+                None if self.nodes.len() >= MOST_NODES => {
+                    self.cut += count;
+                    break;
+                }
+                None => {
+                    let name = self.name_index(&name);
+                    self.callee(at, name)
+                }
+            };
+        }
+        self.nodes[at].own[side] += count;
+    }
+
+    fn name_index(&mut self, name: &str) -> u32 {
+        if let Some(&index) = self.known.get(name) {
+            return index;
+        }
+        let index = self.names.len() as u32;
+        self.names.push(name.to_owned());
+        self.known.insert(name.to_owned(), index);
+        index
+    }
+
+    fn callee(&mut self, caller: usize, name: u32) -> usize {
+        if let Some(&index) = self.nodes[caller].callees.get(&name) {
+            return index;
+        }
+        let index = self.nodes.len();
+        self.nodes.push(Node { name, caller, ..Node::default() });
+        self.nodes[caller].callees.insert(name, index);
+        index
+    }
+
+    fn path(&self, index: usize) -> Vec<&str> {
+        let mut path = Vec::new();
+        let mut at = index;
+        while at != ROOT {
+            path.push(self.name(at));
+            at = self.nodes[at].caller;
+        }
+        path.reverse();
+        path
+    }
+}
+
+/// A name as a line of the folded form, and a page, can hold it. Names come from the programs that
+/// are measured, and may hold anything.
+fn cleaned(name: &str) -> String {
+    // The mark of the kernel survives a cut.
+    let (name, mark) = name.strip_suffix(KERNEL).map_or((name, ""), |name| (name, KERNEL));
+    let plain = |c: char| match c {
+        ';' => ':',
+        // The others turn the direction of text, or are none.
+        c if c.is_control() || "\u{fffe}\u{ffff}".contains(c) => '\u{fffd}',
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+        c => c,
+    };
+    let mut cleaned: String = name.trim().chars().map(plain).take(LONGEST_NAME).collect();
+    if cleaned.is_empty() {
+        cleaned.push('?');
+    }
+    if name.chars().nth(LONGEST_NAME).is_some() {
+        cleaned.push('…');
+    }
+    cleaned + mark
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folded(stacks: &Stacks) -> String {
+        let mut out = Vec::new();
+        stacks.write_folded(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn stacks_are_counted_written_sorted_and_read_back() {
+        let mut stacks = Stacks::default();
+        stacks.add(["main", "serve", "read_[k]"], 2);
+        stacks.add(["main", "parse"], 1);
+        stacks.add(["main", "serve"], 3);
+        stacks.add(["main", "serve", "read_[k]"], 2);
+        let text = "main;parse 1\nmain;serve 3\nmain;serve;read_[k] 4\n";
+        assert_eq!((folded(&stacks).as_str(), stacks.samples()), (text, 8));
+        assert_eq!(stacks.totals()[1], [8, 0]);
+        let back = Stacks::read_folded(text.as_bytes()).unwrap();
+        assert_eq!(folded(&back), text);
+    }
+
+    #[test]
+    fn hostile_names_stay_in_their_frame() {
+        let mut stacks = Stacks::default();
+        let long = "x".repeat(5000) + KERNEL;
+        let names = ["a;b 7", "line\nbreak\r\0", "  ", "<script>\"&'", "sp ace 12", long.as_str()];
+        stacks.add(names, 5);
+        let text = folded(&stacks);
+        assert_eq!(text.lines().count(), 1);
+        let frames: Vec<&str> = text.trim_end().rsplit_once(' ').unwrap().0.split(';').collect();
+        let cut = "x".repeat(LONGEST_NAME) + "…_[k]";
+        let changed = ["a:b 7", "line\u{fffd}break", "?", "<script>\"&'", "sp ace 12", &cut];
+        assert_eq!(frames[1], "line\u{fffd}break\u{fffd}\u{fffd}");
+        assert_eq!((frames[0], &frames[2..]), (changed[0], &changed[2..]));
+        assert_eq!(folded(&Stacks::read_folded(text.as_bytes()).unwrap()), text);
+    }
+
+    #[test]
+    fn memory_is_bounded_whatever_comes() {
+        let mut stacks = Stacks::default();
+        for number in 0..MOST_NODES as u64 {
+            stacks.add(["main", &format!("f{number}"), "leaf"], 1);
+        }
+        assert_eq!((stacks.nodes().len(), stacks.samples()), (MOST_NODES, MOST_NODES as u64));
+        assert!(stacks.cut() > 0 && stacks.names.len() <= MOST_NODES);
+        let deep: Vec<String> = (0..10_000).map(|depth| depth.to_string()).collect();
+        let mut stacks = Stacks::default();
+        stacks.add(deep.iter().map(String::as_str), 1);
+        assert_eq!(stacks.nodes().len(), 1 + DEEPEST);
+    }
+
+    #[test]
+    fn what_is_no_folded_text_is_refused_with_its_line() {
+        for text in ["a;b 1\nnonsense\n", "a 1\na -1\n", "a 1\na 0\n", "a 1\n\n", "a 1\na 1e9\n"] {
+            let wrong = Stacks::read_folded(text.as_bytes()).unwrap_err();
+            assert!(wrong.starts_with("line 2 "), "{wrong}");
+        }
+        let bytes = b"a;\xff\xfe;;b 3\n";
+        assert_eq!(folded(&Stacks::read_folded(&bytes[..]).unwrap()), "a;\u{fffd}\u{fffd};b 3\n");
+    }
+
+    #[test]
+    fn two_trees_beside_each_other_keep_what_only_one_has() {
+        let (mut ours, mut theirs) = (Stacks::default(), Stacks::default());
+        ours.add(["main", "both"], 3);
+        ours.add(["main", "new"], 1);
+        theirs.add(["main", "both"], 2);
+        theirs.add(["main", "gone", "deep"], 5);
+        let both = ours.beside(&theirs);
+        let totals = both.totals();
+        let of = |name: &str| {
+            let index = (0..both.nodes().len()).find(|&index| both.name(index) == name).unwrap();
+            totals[index]
+        };
+        assert_eq!((of("main"), of("both"), of("new")), ([4, 7], [3, 2], [1, 0]));
+        assert_eq!((of("gone"), of("deep")), ([0, 5], [0, 5]));
+    }
+}

@@ -1,0 +1,149 @@
+//! Profile trials: behind all rounds, a server after the other is loaded once more while `perf`
+//! takes samples of it. They count for nothing else, and what goes wrong in them is a note.
+
+mod perf;
+
+use std::fs::File;
+use std::io::BufReader;
+use std::time::Duration;
+
+use crate::experiment::{Amount, Configuration};
+use crate::profile::{self, Profile, Stacks};
+use crate::results::Experiment;
+use crate::round::Standing;
+use crate::schedule::{Member, Progress, Turn};
+use crate::trial::{Halt, Runner};
+
+use perf::{Attached, Failure, is_installed};
+
+/// How long a server is loaded; a shorter `duration` of `[load]` counts.
+const TIME: Duration = Duration::from_secs(3);
+/// Beyond these samples per second of processor time nothing more is seen.
+const MOST_FREQUENT: u32 = 499;
+const LEAST_FREQUENT: u32 = 19;
+
+const MISSING: &str = "perf is not installed (Debian: apt-get install linux-perf; Ubuntu: \
+                       linux-tools-generic)";
+
+/// What came of a profile trial: samples, or why there are none.
+type Profiled = Result<Profile, Failure>;
+
+/// Runs the profile trials of `experiment`.
+///
+/// # Errors
+/// An interruption, which ends them; those before it are kept.
+pub fn run(
+    experiment: &mut Experiment,
+    runner: &Runner,
+    progress: &mut dyn Progress,
+) -> Result<(), Halt> {
+    let mut hopeless = (!is_installed()).then(|| MISSING.to_owned());
+    for results in experiment.results.iter_mut().filter(|results| results.can_run()) {
+        let configuration = &results.configuration;
+        progress.begin_profile(configuration);
+        let profiled = match &hopeless {
+            Some(why) => Err(Failure::Other(why.clone())),
+            None => try_one(runner, configuration)?,
+        };
+        let profile = profiled.unwrap_or_else(|failure| {
+            if let Failure::Refused(why) = &failure {
+                hopeless = Some(why.clone());
+            }
+            Profile::none(format!("not profiled: {failure}"))
+        });
+        progress.end_profile(configuration, &profile);
+        results.profile = Some(profile);
+    }
+    Ok(())
+}
+
+/// The error is an interruption alone.
+fn try_one(runner: &Runner, configuration: &Configuration) -> Result<Profiled, Halt> {
+    match profile_trial(runner, configuration) {
+        Err(Halt::Interrupted) => Err(Halt::Interrupted),
+        Err(halt) => Ok(Err(Failure::Other(halt.to_string()))),
+        Ok(profiled) => Ok(profiled),
+    }
+}
+
+fn profile_trial(runner: &Runner, configuration: &Configuration) -> Result<Profiled, Halt> {
+    if configuration.start.is_empty() {
+        let why = "it was not started by forebay, which does not know its processes";
+        return Ok(Err(Failure::Other(why.to_owned())));
+    }
+    let time = match runner.plan.load_of(configuration).amount {
+        Amount::Duration(duration) => duration.min(TIME),
+        Amount::Requests(_) => TIME,
+    };
+    let mut server = Standing::start(runner, Member::apart(configuration))?;
+    let frequency = frequency(runner.cores, time);
+    let mut attached = match Attached::begin(runner, &server.tree(), frequency)? {
+        Ok(attached) => attached,
+        Err(failure) => {
+            server.finish(runner)?;
+            return Ok(Err(failure));
+        }
+    };
+    server.turn(runner, Turn { member: 0, slice: 0, amount: Amount::Duration(time) })?;
+    let ended_early = attached.ended_early();
+    let recorded = attached.end(runner)?;
+    // Reading what was recorded takes processor time, but nothing is measured any more.
+    let trial = server.finish(runner)?;
+    if let (true, Some(why)) = (trial.failed, &trial.void) {
+        return Ok(Err(Failure::Other(why.clone())));
+    }
+    if let Err(failure) = recorded {
+        return Ok(Err(failure));
+    }
+    let text = match attached.script(runner)? {
+        Ok(path) => path,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    let mut stacks = Stacks::default();
+    let folded = File::open(text).and_then(|text| profile::fold(BufReader::new(text), &mut stacks));
+    if let Err(error) = folded {
+        return Ok(Err(Failure::Other(format!("cannot read what perf printed: {error}"))));
+    }
+    let completed = trial.measured.map_or(0, |measured| measured.outcome.requests.completed);
+    let requests = (completed > 0 && !ended_early).then_some(completed);
+    Ok(judge(Profile { frequency, requests, stacks, notes: Vec::new() }, ended_early))
+}
+
+fn judge(mut profile: Profile, ended_early: bool) -> Profiled {
+    if profile.stacks.samples() == 0 {
+        let why = "perf took no sample: the server took next to no processor time";
+        return Err(Failure::Other(why.to_owned()));
+    }
+    if ended_early {
+        let why = "what perf may write was full before the load was over: shares are right, times per \
+                   request are not known";
+        profile.notes.push(why.to_owned());
+    }
+    if profile.stacks.cut() > 0 {
+        let cut = profile.stacks.cut();
+        let why =
+            format!("too many different stacks: of {cut} samples only the outer part is known");
+        profile.notes.push(why);
+    }
+    Ok(profile)
+}
+
+/// Samples per second, so that those of all cores find room.
+fn frequency(cores: usize, time: Duration) -> u32 {
+    let seconds = time.as_secs_f64().max(0.1) * cores.max(1) as f64;
+    let fitting = (perf::MOST_BYTES / perf::BYTES_OF_SAMPLE) as f64 / seconds;
+    (fitting as u32).clamp(LEAST_FREQUENT, MOST_FREQUENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_of_all_cores_find_room() {
+        assert_eq!(frequency(2, TIME), MOST_FREQUENT);
+        let many = frequency(64, TIME);
+        assert!((LEAST_FREQUENT..200).contains(&many), "{many}");
+        assert!(u64::from(many) * 64 * 3 * perf::BYTES_OF_SAMPLE <= perf::MOST_BYTES);
+    }
+}

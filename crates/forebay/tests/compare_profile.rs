@@ -1,0 +1,310 @@
+//! `forebay compare --profile`: flame graphs in the page, stacks beside it, and notes where there can be
+//! none. A stand-in for perf says what it is told; the last tests are with the real one.
+
+mod compare_support;
+
+use std::fs;
+
+use compare_support::{Experiment, Run};
+use forebay_testkit::peer;
+use rustix::process::Signal;
+use serde_json::Value;
+
+const SHORT: &str = "duration = \"300ms\"\nslice = \"100ms\"\nwarmup = 0\nrounds = 1";
+
+/// Two samples of what is honest, one of what is not.
+const SAMPLES: &[u8] = b"perl 7 \n\t1 tcp_ack ([kernel.kallsyms])\n\t2 main (/usr/bin/perl)\n\n\
+    perl 8 \n\t1 tcp_ack ([kernel.kallsyms])\n\t2 main (/usr/bin/perl)\n\n\
+    <script>alert(1)</script>;\xff\" 9 \n\t1 a;b <img src=x> & c (/x)\n\n";
+
+fn two() -> Experiment {
+    Experiment::new(SHORT).server("one", "").server("<two>/..", "")
+}
+
+fn run(experiment: &Experiment, path: &str, fake: &str, arguments: &[&str]) -> Run {
+    let mut command = experiment.compare(&[&["--profile"], arguments].concat());
+    command.env("PATH", path).env("FAKE_PERF", fake);
+    experiment.finish(command)
+}
+
+fn profile(experiment: &Experiment, configuration: usize) -> Value {
+    experiment.json()["configurations"][configuration]["profile"].clone()
+}
+
+fn note(experiment: &Experiment, configuration: usize) -> String {
+    profile(experiment, configuration)["notes"][0].as_str().unwrap_or_default().to_owned()
+}
+
+fn charts(page: &str) -> Vec<String> {
+    let charts = page.split("<svg ").skip(1);
+    charts.map(|chart| format!("<svg {}</svg>", chart.split_once("</svg>").unwrap().0)).collect()
+}
+
+#[test]
+fn each_configuration_has_a_flame_graph_and_its_difference_to_the_baseline() {
+    let experiment = two();
+    let path = experiment.fake_perf(SAMPLES);
+    let result = run(&experiment, &path, "", &[]);
+    assert_eq!(result.code, Some(0), "{}", result.stderr);
+    assert!(result.stderr.contains("3 samples, "), "{}", result.stderr);
+    experiment.wait_until_gone("profiles");
+
+    let json = experiment.json();
+    for configuration in 0..2 {
+        let of = &json["configurations"][configuration];
+        assert_eq!(of["trials"].as_array().unwrap().len(), 1, "a profile trial does not count");
+        assert_eq!((&of["rate"]["n"], &of["profile"]["samples"]), (&1.into(), &3.into()));
+        assert!(of["profile"]["requests"].as_u64() > Some(0));
+        let function = &of["profile"]["functions"][0];
+        assert_eq!((&function["function"], &function["kernel"]), (&"tcp_ack".into(), &true.into()));
+        assert!((function["self"].as_f64().unwrap() - 2.0 / 3.0).abs() < 1e-9);
+    }
+    let stacks =
+        "<script>alert(1)</script>:\u{fffd}\";a:b <img src=x> & c 1\nperl;main;tcp_ack_[k] 2\n";
+    assert_eq!(profile(&experiment, 1)["file"], "profile--two--...folded");
+    for file in ["profile-one.folded", "profile--two--...folded"] {
+        assert_eq!(experiment.read(&format!("forebay-report/{file}")), stacks);
+    }
+
+    let page = experiment.read("forebay-report/report.html");
+    for absent in ["<script", "<img", "\"http://", "\"https://", "src=\"", "href=", "url("] {
+        assert!(!page.contains(absent), "{absent} in the page");
+    }
+    assert!(page.contains("&lt;two&gt;&#x2f;.. beside one</h3>"));
+    let flames: Vec<String> =
+        charts(&page).into_iter().filter(|chart| chart.contains("Flame graph")).collect();
+    assert_eq!(flames.len(), 2 * 3, "two profiles and a difference, each wide and narrow");
+    for flame in &flames {
+        let document = roxmltree::Document::parse(flame).unwrap();
+        let texts: Vec<_> = document.descendants().filter_map(|node| node.text()).collect();
+        assert!(texts.iter().any(|text| text.starts_with("tcp_ack (kernel): ")), "{texts:?}");
+        assert!(texts.contains(&"tcp_ack"), "{texts:?}");
+    }
+}
+
+#[test]
+fn perf_watches_the_processes_of_the_server_and_no_trial_that_counts() {
+    let experiment = Experiment::new(SHORT).server("one", "children");
+    let path = experiment.fake_perf(SAMPLES);
+    assert_eq!(run(&experiment, &path, "", &["--rounds", "2"]).code, Some(0));
+    let calls = experiment.read("perf-calls");
+    let records: Vec<&str> = calls.lines().filter(|call| call.starts_with("record ")).collect();
+    assert_eq!(records.len(), 1, "{calls}");
+    let mut pids = experiment.pids().split_off(6);
+    pids.sort();
+    let watched = records[0].split_once(" -p ").unwrap().1.split(' ').next().unwrap();
+    let mut watched: Vec<&str> = watched.split(',').collect();
+    watched.sort_unstable();
+    assert_eq!(watched, pids, "those of the third start");
+}
+
+#[test]
+fn a_profile_is_added_to_a_finished_run_and_kept_by_the_next() {
+    let experiment = two();
+    let path = experiment.fake_perf(SAMPLES);
+    assert_eq!(experiment.run(&[]).code, Some(0));
+    let without = experiment.json();
+    assert!(profile(&experiment, 0).is_null());
+    assert_eq!(run(&experiment, &path, "", &["--resume"]).code, Some(0));
+    let with = experiment.json();
+    let trials = |json: &Value, index: usize| json["configurations"][index]["trials"].clone();
+    assert_eq!((trials(&with, 0), trials(&with, 1)), (trials(&without, 0), trials(&without, 1)));
+    let (page, requests) = (experiment.read("forebay-report/report.html"), experiment.requests());
+    assert_eq!(experiment.run(&["--resume"]).code, Some(0));
+    assert_eq!((experiment.json(), experiment.requests()), (with, requests));
+    assert_eq!(experiment.read("forebay-report/report.html"), page);
+    let file = experiment.path("forebay-report/profile-one.folded");
+    fs::write(file, "damaged").unwrap();
+    assert_eq!(experiment.run(&["--resume"]).code, Some(0));
+    assert!(
+        note(&experiment, 0).contains("profile-one.folded: line 1"),
+        "{}",
+        note(&experiment, 0)
+    );
+    assert_eq!(profile(&experiment, 1)["samples"], 3);
+}
+
+#[test]
+fn without_perf_a_note_says_what_to_install() {
+    let experiment = two();
+    let path = experiment.path_without_perf();
+    let result = run(&experiment, &path, "", &[]);
+    assert_eq!(result.code, Some(0), "{}", result.stderr);
+    for configuration in 0..2 {
+        assert!(note(&experiment, configuration).contains("apt-get install linux-perf"));
+    }
+    assert_eq!(experiment.pids().len(), 2, "no server was started for nothing");
+    let page = experiment.read("forebay-report/report.html");
+    assert_eq!(page.matches("apt-get install linux-perf").count(), 1, "said once");
+    assert!(result.stderr.contains("linux-perf"), "{}", result.stderr);
+}
+
+#[test]
+fn what_goes_wrong_with_perf_is_a_note_and_costs_nothing_else() {
+    let cases = [
+        ("refused", "kernel.perf_event_paranoid=1", 1),
+        ("dies", "No space left on device", 2),
+        ("garbage", "incompatible file format", 2),
+        ("mute", "perf took no sample", 2),
+    ];
+    for (fake, why, records) in cases {
+        let experiment = two();
+        let path = experiment.fake_perf(SAMPLES);
+        let result = run(&experiment, &path, fake, &[]);
+        assert_eq!(result.code, Some(0), "{fake}: {}", result.stderr);
+        for configuration in 0..2 {
+            let note = note(&experiment, configuration);
+            assert!(note.starts_with("not profiled: ") && note.contains(why), "{fake}: {note}");
+        }
+        let calls = experiment.read("perf-calls");
+        assert_eq!(calls.matches("record ").count(), records, "{fake}: {calls}");
+        assert_eq!(experiment.json()["complete"], true);
+        experiment.wait_until_gone(fake);
+    }
+}
+
+#[test]
+fn shares_are_known_where_perf_ends_before_the_load() {
+    let experiment = two();
+    let path = experiment.fake_perf(SAMPLES);
+    assert_eq!(run(&experiment, &path, "full", &[]).code, Some(0));
+    let of = profile(&experiment, 1);
+    assert_eq!((&of["samples"], &of["requests"]), (&3.into(), &Value::Null));
+    assert!(note(&experiment, 1).contains("shares are right"));
+    let page = experiment.read("forebay-report/report.html");
+    assert!(page.contains("of the time than with one"), "a difference of shares");
+}
+
+#[test]
+fn a_server_that_ends_or_runs_already_is_a_note() {
+    // The check and the 20 requests that count are fewer.
+    let load = "requests = 20\nwarmup = 0\nrounds = 1";
+    let experiment = Experiment::new(load).server("one", "crash=60");
+    let path = experiment.fake_perf(SAMPLES);
+    let result = run(&experiment, &path, "", &[]);
+    assert_eq!(result.code, Some(0), "{}", result.stderr);
+    assert!(note(&experiment, 0).contains("the server was gone"), "{}", note(&experiment, 0));
+    experiment.wait_until_gone("a crash");
+
+    let server = Experiment::new(load).server("one", "");
+    let mut command = std::process::Command::new("perl");
+    let port = forebay_testkit::port::free_port();
+    command.arg(server.path("server.pl")).arg(port.to_string()).arg(server.path("seen"));
+    let mut running = forebay_testkit::process::Process::start(command);
+    running.wait_until_listening(std::net::SocketAddr::from(([127, 0, 0, 1], port)));
+    let url = format!("http://127.0.0.1:{port}/");
+    let run = server.run_without_file(&[
+        "--url",
+        &url,
+        "--aa",
+        "--duration",
+        "100ms",
+        "--rounds",
+        "1",
+        "--profile",
+    ]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(run.stderr.contains("not started by forebay") || run.stderr.contains("linux-perf"));
+}
+
+#[test]
+fn an_interrupt_keeps_the_rounds_and_leaves_nothing() {
+    for (fake, moment) in [("", "perf-calls"), ("endless", "reading")] {
+        let experiment = Experiment::new("requests = 20\nwarmup = 0\nrounds = 1").server("one", "");
+        let path = experiment.fake_perf(SAMPLES);
+        let mut command = experiment.compare(&["--profile"]);
+        command.env("PATH", &path).env("FAKE_PERF", fake);
+        let mut compare = forebay_testkit::process::Process::start(command);
+        compare
+            .wait_until(moment, |_| fs::exists(experiment.path(moment)).unwrap())
+            .unwrap_or_else(|error| panic!("{error}"));
+        compare.signal(Signal::INT);
+        let exit = compare.wait();
+        assert_eq!(exit.status.code(), Some(130), "{}", exit.output);
+        assert_eq!(experiment.processes(), [], "before it returned");
+        assert_eq!(experiment.temporary(), [] as [std::path::PathBuf; 0]);
+        let json = experiment.json();
+        assert_eq!(
+            (&json["rounds_finished"], &json["configurations"][0]["rate"]["n"]),
+            (&1.into(), &1.into())
+        );
+        assert_eq!(run(&experiment, &path, "", &["--resume"]).code, Some(0));
+        assert_eq!(profile(&experiment, 0)["samples"], 3);
+    }
+}
+
+#[test]
+fn a_kill_leaves_nothing_of_perf() {
+    let experiment = Experiment::new("requests = 20\nwarmup = 0\nrounds = 1").server("one", "");
+    let path = experiment.fake_perf(SAMPLES);
+    let mut command = experiment.compare(&["--profile"]);
+    command.env("PATH", &path).env("FAKE_PERF", "endless");
+    let mut compare = forebay_testkit::process::Process::start(command);
+    let moment = experiment.path("reading");
+    compare
+        .wait_until("perf reads", |_| fs::exists(&moment).unwrap())
+        .unwrap_or_else(|error| panic!("{error}"));
+    compare.signal(Signal::KILL);
+    compare.wait();
+    experiment.wait_until_gone("a kill");
+}
+
+#[test]
+fn stacks_that_cannot_be_written_are_written_by_resume() {
+    let experiment = two();
+    let path = experiment.fake_perf(SAMPLES);
+    let blocked = experiment.path("forebay-report/profile-one.folded.part");
+    fs::create_dir_all(&blocked).unwrap();
+    let result = run(&experiment, &path, "", &[]);
+    assert_eq!(result.code, Some(3), "{}", result.stderr);
+    assert!(result.stderr.contains("cannot write forebay-report/profile-one.folded"));
+    fs::remove_dir(&blocked).unwrap();
+    assert_eq!(run(&experiment, &path, "", &["--resume"]).code, Some(0));
+    assert!(experiment.read("forebay-report/profile-one.folded").contains("tcp_ack_[k] 2"));
+}
+
+/// The stacks of a configuration's profile by the real perf; none where this system refuses it, which
+/// then has to be what the note says.
+fn real(experiment: &Experiment) -> Option<String> {
+    let run = experiment.run(&["--profile", "--duration", "1s"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    experiment.wait_until_gone("a profile");
+    let of = profile(experiment, 0);
+    if of["samples"] == 0 {
+        let note = note(experiment, 0);
+        assert!(note.contains("perf may not watch the server"), "{note}");
+        return None;
+    }
+    assert!(of["samples"].as_u64() > Some(20) && of["requests"].as_u64() > Some(20), "{of}");
+    Some(experiment.read("forebay-report/profile-one.folded"))
+}
+
+#[test]
+fn the_real_perf_sees_the_interpreter_of_a_server() {
+    if !peer::has(&["linux-perf"]) {
+        return;
+    }
+    let Some(stacks) = real(&Experiment::new(SHORT).server("one", "")) else { return };
+    // The rest of a stack, up to what perl is called by, is as good as its unwinding.
+    assert!(stacks.lines().all(|line| line.starts_with("perl")), "{stacks}");
+    assert!(stacks.contains(";Perl_"), "{stacks}");
+}
+
+#[test]
+fn the_real_perf_sees_processes_that_live_for_one_request() {
+    if !peer::has(&["linux-perf", "python3"]) {
+        return;
+    }
+    let experiment = Experiment::new(SHORT).lines(
+        "[[configuration]]\nname = \"one\"\nurl = \"http://127.0.0.1:{port}\"\n\
+         start = [\"/usr/bin/python3\", \"{dir}/forking.py\", \"{port}\", \"{dir}/seen\", \"15\"]\n",
+    );
+    fs::write(experiment.path("forking.py"), include_str!("compare_support/forking.py")).unwrap();
+    if real(&experiment).is_none() {
+        return;
+    }
+    let of = profile(&experiment, 0);
+    // Each child takes 15 ms of processor time, the server itself next to nothing.
+    let us = of["cpu_us_per_request"].as_f64().unwrap();
+    assert!((10_000.0..25_000.0).contains(&us), "{of}");
+}
