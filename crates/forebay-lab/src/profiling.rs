@@ -8,7 +8,7 @@ use std::io::BufReader;
 use std::time::Duration;
 
 use crate::experiment::{Amount, Configuration};
-use crate::profile::{self, Profile, Stacks};
+use crate::profile::{self, KERNEL, Profile, Stacks};
 use crate::results::Experiment;
 use crate::round::Standing;
 use crate::schedule::{Member, Progress, Turn};
@@ -106,10 +106,12 @@ fn profile_trial(runner: &Runner, configuration: &Configuration) -> Result<Profi
     }
     let completed = trial.measured.map_or(0, |measured| measured.outcome.requests.completed);
     let requests = (completed > 0 && !ended_early).then_some(completed);
-    Ok(judge(Profile { frequency, requests, stacks, notes: Vec::new() }, ended_early))
+    let profile = Profile { frequency, requests, stacks, notes: Vec::new() };
+    Ok(judge(profile, ended_early, perf::hides_kernel()))
 }
 
-fn judge(mut profile: Profile, ended_early: bool) -> Profiled {
+/// `hides_kernel`: whether the system keeps the kernel's part from ordinary users.
+fn judge(mut profile: Profile, ended_early: bool, hides_kernel: bool) -> Profiled {
     if profile.stacks.samples() == 0 {
         let why = "perf took no sample: the server took next to no processor time";
         return Err(Failure::Other(why.to_owned()));
@@ -117,6 +119,12 @@ fn judge(mut profile: Profile, ended_early: bool) -> Profiled {
     if ended_early {
         let why = "what perf may write was full before the load was over: shares are right, times per \
                    request are not known";
+        profile.notes.push(why.to_owned());
+    }
+    let is_kernel = |index| profile.stacks.name(index).ends_with(KERNEL);
+    if hides_kernel && !(0..profile.stacks.nodes().len()).any(is_kernel) {
+        let why = "without the time in the kernel, which perf may not see: run forebay as root, or as root \
+                   `sysctl kernel.perf_event_paranoid=1`";
         profile.notes.push(why.to_owned());
     }
     if profile.stacks.cut() > 0 {
@@ -138,6 +146,24 @@ fn frequency(cores: usize, time: Duration) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_profile_lacks_is_noted() {
+        let notes = |folded: &str, ended_early, hides_kernel| {
+            let stacks = Stacks::read_folded(folded.as_bytes()).unwrap();
+            let profile = Profile { frequency: 499, stacks, ..Profile::default() };
+            judge(profile, ended_early, hides_kernel).map(|profile| profile.notes.join(", "))
+        };
+        let has = |notes: Result<String, Failure>, part: &str| {
+            notes.is_ok_and(|notes| notes.contains(part))
+        };
+        assert!(has(notes("a;b 1\n", false, true), "without the time in the kernel"));
+        assert!(has(notes("a;b 1\n", true, false), "shares are right"));
+        for (folded, hides) in [("a;b_[k] 1\n", true), ("a;b 1\n", false)] {
+            assert_eq!(notes(folded, false, hides), Ok(String::new()));
+        }
+        assert!(notes("", false, false).is_err());
+    }
 
     #[test]
     fn samples_of_all_cores_find_room() {

@@ -68,8 +68,11 @@ fn thread(line: &str) -> String {
     let line = line.trim();
     let name = line.rsplit_once(char::is_whitespace).map_or(line, |(name, _)| name.trim_end());
     let pool = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    let pool = pool.trim_end_matches(['-', '_', '#', ':', '/', ' ']);
-    if pool.is_empty() { name.to_owned() } else { pool.to_owned() }
+    // What is called python3 has no number.
+    match pool.strip_suffix(['-', '_', '#', ':', '/', ' ']) {
+        Some(pool) if !pool.is_empty() && pool.len() + 1 < name.len() => pool.to_owned(),
+        _ => name.to_owned(),
+    }
 }
 
 /// `4e9fa ngx_writev (/usr/sbin/nginx)` is `ngx_writev`; one without a name is called after its file.
@@ -139,6 +142,20 @@ mod tests {
              serve;ext4_getblk_[k];operator()(int, char) const 1\n\
              serve;forebay::serve::{{closure}} 1\n"
         );
+    }
+
+    #[test]
+    fn threads_of_a_pool_are_one() {
+        for (line, name) in [
+            ("serve-12  4711 ", "serve"),
+            ("python3 7", "python3"),
+            ("tokio-runtime-w 7", "tokio-runtime-w"),
+            ("nginx: worker 3 7", "nginx: worker"),
+            ("a- 7", "a-"),
+            ("-1 7", "-1"),
+        ] {
+            assert_eq!(thread(line), name);
+        }
     }
 
     #[test]

@@ -29,6 +29,8 @@ const SCRIPT_PATIENCE: Duration = Duration::from_secs(180);
 /// A process may end between being listed and being attached to.
 const ATTEMPTS: usize = 3;
 const QUOTED_LINES: usize = 2;
+/// Bytes; with less, a disk was too full for perf.
+const LEAST_ROOM: u64 = 256 * 1024;
 
 /// What perf runs in place of a program: a file that says that samples are taken from here on, and
 /// one to wait for.
@@ -186,8 +188,25 @@ fn wait(
 /// What went wrong, and what to do where the system refuses.
 fn failure(why: &str, keeper: &Keeper) -> Failure {
     let output = keeper.last_output();
-    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
-    describe(why, &output, paranoid.trim())
+    // What perf says about a full disk has no room there itself.
+    if let Ok(place) = rustix::fs::statvfs(keeper.tmp())
+        && place.f_bavail * place.f_frsize < LEAST_ROOM
+    {
+        let disk = keeper.tmp().parent().unwrap_or(keeper.tmp()).display();
+        return Failure::Other(format!("{why}: no room in {disk}; make some, or set TMPDIR"));
+    }
+    describe(why, &output, &paranoid())
+}
+
+/// What the kernel lets unprivileged processes see: kernel.perf_event_paranoid.
+fn paranoid() -> String {
+    let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    level.trim().to_owned()
+}
+
+/// Whether unprivileged processes may not see what the kernel does for them.
+pub fn hides_kernel() -> bool {
+    paranoid().parse::<i32>().is_ok_and(|level| level > 1)
 }
 
 fn describe(why: &str, output: &[String], paranoid: &str) -> Failure {
