@@ -2,6 +2,7 @@
 //! takes samples of it. They count for nothing else, and what goes wrong in them is a note.
 
 mod perf;
+mod timing;
 
 use std::fs::File;
 use std::io::BufReader;
@@ -87,6 +88,7 @@ fn profile_trial(runner: &Runner, configuration: &Configuration) -> Result<Profi
     server.turn(runner, Turn { member: 0, slice: 0, amount: Amount::Duration(time) })?;
     let ended_early = attached.ended_early();
     let recorded = attached.end(runner)?;
+    let timings = server.spec().map_or_else(Vec::new, timing::ask);
     // Reading what was recorded takes processor time, but nothing is measured any more.
     let trial = server.finish(runner)?;
     if let (true, Some(why)) = (trial.failed, &trial.void) {
@@ -106,7 +108,7 @@ fn profile_trial(runner: &Runner, configuration: &Configuration) -> Result<Profi
     }
     let completed = trial.measured.map_or(0, |measured| measured.outcome.requests.completed);
     let requests = (completed > 0 && !ended_early).then_some(completed);
-    let profile = Profile { frequency, requests, stacks, notes: Vec::new() };
+    let profile = Profile { frequency, requests, stacks, timings, notes: Vec::new() };
     Ok(judge(profile, ended_early, perf::hides_kernel()))
 }
 

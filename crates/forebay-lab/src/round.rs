@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use forebay_load::{Arrivals, Control, Outcome, Rate, Stop, Turns, Url};
+use forebay_load::{Arrivals, Control, Outcome, Rate, Spec, Stop, Turns, Url};
 
 use crate::Interrupt;
 use crate::bound::{client_bound, think_bound, usable_cores};
@@ -214,6 +214,14 @@ impl<'a> Standing<'a> {
         let task = client::Task { client, values, url: &url, duration, connections, seed };
         let ran = runner.run_client(&task, &mut self.keeper)?;
         Ok(ran.map(|ran| (ran.outcome(&task), ran.printed)))
+    }
+
+    /// What it is asked for, by the built-in load generator.
+    pub(crate) fn spec(&self) -> Option<&Spec> {
+        match &self.check {
+            Check::Request(spec) => Some(spec),
+            Check::Connection(_) => None,
+        }
     }
 
     /// The server's processes.

@@ -83,6 +83,25 @@ fn each_configuration_has_a_flame_graph_and_its_difference_to_the_baseline() {
 }
 
 #[test]
+fn the_steps_that_forebay_times_itself_stand_beside_its_stacks() {
+    let experiment = Experiment::new(SHORT).lines(
+        "path = \"/\"\n[[configuration]]\nname = \"one\"\nurl = \"http://127.0.0.1:{port}\"\n\
+         start = [\"forebay\", \"serve\", \"{tmp}/site.toml\"]\ntemplates = [\"site.toml\"]\n",
+    );
+    let site = "[server]\ntiming = true\n[[site]]\nlisten = [\"127.0.0.1:{port}\"]\n\
+                [[site.route]]\npath = \"/*\"\nrespond = { status = 200, body = \"ok\" }\n";
+    fs::write(experiment.path("site.toml"), site).unwrap();
+    let path = experiment.fake_perf(SAMPLES);
+    let result = run(&experiment, &path, "", &[]);
+    assert_eq!(result.code, Some(0), "{}", result.stderr);
+    let steps = profile(&experiment, 0)["server_timing_ms"].clone();
+    let names: Vec<&str> =
+        steps.as_array().unwrap().iter().map(|step| step[0].as_str().unwrap()).collect();
+    assert_eq!(names[..2], ["head", "route"], "{steps}");
+    assert!(experiment.read("forebay-report/report.html").contains("one at a time: head "));
+}
+
+#[test]
 fn perf_watches_the_processes_of_the_server_and_no_trial_that_counts() {
     let experiment = Experiment::new(SHORT).server("one", "children");
     let path = experiment.fake_perf(SAMPLES);

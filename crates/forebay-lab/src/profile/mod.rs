@@ -18,7 +18,9 @@ pub struct Profile {
     pub requests: Option<u64>,
     /// The stacks that were sampled.
     pub stacks: Stacks,
-    /// Why there are none, and what else is to be known.
+    /// Steps that the server itself times in `Server-Timing` fields, with their medians in milliseconds.
+    pub timings: Vec<(String, f64)>,
+    /// Why there are no stacks, and what else is to be known.
     pub notes: Vec<String>,
 }
 

@@ -84,6 +84,7 @@ pub fn json_of(results: &Results, file: Option<String>) -> Value {
         "cpu_us_per_request": us.map(|us| us * samples as f64).filter(|_| samples > 0),
         "file": file,
         "functions": all.iter().take(MOST_FUNCTIONS).map(function).collect::<Vec<_>>(),
+        "server_timing_ms": profile.timings,
         "notes": profile.notes,
     })
 }
@@ -100,6 +101,7 @@ pub struct ProfilesView<'a> {
 struct ProfileView<'a> {
     name: &'a str,
     figures: Option<String>,
+    timings: Option<String>,
     notes: Vec<&'a str>,
     chart: Option<String>,
     file: Option<String>,
@@ -152,6 +154,7 @@ fn profile_view<'a>(
     Some(ProfileView {
         name,
         figures: (samples > 0).then(|| figures(profile)),
+        timings: timings(profile),
         notes: profile.notes.iter().map(String::as_str).collect(),
         chart: chart::flame(&profile.stacks, unit, &label),
         file,
@@ -174,6 +177,13 @@ fn figures(profile: &Profile) -> String {
         ),
         _ => taken,
     }
+}
+
+/// `head 21 µs, route 3 µs`.
+fn timings(profile: &Profile) -> Option<String> {
+    let step = |(name, ms): &(String, f64)| format!("{name} {}", number::time(ms * 1e3));
+    let steps: Vec<String> = profile.timings.iter().map(step).collect();
+    (!steps.is_empty()).then(|| steps.join(", "))
 }
 
 fn difference<'a>(experiment: &'a Experiment, results: &'a Results) -> Option<DifferenceView<'a>> {

@@ -74,6 +74,7 @@ fn profile(json: &Value) -> Result<Option<Profile>, String> {
         frequency: count(json, "frequency_hz")?.try_into().map_err(|_| "frequency_hz")?,
         requests: json["requests"].as_u64(),
         stacks: Stacks::default(),
+        timings: part(&json["server_timing_ms"], "server_timing_ms")?,
         notes: part(&json["notes"], "notes")?,
     }))
 }
