@@ -1,9 +1,9 @@
 //! HTTP/2 to backends (RFC 9113): connections that requests share, by prior knowledge or by ALPN.
 //!
 //! `pool` has the connections of one thread to a backend, `connection` is what the streams of one
-//! share, `run` is the task that reads and writes it, `stream` one request and its reply, `tunnel` a
-//! stream that has become one of bytes both ways. What a proxy sends and passes on is not here
-//! (`proxy/http2.rs`).
+//! share, `config` its limits and windows, `run` is the task that reads and writes it, `stream` one
+//! request and its reply, `tunnel` a stream that has become one of bytes both ways. What a proxy sends
+//! and passes on is not here (`proxy/http2.rs`).
 //!
 //! A connection is a thread's. Another one is opened when the backend's settings allow no more streams;
 //! until they have come it carries one request, so that none is refused for ignorance of them, and the
@@ -21,6 +21,7 @@
 //! stream, small window updates, resets and PINGs. So the last DATA ends the stream where the length is
 //! known, windows open by halves, and `:scheme` is the transport's, with which it is compared.
 
+mod config;
 mod connection;
 mod pool;
 mod run;

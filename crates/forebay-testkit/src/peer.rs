@@ -9,6 +9,7 @@
 mod apache;
 mod fcgiwrap;
 mod haproxy;
+mod jetty;
 mod list;
 mod mono;
 mod nginx;
@@ -22,7 +23,10 @@ use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
+
+use rustix::process::Signal;
 
 use crate::folder::Folder;
 use crate::port;
@@ -34,6 +38,7 @@ use list::{Entry, Sign};
 pub use apache::apache;
 pub use fcgiwrap::fcgiwrap;
 pub use haproxy::haproxy;
+pub use jetty::{jetty_http2, kill_jetty, restart_jetty, stop_jetty};
 pub use mono::{compile_cs, has_mono, mono_fastcgi, mono_fastcgi_tcp};
 pub use nginx::nginx;
 pub use php_fpm::{has_php_cgi, has_php_fpm, php_fpm, php_fpm_with};
@@ -96,6 +101,28 @@ impl Peer {
     pub fn stop(self) -> Exit {
         self.process.stop()
     }
+}
+
+/// Ends a server by a signal, and waits until it has ended; its folder.
+fn end(mut peer: Peer, signal: Signal) -> Folder {
+    peer.process.signal(signal);
+    let Peer { process, folder, .. } = peer;
+    process.wait();
+    folder
+}
+
+/// Starts what says `started` once it takes requests; what it has said else. A virtual machine takes
+/// seconds to start, and several times as long on a machine at work.
+fn start_virtual_machine(command: Command, started: &str) -> Result<Process, String> {
+    let mut process = Process::start(command);
+    let mut outcome = Ok(());
+    for _ in 0..6 {
+        outcome = process.wait_until("started", |process| process.output().contains(started));
+        if outcome.is_ok() || process.has_ended() {
+            break;
+        }
+    }
+    outcome.map(|()| process)
 }
 
 /// Whether these packages of Debian are there; if not, the test is accounted for as skipped.

@@ -1,10 +1,12 @@
-//! `forebay serve` in front of Tomcats by HTTP/2 that are killed, stopped and started again under load.
+//! `forebay serve` in front of Tomcats and Jettys by HTTP/2 that are killed, stopped and started again
+//! under load.
 
 mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +21,7 @@ use support::{Forebay, pattern, site};
 /// Writes down which request it runs, and answers with the request's body.
 const ECHO: &str = r#"<%@ page session="false" contentType="application/octet-stream" trimDirectiveWhitespaces="true"
     import="java.nio.file.*" %><%
-Files.writeString(Path.of(application.getRealPath("/ran")), request.getQueryString() + "\n",
+Files.writeString(Paths.get(application.getRealPath("/ran")), request.getQueryString() + "\n",
     StandardOpenOption.CREATE, StandardOpenOption.APPEND);
 request.getInputStream().transferTo(response.getOutputStream());
 out.clear();
@@ -32,7 +34,8 @@ const CLIENTS: usize = 8;
 #[derive(Default)]
 struct Load {
     answered: AtomicUsize,
-    failed: AtomicUsize,
+    /// How often what came in place of an answer.
+    failed: Mutex<BTreeMap<String, usize>>,
     has_ended: AtomicBool,
 }
 
@@ -49,18 +52,18 @@ impl Load {
                     assert!(reply.body == body, "{client}-{n}: another body");
                     self.answered.fetch_add(1, Ordering::Relaxed);
                 }
-                // A Tomcat that stops drops its application before its last requests, and answers 404.
+                // A server that stops drops its application before its last requests, and answers 404.
                 Ok(reply) => {
                     let is_clean = matches!(reply.status, 404 | 502 | 503 | 504);
                     assert!(is_clean, "{reply:?}{}", forebay.output());
-                    self.failed.fetch_add(1, Ordering::Relaxed);
+                    self.fail(format!("{} {:?}", reply.status, reply.header("server")));
                 }
                 // A reply that had begun is broken off, and never left hanging.
                 Err(error) => {
                     let is_late =
                         matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock);
                     assert!(!is_late, "{client}-{n} hangs: {}", forebay.output());
-                    self.failed.fetch_add(1, Ordering::Relaxed);
+                    self.fail(error.kind().to_string());
                 }
             }
         }
@@ -76,9 +79,13 @@ impl Load {
         }
     }
 
-    /// How many have failed since this was asked last.
-    fn failed(&self) -> usize {
-        self.failed.swap(0, Ordering::Relaxed)
+    fn fail(&self, how: String) {
+        *self.failed.lock().unwrap().entry(how).or_default() += 1;
+    }
+
+    /// How have failed how many since this was asked last.
+    fn failed(&self) -> BTreeMap<String, usize> {
+        std::mem::take(&mut *self.failed.lock().unwrap())
     }
 }
 
@@ -101,21 +108,36 @@ fn post(forebay: &Forebay, id: &str, body: &[u8]) -> io::Result<Reply> {
 }
 
 /// How often each request has been run by either.
-fn runs(tomcats: &[&Peer]) -> BTreeMap<String, usize> {
+fn runs(peers: &[&Peer]) -> BTreeMap<String, usize> {
     let mut runs = BTreeMap::new();
-    for tomcat in tomcats {
-        let ran = fs::read_to_string(tomcat.folder().path().join("webapps/ROOT/ran")).unwrap();
+    for peer in peers {
+        let ran = fs::read_to_string(peer.folder().path().join("webapps/ROOT/ran")).unwrap();
         ran.lines().for_each(|id| *runs.entry(id.to_owned()).or_default() += 1);
     }
     runs
 }
 
 #[test]
-fn a_restart_fails_only_posts_that_were_under_way_and_none_runs_twice() {
-    let tomcat = || peer::tomcat_http2(&[("echo.jsp", ECHO)], "maxConcurrentStreams=\"100\"");
-    let Some(first) = tomcat() else { return };
-    let second = tomcat().expect("the first is there");
-    let to = [&first, &second].map(|tomcat| format!("\"h2c://127.0.0.1:{}\"", tomcat.port()));
+fn a_restart_of_tomcat_fails_only_posts_that_were_under_way_and_none_runs_twice() {
+    let start = || peer::tomcat_http2(&[("echo.jsp", ECHO)], "maxConcurrentStreams=\"100\"");
+    restart_under_load(start, [peer::stop_tomcat, peer::kill_tomcat], peer::restart_tomcat);
+}
+
+#[test]
+fn a_restart_of_jetty_fails_only_posts_that_were_under_way_and_none_runs_twice() {
+    let start = || peer::jetty_http2(&[("echo.jsp", ECHO)], 100);
+    restart_under_load(start, [peer::stop_jetty, peer::kill_jetty], peer::restart_jetty);
+}
+
+/// Ends one of two servers in these ways, one after the other, and starts it anew, as clients go on.
+fn restart_under_load(
+    start: impl Fn() -> Option<Peer>,
+    ends: [fn(Peer) -> Folder; 2],
+    restart: fn(Folder, &Address) -> Peer,
+) {
+    let Some(first) = start() else { return };
+    let second = start().expect("the first is there");
+    let to = [&first, &second].map(|peer| format!("\"h2c://127.0.0.1:{}\"", peer.port()));
     let forebay = site(
         Folder::new(),
         &format!("[[site.route]]\nproxy = {{ to = [{}], fail_timeout = \"1s\" }}\n", to.join(", ")),
@@ -126,18 +148,22 @@ fn a_restart_fails_only_posts_that_were_under_way_and_none_runs_twice() {
         let _end = End(load);
         (0..CLIENTS).for_each(|client| drop(scope.spawn(move || load.run(forebay, client))));
         load.wait_for(200);
-        assert_eq!(load.failed(), 0, "{}", forebay.output());
+        assert_eq!(load.failed(), BTreeMap::new(), "{}", forebay.output());
         let mut first = first;
-        for end in [peer::stop_tomcat, peer::kill_tomcat] {
+        for end in ends {
             let folder = end(first);
             // The other one answers.
             load.wait_for(100);
             let failed = load.failed();
             // A client may be answered 404 by the application's absence, ask again and be cut off.
-            assert!(failed <= 2 * CLIENTS, "{failed} failed: {}", forebay.output());
-            first = peer::restart_tomcat(folder, &address);
+            assert!(
+                failed.values().sum::<usize>() <= 2 * CLIENTS,
+                "{failed:?} failed: {}",
+                forebay.output()
+            );
+            first = restart(folder, &address);
             load.wait_for(200);
-            assert_eq!(load.failed(), 0, "{}", forebay.output());
+            assert_eq!(load.failed(), BTreeMap::new(), "{}", forebay.output());
         }
         first
     });

@@ -13,21 +13,17 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use forebay_engine::{NEVER, Thread, Ticks};
-use forebay_wire::http1::Limits;
-use forebay_wire::http2::hpack::ListLimits;
-use forebay_wire::http2::{self, Cause, Config, ErrorCode, Event, Head, Rule};
+use forebay_wire::http2::{self, Cause, ErrorCode, Event, Head, Rule};
 use forebay_workers::Life;
 use tokio::sync::Notify;
 
+use super::config::config;
 use super::stream::Stream;
 use crate::upstream::{self, Backend, SharedConnection};
 
 /// Interim replies in front of one reply, and their bytes.
 const MOST_INTERIM: usize = 256;
 const INTERIM_BYTES: usize = 64 * 1024;
-
-/// The largest window that there is.
-const LARGEST_WINDOW: u32 = 0x7fff_ffff;
 
 /// A connection that requests share.
 pub struct Connection {
@@ -483,16 +479,5 @@ impl SharedConnection for Connection {
         // Another connection would have to wait for its settings, too, or have none, either.
         let is_closed = || self.is_idle() && self.codec.borrow().available() == 0;
         !self.is_settled.get() || is_closed()
-    }
-}
-
-/// What a backend may send.
-fn config() -> Config {
-    let limits = Limits::default();
-    Config {
-        list: ListLimits { size: limits.head, fields: limits.fields },
-        connection_window: LARGEST_WINDOW,
-        connection_window_limit: LARGEST_WINDOW,
-        ..Config::default()
     }
 }

@@ -92,19 +92,12 @@ fn tomcat_with(pages: &[(&str, &str)], connector: &str, route: &str) -> Option<P
 
 /// Kills a Tomcat, with all that it has under way.
 pub fn kill_tomcat(tomcat: Peer) -> Folder {
-    end_tomcat(tomcat, Signal::KILL)
+    super::end(tomcat, Signal::KILL)
 }
 
 /// Ends a Tomcat as its manual says, and waits until it has.
 pub fn stop_tomcat(tomcat: Peer) -> Folder {
-    end_tomcat(tomcat, Signal::TERM)
-}
-
-fn end_tomcat(mut tomcat: Peer, signal: Signal) -> Folder {
-    tomcat.process.signal(signal);
-    let Peer { process, folder, .. } = tomcat;
-    process.wait();
-    folder
+    super::end(tomcat, Signal::TERM)
 }
 
 /// Starts Tomcat anew in the folder of one that was killed or stopped, on its port.
@@ -116,7 +109,6 @@ pub fn restart_tomcat(folder: Folder, address: &Address) -> Peer {
     Peer { process, address: address.clone(), folder }
 }
 
-/// A virtual machine takes seconds to start, and several times as long on a machine at work.
 fn start(folder: &Folder) -> Result<Process, String> {
     let mut command = Command::new(format!("{HOME}/bin/catalina.sh"));
     command.arg("run").env("CATALINA_HOME", HOME).env("CATALINA_BASE", folder.path());
@@ -125,13 +117,5 @@ fn start(folder: &Folder) -> Result<Process, String> {
         "-Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
          -Dorg.apache.catalina.startup.EXIT_ON_INIT_FAILURE=true",
     );
-    let mut process = Process::start(command);
-    let mut outcome = Ok(());
-    for _ in 0..6 {
-        outcome = process.wait_until("started", |process| process.output().contains(STARTED));
-        if outcome.is_ok() || process.has_ended() {
-            break;
-        }
-    }
-    outcome.map(|()| process)
+    super::start_virtual_machine(command, STARTED)
 }

@@ -220,6 +220,36 @@ fn a_window_grows_where_it_holds_the_peer_up() {
 }
 
 #[test]
+fn a_window_grows_beyond_its_limit_where_few_streams_share_what_there_is() {
+    for (streams, most) in [(1, 1 << 20), (4, 1 << 18), (64, 1 << 16)] {
+        let config = Config {
+            stream_window_limit: 1 << 16,
+            stream_windows: 1 << 20,
+            connection_window: 1 << 24,
+            ..Config::default()
+        };
+        let heads = |raw: Raw, at: u32| raw.head(1 + 2 * at, POST, false);
+        let mut server = server(config, (0..streams).fold(Raw::client(), heads));
+        let (mut now, mut window) = (Instant::now(), 65_535);
+        for round in 0..10 {
+            // The peer uses all of the window, and the round trip takes 50 ms.
+            let frames = [16_384].repeat(window / 16_384).into_iter().chain([window % 16_384]);
+            let data = |raw: Raw, len| raw.data(1, &vec![0; len], false);
+            give(&mut server, &frames.fold(Raw::default(), data));
+            server.consume(1, window, now);
+            now += Duration::from_millis(50);
+            if round == 0 {
+                let pong = Raw::default().frame(PING, ACK, 0, b"measure\0");
+                assert!(server.receive(&pong.0, now).unwrap().event.is_none());
+            }
+            let updates = written(&mut server);
+            window = updates.iter().filter(|to| to.0 == 1).map(|to| -to.1 as usize).sum();
+        }
+        assert_eq!(window, most, "{streams}");
+    }
+}
+
+#[test]
 fn a_stream_that_waits_for_a_window_stalls_and_tiny_updates_do_not_help() {
     let start = Instant::now();
     let limit = Duration::from_secs(20);

@@ -171,6 +171,7 @@ impl Connection {
         ] {
             *window = (*window).clamp(DEFAULT_WINDOW, LARGEST_WINDOW as u32);
         }
+        config.stream_windows = config.stream_windows.min(LARGEST_WINDOW as u32);
         Self {
             role,
             reading,

@@ -299,7 +299,8 @@ impl Connection {
         stream.inbound.consume(len);
         self.inbound.consume(len);
         if stream.incoming != Half::Ended {
-            let limit = self.config.stream_window_limit;
+            let share = self.config.stream_windows / self.active.max(1);
+            let limit = self.config.stream_window_limit.max(share);
             if let Some(increment) = stream.inbound.update(now, self.round_trip, limit) {
                 frame::window_update(&mut self.out, id, increment);
                 self.measure(now);

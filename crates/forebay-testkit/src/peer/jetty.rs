@@ -1,0 +1,84 @@
+//! Jetty 9.4, the servlet container: <https://eclipse.dev/jetty/documentation/jetty-9/index.html>.
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use super::{ATTEMPTS, Peer, has};
+use crate::folder::Folder;
+use crate::port;
+use crate::process::Process;
+use crate::stream::Address;
+
+/// Where Debian keeps it.
+const HOME: &str = "/usr/share/jetty9";
+
+/// HTTP/1.1, HTTP/2 by prior knowledge, and JSP. Its folder is not scanned: an application that writes
+/// to its own would be deployed anew, and be missing meanwhile.
+const MODULES: &str = "--module=http\n--module=http2c\n--module=deploy\n--module=jsp\n";
+
+/// Jetty's word, and the end of its start.
+const STARTED: &str = "Server:main: Started @";
+
+/// Starts Jetty with these pages (JSP), and this many streams at once on a connection of HTTP/2.
+/// `None`, with a word why, when it is not installed.
+pub fn jetty_http2(pages: &[(&str, &str)], streams: usize) -> Option<Peer> {
+    if !has(&["jetty9", "libjetty9-extra-java"]) {
+        return None;
+    }
+    let folder = Folder::new();
+    for (name, page) in pages {
+        folder.write(&format!("webapps/ROOT/{name}"), page);
+    }
+    folder.write("tmp/README", "Jetty's.\n");
+    let mut failure = String::new();
+    for _ in 0..ATTEMPTS {
+        let port = port::free_port();
+        let keys = format!(
+            "jetty.http.host=127.0.0.1\njetty.http.port={port}\n\
+             jetty.http2c.maxConcurrentStreams={streams}\n\
+             jetty.deploy.scanInterval=0\n"
+        );
+        folder.write("start.ini", format!("{MODULES}{keys}"));
+        match start(&folder) {
+            Ok(process) => {
+                let address = Address::Tcp((Ipv4Addr::LOCALHOST, port).into());
+                return Some(Peer { process, address, folder });
+            }
+            Err(error) if error.contains("in use") => failure = error,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("no port stayed free in {ATTEMPTS} attempts: {failure}");
+}
+
+/// Kills a Jetty, with all that it has under way.
+pub fn kill_jetty(jetty: Peer) -> Folder {
+    super::end(jetty, Signal::KILL)
+}
+
+/// Ends a Jetty as its manual says, and waits until it has.
+pub fn stop_jetty(jetty: Peer) -> Folder {
+    super::end(jetty, Signal::TERM)
+}
+
+/// Starts Jetty anew in the folder of one that was killed or stopped, on its port.
+///
+/// # Panics
+/// When it does not start, as where somebody else has taken the port.
+pub fn restart_jetty(folder: Folder, address: &Address) -> Peer {
+    let process = start(&folder).unwrap_or_else(|error| panic!("{error}"));
+    Peer { process, address: address.clone(), folder }
+}
+
+fn start(folder: &Folder) -> Result<Process, String> {
+    let base = folder.path();
+    let mut command = Command::new("java");
+    command.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+    command.arg(format!("-Djava.io.tmpdir={}", base.join("tmp").display()));
+    command.arg("-jar").arg(format!("{HOME}/start.jar"));
+    command.arg(format!("jetty.home={HOME}")).arg(format!("jetty.base={}", base.display()));
+    command.current_dir(base);
+    super::start_virtual_machine(command, STARTED)
+}
