@@ -4,7 +4,6 @@
 use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::lease::Lease;
-use crate::pace::MOMENT;
 use crate::pool::{Given, Hurried, Message, Taken, Turn};
 use crate::shared::AppShared;
 use crate::supervisor::Command;
@@ -81,8 +80,7 @@ impl Place<'_> {
             if look >= limit {
                 return Err(Unavailable::QueueTimeout);
             }
-            let long = begun.elapsed() >= MOMENT;
-            look = match self.shared.pool.hurry(self.mark, thread, long) {
+            look = match self.shared.pool.hurry(self.mark, thread, begun.elapsed()) {
                 Hurried::Worker(worker) => return Ok(Given { worker, has_request: false }),
                 Hurried::Held => Instant::now() + LOOK,
                 Hurried::Waits => {

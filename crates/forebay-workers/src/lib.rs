@@ -9,6 +9,7 @@
 //! the bytes that the script printed, with its CGI header still in front.
 #![deny(unsafe_code)]
 
+mod activity;
 mod app;
 mod backoff;
 mod changes;

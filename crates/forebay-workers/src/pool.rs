@@ -7,20 +7,26 @@
 //! files; those with old files one by one); if the first replacement does not start, the others
 //! stay.
 
+mod busy;
 mod inner;
 
 use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::health::Health;
-use crate::pace;
+use crate::pace::{self, MOMENT};
 use crate::worker::{Worker, WorkerShared, WorkerState};
 use forebay_process::kept_processor;
 use inner::{Inner, Waiting};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
+use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+/// How long a request lies behind one whose worker is not let run by other processes. By then each of
+/// several has had its slice of the processor, of 3 to 4 ms.
+const STARVED: Duration = Duration::from_millis(20);
 
 /// Shared by the gateway's threads and the supervisor.
 #[derive(Debug, Default)]
@@ -100,12 +106,16 @@ impl Pool {
         Ok(Taken::Wait { turn, soon: holds })
     }
 
-    /// A worker for the request with this mark, which has waited in vain: `long`, or for a moment.
-    /// If it lies in a prefetch queue it is taken back, and is not put into one again.
-    pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId, long: bool) -> Hurried {
+    /// A worker for the request with this mark, which has `waited` in vain. If it lies in a prefetch
+    /// queue it is taken back, and is not put into one again, unless that worker gets on.
+    pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId, waited: Duration) -> Hurried {
         let mut inner = self.lock();
         let place = inner.waiters.requests.iter().position(|request| request.mark == mark);
-        if place.is_some() && !long {
+        let stays = match place {
+            Some(_) => waited < MOMENT,
+            None => waited < STARVED && inner.gets_on(mark),
+        };
+        if stays {
             return Hurried::Held;
         }
         let Some(mut request) = inner.leave(mark) else { return Hurried::Held };

@@ -6,14 +6,16 @@
 //! long.
 //!
 //! Up to four requests lie there. Their own tasks look each millisecond and take them back unless
-//! the worker has read them: at once when 1 ms has passed since the last output without an end, or
-//! 64 KiB of output are there. If the worker has read one already, the end of the request before it
-//! is in the socket, and all output is taken in, so that a slow client holds up nobody else. When
-//! the worker dies, unread requests go to others. After a request was taken back from a living
-//! worker, prefetch queues stay empty for 100 ms. A request is put only behind one of the same
-//! thread, so nothing happens between two steps. A read of the queue that waited would be woken for
-//! 0.7 of the requests when Forebay reads the last reply, so a worker looks, and waits with
-//! `select` or `poll`.
+//! the worker has read one of them, or has hardly run since the first look because other processes
+//! have its processor (state R, less than 0.5 ms of CPU): to wait for that costs less than a second
+//! worker on the same processor, and ends after 20 ms. They are taken back at once when 1 ms has
+//! passed since the last output without an end, or 64 KiB of output are there. If the worker has
+//! read one already, the end of the request before it is in the socket, and all output is taken in,
+//! so that a slow client holds up nobody else. When the worker dies, unread requests go to others.
+//! After a request was taken back from a living worker, prefetch queues stay empty for 100 ms. A
+//! request is put only behind one of the same thread, so nothing happens between two steps. A read
+//! of the queue that waited would be woken for 0.7 of the requests when Forebay reads the last
+//! reply, so a worker looks, and waits with `select` or `poll`.
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -57,12 +59,16 @@ impl PrefetchQueue {
     /// Takes those of these requests back that the worker has not read; none of them as long as it
     /// has not read the one before them, whose place the next would take.
     pub(crate) fn take_back(&self, marks: &[Mark]) -> Vec<Mark> {
-        let first = self.receive(RecvFlags::PEEK);
-        if !first.is_some_and(|first| marks.contains(&first)) {
+        if !self.first().is_some_and(|first| marks.contains(&first)) {
             return Vec::new();
         }
         // The worker may read the one or other between these: then it is not among them.
         std::iter::from_fn(|| self.receive(RecvFlags::empty())).collect()
+    }
+
+    /// The first request that the worker has not read.
+    pub(crate) fn first(&self) -> Option<Mark> {
+        self.receive(RecvFlags::PEEK)
     }
 
     /// Whether a worker that has ended had not read the request with this mark. True only once.

@@ -1,5 +1,6 @@
 //! What the pool keeps, and who gets which worker.
 
+use super::busy::Busy;
 use super::{Given, Message};
 use crate::control::Mark;
 use crate::error::Unavailable;
@@ -16,9 +17,6 @@ use tokio::time::Instant;
 
 /// A request that has waited this long is first, whatever thread it waits on.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// Requests that may lie in a prefetch queue. With one a worker would often be done before the next
-/// has come.
-const DEPTH: usize = 4;
 /// How long nothing is put into prefetch queues after something had to be taken back: these
 /// requests take long, some of them at least, or have long replies.
 const RESPITE: Duration = Duration::from_millis(100);
@@ -41,17 +39,6 @@ pub(super) struct Inner {
     pub(super) all: Vec<Arc<WorkerShared>>,
     pub(super) starts: u64,
     pub(super) crashes: u64,
-}
-
-/// A worker that has a request.
-#[derive(Debug)]
-pub(super) struct Busy {
-    pub(super) shared: Arc<WorkerShared>,
-    /// The one that the request is on. Others do not put requests behind it, so that nothing can
-    /// happen between two steps of its own.
-    pub(super) thread: ThreadId,
-    /// What lies in the worker's prefetch queue, or has just been read, in this order.
-    pub(super) queued: VecDeque<Waiting>,
 }
 
 /// A request that waits for a worker: in the queue, or in a worker's prefetch queue.
@@ -104,15 +91,23 @@ impl Inner {
         self.respite = Some(Instant::now() + RESPITE);
     }
 
+    /// Whether the request with this mark had better stay in the prefetch queue it lies in.
+    pub(super) fn gets_on(&mut self, mark: Mark) -> bool {
+        self.holder(mark).is_some_and(Busy::gets_on)
+    }
+
+    fn holder(&mut self, mark: Mark) -> Option<&mut Busy> {
+        self.busy.iter_mut().find(|busy| busy.has_queued(mark))
+    }
+
     /// Takes a request out of the queue or back from a worker; `None` if that is too late.
     pub(super) fn leave(&mut self, mark: Mark) -> Option<Waiting> {
         if let Some(at) = self.waiters.requests.iter().position(|request| request.mark == mark) {
             return self.waiters.requests.remove(at);
         }
-        let is_queued = |busy: &&mut Busy| busy.queued.iter().any(|request| request.mark == mark);
         let mut found = None;
         // All of them: one alone cannot be taken from behind others.
-        for request in self.busy.iter_mut().find(is_queued)?.take_back() {
+        for request in self.holder(mark)?.take_back() {
             if request.mark == mark {
                 found = Some(request);
             } else {
@@ -163,7 +158,7 @@ impl Inner {
         has_request: bool,
     ) -> Option<Worker> {
         let shared = worker.shared.clone();
-        self.busy.push(Busy { shared: shared.clone(), thread: request.thread, queued });
+        self.busy.push(Busy::new(shared.clone(), request.thread, queued));
         shared.open.store(has_request, Ordering::Relaxed);
         shared.enter(WorkerState::Busy);
         if let Err(Ok(given)) = request.sender.send(Ok(Given { worker, has_request })) {
@@ -208,7 +203,7 @@ impl Inner {
     /// it has read is lost if its last lease `gives_up`, else that one hands the worker on.
     pub(super) fn rescue(&mut self, id: u64, gives_up: bool) {
         let Some(at) = self.busy.iter().position(|busy| busy.shared.id == id) else { return };
-        let Busy { shared, thread, queued } = self.busy.swap_remove(at);
+        let Busy { shared, thread, queued, .. } = self.busy.swap_remove(at);
         let prefetch = &shared.prefetch;
         let (unread, read): (VecDeque<_>, VecDeque<_>) =
             queued.into_iter().partition(|request| prefetch.had_not_read(request.mark));
@@ -217,7 +212,7 @@ impl Inner {
                 let _ = request.sender.send(Err(Unavailable::WorkerLost));
             }
         } else if !read.is_empty() {
-            self.busy.push(Busy { shared, thread, queued: read });
+            self.busy.push(Busy::new(shared, thread, read));
         }
         for request in unread.into_iter().rev() {
             self.serve(request);
@@ -245,7 +240,7 @@ impl Inner {
     pub(super) fn take_idle(&mut self, thread: ThreadId) -> Option<Worker> {
         let worker = self.pop_idle(thread)?;
         let shared = worker.shared.clone();
-        self.busy.push(Busy { shared, thread, queued: VecDeque::new() });
+        self.busy.push(Busy::new(shared, thread, VecDeque::new()));
         Some(worker)
     }
 
@@ -275,29 +270,6 @@ impl Inner {
     }
 }
 
-impl Busy {
-    /// Takes everything back that the worker has not read, the last first.
-    pub(super) fn take_back(&mut self) -> impl Iterator<Item = Waiting> + use<> {
-        let marks: Vec<_> = self.queued.iter().map(|request| request.mark).collect();
-        let unread = self.shared.prefetch.take_back(&marks);
-        let is_read = |request: &Waiting| !unread.contains(&request.mark);
-        let (read, taken): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut self.queued).into_iter().partition(is_read);
-        self.queued = read;
-        taken.into_iter().rev()
-    }
-
-    /// Whether this request may lie in the worker's prefetch queue.
-    fn may_take(&self, request: &Waiting, now: Instant) -> bool {
-        request.message.is_some()
-            && self.queued.len() < DEPTH
-            && self.thread == request.thread
-            && self.shared.open.load(Ordering::Relaxed)
-            && !self.shared.retired.load(Ordering::Relaxed)
-            && now.saturating_duration_since(self.shared.since()) < MOMENT
-    }
-}
-
 impl Waiter for Waiting {
     fn is_open(&self) -> bool {
         !self.sender.is_closed()
@@ -318,7 +290,6 @@ impl Waiting {
 mod tests {
     use super::*;
     use crate::prefetch::PrefetchQueue;
-    use rustix::process::getpid;
 
     struct Worked {
         inner: Inner,
@@ -329,12 +300,12 @@ mod tests {
     /// A worker with three requests in its prefetch queue, of which it has read the first `read`.
     fn worked(read: usize) -> Worked {
         let (prefetch, its_end) = PrefetchQueue::pair().unwrap();
-        let shared = Arc::new(WorkerShared::new(1, getpid(), prefetch, u64::MAX));
+        let shared = Arc::new(WorkerShared::without_process(1, prefetch, u64::MAX));
         shared.enter(WorkerState::Busy);
         shared.open.store(true, Ordering::Relaxed);
         let mut inner = Inner::default();
         let thread = std::thread::current().id();
-        inner.busy.push(Busy { shared: shared.clone(), thread, queued: VecDeque::new() });
+        inner.busy.push(Busy::new(shared.clone(), thread, VecDeque::new()));
         let mut turns = Vec::new();
         for _ in 0..3 {
             let (mark, (sender, turn)) = (Mark::new(), oneshot::channel());
@@ -365,6 +336,15 @@ mod tests {
         assert!(rustix::io::read(&its_end, &mut [0; 64]).is_err(), "nothing is left to read");
         assert!(inner.leave(first).is_none());
         assert_eq!(inner.leave(second).map(|request| request.mark), Some(second));
+    }
+
+    #[test]
+    fn what_lies_behind_a_request_stays_there_while_the_worker_gets_on() {
+        for (read, stays) in [(1, true), (0, false)] {
+            let Worked { mut inner, turns, its_end: _its_end } = worked(read);
+            assert_eq!(inner.gets_on(turns[2].0), stays, "of a process that nothing is known of");
+            assert!(!inner.gets_on(Mark::new()), "it lies nowhere");
+        }
     }
 
     #[test]

@@ -1,0 +1,100 @@
+//! A worker that has a request, and what lies behind that in its prefetch queue.
+
+use super::inner::Waiting;
+use crate::activity::Activity;
+use crate::control::Mark;
+use crate::pace::MOMENT;
+use crate::worker::WorkerShared;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::ThreadId;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Requests that may lie in a prefetch queue. With one a worker would often be done before the next
+/// has come.
+const DEPTH: usize = 4;
+/// CPU time from which on a request is one that takes long.
+const LONG: Duration = Duration::from_micros(500);
+
+/// A worker that has a request.
+#[derive(Debug)]
+pub(super) struct Busy {
+    pub(super) shared: Arc<WorkerShared>,
+    /// The one that the request is on. Others do not put requests behind it, so that nothing can
+    /// happen between two steps of its own.
+    pub(super) thread: ThreadId,
+    /// What lies in the worker's prefetch queue, or has just been read, in this order.
+    pub(super) queued: VecDeque<Waiting>,
+    /// CPU time of the process when somebody first looked whether this request takes long.
+    seen: Option<Duration>,
+}
+
+impl Busy {
+    pub(super) fn new(
+        shared: Arc<WorkerShared>,
+        thread: ThreadId,
+        queued: VecDeque<Waiting>,
+    ) -> Busy {
+        Busy { shared, thread, queued, seen: None }
+    }
+
+    pub(super) fn has_queued(&self, mark: Mark) -> bool {
+        self.queued.iter().any(|request| request.mark == mark)
+    }
+
+    /// Takes everything back that the worker has not read, the last first.
+    pub(super) fn take_back(&mut self) -> impl Iterator<Item = Waiting> + use<> {
+        let marks: Vec<_> = self.queued.iter().map(|request| request.mark).collect();
+        let unread = self.shared.prefetch.take_back(&marks);
+        let is_read = |request: &Waiting| !unread.contains(&request.mark);
+        let (read, taken): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.queued).into_iter().partition(is_read);
+        self.queued = read;
+        taken.into_iter().rev()
+    }
+
+    /// Whether this request may lie in the worker's prefetch queue.
+    pub(super) fn may_take(&self, request: &Waiting, now: Instant) -> bool {
+        request.message.is_some()
+            && self.queued.len() < DEPTH
+            && self.thread == request.thread
+            && self.shared.open.load(Ordering::Relaxed)
+            && !self.shared.retired.load(Ordering::Relaxed)
+            && now.saturating_duration_since(self.shared.since()) < MOMENT
+    }
+
+    /// Whether what lies behind the request had better stay there: the worker has gone on to it, or
+    /// has hardly run since somebody first looked, as other processes have its processor.
+    pub(super) fn gets_on(&mut self) -> bool {
+        let first = self.queued.front().map(|request| request.mark);
+        self.shared.prefetch.first() != first
+            || Activity::of(self.shared.pid).is_some_and(|activity| self.hardly_ran(activity))
+    }
+
+    fn hardly_ran(&mut self, activity: Activity) -> bool {
+        let seen = *self.seen.get_or_insert(activity.cpu);
+        activity.is_runnable && activity.cpu.saturating_sub(seen) < LONG
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prefetch::PrefetchQueue;
+
+    #[test]
+    fn who_sleeps_or_computes_takes_long_and_who_is_not_let_run_does_not() {
+        let (prefetch, _its_end) = PrefetchQueue::pair().unwrap();
+        let shared = Arc::new(WorkerShared::without_process(1, prefetch, 1));
+        let thread = std::thread::current().id();
+        let mut busy = Busy::new(shared, thread, VecDeque::new());
+        let runnable = |cpu| Activity { is_runnable: true, cpu };
+        let start = Duration::from_secs(1);
+        assert!(busy.hardly_ran(runnable(start)), "how long it has run is not known yet");
+        assert!(busy.hardly_ran(runnable(start + LONG / 2)));
+        assert!(!busy.hardly_ran(runnable(start + LONG)));
+        assert!(!busy.hardly_ran(Activity { is_runnable: false, cpu: start }));
+    }
+}
