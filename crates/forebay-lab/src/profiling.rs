@@ -23,6 +23,11 @@ const TIME: Duration = Duration::from_secs(3);
 const MOST_FREQUENT: u32 = 499;
 const LEAST_FREQUENT: u32 = 19;
 
+/// Samples that are of less than this share of the time counted are worth a note, unless there can be
+/// only a few.
+const LEAST_SHARE: f64 = 0.7;
+const FEWEST_EXPECTED: f64 = 50.0;
+
 const MISSING: &str = "perf is not installed (Debian: apt-get install linux-perf; Ubuntu: \
                        linux-tools-generic)";
 
@@ -106,10 +111,12 @@ fn profile_trial(runner: &Runner, configuration: &Configuration) -> Result<Profi
     if let Err(error) = folded {
         return Ok(Err(Failure::Other(format!("cannot read what perf printed: {error}"))));
     }
+    let counted = trial.measured.as_ref().map_or(0.0, |m| m.server.cpu.total().as_secs_f64());
     let completed = trial.measured.map_or(0, |measured| measured.outcome.requests.completed);
     let requests = (completed > 0 && !ended_early).then_some(completed);
     let profile = Profile { frequency, requests, stacks, timings, notes: Vec::new() };
-    Ok(judge(profile, ended_early, perf::hides_kernel()))
+    let profiled = judge(profile, ended_early, perf::hides_kernel());
+    Ok(profiled.map(|profile| if ended_early { profile } else { compare_with(profile, counted) }))
 }
 
 /// `hides_kernel`: whether the system keeps the kernel's part from ordinary users.
@@ -136,6 +143,22 @@ fn judge(mut profile: Profile, ended_early: bool, hides_kernel: bool) -> Profile
         profile.notes.push(why);
     }
     Ok(profile)
+}
+
+/// Notes where samples are of much less than the processor time that was counted, in seconds: the clock
+/// that samples are taken by begins anew with each process.
+fn compare_with(mut profile: Profile, counted: f64) -> Profile {
+    let expected = counted * f64::from(profile.frequency);
+    let share = profile.stacks.samples() as f64 / expected;
+    if expected > FEWEST_EXPECTED && share < LEAST_SHARE && profile.notes.is_empty() {
+        profile.notes.push(format!(
+            "samples are of {:.0} % of the processor time that the server took: of each process the first {:.1} \
+             ms are not seen, which is all of those that live no longer",
+            share * 100.0,
+            1e3 / f64::from(profile.frequency)
+        ));
+    }
+    profile
 }
 
 /// Samples per second, so that those of all cores find room.
@@ -165,6 +188,17 @@ mod tests {
             assert_eq!(notes(folded, false, hides), Ok(String::new()));
         }
         assert!(notes("", false, false).is_err());
+    }
+
+    #[test]
+    fn processor_time_that_was_not_sampled_is_noted() {
+        let stacks = Stacks::read_folded(&b"a 250\n"[..]).unwrap();
+        let profile = Profile { frequency: 500, stacks, ..Profile::default() };
+        let notes = |counted| compare_with(profile.clone(), counted).notes.join(", ");
+        assert!(
+            notes(1.0).contains("of 50 % of the processor time") && notes(1.0).contains("2.0 ms")
+        );
+        assert_eq!((notes(0.6), notes(0.0)), (String::new(), String::new()));
     }
 
     #[test]
