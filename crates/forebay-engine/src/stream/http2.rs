@@ -17,7 +17,8 @@ use forebay_wire::fields;
 use forebay_wire::http2::{self, ErrorCode, SendError};
 
 use super::{Abort, Head, Shared};
-use crate::deadline::{NEVER, Ticks};
+use crate::deadline::NEVER;
+use crate::shared_streams::{SharedStream, Waits, wake};
 
 mod connection;
 
@@ -45,20 +46,22 @@ pub struct Http2 {
     trailers: RefCell<Option<Vec<u8>>>,
     /// It was reset, or its connection has ended.
     is_closed: Cell<bool>,
-    is_expired: Cell<bool>,
-    /// Where it carries a tunnel: how long that may carry nothing.
-    tunnel_idle: Cell<Option<Duration>>,
-    read_due: Cell<Ticks>,
-    /// It may go on sending.
-    has_room: Cell<bool>,
-    reader: Cell<Option<Waker>>,
-    writer: Cell<Option<Waker>>,
+    waits: Waits,
     watcher: Cell<Option<Waker>>,
 }
 
-fn wake(waiting: &Cell<Option<Waker>>) {
-    if let Some(waiting) = waiting.take() {
-        waiting.wake();
+impl SharedStream for Http2 {
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    fn stalled(&self) {
+        self.waits.is_expired.set(true);
+        self.cancel();
     }
 }
 
@@ -76,12 +79,7 @@ impl Http2 {
             has_finished: Cell::new(false),
             trailers: RefCell::default(),
             is_closed: Cell::new(false),
-            is_expired: Cell::new(false),
-            tunnel_idle: Cell::new(None),
-            read_due: Cell::new(NEVER),
-            has_room: Cell::new(false),
-            reader: Cell::new(None),
-            writer: Cell::new(None),
+            waits: Waits::default(),
             watcher: Cell::new(None),
         }
     }
@@ -97,7 +95,7 @@ impl Http2 {
         if end {
             self.has_ended.set(true);
         }
-        wake(&self.reader);
+        wake(&self.waits.reader);
     }
 
     /// Its request has ended, with these trailers.
@@ -109,19 +107,15 @@ impl Http2 {
     /// It was reset, or its connection has ended.
     pub fn cancel(&self) {
         self.is_closed.set(true);
-        wake(&self.reader);
-        wake(&self.writer);
+        wake(&self.waits.reader);
+        wake(&self.waits.writer);
         wake(&self.watcher);
         self.connection.end_turn(self.id);
     }
 
     /// Its request is answered as far as it ever will be.
     pub(super) fn close(&self) {
-        let mut streams = self.connection.streams.borrow_mut();
-        if let Ok(at) = streams.binary_search_by_key(&self.id, |stream| stream.id) {
-            streams.remove(at);
-        }
-        drop(streams);
+        self.connection.streams.remove(self.id);
         if !self.has_finished.get() {
             self.reset(self.lost_code());
         } else if !self.has_ended.get() && self.has_body.get() {
@@ -149,7 +143,7 @@ impl Http2 {
 
     /// The code of RST_STREAM where the rest cannot be had; that of a tunnel by RFC 8441 section 5.
     fn lost_code(&self) -> ErrorCode {
-        if self.tunnel_idle.get().is_some() {
+        if self.waits.tunnel_idle.get().is_some() {
             return ErrorCode::CANCEL;
         }
         ErrorCode::INTERNAL_ERROR
@@ -174,8 +168,11 @@ impl Http2 {
     }
 
     fn lost(&self) -> io::Error {
-        let kind =
-            if self.is_expired.get() { ErrorKind::TimedOut } else { ErrorKind::ConnectionReset };
+        let kind = if self.waits.is_expired.get() {
+            ErrorKind::TimedOut
+        } else {
+            ErrorKind::ConnectionReset
+        };
         kind.into()
     }
 }
@@ -188,7 +185,7 @@ impl Http2 {
             Ok(()) => self.read_now(buffer),
             Err(error) => Err(error),
         };
-        self.read_due.set(NEVER);
+        self.waits.read_due.set(NEVER);
         read
     }
 
@@ -201,20 +198,20 @@ impl Http2 {
     }
 
     pub(super) fn limit_read(&self, after: Duration) {
-        self.read_due.set(self.connection.accepted.thread.deadlines.due(after));
+        self.waits.read_due.set(self.connection.accepted.thread.deadlines.due(after));
     }
 
     pub(super) fn is_expired(&self) -> bool {
-        self.is_expired.get()
+        self.waits.is_expired.get()
     }
 
     pub(super) async fn readable(&self) -> io::Result<()> {
         poll_fn(|context| {
             let is_ready = !self.incoming.borrow().is_empty() || self.has_ended.get();
-            if is_ready || self.is_closed.get() || self.is_expired.get() {
+            if is_ready || self.is_closed.get() || self.waits.is_expired.get() {
                 return Poll::Ready(Ok(()));
             }
-            self.reader.set(Some(context.waker().clone()));
+            self.waits.reader.set(Some(context.waker().clone()));
             Poll::Pending
         })
         .await
@@ -225,7 +222,7 @@ impl Http2 {
         let n = incoming.len();
         if n == 0 {
             return match self.has_ended.get() {
-                _ if self.is_closed.get() || self.is_expired.get() => Err(self.lost()),
+                _ if self.is_closed.get() || self.waits.is_expired.get() => Err(self.lost()),
                 true => Ok(0),
                 false => Err(ErrorKind::WouldBlock.into()),
             };
@@ -285,7 +282,7 @@ impl Http2 {
     fn sent<T>(&self, sent: Result<T, SendError>) -> io::Result<T> {
         self.connection.end_turn(self.id);
         self.connection.wake();
-        sent.map_err(|error| match self.is_expired.get() {
+        sent.map_err(|error| match self.waits.is_expired.get() {
             true => ErrorKind::TimedOut.into(),
             false => io::Error::new(ErrorKind::BrokenPipe, error),
         })
@@ -329,10 +326,10 @@ impl Http2 {
             if self.is_closed.get() {
                 return Poll::Ready(Err(self.lost()));
             }
-            if self.has_room.take() {
+            if self.waits.has_room.take() {
                 return Poll::Ready(Ok(()));
             }
-            self.writer.set(Some(context.waker().clone()));
+            self.waits.writer.set(Some(context.waker().clone()));
             Poll::Pending
         })
         .await
@@ -413,7 +410,7 @@ impl Http2 {
 
     /// From now on its client may leave a window closed as long as the tunnel may carry nothing.
     pub(super) fn begin_tunnel(&self, idle: Duration) {
-        self.tunnel_idle.set(Some(idle));
+        self.waits.tunnel_idle.set(Some(idle));
     }
 
     pub(super) fn finish_writing(&self) {

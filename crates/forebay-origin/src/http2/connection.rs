@@ -9,10 +9,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use forebay_engine::{NEVER, Thread, Ticks};
+use forebay_engine::{SharedStream, SharedStreams, Thread, Ticks, Waits, wake};
 use forebay_wire::http2::{self, Cause, ErrorCode, Event, Head, Rule};
 use forebay_workers::Life;
 use tokio::sync::Notify;
@@ -33,14 +33,10 @@ pub struct Connection {
     pub(super) codec: RefCell<http2::Connection>,
     name: String,
     is_https: bool,
-    /// Those whose head was sent, by their numbers, in order.
-    streams: RefCell<Vec<Rc<StreamState>>>,
+    /// Those whose head was sent.
+    streams: SharedStreams<StreamState>,
     /// Places that were given, and of which no head was sent yet.
     reserved: Cell<usize>,
-    /// The stream whose turn it is to send, until it has; 0 where it is nobody's.
-    turn: Cell<u32>,
-    task: Cell<Option<Waker>>,
-    is_woken: Cell<bool>,
     /// The backend's settings have come, which are told to those who wait for them.
     is_settled: Cell<bool>,
     settled: Notify,
@@ -76,16 +72,9 @@ pub(super) struct StreamState {
     pub end: Cell<Option<End>>,
     /// Our side has ended.
     pub has_sent: Cell<bool>,
-    /// It may go on sending.
-    pub has_room: Cell<bool>,
-    pub read_due: Cell<Ticks>,
+    pub waits: Waits,
     /// How long whoever waits for the reply does so.
     pub patience: Cell<Option<Duration>>,
-    pub is_expired: Cell<bool>,
-    /// Where it carries a tunnel: how long that may carry nothing.
-    pub tunnel_idle: Cell<Option<Duration>>,
-    pub reader: Cell<Option<Waker>>,
-    pub writer: Cell<Option<Waker>>,
 }
 
 /// How a stream has ended.
@@ -105,9 +94,17 @@ pub(super) enum End {
     Unsent,
 }
 
-pub(super) fn wake(waiting: &Cell<Option<Waker>>) {
-    if let Some(waiting) = waiting.take() {
-        waiting.wake();
+impl SharedStream for StreamState {
+    fn id(&self) -> u32 {
+        self.id.get()
+    }
+
+    fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    fn stalled(&self) {
+        self.finish(End::Stalled);
     }
 }
 
@@ -117,8 +114,8 @@ impl StreamState {
         if self.end.get().is_none() {
             self.end.set(Some(end));
         }
-        wake(&self.reader);
-        wake(&self.writer);
+        wake(&self.waits.reader);
+        wake(&self.waits.writer);
     }
 
     /// Takes an interim reply up; false where there are too many.
@@ -127,7 +124,7 @@ impl StreamState {
         let seen = (count + 1, bytes + head.fields.bytes().len());
         self.interim_seen.set(seen);
         self.interim.borrow_mut().push_back(head);
-        wake(&self.reader);
+        wake(&self.waits.reader);
         seen.0 <= MOST_INTERIM && seen.1 <= INTERIM_BYTES
     }
 }
@@ -150,11 +147,8 @@ impl Connection {
             codec: RefCell::new(http2::Connection::client(config())),
             name: backend.name().to_owned(),
             is_https: backend.is_https(),
-            streams: RefCell::default(),
+            streams: SharedStreams::default(),
             reserved: Cell::new(0),
-            turn: Cell::new(0),
-            task: Cell::new(None),
-            is_woken: Cell::new(false),
             is_settled: Cell::new(false),
             settled: Notify::new(),
             has_answered: Cell::new(false),
@@ -192,18 +186,12 @@ impl Connection {
 
     /// Has the task of the connection run: there is something to write, or a stream has ended.
     pub fn wake(&self) {
-        if !self.is_woken.replace(true) {
-            wake(&self.task);
-        }
+        self.streams.wake_task();
     }
 
     /// Whether the task of the connection was woken; if not, it is from now on by `context`.
     pub fn poll_woken(&self, context: &Context<'_>) -> Poll<()> {
-        if self.is_woken.take() {
-            return Poll::Ready(());
-        }
-        self.task.set(Some(context.waker().clone()));
-        Poll::Pending
+        self.streams.poll_woken(context)
     }
 
     /// Takes no further requests, and is closed when those under way have ended.
@@ -244,12 +232,12 @@ impl Connection {
 
     /// Whether no request is under way or about to be.
     pub fn is_idle(&self) -> bool {
-        self.reserved.get() == 0 && self.streams.borrow().is_empty()
+        self.reserved.get() == 0 && self.streams.is_empty()
     }
 
     /// Whether a stream waits for something that takes time.
     pub fn needs_ticks(&self) -> bool {
-        self.doubted.get().is_some() || !self.streams.borrow().is_empty()
+        self.doubted.get().is_some() || !self.streams.is_empty()
     }
 
     /// Gives a place, for which there is room.
@@ -262,7 +250,7 @@ impl Connection {
     pub fn release(&self, used: Option<Rc<StreamState>>) {
         self.reserved.set(self.reserved.get() - 1);
         match used {
-            Some(state) => self.streams.borrow_mut().push(state),
+            Some(state) => self.streams.push(state),
             None => self.room.notify_one(),
         }
         self.wake();
@@ -271,11 +259,7 @@ impl Connection {
     /// Nobody waits for what comes for this stream any more.
     pub fn forget(&self, state: &StreamState) {
         let id = state.id.get();
-        let mut streams = self.streams.borrow_mut();
-        if let Ok(at) = streams.binary_search_by_key(&id, |stream| stream.id.get()) {
-            streams.remove(at);
-        }
-        drop(streams);
+        self.streams.remove(id);
         let mut codec = self.codec.borrow_mut();
         if state.end.get() == Some(End::Whole) && state.has_sent.get() {
             codec.discard(id, Self::now());
@@ -288,30 +272,14 @@ impl Connection {
         self.room.notify_one();
     }
 
-    fn stream(&self, id: u32) -> Option<Rc<StreamState>> {
-        let streams = self.streams.borrow();
-        let at = streams.binary_search_by_key(&id, |stream| stream.id.get()).ok()?;
-        Some(streams[at].clone())
-    }
-
     /// Has the next stream send that waits for its turn, unless one has its turn already.
     pub fn give_turn(&self) {
-        while self.turn.get() == 0 {
-            let Some(id) = self.codec.borrow_mut().poll_writable() else { return };
-            if let Some(stream) = self.stream(id) {
-                self.turn.set(id);
-                stream.has_room.set(true);
-                wake(&stream.writer);
-            }
-        }
+        self.streams.give_turn(&self.codec);
     }
 
     /// The turn of a stream is over.
     pub fn end_turn(&self, id: u32) {
-        if self.turn.get() == id {
-            self.turn.set(0);
-            self.give_turn();
-        }
+        self.streams.end_turn(id, &self.codec);
     }
 
     /// Something was read.
@@ -336,11 +304,11 @@ impl Connection {
     /// Gives an event to the stream that it is for; `input` is what its data is a range of.
     pub fn handle(&self, event: Event, input: &[u8]) {
         match event {
-            Event::Head { stream, head, end } => match self.stream(stream) {
+            Event::Head { stream, head, end } => match self.streams.find(stream) {
                 Some(state) => {
                     self.has_answered.set(true);
                     *state.head.borrow_mut() = Some((head, end));
-                    wake(&state.reader);
+                    wake(&state.waits.reader);
                     if end {
                         state.finish(End::Whole);
                     }
@@ -348,17 +316,17 @@ impl Connection {
                 None => self.codec.borrow_mut().recycle(head),
             },
             Event::Interim { stream, head } => {
-                let Some(state) = self.stream(stream) else { return };
+                let Some(state) = self.streams.find(stream) else { return };
                 if !state.inform(head) {
                     let now = Self::now();
                     self.codec.borrow_mut().reset(stream, ErrorCode::ENHANCE_YOUR_CALM, now);
                     state.finish(End::Interim);
                 }
             }
-            Event::Data { stream, data, end } => match self.stream(stream) {
+            Event::Data { stream, data, end } => match self.streams.find(stream) {
                 Some(state) => {
                     state.data.borrow_mut().extend_from_slice(&input[data]);
-                    wake(&state.reader);
+                    wake(&state.waits.reader);
                     if end {
                         state.finish(End::Whole);
                     }
@@ -366,14 +334,14 @@ impl Connection {
                 None => self.codec.borrow_mut().discard(stream, Self::now()),
             },
             Event::Trailers { stream, head } => {
-                if let Some(state) = self.stream(stream) {
+                if let Some(state) = self.streams.find(stream) {
                     head.write_trailers(&mut state.trailers.borrow_mut());
                     state.finish(End::Whole);
                 }
                 self.codec.borrow_mut().recycle(head);
             }
             Event::Reset { stream, cause } => {
-                if let Some(state) = self.stream(stream) {
+                if let Some(state) = self.streams.find(stream) {
                     state.finish(End::Reset(cause));
                     self.end_turn(stream);
                 }
@@ -409,8 +377,7 @@ impl Connection {
             true => End::ConnectionLost,
             false => End::Unsent,
         };
-        let streams = self.streams.borrow().clone();
-        streams.iter().for_each(|stream| stream.finish(end));
+        self.streams.all().iter().for_each(|stream| stream.finish(end));
         self.settled.notify_waiters();
         self.announce_room();
     }
@@ -418,34 +385,13 @@ impl Connection {
     /// How long the backend may take nothing off the connection: `limit`, unless there is nothing
     /// but tunnels, which may be idle for longer.
     pub fn write_limit(&self, limit: Duration) -> Duration {
-        let streams = self.streams.borrow();
-        let idle = streams.iter().map(|stream| stream.tunnel_idle.get()).min().flatten();
-        idle.map_or(limit, |idle| idle.max(limit))
+        self.streams.write_limit(limit)
     }
 
     /// A tick has come: streams that are overdue end.
     pub fn check_deadlines(&self, write_limit: Duration) {
-        let now = Self::now();
-        // A stream that makes no use of its turn holds nobody up for longer.
-        self.turn.set(0);
-        loop {
-            let mut codec = self.codec.borrow_mut();
-            let idle = |id| self.stream(id)?.tunnel_idle.get();
-            let Some(id) = codec.stalled(now, |id| idle(id).unwrap_or(write_limit)) else { break };
-            codec.reset(id, ErrorCode::CANCEL, now);
-            drop(codec);
-            self.wake();
-            if let Some(stream) = self.stream(id) {
-                stream.finish(End::Stalled);
-            }
-        }
-        for stream in &*self.streams.borrow() {
-            if stream.read_due.get() <= self.thread.deadlines.now() {
-                stream.read_due.set(NEVER);
-                stream.is_expired.set(true);
-                wake(&stream.reader);
-            }
-        }
+        self.streams.end_stalled(&self.codec, write_limit, Self::now());
+        self.streams.expire_reads(self.thread.deadlines.now(), None);
     }
 
     /// Whether it can be closed.

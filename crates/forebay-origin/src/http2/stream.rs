@@ -33,7 +33,6 @@ pub enum StreamEvent {
 impl Stream {
     pub(super) fn new(connection: Rc<Connection>) -> Self {
         let state = Rc::<StreamState>::default();
-        state.read_due.set(NEVER);
         Self { connection, state }
     }
 
@@ -98,10 +97,10 @@ impl Stream {
                 return Ok(());
             }
             poll_fn(|context| {
-                if self.state.has_room.take() || self.state.end.get().is_some() {
+                if self.state.waits.has_room.take() || self.state.end.get().is_some() {
                     return Poll::Ready(());
                 }
-                self.state.writer.set(Some(context.waker().clone()));
+                self.state.waits.writer.set(Some(context.waker().clone()));
                 Poll::Pending
             })
             .await;
@@ -191,11 +190,11 @@ impl Stream {
     pub async fn wait(&self, backend: &Backend) -> Result<(), Fault> {
         let deadlines = &self.connection.thread.deadlines;
         let (since, limit) = (deadlines.now(), backend.reply_timeout());
-        self.state.read_due.set(deadlines.due(limit));
+        self.state.waits.read_due.set(deadlines.due(limit));
         self.state.patience.set(Some(limit));
         let is_in_time = poll_fn(|context| self.poll_ready(context)).await;
         self.state.patience.set(None);
-        self.state.read_due.set(NEVER);
+        self.state.waits.read_due.set(NEVER);
         if is_in_time {
             return Ok(());
         }
@@ -211,10 +210,10 @@ impl Stream {
             || state.head.borrow().is_some()
             || !state.data.borrow().is_empty()
             || state.end.get().is_some();
-        if has_come || state.is_expired.get() {
+        if has_come || state.waits.is_expired.get() {
             return Poll::Ready(has_come);
         }
-        state.reader.set(Some(context.waker().clone()));
+        state.waits.reader.set(Some(context.waker().clone()));
         Poll::Pending
     }
 
@@ -258,13 +257,13 @@ impl Stream {
 impl Stream {
     /// The client is waited for; as long as that takes the backend has nothing to answer.
     pub fn suspend_reply_limit(&self) {
-        self.state.read_due.set(NEVER);
+        self.state.waits.read_due.set(NEVER);
     }
 
     /// All has gone out: the time for the reply begins.
     pub fn start_reply_limit(&self) {
         if let Some(limit) = self.state.patience.get() {
-            self.state.read_due.set(self.connection.thread.deadlines.due(limit));
+            self.state.waits.read_due.set(self.connection.thread.deadlines.due(limit));
         }
     }
 }

@@ -22,16 +22,16 @@ impl StreamTunnel {
 impl Duplex for StreamTunnel {
     /// Ticks of the connection see to its limits.
     fn begin_tunnel(&self, pause: Duration) {
-        self.0.state().tunnel_idle.set(Some(pause));
+        self.0.state().waits.tunnel_idle.set(Some(pause));
     }
 
     fn limit_read(&self, after: Duration) {
         let deadlines = &self.0.connection().thread.deadlines;
-        self.0.state().read_due.set(deadlines.due(after));
+        self.0.state().waits.read_due.set(deadlines.due(after));
     }
 
     fn is_expired(&self) -> bool {
-        self.0.state().is_expired.get()
+        self.0.state().waits.is_expired.get()
     }
 
     fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -60,8 +60,8 @@ impl Duplex for StreamTunnel {
                 Ok(taken) => return Poll::Ready(Ok(taken)),
                 Err(_) => return Poll::Ready(Err(self.lost())),
             }
-            if !state.has_room.take() {
-                state.writer.set(Some(context.waker().clone()));
+            if !state.waits.has_room.take() {
+                state.waits.writer.set(Some(context.waker().clone()));
                 return Poll::Pending;
             }
         }
