@@ -6,7 +6,7 @@
 use std::fmt;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::experiment::missing;
@@ -64,13 +64,19 @@ impl Attached {
         tree: &Tree,
         frequency: u32,
     ) -> Result<Result<Self, Failure>, Halt> {
+        // One clock for each processor, which processes of any length share; not all may use those.
+        if let Some(group) = tree.cgroup().and_then(name_of_group)
+            && let Ok(attached) = Self::attach(runner, &["-a", "-G", &group], frequency)?
+        {
+            return Ok(Ok(attached));
+        }
         let mut attempt = 1;
         loop {
             let pids: Vec<String> = tree.pids().iter().map(i32::to_string).collect();
             if pids.is_empty() {
                 return Ok(Err(Failure::Other("the server has no process".to_owned())));
             }
-            match Self::attach(runner, &pids.join(","), frequency)? {
+            match Self::attach(runner, &["-p", &pids.join(",")], frequency)? {
                 Err(Failure::Other(why))
                     if attempt < ATTEMPTS && why.contains("No such process") =>
                 {
@@ -105,7 +111,11 @@ impl Attached {
         Ok(ended.map(|()| text).map_err(|why| failure(&format!("perf script {why}"), &keeper)))
     }
 
-    fn attach(runner: &Runner, pids: &str, frequency: u32) -> Result<Result<Self, Failure>, Halt> {
+    fn attach(
+        runner: &Runner,
+        watched: &[&str],
+        frequency: u32,
+    ) -> Result<Result<Self, Failure>, Halt> {
         let mut keeper = Keeper::open(&runner.program).map_err(broken)?;
         let dir = keeper.tmp().join("profile");
         // Samples hold parts of the server's memory.
@@ -118,9 +128,9 @@ impl Attached {
         let (text, data) = (dir.to_string_lossy(), dir.join("perf.data"));
         let record = ["perf", "record", "-N", "-B", "-e", "cpu-clock", "-F", &frequency];
         let stacks = ["--call-graph", "dwarf,16384", "--max-size", &most];
-        let to = ["-p", pids, "-o", &data.to_string_lossy(), "--"];
+        let to = ["-o", &data.to_string_lossy(), "--"];
         let until = ["sh", "-c", UNTIL_STOPPED, "sh", &text];
-        let argv = [&record[..], &stacks, &to, &until].concat();
+        let argv = [&record[..], watched, &stacks, &to, &until].concat();
         keeper.start(launch(&argv)).map_err(broken)?;
         let began = Instant::now();
         while !dir.join("started").exists() {
@@ -161,6 +171,13 @@ fn launch(argv: &[&str]) -> Launch {
         cpus: Vec::new(),
         grace: Duration::from_secs(1),
     }
+}
+
+/// A control group as perf calls it: below where version 2 is mounted.
+fn name_of_group(path: &Path) -> Option<String> {
+    let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+    let name = mounts.iter().find_map(|mount| path.strip_prefix(mount).ok())?;
+    name.to_str().map(str::to_owned)
 }
 
 /// Waits until what `keeper` keeps has ended well; the inner error says what else it did.

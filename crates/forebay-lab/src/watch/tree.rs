@@ -1,6 +1,7 @@
 //! All processes that descend from one, and what they take together.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use forebay_process::Cpu;
@@ -80,6 +81,11 @@ impl Tree {
             None => descendants(self.keeper).iter().map(|stat| stat.pid).collect(),
         };
         pids.into_iter().map(run_delay).sum()
+    }
+
+    /// The control group that they are in, if they have one.
+    pub fn cgroup(&self) -> Option<&Path> {
+        self.cgroup.as_ref().map(Cgroup::path)
     }
 
     /// The processes alive; zombies are not.
