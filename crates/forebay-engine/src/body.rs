@@ -232,8 +232,8 @@ impl Body {
         Ok(Some(piece))
     }
 
-    /// The trailers that may be passed on, as lines that end in CRLF. To be asked for behind the last
-    /// piece; waits for the end of a request that had all of its body before.
+    /// The trailers that may be passed on, as lines that end in CRLF. Call it after the last piece: where
+    /// the request does not end with its body, it waits for that end.
     pub async fn trailers(&mut self) -> Result<Vec<u8>, Fault> {
         while !self.stream().has_request_ended() {
             self.receive().await?;

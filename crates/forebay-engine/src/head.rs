@@ -104,7 +104,8 @@ impl Request {
         matches!(self.method(), b"GET" | b"HEAD" | b"PUT" | b"DELETE" | b"OPTIONS")
     }
 
-    /// Whether a trailer of this name may be passed on: none by which a client claims what others know.
+    /// Whether a trailer of this name may be forwarded: not the subject of a client certificate, nor
+    /// what [`may_be_request_trailer`] refuses.
     pub fn may_pass_trailer(&self, name: &[u8]) -> bool {
         let is_subject = self.subject_name.as_ref().is_some_and(|subject| is_alike(name, subject));
         may_be_request_trailer(name) && !is_subject
@@ -267,5 +268,17 @@ mod tests {
     #[test]
     fn a_field_is_recognised_with_underscores_and_in_any_case() {
         assert!(is_alike(b"x_ssl-Client", "X-SSL-client") && !is_alike(b"x", "X-"));
+    }
+
+    #[test]
+    fn no_trailer_passes_for_the_subject_of_a_certificate() {
+        let address = "192.0.2.7:4000".parse().unwrap();
+        let mut request = Request::new(Vec::new(), RequestHead::default(), address, address);
+        assert!(request.may_pass_trailer(b"x-subject"));
+        request.subject_name = Some("X-Subject".to_owned());
+        for name in ["x-subject", "X_Subject"] {
+            assert!(!request.may_pass_trailer(name.as_bytes()), "{name}");
+        }
+        assert!(request.may_pass_trailer(b"x-sum"));
     }
 }

@@ -75,7 +75,7 @@ pub use reply::{Length, Reply, Rules, goes_out_at_once};
 pub use route::{Route, Sendfile, Site, Table, best_site};
 pub use server::{Prepare, Reload, Server, StartError, Wanted};
 pub use serving::Tables;
-pub use shared_streams::{SharedStream, SharedStreams, Waits, wake};
+pub use shared_streams::{SharedStream, SharedStreams, Waits, wake_waiting};
 pub use socket::{Detached, Socket, yield_to_readers};
 pub use spool::Spooled;
 pub use sys::recycled::{Blocks, Recycled};

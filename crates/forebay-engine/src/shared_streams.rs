@@ -1,8 +1,8 @@
 //! The streams of one connection of HTTP/2, on either side of it: whose turn it is to send, what is
 //! overdue, and who is woken.
 //!
-//! What the codec lets go out a stream sends in its turn, one after the other; a stream that makes no
-//! use of its turn until the next tick loses it.
+//! One stream at a time has the turn to send, in the codec's order; it loses a turn of which it makes no
+//! use until the next tick.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,11 +15,11 @@ use crate::deadline::{NEVER, Ticks};
 
 /// What a stream waits for, and until when.
 pub struct Waits {
-    /// It may go on sending.
+    /// Its turn to send has come; taken by the task that sends.
     pub has_room: Cell<bool>,
-    /// When what is read from it is overdue.
+    /// When the read under way is overdue.
     pub read_due: Cell<Ticks>,
-    /// It was.
+    /// `read_due` has passed, or the stream was reset as stalled.
     pub is_expired: Cell<bool>,
     /// Where it carries a tunnel: how long that may carry nothing.
     pub tunnel_idle: Cell<Option<Duration>>,
@@ -43,7 +43,7 @@ impl Default for Waits {
 }
 
 /// Wakes who waits, if anybody does.
-pub fn wake(waiting: &Cell<Option<Waker>>) {
+pub fn wake_waiting(waiting: &Cell<Option<Waker>>) {
     if let Some(waiting) = waiting.take() {
         waiting.wake();
     }
@@ -58,7 +58,7 @@ pub trait SharedStream {
     fn waits(&self) -> &Waits;
 
     /// The peer has opened no window for too long: it was reset.
-    fn stalled(&self);
+    fn fail_stalled(&self);
 }
 
 /// The streams of one connection, and its task.
@@ -86,7 +86,7 @@ impl<S: SharedStream> SharedStreams<S> {
     /// Has the task of the connection run: there is something to write, or a stream has ended.
     pub fn wake_task(&self) {
         if !self.is_woken.replace(true) {
-            wake(&self.task);
+            wake_waiting(&self.task);
         }
     }
 
@@ -141,7 +141,7 @@ impl<S: SharedStream> SharedStreams<S> {
             if let Some(stream) = self.find(id) {
                 self.turn.set(id);
                 stream.waits().has_room.set(true);
-                wake(&stream.waits().writer);
+                wake_waiting(&stream.waits().writer);
             }
         }
     }
@@ -181,7 +181,7 @@ impl<S: SharedStream> SharedStreams<S> {
             drop(locked);
             self.wake_task();
             if let Some(stream) = self.find(id) {
-                stream.stalled();
+                stream.fail_stalled();
             }
         }
     }
@@ -197,7 +197,7 @@ impl<S: SharedStream> SharedStreams<S> {
             if waits.read_due.get() <= now {
                 waits.read_due.set(NEVER);
                 waits.is_expired.set(true);
-                wake(&waits.reader);
+                wake_waiting(&waits.reader);
             }
         }
     }
@@ -225,7 +225,7 @@ mod tests {
             &self.waits
         }
 
-        fn stalled(&self) {
+        fn fail_stalled(&self) {
             self.has_stalled.set(true);
         }
     }

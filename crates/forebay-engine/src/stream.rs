@@ -179,7 +179,8 @@ impl Stream {
         }
     }
 
-    /// Whether the request has ended beside its body, whose decoder tells, with its trailers.
+    /// Whether the end of the request has come, where that is not part of its body's framing (HTTP/2);
+    /// true elsewhere.
     pub fn has_request_ended(&self) -> bool {
         match self {
             Self::Http2(stream) => stream.has_request_ended(),
@@ -268,15 +269,15 @@ impl Stream {
     /// Writes a part of a reply, as fast as the client takes it; where `keeps`, what it does not
     /// take at once is kept for it.
     pub async fn write(&self, part: Part<'_>, keeps: bool) -> io::Result<()> {
+        if let Self::Http1(stream) = self
+            && part.may_wait
+            && part.is_one_piece()
+            && !self.has_backlog()
+            && stream.socket.send_soon(part.gathered)
+        {
+            return Ok(());
+        }
         match self {
-            Self::Http1(stream)
-                if part.may_wait
-                    && part.is_one_piece()
-                    && !self.has_backlog()
-                    && stream.socket.send_soon(part.gathered) =>
-            {
-                Ok(())
-            }
             Self::Http1(_) => {
                 let size = part.chunk_size();
                 let (mut pieces, count) = part.pieces(&size);

@@ -130,7 +130,11 @@ impl Proxy {
         Ok(())
     }
 
-    fn keep(&self, buffers: Box<Buffers>) {
+    fn keep(&self, mut buffers: Box<Buffers>) {
+        // Data of HTTP/2, of up to a whole window, is swapped into it.
+        if buffers.out.capacity() > INBOX {
+            buffers.out = Vec::with_capacity(INBOX);
+        }
         let mut spare = self.spare.borrow_mut();
         if spare.len() < SPARE && buffers.inbox.capacity() <= INBOX {
             spare.push(buffers);

@@ -10,17 +10,17 @@ use super::Socket;
 use crate::deadline::NEVER;
 
 impl Socket {
-    /// Has `data` sent at the end of this thread's turn, or writes it, where it is larger than 4 KiB.
-    /// Where sending fails later, the next read finds end of file: use it where a read follows, as
+    /// Has `data` sent at the end of this thread's turn; written at once where it is larger than 4 KiB,
+    /// or the socket has no room for what came before. Where sending fails later, the next read finds end of file: use it where a read follows, as
     /// that of a reply.
     ///
     /// # Errors
     /// Those of [`Socket::write_all`].
     pub async fn write_soon(&self, data: &[u8]) -> io::Result<()> {
-        match self.send_soon(data) {
-            true => Ok(()),
-            false => self.write_all(data).await,
+        if self.send_soon(data) {
+            return Ok(());
         }
+        self.write_all(data).await
     }
 
     /// Has `data` sent at the end of this thread's turn. `false`, and nothing done, where it is too

@@ -18,7 +18,7 @@ use forebay_wire::http2::{self, ErrorCode, SendError};
 
 use super::{Abort, Head, Shared};
 use crate::deadline::NEVER;
-use crate::shared_streams::{SharedStream, Waits, wake};
+use crate::shared_streams::{SharedStream, Waits, wake_waiting};
 
 mod connection;
 
@@ -59,7 +59,7 @@ impl SharedStream for Http2 {
         &self.waits
     }
 
-    fn stalled(&self) {
+    fn fail_stalled(&self) {
         self.waits.is_expired.set(true);
         self.cancel();
     }
@@ -95,7 +95,7 @@ impl Http2 {
         if end {
             self.has_ended.set(true);
         }
-        wake(&self.waits.reader);
+        wake_waiting(&self.waits.reader);
     }
 
     /// Its request has ended, with these trailers.
@@ -107,9 +107,9 @@ impl Http2 {
     /// It was reset, or its connection has ended.
     pub fn cancel(&self) {
         self.is_closed.set(true);
-        wake(&self.waits.reader);
-        wake(&self.waits.writer);
-        wake(&self.watcher);
+        wake_waiting(&self.waits.reader);
+        wake_waiting(&self.waits.writer);
+        wake_waiting(&self.watcher);
         self.connection.end_turn(self.id);
     }
 

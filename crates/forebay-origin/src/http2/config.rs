@@ -9,9 +9,9 @@ use forebay_wire::http2::hpack::ListLimits;
 /// counts against a connection and answers with an update of its own.
 const OUTPUT: usize = 128 * 1024;
 
-/// What the windows of all streams may grow to together. One large reply has as much under way as the
-/// kernel keeps for a socket; Tomcat waits for windows less and takes 0.83 of the CPU for it.
-const STREAM_WINDOWS: u32 = 16 * 1024 * 1024;
+/// By how much the windows of all streams together may be beyond 1 MB each; what is passed on at this
+/// moment counts no more. One large reply has as much under way as the kernel keeps for a socket; Tomcat waits for windows less and takes 0.83 of the CPU for it.
+const SHARED_WINDOW_LIMIT: u32 = 16 * 1024 * 1024;
 
 /// The largest window that there is.
 const LARGEST_WINDOW: u32 = 0x7fff_ffff;
@@ -22,7 +22,7 @@ pub(super) fn config() -> Config {
     Config {
         list: ListLimits { size: limits.head, fields: limits.fields },
         output: OUTPUT,
-        stream_windows: STREAM_WINDOWS,
+        shared_window_limit: SHARED_WINDOW_LIMIT,
         connection_window: LARGEST_WINDOW,
         connection_window_limit: LARGEST_WINDOW,
         ..Config::default()

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use forebay_engine::{SharedStream, SharedStreams, Thread, Ticks, Waits, wake};
+use forebay_engine::{SharedStream, SharedStreams, Thread, Ticks, Waits, wake_waiting};
 use forebay_wire::http2::{self, Cause, ErrorCode, Event, Head, Rule};
 use forebay_workers::Life;
 use tokio::sync::Notify;
@@ -103,7 +103,7 @@ impl SharedStream for StreamState {
         &self.waits
     }
 
-    fn stalled(&self) {
+    fn fail_stalled(&self) {
         self.finish(End::Stalled);
     }
 }
@@ -114,8 +114,8 @@ impl StreamState {
         if self.end.get().is_none() {
             self.end.set(Some(end));
         }
-        wake(&self.waits.reader);
-        wake(&self.waits.writer);
+        wake_waiting(&self.waits.reader);
+        wake_waiting(&self.waits.writer);
     }
 
     /// Takes an interim reply up; false where there are too many.
@@ -124,7 +124,7 @@ impl StreamState {
         let seen = (count + 1, bytes + head.fields.bytes().len());
         self.interim_seen.set(seen);
         self.interim.borrow_mut().push_back(head);
-        wake(&self.waits.reader);
+        wake_waiting(&self.waits.reader);
         seen.0 <= MOST_INTERIM && seen.1 <= INTERIM_BYTES
     }
 }
@@ -308,7 +308,7 @@ impl Connection {
                 Some(state) => {
                     self.has_answered.set(true);
                     *state.head.borrow_mut() = Some((head, end));
-                    wake(&state.waits.reader);
+                    wake_waiting(&state.waits.reader);
                     if end {
                         state.finish(End::Whole);
                     }
@@ -326,7 +326,7 @@ impl Connection {
             Event::Data { stream, data, end } => match self.streams.find(stream) {
                 Some(state) => {
                     state.data.borrow_mut().extend_from_slice(&input[data]);
-                    wake(&state.waits.reader);
+                    wake_waiting(&state.waits.reader);
                     if end {
                         state.finish(End::Whole);
                     }

@@ -9,3 +9,4 @@ mod frames;
 mod heads;
 mod hpack;
 mod rules;
+mod shared_windows;

@@ -17,9 +17,9 @@ pub struct Config {
     pub stream_window: u32,
     /// See [`Self::stream_window`].
     pub stream_window_limit: u32,
-    /// What the windows of all open streams may grow to together, where that is more for each than
-    /// [`Self::stream_window_limit`]: one transfer gets a large window, many do not.
-    pub stream_windows: u32,
+    /// Bytes by which the windows of all streams together may be beyond
+    /// [`Self::stream_window_limit`], each up to an equal part. 0: none.
+    pub shared_window_limit: u32,
     /// Window of the connection, at least 65,535 bytes, and what it may grow to.
     pub connection_window: u32,
     /// See [`Self::connection_window`].
@@ -40,7 +40,7 @@ impl Default for Config {
             head: HeadLimits { target: 8 * 1024, get_body: false, extended_connect: true },
             stream_window: DEFAULT_WINDOW,
             stream_window_limit: 1024 * 1024,
-            stream_windows: 0,
+            shared_window_limit: 0,
             connection_window: 1024 * 1024,
             connection_window_limit: 16 * 1024 * 1024,
             encoder_table: DEFAULT_TABLE,

@@ -88,6 +88,11 @@ impl Inbound {
         Some(increment)
     }
 
+    /// By how much the window is larger than `limit`.
+    pub fn beyond(&self, limit: u32) -> u32 {
+        self.size.saturating_sub(limit)
+    }
+
     /// Opens the window to `size` at once.
     pub fn open_to(&mut self, size: u32) -> u32 {
         let increment = size.saturating_sub(self.size);

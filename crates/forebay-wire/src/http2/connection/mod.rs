@@ -96,6 +96,8 @@ pub struct Connection {
     streams: Streams,
     /// Streams that are not closed, of those that the client opened.
     active: u32,
+    /// Bytes by which windows of `streams` are beyond their limit.
+    lent: u32,
     /// The highest stream that the client has opened.
     last_opened: u32,
     /// Streams that we have reset lately: what comes for them is dropped.
@@ -171,7 +173,7 @@ impl Connection {
         ] {
             *window = (*window).clamp(DEFAULT_WINDOW, LARGEST_WINDOW as u32);
         }
-        config.stream_windows = config.stream_windows.min(LARGEST_WINDOW as u32);
+        config.shared_window_limit = config.shared_window_limit.min(LARGEST_WINDOW as u32);
         Self {
             role,
             reading,
@@ -179,6 +181,7 @@ impl Connection {
             encoder: Encoder::new(config.encoder_table),
             streams: Streams::default(),
             active: 0,
+            lent: 0,
             last_opened: 0,
             reset: VecDeque::new(),
             reset_forgotten: 0,
@@ -380,6 +383,7 @@ impl Connection {
     fn remove(&mut self, id: u32) -> Option<Stream> {
         let stream = self.streams.remove(id)?;
         self.inbound.consume(stream.inbound.held());
+        self.lent -= stream.inbound.beyond(self.config.stream_window_limit);
         if stream.is_queued {
             self.queue.remove(id, stream.priority);
         }

@@ -299,9 +299,13 @@ impl Connection {
         stream.inbound.consume(len);
         self.inbound.consume(len);
         if stream.incoming != Half::Ended {
-            let share = self.config.stream_windows / self.active.max(1);
-            let limit = self.config.stream_window_limit.max(share);
-            if let Some(increment) = stream.inbound.update(now, self.round_trip, limit) {
+            let (limit, shared) =
+                (self.config.stream_window_limit, self.config.shared_window_limit);
+            let others = self.lent - stream.inbound.beyond(limit);
+            let share = (shared / self.active.max(1)).min(shared.saturating_sub(others));
+            let update = stream.inbound.update(now, self.round_trip, limit.saturating_add(share));
+            self.lent = others + stream.inbound.beyond(limit);
+            if let Some(increment) = update {
                 frame::window_update(&mut self.out, id, increment);
                 self.measure(now);
             }
