@@ -1,4 +1,4 @@
-//! What a process does at this moment, as the kernel tells.
+//! State and CPU time of a process, from `/proc/PID/stat` and `schedstat` (proc(5)).
 
 use rustix::process::Pid;
 use std::fs::File;
@@ -16,14 +16,14 @@ pub(crate) struct Activity {
 
 impl Activity {
     /// `None` where the kernel does not tell, as of another user's process with `hidepid`.
-    pub(crate) fn of(process: Pid) -> Option<Activity> {
+    pub(crate) fn of(process: Pid) -> Option<Self> {
         let stat = read(process, "stat")?;
         // The name in front of the state may hold anything.
         let (_, fields) = stat.rsplit_once(") ")?;
         let schedstat = read(process, "schedstat")?;
         let nanoseconds = schedstat.split(' ').next()?.parse().ok()?;
         let cpu = Duration::from_nanos(nanoseconds);
-        Some(Activity { is_runnable: fields.starts_with('R'), cpu })
+        Some(Self { is_runnable: fields.starts_with('R'), cpu })
     }
 }
 
@@ -39,10 +39,22 @@ mod tests {
     use super::*;
     use std::process::{Child, Command};
 
-    fn start(script: &str) -> (Child, Pid) {
-        let child = Command::new("sh").args(["-c", script]).spawn().unwrap();
-        let pid = Pid::from_child(&child);
-        (child, pid)
+    /// Killed at the end, also where an assertion fails.
+    struct Started(Child);
+
+    impl Started {
+        fn new(script: &str) -> (Self, Pid) {
+            let child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+            let pid = Pid::from_child(&child);
+            (Self(child), pid)
+        }
+    }
+
+    impl Drop for Started {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
     }
 
     /// Looks until it fits, for 20 s at the most.
@@ -55,16 +67,13 @@ mod tests {
 
     #[test]
     fn who_computes_and_who_sleeps_is_told_apart() {
-        let (mut computing, its_pid) = start("while :; do :; done");
+        let (_computing, its_pid) = Started::new("while :; do :; done");
         assert!(becomes(its_pid, |seen| seen.is_runnable && seen.cpu > Duration::ZERO));
         let before = Activity::of(its_pid).unwrap().cpu;
         assert!(becomes(its_pid, |seen| seen.is_runnable && seen.cpu > before));
-        let (mut sleeping, pid) = start("exec sleep 60");
+        let (sleeping, pid) = Started::new("exec sleep 60");
         assert!(becomes(pid, |seen| !seen.is_runnable));
-        for child in [&mut computing, &mut sleeping] {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
+        drop(sleeping);
         assert_eq!(Activity::of(pid), None);
     }
 }

@@ -14,8 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::{Instant, timeout_at};
 
-/// How often a request that waits for a worker which should be done soon looks after itself; so
-/// long it lies in a prefetch queue at the most, unless the worker reads it.
+/// How often a request that waits for a worker which should be done soon looks after itself.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A worker for a request on `thread`, which is this one; `message` makes what may be put into

@@ -10,6 +10,7 @@
 mod busy;
 mod inner;
 
+use crate::activity::Activity;
 use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::health::Health;
@@ -24,9 +25,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// How long a request lies behind one whose worker is not let run by other processes. By then each of
-/// several has had its slice of the processor, of 3 to 4 ms.
-const STARVED: Duration = Duration::from_millis(20);
+/// A prefetched request is taken back after this at the latest: by then each of several other processes
+/// has had its slice of the processor, of 3 to 4 ms.
+const LONGEST_PREFETCHED: Duration = Duration::from_millis(20);
 
 /// Shared by the gateway's threads and the supervisor.
 #[derive(Debug, Default)]
@@ -106,16 +107,16 @@ impl Pool {
         Ok(Taken::Wait { turn, soon: holds })
     }
 
-    /// A worker for the request with this mark, which has `waited` in vain. If it lies in a prefetch
-    /// queue it is taken back, and is not put into one again, unless that worker gets on.
+    /// A worker for the request with this mark, which has `waited` in vain. A prefetched one is taken
+    /// back, and not prefetched again, unless its worker has gone on to those behind it or is not let
+    /// run, for [`LONGEST_PREFETCHED`] at the most.
     pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId, waited: Duration) -> Hurried {
+        if waited < LONGEST_PREFETCHED && self.keeps_queue(mark) {
+            return Hurried::Held;
+        }
         let mut inner = self.lock();
         let place = inner.waiters.requests.iter().position(|request| request.mark == mark);
-        let stays = match place {
-            Some(_) => waited < MOMENT,
-            None => waited < STARVED && inner.gets_on(mark),
-        };
-        if stays {
+        if place.is_some() && waited < MOMENT {
             return Hurried::Held;
         }
         let Some(mut request) = inner.leave(mark) else { return Hurried::Held };
@@ -132,6 +133,18 @@ impl Pool {
         }
         inner.waiters.requests.insert(place.unwrap_or(0), request);
         Hurried::Waits
+    }
+
+    /// Whether this request had better stay in the prefetch queue in which it lies: the worker has gone
+    /// on to those there, or has hardly run since somebody first looked, as other processes have its
+    /// processor. The kernel is asked without the lock: two files of /proc take some 15 us.
+    fn keeps_queue(&self, mark: Mark) -> bool {
+        let Some((worker, next)) = self.lock().queue_of(mark) else { return false };
+        if worker.prefetch.first() != Some(next) {
+            return true;
+        }
+        let Some(activity) = Activity::of(worker.pid) else { return false };
+        self.lock().is_starved(worker.id, activity)
     }
 
     /// Forgets a worker that will not be given back.

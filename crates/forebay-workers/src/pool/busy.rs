@@ -28,7 +28,7 @@ pub(super) struct Busy {
     /// What lies in the worker's prefetch queue, or has just been read, in this order.
     pub(super) queued: VecDeque<Waiting>,
     /// CPU time of the process when somebody first looked whether this request takes long.
-    seen: Option<Duration>,
+    cpu_at_first_look: Option<Duration>,
 }
 
 impl Busy {
@@ -36,8 +36,8 @@ impl Busy {
         shared: Arc<WorkerShared>,
         thread: ThreadId,
         queued: VecDeque<Waiting>,
-    ) -> Busy {
-        Busy { shared, thread, queued, seen: None }
+    ) -> Self {
+        Self { shared, thread, queued, cpu_at_first_look: None }
     }
 
     pub(super) fn has_queued(&self, mark: Mark) -> bool {
@@ -65,17 +65,10 @@ impl Busy {
             && now.saturating_duration_since(self.shared.since()) < MOMENT
     }
 
-    /// Whether what lies behind the request had better stay there: the worker has gone on to it, or
-    /// has hardly run since somebody first looked, as other processes have its processor.
-    pub(super) fn gets_on(&mut self) -> bool {
-        let first = self.queued.front().map(|request| request.mark);
-        self.shared.prefetch.first() != first
-            || Activity::of(self.shared.pid).is_some_and(|activity| self.hardly_ran(activity))
-    }
-
-    fn hardly_ran(&mut self, activity: Activity) -> bool {
-        let seen = *self.seen.get_or_insert(activity.cpu);
-        activity.is_runnable && activity.cpu.saturating_sub(seen) < LONG
+    /// Whether the process waits for a processor, and has hardly run since this was asked first.
+    pub(super) fn is_starved(&mut self, activity: Activity) -> bool {
+        let first = *self.cpu_at_first_look.get_or_insert(activity.cpu);
+        activity.is_runnable && activity.cpu.saturating_sub(first) < LONG
     }
 }
 
@@ -92,9 +85,9 @@ mod tests {
         let mut busy = Busy::new(shared, thread, VecDeque::new());
         let runnable = |cpu| Activity { is_runnable: true, cpu };
         let start = Duration::from_secs(1);
-        assert!(busy.hardly_ran(runnable(start)), "how long it has run is not known yet");
-        assert!(busy.hardly_ran(runnable(start + LONG / 2)));
-        assert!(!busy.hardly_ran(runnable(start + LONG)));
-        assert!(!busy.hardly_ran(Activity { is_runnable: false, cpu: start }));
+        assert!(busy.is_starved(runnable(start)), "how long it has run is not known yet");
+        assert!(busy.is_starved(runnable(start + LONG / 2)));
+        assert!(!busy.is_starved(runnable(start + LONG)));
+        assert!(!busy.is_starved(Activity { is_runnable: false, cpu: start }));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::busy::Busy;
 use super::{Given, Message};
+use crate::activity::Activity;
 use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::pace::{MOMENT, Pace};
@@ -91,9 +92,16 @@ impl Inner {
         self.respite = Some(Instant::now() + RESPITE);
     }
 
-    /// Whether the request with this mark had better stay in the prefetch queue it lies in.
-    pub(super) fn gets_on(&mut self, mark: Mark) -> bool {
-        self.holder(mark).is_some_and(Busy::gets_on)
+    /// The worker in whose prefetch queue this request lies, and what lies there first.
+    pub(super) fn queue_of(&mut self, mark: Mark) -> Option<(Arc<WorkerShared>, Mark)> {
+        let busy = self.holder(mark)?;
+        Some((busy.shared.clone(), busy.queued.front()?.mark))
+    }
+
+    /// Whether a worker that is busy is not let run.
+    pub(super) fn is_starved(&mut self, worker: u64, activity: Activity) -> bool {
+        let mut busy = self.busy.iter_mut();
+        busy.find(|busy| busy.shared.id == worker).is_some_and(|busy| busy.is_starved(activity))
     }
 
     fn holder(&mut self, mark: Mark) -> Option<&mut Busy> {
@@ -289,7 +297,9 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::Pool;
     use crate::prefetch::PrefetchQueue;
+    use std::sync::Mutex;
 
     struct Worked {
         inner: Inner,
@@ -341,9 +351,14 @@ mod tests {
     #[test]
     fn what_lies_behind_a_request_stays_there_while_the_worker_gets_on() {
         for (read, stays) in [(1, true), (0, false)] {
-            let Worked { mut inner, turns, its_end: _its_end } = worked(read);
-            assert_eq!(inner.gets_on(turns[2].0), stays, "of a process that nothing is known of");
-            assert!(!inner.gets_on(Mark::new()), "it lies nowhere");
+            let Worked { inner, turns, its_end: _its_end } = worked(read);
+            let pool = Pool { inner: Mutex::new(inner) };
+            assert_eq!(
+                pool.keeps_queue(turns[2].0),
+                stays,
+                "of a process that nothing is known of"
+            );
+            assert!(!pool.keeps_queue(Mark::new()), "it lies nowhere");
         }
     }
 
