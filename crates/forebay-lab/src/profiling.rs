@@ -31,9 +31,6 @@ const FEWEST_EXPECTED: f64 = 50.0;
 const MISSING: &str = "perf is not installed (Debian: apt-get install linux-perf; Ubuntu: \
                        linux-tools-generic)";
 
-/// What came of a profile trial: samples, or why there are none.
-type Profiled = Result<Profile, Failure>;
-
 /// Runs the profile trials of `experiment`.
 ///
 /// # Errors
@@ -49,33 +46,28 @@ pub fn run(
         progress.begin_profile(configuration);
         let profiled = match &hopeless {
             Some(why) => Err(Failure::Other(why.clone())),
-            None => try_one(runner, configuration)?,
+            None => profile_trial(runner, configuration),
         };
-        let profile = profiled.unwrap_or_else(|failure| {
-            if let Failure::Refused(why) = &failure {
-                hopeless = Some(why.clone());
+        let profile = match profiled {
+            Ok(profile) => profile,
+            Err(Failure::Interrupted) => return Err(Halt::Interrupted),
+            Err(failure) => {
+                if let Failure::Refused(why) = &failure {
+                    hopeless = Some(why.clone());
+                }
+                Profile::none(format!("not profiled: {failure}"))
             }
-            Profile::none(format!("not profiled: {failure}"))
-        });
+        };
         progress.end_profile(configuration, &profile);
         results.profile = Some(profile);
     }
     Ok(())
 }
 
-/// The error is an interruption alone.
-fn try_one(runner: &Runner, configuration: &Configuration) -> Result<Profiled, Halt> {
-    match profile_trial(runner, configuration) {
-        Err(Halt::Interrupted) => Err(Halt::Interrupted),
-        Err(halt) => Ok(Err(Failure::Other(halt.to_string()))),
-        Ok(profiled) => Ok(profiled),
-    }
-}
-
-fn profile_trial(runner: &Runner, configuration: &Configuration) -> Result<Profiled, Halt> {
+fn profile_trial(runner: &Runner, configuration: &Configuration) -> Result<Profile, Failure> {
     if configuration.start.is_empty() {
         let why = "it was not started by forebay, which does not know its processes";
-        return Ok(Err(Failure::Other(why.to_owned())));
+        return Err(Failure::Other(why.to_owned()));
     }
     let time = match runner.plan.load_of(configuration).amount {
         Amount::Duration(duration) => duration.min(TIME),
@@ -83,44 +75,36 @@ fn profile_trial(runner: &Runner, configuration: &Configuration) -> Result<Profi
     };
     let mut server = Standing::start(runner, Member::apart(configuration))?;
     let frequency = frequency(runner.cores, time);
-    let mut attached = match Attached::begin(runner, &server.tree(), frequency)? {
-        Ok(attached) => attached,
-        Err(failure) => {
-            server.finish(runner)?;
-            return Ok(Err(failure));
-        }
-    };
+    let mut attached = Attached::begin(runner, &server.tree(), frequency)?;
     server.turn(runner, Turn { member: 0, slice: 0, amount: Amount::Duration(time) })?;
     let ended_early = attached.ended_early();
-    let recorded = attached.end(runner)?;
+    let recorded = attached.end(runner);
     let timings = server.spec().map_or_else(Vec::new, timing::ask);
     // Reading what was recorded takes processor time, but nothing is measured any more.
     let trial = server.finish(runner)?;
     if let (true, Some(why)) = (trial.failed, &trial.void) {
-        return Ok(Err(Failure::Other(why.clone())));
+        return Err(Failure::Other(why.clone()));
     }
-    if let Err(failure) = recorded {
-        return Ok(Err(failure));
-    }
-    let text = match attached.script(runner)? {
-        Ok(path) => path,
-        Err(failure) => return Ok(Err(failure)),
-    };
+    recorded?;
+    let text = attached.script(runner)?;
     let mut stacks = Stacks::default();
-    let folded = File::open(text).and_then(|text| profile::fold(BufReader::new(text), &mut stacks));
-    if let Err(error) = folded {
-        return Ok(Err(Failure::Other(format!("cannot read what perf printed: {error}"))));
-    }
+    File::open(text)
+        .and_then(|text| profile::fold(BufReader::new(text), &mut stacks))
+        .map_err(|error| Failure::Other(format!("cannot read what perf printed: {error}")))?;
     let counted = trial.measured.as_ref().map_or(0.0, |m| m.server.cpu.total().as_secs_f64());
     let completed = trial.measured.map_or(0, |measured| measured.outcome.requests.completed);
     let requests = (completed > 0 && !ended_early).then_some(completed);
     let profile = Profile { frequency, requests, stacks, timings, notes: Vec::new() };
-    let profiled = judge(profile, ended_early, perf::hides_kernel());
-    Ok(profiled.map(|profile| if ended_early { profile } else { compare_with(profile, counted) }))
+    let profile = add_notes(profile, ended_early, perf::hides_kernel())?;
+    Ok(if ended_early { profile } else { note_unsampled(profile, counted) })
 }
 
 /// `hides_kernel`: whether the system keeps the kernel's part from ordinary users.
-fn judge(mut profile: Profile, ended_early: bool, hides_kernel: bool) -> Profiled {
+fn add_notes(
+    mut profile: Profile,
+    ended_early: bool,
+    hides_kernel: bool,
+) -> Result<Profile, Failure> {
     if profile.stacks.samples() == 0 {
         let why = "perf took no sample: the server took next to no processor time";
         return Err(Failure::Other(why.to_owned()));
@@ -147,7 +131,7 @@ fn judge(mut profile: Profile, ended_early: bool, hides_kernel: bool) -> Profile
 
 /// Notes where samples are of much less than the processor time that was counted, in seconds: the clock
 /// that samples are taken by begins anew with each process.
-fn compare_with(mut profile: Profile, counted: f64) -> Profile {
+fn note_unsampled(mut profile: Profile, counted: f64) -> Profile {
     let expected = counted * f64::from(profile.frequency);
     let share = profile.stacks.samples() as f64 / expected;
     if expected > FEWEST_EXPECTED && share < LEAST_SHARE && profile.notes.is_empty() {
@@ -177,7 +161,7 @@ mod tests {
         let notes = |folded: &str, ended_early, hides_kernel| {
             let stacks = Stacks::read_folded(folded.as_bytes()).unwrap();
             let profile = Profile { frequency: 499, stacks, ..Profile::default() };
-            judge(profile, ended_early, hides_kernel).map(|profile| profile.notes.join(", "))
+            add_notes(profile, ended_early, hides_kernel).map(|profile| profile.notes.join(", "))
         };
         let has = |notes: Result<String, Failure>, part: &str| {
             notes.is_ok_and(|notes| notes.contains(part))
@@ -194,7 +178,7 @@ mod tests {
     fn processor_time_that_was_not_sampled_is_noted() {
         let stacks = Stacks::read_folded(&b"a 250\n"[..]).unwrap();
         let profile = Profile { frequency: 500, stacks, ..Profile::default() };
-        let notes = |counted| compare_with(profile.clone(), counted).notes.join(", ");
+        let notes = |counted| note_unsampled(profile.clone(), counted).notes.join(", ");
         assert!(
             notes(1.0).contains("of 50 % of the processor time") && notes(1.0).contains("2.0 ms")
         );

@@ -66,13 +66,9 @@ pub trait Progress {
     /// A trial has ended.
     fn end(&mut self, configuration: &Configuration, trial: &Trial);
     /// The profile trial of a configuration begins.
-    fn begin_profile(&mut self, configuration: &Configuration) {
-        let _ = configuration;
-    }
+    fn begin_profile(&mut self, _: &Configuration) {}
     /// A profile trial has ended.
-    fn end_profile(&mut self, configuration: &Configuration, profile: &Profile) {
-        let _ = (configuration, profile);
-    }
+    fn end_profile(&mut self, _: &Configuration, _: &Profile) {}
     /// Trials have ended; so far this is what came of the experiment.
     ///
     /// # Errors

@@ -69,7 +69,7 @@ pub struct Leak {
 
 /// Growth in a trial below which a cache that fills may be taken for a leak, in bytes: Forebay, in
 /// front of 256 new connections, grows by 8 MB over its first 80,000 requests, and then no more.
-const CACHES: f64 = 16e6;
+const MOST_OF_A_CACHE: f64 = 16e6;
 
 /// The quiet moments of a trial that are looked at: slices are joined to so many bursts at most.
 const MOST_BURSTS: usize = 12;
@@ -228,9 +228,10 @@ fn leak_note(leak: Leak) -> String {
     let [low, high] = leak.ci95.map(number::size);
     let (size, trials) = (number::size(leak.slope), leak.trials);
     let requests = number::count(leak.requests as u64);
-    let doubt = match leak.slope * leak.requests < CACHES {
-        true => "; a cache that fills looks alike at first: a longer duration tells",
-        false => "",
+    let doubt = if leak.slope * leak.requests < MOST_OF_A_CACHE {
+        "; a cache that fills looks alike at first: a longer duration tells"
+    } else {
+        ""
     };
     format!(
         "leaks {size} a request [{low}, {high}], in {} of {trials} trials of {requests} requests{doubt}",

@@ -38,13 +38,13 @@ use list::{Entry, Sign};
 pub use apache::apache;
 pub use fcgiwrap::fcgiwrap;
 pub use haproxy::haproxy;
-pub use jetty::{jetty_http2, kill_jetty, restart_jetty, stop_jetty};
+pub use jetty::{jetty_http2, restart_jetty};
 pub use mono::{compile_cs, has_mono, mono_fastcgi, mono_fastcgi_tcp};
 pub use nginx::nginx;
 pub use php_fpm::{has_php_cgi, has_php_fpm, php_fpm, php_fpm_with};
 pub use plack::{perl_has, plack_fastcgi, plack_scgi, starlet, starman};
 pub use python::{grpc, wsgiref};
-pub use tomcat::{kill_tomcat, restart_tomcat, stop_tomcat, tomcat, tomcat_http2};
+pub use tomcat::{restart_tomcat, tomcat, tomcat_http2};
 pub use uwsgi::{UwsgiApp, UwsgiSocket, uwsgi, uwsgi_tcp};
 
 /// How often a server is started anew because somebody else took its port.
@@ -103,7 +103,16 @@ impl Peer {
     }
 }
 
-/// Ends a server by a signal, and waits until it has ended; its folder.
+/// Kills a server, with all that it has under way; its folder.
+pub fn kill(peer: Peer) -> Folder {
+    end(peer, Signal::KILL)
+}
+
+/// Ends a server by SIGTERM, and waits until it has ended; its folder.
+pub fn stop(peer: Peer) -> Folder {
+    end(peer, Signal::TERM)
+}
+
 fn end(mut peer: Peer, signal: Signal) -> Folder {
     peer.process.signal(signal);
     let Peer { process, folder, .. } = peer;
@@ -111,9 +120,9 @@ fn end(mut peer: Peer, signal: Signal) -> Folder {
     folder
 }
 
-/// Starts what says `started` once it takes requests; what it has said else. A virtual machine takes
-/// seconds to start, and several times as long on a machine at work.
-fn start_virtual_machine(command: Command, started: &str) -> Result<Process, String> {
+/// Starts a JVM, which is ready when its output contains `started`; else what went wrong. It takes
+/// seconds, several times as long on a busy machine.
+fn start_jvm(command: Command, started: &str) -> Result<Process, String> {
     let mut process = Process::start(command);
     let mut outcome = Ok(());
     for _ in 0..6 {

@@ -236,6 +236,17 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
+/// Puts links to these programs, which every machine has, into a folder.
+///
+/// # Panics
+/// When one is not there, or cannot be linked to.
+pub fn link_programs(programs: &[&str], folder: &Path) {
+    for program in programs {
+        let found = find(program).unwrap_or_else(|| panic!("{program} is missing"));
+        std::os::unix::fs::symlink(found, folder.join(program)).unwrap();
+    }
+}
+
 /// The command line of the process with this folder in /proc, if it lives, belongs to the group and
 /// does not lead it.
 fn member_of(folder: &Path, group: u32) -> Option<String> {

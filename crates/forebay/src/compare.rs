@@ -83,7 +83,8 @@ pub struct Args {
     /// graphs, and what differs from the baseline's, in the page; --resume adds them to a finished run
     #[arg(long)]
     profile: bool,
-    /// Where report.html, report.md, report.csv and report.json are written
+    /// Where report.html, report.md, report.csv, report.json and, of profiles, profile-NAME.folded are
+    /// written
     #[arg(long, value_name = "DIR", default_value = "forebay-report")]
     out: PathBuf,
     /// Also write the JSON here; `-` is standard output, in place of the table

@@ -68,10 +68,9 @@ fn an_older_revision_is_built_and_run_beside_the_new_one() {
         (&new["reference"], &new["ratio"]["verdict"]),
         (&"app (HEAD)".into(), &"slower".into())
     );
-    assert_eq!(
-        (new["trials_counted"].as_u64(), old["trials_counted"].as_u64()),
-        (Some(4), Some(4))
-    );
+    // One may be void where the machine was busy with something else.
+    let trials = [new, old].map(|build| build["trials"].as_array().unwrap().len());
+    assert_eq!(trials, [4, 4]);
     assert!(old["ratio"].is_null(), "{old}");
     experiment.wait_until_gone("a comparison with a revision");
 

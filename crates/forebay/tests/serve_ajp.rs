@@ -305,7 +305,7 @@ fn a_tomcat_that_is_killed_takes_only_what_it_had_under_way() {
     let first = thread::scope(|scope| {
         (0..CLIENTS).for_each(|client| drop(scope.spawn(move || load(client))));
         wait_for(100);
-        let folder = peer::kill_tomcat(first);
+        let folder = peer::kill(first);
         wait_for(100);
         // Its session goes to who is left, who knows nothing of it.
         let (reply, text) = visit(&forebay, &on_first);

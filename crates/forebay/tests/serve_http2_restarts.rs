@@ -83,7 +83,7 @@ impl Load {
         *self.failed.lock().unwrap().entry(how).or_default() += 1;
     }
 
-    /// How have failed how many since this was asked last.
+    /// Takes the failures since the last call.
     fn failed(&self) -> BTreeMap<String, usize> {
         std::mem::take(&mut *self.failed.lock().unwrap())
     }
@@ -120,21 +120,17 @@ fn runs(peers: &[&Peer]) -> BTreeMap<String, usize> {
 #[test]
 fn a_restart_of_tomcat_fails_only_posts_that_were_under_way_and_none_runs_twice() {
     let start = || peer::tomcat_http2(&[("echo.jsp", ECHO)], "maxConcurrentStreams=\"100\"");
-    restart_under_load(start, [peer::stop_tomcat, peer::kill_tomcat], peer::restart_tomcat);
+    restart_under_load(start, peer::restart_tomcat);
 }
 
 #[test]
 fn a_restart_of_jetty_fails_only_posts_that_were_under_way_and_none_runs_twice() {
     let start = || peer::jetty_http2(&[("echo.jsp", ECHO)], 100);
-    restart_under_load(start, [peer::stop_jetty, peer::kill_jetty], peer::restart_jetty);
+    restart_under_load(start, peer::restart_jetty);
 }
 
-/// Ends one of two servers in these ways, one after the other, and starts it anew, as clients go on.
-fn restart_under_load(
-    start: impl Fn() -> Option<Peer>,
-    ends: [fn(Peer) -> Folder; 2],
-    restart: fn(Folder, &Address) -> Peer,
-) {
+/// Stops one of two servers, then kills it, and starts it anew each time, as clients go on.
+fn restart_under_load(start: impl Fn() -> Option<Peer>, restart: fn(Folder, &Address) -> Peer) {
     let Some(first) = start() else { return };
     let second = start().expect("the first is there");
     let to = [&first, &second].map(|peer| format!("\"h2c://127.0.0.1:{}\"", peer.port()));
@@ -150,7 +146,7 @@ fn restart_under_load(
         load.wait_for(200);
         assert_eq!(load.failed(), BTreeMap::new(), "{}", forebay.output());
         let mut first = first;
-        for end in ends {
+        for end in [peer::stop, peer::kill] {
             let folder = end(first);
             // The other one answers.
             load.wait_for(100);

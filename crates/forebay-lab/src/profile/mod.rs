@@ -26,8 +26,8 @@ pub struct Profile {
 
 impl Profile {
     /// One that shows nothing, and why.
-    pub fn none(why: impl Into<String>) -> Self {
-        Self { notes: vec![why.into()], ..Self::default() }
+    pub fn none(why: String) -> Self {
+        Self { notes: vec![why], ..Self::default() }
     }
 
     /// Processor time of a sample in microseconds per request; none where requests are not known.

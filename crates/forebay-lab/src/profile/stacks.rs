@@ -52,7 +52,23 @@ impl Default for Stacks {
 impl Stacks {
     /// Counts a stack, outermost function first.
     pub fn add<'a>(&mut self, stack: impl IntoIterator<Item = &'a str>, count: u64) {
-        self.add_on_side(stack, count, 0);
+        let mut at = ROOT;
+        for name in stack.into_iter().take(DEEPEST) {
+            let name = cleaned(name);
+            let known = self.known.get(&name).and_then(|name| self.nodes[at].callees.get(name));
+            at = match known {
+                Some(&callee) => callee,
+                None if self.nodes.len() >= MOST_NODES => {
+                    self.cut += count;
+                    break;
+                }
+                None => {
+                    let name = self.name_index(&name);
+                    self.callee(at, name)
+                }
+            };
+        }
+        self.nodes[at].own[0] += count;
     }
 
     /// A tree of the stacks of both, in which each node has the samples of either.
@@ -134,31 +150,6 @@ impl Stacks {
             stacks.add(path.split(';').filter(|name| !name.is_empty()), count.into());
         }
         Ok(stacks)
-    }
-
-    fn add_on_side<'a>(
-        &mut self,
-        stack: impl IntoIterator<Item = &'a str>,
-        count: u64,
-        side: usize,
-    ) {
-        let mut at = ROOT;
-        for name in stack.into_iter().take(DEEPEST) {
-            let name = cleaned(name);
-            let known = self.known.get(&name).and_then(|name| self.nodes[at].callees.get(name));
-            at = match known {
-                Some(&callee) => callee,
-                None if self.nodes.len() >= MOST_NODES => {
-                    self.cut += count;
-                    break;
-                }
-                None => {
-                    let name = self.name_index(&name);
-                    self.callee(at, name)
-                }
-            };
-        }
-        self.nodes[at].own[side] += count;
     }
 
     fn name_index(&mut self, name: &str) -> u32 {

@@ -40,6 +40,8 @@ const SCRIPT: &str = r#"ulimit -f "$2"; exec perf script -i "$1/perf.data" --no-
 /// Why there is no profile.
 #[derive(Debug, PartialEq)]
 pub enum Failure {
+    /// A signal asked for it.
+    Interrupted,
     /// This system does not allow it, of any configuration.
     Refused(String),
     /// It went wrong this once.
@@ -59,30 +61,28 @@ pub fn is_installed() -> bool {
 
 impl Attached {
     /// Has perf take samples of the processes of `tree`, and of all that they start.
-    pub fn begin(
-        runner: &Runner,
-        tree: &Tree,
-        frequency: u32,
-    ) -> Result<Result<Self, Failure>, Halt> {
-        // One clock for each processor, which processes of any length share; not all may use those.
-        if let Some(group) = tree.cgroup().and_then(name_of_group)
-            && let Ok(attached) = Self::attach(runner, &["-a", "-G", &group], frequency)?
-        {
-            return Ok(Ok(attached));
+    pub fn begin(runner: &Runner, tree: &Tree, frequency: u32) -> Result<Self, Failure> {
+        // One clock for each processor also samples processes that live for less than a period. Where
+        // that is refused: by process.
+        if let Some(group) = tree.cgroup().and_then(name_of_group) {
+            match Self::attach(runner, &["-a", "-G", &group], frequency) {
+                Err(Failure::Refused(_) | Failure::Other(_)) => {}
+                attached => return attached,
+            }
         }
         let mut attempt = 1;
         loop {
             let pids: Vec<String> = tree.pids().iter().map(i32::to_string).collect();
             if pids.is_empty() {
-                return Ok(Err(Failure::Other("the server has no process".to_owned())));
+                return Err(Failure::Other("the server has no process".to_owned()));
             }
-            match Self::attach(runner, &["-p", &pids.join(",")], frequency)? {
+            match Self::attach(runner, &["-p", &pids.join(",")], frequency) {
                 Err(Failure::Other(why))
                     if attempt < ATTEMPTS && why.contains("No such process") =>
                 {
                     attempt += 1;
                 }
-                other => return Ok(other),
+                other => return other,
             }
         }
     }
@@ -93,36 +93,27 @@ impl Attached {
     }
 
     /// Ends taking samples, and waits until all are written.
-    pub fn end(&mut self, runner: &Runner) -> Result<Result<(), Failure>, Halt> {
-        if let Err(error) = fs::write(self.dir.join("stop"), "") {
-            return Ok(Err(Failure::Other(format!("cannot stop perf: {error}"))));
-        }
-        let ended = wait(runner, &mut self.keeper, END_PATIENCE)?;
-        Ok(ended.map_err(|why| failure(&format!("perf record {why}"), &self.keeper)))
+    pub fn end(&mut self, runner: &Runner) -> Result<(), Failure> {
+        fs::write(self.dir.join("stop"), "")
+            .map_err(|error| Failure::Other(format!("cannot stop perf: {error}")))?;
+        wait(runner, "perf record", &mut self.keeper, END_PATIENCE)
     }
 
     /// The file of stacks as `perf script` prints them.
-    pub fn script(&self, runner: &Runner) -> Result<Result<PathBuf, Failure>, Halt> {
+    pub fn script(&self, runner: &Runner) -> Result<PathBuf, Failure> {
         let mut keeper = Keeper::open(&runner.program).map_err(broken)?;
         let dir = self.dir.to_string_lossy();
         keeper.start(launch(&["sh", "-c", SCRIPT, "sh", &dir, MOST_BLOCKS])).map_err(broken)?;
-        let ended = wait(runner, &mut keeper, SCRIPT_PATIENCE)?;
-        let text = self.dir.join("stacks");
-        Ok(ended.map(|()| text).map_err(|why| failure(&format!("perf script {why}"), &keeper)))
+        wait(runner, "perf script", &mut keeper, SCRIPT_PATIENCE)?;
+        Ok(self.dir.join("stacks"))
     }
 
-    fn attach(
-        runner: &Runner,
-        watched: &[&str],
-        frequency: u32,
-    ) -> Result<Result<Self, Failure>, Halt> {
+    fn attach(runner: &Runner, watched: &[&str], frequency: u32) -> Result<Self, Failure> {
         let mut keeper = Keeper::open(&runner.program).map_err(broken)?;
         let dir = keeper.tmp().join("profile");
         // Samples hold parts of the server's memory.
         let made = DirBuilder::new().mode(0o700).create(&dir);
-        if let Err(error) = made {
-            return Ok(Err(Failure::Other(format!("cannot make {}: {error}", dir.display()))));
-        }
+        made.map_err(|error| Failure::Other(format!("cannot make {}: {error}", dir.display())))?;
         let (frequency, most) = (frequency.to_string(), MOST_BYTES.to_string());
         let most = format!("{most}B");
         let (text, data) = (dir.to_string_lossy(), dir.join("perf.data"));
@@ -135,7 +126,7 @@ impl Attached {
         let began = Instant::now();
         while !dir.join("started").exists() {
             if runner.interrupt.is_set() {
-                return Err(Halt::Interrupted);
+                return Err(Failure::Interrupted);
             }
             let why = match keeper.ended() {
                 Some(how) => format!("perf record: {how}"),
@@ -147,16 +138,27 @@ impl Attached {
                     continue;
                 }
             };
-            return Ok(Err(failure(&why, &keeper)));
+            return Err(failure(&why, &keeper));
         }
-        Ok(Ok(Self { keeper, dir }))
+        Ok(Self { keeper, dir })
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Refused(why) | Self::Other(why)) = self;
-        out.write_str(why)
+        match self {
+            Self::Interrupted => out.write_str("interrupted by a signal"),
+            Self::Refused(why) | Self::Other(why) => out.write_str(why),
+        }
+    }
+}
+
+impl From<Halt> for Failure {
+    fn from(halt: Halt) -> Self {
+        match halt {
+            Halt::Interrupted => Self::Interrupted,
+            halt => Self::Other(halt.to_string()),
+        }
     }
 }
 
@@ -180,25 +182,28 @@ fn name_of_group(path: &Path) -> Option<String> {
     name.to_str().map(str::to_owned)
 }
 
-/// Waits until what `keeper` keeps has ended well; the inner error says what else it did.
+/// Waits until `what`, which `keeper` keeps, has ended well.
 fn wait(
     runner: &Runner,
+    what: &str,
     keeper: &mut Keeper,
     patience: Duration,
-) -> Result<Result<(), String>, Halt> {
+) -> Result<(), Failure> {
     let began = Instant::now();
     loop {
         if runner.interrupt.is_set() {
-            return Err(Halt::Interrupted);
+            return Err(Failure::Interrupted);
         }
-        match keeper.ended() {
-            Some(ENDED_WELL) => return Ok(Ok(())),
-            Some(how) => return Ok(Err(format!("failed: {how}"))),
-            None if began.elapsed() > patience => {
-                return Ok(Err(format!("did not end within {patience:?}")));
+        let why = match keeper.ended() {
+            Some(ENDED_WELL) => return Ok(()),
+            Some(how) => format!("{what} failed: {how}"),
+            None if began.elapsed() > patience => format!("{what} did not end within {patience:?}"),
+            None => {
+                std::thread::sleep(READY_INTERVAL);
+                continue;
             }
-            None => std::thread::sleep(READY_INTERVAL),
-        }
+        };
+        return Err(failure(&why, keeper));
     }
 }
 

@@ -2,13 +2,15 @@
 //! (<https://www.w3.org/TR/server-timing/>), as Forebay sends them with `timing = true`.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_load::{Spec, fetch};
 
 /// Requests that are asked, one at a time.
 const REQUESTS: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(2);
+/// No request is begun later than this: nobody can interrupt them.
+const LONGEST: Duration = Duration::from_secs(2);
 /// Steps that are kept, and characters of their names.
 const MOST_STEPS: usize = 20;
 const LONGEST_NAME: usize = 40;
@@ -19,7 +21,11 @@ pub fn ask(spec: &Spec) -> Vec<(String, f64)> {
         return Vec::new();
     }
     let (mut order, mut times) = (Vec::new(), BTreeMap::<String, Vec<f64>>::new());
+    let began = Instant::now();
     for _ in 0..REQUESTS {
+        if began.elapsed() > LONGEST {
+            break;
+        }
         let Ok(reply) = fetch(&spec.url, PATIENCE, &spec.headers) else { break };
         let fields =
             reply.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("server-timing"));

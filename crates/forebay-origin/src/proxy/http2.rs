@@ -212,8 +212,7 @@ fn append_switch(out: &mut Vec<u8>, request: &Request) {
     }
 }
 
-/// The trailers that the client announces. Where `Connection` names fields, which would have to be
-/// looked for among them, none are passed on.
+/// The trailers that the client announces, where [`request_trailers`] may pass any.
 fn announced_trailers(request: &Request) -> impl Iterator<Item = &[u8]> {
     let head = &request.head;
     let passes = head.framing != RequestFraming::None && !head.connection_names_fields;

@@ -125,7 +125,7 @@ impl<C: SharedConnection> Multiplexed<C> {
         &self,
         find: impl Fn() -> Option<T>,
         acquire: impl AsyncFn(bool) -> Result<R, Fault>,
-    ) -> Result<Turn<'_, T, R>, Fault> {
+    ) -> Result<Turn<'_, C, T, R>, Fault> {
         let _first = self.queue.lock().await;
         loop {
             if let Some(found) = find() {
@@ -138,7 +138,11 @@ impl<C: SharedConnection> Multiplexed<C> {
             let is_alone = self.live().is_empty();
             tokio::select! {
                 biased;
-                right = acquire(is_alone) => return Ok(Turn::Open(right?, self.begin_opening())),
+                right = acquire(is_alone) => {
+                    let right = right?;
+                    self.is_opening.set(true);
+                    return Ok(Turn::Open(right, Opening(self)));
+                }
                 found = self.find_later(&find, is_alone) => if let Some(found) = found {
                     return Ok(Turn::Found(found));
                 },
@@ -158,11 +162,6 @@ impl<C: SharedConnection> Multiplexed<C> {
         }
     }
 
-    fn begin_opening(&self) -> Opening<'_> {
-        self.is_opening.set(true);
-        Opening { is_opening: &self.is_opening, room: &self.room }
-    }
-
     fn live(&self) -> Vec<Rc<C>> {
         let mut live = self.connections();
         live.retain(|connection| !connection.is_broken());
@@ -178,22 +177,19 @@ impl<C: SharedConnection> Multiplexed<C> {
 }
 
 /// How a request that found no room goes on.
-enum Turn<'a, T, R> {
+enum Turn<'a, C, T, R> {
     /// There was room after all.
     Found(T),
     /// It opens a connection by this right.
-    Open(R, Opening<'a>),
+    Open(R, Opening<'a, C>),
 }
 
 /// A request opens a connection; when this is dropped another one may.
-struct Opening<'a> {
-    is_opening: &'a Cell<bool>,
-    room: &'a Notify,
-}
+struct Opening<'a, C>(&'a Multiplexed<C>);
 
-impl Drop for Opening<'_> {
+impl<C> Drop for Opening<'_, C> {
     fn drop(&mut self) {
-        self.is_opening.set(false);
-        self.room.notify_one();
+        self.0.is_opening.set(false);
+        self.0.room.notify_one();
     }
 }

@@ -3,8 +3,6 @@
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-use rustix::process::Signal;
-
 use super::{ATTEMPTS, Peer, has};
 use crate::folder::Folder;
 use crate::port;
@@ -53,16 +51,6 @@ pub fn jetty_http2(pages: &[(&str, &str)], streams: usize) -> Option<Peer> {
     panic!("no port stayed free in {ATTEMPTS} attempts: {failure}");
 }
 
-/// Kills a Jetty, with all that it has under way.
-pub fn kill_jetty(jetty: Peer) -> Folder {
-    super::end(jetty, Signal::KILL)
-}
-
-/// Ends a Jetty as its manual says, and waits until it has.
-pub fn stop_jetty(jetty: Peer) -> Folder {
-    super::end(jetty, Signal::TERM)
-}
-
 /// Starts Jetty anew in the folder of one that was killed or stopped, on its port.
 ///
 /// # Panics
@@ -80,5 +68,5 @@ fn start(folder: &Folder) -> Result<Process, String> {
     command.arg("-jar").arg(format!("{HOME}/start.jar"));
     command.arg(format!("jetty.home={HOME}")).arg(format!("jetty.base={}", base.display()));
     command.current_dir(base);
-    super::start_virtual_machine(command, STARTED)
+    super::start_jvm(command, STARTED)
 }

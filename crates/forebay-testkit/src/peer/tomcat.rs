@@ -2,8 +2,6 @@
 
 use std::process::Command;
 
-use rustix::process::Signal;
-
 use super::{ATTEMPTS, Peer, has};
 use crate::folder::Folder;
 use crate::port;
@@ -90,16 +88,6 @@ fn tomcat_with(pages: &[(&str, &str)], connector: &str, route: &str) -> Option<P
     panic!("no port stayed free in {ATTEMPTS} attempts: {failure}");
 }
 
-/// Kills a Tomcat, with all that it has under way.
-pub fn kill_tomcat(tomcat: Peer) -> Folder {
-    super::end(tomcat, Signal::KILL)
-}
-
-/// Ends a Tomcat as its manual says, and waits until it has.
-pub fn stop_tomcat(tomcat: Peer) -> Folder {
-    super::end(tomcat, Signal::TERM)
-}
-
 /// Starts Tomcat anew in the folder of one that was killed or stopped, on its port.
 ///
 /// # Panics
@@ -117,5 +105,5 @@ fn start(folder: &Folder) -> Result<Process, String> {
         "-Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
          -Dorg.apache.catalina.startup.EXIT_ON_INIT_FAILURE=true",
     );
-    super::start_virtual_machine(command, STARTED)
+    super::start_jvm(command, STARTED)
 }

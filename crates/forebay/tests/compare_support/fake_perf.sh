@@ -19,7 +19,7 @@ record)
     case $FAKE_PERF in
     dies | full)
         "$@" &
-        sleep 0.2
+        until [ -e "${data%/*}/started" ]; do sleep 0.01; done
         kill $!
         [ "$FAKE_PERF" = full ] && exit 0
         echo 'failed to write perf data, error: No space left on device' >&2

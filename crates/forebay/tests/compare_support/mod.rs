@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_testkit::folder::Folder;
-use forebay_testkit::process::Process;
+use forebay_testkit::process::{Process, link_programs};
 
 /// How long anything may take before a test gives up. Only a failing test waits that long.
 pub const DEADLINE: Duration = Duration::from_secs(30);
@@ -103,10 +103,7 @@ impl Experiment {
     pub fn path_without_perf(&self) -> String {
         let bin = self.folder.path().join("bin");
         fs::create_dir(&bin).unwrap();
-        for program in ["perl", "sh", "sleep", "cat", "rm", "kill"] {
-            let found = forebay_testkit::process::find(program).unwrap();
-            std::os::unix::fs::symlink(found, bin.join(program)).unwrap();
-        }
+        link_programs(&["perl", "sh", "sleep", "cat", "rm", "kill"], &bin);
         bin.display().to_string()
     }
 
