@@ -228,13 +228,13 @@ fn leak_note(leak: Leak) -> String {
     let [low, high] = leak.ci95.map(number::size);
     let (size, trials) = (number::size(leak.slope), leak.trials);
     let requests = number::count(leak.requests as u64);
-    let doubt = if leak.slope * leak.requests < MOST_OF_A_CACHE {
-        "; a cache that fills looks alike at first: a longer duration tells"
+    let (what, doubt) = if leak.slope * leak.requests < MOST_OF_A_CACHE {
+        ("grows by", ": a leak, or a cache that still fills; a longer duration tells")
     } else {
-        ""
+        ("leaks", "")
     };
     format!(
-        "leaks {size} a request [{low}, {high}], in {} of {trials} trials of {requests} requests{doubt}",
+        "{what} {size} a request [{low}, {high}], in {} of {trials} trials of {requests} requests{doubt}",
         leak.leaking
     )
 }

@@ -273,8 +273,8 @@ fn a_leak_is_told_with_its_size_and_a_cache_is_none() {
     let leaking = growing(&|served| served * 4100);
     let caching = growing(&|served| served.min(800) * 4100);
     let rows = rows(&experiment(&["leaks", "caches"], vec![leaking, caching]));
-    let note = "leaks 4 kB a request [4 kB, 4 kB], in 3 of 3 trials of 2,400 requests; \
-                a cache that fills looks alike at first: a longer duration tells";
+    let note = "grows by 4 kB a request [4 kB, 4 kB], in 3 of 3 trials of 2,400 requests: \
+                a leak, or a cache that still fills; a longer duration tells";
     assert_eq!(rows[0].notes, [note]);
     assert_eq!(rows[1].notes, [""; 0]);
     assert!(!rows[1].leak.unwrap().is_leak());
