@@ -11,8 +11,8 @@ use crate::deadline::NEVER;
 
 impl Socket {
     /// Has `data` sent at the end of this thread's turn; written at once where it is larger than 4 KiB,
-    /// or the socket has no room for what came before. Where sending fails later, the next read finds end of file: use it where a read follows, as
-    /// that of a reply.
+    /// or the socket has no room for what came before. Where sending fails later, the next read finds
+    /// end of file: use it where a read follows, as that of a reply.
     ///
     /// # Errors
     /// Those of [`Socket::write_all`].

@@ -10,7 +10,8 @@ use forebay_wire::http2::hpack::ListLimits;
 const OUTPUT: usize = 128 * 1024;
 
 /// By how much the windows of all streams together may be beyond 1 MB each; what is passed on at this
-/// moment counts no more. One large reply has as much under way as the kernel keeps for a socket; Tomcat waits for windows less and takes 0.83 of the CPU for it.
+/// moment counts no more. One large reply has as much under way as the kernel keeps for a socket;
+/// Tomcat waits for windows less and takes 0.83 of the CPU for it.
 const SHARED_WINDOW_LIMIT: u32 = 16 * 1024 * 1024;
 
 /// The largest window that there is.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_wire::http2::{Config, Connection};
+use forebay_wire::http2::{Config, Connection, ErrorCode};
 
 use super::drive::*;
 use super::flow::{give, server, written};
@@ -71,4 +71,19 @@ fn all_windows_together_have_no_more_than_what_they_share() {
     server.consume(1, SHARED, now);
     written(&mut server);
     assert_eq!(grow(&mut server, 3, LIMIT, now), LIMIT + SHARED, "it has given it back");
+}
+
+#[test]
+fn windows_that_begin_above_the_limit_lend_nothing() {
+    for (stream_window, shared_window_limit) in
+        [(1 << 21, 0), (1 << 21, 1 << 20), (u32::MAX, u32::MAX)]
+    {
+        let config = Config { stream_window, shared_window_limit, ..Config::default() };
+        let mut server = server(config, Raw::client().head(1, POST, false));
+        give(&mut server, &data(1, 40_000));
+        server.consume(1, 40_000, Instant::now());
+        server.reset(1, ErrorCode::CANCEL, Instant::now());
+        give(&mut server, &Raw::default().head(3, POST, false).data(3, b"more", true));
+        server.consume(3, 4, Instant::now());
+    }
 }

@@ -15,7 +15,7 @@ pub struct Config {
     pub head: HeadLimits,
     /// Window of a new stream, at least 65,535 bytes, and what it may grow to.
     pub stream_window: u32,
-    /// See [`Self::stream_window`].
+    /// See [`Self::stream_window`]; never less than that.
     pub stream_window_limit: u32,
     /// Bytes by which the windows of all streams together may be beyond
     /// [`Self::stream_window_limit`], each up to an equal part. 0: none.

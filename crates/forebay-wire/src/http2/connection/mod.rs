@@ -173,7 +173,9 @@ impl Connection {
         ] {
             *window = (*window).clamp(DEFAULT_WINDOW, LARGEST_WINDOW as u32);
         }
-        config.shared_window_limit = config.shared_window_limit.min(LARGEST_WINDOW as u32);
+        config.stream_window_limit = config.stream_window_limit.max(config.stream_window);
+        let most = LARGEST_WINDOW as u32 - config.stream_window_limit;
+        config.shared_window_limit = config.shared_window_limit.min(most);
         Self {
             role,
             reading,

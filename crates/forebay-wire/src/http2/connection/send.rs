@@ -303,7 +303,7 @@ impl Connection {
                 (self.config.stream_window_limit, self.config.shared_window_limit);
             let others = self.lent - stream.inbound.beyond(limit);
             let share = (shared / self.active.max(1)).min(shared.saturating_sub(others));
-            let update = stream.inbound.update(now, self.round_trip, limit.saturating_add(share));
+            let update = stream.inbound.update(now, self.round_trip, limit + share);
             self.lent = others + stream.inbound.beyond(limit);
             if let Some(increment) = update {
                 frame::window_update(&mut self.out, id, increment);
