@@ -4,29 +4,24 @@ use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 
 use crate::exchange::Exchange;
+use crate::free_list::FreeList;
 use crate::route::Table;
 use crate::stream::Stream;
 use crate::thread::Thread;
-
-/// Exchanges kept for reuse; more are under way only in a burst.
-const SPARE_EXCHANGES: usize = 64;
 
 /// The context of the fronts of one thread.
 pub struct FrontContext {
     /// The thread.
     pub thread: Rc<Thread>,
     table: RefCell<Rc<Table>>,
-    #[expect(
-        clippy::vec_box,
-        reason = "an exchange moves between here and connections by pointer"
-    )]
-    spare: RefCell<Vec<Box<Exchange>>>,
+    exchanges: Rc<FreeList<Box<Exchange>>>,
 }
 
 impl FrontContext {
     /// Requests are answered by the sites of `table`.
     pub fn new(thread: Rc<Thread>, table: Table) -> Self {
-        Self { thread, table: RefCell::new(Rc::new(table)), spare: RefCell::default() }
+        let exchanges = thread.free_list();
+        Self { thread, table: RefCell::new(Rc::new(table)), exchanges }
     }
 
     /// The sites behind each listener, as they are now.
@@ -44,7 +39,7 @@ impl FrontContext {
 
     /// An exchange for `stream`, which is given back by [`Self::keep_exchange`].
     pub fn take_exchange(&self, stream: &Stream) -> Box<Exchange> {
-        match self.spare.borrow_mut().pop() {
+        match self.exchanges.take() {
             Some(mut exchange) => {
                 exchange.attach(stream);
                 exchange
@@ -56,9 +51,6 @@ impl FrontContext {
     /// Takes an exchange back that has ended.
     pub fn keep_exchange(&self, mut exchange: Box<Exchange>) {
         exchange.detach();
-        let mut spare = self.spare.borrow_mut();
-        if spare.len() < SPARE_EXCHANGES {
-            spare.push(exchange);
-        }
+        self.exchanges.give(exchange);
     }
 }

@@ -7,7 +7,6 @@ use forebay_wire::sendfile;
 
 use crate::compress::{CompressedCopies, Compressor, Offer};
 use crate::fault::Fault;
-use crate::socket::BUFFER;
 use crate::stream::{HeadEnd, Stream};
 use crate::timing::Step;
 
@@ -92,7 +91,7 @@ impl Reply {
     pub(crate) fn new(stream: &Stream) -> Self {
         Self {
             stream: Some(stream.clone()),
-            out: Vec::with_capacity(BUFFER),
+            out: Vec::new(),
             phase: Phase::Waiting,
             is_written: false,
             framing: Framing::None,
@@ -121,13 +120,14 @@ impl Reply {
     }
 
     pub(crate) fn detach(&mut self) {
-        self.stream = None;
+        if let Some(stream) = self.stream.take() {
+            stream.thread().keep_buffer(std::mem::take(&mut self.out));
+        }
         self.rules = None;
         self.applied = None;
         self.offer = None;
         self.compressor = None;
         self.empty();
-        self.out.shrink_to(2 * BUFFER);
     }
 
     /// Makes ready to answer `head`.
@@ -181,6 +181,9 @@ impl Reply {
 
     fn begin_head(&mut self, status: u16, reason: &[u8]) {
         let stream = self.stream.as_ref().expect("a reply is written while its stream is attached");
+        if self.out.capacity() == 0 {
+            self.out = stream.thread().take_buffer();
+        }
         stream.begin_head(&mut self.out, status, reason);
         (self.head_status, self.has_head) = (status, true);
         self.may_name_files = true;

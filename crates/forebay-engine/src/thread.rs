@@ -14,15 +14,13 @@ use forebay_wire::http1;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::deadline::Deadlines;
+use crate::free_list::{FreeList, FreeLists};
 use crate::log::{AccessLog, Entry, ErrorLog};
 use crate::memory::{Destination, Network};
 use crate::pool::IdleRoom;
 use crate::socket::{BUFFER, Socket};
 use crate::sys::recycled::Blocks;
 use tokio::sync::{Semaphore, SemaphorePermit};
-
-/// Receive buffers kept for reuse: a connection has one only while it reads.
-const SPARE_BUFFERS: usize = 4;
 
 /// Time limits and size limits.
 #[derive(Clone, Debug)]
@@ -75,7 +73,8 @@ pub struct Thread {
     handshakes: Semaphore,
     /// Where backends are, if they are in memory.
     pub(crate) network: Option<Rc<Network>>,
-    spare_buffers: RefCell<Vec<Vec<u8>>>,
+    free_lists: FreeLists,
+    buffers: Rc<FreeList<Vec<u8>>>,
     /// Where the futures of requests are.
     pub(crate) blocks: Rc<Blocks>,
     /// How many idle connections to backends it may keep.
@@ -105,6 +104,8 @@ impl Thread {
     ) -> Self {
         let is_timing = Cell::new(settings.timing);
         let idle_room = IdleRoom::of_descriptors(load.threads());
+        let free_lists = FreeLists::default();
+        let (buffers, blocks) = (free_lists.add(), free_lists.add());
         Self {
             settings: RefCell::new(Rc::new(settings)),
             errors,
@@ -120,8 +121,9 @@ impl Thread {
             stopping: Cell::new(false),
             handshakes: Semaphore::new(1),
             network: None,
-            spare_buffers: RefCell::default(),
-            blocks: Rc::default(),
+            free_lists,
+            buffers,
+            blocks,
             idle_room,
         }
     }
@@ -204,6 +206,7 @@ impl Thread {
     pub(crate) fn tick(&self) {
         self.deadlines.tick();
         self.clock.tick();
+        self.free_lists.tick();
         self.hand_over_log();
     }
 
@@ -212,16 +215,22 @@ impl Thread {
         self.log.borrow().hand_over();
     }
 
-    /// A buffer to read into, which is given back by [`Self::keep_buffer`].
+    /// A list of things that are used again on this thread.
+    pub fn free_list<T: 'static>(&self) -> Rc<FreeList<T>> {
+        self.free_lists.add()
+    }
+
+    /// An empty buffer of some 16 KiB, which is given back by [`Self::keep_buffer`]. To be taken when
+    /// there is something to put into it: the next who takes one finds it in the processor's cache.
     pub fn take_buffer(&self) -> Vec<u8> {
-        self.spare_buffers.borrow_mut().pop().unwrap_or_default()
+        self.buffers.take().unwrap_or_else(|| Vec::with_capacity(BUFFER))
     }
 
     /// Takes a buffer of [`Self::take_buffer`] back.
-    pub fn keep_buffer(&self, buffer: Vec<u8>) {
-        let mut spare = self.spare_buffers.borrow_mut();
-        if spare.len() < SPARE_BUFFERS && (1..=4 * BUFFER).contains(&buffer.capacity()) {
-            spare.push(buffer);
+    pub fn keep_buffer(&self, mut buffer: Vec<u8>) {
+        if (BUFFER..=4 * BUFFER).contains(&buffer.capacity()) {
+            buffer.clear();
+            self.buffers.give(buffer);
         }
     }
 }

@@ -7,10 +7,10 @@ mod head;
 mod reply;
 mod upload;
 
-use std::cell::RefCell;
+use std::rc::Rc;
 
 use forebay_conf::{self as conf, Ping};
-use forebay_engine::{Exchange, Fault, Origin, Serving, Step};
+use forebay_engine::{Exchange, Fault, FreeList, Origin, Serving, Step, Thread};
 use forebay_wire::ajp13;
 use forebay_wire::http1::RequestFraming;
 
@@ -20,31 +20,26 @@ pub use head::append_head;
 use reply::{After, Buffers, INBOX, Session};
 use upload::Packets;
 
-/// Buffers kept for reuse.
-const SPARE: usize = 64;
-
 /// A route's containers, as one thread knows them.
 pub struct Ajp {
     upstream: Upstream,
     sticky: Option<Sticky>,
     settings: conf::Ajp,
-    #[expect(clippy::vec_box, reason = "buffers move between here and requests by pointer")]
-    spare: RefCell<Vec<Box<Buffers>>>,
+    buffers: Rc<FreeList<Box<Buffers>>>,
 }
 
 impl Ajp {
     /// Passes requests to the containers of `upstream`, those of `settings`.
-    pub fn new(upstream: Upstream, settings: conf::Ajp) -> Self {
+    pub fn new(thread: &Thread, upstream: Upstream, settings: conf::Ajp) -> Self {
         let sticky = Sticky::new(&settings.upstream);
-        Self { upstream, sticky, settings, spare: RefCell::default() }
+        Self { upstream, sticky, settings, buffers: thread.free_list() }
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
-        let mut buffers = self.spare.borrow_mut().pop().unwrap_or_default();
+        let mut buffers = self.buffers.take().unwrap_or_default();
         let outcome = self.forward_with(exchange, &mut buffers).await;
-        let mut spare = self.spare.borrow_mut();
-        if spare.len() < SPARE && buffers.inbox.capacity() <= INBOX {
-            spare.push(buffers);
+        if buffers.inbox.capacity() <= INBOX {
+            self.buffers.give(buffers);
         }
         outcome
     }
@@ -93,7 +88,7 @@ impl Ajp {
 
 impl Origin for Ajp {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), self.forward(exchange))
+        Serving::new(&exchange.blocks(), || self.forward(exchange))
     }
 }
 

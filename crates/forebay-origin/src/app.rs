@@ -229,7 +229,7 @@ struct Run<'a> {
 
 impl Origin for WorkerApp {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), async move {
+        Serving::new(&exchange.blocks(), || async move {
             match &self.target {
                 Target::Scripts(scripts) => {
                     let found = scripts.find(exchange.request.rest(), self.thread.second());

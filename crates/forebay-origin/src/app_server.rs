@@ -7,14 +7,14 @@
 //! Servers answer with HTTP or with the output of a script; the first bytes decide. A reply with a
 //! length ends there, since uWSGI resets connections of which it did not read the body.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::os::unix::ffi::OsStrExt;
 use std::pin::pin;
+use std::rc::Rc;
 
 use forebay_conf::{self as conf, ServerProtocol};
-use forebay_engine::{Exchange, Fault, Origin, Request, Serving, Socket, Spooled, Step};
+use forebay_engine::{Exchange, Fault, Origin, Request, Serving, Socket, Spooled, Step, Thread};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::{scgi, uwsgi};
 
@@ -27,25 +27,17 @@ use crate::upstream::{
     Upstream, send_and_read, upload,
 };
 
-const INBOX: usize = 16 * 1024;
-/// Buffers kept for reuse, none of them larger than `LARGEST` bytes.
-const SPARE: usize = 64;
-const LARGEST: usize = 4 * INBOX;
-
 /// An application, as one thread knows it.
 pub struct AppServer {
+    thread: Rc<Thread>,
     upstream: Upstream,
     settings: conf::AppServer,
-    spare: RefCell<Vec<Buffers>>,
 }
-
-/// What goes out and what comes in.
-type Buffers = (Vec<u8>, Vec<u8>);
 
 impl AppServer {
     /// Passes requests to the backends of `upstream`.
-    pub fn new(upstream: Upstream, settings: conf::AppServer) -> Self {
-        Self { upstream, settings, spare: RefCell::default() }
+    pub fn new(thread: Rc<Thread>, upstream: Upstream, settings: conf::AppServer) -> Self {
+        Self { thread, upstream, settings }
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -60,26 +52,19 @@ impl AppServer {
         settings: &conf::AppServer,
         body: &Spooled,
     ) -> Result<(), Fault> {
-        let (mut out, mut inbox) = self.spare.borrow_mut().pop().unwrap_or_default();
-        out.clear();
-        inbox.clear();
-        inbox.reserve(INBOX);
+        let mut out = self.thread.take_buffer();
         append_head(&mut out, &exchange.request, settings, body.length())?;
-        let mut passing = Passing { origin: self, head: &out, body, inbox: &mut inbox };
+        let mut passing = Passing { origin: self, head: &out, body };
         exchange.enter(Step::Connect);
         let outcome = self.upstream.send(&mut passing, exchange, None).await.map(drop);
-        let mut spare = self.spare.borrow_mut();
-        if spare.len() < SPARE && out.capacity().max(inbox.capacity()) <= LARGEST {
-            spare.push((out, inbox));
-        }
-        drop(spare);
+        self.thread.keep_buffer(out);
         outcome
     }
 }
 
 impl Origin for AppServer {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), self.forward(exchange))
+        Serving::new(&exchange.blocks(), || self.forward(exchange))
     }
 }
 
@@ -176,7 +161,6 @@ struct Passing<'a> {
     origin: &'a AppServer,
     head: &'a [u8],
     body: &'a Spooled,
-    inbox: &'a mut Vec<u8>,
 }
 
 impl Carrier for Passing<'_> {
@@ -198,10 +182,9 @@ impl Carrier for Passing<'_> {
         exchange: &mut Exchange,
     ) -> Result<(), Fault> {
         exchange.enter(Step::Origin);
-        self.inbox.clear();
         let (origin, backend) = (self.origin, attempt.backend);
         let session = Session { origin, backend, socket: &connection.socket };
-        session.run(exchange, self.head, self.body, self.inbox).await
+        session.run(exchange, self.head, self.body).await
     }
 
     fn body(&self) -> BodyAtHand {
@@ -217,15 +200,9 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    async fn run(
-        &self,
-        exchange: &mut Exchange,
-        head: &[u8],
-        body: &Spooled,
-        inbox: &mut Vec<u8>,
-    ) -> Result<(), Fault> {
+    async fn run(&self, exchange: &mut Exchange, head: &[u8], body: &Spooled) -> Result<(), Fault> {
         let upload = pin!(self.send(head, body));
-        send_and_read(upload, pin!(self.read_reply(exchange, inbox))).await.map(drop)
+        send_and_read(upload, pin!(self.read_reply(exchange))).await.map(drop)
     }
 
     /// The time limit for the reply starts anew with each piece of a long body: an application that
@@ -242,8 +219,17 @@ impl Session<'_> {
         upload(&outlet, BodyEncoder::Plain, Source::spooled(body)).await
     }
 
-    /// Reads the reply and passes it on. It ends where it says, else with the connection.
-    async fn read_reply(&self, exchange: &mut Exchange, inbox: &mut Vec<u8>) -> Result<(), Fault> {
+    /// Reads the reply and passes it on.
+    async fn read_reply(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        self.backend.readable(self.socket).await?;
+        let mut inbox = self.origin.thread.take_buffer();
+        let outcome = self.pass_reply(exchange, &mut inbox).await;
+        self.origin.thread.keep_buffer(inbox);
+        outcome
+    }
+
+    /// Passes on a reply that ends where it says, else with the connection.
+    async fn pass_reply(&self, exchange: &mut Exchange, inbox: &mut Vec<u8>) -> Result<(), Fault> {
         let limit = OutputLimit::new(self.origin.settings.max_output, Fault::backend);
         let output = Output::of_server(&exchange.request, limit);
         let mut pump = ReplyPump::new(output, &mut exchange.reply);

@@ -387,7 +387,7 @@ impl Origins {
             }
             Action::AppServer(settings) => {
                 let upstream = upstream(&settings.upstream, Some(0), BackendOptions::default());
-                Box::new(AppServer::new(upstream, settings.clone()))
+                Box::new(AppServer::new(thread, upstream, settings.clone()))
             }
             Action::Ajp(ajp) => {
                 let reply_timeout = ajp.reply_timeout;
@@ -397,7 +397,7 @@ impl Origins {
                     ..BackendOptions::default()
                 };
                 let keep = ajp.upstream.keepalive;
-                Box::new(Ajp::new(upstream(&ajp.upstream, keep, how), ajp.clone()))
+                Box::new(Ajp::new(&thread, upstream(&ajp.upstream, keep, how), ajp.clone()))
             }
             Action::Proxy(proxy) => {
                 let reply_timeout = proxy.reply_timeout;

@@ -184,7 +184,7 @@ impl Cgi {
 
 impl Origin for Cgi {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), self.run(exchange))
+        Serving::new(&exchange.blocks(), || self.run(exchange))
     }
 }
 

@@ -17,7 +17,6 @@ mod script;
 mod shared;
 mod stderr;
 
-use std::cell::RefCell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -46,9 +45,6 @@ use crate::upstream::{
 /// The one request that is under way on a connection.
 const ID: u16 = 1;
 const INBOX: usize = 16 * 1024;
-/// Buffers kept for reuse, none of them larger than `LARGEST` bytes.
-const SPARE: usize = 64;
-const LARGEST: usize = 4 * INBOX;
 /// How long a connection may be idle: each holds a process of php-fpm, which closes it when it has
 /// served its number of requests.
 pub const FASTCGI_IDLE: Duration = Duration::from_secs(2);
@@ -60,11 +56,7 @@ pub struct Fastcgi {
     /// By backend, where requests share connections; else empty.
     pools: Vec<MuxPool>,
     settings: conf::Fastcgi,
-    spare: RefCell<Vec<Buffers>>,
 }
-
-/// What goes out and what comes in.
-type Buffers = (Vec<u8>, Vec<u8>);
 
 impl Fastcgi {
     /// Passes requests to the backends of `upstream`.
@@ -74,7 +66,7 @@ impl Fastcgi {
             conf::Multiplex::Off => Vec::new(),
             conf::Multiplex::On | conf::Multiplex::Auto => (0..upstream.len()).map(pool).collect(),
         };
-        Self { thread, upstream, pools, settings, spare: RefCell::default() }
+        Self { thread, upstream, pools, settings }
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -90,21 +82,10 @@ impl Fastcgi {
         script: &Script,
         body: &Spooled,
     ) -> Result<(), Fault> {
-        let mut buffers = self.spare.borrow_mut().pop().unwrap_or_default();
         let is_repeatable = exchange.request.is_idempotent();
-        let mut passing =
-            Passing { origin: self, script, body, is_repeatable, buffers: &mut buffers };
+        let mut passing = Passing { origin: self, script, body, is_repeatable };
         exchange.enter(Step::Connect);
-        let outcome = self.upstream.send(&mut passing, exchange, None).await.map(drop);
-        self.keep(buffers);
-        outcome
-    }
-
-    fn keep(&self, buffers: Buffers) {
-        let mut spare = self.spare.borrow_mut();
-        if spare.len() < SPARE && buffers.0.capacity().max(buffers.1.capacity()) <= LARGEST {
-            spare.push(buffers);
-        }
+        self.upstream.send(&mut passing, exchange, None).await.map(drop)
     }
 
     async fn go(
@@ -114,21 +95,20 @@ impl Fastcgi {
         exchange: &mut Exchange,
         script: &Script,
         body: &Spooled,
-        (out, inbox): &mut Buffers,
     ) -> Result<(), Fault> {
-        out.clear();
-        inbox.clear();
         match connection {
             RequestConnection::Alone(connection) => {
                 let keep = self.settings.keep_conn;
-                self.append_head(out, (ID, keep), &exchange.request, script, body);
-                inbox.reserve(INBOX);
-                self.run(source.backend, connection, exchange, body, out, inbox).await
+                let mut out = self.thread.take_buffer();
+                self.append_head(&mut out, (ID, keep), &exchange.request, script, body);
+                self.run(source.backend, connection, exchange, body, out).await
             }
             RequestConnection::Shared(stream) => {
-                self.append_head(out, (stream.id(), true), &exchange.request, script, body);
+                // The connection keeps it until it has been sent with those of others.
+                let mut out = Vec::new();
+                self.append_head(&mut out, (stream.id(), true), &exchange.request, script, body);
                 let shared = Shared::new(self, source, &stream);
-                shared.run(exchange, std::mem::take(out), body, inbox).await
+                shared.run(exchange, out, body).await
             }
         }
     }
@@ -162,14 +142,12 @@ impl Fastcgi {
         connection: Connection,
         exchange: &mut Exchange,
         body: &Spooled,
-        out: &[u8],
-        inbox: &mut Vec<u8>,
+        out: Vec<u8>,
     ) -> Result<(), Fault> {
-        inbox.clear();
         let socket = &connection.socket;
         let is_whole = {
             let upload = pin!(self.send(backend, socket, out, body));
-            let download = pin!(self.read_reply(backend, socket, exchange, inbox));
+            let download = pin!(self.read_reply(backend, socket, exchange));
             send_and_read(upload, download).await?
         };
         if is_whole == Some(true) && self.settings.keep_conn {
@@ -184,19 +162,36 @@ impl Fastcgi {
         &self,
         backend: &Backend,
         socket: &Socket,
-        out: &[u8],
+        out: Vec<u8>,
         body: &Spooled,
     ) -> Result<(), Fault> {
-        let Spooled::File(..) = body else {
-            return socket.write_soon(out).await.map_err(|error| backend.lost(&error));
-        };
-        socket.write_all(out).await.map_err(|error| backend.lost(&error))?;
+        let is_all = !matches!(body, Spooled::File(..));
+        let sent =
+            if is_all { socket.write_soon(&out).await } else { socket.write_all(&out).await };
+        self.thread.keep_buffer(out);
+        sent.map_err(|error| backend.lost(&error))?;
+        if is_all {
+            return Ok(());
+        }
         let outlet = ToBackend { backend, socket };
         upload(&outlet, BodyEncoder::Stdin(ID), Source::spooled(body)).await
     }
 
     /// Reads the reply and passes it on; whether the connection can be kept.
     async fn read_reply(
+        &self,
+        backend: &Backend,
+        socket: &Socket,
+        exchange: &mut Exchange,
+    ) -> Result<bool, Fault> {
+        backend.readable(socket).await?;
+        let mut inbox = self.thread.take_buffer();
+        let outcome = self.pass_reply(backend, socket, exchange, &mut inbox).await;
+        self.thread.keep_buffer(inbox);
+        outcome
+    }
+
+    async fn pass_reply(
         &self,
         backend: &Backend,
         socket: &Socket,
@@ -255,7 +250,7 @@ impl Fastcgi {
 
 impl Origin for Fastcgi {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), self.forward(exchange))
+        Serving::new(&exchange.blocks(), || self.forward(exchange))
     }
 }
 
@@ -265,7 +260,6 @@ struct Passing<'a> {
     script: &'a Script,
     body: &'a Spooled,
     is_repeatable: bool,
-    buffers: &'a mut Buffers,
 }
 
 impl Carrier for Passing<'_> {
@@ -296,7 +290,7 @@ impl Carrier for Passing<'_> {
         let pool = origin.pools.get(attempt.index);
         let source =
             ConnectionSource { backend: attempt.backend, pool, is_repeatable: self.is_repeatable };
-        origin.go(connection, &source, exchange, script, body, self.buffers).await
+        origin.go(connection, &source, exchange, script, body).await
     }
 
     fn body(&self) -> BodyAtHand {

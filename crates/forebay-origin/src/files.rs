@@ -248,7 +248,7 @@ impl Origin for Files {
     }
 
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), self.answer(exchange))
+        Serving::new(&exchange.blocks(), || self.answer(exchange))
     }
 }
 

@@ -265,16 +265,18 @@ impl ProgramApp {
                 InstanceClient::Fastcgi(Fastcgi::new(thread, upstream, settings))
             }
             Protocol::AppServer(settings) => {
-                InstanceClient::AppServer(AppServer::new(upstream, settings.clone()))
+                InstanceClient::AppServer(AppServer::new(thread, upstream, settings.clone()))
             }
-            Protocol::Ajp(settings) => InstanceClient::Ajp(Ajp::new(upstream, settings.clone())),
+            Protocol::Ajp(settings) => {
+                InstanceClient::Ajp(Ajp::new(&thread, upstream, settings.clone()))
+            }
         }
     }
 }
 
 impl Origin for ProgramApp {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), self.run(exchange))
+        Serving::new(&exchange.blocks(), || self.run(exchange))
     }
 }
 

@@ -10,12 +10,11 @@ mod rewrite;
 mod session;
 pub mod sticky;
 
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use forebay_conf as conf;
-use forebay_engine::{Exchange, Fault, Origin, Request, Serving, Step, Thread};
+use forebay_engine::{Exchange, Fault, FreeList, Origin, Request, Serving, Step, Thread};
 use forebay_wire::http1::RequestFraming;
 
 use crate::http2::{Http2Pool, Http2Pools};
@@ -30,8 +29,6 @@ const INBOX: usize = 16 * 1024;
 /// How long a connection of HTTP/2 may be idle. Tomcat closes it after 20 s and Jetty after 30, by a
 /// GOAWAY, which loses no request.
 const HTTP2_IDLE: Duration = Duration::from_secs(60);
-/// Buffers kept for reuse.
-const SPARE: usize = 64;
 
 /// The route's backends, as one thread knows them.
 pub struct Proxy {
@@ -45,8 +42,7 @@ pub struct Proxy {
     strip_prefix: Option<String>,
     rewrite: Option<Rewrite>,
     send_proxy: Option<conf::ProxyHeader>,
-    #[expect(clippy::vec_box, reason = "buffers move between here and requests by pointer")]
-    spare: RefCell<Vec<Box<Buffers>>>,
+    buffers: Rc<FreeList<Box<Buffers>>>,
 }
 
 impl Proxy {
@@ -76,6 +72,7 @@ impl Proxy {
         };
         Self {
             pools: plan.upstream.to.iter().map(pool).collect(),
+            buffers: thread.free_list(),
             thread,
             upstream,
             sticky: Sticky::new(&plan.upstream),
@@ -83,7 +80,6 @@ impl Proxy {
             strip_prefix: plan.strip_prefix.clone(),
             rewrite: Rewrite::new(plan),
             send_proxy: plan.upstream.send_proxy,
-            spare: RefCell::default(),
         }
     }
 
@@ -97,18 +93,6 @@ impl Proxy {
         if is_upgrade {
             upgrade::refuse_body(&exchange.body)?;
         }
-        let mut buffers = self.spare.borrow_mut().pop().unwrap_or_default();
-        let outcome = self.forward_with(exchange, &mut buffers, is_upgrade).await;
-        self.keep(buffers);
-        outcome
-    }
-
-    async fn forward_with(
-        &self,
-        exchange: &mut Exchange,
-        buffers: &mut Buffers,
-        is_upgrade: bool,
-    ) -> Result<(), Fault> {
         let wanted = self.sticky.as_ref().and_then(|sticky| sticky.wanted(&exchange.request));
         let is_repeatable =
             exchange.request.is_idempotent() && exchange.body.framing() == RequestFraming::None;
@@ -119,7 +103,6 @@ impl Proxy {
             is_repeatable,
             needs_http1: false,
             was_proven: true,
-            buffers,
         };
         exchange.enter(Step::Connect);
         let (switched, in_flight) = self.upstream.send(&mut passing, exchange, wanted).await?;
@@ -130,21 +113,25 @@ impl Proxy {
         Ok(())
     }
 
-    fn keep(&self, mut buffers: Box<Buffers>) {
+    /// Buffers for what is at hand: one waits for nothing with them that may take long.
+    fn take_buffers(&self) -> Box<Buffers> {
+        self.buffers.take().unwrap_or_default()
+    }
+
+    fn keep_buffers(&self, mut buffers: Box<Buffers>) {
         // Data of HTTP/2, of up to a whole window, is swapped into it.
         if buffers.out.capacity() > INBOX {
             buffers.out = Vec::with_capacity(INBOX);
         }
-        let mut spare = self.spare.borrow_mut();
-        if spare.len() < SPARE && buffers.inbox.capacity() <= INBOX {
-            spare.push(buffers);
+        if buffers.inbox.capacity() <= INBOX {
+            self.buffers.give(buffers);
         }
     }
 }
 
 impl Origin for Proxy {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), self.forward(exchange))
+        Serving::new(&exchange.blocks(), || self.forward(exchange))
     }
 }
 

@@ -37,7 +37,7 @@ impl Origin for FixedReply {
 
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
         let Respond { status, body, content_type } = &self.respond;
-        Serving::new(&exchange.blocks(), async move {
+        Serving::new(&exchange.blocks(), || async move {
             if matches!(status, 204 | 304) {
                 exchange.reply.begin(*status, b"");
                 exchange.reply.end_head(Length::None, false);
@@ -61,7 +61,7 @@ impl Origin for Redirection {
     }
 
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), async move {
+        Serving::new(&exchange.blocks(), || async move {
             let reply = &mut exchange.reply;
             let location = location(&self.0.to, &exchange.request)?;
             reply.begin(self.0.status, b"");

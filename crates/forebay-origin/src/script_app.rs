@@ -71,7 +71,7 @@ impl ScriptApp {
 
 impl Origin for ScriptApp {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), self.run(exchange))
+        Serving::new(&exchange.blocks(), || self.run(exchange))
     }
 }
 

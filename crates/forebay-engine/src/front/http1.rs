@@ -83,15 +83,12 @@ async fn serve_requests(
             },
         }
         // Elsewhere, so that an idle connection does not hold room for a busy one's state.
-        let serving = serve_waiting(
-            context,
-            &stream,
-            &client.socket,
-            &mut exchange,
-            &mut left,
-            may_be_http2 && is_first,
-        );
-        let served = Recycled::new(&thread.blocks, serving).await;
+        let may_be_http2 = may_be_http2 && is_first;
+        let served = Recycled::new(&thread.blocks, || {
+            let (socket, exchange) = (&client.socket, &mut *exchange);
+            serve_waiting(context, &stream, socket, exchange, &mut left, may_be_http2)
+        });
+        let served = served.await;
         let read = (served == Served::Http2).then(|| exchange.request.bytes.clone());
         context.keep_exchange(exchange);
         if served != Served::Whole || thread.is_stopping() {

@@ -1,53 +1,29 @@
 //! Futures of requests, in memory that is used again. A request's futures have 1 to 3 KiB, which the
 //! allocator of glibc does not keep at hand: 450 instructions for each.
 
-use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use crate::free_list::FreeList;
+
 /// Size of a block, in bytes. A larger future has a box of its own.
 const BLOCK: usize = 4096;
-/// Blocks kept for reuse.
-const SPARE: usize = 64;
 
 /// Blocks of memory that no future is in, of one thread.
-#[derive(Default)]
-pub struct Blocks(RefCell<Vec<NonNull<Block>>>);
+pub type Blocks = FreeList<Box<Block>>;
 
+/// Memory for a future.
 #[repr(align(64))]
-struct Block {
+pub struct Block {
     _bytes: [MaybeUninit<u8>; BLOCK],
 }
 
-impl Blocks {
-    fn take(&self) -> NonNull<Block> {
-        let spare = self.0.borrow_mut().pop();
-        spare.unwrap_or_else(|| {
-            let block = Box::new(Block { _bytes: [MaybeUninit::uninit(); BLOCK] });
-            NonNull::from(Box::leak(block))
-        })
-    }
-
-    fn give_back(&self, block: NonNull<Block>) {
-        let mut spare = self.0.borrow_mut();
-        if spare.len() < SPARE {
-            spare.push(block);
-        } else {
-            // SAFETY: `take` leaked it from a box, and nobody else has it any more.
-            drop(unsafe { Box::from_raw(block.as_ptr()) });
-        }
-    }
-}
-
-impl Drop for Blocks {
-    fn drop(&mut self) {
-        for block in self.0.get_mut().drain(..) {
-            // SAFETY: `take` leaked it from a box, and nobody else has what is spare.
-            drop(unsafe { Box::from_raw(block.as_ptr()) });
-        }
+impl Block {
+    fn new() -> Box<Self> {
+        Box::new(Self { _bytes: [MaybeUninit::uninit(); BLOCK] })
     }
 }
 
@@ -60,15 +36,17 @@ enum Place<'a, T> {
 }
 
 impl<'a, T> Recycled<'a, T> {
-    /// Puts `future` into one of `blocks`.
-    pub fn new<F: Future<Output = T> + 'a>(blocks: &Rc<Blocks>, future: F) -> Self {
+    /// Puts what `make` makes into one of `blocks`. Not the future itself, of which every byte would
+    /// be copied, although few of them mean anything before it is polled.
+    pub fn new<F: Future<Output = T> + 'a>(blocks: &Rc<Blocks>, make: impl FnOnce() -> F) -> Self {
         if size_of::<F>() > BLOCK || align_of::<F>() > align_of::<Block>() {
-            return Self(Place::Box(Box::pin(future)));
+            return Self(Place::Box(Box::pin(make())));
         }
-        let block = blocks.take();
-        let place = block.cast::<F>();
+        let block = NonNull::from(Box::leak(blocks.take().unwrap_or_else(Block::new)));
+        let mut place = block.cast::<MaybeUninit<F>>();
         // SAFETY: the block is large enough, aligned, and nobody else's until `drop` gives it back.
-        unsafe { place.write(future) };
+        unsafe { place.as_mut() }.write(make());
+        let place = place.cast::<F>();
         Self(Place::Block { future: place, block, of: blocks.clone() })
     }
 }
@@ -93,7 +71,8 @@ impl<T> Drop for Recycled<'_, T> {
         if let Place::Block { future, block, of } = &mut self.0 {
             // SAFETY: it is there since `new`, and nobody looks at it after this.
             unsafe { future.drop_in_place() };
-            of.give_back(*block);
+            // SAFETY: `new` leaked it from a box, and nobody else has it any more.
+            of.give(unsafe { Box::from_raw(block.as_ptr()) });
         }
     }
 }
@@ -103,8 +82,12 @@ mod tests {
     use super::*;
     use std::task::Waker;
 
+    /// How many blocks no future is in.
     fn spare(blocks: &Rc<Blocks>) -> usize {
-        blocks.0.borrow().len()
+        let free: Vec<_> = std::iter::from_fn(|| blocks.take()).collect();
+        let count = free.len();
+        free.into_iter().for_each(|block| blocks.give(block));
+        count
     }
 
     #[test]
@@ -115,7 +98,7 @@ mod tests {
         for n in 0..3 {
             let local = [n; 100];
             let held = held.clone();
-            let mut future = Recycled::new(&blocks, async {
+            let mut future = Recycled::new(&blocks, || async {
                 tokio::task::yield_now().await;
                 local.iter().sum::<i32>() + Rc::strong_count(&held) as i32
             });
@@ -138,13 +121,13 @@ mod tests {
             drop(held);
         };
         let mut small = [0; 10];
-        let mut future = Recycled::new(&blocks, of_size(held.clone(), &mut small));
+        let mut future = Recycled::new(&blocks, || of_size(held.clone(), &mut small));
         assert!(Pin::new(&mut future).poll(&mut context).is_pending());
         assert_eq!(Rc::strong_count(&held), 2);
         drop(future);
         assert_eq!((Rc::strong_count(&held), spare(&blocks)), (1, 1));
         let large = held.clone();
-        let future = Recycled::new(&blocks, async move {
+        let future = Recycled::new(&blocks, || async move {
             let bytes = [1u8; 2 * BLOCK];
             tokio::task::yield_now().await;
             drop(large);
@@ -153,14 +136,5 @@ mod tests {
         assert!(matches!(future.0, Place::Box(_)));
         drop(future);
         assert_eq!((Rc::strong_count(&held), spare(&blocks)), (1, 1));
-    }
-
-    #[test]
-    fn no_more_blocks_are_kept_than_a_burst_is_worth() {
-        let blocks = Rc::<Blocks>::default();
-        let futures: Vec<_> =
-            (0..2 * SPARE).map(|n| Recycled::new(&blocks, async move { n })).collect();
-        drop(futures);
-        assert_eq!(spare(&blocks), SPARE);
     }
 }

@@ -34,10 +34,9 @@ impl<'a> Shared<'a> {
         exchange: &mut Exchange,
         head: Vec<u8>,
         body: &Spooled,
-        inbox: &mut Vec<u8>,
     ) -> Result<(), Fault> {
         let upload = pin!(self.send(head, body));
-        send_and_read(upload, pin!(self.read_reply(exchange, inbox))).await.map(drop)
+        send_and_read(upload, pin!(self.read_reply(exchange))).await.map(drop)
     }
 
     async fn send(&self, head: Vec<u8>, body: &Spooled) -> Result<(), Fault> {
@@ -50,15 +49,16 @@ impl<'a> Shared<'a> {
         Ok(())
     }
 
-    async fn read_reply(&self, exchange: &mut Exchange, inbox: &mut Vec<u8>) -> Result<(), Fault> {
+    async fn read_reply(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let (origin, name) = (self.origin, self.source.backend.name());
         let limit = OutputLimit::new(origin.settings.max_output, Fault::backend);
         let output = Output::Parsed(ScriptReply::new(limit));
         let mut pump = ReplyPump::new(output, &mut exchange.reply);
+        let mut inbox = Vec::new();
         loop {
             inbox.clear();
-            match pump.next(async || self.next(inbox).await).await? {
-                Ok(StreamEvent::Output) => pump.feed(inbox).await?,
+            match pump.next(async || self.next(&mut inbox).await).await? {
+                Ok(StreamEvent::Output) => pump.feed(&inbox).await?,
                 Ok(StreamEvent::End(status)) => {
                     self.learn(status);
                     check_end(name, status, pump.output().is_empty())?;

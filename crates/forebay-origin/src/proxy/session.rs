@@ -39,7 +39,8 @@ impl Default for Buffers {
 enum After {
     Keep,
     Close,
-    Tunnel,
+    /// It has switched protocols; with the first bytes of what it carries now.
+    Tunnel(Vec<u8>),
 }
 
 /// A request on its way to one backend after the other.
@@ -54,7 +55,6 @@ pub struct Passing<'a> {
     pub needs_http1: bool,
     /// The shared connection that has failed had answered requests before.
     pub was_proven: bool,
-    pub buffers: &'a mut Buffers,
 }
 
 impl Carrier for Passing<'_> {
@@ -93,7 +93,9 @@ impl Carrier for Passing<'_> {
         let connection = match place {
             Place::Alone(connection) => connection,
             Place::Shared(stream) => {
-                let outcome = attempt.run_as_stream(stream, exchange, self.buffers).await;
+                let mut buffers = proxy.take_buffers();
+                let outcome = attempt.run_as_stream(stream, exchange, &mut buffers).await;
+                proxy.keep_buffers(buffers);
                 return outcome.map_err(|(fault, failed)| {
                     self.was_proven = failed.is_proven;
                     self.needs_http1 |= failed.needs_http1 && attempt.backend().is_https();
@@ -101,12 +103,10 @@ impl Carrier for Passing<'_> {
                 });
             }
         };
-        attempt.write_head(&mut self.buffers.out, &exchange.request);
-        match attempt.run(&connection, exchange, self.buffers).await? {
+        match attempt.run(&connection, exchange).await? {
             After::Keep => attempt.to.backend.keep(connection),
             After::Close => {}
-            After::Tunnel => {
-                let backend_prefix = self.buffers.inbox.split_off(self.buffers.head.len);
+            After::Tunnel(backend_prefix) => {
                 let idle = proxy.thread.settings().timeouts.tunnel_idle;
                 let (backend, permit) = connection.into_parts();
                 let (backend, held) = (Box::new(backend), Box::new(permit));
@@ -152,32 +152,53 @@ impl<'a> Attempt<'a> {
         append_head(out, request, proxy.strip_prefix.as_deref(), host, self.is_upgrade);
     }
 
-    /// One request and its reply over `connection`.
-    async fn run(
-        &self,
-        connection: &Connection,
-        exchange: &mut Exchange,
-        buffers: &mut Buffers,
-    ) -> Result<After, Fault> {
-        let Buffers { out, inbox, head } = buffers;
-        let backend = self.backend();
-        let socket = &connection.socket;
-        let Exchange { request, body, reply, .. } = exchange;
-        inbox.clear();
+    /// One request and its reply over `connection`. Hundreds may wait for their replies at once:
+    /// they have no buffers meanwhile, so that those of the ones at work stay in the cache.
+    async fn run(&self, connection: &Connection, exchange: &mut Exchange) -> Result<After, Fault> {
+        let (backend, socket) = (self.backend(), &connection.socket);
+        self.send_request(socket, exchange).await?;
+        if exchange.body.framing() == RequestFraming::None {
+            backend.readable(socket).await?;
+        }
+        let mut buffers = self.proxy.take_buffers();
+        let outcome = self.pass_reply(socket, exchange, &mut buffers).await;
+        self.proxy.keep_buffers(buffers);
+        outcome
+    }
+
+    /// Sends the head, in front of the body.
+    async fn send_request(&self, socket: &Socket, exchange: &Exchange) -> Result<(), Fault> {
+        let mut buffers = self.proxy.take_buffers();
+        let out = &mut buffers.out;
+        self.write_head(out, &exchange.request);
         // Where sending fails, the read of the reply finds end of file. With a body the next write
         // follows at once, so waiting for the end of the turn gains nothing.
-        let sent = match body.framing() {
+        let sent = match exchange.body.framing() {
             RequestFraming::None => socket.write_soon(out).await,
             _ => socket.write_all(out).await,
         };
-        sent.map_err(|error| backend.lost(&error))?;
+        self.proxy.keep_buffers(buffers);
+        sent.map_err(|error| self.backend().lost(&error))
+    }
+
+    /// Passes the reply on, and the request's body before or meanwhile.
+    async fn pass_reply(
+        &self,
+        socket: &Socket,
+        exchange: &mut Exchange,
+        buffers: &mut Buffers,
+    ) -> Result<After, Fault> {
+        let Buffers { inbox, head, .. } = buffers;
+        let Exchange { request, body, reply, .. } = exchange;
+        inbox.clear();
         let to_head = request.method() == b"HEAD";
         let mut reading = Reading { attempt: self, request, socket, inbox, head };
         if self.is_upgrade {
             reading.read_head(reply, to_head).await?;
             if reading.head.status == 101 {
                 reading.switch(request, reply).await?;
-                return Ok(After::Tunnel);
+                let len = reading.head.len;
+                return Ok(After::Tunnel(reading.inbox.split_off(len)));
             }
             // Never kept: what the backend thinks of it now is uncertain.
             return reading.relay_body(reply).await.map(|_| After::Close);

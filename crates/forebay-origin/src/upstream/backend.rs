@@ -337,22 +337,34 @@ impl Backend {
         self.idle.put(connection.socket, connection.permit);
     }
 
+    /// Waits until something of a reply has come, so that only then a buffer is taken for it.
+    pub async fn readable(&self, socket: &Socket) -> Result<(), Fault> {
+        socket.limit_read(self.reply_timeout);
+        let _waiting = Waiting(socket);
+        // Where the time has run out, reading says so.
+        socket.readable().await.map_err(|error| self.not_read(&error))
+    }
+
     /// Reads more of a reply into `inbox`; 0 at its end.
     pub async fn read(&self, socket: &Socket, inbox: &mut Vec<u8>) -> Result<usize, Fault> {
-        let limit = self.reply_timeout;
-        socket.limit_read(limit);
+        socket.limit_read(self.reply_timeout);
         let _waiting = Waiting(socket);
         let read = socket.read(inbox).await;
         if let (Ok(_), Some(life)) = (&read, &self.life) {
             life.record();
         }
-        read.map_err(|error| match error.kind() {
+        read.map_err(|error| self.not_read(&error))
+    }
+
+    fn not_read(&self, error: &io::Error) -> Fault {
+        match error.kind() {
             io::ErrorKind::TimedOut => {
+                let limit = self.reply_timeout;
                 Fault::backend(504, format!("{} sent nothing for {limit:?}", self.name))
                     .limited_by(Limit::ReplyIdle)
             }
-            _ => self.lost(&error),
-        })
+            _ => self.lost(error),
+        }
     }
 
     /// The connection broke: a request on a reused one may be sent again.
