@@ -253,6 +253,16 @@ impl Reply {
         self.may_name_files = false;
     }
 
+    /// A buffer of the thread's, for what is to become the reply: see [`crate::Thread::take_buffer`].
+    pub fn take_buffer(&self) -> Vec<u8> {
+        self.stream().thread().take_buffer()
+    }
+
+    /// Takes a buffer of [`Self::take_buffer`] back.
+    pub fn keep_buffer(&self, buffer: Vec<u8>) {
+        self.stream().thread().keep_buffer(buffer);
+    }
+
     /// Where field lines can be appended many at once.
     pub fn field_lines(&mut self) -> &mut Vec<u8> {
         &mut self.out

@@ -32,7 +32,7 @@ use mux_pool::MuxPool;
 use shared::Shared;
 use stderr::Stderr;
 
-pub use script::Script;
+pub use script::{FoundScripts, Script};
 
 use crate::output::Output;
 use crate::reply_pump::ReplyPump;
@@ -56,6 +56,7 @@ pub struct Fastcgi {
     /// By backend, where requests share connections; else empty.
     pools: Vec<MuxPool>,
     settings: conf::Fastcgi,
+    found: FoundScripts,
 }
 
 impl Fastcgi {
@@ -66,11 +67,11 @@ impl Fastcgi {
             conf::Multiplex::Off => Vec::new(),
             conf::Multiplex::On | conf::Multiplex::Auto => (0..upstream.len()).map(pool).collect(),
         };
-        Self { thread, upstream, pools, settings }
+        Self { thread, upstream, pools, settings, found: FoundScripts::default() }
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
-        let script = Script::find(&exchange.request, &self.settings)?;
+        let script = Script::find(&exchange.request, &self.settings, &self.found)?;
         let body = exchange.body.spool().await?;
         self.forward_with(exchange, &script, &body).await
     }

@@ -17,7 +17,7 @@ use forebay_workers::{Permit, Place, Program};
 use crate::ajp::Ajp;
 use crate::app_fault::unavailable;
 use crate::app_server::AppServer;
-use crate::fastcgi::{Fastcgi, Script};
+use crate::fastcgi::{Fastcgi, FoundScripts, Script};
 use crate::http2::Http2Pools;
 use crate::mount;
 use crate::proxy::{Proxy, sticky};
@@ -122,6 +122,7 @@ pub struct ProgramApp {
     connections: Arc<Connections>,
     options: ProgramOptions,
     clients: Rc<Clients>,
+    found: FoundScripts,
 }
 
 /// The processes that have been asked, by their numbers.
@@ -155,7 +156,8 @@ impl ProgramApp {
     ) -> Self {
         let clients = Rc::default();
         tokio::task::spawn_local(forget_ended(program.clone(), Rc::downgrade(&clients)));
-        Self { thread, name, program, connections, options, clients }
+        let found = FoundScripts::default();
+        Self { thread, name, program, connections, options, clients, found }
     }
 
     async fn run(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -201,7 +203,7 @@ impl ProgramApp {
         Ok(match &self.options.protocol {
             Protocol::Http(_) | Protocol::Ajp(_) => Prepared::Streamed,
             Protocol::Fastcgi(mapping) => {
-                let script = mapping.find(&exchange.request, &self.options)?;
+                let script = mapping.find(&exchange.request, &self.options, &self.found)?;
                 Prepared::Fastcgi(script, exchange.body.spool().await?)
             }
             Protocol::AppServer(settings) => {
@@ -298,9 +300,14 @@ impl InstanceClient {
 
 impl PathMapping {
     /// What the path of `request` names.
-    pub fn find(&self, request: &Request, options: &ProgramOptions) -> Result<Script, Fault> {
+    pub fn find(
+        &self,
+        request: &Request,
+        options: &ProgramOptions,
+        found: &FoundScripts,
+    ) -> Result<Script, Fault> {
         match self {
-            Self::Scripts(..) => Script::find(request, &self.settings(options)),
+            Self::Scripts(..) => Script::find(request, &self.settings(options), found),
             Self::Below(root) => Ok(Script::whole(request, root)),
             Self::Mount => Ok(Script::mounted(request, &options.dir)),
         }

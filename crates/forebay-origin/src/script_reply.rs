@@ -87,7 +87,7 @@ impl ScriptReply {
         Self {
             heads: ReplyReader::new(ReplyParser::new(Limits::default())),
             head: ReplyHead::default(),
-            output: Vec::with_capacity(8 * 1024),
+            output: Vec::new(),
             stage: Stage::Head,
             is_unflushed: false,
             is_immediate: false,
@@ -127,6 +127,9 @@ impl ScriptReply {
                 return reply.send(output).await;
             }
             return reply.push(output).await;
+        }
+        if self.output.capacity() == 0 {
+            self.output = reply.take_buffer();
         }
         self.output.extend_from_slice(output);
         while self.stage == Stage::Head {
@@ -229,7 +232,9 @@ impl ScriptReply {
         reply.end_head(length, has_date);
         self.stage = Stage::Streaming;
         let output = std::mem::take(&mut self.output);
-        reply.push(&output[self.head.len..]).await
+        let pushed = reply.push(&output[self.head.len..]).await;
+        reply.keep_buffer(output);
+        pushed
     }
 }
 

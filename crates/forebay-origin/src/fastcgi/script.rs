@@ -1,7 +1,11 @@
 //! Which script a path names, and the parameters that it gets: those that nginx sends.
 
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use forebay_conf as conf;
 use forebay_engine::{Fault, Request};
@@ -20,11 +24,48 @@ pub struct Script {
     pub file: Vec<u8>,
 }
 
+/// Scripts that were there a moment ago, of one thread: to ask the kernel takes a microsecond or two of
+/// the thirty that a request takes. Of what was not there nothing is kept.
+#[derive(Default)]
+pub struct FoundScripts {
+    found: RefCell<HashSet<Vec<u8>>>,
+    /// When the first of them was looked for.
+    since: Cell<Option<Instant>>,
+}
+
+/// How long a script may be gone before it is missed. nginx asks for no script, and has the application
+/// say that it is not there.
+const TRUSTED: Duration = Duration::from_secs(1);
+/// Scripts remembered at the most.
+const MOST: usize = 1024;
+
+impl FoundScripts {
+    fn has(&self, file: &[u8], now: Instant) -> bool {
+        let mut found = self.found.borrow_mut();
+        if self.since.get().is_none_or(|since| now >= since + TRUSTED) {
+            found.clear();
+            self.since.set(Some(now));
+        }
+        if found.contains(file) {
+            return true;
+        }
+        let is_there = Path::new(OsStr::from_bytes(file)).is_file();
+        if is_there && found.len() < MOST {
+            found.insert(file.to_vec());
+        }
+        is_there
+    }
+}
+
 impl Script {
     /// Splits the path behind its first segment that ends as scripts do, or else as the index does.
     /// A script that should be on this machine and is not there is not asked for: PHP would look
     /// for others. Nor is a file whose name does not end as scripts do: PHP would run it.
-    pub fn find(request: &Request, settings: &conf::Fastcgi) -> Result<Self, Fault> {
+    pub fn find(
+        request: &Request,
+        settings: &conf::Fastcgi,
+        found: &FoundScripts,
+    ) -> Result<Self, Fault> {
         let path = &request.path;
         if path.iter().any(|b| b.is_ascii_control()) {
             return Err(Fault::client(400, "control byte in the path of a script"));
@@ -38,11 +79,9 @@ impl Script {
         } else if path.ends_with(b"/") {
             name.extend_from_slice(settings.index.as_bytes());
         }
-        if settings.root.is_dir() {
-            let relative = std::ffi::OsStr::from_bytes(name.strip_prefix(b"/").unwrap_or(&name));
-            if !settings.root.join(relative).is_file() {
-                return Err(Fault::client(404, "no such script").not_mine());
-            }
+        let file = [settings.root.as_os_str().as_bytes(), &name].concat();
+        if !found.has(&file, Instant::now()) && settings.root.is_dir() {
+            return Err(Fault::client(404, "no such script").not_mine());
         }
         let ends = &settings.scripts;
         if !ends.is_empty() && !ends.iter().any(|end| name.ends_with(end.as_bytes())) {
@@ -53,7 +92,6 @@ impl Script {
             );
             return Err(Fault::client(403, message).not_mine());
         }
-        let file = [settings.root.as_os_str().as_bytes(), &name].concat();
         Ok(Self { name, path_info, file })
     }
 
@@ -148,5 +186,23 @@ fn append_as_nginx(
     // Who the user is nobody has checked. (nginx passes on what the client claims.)
     if request.user.is_empty() {
         params.variable(b"REMOTE_USER", b"");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_script_is_there_at_once_and_one_that_is_gone_is_missed_a_second_later() {
+        let file = std::env::temp_dir().join(format!("forebay-script-{}", std::process::id()));
+        let (found, now) = (FoundScripts::default(), Instant::now());
+        let has = |now| found.has(file.as_os_str().as_bytes(), now);
+        assert!(!has(now));
+        std::fs::write(&file, b"<?php").unwrap();
+        assert!(has(now));
+        std::fs::remove_file(&file).unwrap();
+        assert!(has(now + TRUSTED / 2));
+        assert!(!has(now + TRUSTED));
     }
 }
