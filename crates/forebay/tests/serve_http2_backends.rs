@@ -204,3 +204,19 @@ fn a_program_that_speaks_h2c_is_started_and_asked() {
     }
     forebay.stop();
 }
+
+#[test]
+fn a_server_that_speaks_http2_alone_is_asked_how_it_is() {
+    let conf = "server { listen 127.0.0.1:{port} http2; root {tmp}; location / { default_type text/plain; } }";
+    let Some(nginx) = peer::nginx(conf) else { return };
+    nginx.folder().write("hello", "hello");
+    let keys = "health = { path = \"/well\", interval = \"20ms\", rises = 1, falls = 1 }";
+    let to = format!("h2c://127.0.0.1:{}", nginx.port());
+    let mut forebay = site(Folder::new(), &proxied(&to, keys));
+    forebay.wait_for_output("is down: /well answered 404");
+    nginx.folder().write("well", "");
+    forebay.wait_for_output("is up again");
+    assert_eq!(forebay.get("/hello").text(), "hello");
+    forebay.stop();
+    nginx.stop();
+}

@@ -45,7 +45,7 @@ pub struct Proxy {
     /// do not. By HTTP/2 a thread that has no connection opens one all the same. Default: no limit.
     pub max_connections: Option<At<usize>>,
     /// Begins each connection with a PROXY header that names the client. No connection is used for
-    /// a second request then. Default: none.
+    /// a second request then. Not for servers of HTTP/2. Default: none.
     pub send_proxy: Option<At<ProxyHeader>>,
     /// To connect to a server. Default: `connect` of [server.timeouts].
     pub connect_timeout: Option<Time>,

@@ -37,7 +37,7 @@ pub struct Upstream {
     /// do not. By HTTP/2 a thread that has no connection opens one all the same. Default: no limit.
     pub max_connections: Option<At<usize>>,
     /// Begins each connection with a PROXY header that names the client. No connection is used for
-    /// a second request then. For HTTP servers. Default: none.
+    /// a second request then. For servers of HTTP/1.1. Default: none.
     pub send_proxy: Option<At<ProxyHeader>>,
     /// To connect to a server. Default: `connect` of [server.timeouts].
     pub connect_timeout: Option<Time>,

@@ -323,16 +323,18 @@ fn version(keys: &Keys<'_>, backend: &Backend) -> Outcome<HttpVersion> {
         None if backend.https => HttpVersion::Negotiated,
         None => backend.version,
     };
-    if version == HttpVersion::Http2 && !backend.https {
-        let of_connection = [
-            ("health", keys.health.as_ref().map(|at| &at.span)),
-            ("send_proxy", keys.send_proxy.as_ref().map(|at| &at.span)),
-        ];
-        let given = of_connection.into_iter().find_map(|(key, span)| Some((key, span?)));
-        if let Some((key, span)) = given {
-            let message = format!("`{key}` is not available for servers of HTTP/2 in this version");
-            return Err(Problem::new(span, message).help("leave it out"));
-        }
+    if version == HttpVersion::Http2
+        && !backend.https
+        && let Some(at) = keys.send_proxy
+    {
+        let message =
+            "a PROXY header names the client of a connection, which HTTP/2 has many share";
+        return Err(Problem::new(&at.span, message)
+            .label(format!("{} is spoken to by HTTP/2", backend.address))
+            .help(
+                "leave it out, as `X-Forwarded-For` or `Forwarded` names the client of each \
+                 request, or speak HTTP/1.1 to the server, by http://",
+            ));
     }
     Ok(version)
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_conf::{Action, Plan};
+use forebay_conf::{Action, HttpVersion, Plan};
 use forebay_workers::{LaunchSpec, Launcher};
 use tokio::sync::Semaphore;
 
@@ -166,6 +166,7 @@ pub(super) fn checks(shared: &[Vec<Shared>], endpoints: &BTreeMap<String, Endpoi
                 endpoint: endpoints[&name].clone(),
                 name,
                 authority: backend.authority.clone(),
+                speaks_http2: backend.version == HttpVersion::Http2,
                 send_proxy: plan.send_proxy,
                 health: health.clone(),
             });

@@ -16,6 +16,8 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::announce;
 use super::{Endpoint, Group};
 
+mod http2;
+
 /// One backend to ask.
 pub struct Check {
     /// The backends it is one of.
@@ -28,6 +30,8 @@ pub struct Check {
     pub name: String,
     /// What `Host` calls it.
     pub authority: String,
+    /// Whether it speaks HTTP/2 alone, by prior knowledge.
+    pub speaks_http2: bool,
     /// The PROXY header that it wants.
     pub send_proxy: Option<conf::ProxyHeader>,
     /// What to ask, and how often.
@@ -113,6 +117,9 @@ async fn request_over<S: AsyncRead + AsyncWrite + Unpin>(
     check: &Check,
     mut stream: S,
 ) -> Result<u16, String> {
+    if check.speaks_http2 {
+        return http2::ask(&check.health.path, &check.authority, stream).await;
+    }
     let request = format!(
         "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: forebay (health check)\r\n\
          Connection: close\r\n\r\n",

@@ -1,0 +1,139 @@
+//! The question of a health check by HTTP/2 with prior knowledge (RFC 9113 section 3.3), over a
+//! connection of its own.
+
+use std::time::Instant;
+
+use forebay_wire::fields;
+use forebay_wire::http2::{Cause, Config, Connection, ErrorCode, Event, RequestPseudo};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// Room for the largest frame that the codec takes whole.
+const INBOX: usize = 32 * 1024;
+
+/// The status that `path` is answered with; an error says what is wrong.
+pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
+    path: &str,
+    authority: &str,
+    mut stream: S,
+) -> Result<u16, String> {
+    let mut codec = Connection::client(Config::default());
+    let request = RequestPseudo {
+        method: b"GET",
+        scheme: b"http",
+        authority: authority.as_bytes(),
+        path: path.as_bytes(),
+        protocol: b"",
+    };
+    let fields = fields::of_lines(b"user-agent: forebay (health check)\r\n");
+    codec.send_request(&request, fields, true).map_err(|error| error.to_string())?;
+    let mut input = Vec::new();
+    loop {
+        write_out(&mut codec, &mut stream).await?;
+        input.reserve(INBOX);
+        match stream.read_buf(&mut input).await {
+            Ok(0) => return Err("it closed the connection without an answer".into()),
+            Ok(_) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        if let Some(status) = take_in(&mut codec, &mut input)? {
+            codec.goaway(ErrorCode::NO_ERROR);
+            // It has answered; whether it hears a farewell makes no difference.
+            let _ = write_out(&mut codec, &mut stream).await;
+            return Ok(status);
+        }
+    }
+}
+
+async fn write_out<S: AsyncWrite + Unpin>(
+    codec: &mut Connection,
+    stream: &mut S,
+) -> Result<(), String> {
+    let len = codec.output().len();
+    stream.write_all(codec.output()).await.map_err(|error| error.to_string())?;
+    codec.wrote(len);
+    Ok(())
+}
+
+/// Takes in what was read; the status, where the head of the reply is there.
+fn take_in(codec: &mut Connection, input: &mut Vec<u8>) -> Result<Option<u16>, String> {
+    let speaks_http1 = input.starts_with(b"HTTP/1.");
+    let mut at = 0;
+    loop {
+        let step = codec.receive(&input[at..], Instant::now()).map_err(|error| {
+            if speaks_http1 { "it speaks HTTP/1.1, not HTTP/2".into() } else { error.to_string() }
+        })?;
+        at += step.consumed;
+        match step.event {
+            Some(Event::Head { head, .. }) => return Ok(Some(head.status)),
+            Some(Event::Reset { cause, .. }) => return Err(refusal(cause)),
+            Some(_) => {}
+            None => {
+                input.drain(..at);
+                return Ok(None);
+            }
+        }
+    }
+}
+
+fn refusal(cause: Cause) -> String {
+    match cause {
+        Cause::Peer(code) => format!("it reset the stream ({code})"),
+        Cause::Rule(rule) => rule.to_string(),
+        Cause::Unprocessed => "it closed the connection (GOAWAY) before it took the request".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::DuplexStream;
+
+    use super::*;
+
+    const PREFACE: usize = 24;
+
+    /// A frame of stream `id`, of which there are less than 256.
+    fn frame(kind: u8, flags: u8, id: u8, payload: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0, 0, payload.len() as u8, kind, flags, 0, 0, 0, id];
+        frame.extend_from_slice(payload);
+        frame
+    }
+
+    /// What is said of a backend that answers the first bytes by `reply`, and then closes.
+    async fn asked(reply: Vec<u8>) -> Result<u16, String> {
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        let backend = async move |mut theirs: DuplexStream| {
+            let mut first = vec![0; PREFACE + 9];
+            theirs.read_exact(&mut first).await.unwrap();
+            assert!(first.starts_with(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
+            theirs.write_all(&reply).await.unwrap();
+            theirs.shutdown().await.unwrap();
+            // What is written to it has somewhere to go.
+            let _ = theirs.read_to_end(&mut first).await;
+        };
+        tokio::join!(ask("/healthz", "10.0.0.1", ours), backend(theirs)).0
+    }
+
+    #[tokio::test]
+    async fn the_status_is_that_of_the_final_reply() {
+        let settings = frame(4, 0, 0, b"");
+        // `:status: 103` as a literal, then the indexed `:status: 204`.
+        let interim = frame(1, 4, 1, b"\x08\x03103");
+        let reply = frame(1, 5, 1, b"\x89");
+        assert_eq!(asked([settings, interim, reply].concat()).await, Ok(204));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_answer_is_an_error() {
+        let settings = frame(4, 0, 0, b"");
+        let error = asked(settings.clone()).await.unwrap_err();
+        assert_eq!(error, "it closed the connection without an answer");
+        let reset = frame(3, 0, 1, &[0, 0, 0, 7]);
+        let error = asked([&settings[..], &reset].concat()).await.unwrap_err();
+        assert_eq!(error, "it reset the stream (REFUSED_STREAM)");
+        let goaway = frame(7, 0, 0, &[0; 8]);
+        let error = asked([&settings[..], &goaway].concat()).await.unwrap_err();
+        assert!(error.contains("GOAWAY"), "{error}");
+        let error = asked(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()).await.unwrap_err();
+        assert_eq!(error, "it speaks HTTP/1.1, not HTTP/2");
+    }
+}
