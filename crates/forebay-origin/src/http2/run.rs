@@ -10,7 +10,7 @@ use forebay_wire::http2::{self, ErrorCode};
 
 use super::connection::Connection;
 
-/// Bytes read at a time, and where the buffer was filled.
+/// Bytes read at a time, and where as many have just come.
 const INBOX: usize = 16 * 1024;
 const LARGE_INBOX: usize = 128 * 1024;
 
@@ -29,8 +29,9 @@ struct Task<'a> {
     connection: &'a Connection,
     /// What was read and is no whole frame yet.
     input: Vec<u8>,
-    /// The last read has filled the buffer.
-    was_full: bool,
+    /// The last read was of [`INBOX`] or more: more is to come, which is not read by small pieces
+    /// again after each pause.
+    is_bulk: bool,
     /// Whether the time for which it may be idle runs.
     is_idle: bool,
 }
@@ -40,7 +41,7 @@ impl Connection {
     pub async fn run(self: Rc<Self>) {
         self.link.socket.set_sends_goaway();
         let mut task =
-            Task { connection: &self, input: Vec::new(), was_full: false, is_idle: false };
+            Task { connection: &self, input: Vec::new(), is_bulk: false, is_idle: false };
         let outcome = task.serve().await;
         self.fail(outcome.err().unwrap_or_else(|| "it was closed here".into()));
         // What there is of a GOAWAY goes out by one more write, or not at all.
@@ -105,7 +106,7 @@ impl Task<'_> {
             self.input.drain(..at);
             connection.announce_room();
         }
-        if self.input.is_empty() && !self.was_full {
+        if self.input.is_empty() && !self.is_bulk {
             connection.thread.keep_buffer(std::mem::take(&mut self.input));
         }
         Ok(())
@@ -157,6 +158,10 @@ impl Task<'_> {
         }
         self.is_idle = is_idle;
         if is_idle {
+            self.is_bulk = false;
+            if self.input.is_empty() {
+                self.input = Vec::new();
+            }
             connection.codec.borrow_mut().shrink();
             let limit = connection.thread.settings().timeouts.write;
             socket.shorten_write_limit(limit);
@@ -195,9 +200,9 @@ impl Task<'_> {
         if self.input.capacity() == 0 {
             self.input = self.connection.thread.take_buffer();
         }
-        self.input.reserve(if self.was_full { LARGE_INBOX } else { INBOX });
+        self.input.reserve(if self.is_bulk { LARGE_INBOX } else { INBOX });
         let read = self.connection.link.socket.read_now(&mut self.input)?;
-        self.was_full = self.input.len() == self.input.capacity();
+        self.is_bulk = read >= INBOX;
         Ok(read)
     }
 
