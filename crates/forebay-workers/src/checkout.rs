@@ -4,6 +4,7 @@
 use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::lease::Lease;
+use crate::pace::MOMENT;
 use crate::pool::{Given, Hurried, Message, Taken, Turn};
 use crate::shared::AppShared;
 use crate::supervisor::Command;
@@ -82,6 +83,7 @@ impl Place<'_> {
             look = match self.shared.pool.hurry(self.mark, thread, begun.elapsed()) {
                 Hurried::Worker(worker) => return Ok(Given { worker, has_request: false }),
                 Hurried::Held => Instant::now() + LOOK,
+                Hurried::Queued => Instant::now() + MOMENT,
                 Hurried::Waits => {
                     self.report_waiting();
                     limit

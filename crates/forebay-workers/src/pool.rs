@@ -18,6 +18,7 @@ use crate::pace::{self, MOMENT};
 use crate::worker::{Worker, WorkerShared, WorkerState};
 use forebay_process::kept_processor;
 use inner::{Inner, Waiting};
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
@@ -66,6 +67,8 @@ pub(crate) enum Hurried {
     Waits,
     /// A worker has read it, or it is to wait longer.
     Held,
+    /// It is in the queue, and every processor has a worker at work.
+    Queued,
 }
 
 impl Pool {
@@ -101,7 +104,15 @@ impl Pool {
         }
         let (sender, turn) = oneshot::channel();
         inner.queue(
-            Waiting { sender, thread, since: now, mark, message: message(), is_wanted: true },
+            Waiting {
+                sender,
+                thread,
+                since: now,
+                mark,
+                message: message(),
+                is_wanted: true,
+                put: Cell::default(),
+            },
             now,
         );
         Ok(Taken::Wait { turn, soon: holds })
@@ -111,13 +122,18 @@ impl Pool {
     /// back, and not prefetched again, unless its worker has gone on to those behind it or is not let
     /// run, for [`LONGEST_PREFETCHED`] at the most.
     pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId, waited: Duration) -> Hurried {
-        if waited < LONGEST_PREFETCHED && self.keeps_queue(mark) {
+        if self.keeps_queue(mark) {
             return Hurried::Held;
         }
         let mut inner = self.lock();
         let place = inner.waiters.requests.iter().position(|request| request.mark == mark);
         if place.is_some() && waited < MOMENT {
             return Hurried::Held;
+        }
+        // One more would only take their caches from those at work: with 64 clients and ten workers a
+        // request waits for 6 ms, and by another worker after 5 it took twice the CPU time.
+        if place.is_some() && inner.pace.holds(&inner.all, Instant::now()) {
+            return Hurried::Queued;
         }
         let Some(mut request) = inner.leave(mark) else { return Hurried::Held };
         if place.is_none() {
@@ -139,7 +155,10 @@ impl Pool {
     /// on to those there, or has hardly run since somebody first looked, as other processes have its
     /// processor. The kernel is asked without the lock: two files of /proc take some 15 us.
     fn keeps_queue(&self, mark: Mark) -> bool {
-        let Some((worker, next)) = self.lock().queue_of(mark) else { return false };
+        let Some((worker, next, put)) = self.lock().queue_of(mark) else { return false };
+        if put.elapsed() >= LONGEST_PREFETCHED {
+            return false;
+        }
         if worker.prefetch.first() != Some(next) {
             return true;
         }
@@ -308,18 +327,21 @@ pub(crate) struct Contents {
     /// Those of busy ones, with how many requests lie in their prefetch queues.
     pub(crate) busy: Vec<(u64, usize)>,
     /// How long each request in the queue has waited, if somebody still waits for it.
-    pub(crate) waiting: Vec<std::time::Duration>,
+    pub(crate) waiting: Vec<Duration>,
+    /// Whether as many requests as there are processors have begun within the time asked for.
+    pub(crate) is_full: bool,
 }
 
 #[cfg(test)]
 impl Pool {
-    pub(crate) fn contents(&self) -> Contents {
+    pub(crate) fn contents(&self, within: Duration) -> Contents {
         let inner = self.lock();
         let open = inner.waiters.requests.iter().filter(|request| !request.sender.is_closed());
         Contents {
             idle: inner.idle.iter().map(|worker| worker.shared.id).collect(),
             busy: inner.busy.iter().map(|busy| (busy.shared.id, busy.queued.len())).collect(),
             waiting: open.map(|request| request.since.elapsed()).collect(),
+            is_full: inner.pace.have_begun(&inner.all, Instant::now(), within),
         }
     }
 

@@ -7,7 +7,7 @@
 //!
 //! Up to four requests lie there. Their own tasks look each millisecond and take them back unless
 //! the worker has read one of them, or has hardly run since the first look because other processes
-//! have its processor (state R, less than 0.5 ms of CPU): to wait for that costs less than a second
+//! have its processor (state R, less than 2 ms of CPU): to wait for that costs less than a second
 //! worker on the same processor, and ends after 20 ms. They are taken back at once when 1 ms has
 //! passed since the last output without an end, or 64 KiB of output are there. If the worker has
 //! read one already, the end of the request before it is in the socket, and all output is taken in,

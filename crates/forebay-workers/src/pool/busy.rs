@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// has come.
 const DEPTH: usize = 4;
 /// CPU time from which on a request is one that takes long.
-const LONG: Duration = Duration::from_micros(500);
+const LONG: Duration = Duration::from_millis(2);
 
 /// A worker that has a request.
 #[derive(Debug)]

@@ -5,9 +5,10 @@ use super::{Given, Message};
 use crate::activity::Activity;
 use crate::control::Mark;
 use crate::error::Unavailable;
-use crate::pace::{MOMENT, Pace};
+use crate::pace::{AT_WORK, Pace};
 use crate::waiters::{Waiter, Waiters};
 use crate::worker::{Killed, Worker, WorkerShared, WorkerState};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +17,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// A request that has waited this long is first, whatever thread it waits on.
+/// A request that has waited this long is first, whatever thread it waits on, unless that has a worker at
+/// work: with 128 clients all have waited so long, and workers went from thread to thread with each request.
 const PATIENCE: Duration = Duration::from_millis(5);
 /// How long nothing is put into prefetch queues after something had to be taken back: these
 /// requests take long, some of them at least, or have long replies.
@@ -48,6 +50,8 @@ pub(super) struct Waiting {
     pub(super) sender: oneshot::Sender<Result<Given, Unavailable>>,
     pub(super) thread: ThreadId,
     pub(super) since: Instant,
+    /// Since when it lies in a worker's prefetch queue.
+    pub(super) put: Cell<Option<Instant>>,
     pub(super) mark: Mark,
     pub(super) message: Message,
     /// Somebody waits for the reply.
@@ -61,10 +65,21 @@ impl Inner {
         if !self.is_near {
             return self.pace.holds(&self.all, now);
         }
-        let soon_done = |busy: &Busy| {
-            busy.thread == thread && now.saturating_duration_since(busy.shared.since()) < MOMENT
-        };
-        self.pace.computes() && self.busy.iter().any(soon_done)
+        self.pace.computes() && self.has_at_work(thread, now)
+    }
+
+    /// Whether a worker is at work for this thread.
+    fn has_at_work(&self, thread: ThreadId, now: Instant) -> bool {
+        self.busy.iter().any(|busy| {
+            busy.thread == thread && now.saturating_duration_since(busy.shared.since()) < AT_WORK
+        })
+    }
+
+    /// Whether a request of the queue goes before those of the worker's own thread: it has waited long,
+    /// and its thread has no worker that comes to it.
+    fn is_urgent(&self, first: &Waiting, now: Instant) -> bool {
+        now.saturating_duration_since(first.since) > PATIENCE
+            && !self.has_at_work(first.thread, now)
     }
 
     /// Puts a request into the prefetch queue of a worker that will be done soon, if it only
@@ -92,10 +107,12 @@ impl Inner {
         self.respite = Some(Instant::now() + RESPITE);
     }
 
-    /// The worker in whose prefetch queue this request lies, and what lies there first.
-    pub(super) fn queue_of(&mut self, mark: Mark) -> Option<(Arc<WorkerShared>, Mark)> {
+    /// The worker in whose prefetch queue this request lies, what lies there first, and since when the
+    /// request does.
+    pub(super) fn queue_of(&mut self, mark: Mark) -> Option<(Arc<WorkerShared>, Mark, Instant)> {
         let busy = self.holder(mark)?;
-        Some((busy.shared.clone(), busy.queued.front()?.mark))
+        let request = busy.queued.iter().find(|request| request.mark == mark)?;
+        Some((busy.shared.clone(), busy.queued.front()?.mark, request.put.get()?))
     }
 
     /// Whether a worker that is busy is not let run.
@@ -187,13 +204,22 @@ impl Inner {
     fn fill(&mut self, shared: &WorkerShared) {
         let now = Instant::now();
         let may_queue = !self.waiters.requests.is_empty() && self.may_prefetch(now);
+        let front = self.waiters.requests.front();
+        let is_urgent = front.is_some_and(|first| self.is_urgent(first, now));
         let busy = self.busy.iter_mut().find(|busy| may_queue && busy.shared.id == shared.id);
         let Some(busy) = busy else { return };
         let fits =
             |busy: &Busy, request: &Waiting| busy.may_take(request, now) && request.is_open();
-        // What has waited long and does not fit gets the worker when the prefetch queue is empty.
-        let is_kept = |first: &Waiting| now.duration_since(first.since) > PATIENCE;
-        if self.waiters.requests.front().is_some_and(|first| is_kept(first) && !fits(busy, first)) {
+        // What has waited long and does not fit gets the worker when the prefetch queue is empty: the first
+        // of all where that is urgent, and the first of this thread.
+        let waits_long = |request: &Waiting| {
+            now.saturating_duration_since(request.since) > PATIENCE && !fits(busy, request)
+        };
+        let mut first_ones = self.waiters.requests.iter().take(NEARBY);
+        let front_waits = is_urgent && self.waiters.requests.front().is_some_and(waits_long);
+        if front_waits
+            || first_ones.find(|first| first.thread == busy.thread).is_some_and(waits_long)
+        {
             return;
         }
         while let Some(at) =
@@ -265,7 +291,7 @@ impl Inner {
     /// nobody waits long, because to move a worker to another thread costs system calls.
     fn next_for(&mut self, worker: &Worker) -> Option<Waiting> {
         let first = self.waiters.requests.front()?;
-        let near = if first.since.elapsed() > PATIENCE {
+        let near = if self.is_urgent(first, Instant::now()) {
             None
         } else {
             self.waiters
@@ -290,6 +316,7 @@ impl Waiter for Waiting {
 
 impl Waiting {
     fn put_to(&self, shared: &WorkerShared) -> bool {
+        self.put.set(Some(Instant::now()));
         self.message.as_ref().is_some_and(|message| shared.prefetch.put(&[message]))
     }
 }
@@ -320,8 +347,15 @@ mod tests {
         for _ in 0..3 {
             let (mark, (sender, turn)) = (Mark::new(), oneshot::channel());
             let message = crate::control::message(b"", crate::control::Body::Empty, mark);
-            let request =
-                Waiting { sender, thread, since: Instant::now(), mark, message, is_wanted: true };
+            let request = Waiting {
+                sender,
+                thread,
+                since: Instant::now(),
+                mark,
+                message,
+                is_wanted: true,
+                put: Cell::default(),
+            };
             assert!(request.put_to(&shared));
             inner.busy[0].queued.push_back(request);
             turns.push((mark, turn));
@@ -394,7 +428,15 @@ mod tests {
                 let (sender, turn) = oneshot::channel();
                 let thread = std::thread::current().id();
                 (
-                    Waiting { sender, thread, since, mark: Mark::new(), message, is_wanted: true },
+                    Waiting {
+                        sender,
+                        thread,
+                        since,
+                        mark: Mark::new(),
+                        message,
+                        is_wanted: true,
+                        put: Cell::default(),
+                    },
                     turn,
                 )
             };
@@ -418,7 +460,7 @@ mod tests {
         inner.pace = Pace::known(2, true);
         assert!(inner.holds(here, now));
         assert!(!inner.holds(there, now), "its own processor may be idle");
-        assert!(!inner.holds(here, now + MOMENT), "that takes longer");
+        assert!(!inner.holds(here, now + AT_WORK), "that takes longer");
         inner.is_near = false;
         assert!(!inner.holds(here, now), "there are two processors for one at work");
     }
