@@ -113,7 +113,8 @@ impl Proxy {
         Ok(())
     }
 
-    /// Buffers for what is at hand: one waits for nothing with them that may take long.
+    /// Buffers, to be taken when a reply begins to come, not while it is waited for. (A stream of HTTP/2 and a
+    /// request with a body hold theirs from the start.)
     fn take_buffers(&self) -> Box<Buffers> {
         self.buffers.take().unwrap_or_default()
     }
