@@ -59,8 +59,8 @@ impl FoundScripts {
 
 impl Script {
     /// Splits the path behind its first segment that ends as scripts do, or else as the index does.
-    /// A script that should be on this machine and is not there, or was not a second ago, is not asked for:
-    /// PHP would look for others. Nor is a file whose name does not end as scripts do: PHP would run it.
+    /// A script that should be on this machine and is not there is not asked for: PHP would look for
+    /// others. (One that has gone is asked for up to [`TRUSTED`] longer.) Nor is a file whose name does not end as scripts do: PHP would run it.
     pub fn find(
         request: &Request,
         settings: &conf::Fastcgi,

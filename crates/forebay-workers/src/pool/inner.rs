@@ -203,10 +203,11 @@ impl Inner {
     /// Puts the first requests of the queue into the prefetch queue of a busy worker.
     fn fill(&mut self, shared: &WorkerShared) {
         let now = Instant::now();
-        let may_queue = !self.waiters.requests.is_empty() && self.may_prefetch(now);
-        let front = self.waiters.requests.front();
-        let is_urgent = front.is_some_and(|first| self.is_urgent(first, now));
-        let busy = self.busy.iter_mut().find(|busy| may_queue && busy.shared.id == shared.id);
+        let Some(front) = self.waiters.requests.front().filter(|_| self.may_prefetch(now)) else {
+            return;
+        };
+        let is_urgent = self.is_urgent(front, now);
+        let busy = self.busy.iter_mut().find(|busy| busy.shared.id == shared.id);
         let Some(busy) = busy else { return };
         let fits =
             |busy: &Busy, request: &Waiting| busy.may_take(request, now) && request.is_open();
@@ -316,8 +317,9 @@ impl Waiter for Waiting {
 
 impl Waiting {
     fn put_to(&self, shared: &WorkerShared) -> bool {
-        self.put.set(Some(Instant::now()));
-        self.message.as_ref().is_some_and(|message| shared.prefetch.put(&[message]))
+        let is_put = self.message.as_ref().is_some_and(|message| shared.prefetch.put(&[message]));
+        self.put.set(is_put.then(Instant::now));
+        is_put
     }
 }
 
