@@ -4,19 +4,14 @@
 use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::lease::Lease;
-use crate::pace::MOMENT;
-use crate::pool::{Given, Hurried, Message, Taken, Turn};
+use crate::pool::{Given, Hurried, LOOK, Message, Taken, Turn};
 use crate::shared::AppShared;
 use crate::supervisor::Command;
 use std::sync::Arc;
 use std::thread::ThreadId;
-use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::{Instant, timeout_at};
-
-/// How often a request that waits for a worker which should be done soon looks after itself.
-const LOOK: Duration = Duration::from_millis(1);
 
 /// A worker for a request on `thread`, which is this one; `message` makes what may be put into
 /// one's prefetch queue.
@@ -82,8 +77,7 @@ impl Place<'_> {
             }
             look = match self.shared.pool.hurry(self.mark, thread, begun.elapsed()) {
                 Hurried::Worker(worker) => return Ok(Given { worker, has_request: false }),
-                Hurried::Held => Instant::now() + LOOK,
-                Hurried::Queued => Instant::now() + MOMENT,
+                Hurried::Held(time) => Instant::now() + time,
                 Hurried::Waits => {
                     self.report_waiting();
                     limit

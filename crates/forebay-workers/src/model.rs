@@ -14,7 +14,7 @@
 mod client;
 mod host;
 
-use crate::pace::AT_WORK;
+use crate::pace::MOMENT;
 use crate::pool::Pool;
 use crate::shared::AppShared;
 use crate::spec::{AppSpec, Kind, PerlMode};
@@ -234,7 +234,7 @@ impl World {
     }
 
     fn check(&mut self) {
-        let contents = self.shared.pool.contents(AT_WORK + BESIDE_IDLE);
+        let contents = self.shared.pool.contents(MOMENT + BESIDE_IDLE);
         let forgotten = contents.waiting.iter().any(|age| *age > BESIDE_IDLE);
         let may_wait = contents.idle.is_empty() || contents.is_full;
         assert!(may_wait || !forgotten, "an idle worker: {contents:?}");
@@ -260,7 +260,7 @@ impl World {
             self.supervise();
             sleep(Duration::from_millis(2)).await;
             self.check();
-            let contents = self.shared.pool.contents(AT_WORK);
+            let contents = self.shared.pool.contents(MOMENT);
             if self.clients.iter().all(JoinHandle::is_finished)
                 && contents.busy.is_empty()
                 && self.hosts.iter().all(|host| host.is_at_rest(ends_early))
@@ -273,7 +273,7 @@ impl World {
             assert!(client.is_finished(), "a request is forgotten: {:?}", self.shared.pool);
             client.await.unwrap();
         }
-        let contents = self.shared.pool.contents(AT_WORK);
+        let contents = self.shared.pool.contents(MOMENT);
         assert!(contents.busy.is_empty() && contents.waiting.is_empty(), "{contents:?}");
         let fit = self.hosts.iter().filter(|host| host.ends.is_some() && !host.is_retired());
         let fit = fit.filter(|host| host.starting.is_none());

@@ -18,10 +18,6 @@ use tokio::time::Instant;
 /// How long a request waits for a worker that is busy while another is idle, unless as many as there are
 /// processors are at work; and how long ago a worker may have begun and still be one that will be done soon.
 pub(crate) const MOMENT: Duration = Duration::from_millis(5);
-/// How long ago a worker may have begun and still count as at work while requests only compute. Longer
-/// than a `MOMENT`, as three processes that share a processor run for 3 ms each in turn: if a worker that
-/// waits for its slice did not count, another would be woken, and all would wait longer.
-pub(crate) const AT_WORK: Duration = Duration::from_millis(20);
 /// A worker's sleeps are looked at after each so many of its requests.
 const WINDOW: u64 = 32;
 /// So many sleeps in a window, besides those between its requests, say little.
@@ -41,21 +37,25 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// Whether a request should wait for one of these workers although another is idle.
-    pub(crate) fn holds(&self, workers: &[Arc<WorkerShared>], now: Instant) -> bool {
-        self.computes() && self.have_begun(workers, now, AT_WORK)
+    pub(crate) fn holds<'a>(
+        &self,
+        workers: impl IntoIterator<Item = &'a Arc<WorkerShared>>,
+        now: Instant,
+    ) -> bool {
+        self.computes() && self.have_begun(workers, now, MOMENT)
     }
 
     /// Whether as many of these workers as there are processors have a request, begun within this time.
-    pub(crate) fn have_begun(
+    pub(crate) fn have_begun<'a>(
         &self,
-        workers: &[Arc<WorkerShared>],
+        workers: impl IntoIterator<Item = &'a Arc<WorkerShared>>,
         now: Instant,
         within: Duration,
     ) -> bool {
         let at_work = |shared: &&Arc<WorkerShared>| {
             shared.state() == WorkerState::Busy && now.duration_since(shared.since()) < within
         };
-        workers.iter().filter(at_work).take(self.processors).count() == self.processors
+        workers.into_iter().filter(at_work).take(self.processors).count() == self.processors
     }
 
     /// Whether requests only compute.
@@ -127,7 +127,7 @@ mod tests {
         }
         assert!(!pace.holds(&workers[..1], now));
         assert!(pace.holds(&workers, now));
-        assert!(!pace.holds(&workers, now + AT_WORK), "these take longer");
+        assert!(!pace.holds(&workers, now + MOMENT), "these take longer");
         workers[0].enter(WorkerState::Idle);
         assert!(!pace.holds(&workers, workers[1].since()));
     }

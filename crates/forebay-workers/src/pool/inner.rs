@@ -5,7 +5,7 @@ use super::{Given, Message};
 use crate::activity::Activity;
 use crate::control::Mark;
 use crate::error::Unavailable;
-use crate::pace::{AT_WORK, Pace};
+use crate::pace::{MOMENT, Pace};
 use crate::waiters::{Waiter, Waiters};
 use crate::worker::{Killed, Worker, WorkerShared, WorkerState};
 use std::cell::Cell;
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_millis(5);
 /// requests take long, some of them at least, or have long replies.
 const RESPITE: Duration = Duration::from_millis(100);
 /// How far into the queue to look for a request on the worker's own thread.
-const NEARBY: usize = 16;
+const NEARBY: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Inner {
@@ -56,6 +56,8 @@ pub(super) struct Waiting {
     pub(super) message: Message,
     /// Somebody waits for the reply.
     pub(super) is_wanted: bool,
+    /// It asks for an idle worker by itself from time to time ([`super::Pool::hurry`]).
+    pub(super) hurries: bool,
 }
 
 impl Inner {
@@ -71,7 +73,7 @@ impl Inner {
     /// Whether a worker is at work for this thread.
     fn has_at_work(&self, thread: ThreadId, now: Instant) -> bool {
         self.busy.iter().any(|busy| {
-            busy.thread == thread && now.saturating_duration_since(busy.shared.since()) < AT_WORK
+            busy.thread == thread && now.saturating_duration_since(busy.shared.since()) < MOMENT
         })
     }
 
@@ -150,10 +152,17 @@ impl Inner {
         if !request.is_wanted {
             return;
         }
-        let thread = request.thread;
         self.waiters.requests.push_front(request);
-        let holds = self.holds(thread, Instant::now());
-        if !holds && let Some(worker) = self.pop_idle(thread) {
+        self.replace_busy();
+    }
+
+    /// There may be fewer workers at work than before: wakes an idle one for the first in the queue, if
+    /// that should not wait.
+    pub(super) fn replace_busy(&mut self) {
+        if let Some(first) = self.waiters.requests.front()
+            && self.is_needed(first, Instant::now())
+            && let Some(worker) = self.pop_idle(first.thread)
+        {
             self.employ(worker);
         }
     }
@@ -252,6 +261,7 @@ impl Inner {
         for request in unread.into_iter().rev() {
             self.serve(request);
         }
+        self.replace_busy();
     }
 
     /// What lies behind the request in the prefetch queue. If the worker `ends`, no more than it
@@ -289,19 +299,29 @@ impl Inner {
     }
 
     /// Who gets this worker: the first in the queue, but rather one on the worker's own thread if
-    /// nobody waits long, because to move a worker to another thread costs system calls.
+    /// nobody waits long, because to move a worker to another thread costs system calls. Nobody, if it
+    /// [would be one too many](Self::is_needed).
     fn next_for(&mut self, worker: &Worker) -> Option<Waiting> {
+        let now = Instant::now();
         let first = self.waiters.requests.front()?;
-        let near = if self.is_urgent(first, Instant::now()) {
-            None
-        } else {
-            self.waiters
-                .requests
-                .iter()
-                .take(NEARBY)
-                .position(|request| worker.is_at_home(request.thread))
-        };
-        self.waiters.requests.remove(near.unwrap_or(0))
+        let at = if self.is_urgent(first, now) { 0 } else { self.own_request(worker).unwrap_or(0) };
+        if !self.is_needed(&self.waiters.requests[at], now) && first.hurries {
+            return None;
+        }
+        self.waiters.requests.remove(at)
+    }
+
+    fn own_request(&self, worker: &Worker) -> Option<usize> {
+        let mut nearby = self.waiters.requests.iter().take(NEARBY);
+        nearby.position(|request| worker.is_at_home(request.thread))
+    }
+
+    /// Whether a worker that has become free should run this request. Where requests only compute, and
+    /// the processors have work, it should rest: else whatever woke one more than those would have it run,
+    /// with cold caches, for as long as there is a queue.
+    fn is_needed(&self, request: &Waiting, now: Instant) -> bool {
+        let at_work = self.busy.iter().map(|busy| &busy.shared);
+        !self.pace.holds(at_work, now) || self.is_near && !self.has_at_work(request.thread, now)
     }
 }
 
@@ -326,6 +346,7 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::Link;
     use crate::pool::Pool;
     use crate::prefetch::PrefetchQueue;
     use std::sync::Mutex;
@@ -334,6 +355,50 @@ mod tests {
         inner: Inner,
         its_end: std::os::fd::OwnedFd,
         turns: Vec<(Mark, super::super::Turn)>,
+    }
+
+    /// A request on this thread.
+    fn waiting(since: Instant, message: Message) -> (Waiting, super::super::Turn) {
+        let (sender, turn) = oneshot::channel();
+        let request = Waiting {
+            sender,
+            thread: std::thread::current().id(),
+            since,
+            mark: Mark::new(),
+            message,
+            is_wanted: true,
+            hurries: true,
+            put: Cell::default(),
+        };
+        (request, turn)
+    }
+
+    fn busy(id: u64) -> Busy {
+        let (prefetch, _) = PrefetchQueue::pair().unwrap();
+        let shared = Arc::new(WorkerShared::without_process(id, prefetch, u64::MAX));
+        shared.enter(WorkerState::Busy);
+        Busy::new(shared, std::thread::current().id(), VecDeque::new())
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_is_free_rests_while_each_processor_has_one_at_work() {
+        let link = || Link::new(std::os::unix::net::UnixStream::pair().unwrap().0.into()).unwrap();
+        for (at_work, hurries, is_near, rests) in [
+            (1, true, false, false),
+            (2, true, false, true),
+            (2, true, true, true),
+            (2, false, false, false),
+        ] {
+            let mut inner = Inner { pace: Pace::known(2, true), is_near, ..Inner::default() };
+            inner.busy.extend((0..at_work).map(busy));
+            let (mut request, _turn) = waiting(Instant::now(), None);
+            request.hurries = hurries;
+            inner.waiters.requests.push_back(request);
+            let worker = Worker::new(busy(9).shared, link(), link());
+            inner.employ(worker);
+            assert_eq!(inner.idle.len() == 1, rests, "{at_work} {hurries} {is_near}");
+            assert_eq!(inner.waiters.requests.len() == 1, rests);
+        }
     }
 
     /// A worker with three requests in its prefetch queue, of which it has read the first `read`.
@@ -347,17 +412,9 @@ mod tests {
         inner.busy.push(Busy::new(shared.clone(), thread, VecDeque::new()));
         let mut turns = Vec::new();
         for _ in 0..3 {
-            let (mark, (sender, turn)) = (Mark::new(), oneshot::channel());
-            let message = crate::control::message(b"", crate::control::Body::Empty, mark);
-            let request = Waiting {
-                sender,
-                thread,
-                since: Instant::now(),
-                mark,
-                message,
-                is_wanted: true,
-                put: Cell::default(),
-            };
+            let (mut request, turn) = waiting(Instant::now(), None);
+            let mark = request.mark;
+            request.message = crate::control::message(b"", crate::control::Body::Empty, mark);
             assert!(request.put_to(&shared));
             inner.busy[0].queued.push_back(request);
             turns.push((mark, turn));
@@ -426,25 +483,9 @@ mod tests {
             (0..32)
                 .for_each(|_| inner.pace.learn(crate::worker::Window { sleeps: 0, prefetched: 0 }));
             inner.busy[0].queued.clear();
-            let request = |message, since| {
-                let (sender, turn) = oneshot::channel();
-                let thread = std::thread::current().id();
-                (
-                    Waiting {
-                        sender,
-                        thread,
-                        since,
-                        mark: Mark::new(),
-                        message,
-                        is_wanted: true,
-                        put: Cell::default(),
-                    },
-                    turn,
-                )
-            };
             let now = Instant::now();
-            let (big, _its_turn) = request(None, now - age);
-            let (small, _its_turn) = request(Some(vec![0; 64]), now);
+            let (big, _its_turn) = waiting(now - age, None);
+            let (small, _its_turn) = waiting(now, Some(vec![0; 64]));
             inner.waiters.requests.extend([big, small]);
             let shared = inner.busy[0].shared.clone();
             inner.fill(&shared);
@@ -462,7 +503,7 @@ mod tests {
         inner.pace = Pace::known(2, true);
         assert!(inner.holds(here, now));
         assert!(!inner.holds(there, now), "its own processor may be idle");
-        assert!(!inner.holds(here, now + AT_WORK), "that takes longer");
+        assert!(!inner.holds(here, now + MOMENT), "that takes longer");
         inner.is_near = false;
         assert!(!inner.holds(here, now), "there are two processors for one at work");
     }
