@@ -3,10 +3,11 @@
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use forebay_engine::{Ticks, yield_to_readers};
 use forebay_wire::http2::{self, ErrorCode};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::connection::Connection;
 
@@ -34,14 +35,17 @@ struct Task<'a> {
     is_bulk: bool,
     /// Whether the time for which it may be idle runs.
     is_idle: bool,
+    /// Somebody waits for one of `max_connections`, by which it was opened.
+    nudges: Option<UnboundedReceiver<()>>,
 }
 
 impl Connection {
     /// Reads and writes until the connection breaks or nobody needs it.
     pub async fn run(self: Rc<Self>) {
         self.link.socket.set_sends_goaway();
+        let nudges = self.link.permit().map(|permit| permit.join().1);
         let mut task =
-            Task { connection: &self, input: Vec::new(), is_bulk: false, is_idle: false };
+            Task { connection: &self, input: Vec::new(), is_bulk: false, is_idle: false, nudges };
         let outcome = task.serve().await;
         self.fail(outcome.err().unwrap_or_else(|| "it was closed here".into()));
         // What there is of a GOAWAY goes out by one more write, or not at all.
@@ -62,7 +66,7 @@ impl Task<'_> {
                 self.read_rest();
                 return Err(format!("cannot write: {error}"));
             }
-            if connection.is_finished() {
+            if connection.is_finished() || self.is_given_up().await {
                 self.send_goaway();
                 return Ok(());
             }
@@ -149,6 +153,22 @@ impl Task<'_> {
         self.connection.codec.borrow_mut().goaway(ErrorCode::NO_ERROR);
     }
 
+    /// Whether it is idle and somebody waits for its permit, who gets it when it is closed.
+    async fn is_given_up(&self) -> bool {
+        let connection = self.connection;
+        let Some(permit) = connection.link.permit() else { return false };
+        if !connection.is_idle() {
+            permit.set_busy();
+            return false;
+        }
+        if !permit.set_idle() {
+            return false;
+        }
+        // Requests of this thread that wait for room are woken already, and take it first.
+        tokio::task::yield_now().await;
+        connection.is_idle() && permit.bequeath()
+    }
+
     /// Sets the time limit for what is waited for now.
     fn set_limits(&mut self) {
         let connection = self.connection;
@@ -172,13 +192,16 @@ impl Task<'_> {
         socket.set_idle(is_idle);
     }
 
-    async fn wait(&self) -> Ready {
-        let connection = self.connection;
+    async fn wait(&mut self) -> Ready {
+        let (connection, nudges) = (self.connection, &mut self.nudges);
         let socket = &connection.link.socket;
         let begun = connection.thread.deadlines.now();
         let has_ticks = connection.needs_ticks();
         poll_fn(|context| {
             if connection.poll_woken(context).is_ready() {
+                return Poll::Ready(Ready::Woken);
+            }
+            if is_nudged(nudges, context) && connection.is_idle() {
                 return Poll::Ready(Ready::Woken);
             }
             let codec = connection.codec.borrow();
@@ -220,4 +243,14 @@ impl Task<'_> {
         }
         Ok(())
     }
+}
+
+/// Takes all nudges, so that they do not gather while a connection is in use; whether there were any.
+fn is_nudged(nudges: &mut Option<UnboundedReceiver<()>>, context: &mut Context<'_>) -> bool {
+    let Some(nudges) = nudges else { return false };
+    let mut is_nudged = false;
+    while let Poll::Ready(Some(())) = nudges.poll_recv(context) {
+        is_nudged = true;
+    }
+    is_nudged
 }

@@ -103,6 +103,11 @@ impl Connection {
         if self.is_reused { Past::Kept } else { Past::New }
     }
 
+    /// What counts it, where it is counted.
+    pub fn permit(&self) -> Option<&ConnectionPermit> {
+        self.permit.as_ref()
+    }
+
     /// The connection for what is not a request, and what it holds as long as it is open.
     pub fn into_parts(self) -> (Socket, Option<ConnectionPermit>) {
         (self.socket, self.permit)

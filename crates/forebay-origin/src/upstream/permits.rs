@@ -5,7 +5,8 @@
 //! come, first served. It gets what comes first: the right to open one, or an open connection that
 //! another request has done with. One of the same pool lies ready there: giving it to another thread
 //! takes it off one event loop and puts it on the other, three system calls. Who waits makes the
-//! other threads give up an idle connection.
+//! other threads give up an idle connection: one of a pool as it is, one that requests share
+//! (HTTP/2) by closing it.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -43,6 +44,8 @@ pub struct Waiter {
 pub struct ConnectionPermit {
     permits: Arc<Permits>,
     is_idle: Cell<bool>,
+    /// Who gets it, before all others that wait.
+    heir: Cell<Option<Waiter>>,
 }
 
 /// What a request has waited for.
@@ -65,6 +68,7 @@ impl Permits {
     pub fn join(&self) -> (HolderId, mpsc::UnboundedReceiver<()>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut state = self.state();
+        state.holders.retain(|(_, holder)| !holder.is_closed());
         state.next_holder += 1;
         let id = state.next_holder;
         state.holders.push((id, sender));
@@ -97,7 +101,7 @@ impl Permits {
     }
 
     fn permit(self: &Arc<Self>) -> ConnectionPermit {
-        ConnectionPermit { permits: self.clone(), is_idle: Cell::new(false) }
+        ConnectionPermit { permits: self.clone(), is_idle: Cell::new(false), heir: Cell::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -122,6 +126,28 @@ impl ConnectionPermit {
         waiter
     }
 
+    /// The connection counts as idle; whether somebody waits for one.
+    pub fn set_idle(&self) -> bool {
+        let mut state = self.permits.state();
+        state.idle += usize::from(!self.is_idle.replace(true));
+        state.waiters.retain(|waiter| !waiter.sender.is_closed());
+        !state.waiters.is_empty()
+    }
+
+    /// Whether somebody waits for it still, who gets it when it is dropped: the connection is to be
+    /// closed.
+    pub fn bequeath(&self) -> bool {
+        let heir = self.permits.state().next_waiter();
+        let has_heir = heir.is_some();
+        self.heir.set(heir);
+        has_heir
+    }
+
+    /// As [`Permits::join`].
+    pub fn join(&self) -> (HolderId, mpsc::UnboundedReceiver<()>) {
+        self.permits.join()
+    }
+
     /// The connection is in use again.
     pub fn set_busy(&self) {
         if self.is_idle.replace(false) {
@@ -133,9 +159,10 @@ impl ConnectionPermit {
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.set_busy();
+        let heir = self.heir.take().filter(|heir| !heir.sender.is_closed());
         let waiter = {
             let mut state = self.permits.state();
-            let waiter = state.next_waiter();
+            let waiter = heir.or_else(|| state.next_waiter());
             state.available += usize::from(waiter.is_none());
             waiter
         };
@@ -188,6 +215,27 @@ mod tests {
         assert!(first.next_waiter().is_some());
         drop(second);
         drop(first);
+        let state = permits.state();
+        assert_eq!((state.available, state.idle), (1, 0));
+    }
+
+    #[test]
+    fn who_waits_longest_gets_the_permit_of_a_shared_connection_that_is_closed() {
+        let permits = Permits::new(1);
+        let first = permits.acquire(0).ok().unwrap();
+        assert!(!first.set_idle() && !first.bequeath());
+        let mut waiting = [1, 2, 3].map(|holder| permits.acquire(holder).err());
+        assert!(first.set_idle() && first.bequeath());
+        // The heir leaves before it gets anything.
+        waiting[0] = None;
+        drop(first);
+        let Ok(Grant::Open(second)) = waiting[1].as_mut().unwrap().try_recv() else {
+            panic!("the next may open one")
+        };
+        assert!(waiting[2].as_mut().unwrap().try_recv().is_err());
+        waiting[2] = None;
+        assert!(!second.set_idle(), "nobody waits any more");
+        drop(second);
         let state = permits.state();
         assert_eq!((state.available, state.idle), (1, 0));
     }

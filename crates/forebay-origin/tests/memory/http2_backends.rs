@@ -206,6 +206,84 @@ fn a_thread_always_gets_one_connection_and_no_more_than_the_limit_allows() {
 }
 
 #[test]
+fn an_idle_connection_is_closed_for_who_waits_for_its_permit() {
+    const HTTP1: &str = "GET /http1 HTTP/1.1\r\nHost: a\r\n\r\n";
+    const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    in_memory(&limited_to(1), async |world| {
+        let mut backend = Http2Backend::new(world);
+        let first = ask(world, GET);
+        let mut served = backend.accept().await;
+        let (id, _) = served.request().await;
+        // Who waits while it is in use gets its permit afterwards.
+        let waiting = ask(world, HTTP1);
+        sleep(Duration::from_secs(1)).await;
+        assert!(!backend.has_visitor() && !waiting.is_finished());
+        served.reply(id, "first");
+        served.flush();
+        assert_eq!(first.await.unwrap().unwrap().text(), "first");
+        while served.turn().await {}
+        assert!(served.goaway == Some(ErrorCode::NO_ERROR), "{:?}", served.goaway);
+        let http1 = backend.link().await;
+        http1.write(REPLY).await.unwrap();
+        assert_eq!(waiting.await.unwrap().unwrap().text(), "ok");
+    });
+    let limited = limited_to(2);
+    in_memory(&limited, async |world| {
+        let (mut backend, other) = (Http2Backend::new(world), world.another_thread(&limited));
+        let mut others = Http2Backend::new(&other);
+        let first = ask(&other, GET);
+        let mut idle = others.accept().await;
+        let (id, _) = idle.request().await;
+        idle.reply(id, "first");
+        idle.flush();
+        assert_eq!(first.await.unwrap().unwrap().text(), "first");
+        // One that has been idle for a while is closed at once.
+        sleep(Duration::from_secs(1)).await;
+        let second = ask(world, GET);
+        let mut served = backend.accept_with(with_streams(1)).await;
+        let (id, _) = served.request().await;
+        let third = ask(world, GET);
+        let (mut further, ()) = tokio::join!(backend.accept_with(with_streams(1)), async {
+            while idle.turn().await {}
+        });
+        assert!(idle.goaway == Some(ErrorCode::NO_ERROR), "{:?}", idle.goaway);
+        let (further_id, _) = further.request().await;
+        // Both are in use, and none too many is open. The other thread has none and gets one.
+        let fourth = ask(&other, GET);
+        let mut beyond = others.accept().await;
+        let (beyond_id, _) = beyond.request().await;
+        for (served, id) in
+            [(&mut served, id), (&mut further, further_id), (&mut beyond, beyond_id)]
+        {
+            served.reply(id, "ok");
+            served.flush();
+        }
+        for asking in [second, third, fourth] {
+            assert_eq!(asking.await.unwrap().unwrap().text(), "ok");
+        }
+    });
+}
+
+#[test]
+fn a_connection_whose_thread_has_requests_waiting_is_not_closed_for_them() {
+    in_memory(&limited_to(1), async |world| {
+        let backend = Http2Backend::new(world);
+        let count = backend.serve(with_streams(1), |served, _| {
+            for (id, _) in served.take_whole() {
+                served.reply(id, "ok");
+            }
+            served.flush();
+        });
+        let mut client = Http2Client::connect(world).await;
+        let streams = [(); 20].map(|()| client.ask("GET", "/", &[], true));
+        for stream in streams {
+            assert_eq!(client.reply(stream).await.text(), "ok");
+        }
+        assert_eq!(count.get(), 1);
+    });
+}
+
+#[test]
 fn those_behind_one_that_connects_take_room_that_comes_free_meanwhile() {
     in_memory(&proxied("connect_timeout = \"20s\""), async |world| {
         let mut backend = Http2Backend::new(world);

@@ -44,16 +44,7 @@ pub struct World {
 impl World {
     fn new(text: &str) -> Self {
         let plan = parse(text);
-        let settings = Settings {
-            timeouts: plan.server.timeouts.clone(),
-            limits: plan.server.limits.clone(),
-            timing: plan.server.timing,
-            admin_hosts: Vec::new(),
-            admin_token: None,
-            spool_dir: plan.server.spool_dir.clone(),
-        };
         let (errors, kept) = ErrorLog::kept();
-        let log = plan.log.clone();
         let mut listen: Vec<Option<Listen>> = Vec::new();
         for address in plan.sites.iter().flat_map(|site| &site.listen) {
             if !listen.contains(&Some(address.clone())) {
@@ -61,12 +52,23 @@ impl World {
             }
         }
         let tls = SiteTls::load(&plan, None).unwrap();
-        let origins = Origins::new(plan, tls, &errors, None).unwrap();
-        let origins = Arc::new(origins);
-        let log_of_errors = errors.clone();
-        let gateway =
-            MemoryGateway::new(settings, (&log, kept, errors), &origins.tables(), &listen);
-        Self { gateway, origins: RefCell::new(origins), log: log_of_errors, listen }
+        let settings = settings(&plan);
+        let access_log = plan.log.clone();
+        let origins = Arc::new(Origins::new(plan, tls, &errors, None).unwrap());
+        let logs = (&access_log, kept, errors.clone());
+        let gateway = MemoryGateway::new(settings, logs, &origins.tables(), &listen);
+        Self { gateway, origins: RefCell::new(origins), log: errors, listen }
+    }
+
+    /// What another thread of the same server is, with backends of its own at the same addresses.
+    /// `configuration` is that of this one.
+    pub fn another_thread(&self, configuration: &str) -> Self {
+        let plan = parse(&with_site(configuration));
+        let (errors, kept) = ErrorLog::kept();
+        let (origins, listen) = (self.origins.borrow().clone(), self.listen.clone());
+        let logs = (&plan.log, kept, errors.clone());
+        let gateway = MemoryGateway::new(settings(&plan), logs, &origins.tables(), &listen);
+        Self { gateway, origins: RefCell::new(origins), log: errors, listen }
     }
 
     /// The permits to check a password.
@@ -173,6 +175,17 @@ impl World {
         let origins = Origins::new(plan, tls, &self.log, Some(&self.origins.borrow())).unwrap();
         self.origins.replace(Arc::new(origins));
         self.reload();
+    }
+}
+
+fn settings(plan: &Plan) -> Settings {
+    Settings {
+        timeouts: plan.server.timeouts.clone(),
+        limits: plan.server.limits.clone(),
+        timing: plan.server.timing,
+        admin_hosts: Vec::new(),
+        admin_token: None,
+        spool_dir: plan.server.spool_dir.clone(),
     }
 }
 
