@@ -238,9 +238,14 @@ impl Body {
         while !self.stream().has_request_ended() {
             self.receive().await?;
         }
+        Ok(self.trailers_so_far())
+    }
+
+    /// Those that have come: all there will be, where the body was taken in and no length announced.
+    pub fn trailers_so_far(&self) -> Vec<u8> {
         let mut trailers = self.stream().request_trailers();
         trailers.extend_from_slice(self.decoder.trailers());
-        Ok(trailers)
+        trailers
     }
 
     /// Puts the payload `first` and that of the chunks behind it, as far as they have come,

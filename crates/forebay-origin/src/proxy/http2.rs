@@ -222,12 +222,13 @@ fn announced_trailers(request: &Request) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Sends the body to its end, and trailers behind it. The last DATA says that it is that, where the
-/// length is known and no trailers are announced: Tomcat counts small frames that do not end a stream.
+/// length is known and no trailers have come or are announced: Tomcat counts small frames that do not end a stream.
 async fn send_body(stream: &Stream, request: &Request, body: &mut Body) -> Result<(), Fault> {
+    let has_trailers =
+        || announced_trailers(request).next().is_some() || !body.trailers_so_far().is_empty();
     let left = match body.framing() {
-        RequestFraming::Length(length) if announced_trailers(request).next().is_none() => {
-            Some(length)
-        }
+        // One that was taken in, and is empty, has no last DATA.
+        RequestFraming::Length(length @ 1..) if !has_trailers() => Some(length),
         _ => None,
     };
     let outlet = BodyOutlet { stream, left: Cell::new(left) };

@@ -1,6 +1,6 @@
 //! Trailers of requests: which of them reach a backend of HTTP/2, and what of them is refused.
 
-use forebay_wire::http2::{Cause, Config, ErrorCode};
+use forebay_wire::http2::{Cause, Config, ErrorCode, RequestPseudo};
 
 use crate::http2_backend::{Asked, Http2Backend, proxied};
 use crate::http2_client::Http2Client;
@@ -51,13 +51,18 @@ fn trailers_of_a_request_reach_a_backend_of_http2() {
     });
 }
 
+/// A route to it that takes uploads in whole before it forwards them.
+fn buffered() -> String {
+    let route = proxied("").replace("path = \"/*\"\n", "path = \"/*\"\nrequest_buffering = true\n");
+    assert!(route.contains("request_buffering"));
+    route
+}
+
 #[test]
 fn trailers_of_chunks_and_of_a_body_that_was_kept_reach_it_too() {
     const CHUNKS: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
         Trailer: X-Sum\r\n{more}\r\n2\r\nbo\r\n2\r\ndy\r\n0\r\nX-Sum: 4\r\nCookie: a\r\n\r\n";
-    for keys in ["", "request_buffering = true\n"] {
-        let route = proxied("").replace("path = \"/*\"\n", &format!("path = \"/*\"\n{keys}"));
-        assert!(route.contains(keys));
+    for route in [proxied(""), buffered()] {
         in_memory(&route, async |world| {
             echo_trailers(world);
             let mut client = world.client();
@@ -73,6 +78,124 @@ fn trailers_of_chunks_and_of_a_body_that_was_kept_reach_it_too() {
             assert_eq!(client.reply(stream).await.text(), "x-sum; body; x-sum: 4");
         });
     }
+}
+
+#[test]
+fn trailers_that_nothing_announced_and_those_of_an_empty_body_reach_it_where_it_was_kept() {
+    const HEAD: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n";
+    for route in [proxied(""), buffered()] {
+        in_memory(&route, async |world| {
+            echo_trailers(world);
+            let mut client = world.client();
+            for (chunks, echo) in [
+                ("\r\n4\r\nbody\r\n0\r\nX-Sum: 4\r\n\r\n", "-; body; x-sum: 4"),
+                ("\r\n0\r\nX-Sum: 0\r\n\r\n", "-; ; x-sum: 0"),
+                ("Trailer: X-Sum\r\n\r\n0\r\nX-Sum: 0\r\n\r\n", "X-Sum; ; x-sum: 0"),
+                ("Trailer: X-Sum\r\n\r\n0\r\n\r\n", "X-Sum; "),
+                ("\r\n4\r\nbody\r\n0\r\n\r\n", "-; body"),
+                ("\r\n0\r\n\r\n", "-; "),
+            ] {
+                client.send(format!("{HEAD}{chunks}")).await;
+                assert_eq!(client.reply("POST").await.text(), echo, "{chunks}");
+            }
+            let mut client = Http2Client::connect(world).await;
+            for (body, trailers, echo) in [
+                (&b"body"[..], &[("x-sum", "4")][..], "-; body; x-sum: 4"),
+                (b"", &[("x-sum", "0")], "-; ; x-sum: 0"),
+                (b"body", &[], "-; body"),
+                (b"", &[], "-; "),
+            ] {
+                let stream = client.ask("POST", "/", &[], false);
+                client.send_data(stream, body, trailers.is_empty());
+                if !trailers.is_empty() {
+                    client.send_trailers(stream, trailers);
+                }
+                assert_eq!(client.reply(stream).await.text(), echo);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_request_without_a_body_is_not_kept_waiting_for_trailers_that_it_announces() {
+    for route in [proxied(""), buffered()] {
+        in_memory(&route, async |world| {
+            echo_trailers(world);
+            let mut client = world.client();
+            for request in [
+                "GET / HTTP/1.1\r\nHost: a\r\nTrailer: X-Sum\r\n\r\n",
+                "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nTrailer: X-Sum\r\n\r\n",
+            ] {
+                client.send(request).await;
+                assert_eq!(client.reply(request).await.text(), "-; ", "{request}");
+            }
+            let mut client = Http2Client::connect(world).await;
+            let stream = client.ask("GET", "/", &[("trailer", "x-sum")], true);
+            assert_eq!(client.reply(stream).await.text(), "-; ");
+        });
+        // What follows a CONNECT is no body, and neither are its trailers: nothing of it is taken in.
+        in_memory(&route, async |world| {
+            let backend = Http2Backend::new(world);
+            let mut client = world.client();
+            client
+                .send(
+                    "CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\nTransfer-Encoding: chunked\r\n\
+                     Trailer: X-Sum\r\n\r\n0\r\nX-Sum: 4\r\n\r\n",
+                )
+                .await;
+            assert!((400..=501).contains(&client.reply("CONNECT").await.status()));
+            let mut client = Http2Client::connect(world).await;
+            let pseudo = RequestPseudo {
+                method: b"CONNECT",
+                authority: b"a:80",
+                ..RequestPseudo::default()
+            };
+            let stream = client.ask_as(&pseudo, &[("trailer", "x-sum")], false);
+            assert!((400..=501).contains(&client.reply(stream).await.status));
+            assert!(!backend.has_visitor());
+        });
+    }
+}
+
+#[test]
+fn trailers_without_end_are_refused_and_reach_nobody_where_bodies_are_kept() {
+    let line = "X-Sum: 4\r\n".repeat(100);
+    let long = format!("X-Sum: {}\r\n", "4".repeat(1_000));
+    for lines in [&line, &long] {
+        in_memory(&buffered(), async |world| {
+            let backend = Http2Backend::new(world);
+            let mut client = world.client();
+            client
+                .send(
+                    "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
+                     Trailer: X-Sum\r\n\r\n4\r\nbody\r\n0\r\n",
+                )
+                .await;
+            for _ in 0..40 {
+                client.send(lines).await;
+            }
+            assert_eq!(client.reply("POST").await.status(), 400);
+            assert!(client.rest().await.0.is_empty());
+            assert!(!backend.has_visitor());
+        });
+    }
+    // By HTTP/2 they are one list, of which more than the limit of a head is not kept.
+    in_memory(&buffered(), async |world| {
+        let backend = Http2Backend::new(world);
+        let mut client = Http2Client::connect(world).await;
+        let stream = client.ask("POST", "/", &[("trailer", "x-sum")], false);
+        client.send_data(stream, b"body", false);
+        client.send_trailers(stream, &[("x-sum", &"4".repeat(40_000))]);
+        let reply = client.reply(stream).await;
+        assert!(matches!(reply.reset, Some(Cause::Peer(_))), "{reply:?}");
+        // Data behind the length that was told.
+        let stream = client.ask("POST", "/", &[("trailer", "x"), ("content-length", "4")], false);
+        client.send_data(stream, b"body and more", false);
+        client.send_trailers(stream, &[("x", "4")]);
+        let reply = client.reply(stream).await;
+        assert!(matches!(reply.reset, Some(Cause::Peer(_))), "{reply:?}");
+        assert!(!backend.has_visitor());
+    });
 }
 
 #[test]
