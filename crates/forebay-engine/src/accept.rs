@@ -188,13 +188,19 @@ async fn wait_for_room(thread: &Thread) {
 struct Pauses {
     /// When that was logged last.
     warned: Option<Instant>,
+    /// Idle connections to backends were closed for the one that is accepted next.
+    has_freed: bool,
 }
 
 impl Pauses {
-    /// Out of descriptors or memory: accepting again at once would only burn the processor. The
-    /// connection stays in the kernel's queue.
+    /// Out of descriptors or memory, with no idle connection to close: accepting again at once would
+    /// only burn the processor. The connection stays in the kernel's queue.
     async fn after(&mut self, thread: &Thread, error: &io::Error) {
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
+            return;
+        }
+        if thread.frees_descriptors(error) {
+            self.has_freed = true;
             return;
         }
         if self.warned.is_none_or(|warned| warned.elapsed() >= REMINDER) {
@@ -208,6 +214,9 @@ impl Pauses {
     }
 
     fn end(&mut self, thread: &Thread) {
+        if std::mem::take(&mut self.has_freed) {
+            thread.warn_freed();
+        }
         if self.warned.take().is_some() {
             thread.errors.log("connections are accepted again");
         }

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use rustix::io::Errno;
 use rustix::net::Shutdown;
 use tokio::sync::mpsc;
 
@@ -267,6 +268,8 @@ pub enum Destination {
 #[derive(Default)]
 pub struct Network {
     listeners: RefCell<HashMap<Destination, Option<mpsc::UnboundedSender<Link>>>>,
+    /// Where there is a limit on connections: how many, and what those write that were made since.
+    limit: RefCell<Option<(usize, Vec<Rc<Pipe>>)>>,
 }
 
 impl Network {
@@ -282,12 +285,25 @@ impl Network {
         self.listeners.borrow_mut().insert(destination, None);
     }
 
+    /// Of the connections that are made from now on no more than `most` may be open at once, as if
+    /// the limit on descriptors left no more.
+    pub fn limit_connections(&self, most: usize) {
+        *self.limit.borrow_mut() = Some((most, Vec::new()));
+    }
+
     /// Connects to what listens at `destination`.
     pub async fn connect(&self, destination: &Destination) -> io::Result<Link> {
         let listener = self.listeners.borrow().get(destination).cloned();
         let Some(listener) = listener else { return Err(ErrorKind::ConnectionRefused.into()) };
         let Some(listener) = listener else { return std::future::pending().await };
         let (ours, theirs) = Link::pair();
+        if let Some((most, open)) = &mut *self.limit.borrow_mut() {
+            open.retain(|pipe| !pipe.is_finished.get());
+            if open.len() >= *most {
+                return Err(Errno::MFILE.into());
+            }
+            open.push(ours.outgoing.clone());
+        }
         listener.send(theirs).map_err(|_| ErrorKind::ConnectionRefused)?;
         Ok(ours)
     }

@@ -4,9 +4,10 @@
 //! only when n are in use at once, so one that was not taken for `idle_time` lies beyond the most
 //! that were in use at once during that time, and is closed. That costs a request no count and no
 //! clock. Bounds are `keepalive`, where it is set, and the room for idle connections of the thread.
+//! Where descriptors run out all the same, some are closed for what needs one.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
@@ -17,7 +18,7 @@ use crate::socket::Socket;
 /// The idle connections of one thread to one backend. LIFO, so surplus connections age out. `H` is
 /// what each connection holds as long as it is open.
 pub struct Pool<H> {
-    idle: RefCell<Vec<Idle<H>>>,
+    idle: Rc<RefCell<Vec<Idle<H>>>>,
     room: Rc<IdleRoom>,
     keep: usize,
     idle_time: Duration,
@@ -28,6 +29,13 @@ pub struct Pool<H> {
 pub struct IdleRoom {
     kept: Cell<usize>,
     most: Cell<usize>,
+    pools: RefCell<Vec<Weak<dyn CloseOldest>>>,
+}
+
+/// Idle connections, of which some can be closed.
+trait CloseOldest {
+    /// Closes up to `most`, those first that have been idle for longest; how many.
+    fn close_oldest(&self, most: usize) -> usize;
 }
 
 /// The right to keep one idle connection; dropping it gives it back.
@@ -67,13 +75,15 @@ struct Idle<H> {
     due: Ticks,
 }
 
-impl<H> Pool<H> {
+impl<H: 'static> Pool<H> {
     /// A pool that keeps up to `keep` connections, each unused for at most `idle_time`, while there
     /// is `room`. `None`: as many as were in use at once during `idle_time`.
     pub fn new(keep: Option<usize>, idle_time: Duration, room: Rc<IdleRoom>) -> Self {
         let keep_alive = Cell::new(KeepAlive::Unknown);
         let keep = keep.unwrap_or(usize::MAX);
-        Self { idle: RefCell::default(), room, keep, idle_time, keep_alive }
+        let idle: Rc<RefCell<Vec<Idle<H>>>> = Rc::default();
+        room.enter(Rc::downgrade(&idle) as Weak<dyn CloseOldest>);
+        Self { idle, room, keep, idle_time, keep_alive }
     }
 
     /// An idle connection that seems to be alive, and whether it has been idle for long enough to
@@ -185,7 +195,24 @@ impl IdleRoom {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let most = descriptors / DESCRIPTOR_SHARE / threads.max(1) as u64;
         let most = Cell::new(usize::try_from(most).unwrap_or(usize::MAX).max(1));
-        Rc::new(Self { kept: Cell::new(0), most })
+        Rc::new(Self { kept: Cell::new(0), most, pools: RefCell::default() })
+    }
+
+    /// Closes up to [`CLOSE_AT_LEAST`] idle connections, so that something else can be opened;
+    /// whether there were any.
+    pub(crate) fn close_some(&self) -> bool {
+        let pools: Vec<_> = self.pools.borrow().iter().filter_map(Weak::upgrade).collect();
+        let closed = pools
+            .iter()
+            .fold(0, |closed, pool| closed + pool.close_oldest(CLOSE_AT_LEAST - closed));
+        closed > 0
+    }
+
+    fn enter(&self, pool: Weak<dyn CloseOldest>) {
+        let mut pools = self.pools.borrow_mut();
+        // Those of tables that a reload has replaced are gone.
+        pools.retain(|pool| pool.strong_count() > 0);
+        pools.push(pool);
     }
 
     /// From now on there is room for so many; what is kept stays until it is used.
@@ -199,6 +226,17 @@ impl IdleRoom {
         }
         self.kept.set(self.kept.get() + 1);
         Some(IdlePermit(self.clone()))
+    }
+}
+
+impl<H> CloseOldest for RefCell<Vec<Idle<H>>> {
+    fn close_oldest(&self, most: usize) -> usize {
+        let mut idle = self.borrow_mut();
+        let closed = most.min(idle.len());
+        let oldest: Vec<_> = idle.drain(..closed).collect();
+        // Outside of the borrow, as dropping what they hold may call the pool.
+        drop((idle, oldest));
+        closed
     }
 }
 

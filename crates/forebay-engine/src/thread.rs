@@ -20,6 +20,7 @@ use crate::memory::{Destination, Network};
 use crate::pool::IdleRoom;
 use crate::socket::{BUFFER, Socket};
 use crate::sys::recycled::Blocks;
+use rustix::io::Errno;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Time limits and size limits.
@@ -145,20 +146,54 @@ impl Thread {
         self.clock.second()
     }
 
-    /// Connects to a TCP address.
+    /// Connects to a TCP address, for which idle connections are closed if descriptors run out.
     pub async fn connect_tcp(&self, address: SocketAddr) -> io::Result<Socket> {
-        match &self.network {
+        self.make_room(async || match &self.network {
             None => Socket::connect_tcp(address, &self.deadlines).await,
             Some(network) => self.connect_memory(network, Destination::Tcp(address)).await,
-        }
+        })
+        .await
     }
 
-    /// Connects to a Unix socket.
+    /// Connects to a Unix socket, as [`Thread::connect_tcp`].
     pub async fn connect_unix(&self, path: &Path) -> io::Result<Socket> {
-        match &self.network {
+        self.make_room(async || match &self.network {
             None => Socket::connect_unix(path, &self.deadlines).await,
             Some(network) => self.connect_memory(network, Destination::Unix(path.into())).await,
+        })
+        .await
+    }
+
+    /// Has `connect` try once more where the first time failed for want of descriptors and some came
+    /// free.
+    async fn make_room(&self, connect: impl AsyncFn() -> io::Result<Socket>) -> io::Result<Socket> {
+        let mut has_freed = false;
+        let outcome = loop {
+            match connect().await {
+                Err(error) if !has_freed && self.frees_descriptors(&error) => has_freed = true,
+                outcome => break outcome,
+            }
+        };
+        if has_freed {
+            self.warn_freed();
         }
+        outcome
+    }
+
+    /// Where `error` says that there are no more descriptors, closes idle connections to backends;
+    /// whether there were any. Logged by [`Thread::warn_freed`], and only once a descriptor has been
+    /// used: the log's thread may open the file of its time zone.
+    pub(crate) fn frees_descriptors(&self, error: &io::Error) -> bool {
+        let errno = Errno::from_io_error(error);
+        matches!(errno, Some(Errno::MFILE | Errno::NFILE)) && self.idle_room.close_some()
+    }
+
+    /// Logs that idle connections were closed.
+    pub(crate) fn warn_freed(&self) {
+        self.warn_limited(
+            "too many open files: idle connections to backends are closed for others; raise the \
+             limit on open files (ulimit -n, LimitNOFILE of systemd)",
+        );
     }
 
     async fn connect_memory(&self, network: &Network, to: Destination) -> io::Result<Socket> {

@@ -112,6 +112,39 @@ fn what_needs_a_descriptor_is_a_503_that_says_why() {
 }
 
 #[test]
+fn idle_connections_to_backends_make_room_for_what_needs_a_descriptor() {
+    let backends = [Echo::start(), Echo::start()];
+    let folder = Folder::new();
+    let routes = format!(
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.route]]\npath = \"/one\"\nproxy = \"{}\"\n\
+         [[site.route]]\npath = \"/other\"\nproxy = \"{}\"\n\
+         [[site.route]]\nrespond = \"here\"\n",
+        backends[0].url(),
+        backends[1].url()
+    );
+    let file = write_configuration(&folder, &routes);
+    let file = file.to_str().expect("a plain name");
+    let mut forebay = support::serve_arguments(folder, &["--threads", "1", file]);
+    let pid = forebay.process.id();
+    let mut kept = forebay.connect();
+    assert_eq!(kept.get("/one").status, 200);
+    proc::fill_descriptors(pid);
+    assert_eq!(kept.get("/other").status, 200, "{}", forebay.output());
+    // What became idle now makes room for a client, and nothing for the one behind.
+    let (mut client, mut waiting) = (forebay.connect(), forebay.connect());
+    assert_eq!(client.get("/").text(), "here");
+    waiting.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    forebay.wait_for_output("cannot accept connections");
+    assert_eq!(kept.get("/one").status, 503);
+    proc::limit_descriptors(pid, MANY);
+    assert_eq!(waiting.reply().text(), "here");
+    forebay.wait_for_output("idle connections to backends are closed");
+    assert!(!forebay.output().contains("is left out"), "{}", forebay.output());
+    forebay.stop();
+}
+
+#[test]
 fn a_worker_that_cannot_be_started_comes_when_it_can() {
     let folder = Folder::new();
     let body = "print \"Content-Type: text/plain\\n\\n$$\";\n";

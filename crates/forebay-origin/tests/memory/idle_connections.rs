@@ -78,8 +78,12 @@ struct Seen {
 
 impl Seen {
     fn of(world: &World, protocol: &'static Protocol) -> Rc<Self> {
+        Self::at(world, "10.0.0.1:80", protocol)
+    }
+
+    fn at(world: &World, address: &str, protocol: &'static Protocol) -> Rc<Self> {
         let seen = Rc::new(Self::default());
-        let backend = world.backend("10.0.0.1:80");
+        let backend = world.backend(address);
         tokio::task::spawn_local(serve(backend, protocol, seen.clone()));
         seen
     }
@@ -283,5 +287,58 @@ fn who_waits_for_longer_than_connecting_may_take_is_told() {
         busy.send((PROTOCOLS[0].reply)()).await;
         assert_eq!(clients[2].reply(GET).await.text(), "ok");
         assert!(!backend.has_visitor());
+    });
+}
+
+/// Has so many clients ask at once; the statuses.
+async fn statuses(world: &World, path: &str, clients: usize) -> Vec<u16> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
+    let asking = (0..clients).map(|_| {
+        let (mut client, request) = (world.client(), request.clone());
+        tokio::task::spawn_local(async move {
+            client.send(&request).await;
+            client.reply(&request).await.status()
+        })
+    });
+    let mut statuses = Vec::new();
+    for client in asking.collect::<Vec<_>>() {
+        statuses.push(client.await.unwrap());
+    }
+    statuses
+}
+
+#[test]
+fn idle_connections_are_closed_where_descriptors_run_out() {
+    let routes = "[[site.route]]\npath = \"/a\"\nproxy = \"http://10.0.0.1:80\"\n\
+                  [[site.route]]\npath = \"/b\"\nproxy = \"http://10.0.0.2:80\"\n";
+    in_memory(routes, async |world| {
+        let [a, b] = ["10.0.0.1:80", "10.0.0.2:80"].map(|at| Seen::at(world, at, &PROTOCOLS[0]));
+        world.gateway.network().limit_connections(20);
+        assert_eq!(statuses(world, "/a", 20).await, [200; 20]);
+        assert_eq!(a.open.get(), 20);
+        // Some, so that the others need not connect anew.
+        assert_eq!(statuses(world, "/b", 1).await, [200]);
+        assert_eq!((a.open.get(), b.open.get()), (20 - AT_ONCE, 1));
+        // Those of the same server are used, and those of the other closed.
+        assert_eq!(statuses(world, "/b", 20).await, [200; 20]);
+        assert_eq!((a.open.get(), b.open.get()), (0, 20));
+        let errors = world.errors();
+        let is_told = |line: &String| line.contains("idle connections to backends are closed");
+        assert!(!errors.is_empty() && errors.iter().all(is_told), "{errors:#?}");
+    });
+}
+
+#[test]
+fn connections_in_use_are_not_closed_where_descriptors_run_out() {
+    let routes = "[[site.route]]\npath = \"/a\"\nproxy = \"http://10.0.0.1:80\"\n";
+    in_memory(routes, async |world| {
+        let seen = Seen::at(world, "10.0.0.1:80", &PROTOCOLS[0]);
+        world.gateway.network().limit_connections(2);
+        let statuses = statuses(world, "/a", 5).await;
+        assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 2, "{statuses:?}");
+        assert_eq!(statuses.iter().filter(|status| **status == 503).count(), 3, "{statuses:?}");
+        let errors = world.errors();
+        assert!(errors.iter().any(|line| line.contains("Too many open files")), "{errors:#?}");
+        assert_eq!(seen.made.get(), 2);
     });
 }

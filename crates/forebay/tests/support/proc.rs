@@ -92,6 +92,13 @@ pub fn starve(pid: u32) {
     limit_descriptors(pid, 0);
 }
 
+/// From now on it can open a descriptor only once it has closed one.
+pub fn fill_descriptors(pid: u32) {
+    let open = descriptors(pid);
+    let unused = (0..).find(|number| !open.contains(number)).expect("some number is unused");
+    limit_descriptors(pid, u64::from(unused));
+}
+
 /// From now on no file of it can grow beyond this many bytes.
 pub fn limit_file_size(pid: u32, most: u64) {
     let limit = Rlimit { current: Some(most), maximum: getrlimit(Resource::Fsize).maximum };
