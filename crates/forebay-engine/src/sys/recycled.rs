@@ -42,12 +42,13 @@ impl<'a, T> Recycled<'a, T> {
         if size_of::<F>() > BLOCK || align_of::<F>() > align_of::<Block>() {
             return Self(Place::Box(Box::pin(make())));
         }
-        let block = NonNull::from(Box::leak(blocks.take().unwrap_or_else(Block::new)));
-        let mut place = block.cast::<MaybeUninit<F>>();
-        // SAFETY: the block is large enough, aligned, and nobody else's until `drop` gives it back.
+        let mut block = blocks.take().unwrap_or_else(Block::new);
+        let mut place = NonNull::from(&mut *block).cast::<MaybeUninit<F>>();
+        // SAFETY: the block is large enough, aligned, and nobody else's. Where `make` panics it is
+        // freed, as it is leaked only below.
         unsafe { place.as_mut() }.write(make());
-        let place = place.cast::<F>();
-        Self(Place::Block { future: place, block, of: blocks.clone() })
+        let block = NonNull::from(Box::leak(block));
+        Self(Place::Block { future: block.cast::<F>(), block, of: blocks.clone() })
     }
 }
 
