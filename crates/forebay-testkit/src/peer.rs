@@ -247,13 +247,20 @@ fn on_free_port_when(
     start: impl Fn(&Folder, u16) -> Process,
     listens: impl Fn(&Folder, u16) -> bool,
 ) -> Peer {
+    on_a_free_port(|folder, port| {
+        let mut process = start(folder, port);
+        process.wait_until("listened", |_| listens(folder, port)).map(|()| process)
+    })
+}
+
+/// As [`on_free_port`], where `start` returns once the server listens, or says what went wrong.
+fn on_a_free_port(start: impl Fn(&Folder, u16) -> Result<Process, String>) -> Peer {
     let mut failure = String::new();
     for _ in 0..ATTEMPTS {
         let folder = Folder::new();
         let port = port::free_port();
-        let mut process = start(&folder, port);
-        match process.wait_until("listened", |_| listens(&folder, port)) {
-            Ok(()) => {
+        match start(&folder, port) {
+            Ok(process) => {
                 let address = Address::Tcp((std::net::Ipv4Addr::LOCALHOST, port).into());
                 return Peer { process, address, folder };
             }
@@ -262,6 +269,19 @@ fn on_free_port_when(
         }
     }
     panic!("no port stayed free in {ATTEMPTS} attempts: {failure}");
+}
+
+/// Starts a server anew in the folder of one that was killed or stopped, on its port.
+///
+/// # Panics
+/// When it does not start, as where somebody else has taken the port.
+fn restart(
+    folder: Folder,
+    address: &Address,
+    start: impl FnOnce(&Folder) -> Result<Process, String>,
+) -> Peer {
+    let process = start(&folder).unwrap_or_else(|error| panic!("{error}"));
+    Peer { process, address: address.clone(), folder }
 }
 
 /// Starts a server that listens on `socket` in its folder.

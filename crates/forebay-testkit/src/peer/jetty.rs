@@ -1,11 +1,9 @@
 //! Jetty 9.4, the servlet container: <https://eclipse.dev/jetty/documentation/jetty-9/index.html>.
 
-use std::net::Ipv4Addr;
 use std::process::Command;
 
-use super::{ATTEMPTS, Peer, has};
+use super::{Peer, has, on_a_free_port, restart};
 use crate::folder::Folder;
-use crate::port;
 use crate::process::Process;
 use crate::stream::Address;
 
@@ -25,30 +23,19 @@ pub fn jetty_http2(pages: &[(&str, &str)], streams: usize) -> Option<Peer> {
     if !has(&["jetty9", "libjetty9-extra-java"]) {
         return None;
     }
-    let folder = Folder::new();
-    for (name, page) in pages {
-        folder.write(&format!("webapps/ROOT/{name}"), page);
-    }
-    folder.write("tmp/README", "Jetty's.\n");
-    let mut failure = String::new();
-    for _ in 0..ATTEMPTS {
-        let port = port::free_port();
+    Some(on_a_free_port(|folder, port| {
+        for (name, page) in pages {
+            folder.write(&format!("webapps/ROOT/{name}"), page);
+        }
+        folder.write("tmp/README", "Jetty's.\n");
         let keys = format!(
             "jetty.http.host=127.0.0.1\njetty.http.port={port}\n\
              jetty.http2c.maxConcurrentStreams={streams}\n\
              jetty.deploy.scanInterval=0\n"
         );
         folder.write("start.ini", format!("{MODULES}{keys}"));
-        match start(&folder) {
-            Ok(process) => {
-                let address = Address::Tcp((Ipv4Addr::LOCALHOST, port).into());
-                return Some(Peer { process, address, folder });
-            }
-            Err(error) if error.contains("in use") => failure = error,
-            Err(error) => panic!("{error}"),
-        }
-    }
-    panic!("no port stayed free in {ATTEMPTS} attempts: {failure}");
+        start(folder)
+    }))
 }
 
 /// Starts Jetty anew in the folder of one that was killed or stopped, on its port.
@@ -56,8 +43,7 @@ pub fn jetty_http2(pages: &[(&str, &str)], streams: usize) -> Option<Peer> {
 /// # Panics
 /// When it does not start, as where somebody else has taken the port.
 pub fn restart_jetty(folder: Folder, address: &Address) -> Peer {
-    let process = start(&folder).unwrap_or_else(|error| panic!("{error}"));
-    Peer { process, address: address.clone(), folder }
+    restart(folder, address, start)
 }
 
 fn start(folder: &Folder) -> Result<Process, String> {

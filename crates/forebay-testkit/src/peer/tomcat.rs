@@ -2,9 +2,8 @@
 
 use std::process::Command;
 
-use super::{ATTEMPTS, Peer, has};
+use super::{Peer, has, on_a_free_port, restart};
 use crate::folder::Folder;
-use crate::port;
 use crate::process::Process;
 use crate::stream::Address;
 
@@ -62,30 +61,19 @@ fn tomcat_with(pages: &[(&str, &str)], connector: &str, route: &str) -> Option<P
     if !has(&["tomcat10"]) {
         return None;
     }
-    let folder = Folder::new();
-    for (name, page) in pages {
-        folder.write(&format!("webapps/ROOT/{name}"), page);
-    }
-    folder.write("webapps/ROOT/WEB-INF/web.xml", WEB);
-    for name in ["logs", "temp", "work"] {
-        folder.write(&format!("{name}/README"), "Tomcat's.\n");
-    }
-    let mut failure = String::new();
-    for _ in 0..ATTEMPTS {
-        let port = port::free_port();
+    Some(on_a_free_port(|folder, port| {
+        for (name, page) in pages {
+            folder.write(&format!("webapps/ROOT/{name}"), page);
+        }
+        folder.write("webapps/ROOT/WEB-INF/web.xml", WEB);
+        for name in ["logs", "temp", "work"] {
+            folder.write(&format!("{name}/README"), "Tomcat's.\n");
+        }
         let text = SERVER.replace("{connector}", connector).replace("{route}", route);
         let text = text.replace("{port}", &port.to_string());
         folder.write("conf/server.xml", text);
-        match start(&folder) {
-            Ok(process) => {
-                let address = Address::Tcp((std::net::Ipv4Addr::LOCALHOST, port).into());
-                return Some(Peer { process, address, folder });
-            }
-            Err(error) if error.contains("in use") => failure = error,
-            Err(error) => panic!("{error}"),
-        }
-    }
-    panic!("no port stayed free in {ATTEMPTS} attempts: {failure}");
+        start(folder)
+    }))
 }
 
 /// Starts Tomcat anew in the folder of one that was killed or stopped, on its port.
@@ -93,8 +81,7 @@ fn tomcat_with(pages: &[(&str, &str)], connector: &str, route: &str) -> Option<P
 /// # Panics
 /// When it does not start, as where somebody else has taken the port.
 pub fn restart_tomcat(folder: Folder, address: &Address) -> Peer {
-    let process = start(&folder).unwrap_or_else(|error| panic!("{error}"));
-    Peer { process, address: address.clone(), folder }
+    restart(folder, address, start)
 }
 
 fn start(folder: &Folder) -> Result<Process, String> {
