@@ -2,8 +2,7 @@
 //! program's processes as it would to a backend.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -41,14 +40,8 @@ pub const UNIX_AUTHORITY: &str = "localhost";
 pub struct ProgramOptions {
     /// What is spoken, and what paths name.
     pub protocol: Protocol,
-    /// The program's directory.
-    pub dir: PathBuf,
     /// How long a process may be silent within a request.
     pub silence: Duration,
-    /// Bytes of one reply at the most.
-    pub max_output: u64,
-    /// Variables in place of those of requests.
-    pub params: BTreeMap<String, String>,
     /// A process that says OVERLOADED is about to end.
     pub overloaded_at_its_end: bool,
 }
@@ -58,8 +51,8 @@ pub struct ProgramOptions {
 pub enum Protocol {
     /// HTTP.
     Http(HttpRoute),
-    /// FastCGI.
-    Fastcgi(PathMapping),
+    /// FastCGI, as a route to one application would say it. Its root is where paths begin.
+    Fastcgi(PathMapping, conf::Fastcgi),
     /// SCGI or uwsgi.
     AppServer(conf::AppServer),
     /// AJP 1.3, as a route to one container would say it.
@@ -80,13 +73,13 @@ pub struct HttpRoute {
 }
 
 /// What paths name, for a FastCGI program.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathMapping {
-    /// Scripts below this directory with one of these ends, which have to be there.
-    Scripts(PathBuf, Vec<String>),
-    /// Whatever the program finds below this directory.
-    Below(PathBuf),
-    /// The program takes every path.
+    /// Scripts below the root with one of its ends, which have to be there.
+    Scripts,
+    /// Whatever the program finds below the root.
+    Below,
+    /// The program, which takes every path.
     Mount,
 }
 
@@ -202,8 +195,8 @@ impl ProgramApp {
     async fn prepare(&self, exchange: &mut Exchange) -> Result<Prepared, Fault> {
         Ok(match &self.options.protocol {
             Protocol::Http(_) | Protocol::Ajp(_) => Prepared::Streamed,
-            Protocol::Fastcgi(mapping) => {
-                let script = mapping.find(&exchange.request, &self.options, &self.found)?;
+            Protocol::Fastcgi(mapping, settings) => {
+                let script = mapping.find(&exchange.request, settings, &self.found)?;
                 Prepared::Fastcgi(script, exchange.body.spool().await?)
             }
             Protocol::AppServer(settings) => {
@@ -241,7 +234,7 @@ impl ProgramApp {
         };
         let (keeps_alive, idle_time) = match self.options.protocol {
             Protocol::Http(_) | Protocol::Ajp(_) => (true, HTTP_IDLE),
-            Protocol::Fastcgi(_) | Protocol::AppServer(_) => (false, FASTCGI_IDLE),
+            Protocol::Fastcgi(..) | Protocol::AppServer(_) => (false, FASTCGI_IDLE),
         };
         let options = BackendOptions {
             name: format!("app {}", self.name),
@@ -262,9 +255,8 @@ impl ProgramApp {
                 Arc::make_mut(&mut plan.upstream).to[0].route = Some(permit.name().to_owned());
                 InstanceClient::Http(Proxy::new(thread, upstream, &plan, &Http2Pools::default()))
             }
-            Protocol::Fastcgi(mapping) => {
-                let settings = mapping.settings(&self.options);
-                InstanceClient::Fastcgi(Fastcgi::new(thread, upstream, settings))
+            Protocol::Fastcgi(_, settings) => {
+                InstanceClient::Fastcgi(Fastcgi::new(thread, upstream, settings.clone()))
             }
             Protocol::AppServer(settings) => {
                 InstanceClient::AppServer(AppServer::new(thread, upstream, settings.clone()))
@@ -301,40 +293,15 @@ impl InstanceClient {
 impl PathMapping {
     /// What the path of `request` names.
     pub fn find(
-        &self,
+        self,
         request: &Request,
-        options: &ProgramOptions,
+        settings: &conf::Fastcgi,
         found: &FoundScripts,
     ) -> Result<Script, Fault> {
         match self {
-            Self::Scripts(..) => Script::find(request, &self.settings(options), found),
-            Self::Below(root) => Ok(Script::whole(request, root)),
-            Self::Mount => Ok(Script::mounted(request, &options.dir)),
-        }
-    }
-
-    /// What a route to a FastCGI application of its own would say.
-    pub fn settings(&self, options: &ProgramOptions) -> conf::Fastcgi {
-        let root = match self {
-            Self::Scripts(root, _) | Self::Below(root) => root,
-            Self::Mount => &options.dir,
-        };
-        let scripts = match self {
-            Self::Scripts(_, scripts) => scripts.clone(),
-            Self::Below(_) | Self::Mount => Vec::new(),
-        };
-        conf::Fastcgi {
-            upstream: Arc::new(conf::Upstream::new(Vec::new())),
-            root: root.clone(),
-            index: "index.php".into(),
-            scripts,
-            params: options.params.clone(),
-            keep_conn: true,
-            multiplex: conf::Multiplex::Off,
-            max_streams: 1,
-            max_shared: usize::MAX,
-            max_buffered: 0,
-            max_output: options.max_output,
+            Self::Scripts => Script::find(request, settings, found),
+            Self::Below => Ok(Script::whole(request, &settings.root)),
+            Self::Mount => Ok(Script::mounted(request, &settings.root)),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Applications that run, whatever their kind.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -228,15 +228,19 @@ pub fn listens(plan: &conf::App) -> bool {
 pub fn program_options(plan: &conf::App) -> ProgramOptions {
     let protocol = match &plan.kind {
         conf::AppKind::Php { root, scripts, .. } => {
-            Protocol::Fastcgi(PathMapping::Scripts(root.clone(), scripts.clone()))
+            Protocol::Fastcgi(PathMapping::Scripts, fastcgi(plan, root, scripts))
         }
-        conf::AppKind::Mono { dir, .. } => Protocol::Fastcgi(PathMapping::Below(dir.clone())),
+        conf::AppKind::Mono { dir, .. } => {
+            Protocol::Fastcgi(PathMapping::Below, fastcgi(plan, dir, &[]))
+        }
         conf::AppKind::Command { speaks: conf::AppProtocol::Fastcgi, root, scripts, .. } => {
-            Protocol::Fastcgi(match root {
-                Some(root) if scripts.is_empty() => PathMapping::Below(root.clone()),
-                Some(root) => PathMapping::Scripts(root.clone(), scripts.clone()),
-                None => PathMapping::Mount,
-            })
+            match root {
+                Some(root) if scripts.is_empty() => {
+                    Protocol::Fastcgi(PathMapping::Below, fastcgi(plan, root, &[]))
+                }
+                Some(root) => Protocol::Fastcgi(PathMapping::Scripts, fastcgi(plan, root, scripts)),
+                None => Protocol::Fastcgi(PathMapping::Mount, fastcgi(plan, &plan.dir, &[])),
+            }
         }
         conf::AppKind::Command { speaks: conf::AppProtocol::Scgi, root, .. } => {
             Protocol::AppServer(server(plan, conf::ServerProtocol::Scgi, root.clone()))
@@ -270,11 +274,25 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
     };
     ProgramOptions {
         protocol,
-        dir: plan.dir.clone(),
         silence: plan.request_timeout,
-        max_output: plan.max_output,
-        params: env_of_requests(plan),
         overloaded_at_its_end: matches!(plan.kind, conf::AppKind::Mono { .. }),
+    }
+}
+
+/// What a route to a FastCGI application would say.
+fn fastcgi(plan: &conf::App, root: &Path, scripts: &[String]) -> conf::Fastcgi {
+    conf::Fastcgi {
+        upstream: Arc::new(conf::Upstream::new(Vec::new())),
+        root: root.to_owned(),
+        index: "index.php".into(),
+        scripts: scripts.to_vec(),
+        params: env_of_requests(plan),
+        keep_conn: true,
+        multiplex: conf::Multiplex::Off,
+        max_streams: 1,
+        max_shared: usize::MAX,
+        max_buffered: 0,
+        max_output: plan.max_output,
     }
 }
 

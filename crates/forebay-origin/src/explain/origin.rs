@@ -344,7 +344,7 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> 
     let spoken = match &options.protocol {
         Protocol::Http(route) if route.version == HttpVersion::Http2 => "HTTP/2",
         Protocol::Http(_) => "HTTP",
-        Protocol::Fastcgi(_) => "FastCGI",
+        Protocol::Fastcgi(..) => "FastCGI",
         Protocol::AppServer(settings) => app_server::name(settings.protocol),
         Protocol::Ajp(_) => "AJP",
     };
@@ -362,12 +362,11 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> 
             read_back(&program::mounted(settings, request), request, text)?;
         }
         Protocol::Ajp(settings) => packet(settings, request, text)?,
-        Protocol::Fastcgi(mapping) => {
-            let script = mapping.find(request, &options, &Default::default())?;
+        Protocol::Fastcgi(mapping, settings) => {
+            let script = mapping.find(request, settings, &Default::default())?;
             text.item("script", &script.file);
             let mut variables = Variables::new();
-            let settings = mapping.settings(&options);
-            script.append_variables(request, &settings, content_length(request), &mut variables);
+            script.append_variables(request, settings, content_length(request), &mut variables);
             append(text, "variables", variables);
         }
     }

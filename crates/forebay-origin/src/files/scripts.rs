@@ -221,13 +221,14 @@ fn of_program(app: &conf::App) -> Option<(PathBuf, Vec<String>, Option<String>)>
     if !running::listens(app) {
         return None;
     }
-    let options = running::program_options(app);
-    let Protocol::Fastcgi(mapping) = &options.protocol else { return None };
-    if matches!(mapping, PathMapping::Mount) {
+    let Protocol::Fastcgi(mapping, settings) = running::program_options(app).protocol else {
         return None;
-    }
-    let settings = mapping.settings(&options);
-    let index = matches!(mapping, PathMapping::Scripts(..)).then(|| settings.index.clone());
+    };
+    let index = match mapping {
+        PathMapping::Scripts => Some(settings.index),
+        PathMapping::Below => None,
+        PathMapping::Mount => return None,
+    };
     Some((settings.root, settings.scripts, index))
 }
 
