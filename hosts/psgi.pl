@@ -21,6 +21,7 @@ my $mark;                                 # of the request, to be repeated at it
 my $was_prefetched;                            # the request was not waited for: a flag, or 0
 my ($app, @names, @values, $no_input);     # @names, @values: of the environment, in every request
 my ($begun, $closed);                     # of the reply: head written; end told
+my $has_emitted;                          # some of the reply
 my ($is_running, $told);                  # the application runs on; flags of what ended the reply
 my $serial = 0;                           # counts requests, so that old writers are known
 my ($to_http10, $undo_chunks);            # of this request
@@ -31,6 +32,7 @@ my %PRCTL = (x86_64 => 157, aarch64 => 167, riscv64 => 167, i386 => 172, i486 =>
 my ($ENDS, $CLEANS_UP, $LAY_THERE) = (1, 2, 4);    # flags
 my ($HEAD, $CHUNK) = (28, 65_536);
 my $LARGEST_IN_MEMORY = 1_048_576;        # of a request body
+my $MUCH = 131_072;                       # of output: more might have to wait for Forebay
 my $EINTR = 4;
 
 # Loads `$file` and serves requests until Forebay closes the control socket.
@@ -113,6 +115,7 @@ sub receive {
     # Under load it lies there already.
     my $got = sysread $prefetch, $message, $CHUNK;
     $was_prefetched = $got ? $LAY_THERE : 0;
+    say_waiting() if !$got && $serial;
     while (!$got) {
         my $count = select my $ready = $input_bits, undef, undef, undef;
         return undef if $count < 0 && $! != $EINTR;    # the application has closed them
@@ -191,7 +194,7 @@ sub receive_body {
 sub answer {
     my ($env) = @_;
     $serial++;
-    $begun = $closed = $is_running = 0;
+    $begun = $closed = $is_running = $has_emitted = 0;
     undef $undo_chunks;
     if (!eval { call($env); 1 }) {
         log_error($@);
@@ -281,7 +284,7 @@ sub send_handle {
         send_whole($status, $headers, $part, $env);
         return close $body;
     }
-    say($output, head($status, $headers, $left) . $part);
+    emit(head($status, $headers, $left) . $part);
     $begun = 1;
     # Not more than was promised, should the file grow. Should it shrink, the gateway sees it.
     while ($left -= length $part) {
@@ -367,7 +370,9 @@ sub emit {
     if (!utf8::downgrade($head, 1)) {
         die "wide character in the response: encode text before it is sent\n";
     }
-    say($output, $head) if $head ne '';
+    return if $head eq '';
+    say($output, $head);
+    say_waiting() if !$has_emitted++;    # from then on it watches
 }
 
 # Writes all of it.
@@ -403,7 +408,16 @@ sub conclude {
     $told = $is_running || ref $handlers eq 'ARRAY' && @$handlers ? $CLEANS_UP
         : $env->{'psgix.harakiri.commit'} ? $ENDS : 0;
     my $end_marker = $mark . pack 'a C n', $kind, $told | $was_prefetched, $number;
-    say($output, defined $rest ? $rest . $end_marker : $end_marker);
+    my $bytes = defined $rest ? $rest . $end_marker : $end_marker;
+    say_waiting() if length $bytes > $MUCH;
+    say($output, $bytes);
+    say_waiting() if $told & $CLEANS_UP;
+}
+
+# Forebay is not woken by output, so that those that wait for replies wait for as many as are made in one
+# go: it is told that there is some.
+sub say_waiting {
+    say($control, "W\0\0\0");
 }
 
 sub log_error {

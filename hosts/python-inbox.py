@@ -33,6 +33,8 @@ class Inbox:
         # Under load it lies there already.
         ready = self.input.poll(0)
         self.was_prefetched = LAY_THERE if ready else 0
+        if not ready and self.mark:
+            self.say_waiting()
         while True:
             for descriptor, _ in ready or self.input.poll():
                 if descriptor == self.control:
@@ -45,6 +47,12 @@ class Inbox:
                     return os.read(self.prefetch, CHUNK) or None
                 except BlockingIOError:    # Forebay has taken it back
                     ready, self.was_prefetched = [], 0
+                    if self.mark:
+                        self.say_waiting()
+
+    def say_waiting(self):
+        """Output does not wake Forebay, so that replies to several requests wake it once."""
+        os.write(self.control, b'W\0\0\0')
 
     def end_marker(self, kind, is_last, status):
         """What tells the end of the request, behind its output."""

@@ -16,6 +16,7 @@ import sys
 
 HEAD = 28
 CHUNK = 65536
+MUCH = 131072    # of output: more might have to wait for Forebay
 LAY_THERE = 4
 LARGEST_IN_MEMORY = 1 << 20
 PR_SET_PDEATHSIG = 1
@@ -116,7 +117,7 @@ class Worker:
         if request is None:
             return False
         block, body = request
-        reply = Reply(self.output)
+        reply = Reply(self.output, self.inbox.say_waiting)
         status = 500
         try:
             environ = self.environ(block)
@@ -258,8 +259,8 @@ class FileWrapper:
 
 
 class Reply:
-    def __init__(self, output):
-        self.output = output
+    def __init__(self, output, say_waiting):
+        self.output, self.say_waiting = output, say_waiting
         self.head = None        # header lines without the end, once start_response was called
         self.size = None        # of the body, if known
         self.sent = 0
@@ -318,6 +319,8 @@ class Reply:
             data = self.take_head() + (data if self.has_body else b'')
         elif not self.has_body:
             return
+        if len(data) > MUCH:
+            self.say_waiting()
         send(self.output, data)
 
     def check_owner(self):
@@ -346,6 +349,8 @@ class Reply:
         if self.size is None:
             self.size = left
         left = min(left, self.size)
+        if left > MUCH:
+            self.say_waiting()
         send(self.output, self.take_head())
         while left > 0 and self.has_body:
             try:

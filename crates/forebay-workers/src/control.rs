@@ -76,8 +76,11 @@ pub(crate) fn parts<'a>(
 /// What a worker says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// It is started, or has cleaned up, and waits for requests.
+    /// It is started, or has cleaned up, and takes requests.
     Ready,
+    /// All output there will be for now is there: it is about to wait for a request, to clean up, or to
+    /// write much.
+    Waiting,
     /// The script ended by itself.
     Ended(Then),
     /// The script failed, or could not be run, with this HTTP status.
@@ -117,6 +120,7 @@ impl Reply {
         let number = u16::from_be_bytes([bytes[2], bytes[3]]);
         match bytes[0] {
             b'R' if then == Then::Waits && number == 0 => Some(Reply::Ready),
+            b'W' if bytes[1] == 0 && number == 0 => Some(Reply::Waiting),
             b'E' if number == 0 => Some(Reply::Ended(then)),
             b'S' if (400..600).contains(&number) => Some(Reply::Failed { status: number, then }),
             b'A' if number == 0 => Some(Reply::Aborted(then)),
@@ -124,10 +128,9 @@ impl Reply {
         }
     }
 
-    /// What a worker that cleans up may say next: that it is ready, or that it ends.
-    pub(crate) fn parse_after_cleanup(bytes: &[u8]) -> Option<Reply> {
-        let reply = Reply::parse(bytes.try_into().ok()?)?;
-        matches!(reply, Reply::Ready | Reply::Ended(Then::Ends)).then_some(reply)
+    /// Whether a worker that has cleaned up may say this: that it is ready, or that it ends.
+    pub(crate) fn is_of_cleanup(self) -> bool {
+        matches!(self, Reply::Ready | Reply::Ended(Then::Ends))
     }
 }
 
@@ -145,6 +148,7 @@ mod tests {
     #[test]
     fn replies_are_read_and_anything_else_refused() {
         assert_eq!(Reply::parse(*b"R\0\0\0"), Some(Reply::Ready));
+        assert_eq!(Reply::parse(*b"W\0\0\0"), Some(Reply::Waiting));
         assert_eq!(Reply::parse(*b"E\x01\0\0"), Some(Reply::Ended(Then::Ends)));
         assert_eq!(
             Reply::parse(*b"S\0\x01\x94"),

@@ -1,15 +1,19 @@
 //! One request on one worker.
+//!
+//! A worker says when it is about to wait, and only that wakes the gateway: what it writes before, of as
+//! many requests as lay in its prefetch queue, is taken in then. Output is looked for after 1 ms in
+//! any case, and watched from then on, as most requests have ended by then.
 
 mod cleanup;
 mod receive;
 mod send;
 mod tunnel;
 
-use crate::control::{self, Body, MARK, Mark, REPLY, Reply, Then};
+use crate::control::{self, Body, MARK, Mark, Reply, Then};
 use crate::end_marker::{self, END_MARKER, Found};
 use crate::error::{Exit, WorkerFault};
 use crate::shared::AppShared;
-use crate::worker::{Killed, Worker};
+use crate::worker::{Heard, Killed, Worker};
 use cleanup::await_cleanup;
 use receive::{Wake, readable, receive_output};
 use send::{SendFault, stream};
@@ -72,6 +76,8 @@ pub struct Lease {
     end: Option<EndKind>,
     /// The worker has closed its control socket; true if it had not read all that lay there.
     closed: Option<bool>,
+    /// The worker has said that output is there.
+    is_waiting: bool,
 }
 
 impl Lease {
@@ -87,6 +93,7 @@ impl Lease {
             pending_control: None,
             end: None,
             closed: None,
+            is_waiting: false,
         }
     }
 
@@ -144,15 +151,22 @@ impl Lease {
                 ));
             };
             let has_output = buf.len() > start;
-            let wake = match worker.carryover.is_empty() && self.pending_control.is_none() {
+            let is_there = self.is_waiting || self.pending_control.is_some();
+            let wake = match worker.carryover.is_empty() && !is_there {
                 true => readable(worker, self.closed.is_some(), has_output).await,
                 false => Ok(Wake::Output),
             };
-            let wake = wake.map_err(|error| WorkerFault::Protocol(error.to_string()))?;
+            let wake = wake.map_err(no_watch)?;
             // Output first: what is said on the control socket is behind it.
             let before = buf.len();
+            self.is_waiting = false;
             let ended = self.take_output(buf)?;
             self.any_output |= buf.len() > before;
+            if let Some(worker) = &mut self.worker
+                && (buf.len() > before || matches!(wake, Wake::Pause) || self.closed.is_some())
+            {
+                worker.output.watch().map_err(no_watch)?;
+            }
             if self.end.is_some() || buf.len() > before && buf.len() - start < ENOUGH {
                 continue;
             }
@@ -185,9 +199,10 @@ impl Lease {
     /// Makes the output socket one end of a tunnel: what it carries from now on, both ways, is the
     /// caller's, and no time is counted any more. What was received before is appended to `buf`.
     pub fn into_tunnel(mut self, buf: &mut Vec<u8>) -> io::Result<(UnixStream, Tunnelled)> {
-        let Some(worker) = self.worker.as_ref().filter(|_| self.end.is_none()) else {
+        let Some(worker) = self.worker.as_mut().filter(|_| self.end.is_none()) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
+        worker.output.stop_watching();
         let socket = UnixStream::from(worker.output.as_fd().try_clone_to_owned()?);
         socket.set_nonblocking(true)?;
         worker.shared.tunnels.store(true, Ordering::Relaxed);
@@ -212,12 +227,24 @@ impl Lease {
         .await;
     }
 
-    /// Waits until the worker has said something, or has ended.
-    pub(crate) async fn control_readable(&self) {
-        let Some(worker) = &self.worker else { return };
-        let control = &worker.control;
-        // An error means that the runtime is gone.
-        let _ = std::future::poll_fn(|context| control.poll_readable(context)).await;
+    /// Waits until the worker has said that it is done with the request, or has ended.
+    pub(crate) async fn done(&mut self) {
+        let Some(worker) = &mut self.worker else { return };
+        loop {
+            match worker.hear() {
+                Heard::Nothing => {
+                    let control = &worker.control;
+                    // An error means that the runtime is gone.
+                    if std::future::poll_fn(|context| control.poll_readable(context)).await.is_err()
+                    {
+                        return;
+                    }
+                }
+                // Of the request before.
+                Heard::Said(Reply::Waiting) => {}
+                _ => return,
+            }
+        }
     }
 
     /// Appends output that is there to `buf`, up to the end of the request, which may be in it.
@@ -257,17 +284,14 @@ impl Lease {
 
     /// Takes in what the worker says on the control socket.
     fn listen(&mut self) -> Result<(), WorkerFault> {
-        let Some(worker) = &self.worker else { return Ok(()) };
+        let Some(worker) = &mut self.worker else { return Ok(()) };
         // No more than one message: the next may be about the next request.
-        let mut message = [0; REPLY];
-        match worker.control.receive(&mut message[..]) {
-            Ok(None) => {}
-            Ok(Some(0)) => self.closed = Some(false),
-            Err(_) => self.closed = Some(true),
-            Ok(Some(read)) => {
-                let said = Reply::parse(message).filter(|_| read == REPLY);
-                self.pending_control = Some(said.ok_or_else(|| self.confused(&message[..read]))?);
-            }
+        match worker.hear() {
+            Heard::Nothing => {}
+            Heard::Said(Reply::Waiting) => self.is_waiting = true,
+            Heard::Said(said) => self.pending_control = Some(said),
+            Heard::Nonsense(bytes, len) => return Err(self.confused(&bytes[..len])),
+            Heard::Closed { unread } => self.closed = Some(unread),
         }
         Ok(())
     }
@@ -297,10 +321,11 @@ impl Lease {
             Reply::Failed { status, then } => (EndKind::Status(status), then),
             Reply::Ended(then) => (EndKind::Ok, then),
             Reply::Aborted(then) => (EndKind::Aborted, then),
-            Reply::Ready => (EndKind::Ok, Then::Ends),
+            Reply::Ready | Reply::Waiting => (EndKind::Ok, Then::Ends),
         };
         self.end = Some(kind);
-        let Some(worker) = self.worker.take() else { return };
+        let Some(mut worker) = self.worker.take() else { return };
+        worker.output.stop_watching();
         match then {
             Then::Waits => {}
             Then::CleansUp => match self.pending_control.take() {
@@ -362,6 +387,11 @@ impl Lease {
             _ => WorkerFault::Died { exit, any_output, retry: unread && !any_output },
         }
     }
+}
+
+/// The runtime cannot watch a socket.
+fn no_watch(error: io::Error) -> WorkerFault {
+    WorkerFault::Protocol(error.to_string())
 }
 
 impl Drop for Lease {

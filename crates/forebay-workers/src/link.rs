@@ -1,4 +1,5 @@
-//! The sockets to a worker, registered with the runtime of the thread that uses them.
+//! The sockets to a worker: what it says is waited for on the control socket, which is registered with
+//! the runtime of the thread that uses it, and what it writes only where that takes long.
 //!
 //! The hot path calls the kernel directly and asks the runtime only to wait. Interest is in reading
 //! alone: with interest in writing, each request that a worker takes in would wake this side.
@@ -9,6 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread::ThreadId;
 use tokio::io::Interest;
@@ -16,8 +18,17 @@ use tokio::io::unix::AsyncFd;
 
 #[derive(Debug)]
 pub(crate) struct Link {
-    fd: AsyncFd<OwnedFd>,
+    fd: AsyncFd<Arc<OwnedFd>>,
     home: ThreadId,
+}
+
+/// The output socket. The worker says when there is something to be read (`control::Reply::Waiting`),
+/// so that most output wakes nobody.
+#[derive(Debug)]
+pub(crate) struct Output {
+    fd: Arc<OwnedFd>,
+    /// Once it is watched.
+    watched: Option<AsyncFd<Arc<OwnedFd>>>,
 }
 
 /// What lies in a socket that should be silent.
@@ -29,7 +40,7 @@ pub(crate) enum Noise {
 
 impl Link {
     /// Registers with the runtime of the calling thread.
-    pub(crate) fn new(fd: OwnedFd) -> io::Result<Link> {
+    pub(crate) fn new(fd: impl Into<Arc<OwnedFd>>) -> io::Result<Link> {
         let fd = sys::register(fd, Interest::READABLE)?;
         Ok(Link { fd, home: std::thread::current().id() })
     }
@@ -50,14 +61,11 @@ impl Link {
 
     /// Takes back what the runtime has noticed so far, after everything was read.
     pub(crate) fn forget_readiness(&self) {
-        let mut context = Context::from_waker(Waker::noop());
-        if let Poll::Ready(Ok(mut guard)) = self.fd.poll_read_ready(&mut context) {
-            guard.clear_ready();
-        }
+        forget_readiness(&self.fd);
     }
 
-    /// Reads what there is into `buf`; 0 at the end. `None`: nothing for now, and the next
-    /// [`poll_readable`](Link::poll_readable) waits.
+    /// Reads what there is into `buf`, no more than which it has to hold; 0 at the end. `None`: nothing
+    /// for now. Where there was no more the next [`poll_readable`](Link::poll_readable) waits.
     pub(crate) fn receive(&self, buf: impl Buffer<u8>) -> Result<Option<usize>, Errno> {
         // Never interrupted by a signal: the call does not wait.
         match recv(&self.fd, buf, RecvFlags::DONTWAIT) {
@@ -70,18 +78,71 @@ impl Link {
         }
     }
 
-    /// What has come although nothing was asked. Without `look`, no system call unless the runtime
-    /// has noticed something.
-    pub(crate) fn noise(&self, look: bool) -> Option<Noise> {
+    /// Whether the runtime has noticed something.
+    pub(crate) fn is_noticed(&self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
-        if !look && self.fd.poll_read_ready(&mut context).is_pending() {
-            return None;
+        self.fd.poll_read_ready(&mut context).is_ready()
+    }
+}
+
+impl Output {
+    pub(crate) fn new(fd: OwnedFd) -> Output {
+        Output { fd: Arc::new(fd), watched: None }
+    }
+
+    /// Has the runtime of the calling thread notice from now on what comes, and what is there.
+    pub(crate) fn watch(&mut self) -> io::Result<()> {
+        if self.watched.is_none() {
+            self.watched = Some(sys::register(self.fd.clone(), Interest::READABLE)?);
         }
-        let noise = noise(self);
-        if noise.is_none() {
-            self.forget_readiness();
+        Ok(())
+    }
+
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watched.is_some()
+    }
+
+    pub(crate) fn stop_watching(&mut self) {
+        self.watched = None;
+    }
+
+    /// Ready when there may be something to read; never while it is not watched.
+    pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &self.watched {
+            Some(fd) => fd.poll_read_ready(context).map_ok(|_| ()),
+            None => Poll::Pending,
         }
-        noise
+    }
+
+    /// As [`Link::receive`].
+    pub(crate) fn receive(&self, buf: impl Buffer<u8>) -> Result<Option<usize>, Errno> {
+        match recv(&self.fd, buf, RecvFlags::DONTWAIT) {
+            Ok((_, read)) => Ok(Some(read)),
+            Err(Errno::AGAIN) => {
+                self.forget_readiness();
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`Link::forget_readiness`].
+    pub(crate) fn forget_readiness(&self) {
+        if let Some(fd) = &self.watched {
+            forget_readiness(fd);
+        }
+    }
+
+    /// What has come although nothing was asked.
+    pub(crate) fn noise(&self) -> Option<Noise> {
+        noise(self)
+    }
+}
+
+fn forget_readiness(fd: &AsyncFd<Arc<OwnedFd>>) {
+    let mut context = Context::from_waker(Waker::noop());
+    if let Poll::Ready(Ok(mut guard)) = fd.poll_read_ready(&mut context) {
+        guard.clear_ready();
     }
 }
 
@@ -91,6 +152,12 @@ fn noise(socket: impl AsFd) -> Option<Noise> {
         Ok((1.., _)) => Some(Noise::Bytes),
         Err(Errno::AGAIN | Errno::INTR) => None,
         Ok(_) | Err(_) => Some(Noise::HungUp),
+    }
+}
+
+impl AsFd for Output {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

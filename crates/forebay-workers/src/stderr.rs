@@ -21,7 +21,7 @@ const BURST: usize = 256 * 1024;
 pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 pub(crate) struct Stderr {
-    fd: AsyncFd<OwnedFd>,
+    fd: AsyncFd<Arc<OwnedFd>>,
     prefix: String,
     log: Log,
     text: RefCell<Text>,

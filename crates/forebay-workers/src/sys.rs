@@ -5,13 +5,18 @@ pub(crate) mod spawn;
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// Registers a descriptor with the runtime of the calling thread. It may stay in blocking mode if
 /// only calls that do not block are made on it.
-pub(crate) fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: the result owns the descriptor, and an OwnedFd keeps its number and stays open as
+pub(crate) fn register(
+    fd: impl Into<Arc<OwnedFd>>,
+    interest: Interest,
+) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    let fd = fd.into();
+    // SAFETY: the result shares the descriptor, and an OwnedFd keeps its number and stays open as
     // long as it lives, which is what registering a descriptor by its number asks for.
     Ok(unsafe { AsyncFd::register_with_interest(fd, interest) }?)
 }

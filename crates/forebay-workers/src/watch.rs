@@ -1,11 +1,11 @@
 //! The two things to wait for in the life of a process: that it is ready, and that it has ended.
 
-use crate::control::{REPLY, Reply};
+use crate::control::Reply;
 use crate::error::Exit;
-use crate::link::Link;
+use crate::link::{Link, Output};
 use crate::pool::Pool;
 use crate::sys;
-use crate::worker::{Worker, WorkerShared};
+use crate::worker::{Heard, Worker, WorkerShared};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,15 +18,13 @@ pub(crate) async fn await_ready(
     control: OwnedFd,
     output: OwnedFd,
 ) -> io::Result<Worker> {
-    let (control, output) = (Link::new(control)?, Link::new(output)?);
-    let worker = Worker::new(shared, control, output);
+    let mut worker = Worker::new(shared, Link::new(control)?, Output::new(output));
     loop {
         std::future::poll_fn(|context| worker.control.poll_readable(context)).await?;
-        let mut message = [0; REPLY];
-        match worker.control.receive(&mut message[..])? {
-            None => {}
-            Some(REPLY) if Reply::parse(message) == Some(Reply::Ready) => return Ok(worker),
-            Some(_) => return Err(io::ErrorKind::InvalidData.into()),
+        match worker.hear() {
+            Heard::Nothing => {}
+            Heard::Said(Reply::Ready) => return Ok(worker),
+            _ => return Err(io::ErrorKind::InvalidData.into()),
         }
     }
 }

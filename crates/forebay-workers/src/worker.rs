@@ -1,6 +1,7 @@
 //! A worker as the gateway holds it (its sockets), and what everybody may see of it.
 
-use crate::link::{Link, Noise};
+use crate::control::{REPLY, Reply};
+use crate::link::{Link, Noise, Output};
 use crate::prefetch::PrefetchQueue;
 use crate::sys::spawn;
 use forebay_process::descendants::{Usage, usage_of};
@@ -24,7 +25,9 @@ const KEPT_OF_REQUEST: usize = 16 * 1024;
 pub(crate) struct Worker {
     pub(crate) shared: Arc<WorkerShared>,
     pub(crate) control: Link,
-    pub(crate) output: Link,
+    pub(crate) output: Output,
+    /// A second message that came with the last one.
+    unheard: Option<[u8; REPLY]>,
     /// What was received behind the end of the last request: output of the one that runs now.
     pub(crate) carryover: Vec<u8>,
     /// It is to run on the processor of the thread that uses it.
@@ -35,9 +38,10 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// One that no thread has used yet.
-    pub(crate) fn new(shared: Arc<WorkerShared>, control: Link, output: Link) -> Worker {
+    pub(crate) fn new(shared: Arc<WorkerShared>, control: Link, output: Output) -> Worker {
         let carryover = Vec::new();
-        Worker { shared, control, output, carryover, is_near: false, processor: None }
+        let (unheard, processor) = (None, None);
+        Worker { shared, control, output, unheard, carryover, is_near: false, processor }
     }
 
     /// Registers the sockets with the runtime of the calling thread; and says what has come while
@@ -46,14 +50,53 @@ impl Worker {
         let moved = !self.is_at_home(std::thread::current().id());
         if moved {
             self.control = self.control.moved_here()?;
-            self.output = self.output.moved_here()?;
         }
         self.follow_thread();
         let noise = match self.carryover.is_empty() {
-            true => self.control.noise(moved).or_else(|| self.output.noise(true)),
+            true => self.control_noise(moved).or_else(|| self.output.noise()),
             false => Some(Noise::Bytes),
         };
         Ok((self, noise))
+    }
+
+    /// What the worker says, [`Reply::Waiting`] among it.
+    pub(crate) fn hear(&mut self) -> Heard {
+        if let Some(message) = self.unheard.take() {
+            return Heard::of(&message);
+        }
+        let mut bytes = [0; 2 * REPLY];
+        match self.control.receive(&mut bytes[..]) {
+            Ok(None) => Heard::Nothing,
+            Ok(Some(0)) => Heard::Closed { unread: false },
+            Err(_) => Heard::Closed { unread: true },
+            Ok(Some(read)) if read == bytes.len() => {
+                let (first, second) = bytes.split_at(REPLY);
+                self.unheard = second.first_chunk().copied();
+                Heard::of(first)
+            }
+            Ok(Some(read)) => {
+                // A stream socket gives all that it has: room left over means that it is empty.
+                self.control.forget_readiness();
+                Heard::of(&bytes[..read])
+            }
+        }
+    }
+
+    /// What it has said although nothing was asked. Without `look`, no system call unless the runtime
+    /// has noticed something.
+    fn control_noise(&mut self, look: bool) -> Option<Noise> {
+        if !look && self.unheard.is_none() && !self.control.is_noticed() {
+            return None;
+        }
+        loop {
+            match self.hear() {
+                Heard::Nothing => return None,
+                // Behind a request whose output was looked for before.
+                Heard::Said(Reply::Waiting) => {}
+                Heard::Said(_) | Heard::Nonsense(..) => return Some(Noise::Bytes),
+                Heard::Closed { .. } => return Some(Noise::HungUp),
+            }
+        }
     }
 
     /// Has the process run where the calling thread does, if it is to be near. What cannot be
@@ -68,6 +111,31 @@ impl Worker {
 
     pub(crate) fn is_at_home(&self, thread: ThreadId) -> bool {
         self.control.is_at_home(thread)
+    }
+}
+
+/// What comes of listening to a worker.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Nothing,
+    Said(Reply),
+    /// These bytes, so many of them.
+    Nonsense([u8; REPLY], usize),
+    /// It has closed the socket; whether it had not read all that lay there.
+    Closed {
+        unread: bool,
+    },
+}
+
+impl Heard {
+    fn of(bytes: &[u8]) -> Heard {
+        let mut message = [0; REPLY];
+        let len = bytes.len().min(REPLY);
+        message[..len].copy_from_slice(&bytes[..len]);
+        match Reply::parse(message).filter(|_| bytes.len() == REPLY) {
+            Some(reply) => Heard::Said(reply),
+            None => Heard::Nonsense(message, len),
+        }
     }
 }
 

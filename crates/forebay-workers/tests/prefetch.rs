@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
-use support::{Scripts, block, finish, get, kill, request, until};
+use support::{Scripts, block, finish, get, join_all, kill, request, until};
 
 /// Prints what it is asked for; sleeps, or prints much, if it is told to.
 const ECHO: &str = "#!/usr/bin/perl\nsleep $ENV{SLEEP} if $ENV{SLEEP};\n\
@@ -145,17 +145,4 @@ async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Ou
         })
     })
     .await
-}
-
-async fn join_all<F: Future<Output = ()>>(futures: Vec<F>) {
-    let mut futures: Vec<_> = futures.into_iter().map(|future| Some(Box::pin(future))).collect();
-    std::future::poll_fn(|context| {
-        for place in &mut futures {
-            if place.as_mut().is_some_and(|future| future.as_mut().poll(context).is_ready()) {
-                *place = None;
-            }
-        }
-        if futures.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
 }

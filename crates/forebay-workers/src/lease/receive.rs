@@ -26,8 +26,9 @@ pub(super) enum Wake {
     Exit,
 }
 
-/// Waits until there may be something to read, or the worker has ended. `closed`: nothing is to be
-/// expected from the control socket. `has_output`: nor is it waited for long.
+/// Waits until there may be something to read, or the worker has ended; for a [`PAUSE`] at the most
+/// while its output is not watched. `closed`: nothing is to be expected from the control socket.
+/// `has_output`: nor is it waited for long.
 pub(super) async fn readable(worker: &Worker, closed: bool, has_output: bool) -> io::Result<Wake> {
     let input = || {
         std::future::poll_fn(|context| {
@@ -43,7 +44,7 @@ pub(super) async fn readable(worker: &Worker, closed: bool, has_output: bool) ->
     if let Ok(outcome) = tokio::time::timeout(PAUSE, input()).await {
         return outcome;
     }
-    if has_output {
+    if has_output || !worker.output.is_watched() {
         return Ok(Wake::Pause);
     }
     tokio::select! {

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -84,7 +85,7 @@ async fn send_all<const N: usize>(worker: &Worker, parts: &[&[u8]; N]) -> Result
 /// Waits on a copy of the descriptor, so that the socket itself stays registered for reading only.
 async fn wait_writable(
     worker: &Worker,
-    waiter: &mut Option<AsyncFd<OwnedFd>>,
+    waiter: &mut Option<AsyncFd<Arc<OwnedFd>>>,
 ) -> Result<(), SendFault> {
     if waiter.is_none() {
         let copy = worker.control.as_fd().try_clone_to_owned().map_err(SendFault::Body)?;

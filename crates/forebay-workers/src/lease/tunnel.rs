@@ -8,9 +8,9 @@ use tokio::task::JoinHandle;
 pub struct Tunnelled(JoinHandle<()>);
 
 impl Tunnelled {
-    pub(super) fn new(lease: Lease) -> Tunnelled {
+    pub(super) fn new(mut lease: Lease) -> Tunnelled {
         Tunnelled(tokio::task::spawn_local(async move {
-            lease.control_readable().await;
+            lease.done().await;
             // Its sockets have carried what no other request may see: dropping the lease ends it.
             drop(lease);
         }))

@@ -2,7 +2,7 @@
 
 use super::{Attempts, one_of};
 use crate::control::{self, HEAD};
-use crate::link::Link;
+use crate::link::{Link, Output};
 use crate::prefetch::PrefetchQueue;
 use crate::worker::{Worker, WorkerShared};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -23,6 +23,8 @@ pub(super) struct Host {
     /// Until it is ready, with the worker that it replaces.
     pub(super) starting: Option<(Worker, Option<u64>)>,
     work: Work,
+    /// It has had a request since it last said that it waits.
+    says_waiting: bool,
     /// What came of a request over the control socket.
     received: Vec<u8>,
     status: i32,
@@ -52,13 +54,14 @@ impl Host {
         let ((control, its_control), (output, its_output)) = (pair(), pair());
         let (prefetch, its_prefetch) = PrefetchQueue::pair().unwrap();
         let shared = Arc::new(WorkerShared::without_process(id, prefetch, limit));
-        let (control, output) = (Link::new(control).unwrap(), Link::new(output).unwrap());
+        let (control, output) = (Link::new(control).unwrap(), Output::new(output));
         let worker = Worker::new(shared.clone(), control, output);
         Host {
             shared,
             ends: Some(Ends { control: its_control, output: its_output, prefetch: its_prefetch }),
             starting: Some((worker, replaces)),
             work: Work::Waiting,
+            says_waiting: false,
             received: Vec::new(),
             status: 0,
             is_reaped: false,
@@ -117,6 +120,11 @@ impl Host {
             assert!(read >= HEAD, "not even a head");
             return self.begin(&message[..read], attempts);
         }
+        if std::mem::take(&mut self.says_waiting)
+            && send(&ends.control, b"W\0\0\0", SendFlags::NOSIGNAL).is_err()
+        {
+            return self.die(0);
+        }
         match recv(&ends.control, &mut message[..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => return self.die(0),
             Ok((read, _)) => self.received.extend_from_slice(&message[..read]),
@@ -133,6 +141,7 @@ impl Host {
         let mark = request[HEAD - 16..HEAD].to_vec();
         let block: Vec<&[u8]> = request[HEAD..].split(|&byte| byte == 0).collect();
         let number: usize = str::from_utf8(&block[1][1..]).unwrap().parse().unwrap();
+        self.says_waiting = true;
         let attempt = &mut attempts.borrow_mut()[number];
         attempt.runs += 1;
         assert_eq!(attempt.runs, 1, "request {number} runs again");

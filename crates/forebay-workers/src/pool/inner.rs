@@ -346,14 +346,15 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::Link;
+    use crate::link::{Link, Output};
     use crate::pool::Pool;
     use crate::prefetch::PrefetchQueue;
+    use std::os::fd::OwnedFd;
     use std::sync::Mutex;
 
     struct Worked {
         inner: Inner,
-        its_end: std::os::fd::OwnedFd,
+        its_end: OwnedFd,
         turns: Vec<(Mark, super::super::Turn)>,
     }
 
@@ -382,7 +383,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_worker_that_is_free_rests_while_each_processor_has_one_at_work() {
-        let link = || Link::new(std::os::unix::net::UnixStream::pair().unwrap().0.into()).unwrap();
+        let socket = || OwnedFd::from(std::os::unix::net::UnixStream::pair().unwrap().0);
         for (at_work, hurries, is_near, rests) in [
             (1, true, false, false),
             (2, true, false, true),
@@ -394,7 +395,8 @@ mod tests {
             let (mut request, _turn) = waiting(Instant::now(), None);
             request.hurries = hurries;
             inner.waiters.requests.push_back(request);
-            let worker = Worker::new(busy(9).shared, link(), link());
+            let (control, output) = (Link::new(socket()).unwrap(), Output::new(socket()));
+            let worker = Worker::new(busy(9).shared, control, output);
             inner.employ(worker);
             assert_eq!(inner.idle.len() == 1, rests, "{at_work} {hurries} {is_near}");
             assert_eq!(inner.waiters.requests.len() == 1, rests);

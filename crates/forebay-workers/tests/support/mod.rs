@@ -5,9 +5,11 @@ use forebay_workers::{
     App, AppSpec, Body, EndKind, Event, Kind, Lease, PerlMode, WorkerFault, Workers,
 };
 use rustix::process::{Pid, Signal, kill_process};
+use std::future::Future;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// Nothing here takes nearly so long; a test that hangs fails.
@@ -126,4 +128,18 @@ pub fn exists(pid: u32) -> bool {
     // A zombie is gone for our purpose.
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with('Z'))
+}
+
+/// Runs them side by side, on this thread.
+pub async fn join_all<F: Future<Output = ()>>(futures: Vec<F>) {
+    let mut futures: Vec<_> = futures.into_iter().map(|future| Some(Box::pin(future))).collect();
+    std::future::poll_fn(|context| {
+        for place in &mut futures {
+            if place.as_mut().is_some_and(|future| future.as_mut().poll(context).is_ready()) {
+                *place = None;
+            }
+        }
+        if futures.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }

@@ -1,0 +1,179 @@
+//! Output wakes nobody: it is taken in when the worker says that it waits, or after a while.
+#![allow(missing_docs)]
+
+mod support;
+
+use forebay_workers::{App, Body, EndKind, Event, Kind, WorkerFault, Workers};
+use support::{DEADLINE, Scripts, block, finish, get, join_all, request, until};
+
+/// Answers with what it is asked for, in a form of which there are many.
+const APP: &str = r#"
+use strict;
+use Socket;
+my @kept;
+sub {
+    my ($env) = @_;
+    my $form = $env->{FORM} // '';
+    my $body = $env->{N} . ' ' x ($env->{MUCH} || 0);
+    select undef, undef, undef, $env->{SLEEP} if $env->{SLEEP};
+    if ($form eq 'computes') { my $sum = 0; $sum += $_ for 1 .. 10_000 }
+    if ($form eq 'waits') { select undef, undef, undef, 0.005 until -e $env->{FILE} }
+    kill KILL => $$ if $form eq 'dies';
+    die "no reply\n" if $form eq 'fails';
+    if ($form eq 'junk') {
+        for my $number (3 .. 30) {
+            open my $handle, '+<&=', $number or next;
+            push @kept, $handle;    # closed, it would be closed for the host, too
+            my $type = getsockopt $handle, SOL_SOCKET, SO_TYPE or next;
+            syswrite $handle, 'x' x 100 if unpack('i', $type) == SOCK_SEQPACKET;
+        }
+    }
+    Forebay::Host::say_waiting() for $form eq 'waiting' ? 1 .. 20 : ();
+    push @{ $env->{'psgix.cleanup.handlers'} }, sub { } if $form eq 'cleans';
+    my $head = ['Content-Type', 'text/plain'];
+    return [200, $head, [$body]] if $form ne 'streams';
+    return sub {
+        my $writer = $_[0]->([200, $head]);
+        $writer->write($_) for split //, $env->{N};
+        if ($env->{FILE}) {
+            select undef, undef, undef, 0.005 until -e $env->{FILE};
+            $writer->write('end');
+        }
+        $writer->close;
+    };
+}
+"#;
+
+/// An application whose requests are known to compute only, so that they are put behind others.
+async fn computing(scripts: &Scripts, workers: usize) -> (App, String) {
+    let file = scripts.add("app.psgi", APP);
+    let app = scripts.start(|spec| {
+        let dir = scripts.dir.path().to_path_buf();
+        spec.kind = Kind::Psgi { dir, file: file.clone().into() };
+        spec.workers = Workers { min: workers, max: workers };
+    });
+    for _ in 0..400 * workers {
+        get(&app, &file).await;
+    }
+    (app, file)
+}
+
+async fn ask(app: &App, file: &str, n: &str, more: &[(&str, &str)]) -> Result<(), WorkerFault> {
+    let more = [&[("N", n), ("SERVER_PROTOCOL", "HTTP/1.1")], more].concat();
+    let (kind, output) = request(app, file, &more, Body::Empty).await?;
+    let (_, body) = output.split_once("\r\n\r\n").expect("a head");
+    assert_eq!((kind, body.trim_end()), (EndKind::Ok, n));
+    Ok(())
+}
+
+#[tokio::test]
+async fn replies_of_every_form_are_their_own_clients() {
+    let scripts = Scripts::new();
+    let (app, file) = computing(&scripts, 2).await;
+    let client = |client: usize| {
+        let (app, file) = (&app, &file);
+        async move {
+            for i in 0..300 {
+                let n = format!("{client}-{i}");
+                let more: &[_] = match (i + client) % 40 {
+                    1 => &[("MUCH", "300000")],
+                    2 => &[("MUCH", "30000")],
+                    4 | 5 => &[("FORM", "streams")],
+                    6 => &[("FORM", "cleans")],
+                    7 => &[("SLEEP", "0.002")],
+                    _ => &[],
+                };
+                ask(app, file, &n, more).await.expect("a reply");
+            }
+        }
+    };
+    join_all((0..12).map(client).collect()).await;
+    let workers = app.status();
+    assert!(workers.iter().any(|worker| worker.prefetched > 0), "none lay ready: {workers:?}");
+}
+
+#[tokio::test]
+async fn a_reply_does_not_wait_for_the_next_request_to_end() {
+    let scripts = Scripts::new();
+    let (app, file) = computing(&scripts, 1).await;
+    for i in 0..10 {
+        let path = scripts.path(&format!("{i}"));
+        let first = async {
+            ask(&app, &file, "first", &[("FORM", "computes")]).await.expect("a reply");
+            std::fs::write(&path, "").unwrap();
+        };
+        // Until the first has its reply.
+        let waits = [("FORM", "waits"), ("FILE", path.to_str().unwrap())];
+        let ((), next) = tokio::join!(first, ask(&app, &file, "next", &waits));
+        next.expect("a reply");
+        for _ in 0..400 {
+            get(&app, &file).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reply_arrives_although_its_worker_dies_in_the_next_request() {
+    let scripts = Scripts::new();
+    let (app, file) = computing(&scripts, 1).await;
+    for _ in 0..5 {
+        let pid = app.status()[0].pid;
+        let first = ask(&app, &file, "first", &[("FORM", "computes")]);
+        let died = request(&app, &file, &[("FORM", "dies")], Body::Empty);
+        let (first, died) = tokio::join!(first, died);
+        first.expect("it was sent before");
+        assert!(matches!(died, Err(WorkerFault::Died { .. })), "{died:?}");
+        until("the next is there", || app.status().iter().any(|it| it.pid != pid)).await;
+        for _ in 0..400 {
+            get(&app, &file).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_an_application_writes_into_sockets_of_its_host_reaches_no_client() {
+    let scripts = Scripts::new();
+    let (app, file) = computing(&scripts, 1).await;
+    let pid = app.status()[0].pid;
+    ask(&app, &file, "junk", &[("FORM", "junk")]).await.expect("a reply");
+    let client = |client: usize| {
+        let (app, file) = (&app, &file);
+        async move {
+            for i in 0..50 {
+                ask(app, file, &format!("{client}-{i}"), &[]).await.expect("a reply");
+            }
+        }
+    };
+    join_all((0..4).map(client).collect()).await;
+    assert_eq!(app.status()[0].pid, pid, "it was in nobody's way");
+}
+
+#[tokio::test]
+async fn a_worker_may_say_that_it_waits_at_any_time() {
+    let scripts = Scripts::new();
+    let (app, file) = computing(&scripts, 1).await;
+    let pid = app.status()[0].pid;
+    for i in 0..50 {
+        let form = if i % 5 == 0 { "waiting" } else { "" };
+        ask(&app, &file, &format!("{i}"), &[("FORM", form)]).await.expect("a reply");
+    }
+    assert_eq!(app.status()[0].pid, pid);
+}
+
+#[tokio::test]
+async fn what_a_stream_has_begun_with_is_not_waited_with() {
+    let scripts = Scripts::new();
+    let (app, file) = computing(&scripts, 1).await;
+    let path = scripts.path("seen");
+    let path = path.to_str().unwrap();
+    let block = block(&file, &[("N", "a"), ("FORM", "streams"), ("FILE", path)]);
+    let mut lease = app.checkout_for(&block, Body::Empty).await.expect("a worker");
+    lease.send(&block, Body::Empty).await.expect("it is there");
+    let mut output = Vec::new();
+    while !output.ends_with(b"a") {
+        let event = tokio::time::timeout(DEADLINE, lease.read(&mut output)).await;
+        assert!(matches!(event, Ok(Ok(Event::Output(_)))), "{event:?}");
+    }
+    std::fs::write(path, "").unwrap();
+    assert_eq!(finish(&mut lease).await.expect("a reply"), (EndKind::Ok, "end".into()));
+}
