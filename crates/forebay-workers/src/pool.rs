@@ -32,9 +32,11 @@ const LONGEST_PREFETCHED: Duration = Duration::from_millis(20);
 
 /// How often a request that lies in a prefetch queue looks after itself.
 pub(crate) const LOOK: Duration = Duration::from_millis(1);
-/// So many requests of a queue ask at once whether workers have stopped; each so many behind them a
-/// [`MOMENT`] later. With 256 clients that all asked every 5 ms it was four times for each request.
+/// Whether workers have stopped, the first so many requests of a queue ask each [`MOMENT`], each so many
+/// behind them a moment later, the last after 40 ms, as those before them may be gone by then. With 256
+/// clients that all asked every 5 ms it was four times for each request.
 const FIRST_ONES: u32 = 16;
+const LAST_PLACES: u32 = 7;
 
 /// Shared by the gateway's threads and the supervisor.
 #[derive(Debug, Default)]
@@ -69,7 +71,7 @@ pub(crate) enum Taken {
 /// What became of a request that has waited for a moment.
 pub(crate) enum Hurried {
     Worker(Worker),
-    /// It is in the queue, gets the next worker that is free, and need not ask again.
+    /// It is in the queue, and need not ask again: no worker rests while it is there.
     Waits,
     /// It stays where it is, and is to ask again after this time.
     Held(Duration),
@@ -140,7 +142,8 @@ impl Pool {
         if let Some(place) = place
             && inner.pace.holds(&inner.all, Instant::now())
         {
-            return Hurried::Held(MOMENT * (1 + place as u32 / FIRST_ONES));
+            let places = (place as u32 / FIRST_ONES).min(LAST_PLACES);
+            return Hurried::Held(MOMENT * (1 + places));
         }
         let Some(mut request) = inner.leave(mark) else { return Hurried::Held(LOOK) };
         if place.is_none() {

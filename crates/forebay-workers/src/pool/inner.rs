@@ -305,7 +305,8 @@ impl Inner {
         let now = Instant::now();
         let first = self.waiters.requests.front()?;
         let at = if self.is_urgent(first, now) { 0 } else { self.own_request(worker).unwrap_or(0) };
-        if !self.is_needed(&self.waiters.requests[at], now) && first.hurries {
+        let all_hurry = || self.waiters.requests.iter().all(|request| request.hurries);
+        if !self.is_needed(&self.waiters.requests[at], now) && all_hurry() {
             return None;
         }
         self.waiters.requests.remove(at)
@@ -392,14 +393,15 @@ mod tests {
         ] {
             let mut inner = Inner { pace: Pace::known(2, true), is_near, ..Inner::default() };
             inner.busy.extend((0..at_work).map(busy));
+            let (first, _its_turn) = waiting(Instant::now(), None);
             let (mut request, _turn) = waiting(Instant::now(), None);
             request.hurries = hurries;
-            inner.waiters.requests.push_back(request);
+            inner.waiters.requests.extend([first, request]);
             let (control, output) = (Link::new(socket()).unwrap(), Output::new(socket()));
             let worker = Worker::new(busy(9).shared, control, output);
             inner.employ(worker);
             assert_eq!(inner.idle.len() == 1, rests, "{at_work} {hurries} {is_near}");
-            assert_eq!(inner.waiters.requests.len() == 1, rests);
+            assert_eq!(inner.waiters.requests.len() == 2, rests);
         }
     }
 
