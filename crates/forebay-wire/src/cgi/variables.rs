@@ -119,45 +119,42 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
             name => sink.variable(name.as_bytes(), value.as_bytes()),
         }
     }
-    addresses(request, sink);
+    // Addresses, numbers and names of fields are written in here before they are passed on.
+    let mut text = Vec::with_capacity(64);
+    addresses(request, &mut text, sink);
     if !request.user.is_empty() {
         sink.variable(b"AUTH_TYPE", auth_type);
         sink.variable(b"REMOTE_USER", request.user);
     }
     if let Some(length) = request.content_length {
-        number(sink, b"CONTENT_LENGTH", length);
+        number(b"CONTENT_LENGTH", length, &mut text, sink);
     } else if head.value(KnownField::ContentLength, bytes).is_some() {
         // A body is announced, and there is none.
-        number(sink, b"CONTENT_LENGTH", 0);
+        sink.variable(b"CONTENT_LENGTH", b"0");
     }
     if let Some(content_type) = head.value(KnownField::ContentType, bytes) {
         sink.variable(b"CONTENT_TYPE", content_type);
     }
-    header_fields(request, sink);
+    header_fields(request, &mut text, sink);
 }
 
-/// Longest address as text, in bytes.
-const ADDRESS: usize = 45;
-
-fn addresses(request: &Request<'_>, sink: &mut impl Sink) {
+fn addresses(request: &Request<'_>, text: &mut Vec<u8>, sink: &mut impl Sink) {
     let authority = request.head.authority.map(|span| span.of(request.bytes)).unwrap_or_default();
-    let mut server_ip = Vec::with_capacity(ADDRESS);
-    encode::address(&mut server_ip, request.server.ip());
+    encode::address(text, request.server.ip());
     let name = host_of(authority);
-    sink.variable(b"SERVER_NAME", if name.is_empty() { &server_ip } else { name });
-    sink.variable(b"SERVER_ADDR", &server_ip);
-    number(sink, b"SERVER_PORT", u64::from(request.server.port()));
-    let mut client_ip = server_ip;
-    client_ip.clear();
-    encode::address(&mut client_ip, request.client.ip());
-    sink.variable(b"REMOTE_ADDR", &client_ip);
-    number(sink, b"REMOTE_PORT", u64::from(request.client.port()));
+    sink.variable(b"SERVER_NAME", if name.is_empty() { text } else { name });
+    sink.variable(b"SERVER_ADDR", text);
+    number(b"SERVER_PORT", u64::from(request.server.port()), text, sink);
+    text.clear();
+    encode::address(text, request.client.ip());
+    sink.variable(b"REMOTE_ADDR", text);
+    number(b"REMOTE_PORT", u64::from(request.client.port()), text, sink);
 }
 
-fn number(sink: &mut impl Sink, name: &[u8], value: u64) {
-    let mut digits = Vec::with_capacity(20);
-    encode::decimal(&mut digits, value);
-    sink.variable(name, &digits);
+fn number(name: &[u8], value: u64, text: &mut Vec<u8>, sink: &mut impl Sink) {
+    text.clear();
+    encode::decimal(text, value);
+    sink.variable(name, text);
 }
 
 /// `authority` without its port.
@@ -168,16 +165,24 @@ fn host_of(authority: &[u8]) -> &[u8] {
     }
 }
 
-fn header_fields(request: &Request<'_>, sink: &mut impl Sink) {
+fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink) {
     let Request { head, bytes, claims, user, .. } = *request;
-    let mut name = Vec::with_capacity(64);
     let mut joined = Vec::new();
     for (at, field) in head.fields.iter().enumerate() {
         let text = field.name.of(bytes);
-        let is_same = |other: &&Field| other.name.of(bytes).eq_ignore_ascii_case(text);
+        let is_same = |other: &&Field| {
+            other.known == field.known
+                && other.name.len() == text.len()
+                && other.name.of(bytes).eq_ignore_ascii_case(text)
+        };
         // Whoever has let a user in keeps the password to itself, as Apache does.
         let is_password = !user.is_empty() && text.eq_ignore_ascii_case(b"authorization");
-        if !is_passed(field, text)
+        let has_own_variable =
+            matches!(field.known, KnownField::ContentLength | KnownField::ContentType);
+        let is_about_framing =
+            matches!(field.known, KnownField::TransferEncoding | KnownField::Proxy);
+        if has_own_variable
+            || is_about_framing
             || is_password
             || claims.are_forged(field, bytes)
             || head.fields[..at].iter().any(|other| is_same(&other))
@@ -186,30 +191,46 @@ fn header_fields(request: &Request<'_>, sink: &mut impl Sink) {
         }
         name.clear();
         name.extend_from_slice(b"HTTP_");
-        name.extend(text.iter().map(|&b| if b == b'-' { b'_' } else { b.to_ascii_uppercase() }));
+        let mut is_plain = true;
+        name.extend(text.iter().map(|&byte| {
+            is_plain &= IN_VARIABLE[usize::from(byte)] != 0;
+            IN_VARIABLE[usize::from(byte)]
+        }));
+        if !is_plain {
+            continue;
+        }
         let mut others = head.fields[at + 1..].iter().filter(is_same).peekable();
         if others.peek().is_none() {
             // An absolute target goes before `Host` (RFC 9112 section 3.2.2), for scripts, too.
             let host = head.authority.filter(|_| field.known == KnownField::Host);
-            sink.variable(&name, host.unwrap_or(field.value).of(bytes));
+            sink.variable(name, host.unwrap_or(field.value).of(bytes));
             continue;
         }
-        let separator: &[u8] = if name == b"HTTP_COOKIE" { b"; " } else { b", " };
+        let separator: &[u8] = if name[..] == *b"HTTP_COOKIE" { b"; " } else { b", " };
         joined.clear();
         joined.extend_from_slice(field.value.of(bytes));
         for other in others {
             joined.extend_from_slice(separator);
             joined.extend_from_slice(other.value.of(bytes));
         }
-        sink.variable(&name, &joined);
+        sink.variable(name, &joined);
     }
 }
 
-fn is_passed(field: &Field, name: &[u8]) -> bool {
-    let own_variable = matches!(field.known, KnownField::ContentLength | KnownField::ContentType);
-    let about_framing = matches!(field.known, KnownField::TransferEncoding | KnownField::Proxy);
-    !own_variable && !about_framing && name.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'-')
-}
+/// What becomes of a byte of a field's name in that of its variable; 0 where the name is not passed.
+const IN_VARIABLE: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = match byte as u8 {
+            b'-' => b'_',
+            letter if letter.is_ascii_alphanumeric() => letter.to_ascii_uppercase(),
+            _ => 0,
+        };
+        byte += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

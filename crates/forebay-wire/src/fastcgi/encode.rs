@@ -111,8 +111,15 @@ impl<'a> Params<'a> {
 
 impl Sink for Params<'_> {
     fn variable(&mut self, name: &[u8], value: &[u8]) {
-        self.length(name.len());
-        self.length(value.len());
+        match (name.len(), value.len()) {
+            (name @ 0..128, value @ 0..128) => {
+                self.out.extend_from_slice(&[name as u8, value as u8]);
+            }
+            (name, value) => {
+                self.length(name);
+                self.length(value);
+            }
+        }
         self.out.extend_from_slice(name);
         self.out.extend_from_slice(value);
     }

@@ -40,12 +40,22 @@ pub fn decimal(out: &mut Vec<u8>, mut value: u64) {
 pub fn address(out: &mut Vec<u8>, address: std::net::IpAddr) {
     match address.to_canonical() {
         std::net::IpAddr::V4(address) => {
-            for (at, octet) in address.octets().into_iter().enumerate() {
-                if at > 0 {
-                    out.push(b'.');
+            let mut text = [b'.'; 16];
+            let mut at = 0;
+            for octet in address.octets() {
+                if octet >= 100 {
+                    text[at] = b'0' + octet / 100;
+                    at += 1;
                 }
-                decimal(out, u64::from(octet));
+                if octet >= 10 {
+                    text[at] = b'0' + octet / 10 % 10;
+                    at += 1;
+                }
+                text[at] = b'0' + octet % 10;
+                at += 2;
             }
+            // All but the dot behind the last.
+            out.extend_from_slice(&text[..at - 1]);
         }
         std::net::IpAddr::V6(address) => out.extend_from_slice(address.to_string().as_bytes()),
     }
@@ -195,5 +205,22 @@ pub fn reason_phrase(status: u16) -> &'static str {
         504 => "Gateway Timeout",
         505 => "HTTP Version Not Supported",
         _ => "Unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    #[test]
+    fn addresses_are_written_as_the_standard_library_has_them() {
+        for octet in 0..=255 {
+            let address = Ipv4Addr::new(octet, 255, 255 - octet, octet);
+            for ip in [IpAddr::V4(address), IpAddr::V6(address.to_ipv6_mapped())] {
+                let mut out = Vec::new();
+                super::address(&mut out, ip);
+                assert_eq!(out, address.to_string().as_bytes());
+            }
+        }
     }
 }
