@@ -42,6 +42,8 @@ pub struct Reply {
     has_head: bool,
     /// Whether its fields may ask a gateway to send a file.
     may_name_files: bool,
+    /// Whether they may have the reply sent as it comes.
+    may_be_immediate: bool,
     /// Where the field lines start in `out`, while the head is being written.
     fields: usize,
     /// Where the body bytes that have gathered start in `out`. They become one chunk, however many
@@ -98,6 +100,7 @@ impl Reply {
             head_status: 0,
             has_head: false,
             may_name_files: true,
+            may_be_immediate: true,
             fields: 0,
             body_at: 0,
             rules: None,
@@ -186,7 +189,7 @@ impl Reply {
         }
         stream.begin_head(&mut self.out, status, reason);
         (self.head_status, self.has_head) = (status, true);
-        self.may_name_files = true;
+        (self.may_name_files, self.may_be_immediate) = (true, true);
         self.fields = self.out.len();
     }
 
@@ -253,6 +256,11 @@ impl Reply {
         self.may_name_files = false;
     }
 
+    /// The origin vouches for the fields so far: [`goes_out_at_once`] is true of none.
+    pub fn allow_buffering(&mut self) {
+        self.may_be_immediate = false;
+    }
+
     /// A buffer of the thread's, for what is to become the reply: see [`crate::Thread::take_buffer`].
     pub fn take_buffer(&self) -> Vec<u8> {
         self.stream().thread().take_buffer()
@@ -281,8 +289,9 @@ impl Reply {
     }
 
     fn end_head_of(&mut self, length: Length, has_date: bool, whole: Option<Whole<'_>>) {
-        // `&&`: without a buffer the fields are not looked at.
-        self.is_buffered = self.is_buffered && !goes_out_at_once(&self.out[self.fields..]);
+        if self.is_buffered && self.may_be_immediate {
+            self.is_buffered = !rules::go_out_at_once(&self.out[self.fields..]);
+        }
         let rules = self.rules.take();
         let sends_files = rules.as_ref().is_some_and(|rules| rules.sends_files);
         if !sends_files && self.may_name_files {

@@ -10,6 +10,7 @@ use forebay_engine::{Fault, Length, Limit, Reply, goes_out_at_once};
 use forebay_wire::cgi::{ReplyHead, ReplyParser};
 use forebay_wire::http1::{Field, KnownField, Limits};
 use forebay_wire::reply::{ReplyReader, ReplyStep};
+use forebay_wire::sendfile;
 
 use crate::upgrade;
 
@@ -141,9 +142,13 @@ impl ScriptReply {
                     self.output.drain(..end);
                     self.len -= end as u64;
                 }
-                ReplyStep::Final(end) => {
+                ReplyStep::Final(_) => {
                     self.stage = Stage::Held;
-                    self.is_immediate = goes_out_at_once(&self.output[..end]);
+                    self.is_immediate = self.head.fields.iter().any(|field| {
+                        let (name, value) =
+                            (field.name.of(&self.output), field.value.of(&self.output));
+                        goes_out_at_once(field.known, name, value)
+                    });
                 }
             }
         }
@@ -214,15 +219,23 @@ impl ScriptReply {
             return Ok(());
         }
         reply.begin(head.status, head.reason.of(bytes));
-        let mut has_date = false;
+        let (mut has_date, mut names_files) = (false, false);
         for field in &head.fields {
             if is_passed(field.known) {
                 has_date |= field.known == KnownField::Date;
+                names_files |= field.known == KnownField::Other
+                    && sendfile::is_for_gateway(field.name.of(bytes));
                 append_line(reply.field_lines(), field, bytes);
             }
         }
         if head.status == 426 {
             upgrade::append_fields(reply.field_lines(), &head.fields, bytes);
+        }
+        if !names_files {
+            reply.name_no_files();
+        }
+        if !self.is_immediate {
+            reply.allow_buffering();
         }
         let length = match head.content_length {
             _ if matches!(head.status, 204 | 304) => Length::None,

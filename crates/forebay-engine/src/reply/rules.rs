@@ -3,7 +3,7 @@
 use std::iter;
 use std::time::{Duration, SystemTime};
 
-use forebay_wire::http1::encode;
+use forebay_wire::http1::{KnownField, encode};
 
 /// What a route changes in the head of a reply.
 #[derive(Clone, Debug, Default)]
@@ -45,9 +45,23 @@ impl Rules {
     }
 }
 
-/// Whether these field lines have the reply sent as it comes: `X-Accel-Buffering: no`, or an
-/// event stream.
-pub fn goes_out_at_once(lines: &[u8]) -> bool {
+/// Whether a field has the reply sent as it comes: `X-Accel-Buffering: no`, or the `Content-Type` of
+/// an event stream.
+pub fn goes_out_at_once(known: KnownField, name: &[u8], value: &[u8]) -> bool {
+    const EVENTS: &[u8] = b"text/event-stream";
+    match known {
+        KnownField::ContentType => {
+            value.get(..EVENTS.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
+        }
+        KnownField::Other => {
+            name.eq_ignore_ascii_case(b"x-accel-buffering") && value.eq_ignore_ascii_case(b"no")
+        }
+        _ => false,
+    }
+}
+
+/// Whether one of these field lines does.
+pub(super) fn go_out_at_once(lines: &[u8]) -> bool {
     let mut starts = iter::once(0).chain(memchr::memchr_iter(b'\n', lines).map(|at| at + 1));
     starts.any(|start| {
         // Only fields that may ask for it are looked at closely.
@@ -57,16 +71,6 @@ pub fn goes_out_at_once(lines: &[u8]) -> bool {
         let line = lines[start..].split(|&b| b == b'\n').next().unwrap_or_default();
         let colon = memchr::memchr(b':', line).unwrap_or(line.len());
         let (name, value) = (&line[..colon], line.get(colon + 1..).unwrap_or_default());
-        let value = value.trim_ascii();
-        match name.len() {
-            12 if name.eq_ignore_ascii_case(b"content-type") => {
-                const EVENTS: &[u8] = b"text/event-stream";
-                value.get(..EVENTS.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
-            }
-            17 if name.eq_ignore_ascii_case(b"x-accel-buffering") => {
-                value.eq_ignore_ascii_case(b"no")
-            }
-            _ => false,
-        }
+        goes_out_at_once(KnownField::of(name), name, value.trim_ascii())
     })
 }
