@@ -3,7 +3,7 @@
 use memchr::memchr;
 
 use crate::Span;
-use crate::http1::{Field, KnownField, Limits, Progress, is_field_value, is_token};
+use crate::http1::{Field, KnownField, Limits, Progress, is_field_value, is_tchar};
 
 use super::CgiError;
 
@@ -93,17 +93,17 @@ fn trim_line_end(line: &[u8]) -> &[u8] {
 }
 
 fn parse_line(text: &[u8], line: Span) -> Result<Field, CgiError> {
-    let colon = memchr(b':', text).ok_or(CgiError::Name)?;
-    if !is_token(&text[..colon]) {
+    let colon = text.iter().position(|&byte| !is_tchar(byte)).ok_or(CgiError::Name)?;
+    if text[colon] != b':' || colon == 0 {
         return Err(CgiError::Name);
     }
-    let value = text[colon + 1..].trim_ascii();
+    let value = text[colon + 1..].trim_ascii_start();
+    let base = line.start as usize;
+    let start = base + text.len() - value.len();
+    let value = value.trim_ascii_end();
     if !is_field_value(value) {
         return Err(CgiError::Value);
     }
-    let base = line.start as usize;
-    let start =
-        base + colon + 1 + text[colon + 1..].iter().take_while(|b| b.is_ascii_whitespace()).count();
     Ok(Field {
         name: Span::new(base, base + colon),
         value: Span::new(start, start + value.len()),

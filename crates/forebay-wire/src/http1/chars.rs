@@ -13,7 +13,7 @@ pub(crate) const TOKEN: [bool; 256] = {
     table
 };
 
-pub(super) fn is_tchar(byte: u8) -> bool {
+pub(crate) fn is_tchar(byte: u8) -> bool {
     TOKEN[byte as usize]
 }
 

@@ -18,7 +18,7 @@ mod target;
 mod trailer;
 
 pub use body::{BodyDecoder, Step};
-pub(crate) use chars::{TOKEN, has_upper_case, is_target};
+pub(crate) use chars::{TOKEN, has_upper_case, is_target, is_tchar};
 pub use chars::{eq_ignore_case, is_field_value, is_token, list_has};
 pub use claims::{Claims, is_disguised, may_be_request_trailer};
 pub use error::{HeadError, HttpError};
