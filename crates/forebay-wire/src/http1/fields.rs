@@ -265,6 +265,7 @@ pub(super) fn parse(
     Ok(Progress::Partial)
 }
 
+#[inline(always)]
 pub(super) fn parse_line(bytes: &[u8], line: Span) -> Result<Field, HeadError> {
     let text = &line.of(bytes)[..line.len() - 2];
     let colon = text.iter().position(|&b| !is_tchar(b)).ok_or(HeadError::FieldName)?;
