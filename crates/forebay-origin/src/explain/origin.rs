@@ -304,7 +304,7 @@ fn script_of_fastcgi(
 ) -> Result<(), Fault> {
     let script = fastcgi::Script::find(request, settings, &Default::default())?;
     servers("fastcgi", &settings.upstream, ", in turn with ", text);
-    text.item("script", &script.file);
+    text.item("script", script.file());
     let mut variables = Variables::new();
     script.append_variables(request, settings, content_length(request), &mut variables);
     append(text, "variables", variables);
@@ -364,7 +364,7 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> 
         Protocol::Ajp(settings) => packet(settings, request, text)?,
         Protocol::Fastcgi(mapping, settings) => {
             let script = mapping.find(request, settings, &Default::default())?;
-            text.item("script", &script.file);
+            text.item("script", script.file());
             let mut variables = Variables::new();
             script.append_variables(request, settings, content_length(request), &mut variables);
             append(text, "variables", variables);

@@ -16,12 +16,12 @@ use crate::mount;
 
 /// What a path names, as nginx splits it.
 pub struct Script {
-    /// The path of the script.
-    name: Vec<u8>,
-    /// What is left of the path behind it.
-    path_info: Vec<u8>,
-    /// The script's file, as the application sees it.
-    pub file: Vec<u8>,
+    /// The file, the name and the path behind it, one after the other.
+    bytes: Vec<u8>,
+    /// Where the file ends in `bytes`.
+    file_end: usize,
+    /// Where the name ends in there.
+    name_end: usize,
 }
 
 /// Scripts that were there a moment ago, of one thread: to ask the kernel takes a microsecond or two of
@@ -71,43 +71,63 @@ impl Script {
             return Err(Fault::client(400, "control byte in the path of a script"));
         }
         let end = script_end(path, settings);
-        let mut name = path.clone();
-        let mut path_info = Vec::new();
-        if let Some(end) = end {
-            name.truncate(end);
-            path_info.extend_from_slice(&path[end..]);
-        } else if path.ends_with(b"/") {
-            name.extend_from_slice(settings.index.as_bytes());
-        }
-        let file = [settings.root.as_os_str().as_bytes(), &name].concat();
-        if !found.has(&file, Instant::now()) && settings.root.is_dir() {
+        let (name, path_info) = path.split_at(end.unwrap_or(path.len()));
+        let is_of_index = end.is_none() && path.ends_with(b"/");
+        let index = if is_of_index { settings.index.as_bytes() } else { b"" };
+        let root = settings.root.as_os_str().as_bytes();
+        let script = Self::new([root, name, index], [name, index], path_info);
+        if !found.has(script.file(), Instant::now()) && settings.root.is_dir() {
             return Err(Fault::client(404, "no such script").not_mine());
         }
         let ends = &settings.scripts;
-        if !ends.is_empty() && !ends.iter().any(|end| name.ends_with(end.as_bytes())) {
+        if !ends.is_empty() && !ends.iter().any(|end| script.name().ends_with(end.as_bytes())) {
             let message = format!(
                 "{:?} is not run: the end of its name is none of `scripts` ({})",
-                String::from_utf8_lossy(&name),
+                String::from_utf8_lossy(script.name()),
                 ends.join(", ")
             );
             return Err(Fault::client(403, message).not_mine());
         }
-        Ok(Self { name, path_info, file })
+        Ok(script)
     }
 
     /// What a path names below `root` for an application that looks for itself: the whole path.
     pub fn whole(request: &Request, root: &Path) -> Self {
-        let name = request.path.clone();
-        let file = [root.as_os_str().as_bytes(), &name].concat();
-        Self { name, path_info: Vec::new(), file }
+        let path = &request.path;
+        Self::new([root.as_os_str().as_bytes(), path, b""], [path, b""], b"")
     }
 
     /// What a path names for an application that takes all paths below its route: what the `*` of
     /// the route matched is PATH_INFO.
     pub fn mounted(request: &Request, dir: &Path) -> Self {
         let (name, path_info) = mount::split(&request.path, request.rest.start);
-        let file = dir.as_os_str().as_bytes().to_vec();
-        Self { name: name.to_vec(), path_info: path_info.to_vec(), file }
+        Self::new([dir.as_os_str().as_bytes(), b"", b""], [name, b""], path_info)
+    }
+
+    fn new(file: [&[u8]; 3], name: [&[u8]; 2], path_info: &[u8]) -> Self {
+        let [root, below, index] = file;
+        let file_end = root.len() + below.len() + index.len();
+        let name_end = file_end + name[0].len() + name[1].len();
+        let mut bytes = Vec::with_capacity(name_end + path_info.len());
+        for part in [root, below, index, name[0], name[1], path_info] {
+            bytes.extend_from_slice(part);
+        }
+        Self { bytes, file_end, name_end }
+    }
+
+    /// The script's file, as the application sees it.
+    pub fn file(&self) -> &[u8] {
+        &self.bytes[..self.file_end]
+    }
+
+    /// The path of the script.
+    fn name(&self) -> &[u8] {
+        &self.bytes[self.file_end..self.name_end]
+    }
+
+    /// What is left of the path behind it.
+    fn path_info(&self) -> &[u8] {
+        &self.bytes[self.name_end..]
     }
 
     /// Passes the variables of `request` for this script to `sink`, and those of the route.
@@ -121,9 +141,9 @@ impl Script {
         let variables = cgi::Request {
             head: &request.head,
             bytes: &request.bytes,
-            script_name: &self.name,
-            script_filename: &self.file,
-            path_info: &self.path_info,
+            script_name: self.name(),
+            script_filename: self.file(),
+            path_info: self.path_info(),
             document_root: settings.root.as_os_str().as_bytes(),
             document_uri: &request.path,
             content_length,
@@ -144,10 +164,11 @@ impl Script {
 
 /// Where the first segment that ends in one of `scripts`, or as the index does, ends.
 fn script_end(path: &[u8], settings: &conf::Fastcgi) -> Option<usize> {
-    let of_index = settings.index.rfind('.').map_or("", |at| &settings.index[at..]);
+    let index = settings.index.as_bytes();
+    let of_index = index.iter().rposition(|&b| b == b'.').map(|at| &index[at..]);
     let is_script = |segment: &[u8]| {
         if settings.scripts.is_empty() {
-            return !of_index.is_empty() && segment.ends_with(of_index.as_bytes());
+            return of_index.is_some_and(|end| segment.ends_with(end));
         }
         settings.scripts.iter().any(|end| segment.ends_with(end.as_bytes()))
     };
@@ -170,7 +191,7 @@ fn append_as_nginx(
     content_length: Option<u64>,
     params: &mut impl Sink,
 ) {
-    if script.path_info.is_empty() {
+    if script.path_info().is_empty() {
         params.variable(b"PATH_INFO", b"");
     }
     if content_length.is_none() {
