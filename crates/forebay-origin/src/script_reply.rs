@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use forebay_engine::{Fault, Length, Limit, Reply, goes_out_at_once};
+use forebay_wire::Span;
 use forebay_wire::cgi::{ReplyHead, ReplyParser};
 use forebay_wire::http1::{Field, KnownField, Limits};
 use forebay_wire::reply::{ReplyReader, ReplyStep};
@@ -17,6 +18,9 @@ use crate::upgrade;
 /// Output up to this many bytes is held back until the script ends or pauses, so that a short
 /// reply gets a `Content-Length` and is written at once.
 const HOLD: usize = 32 * 1024;
+
+/// Room for as many fields as few scripts write more of.
+const USUAL_FIELDS: usize = 16;
 
 /// How long a script may pause before what it printed is sent on. Its last output and the word
 /// that it has ended come a few microseconds apart.
@@ -87,7 +91,7 @@ impl ScriptReply {
     pub fn new(limit: OutputLimit) -> Self {
         Self {
             heads: ReplyReader::new(ReplyParser::new(Limits::default())),
-            head: ReplyHead::default(),
+            head: ReplyHead { fields: Vec::with_capacity(USUAL_FIELDS), ..ReplyHead::default() },
             output: Vec::new(),
             stage: Stage::Head,
             is_unflushed: false,
@@ -256,8 +260,15 @@ fn is_passed(known: KnownField) -> bool {
 }
 
 fn append_line(out: &mut Vec<u8>, field: &Field, bytes: &[u8]) {
-    out.extend_from_slice(field.name.of(bytes));
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(field.value.of(bytes));
+    let Field { name, value, .. } = field;
+    match (Span { start: name.end, end: value.start }).of(bytes) {
+        // As most write it: one copy.
+        b": " => out.extend_from_slice((Span { start: name.start, end: value.end }).of(bytes)),
+        _ => {
+            out.extend_from_slice(name.of(bytes));
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value.of(bytes));
+        }
+    }
     out.extend_from_slice(b"\r\n");
 }
