@@ -59,6 +59,7 @@ impl Steps {
     }
 
     /// Another step begins; the one that it follows.
+    #[inline(never)]
     pub fn enter(&mut self, step: Step) -> Step {
         let now = Instant::now();
         let took = self.took[self.current as usize].get_or_insert_default();
@@ -101,6 +102,7 @@ impl StepTimer {
     }
 
     /// The request comes to another step; the one before.
+    #[inline]
     pub fn enter(&self, step: Step) -> Option<Step> {
         self.0.borrow_mut().as_mut().map(|steps| steps.enter(step))
     }
