@@ -168,6 +168,7 @@ fn host_of(authority: &[u8]) -> &[u8] {
 fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink) {
     let Request { head, bytes, claims, user, .. } = *request;
     let mut joined = Vec::new();
+    let mut has_joined = false;
     for (at, field) in head.fields.iter().enumerate() {
         let text = field.name.of(bytes);
         let is_same = |other: &&Field| {
@@ -185,7 +186,7 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
             || is_about_framing
             || is_password
             || claims.are_forged(field, bytes)
-            || head.fields[..at].iter().any(|other| is_same(&other))
+            || has_joined && head.fields[..at].iter().any(|other| is_same(&other))
         {
             continue;
         }
@@ -207,6 +208,7 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
             continue;
         }
         let separator: &[u8] = if name[..] == *b"HTTP_COOKIE" { b"; " } else { b", " };
+        has_joined = true;
         joined.clear();
         joined.extend_from_slice(field.value.of(bytes));
         for other in others {
