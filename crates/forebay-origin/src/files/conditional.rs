@@ -30,6 +30,19 @@ pub enum Outcome {
 /// Evaluates preconditions in the order of RFC 9110 section 13.2.2, then the range, of which there
 /// may be `max_ranges`.
 pub fn decide(request: &Request, entry: &Entry, max_ranges: usize) -> Outcome {
+    let asks = |known| {
+        matches!(
+            known,
+            KnownField::IfMatch
+                | KnownField::IfUnmodifiedSince
+                | KnownField::IfNoneMatch
+                | KnownField::IfModifiedSince
+                | KnownField::Range
+        )
+    };
+    if !request.head.fields.iter().any(|field| asks(field.known)) {
+        return Outcome::Whole;
+    }
     let value = |known| request.head.value(known, &request.bytes);
     if let Some(is_listed) = lists(request, KnownField::IfMatch, entry, false) {
         if !is_listed {
