@@ -71,7 +71,8 @@ impl Fastcgi {
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
-        let script = Script::find(&exchange.request, &self.settings, &self.found)?;
+        let found = (&self.found, self.thread.second());
+        let script = Script::find(&exchange.request, &self.settings, found)?;
         let body = exchange.body.spool().await?;
         self.forward_with(exchange, &script, &body).await
     }

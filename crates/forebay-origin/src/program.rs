@@ -196,7 +196,8 @@ impl ProgramApp {
         Ok(match &self.options.protocol {
             Protocol::Http(_) | Protocol::Ajp(_) => Prepared::Streamed,
             Protocol::Fastcgi(mapping, settings) => {
-                let script = mapping.find(&exchange.request, settings, &self.found)?;
+                let found = (&self.found, self.thread.second());
+                let script = mapping.find(&exchange.request, settings, found)?;
                 Prepared::Fastcgi(script, exchange.body.spool().await?)
             }
             Protocol::AppServer(settings) => {
@@ -291,12 +292,12 @@ impl InstanceClient {
 }
 
 impl PathMapping {
-    /// What the path of `request` names.
+    /// What the path of `request` names; `found` are scripts that were there in the second beside.
     pub fn find(
         self,
         request: &Request,
         settings: &conf::Fastcgi,
-        found: &FoundScripts,
+        found: (&FoundScripts, u64),
     ) -> Result<Script, Fault> {
         match self {
             Self::Scripts => Script::find(request, settings, found),

@@ -302,7 +302,7 @@ fn script_of_fastcgi(
     request: &Request,
     text: &mut Explanation,
 ) -> Result<(), Fault> {
-    let script = fastcgi::Script::find(request, settings, &Default::default())?;
+    let script = fastcgi::Script::find(request, settings, (&Default::default(), 0))?;
     servers("fastcgi", &settings.upstream, ", in turn with ", text);
     text.item("script", script.file());
     let mut variables = Variables::new();
@@ -363,7 +363,7 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> 
         }
         Protocol::Ajp(settings) => packet(settings, request, text)?,
         Protocol::Fastcgi(mapping, settings) => {
-            let script = mapping.find(request, settings, &Default::default())?;
+            let script = mapping.find(request, settings, (&Default::default(), 0))?;
             text.item("script", script.file());
             let mut variables = Variables::new();
             script.append_variables(request, settings, content_length(request), &mut variables);

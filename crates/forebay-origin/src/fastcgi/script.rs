@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use forebay_conf as conf;
 use forebay_engine::{Fault, Request};
@@ -29,22 +28,20 @@ pub struct Script {
 #[derive(Default)]
 pub struct FoundScripts {
     found: RefCell<HashSet<Vec<u8>>>,
-    /// When the first of them was looked for.
-    since: Cell<Option<Instant>>,
+    /// The second in which they were looked for.
+    second: Cell<u64>,
 }
 
-/// How long a script may be gone before it is missed. nginx asks for no script, and has the application
-/// say that it is not there.
-const TRUSTED: Duration = Duration::from_secs(1);
 /// Scripts remembered at the most.
 const MOST: usize = 1024;
 
 impl FoundScripts {
-    fn has(&self, file: &[u8], now: Instant) -> bool {
+    /// Whether the script was there at some time in this second: so long may it be gone before it is
+    /// missed. nginx asks for no script, and has the application say that it is not there.
+    fn has(&self, file: &[u8], second: u64) -> bool {
         let mut found = self.found.borrow_mut();
-        if self.since.get().is_none_or(|since| now >= since + TRUSTED) {
+        if self.second.replace(second) != second {
             found.clear();
-            self.since.set(Some(now));
         }
         if found.contains(file) {
             return true;
@@ -60,11 +57,11 @@ impl FoundScripts {
 impl Script {
     /// Splits the path behind its first segment that ends as scripts do, or else as the index does.
     /// A script that should be on this machine and is not there is not asked for: PHP would look for
-    /// others. (One that has gone is asked for up to [`TRUSTED`] longer.) Nor is a file whose name does not end as scripts do: PHP would run it.
+    /// others. (One that has gone is asked for up to a second longer.) Nor is a file whose name does not end as scripts do: PHP would run it.
     pub fn find(
         request: &Request,
         settings: &conf::Fastcgi,
-        found: &FoundScripts,
+        (found, second): (&FoundScripts, u64),
     ) -> Result<Self, Fault> {
         let path = &request.path;
         if path.iter().any(|b| b.is_ascii_control()) {
@@ -76,7 +73,7 @@ impl Script {
         let index = if is_of_index { settings.index.as_bytes() } else { b"" };
         let root = settings.root.as_os_str().as_bytes();
         let script = Self::new([root, name, index], [name, index], path_info);
-        if !found.has(script.file(), Instant::now()) && settings.root.is_dir() {
+        if !found.has(script.file(), second) && settings.root.is_dir() {
             return Err(Fault::client(404, "no such script").not_mine());
         }
         let ends = &settings.scripts;
@@ -215,15 +212,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_script_is_there_at_once_and_one_that_is_gone_is_missed_a_second_later() {
+    fn a_new_script_is_there_at_once_and_one_that_is_gone_is_missed_in_the_next_second() {
         let file = std::env::temp_dir().join(format!("forebay-script-{}", std::process::id()));
-        let (found, now) = (FoundScripts::default(), Instant::now());
-        let has = |now| found.has(file.as_os_str().as_bytes(), now);
-        assert!(!has(now));
+        let found = FoundScripts::default();
+        let has = |second| found.has(file.as_os_str().as_bytes(), second);
+        assert!(!has(7));
         std::fs::write(&file, b"<?php").unwrap();
-        assert!(has(now));
+        assert!(has(7));
         std::fs::remove_file(&file).unwrap();
-        assert!(has(now + TRUSTED / 2));
-        assert!(!has(now + TRUSTED));
+        assert!(has(7));
+        assert!(!has(8));
     }
 }
