@@ -29,7 +29,7 @@ pub fn is_field_value(bytes: &[u8]) -> bool {
 
 /// Whether `is_good`, which is true of `a`, is true of all `bytes`. Where there is no branch
 /// in it, 16 are looked at by the instructions that one takes.
-fn are_all(bytes: &[u8], is_good: impl Fn(u8) -> bool) -> bool {
+pub(super) fn are_all(bytes: &[u8], is_good: impl Fn(u8) -> bool) -> bool {
     let is_good = |chunk: &[u8; 16]| !chunk.iter().fold(false, |bad, &byte| bad | !is_good(byte));
     let mut short = [b'a'; 16];
     // The last ones may be among those before, too.

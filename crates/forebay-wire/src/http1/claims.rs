@@ -1,6 +1,7 @@
 //! Fields that say where a request comes from, which only a trusted proxy can know, and names that
 //! servers take for those of other fields.
 
+use super::chars::are_all;
 use super::{Field, KnownField, may_be_trailer};
 
 /// Which of the fields that say where a request comes from are a trusted proxy's own.
@@ -45,7 +46,7 @@ fn is_claim(name: &[u8]) -> bool {
 /// or must understand.
 pub fn is_disguised(field: &Field, fields: &[Field], bytes: &[u8]) -> bool {
     let name = field.name.of(bytes);
-    if field.known != KnownField::Other || name.iter().all(is_plain) {
+    if field.known != KnownField::Other || are_all(name, is_plain) {
         return false;
     }
     let meant = meant(name);
@@ -62,11 +63,11 @@ pub fn may_be_request_trailer(name: &[u8]) -> bool {
 
 /// A name with hyphens for its other marks, as CGI and its heirs read it.
 fn meant(name: &[u8]) -> Vec<u8> {
-    name.iter().map(|byte| if is_plain(byte) { *byte } else { b'-' }).collect()
+    name.iter().map(|&byte| if is_plain(byte) { byte } else { b'-' }).collect()
 }
 
-fn is_plain(byte: &u8) -> bool {
-    byte.is_ascii_alphanumeric() || *byte == b'-'
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() | (byte == b'-')
 }
 
 #[cfg(test)]
