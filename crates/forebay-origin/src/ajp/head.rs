@@ -1,11 +1,14 @@
 //! The head of a request as a container is sent it.
 
-use std::io::Write;
-
 use forebay_conf as conf;
 use forebay_engine::{Fault, Request};
 use forebay_wire::ajp13::{Attribute, Attributes, Forward, RequestLine};
-use forebay_wire::http1::{Field, KnownField, RequestFraming, Version, host_of, is_disguised};
+use forebay_wire::http1::{
+    Field, KnownField, RequestFraming, Version, encode, host_of, is_disguised,
+};
+
+/// Longest address as text, in bytes.
+const ADDRESS: usize = 45;
 
 /// Appends the head of `request`, whose body has this framing. Client-supplied `X-Forwarded-*` fields
 /// are dropped, as they can be forged, and so are names that are spelled with `_`.
@@ -21,8 +24,9 @@ pub fn append_head(
         None => (target, None),
     };
     let authority = request.head.authority.map(|span| span.of(bytes)).unwrap_or_default();
-    let client = request.client.ip().to_canonical().to_string();
-    let server = request.server.ip().to_canonical().to_string();
+    let (mut client, mut server) = (Vec::with_capacity(ADDRESS), Vec::with_capacity(ADDRESS));
+    encode::address(&mut client, request.client.ip());
+    encode::address(&mut server, request.server.ip());
     let host = host_of(authority);
     let line = RequestLine {
         method: request.method(),
@@ -32,9 +36,9 @@ pub fn append_head(
             Version::Http2 => b"HTTP/2.0",
         },
         uri,
-        remote_addr: client.as_bytes(),
-        remote_host: client.as_bytes(),
-        server_name: if host.is_empty() { server.as_bytes() } else { host },
+        remote_addr: &client,
+        remote_host: &client,
+        server_name: if host.is_empty() { &server } else { host },
         server_port: request.server.port(),
         is_ssl: request.https,
     };
@@ -112,7 +116,7 @@ fn append_attributes(
     attributes: &mut Attributes<'_>,
     request: &Request,
     query: Option<&[u8]>,
-    server: &str,
+    server: &[u8],
 ) {
     if !request.user.is_empty() {
         attributes.attribute(Attribute::RemoteUser, &request.user);
@@ -133,10 +137,8 @@ fn append_attributes(
             _ => {}
         }
     }
-    let mut port = [0; 5];
-    let mut free = &mut port[..];
-    let _ = write!(free, "{}", request.client.port());
-    let left = free.len();
-    attributes.request_attribute(b"AJP_REMOTE_PORT", &port[..port.len() - left]);
-    attributes.request_attribute(b"AJP_LOCAL_ADDR", server.as_bytes());
+    let mut port = Vec::with_capacity(5);
+    encode::decimal(&mut port, u64::from(request.client.port()));
+    attributes.request_attribute(b"AJP_REMOTE_PORT", &port);
+    attributes.request_attribute(b"AJP_LOCAL_ADDR", server);
 }
