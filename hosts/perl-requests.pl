@@ -18,8 +18,9 @@ sub receive_head {
     # Under load it lies there already.
     my $got = sysread $prefetch, $message, $CHUNK;
     $was_prefetched = $got ? 4 : 0;
-    # Output does not wake Forebay, so that replies to several requests wake it once.
-    syswrite $control, "W\0\0\0" if !$got && defined $mark;
+    # Output does not wake Forebay, so that replies to several requests wake it once. Whether Forebay is
+    # there, and listens, is seen elsewhere: MSG_NOSIGNAL, MSG_DONTWAIT.
+    send $control, "W\0\0\0", 0x4040 if !$got && defined $mark;
     while (!$got) {
         my $count = select my $ready = $input_bits, undef, undef, undef;
         return if $count < 0 && $! != $EINTR;    # a script has closed them

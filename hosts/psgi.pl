@@ -32,7 +32,9 @@ my %PRCTL = (x86_64 => 157, aarch64 => 167, riscv64 => 167, i386 => 172, i486 =>
 my ($ENDS, $CLEANS_UP, $LAY_THERE) = (1, 2, 4);    # flags
 my ($HEAD, $CHUNK) = (28, 65_536);
 my $LARGEST_IN_MEMORY = 1_048_576;        # of a request body
-my $MUCH = 131_072;                       # of output: more might have to wait for Forebay
+my $MUCH = 65_536;                        # of output: two times as much might have to wait for Forebay
+my $QUIETLY = 0x4040;                     # MSG_NOSIGNAL, MSG_DONTWAIT
+my $unsaid = 0;                           # bytes written since Forebay was told of output
 my $EINTR = 4;
 
 # Loads `$file` and serves requests until Forebay closes the control socket.
@@ -409,15 +411,19 @@ sub conclude {
         : $env->{'psgix.harakiri.commit'} ? $ENDS : 0;
     my $end_marker = $mark . pack 'a C n', $kind, $told | $was_prefetched, $number;
     my $bytes = defined $rest ? $rest . $end_marker : $end_marker;
-    say_waiting() if length $bytes > $MUCH;
+    if (($unsaid += length $bytes) > $MUCH) {
+        say($output, substr $bytes, 0, $MUCH, '');
+        say_waiting();
+    }
     say($output, $bytes);
     say_waiting() if $told & $CLEANS_UP;
 }
 
 # Forebay is not woken by output, so that those that wait for replies wait for as many as are made in one
-# go: it is told that there is some.
+# go: it is told that there is some. Whether it is there, and listens, is seen elsewhere.
 sub say_waiting {
-    say($control, "W\0\0\0");
+    $unsaid = 0;
+    send $control, "W\0\0\0", $QUIETLY if $$ == $pid;
 }
 
 sub log_error {

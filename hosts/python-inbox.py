@@ -21,7 +21,7 @@ class Inbox:
             return None
         want = HEAD + int.from_bytes(message[:4], 'big')
         while len(message) < want:
-            more = os.read(self.control, CHUNK)
+            more = self.read(CHUNK)
             if not more:
                 return None
             message += more
@@ -39,20 +39,30 @@ class Inbox:
             for descriptor, _ in ready or self.input.poll():
                 if descriptor == self.control:
                     self.was_prefetched = 0
-                    message = os.read(self.control, HEAD)
+                    message = self.read(HEAD)
                     while message and len(message) < HEAD:
-                        message += os.read(self.control, HEAD - len(message)) or os._exit(0)
+                        message += self.read(HEAD - len(message)) or os._exit(0)
                     return message or None
                 try:
                     return os.read(self.prefetch, CHUNK) or None
                 except BlockingIOError:    # Forebay has taken it back
-                    ready, self.was_prefetched = [], 0
-                    if self.mark:
+                    if ready and self.mark:
                         self.say_waiting()
+                    ready, self.was_prefetched = [], 0
 
     def say_waiting(self):
         """Output does not wake Forebay, so that replies to several requests wake it once."""
-        os.write(self.control, b'W\0\0\0')
+        try:
+            os.write(self.control, b'W\0\0\0')
+        except OSError:
+            pass    # whether Forebay is there is seen elsewhere
+
+    def read(self, size):
+        """What comes on the control socket; nothing at its end, also where Forebay has not heard all."""
+        try:
+            return os.read(self.control, size)
+        except ConnectionResetError:
+            return b''
 
     def end_marker(self, kind, is_last, status):
         """What tells the end of the request, behind its output."""

@@ -16,7 +16,7 @@ import sys
 
 HEAD = 28
 CHUNK = 65536
-MUCH = 131072    # of output: more might have to wait for Forebay
+MUCH = 65536    # of output: two times as much might have to wait for Forebay
 LAY_THERE = 4
 LARGEST_IN_MEMORY = 1 << 20
 PR_SET_PDEATHSIG = 1
@@ -180,7 +180,7 @@ class Worker:
                 fault = error
             if length <= 0:
                 break
-            part = os.read(self.inbox.control, min(length, CHUNK))
+            part = self.inbox.read(min(length, CHUNK))
             if not part:
                 os._exit(0)    # Forebay has gone
         if fault:
@@ -264,6 +264,7 @@ class Reply:
         self.head = None        # header lines without the end, once start_response was called
         self.size = None        # of the body, if known
         self.sent = 0
+        self.unsaid = 0         # bytes written; from MUCH on Forebay watches
         self.is_begun = False
         self.is_over = False    # what is written now would go to the next client
         self.has_body = True
@@ -319,8 +320,16 @@ class Reply:
             data = self.take_head() + (data if self.has_body else b'')
         elif not self.has_body:
             return
-        if len(data) > MUCH:
+        self.put(data)
+
+    def put(self, data, sent=0):
+        """Writes `data`, after as many bytes as were `sent` otherwise. Once it is much, Forebay is told."""
+        before = self.unsaid
+        self.unsaid += sent + len(data)
+        if before <= MUCH < self.unsaid:
+            send(self.output, data[:MUCH])
             self.say_waiting()
+            data = memoryview(data)[MUCH:]
         send(self.output, data)
 
     def check_owner(self):
@@ -349,12 +358,13 @@ class Reply:
         if self.size is None:
             self.size = left
         left = min(left, self.size)
-        if left > MUCH:
-            self.say_waiting()
-        send(self.output, self.take_head())
+        self.put(self.take_head())
         while left > 0 and self.has_body:
             try:
-                sent = os.sendfile(self.output, file.fileno(), at, left)
+                most = left if self.unsaid > MUCH else min(left, MUCH)
+                sent = os.sendfile(self.output, file.fileno(), at, most)
+                if self.unsaid <= MUCH:
+                    self.put(b'', sent)
             except OSError:
                 if self.sent:
                     raise
@@ -386,7 +396,7 @@ class Reply:
 
 
 def send(output, data):
-    sent = os.write(output, data)
+    sent = os.write(output, data) if data else 0
     while sent < len(data):
         data = memoryview(data)[sent:]
         sent = os.write(output, data)

@@ -42,7 +42,7 @@ class Control:
             yield piece
             if length <= 0:
                 return
-            piece = os.read(self.inbox.control, min(length, CHUNK))
+            piece = self.inbox.read(min(length, CHUNK))
             if not piece:
                 os._exit(0)    # Forebay has gone
 

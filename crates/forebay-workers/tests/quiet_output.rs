@@ -3,7 +3,10 @@
 
 mod support;
 
-use forebay_workers::{App, Body, EndKind, Event, Kind, WorkerFault, Workers};
+use forebay_workers::{
+    App, Body, EndKind, Event, Kind, PerlMode, PythonMode, WorkerFault, Workers,
+};
+use std::path::PathBuf;
 use support::{DEADLINE, Scripts, block, finish, get, join_all, request, until};
 
 /// Answers with what it is asked for, in a form of which there are many.
@@ -176,4 +179,62 @@ async fn what_a_stream_has_begun_with_is_not_waited_with() {
     }
     std::fs::write(path, "").unwrap();
     assert_eq!(finish(&mut lease).await.expect("a reply"), (EndKind::Ok, "end".into()));
+}
+
+/// A module that tells when the interpreter ends, and a script that takes as long as it is told to.
+const PERL: [(&str, &str); 2] = [
+    (
+        "Ends.pm",
+        "package Ends;\nmy $path = $ENV{ENDS};\nEND { open my $f, '>>', $path; print $f \"ended\\n\" }\n1;\n",
+    ),
+    (
+        "script.pl",
+        "#!/usr/bin/perl\nuse lib $ENV{LIB};\nuse Ends;\nselect undef, undef, undef, $ENV{SLEEP};\n\
+         print \"Content-Type: text/plain\\r\\n\\r\\nit\";\n",
+    ),
+];
+const PYTHON: [(&str, &str); 2] = [
+    (
+        "ends.py",
+        "import atexit, os\nPATH = os.environ['ENDS']\n@atexit.register\ndef end():\n    \
+         open(PATH, 'a').write('ended\\n')\n",
+    ),
+    (
+        "script.py",
+        "#!/usr/bin/python3\nimport os, sys, time\nimport ends\ntime.sleep(float(os.environ['SLEEP']))\n\
+         sys.stdout.write('Content-Type: text/plain\\r\\n\\r\\nit')\n",
+    ),
+];
+
+/// Its words may still be under way, or not be heard, when a worker is let go.
+#[tokio::test]
+async fn a_worker_that_is_let_go_ends_as_it_should() {
+    let python = |dir| Kind::PythonCgi { dir, python: None, mode: PythonMode::Fresh };
+    let perl = |dir| Kind::PerlCgi { dir, mode: PerlMode::Registry };
+    let kinds: [(_, fn(PathBuf) -> Kind); 2] = [(PERL, perl), (PYTHON, python)];
+    for (files, kind) in kinds {
+        for sleep in ["0", "0.003", "0.005"] {
+            let scripts = Scripts::new();
+            let [_, file] = files.map(|(name, text)| scripts.add(name, text));
+            let dir = scripts.dir.path().to_path_buf();
+            let ends = scripts.path("ends");
+            let more = [
+                ("SLEEP", sleep),
+                ("LIB", dir.to_str().unwrap()),
+                ("ENDS", ends.to_str().unwrap()),
+            ];
+            let app = scripts.start(|spec| {
+                spec.kind = kind(dir.clone());
+                spec.max_requests = Some(1);
+            });
+            let ended = || std::fs::read_to_string(&ends).unwrap_or_default().lines().count();
+            for i in 0..5 {
+                let (end, output) =
+                    request(&app, &file, &more, Body::Empty).await.expect("a reply");
+                assert!(end == EndKind::Ok && output.ends_with("it"), "{output}");
+                until(&format!("{i} have ended ({file}, {sleep})"), || ended() > i).await;
+            }
+            assert!(!scripts.log().contains("Traceback"), "{}", scripts.log());
+        }
+    }
 }
