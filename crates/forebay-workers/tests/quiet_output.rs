@@ -206,12 +206,15 @@ const PYTHON: [(&str, &str); 2] = [
     ),
 ];
 
+/// What runs the scripts of a folder.
+type ToKind = fn(PathBuf) -> Kind;
+
 /// Its words may still be under way, or not be heard, when a worker is let go.
 #[tokio::test]
 async fn a_worker_that_is_let_go_ends_as_it_should() {
     let python = |dir| Kind::PythonCgi { dir, python: None, mode: PythonMode::Fresh };
     let perl = |dir| Kind::PerlCgi { dir, mode: PerlMode::Registry };
-    let kinds: [(_, fn(PathBuf) -> Kind); 2] = [(PERL, perl), (PYTHON, python)];
+    let kinds: [(_, ToKind); 2] = [(PERL, perl), (PYTHON, python)];
     for (files, kind) in kinds {
         for sleep in ["0", "0.003", "0.005"] {
             let scripts = Scripts::new();
