@@ -372,7 +372,7 @@ class Reply:
                 for piece in iter(lambda: file.read(min(left, CHUNK)), b''):
                     self.sent += len(piece)
                     left -= len(piece)
-                    send(self.output, piece)
+                    self.put(piece)
                 break
             if not sent:
                 break    # the file has become shorter

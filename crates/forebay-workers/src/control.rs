@@ -78,8 +78,8 @@ pub(crate) fn parts<'a>(
 pub(crate) enum Reply {
     /// It is started, or has cleaned up, and takes requests.
     Ready,
-    /// All output there will be for now is there: it is about to wait for a request, to clean up, or to
-    /// write much.
+    /// There is output: it is about to wait for a request or to clean up, or goes on with a reply of
+    /// which a part is there.
     Waiting,
     /// The script ended by itself.
     Ended(Then),

@@ -230,21 +230,8 @@ impl Lease {
     /// Waits until the worker has said that it is done with the request, or has ended.
     pub(crate) async fn done(&mut self) {
         let Some(worker) = &mut self.worker else { return };
-        loop {
-            match worker.hear() {
-                Heard::Nothing => {
-                    let control = &worker.control;
-                    // An error means that the runtime is gone.
-                    if std::future::poll_fn(|context| control.poll_readable(context)).await.is_err()
-                    {
-                        return;
-                    }
-                }
-                // Of the request before.
-                Heard::Said(Reply::Waiting) => {}
-                _ => return,
-            }
-        }
+        // Of the request before.
+        while let Ok(Heard::Said(Reply::Waiting)) = worker.heard().await {}
     }
 
     /// Appends output that is there to `buf`, up to the end of the request, which may be in it.

@@ -67,15 +67,7 @@ impl Link {
     /// Reads what there is into `buf`, no more than which it has to hold; 0 at the end. `None`: nothing
     /// for now. Where there was no more the next [`poll_readable`](Link::poll_readable) waits.
     pub(crate) fn receive(&self, buf: impl Buffer<u8>) -> Result<Option<usize>, Errno> {
-        // Never interrupted by a signal: the call does not wait.
-        match recv(&self.fd, buf, RecvFlags::DONTWAIT) {
-            Ok((_, read)) => Ok(Some(read)),
-            Err(Errno::AGAIN) => {
-                self.forget_readiness();
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        receive(&self.fd, buf, || self.forget_readiness())
     }
 
     /// Whether the runtime has noticed something.
@@ -116,14 +108,7 @@ impl Output {
 
     /// As [`Link::receive`].
     pub(crate) fn receive(&self, buf: impl Buffer<u8>) -> Result<Option<usize>, Errno> {
-        match recv(&self.fd, buf, RecvFlags::DONTWAIT) {
-            Ok((_, read)) => Ok(Some(read)),
-            Err(Errno::AGAIN) => {
-                self.forget_readiness();
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        receive(&self.fd, buf, || self.forget_readiness())
     }
 
     /// As [`Link::forget_readiness`].
@@ -136,6 +121,22 @@ impl Output {
     /// What has come although nothing was asked.
     pub(crate) fn noise(&self) -> Option<Noise> {
         noise(self)
+    }
+}
+
+fn receive(
+    socket: impl AsFd,
+    buf: impl Buffer<u8>,
+    forget_readiness: impl FnOnce(),
+) -> Result<Option<usize>, Errno> {
+    // Never interrupted by a signal: the call does not wait.
+    match recv(socket, buf, RecvFlags::DONTWAIT) {
+        Ok((_, read)) => Ok(Some(read)),
+        Err(Errno::AGAIN) => {
+            forget_readiness();
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 

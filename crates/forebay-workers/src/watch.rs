@@ -19,13 +19,9 @@ pub(crate) async fn await_ready(
     output: OwnedFd,
 ) -> io::Result<Worker> {
     let mut worker = Worker::new(shared, Link::new(control)?, Output::new(output));
-    loop {
-        std::future::poll_fn(|context| worker.control.poll_readable(context)).await?;
-        match worker.hear() {
-            Heard::Nothing => {}
-            Heard::Said(Reply::Ready) => return Ok(worker),
-            _ => return Err(io::ErrorKind::InvalidData.into()),
-        }
+    match worker.heard().await? {
+        Heard::Said(Reply::Ready) => Ok(worker),
+        _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 

@@ -82,6 +82,18 @@ impl Worker {
         }
     }
 
+    /// Waits for what the worker says, as [`Worker::hear`]. An error means that the runtime is gone.
+    pub(crate) async fn heard(&mut self) -> io::Result<Heard> {
+        loop {
+            match self.hear() {
+                Heard::Nothing => {
+                    std::future::poll_fn(|context| self.control.poll_readable(context)).await?;
+                }
+                heard => return Ok(heard),
+            }
+        }
+    }
+
     /// What it has said although nothing was asked. Without `look`, no system call unless the runtime
     /// has noticed something.
     fn control_noise(&mut self, look: bool) -> Option<Noise> {

@@ -10,13 +10,8 @@ use std::sync::atomic::Ordering;
 /// time counts as that of the request.
 pub(super) async fn await_cleanup(app: Arc<AppShared>, mut worker: Worker) {
     loop {
-        match worker.hear() {
-            Heard::Nothing => {
-                let control = &worker.control;
-                if std::future::poll_fn(|context| control.poll_readable(context)).await.is_err() {
-                    return;
-                }
-            }
+        let Ok(heard) = worker.heard().await else { return };
+        match heard {
             Heard::Said(Reply::Waiting) => {}
             // It may have said as much of the next request: what is known of the socket stays.
             Heard::Said(Reply::Ready) => break,
@@ -26,7 +21,7 @@ pub(super) async fn await_cleanup(app: Arc<AppShared>, mut worker: Worker) {
             }
             // It has died, which its supervisor sees.
             Heard::Closed { .. } => return,
-            Heard::Said(_) | Heard::Nonsense(..) => {
+            Heard::Nothing | Heard::Said(_) | Heard::Nonsense(..) => {
                 return worker.shared.kill(Killed::BrokeProtocol);
             }
         }
