@@ -21,17 +21,19 @@ my ($output_inode, $log_inode, $null_device);
 my ($pid, $mask, $enters_directory, $locale);
 my @identity;                                  # real and effective user, real and effective groups
 my ($identity, $group_count);                  # the same, as system calls give it
-my ($null_file, $output_file, $log_file);      # device and inode of descriptors 0, 1 and 2
+my ($null_stat, $output_stat, $log_stat);      # of descriptors 0, 1 and 2, as fstat gives it
+my $last_stat = '';                             # of the file of $script, when it was last looked at
 my ($input_bits, $control_number) = ('');       # for select
 my $message = '';                              # receive buffer
-my $received;                                  # the environment in it
 my $NO_BODY = "\0" x 8;
-my $mark;                                      # of the request, to be repeated at its end
 my $was_prefetched;                                 # the request was not waited for: 4 or 0, a flag
-my (%base, $block, @fields, $distinct);        # the environment: inherited, and as last received
+my (%base, $block, @fields, $distinct);        # the environment: inherited, and as last received,
+                                               # but for the guessed value, which is in $values
 my %places;                                    # offset in $block => index in @fields, of values
 my @offsets;                                   # index in @fields => offset in $values, of values
-my ($guess, $guess_at, $guess_length);         # the value that differed last: index, span in $block
+my ($guess, $guess_at, $guess_length);         # the value that differed last: index, span in a message
+my ($guess_name, $guess_offset);               # its name, and where it is in $values
+my ($before_guess, $behind_guess);             # what was around it in the environment
 my (@names, $values);                          # the environment as it was last set
 my (%scripts, $script, $last_file, $body_lost);
 my ($serving, $compiling, $exit_code);
@@ -68,7 +70,9 @@ my ($real, $effective, $saved, $real_group, $effective_group, $saved_group) = ("
 my $VERSION = pack 'a16 x32 a8 x32 a32', map { "\xff" x $_ } 16, 8, 32;
 my $modules = -1;                              # how many files were in %INC before the script
 my ($INODE, $RAW_DEVICE) = (1, 6);             # places in what stat returns
-my ($HEAD, $CHUNK, $LARGEST_IN_PIPE) = (28, 65_536, 65_536);
+# In a message: its mark, to be repeated at the end of the request, and the environment.
+my ($MARK, $HEAD) = (12, 28);
+my ($CHUNK, $LARGEST_IN_PIPE) = (65_536, 65_536);
 my $EINTR = 4;
 
 BEGIN {
@@ -118,8 +122,7 @@ sub remember_process {
     syscall($calls->[1], $AT_FDCWD, $root, $stat, 0);
     return if "@{[unpack 'J2 x32 J x32 J x8 J', $stat]}" ne "@{[(stat $root)[0, 1, 7, 9, 10]]}";
     ($FSTAT, $FSTATAT, $GETRESUID, $GETRESGID, $GETGROUPS) = @$calls;
-    ($null_file, $output_file, $log_file)
-        = map { syscall($FSTAT, $_, $stat); substr $stat, 0, 16 } 0, 1, 2;
+    ($null_stat, $output_stat, $log_stat) = map { syscall($FSTAT, $_, $stat); "$stat" } 0, 1, 2;
     $group_count = syscall($GETGROUPS, 0, $groups);
     $groups = "\0" x (4 * $group_count + 4);
     syscall($GETGROUPS, $group_count, $groups) if $group_count;
@@ -152,30 +155,31 @@ sub answer {
     chdir($file =~ m{^(.*/)}s ? $1 : '/') if $enters_directory;
     $serving = 1;
     # Most often it is the script before, and its file is the same.
-    $script = $scripts{$file};
     my $failure = $script && $file eq $last_file && !$body_lost && $FSTATAT
-        && !syscall($FSTATAT, $AT_FDCWD, $file, $stat, 0) && ($stat & $VERSION) eq $script->{version}
+        && !syscall($FSTATAT, $AT_FDCWD, $file, $stat, 0)
+        && ($stat eq $last_stat || ($stat & $VERSION) eq $script->{version} && ($last_stat = $stat))
         ? 0 : find_script($file);
+    my $has_more = $script && $script->{has_more};
     if ($script) {
         CGI::initialize_globals() if $INC{'CGI.pm'} && defined &CGI::initialize_globals;
-        restore_state($script->{state}) if $script->{state};
-        rewind_data($script) if $script->{data};
+        restore_state($script->{state}) if $has_more && $script->{state};
+        rewind_data($script) if $has_more && $script->{data};
         $failure = 500 if !guarded($script->{code});
     }
     my $code = $exit_code;
-    if ($forgets) {
-        $script->{end} = [take_end_blocks(), @{ $script->{end} || [] }]
-            if $script && $script->{package};
-    }
-    if ($script && $script->{end}) {
-        guarded($_) or $failure = 500 for @{ $script->{end} };
+    if ($has_more) {
+        $script->{end} = [take_end_blocks(), @{ $script->{end} || [] }] if $forgets;
+        guarded($_) or $failure = 500 for @{ $script->{end} || [] };
     }
     if ($$ != $pid) {    # a child the script has forked
         CORE::exit($failure ? 255 : $code || 0);
     }
-    close_data() if $open_data;
-    forget($file) if $forgets && $script && $script->{package};
+    if ($has_more) {
+        close_data() if $open_data;
+        forget($file) if $forgets;
+    }
     $serving = 0;
+    close_handles() if $has_more && $script && $script->{handles};
     return finish($failure);
 }
 
@@ -183,6 +187,7 @@ sub answer {
 sub find_script {
     my ($file) = @_;
     undef $script;
+    $last_stat = '';
     if ($body_lost) {
         log_error("cannot store the request body: $body_lost");
         return 500;
@@ -249,47 +254,54 @@ sub log_error {
 # this worker has to end.
 sub finish {
     my ($status) = @_;
-    close_handles() if $script && $script->{handles};
-    my $ends = background_writer();
-    untie *STDIN if tied *STDIN;
-    untie *STDOUT if tied *STDOUT;
-    untie *STDERR if tied *STDERR;
+    my $ends = waitpid(-1, 1) < 0 || !background_writer() ? 0 : 1;    # WNOHANG
+    if (tied(*STDIN) || tied(*STDOUT) || tied(*STDERR)) {
+        untie *STDIN;
+        untie *STDOUT;
+        untie *STDERR;
+    }
     select STDOUT;
-    my $sound = restore_descriptors();
-    $ends = $ends || !$sound || is_another() ? 1 : 0;
-    my $kind = $status ? 'S' : 'E';
+    my $sound;
+    {
+        no warnings;
+        # tell makes $. the line count of STDIN, which only close resets.
+        $sound = tell(STDIN) >= 0 && !$. && $FSTAT
+            && fileno STDIN == 0 && fileno STDOUT == 1 && fileno STDERR == 2
+            && !syscall($FSTAT, 0, $stat) && ($stat eq $null_stat || is_same($null_stat))
+            && !syscall($FSTAT, 1, $stat) && ($stat eq $output_stat || is_same($output_stat))
+            && !syscall($FSTAT, 2, $stat) && ($stat eq $log_stat || is_same($log_stat))
+            || restore_descriptors();
+    }
+    $ends = 1 if !$sound || is_another();
     $\ = $, = undef;
-    wait_for_client();
+    fcntl $output, 4, 0;    # F_SETFL: writes wait again, whatever the script or its children made of it
     # With the last of the output, in one write, unless a layer of the script's would change it.
-    my $plain = $sound && join(' ', PerlIO::get_layers(STDOUT)) eq 'unix perlio';
+    my $plain = $sound && join(' ', PerlIO::get_layers(*STDOUT)) eq 'unix perlio';
     $! = 0;
-    my $told = $plain && print STDOUT end_marker($kind, $ends, $status);
+    my $told = $plain && print STDOUT $status || $ends ? end_marker($status, $ends)
+        : substr($message, $MARK, 16) . ($was_prefetched ? "E\4\0\0" : "E\0\0\0");
     binmode STDOUT;    # this flushes
     CORE::exit(1) if $told && $! && $! != $EINTR;    # nobody knows how much arrived
     $| = 0 if $|;
     if (!$told) {
         $ends = 1 if $plain;    # it was made a handle to read from
-        reply($kind, $ends, $status);
+        reply($status, $ends);
     }
     reset_interpreter();
     return $ends;
 }
 
-# The end of a request, told behind its output.
+# The end of a request, told behind its output: an HTTP status if it failed, and flags.
 sub reply {
     my $end_marker = end_marker(@_);
-    wait_for_client();
+    fcntl $output, 4, 0;
     1 until syswrite $output, $end_marker or $! != $EINTR;
 }
 
-# Has writes to the output socket wait again, whatever the script or its children have made of it.
-sub wait_for_client {
-    fcntl $output, 4, 0;    # F_SETFL
-}
-
 sub end_marker {
-    my ($kind, $flags, $status) = @_;
-    return $mark . pack 'a C n', $kind, $flags | $was_prefetched, $status;
+    my ($status, $flags) = @_;
+    return substr($message, $MARK, 16)
+        . pack 'a C n', $status ? 'S' : 'E', $flags | $was_prefetched, $status;
 }
 
 # Closes the script's bareword handles, as the end of a CGI process does: what was written to them
@@ -342,16 +354,20 @@ sub can_write {
         readdir $descriptors;
 }
 
+# True if $stat is about the file that the argument is about, which becomes the same: a log has other
+# times behind each line.
+sub is_same {
+    return 0 if substr($stat, 0, 16) ne substr $_[0], 0, 16;
+    $_[0] = $stat;
+    return 1;
+}
+
 # Puts descriptors 0, 1 and 2 back where the script closed or redirected them. False if it cannot be
 # done because something else of the script's has the number now.
 sub restore_descriptors {
     no warnings;
     my $sound = 1;
-    # tell makes $. the line count of STDIN, which only close resets.
-    return 1 if tell(STDIN) >= 0 && !$. && $FSTAT
-        && fileno STDIN == 0 && !syscall($FSTAT, 0, $stat) && rindex($stat, $null_file, 0) == 0
-        && fileno STDOUT == 1 && !syscall($FSTAT, 1, $stat) && rindex($stat, $output_file, 0) == 0
-        && fileno STDERR == 2 && !syscall($FSTAT, 2, $stat) && rindex($stat, $log_file, 0) == 0;
+    tell STDIN;
     if ($. || (stat STDIN)[$RAW_DEVICE] != $null_device || fileno STDIN != 0) {
         close STDIN;
         $sound &&= open(STDIN, '<&', $null) && fileno STDIN == 0;
@@ -370,10 +386,10 @@ sub restore_descriptors {
 # enough: the kernel has forgotten then that this process ends with Forebay.
 sub is_another {
     if ($GETRESUID) {
-        return 1 if syscall($GETRESUID, $real, $effective, $saved);
-        return 1 if syscall($GETRESGID, $real_group, $effective_group, $saved_group);
-        return 1 if syscall($GETGROUPS, $group_count + 1, $groups) != $group_count;
-        return "$real$effective$saved$real_group$effective_group$saved_group$groups" ne $identity;
+        return syscall($GETRESUID, $real, $effective, $saved)
+            || syscall($GETRESGID, $real_group, $effective_group, $saved_group)
+            || syscall($GETGROUPS, $group_count + 1, $groups) != $group_count
+            || "$real$effective$saved$real_group$effective_group$saved_group$groups" ne $identity;
     }
     return $> != $identity[1] || $< != $identity[0] || $) ne $identity[3] || $( ne $identity[2];
 }
@@ -386,7 +402,6 @@ sub reset_interpreter {
     $; = "\034";
     $" = ' ';
     $@ = '';
-    $! = 0;
     $? = 0;
     $^W = 0;
     @ARGV = () if @ARGV;
@@ -403,6 +418,7 @@ sub reset_interpreter {
     umask $mask;
     chdir $home;
     reset_locale() if $INC{'POSIX.pm'} && defined &POSIX::setlocale;
+    $! = 0;
 }
 
 sub reset_locale {

@@ -104,6 +104,7 @@ sub adopt_fcgi {
     no warnings 'redefine';
     *FCGI::Accept = sub ($) {
         return $accept->($_[0]) if !$serving || FCGI::IsFastCGI($_[0]);
+        my $mark = substr $message, $MARK, 16;
         return -1 if $accepted eq $mark;
         $accepted = $mark;
         return 0;

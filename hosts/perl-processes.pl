@@ -20,18 +20,21 @@ sub serve_processes {
         open $code_file, '+>', undef or die "cannot make a temporary file: $!\n";
         syswrite $code_file, $ZYGOTE;
     }
-    while (my ($have, $want) = receive_head()) {
-        my ($high, $low) = unpack 'x4 NN', $message;
-        my @fields = split /\0/, substr($message, $HEAD, $want - $HEAD), -1;
+    while (1) {
+        $was_prefetched = 4;
+        my $have = sysread($prefetch, $message, $CHUNK) || await_message() or last;
+        my ($size, $high, $low) = unpack 'N3', $message;
+        my @fields = split /\0/, substr($message, $HEAD, $size), -1;
         pop @fields;
+        my $start = $HEAD + $size;
         my $request = {
-            environment => {%base, @fields}, part => substr($message, $want, $have - $want),
+            environment => {%base, @fields}, part => substr($message, $start, $have - $start),
             length => $high * 2**32 + $low,
         };
         my ($status, $ends) = run_process($mode, $request);
         last if !defined $status;
         $ends = 1 if !await_writers();
-        reply($status ? 'S' : 'E', $ends ? 1 : 0, $status);
+        reply($status, $ends ? 1 : 0);
         last if $ends;
     }
     CORE::exit(0);

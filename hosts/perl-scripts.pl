@@ -179,11 +179,12 @@ sub compile {
     }
     my $state = compiled_state($warns, $package, $code);
     my $data_in = $is_data ? $data_package : $package;
+    my $data = defined $data_at
+        ? [\$source, $data_at, scalar($code =~ /^\s*use\s+utf8\b/m), $data_in] : undef;
+    my $handles = handles_of($package, $code);
     return {
-        code => $sub, package => $package, end => @end ? \@end : undef,
-        data => defined $data_at
-            ? [\$source, $data_at, scalar($code =~ /^\s*use\s+utf8\b/m), $data_in] : undef,
-        handles => handles_of($package, $code), state => $state,
+        code => $sub, package => $package, end => @end ? \@end : undef, data => $data,
+        handles => $handles, state => $state, has_more => $forgets || @end || $data || $handles || $state,
         quiet => $code !~ /SIG|sigtrap/ && !($state && $state->{signals}),
     };
 }
