@@ -20,6 +20,10 @@ my $message = '';                         # receive buffer
 my $mark;                                 # of the request, to be repeated at its end
 my $was_prefetched;                            # the request was not waited for: a flag, or 0
 my ($app, @names, @values, $no_input);     # @names, @values: of the environment, in every request
+my $last_block = '';                      # what the last environment() was made of
+my (@fields, $guess);                     # of an environment; which of them differs in the next, if known
+my ($before_guess, $behind_guess);        # what was around it in the block
+my ($guess_at, $length_around) = (0, 0);  # where it is in a message; the length of both
 my ($begun, $closed);                     # of the reply: head written; end told
 my $has_emitted;                          # some of the reply
 my ($is_running, $told);                  # the application runs on; flags of what ended the reply
@@ -30,7 +34,8 @@ my %status_lines;
 my %PRCTL = (x86_64 => 157, aarch64 => 167, riscv64 => 167, i386 => 172, i486 => 172, i586 => 172,
     i686 => 172, arm => 172, s390x => 172, powerpc64le => 171);
 my ($ENDS, $CLEANS_UP, $LAY_THERE) = (1, 2, 4);    # flags
-my ($HEAD, $CHUNK) = (28, 65_536);
+my ($MARK, $HEAD, $CHUNK) = (12, 28, 65_536);    # places in a message
+my $NO_BODY = "\0" x 8;
 my $LARGEST_IN_MEMORY = 1_048_576;        # of a request body
 my $MUCH = 65_536;                        # of output: two times as much might have to wait for Forebay
 my $QUIETLY = 0x4040;                     # MSG_NOSIGNAL, MSG_DONTWAIT
@@ -124,27 +129,66 @@ sub receive {
         next if $count < 1;
         if (vec $ready, $control_number, 1) {
             $message = '';
-            receive_up_to($HEAD) or return undef;
+            receive_up_to($HEAD) && receive_up_to($HEAD + unpack 'N', $message) or return undef;
             last;
         }
         $got = sysread $prefetch, $message, $CHUNK;
     }
-    (my ($size, $high, $length), $mark) = unpack 'NNN a16', $message;
-    receive_up_to($HEAD + $size) or return undef;
-    # The last NUL would be one more, empty, name.
-    my %env = split /\0/, substr($message, $HEAD, $size - 1), -1;
-    @env{@names} = @values;
-    $env{'psgix.cleanup.handlers'} = [];
-    $env{'psgi.url_scheme'} = $env{REQUEST_SCHEME};
-    $env{PATH_INFO} //= '';
-    $env{'psgix.io'} = own_end() if delete $env{FOREBAY_TAKEOVER};
-    $to_http10 = $env{SERVER_PROTOCOL} eq 'HTTP/1.0';
-    if (!$length && !$high) {
-        prepare_base() if !defined fileno $no_input;
-        $env{'psgi.input'} = $no_input;
-        return \%env;
+    $mark = substr $message, $MARK, 16;
+    my $has_body = substr($message, 4, 8) ne $NO_BODY;
+    my $size = $has_body ? unpack 'N', $message : length($message) - $HEAD;
+    my $env;
+    # Most often the same value differs as the last time, as the client's port does.
+    my $length = $size - $length_around;
+    if ($guess && $length >= 0
+        && substr($message, $HEAD, $size)
+            eq $before_guess . substr($message, $guess_at, $length) . $behind_guess
+        && index($message, "\0", $guess_at) == $guess_at + $length)
+    {
+        $fields[$guess] = substr $message, $guess_at, $length;
+        $env = {@fields};
     }
-    $env{'psgi.input'} = receive_body($HEAD + $size, $high * 2**32 + $length) or return undef;
+    else {
+        $env = environment(substr $message, $HEAD, $size);
+    }
+    $env->{'psgix.cleanup.handlers'} = [];
+    $env->{'psgi.url_scheme'} = $env->{REQUEST_SCHEME};
+    $env->{PATH_INFO} //= '';
+    $env->{'psgix.io'} = own_end() if delete $env->{FOREBAY_TAKEOVER};
+    $to_http10 = $env->{SERVER_PROTOCOL} eq 'HTTP/1.0';
+    if (!$has_body) {
+        prepare_base() if !defined fileno $no_input;
+        $env->{'psgi.input'} = $no_input;
+        return $env;
+    }
+    my ($high, $low) = unpack 'x4 NN', $message;
+    $env->{'psgi.input'} = receive_body($HEAD + $size, $high * 2**32 + $low) or return undef;
+    return $env;
+}
+
+# The environment in `$block`. If no more than one value differs from the last one's, the next is expected
+# to differ there, too: made from @fields, whose names have their hash values, it takes 22,000 instructions
+# where this takes 36,000.
+sub environment {
+    my ($block) = @_;
+    # The last NUL would be one more, empty, name.
+    my %env = split /\0/, substr($block, 0, -1), -1;
+    @env{@names} = @values;
+    my $at = ($block ^ $last_block) =~ /[^\0]/ ? $-[0] : length($block) - 1;
+    my $start = 1 + rindex substr($block, 0, $at), "\0";
+    my $before = substr $block, 0, $start;
+    my $behind = substr $block, index $block, "\0", $start;
+    if ($before =~ tr/\0// % 2    # a value
+        && substr($last_block, index $last_block, "\0", $start) eq $behind
+        && keys %env == @names + ($block =~ tr/\0//) / 2)
+    {
+        my ($name) = $before =~ /([^\0]*)\0\z/;
+        @fields = %env;
+        ($guess) = map { $_ + 1 } grep { $_ % 2 == 0 && $fields[$_] eq $name } 0 .. $#fields;
+        ($before_guess, $behind_guess) = ($before, $behind);
+        ($guess_at, $length_around) = ($HEAD + $start, $start + length $behind);
+    }
+    $last_block = $block;
     return \%env;
 }
 

@@ -89,6 +89,40 @@ fn the_environment_is_that_of_psgi_1_1() {
 }
 
 #[test]
+fn an_environment_that_differs_a_little_is_the_requests_whatever_was_done_to_the_last() {
+    let folder = Folder::new();
+    folder.write(
+        "app.psgi",
+        "sub { my $env = shift;\n\
+         my $text = join ',', map { \"$_=$env->{$_}\" } grep { /^HTTP_[XYZ]$|^spoiled$/ } sort keys %$env;\n\
+         $_ = 'spoiled' for grep { !ref } values %$env;\n\
+         delete $env->{HTTP_X}; $env->{spoiled} = 1; [200, [], [$text]] }\n",
+    );
+    let forebay = serve(folder, &configuration("workers = 1"));
+    // On one connection, so that no port differs.
+    let mut client = forebay.connect();
+    for [x, y, body] in [
+        ["a", "b", ""],
+        ["a", "b", ""],
+        ["c", "b", ""],
+        ["longer", "b", ""],
+        ["", "b", ""],
+        ["d", "b", "HTTP_X\0e\0"],
+        ["d", "other", ""],
+        ["d", "b", ""],
+        ["d,HTTP_Y=x", "b", ""],
+        ["e", "f", ""],
+        ["e", "f", ""],
+    ] {
+        client.send(format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nX: {x}\r\nY: {y}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        assert_eq!(client.reply().text(), format!("HTTP_X={x},HTTP_Y={y}"));
+    }
+}
+
+#[test]
 fn bodies_arrive_exactly_and_can_be_read_again() {
     let forebay = app("workers = 1");
     let body = pattern(2_500_000);
