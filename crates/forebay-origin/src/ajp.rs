@@ -75,6 +75,7 @@ impl Ajp {
                 }
                 let malformed = |error| Fault::backend(502, format!("{}: {error}", backend.name()));
                 if ajp13::parse_pong(&inbox).map_err(malformed)? == Some(inbox.len()) {
+                    connection.answered();
                     return Ok(());
                 }
             }

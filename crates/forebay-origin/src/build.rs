@@ -31,7 +31,9 @@ use crate::script::{exact_paths, scripts_of};
 use crate::script_reaper::ScriptReaper;
 use crate::start::start_all;
 use crate::tls::{AcmeService, SiteTls};
-use crate::upstream::{Backend, BackendOptions, Checker, Endpoint, IdlePools, Permits, Upstream};
+use crate::upstream::{
+    Backend, BackendOptions, Checker, Endpoint, IdlePools, Permits, Unanswered, Upstream,
+};
 pub(crate) use shared::launch_of;
 use shared::{Shared, SharedUpstream, checks, permits, shared_of_all};
 
@@ -102,6 +104,8 @@ pub struct Origins {
     apps: BTreeMap<String, RunningApp>,
     /// By backend: routes to the same one share its limit.
     permits: BTreeMap<String, (usize, Arc<Permits>)>,
+    /// By backend.
+    unanswered: BTreeMap<String, Arc<Unanswered>>,
     /// By site and route.
     shared: Vec<Vec<Shared>>,
     /// Of all CGI scripts; a reload passes it on.
@@ -141,6 +145,11 @@ impl Origins {
             || Arc::new(Semaphore::new(checks_at_once())),
             |previous| previous.password_checks.clone(),
         );
+        let unanswered = |(name, endpoint): (&String, &Endpoint)| {
+            let is_unix = matches!(endpoint, Endpoint::Unix(_));
+            (name.clone(), Arc::new(Unanswered::new(is_unix)))
+        };
+        let unanswered = endpoints.iter().map(unanswered).collect();
         let shared = shared_of_all(&plan, previous)?;
         let permits = permits(&plan, previous);
         let checks = checks(&shared, &endpoints);
@@ -155,6 +164,7 @@ impl Origins {
             endpoints,
             apps,
             permits,
+            unanswered,
             shared,
             reaper,
             _checker: checker,
@@ -422,7 +432,10 @@ impl Origins {
         let name = address.to_string();
         let permits = self.permits.get(&name).map(|(_, permits)| permits.clone());
         let endpoint = self.endpoints[&name].clone();
-        Backend::new(thread.clone(), endpoint, BackendOptions { name, permits, ..how })
+        // By TLS a server of many connections is asked, as a rule, and each costs a handshake.
+        let unanswered = self.unanswered.get(&name).filter(|_| how.tls.is_none()).cloned();
+        let how = BackendOptions { name, permits, unanswered, ..how };
+        Backend::new(thread.clone(), endpoint, how)
     }
 }
 

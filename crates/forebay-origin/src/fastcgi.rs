@@ -149,7 +149,7 @@ impl Fastcgi {
         let socket = &connection.socket;
         let is_whole = {
             let upload = pin!(self.send(backend, socket, out, body));
-            let download = pin!(self.read_reply(backend, socket, exchange));
+            let download = pin!(self.read_reply(backend, &connection, exchange));
             send_and_read(upload, download).await?
         };
         if is_whole == Some(true) && self.settings.keep_conn {
@@ -183,10 +183,12 @@ impl Fastcgi {
     async fn read_reply(
         &self,
         backend: &Backend,
-        socket: &Socket,
+        connection: &Connection,
         exchange: &mut Exchange,
     ) -> Result<bool, Fault> {
+        let socket = &connection.socket;
         backend.readable(socket).await?;
+        connection.answered();
         let mut inbox = self.thread.take_buffer();
         let outcome = self.pass_reply(backend, socket, exchange, &mut inbox).await;
         self.thread.keep_buffer(inbox);

@@ -3,7 +3,7 @@
 //!
 //! `group` chooses, `attempts` decides what may be sent again, `backend` has the connections,
 //! `idle_connections` keeps them, `permits` limits them over all threads, `announce` names the
-//! client in front, `health` asks backends how they are, `tally` counts, `upload` sends bodies,
+//! client in front, `unanswered` sees that new connections get their turn, `health` asks backends how they are, `tally` counts, `upload` sends bodies,
 //! `duplex` does so while the reply is read, `multiplexed` has connections that requests share.
 
 pub mod announce;
@@ -16,6 +16,7 @@ mod idle_connections;
 mod multiplexed;
 mod permits;
 mod tally;
+mod unanswered;
 mod upload;
 
 use std::rc::Rc;
@@ -33,6 +34,7 @@ pub use idle_connections::IdlePools;
 pub use multiplexed::{Multiplexed, SharedConnection};
 pub use permits::Permits;
 pub use tally::Tallies;
+pub use unanswered::Unanswered;
 pub use upload::{BodyEncoder, Outlet, Source, ToBackend, upload};
 
 use group::{Turns, UnderWay, bit};

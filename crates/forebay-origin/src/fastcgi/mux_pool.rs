@@ -86,6 +86,8 @@ impl MuxPool {
         let limits = (self.max_streams.get(), self.max_buffered);
         let shared = MuxConnection::new(thread, name, limits, self.connections.room().clone());
         let connection = backend.connect(true).await?;
+        // Others of its requests are answered before the first, perhaps.
+        connection.answered();
         tokio::task::spawn_local(shared.clone().run(connection));
         let stream = shared.begin();
         self.connections.add(&shared);

@@ -159,6 +159,7 @@ impl<'a> Attempt<'a> {
         self.send_request(socket, exchange).await?;
         if exchange.body.framing() == RequestFraming::None {
             backend.readable(socket).await?;
+            connection.answered();
         }
         let mut buffers = self.proxy.take_buffers();
         let outcome = self.pass_reply(socket, exchange, &mut buffers).await;

@@ -1,5 +1,6 @@
 //! Connections to a backend: found in the thread's pool (`idle_connections`), waited for or made.
 
+use std::cell::Cell;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use forebay_workers::Life;
 use super::Past;
 use super::idle_connections::{IdleConnections, IdlePools};
 use super::permits::{ConnectionPermit, Permits};
+use super::unanswered::{Unanswered, Waits};
 
 /// Where a backend is, looked up.
 #[derive(Clone, Debug)]
@@ -72,6 +74,8 @@ pub struct BackendOptions {
     pub violates_keep_alive: bool,
     /// The limit on connections over all threads.
     pub permits: Option<Arc<Permits>>,
+    /// Its new connections over all threads, where some are kept.
+    pub unanswered: Option<Arc<Unanswered>>,
     /// How long connecting may take; `None`: as the server's settings say.
     pub connect_timeout: Option<Duration>,
     /// Between two reads of a reply; `None`: as the server's settings say.
@@ -95,12 +99,21 @@ pub struct Connection {
     /// Whether HTTP/2 was agreed on by TLS.
     pub is_http2: bool,
     permit: Option<ConnectionPermit>,
+    /// Nothing has come on it yet.
+    waits: Cell<Option<Waits>>,
+    /// How many connections had been opened when its request came to it; 0 if it was opened for that.
+    opened: u64,
 }
 
 impl Connection {
     /// Whether it has a past.
     pub fn past(&self) -> Past {
         if self.is_reused { Past::Kept } else { Past::New }
+    }
+
+    /// Something has come from the backend: one of its processes has taken the connection up.
+    pub fn answered(&self) {
+        self.waits.take();
     }
 
     /// What counts it, where it is counted.
@@ -177,7 +190,7 @@ impl Backend {
 
     async fn connect_by(&self, fresh: bool, alpn: Alpn) -> Result<Connection, Fault> {
         if !fresh && let Some((socket, permit, _)) = self.idle.take() {
-            return Ok(Connection { socket, is_reused: true, is_http2: false, permit });
+            return Ok(self.reused(socket, permit));
         }
         let Some(permits) = &self.permits else { return self.open_by(None, alpn).await };
         let (socket, permit) = self.wait_for(permits).await?;
@@ -185,10 +198,16 @@ impl Backend {
         match socket.filter(|_| !fresh) {
             Some(socket) => {
                 socket.limit_writes(self.thread.settings().timeouts.write);
-                Ok(Connection { socket, is_reused: true, is_http2: false, permit })
+                Ok(self.reused(socket, permit))
             }
             None => self.open_by(permit, alpn).await,
         }
+    }
+
+    fn reused(&self, socket: Socket, permit: Option<ConnectionPermit>) -> Connection {
+        let opened = self.idle.opened();
+        let (is_reused, is_http2, waits) = (true, false, Cell::default());
+        Connection { socket, is_reused, is_http2, permit, waits, opened }
     }
 
     /// The right to open a connection that requests share, as long as connecting may take. A thread's
@@ -204,7 +223,9 @@ impl Backend {
 
     /// A new connection that requests share, if the backend takes that.
     pub async fn connect_by_right(&self, right: ConnectionRight) -> Result<Connection, Fault> {
-        self.open(right.0).await
+        let connection = self.open(right.0).await?;
+        connection.answered();
+        Ok(connection)
     }
 
     /// Whether it was opened beyond `max_connections`, which only a shared one may be.
@@ -228,7 +249,7 @@ impl Backend {
                 return self.open(permit).await;
             }
             if socket.peek().is_none() {
-                return Ok(Connection { socket, is_reused: true, is_http2: false, permit });
+                return Ok(self.reused(socket, permit));
             }
             self.record_violation();
         }
@@ -240,7 +261,7 @@ impl Backend {
     async fn connect_settled(&self) -> Result<Connection, Fault> {
         while let Some((socket, permit)) = self.idle.take_settled() {
             if socket.peek().is_none() {
-                return Ok(Connection { socket, is_reused: true, is_http2: false, permit });
+                return Ok(self.reused(socket, permit));
             }
             self.record_violation();
         }
@@ -263,10 +284,11 @@ impl Backend {
         alpn: Alpn,
     ) -> Result<Connection, Fault> {
         let limit = self.connect_timeout;
+        let waits = Cell::new(self.idle.open());
         match tokio::time::timeout(limit, self.open_secured(alpn)).await {
             Ok(Ok((socket, is_http2))) => {
                 socket.limit_writes(self.thread.settings().timeouts.write);
-                Ok(Connection { socket, is_reused: false, is_http2, permit })
+                Ok(Connection { socket, is_reused: false, is_http2, permit, waits, opened: 0 })
             }
             Ok(Err(error)) => {
                 let name = &self.name;
@@ -334,10 +356,14 @@ impl Backend {
         }
     }
 
-    /// Keeps a connection whose reply has been read to its end.
+    /// Keeps a connection whose reply has been read to its end, unless one that was opened before its
+    /// request came still waits for an answer.
     pub fn keep(&self, connection: Connection) {
         if connection.is_reused {
             self.idle.record_keeping();
+        }
+        if self.idle.gives_way(connection.opened) {
+            return;
         }
         self.idle.put(connection.socket, connection.permit);
     }

@@ -5,7 +5,7 @@
 //! are kept alike (as many, as long, by the same protocol). Threads share none, but under
 //! `max_connections` a waiting thread has others give one up.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use super::backend::BackendOptions;
 use super::permits::{ConnectionPermit, Grant, HolderId, Permits};
+use super::unanswered::{Unanswered, Waits};
 
 /// How often idle connections are looked at.
 const PRUNING: Duration = Duration::from_millis(500);
@@ -28,6 +29,18 @@ pub struct IdleConnections {
     holder: HolderId,
     /// For requests that have been granted one and have not run since.
     ready: RefCell<VecDeque<(Socket, ConnectionPermit)>>,
+    /// New connections to the backend, where any are kept.
+    unanswered: Option<Arc<Unanswered>>,
+    /// This thread sees to it that they get their turn.
+    watches: Cell<bool>,
+}
+
+/// What asks a holder of idle connections to give one up.
+struct Nudges {
+    /// Somebody waits for a permit.
+    permits: Option<UnboundedReceiver<()>>,
+    /// So many connections had been opened when one that has no answer still was among them.
+    unanswered: Option<UnboundedReceiver<u64>>,
 }
 
 /// The idle connections that the routes of one thread share: those to one backend that are kept
@@ -66,7 +79,11 @@ impl IdleConnections {
             deadlines: thread.deadlines.clone(),
             holder: holder.unwrap_or_default(),
             ready: RefCell::default(),
+            unanswered: how.unanswered.clone().filter(|_| how.keep != Some(0)),
+            watches: Cell::default(),
         });
+        let unanswered = idle.unanswered.as_ref().map(|unanswered| unanswered.join());
+        let nudges = Nudges { permits: nudges, unanswered };
         if how.violates_keep_alive {
             idle.pool.assume_violation();
         }
@@ -147,6 +164,43 @@ impl IdleConnections {
         }
     }
 
+    /// A connection is about to be opened for a request.
+    pub fn open(self: &Rc<Self>) -> Option<Waits> {
+        let unanswered = self.unanswered.as_ref()?;
+        let waits = unanswered.open();
+        if !self.watches.replace(true) {
+            let (idle, unanswered) = (Rc::downgrade(self), unanswered.clone());
+            tokio::task::spawn_local(async move {
+                unanswered.watch().await;
+                if let Some(idle) = idle.upgrade() {
+                    idle.watches.set(false);
+                }
+            });
+        }
+        Some(waits)
+    }
+
+    /// How many connections have been opened so far.
+    pub fn opened(&self) -> u64 {
+        self.unanswered.as_ref().map_or(0, |unanswered| unanswered.opened())
+    }
+
+    /// As [`Unanswered::gives_way`].
+    pub fn gives_way(&self, opened: u64) -> bool {
+        self.unanswered.as_ref().is_some_and(|unanswered| unanswered.gives_way(opened))
+    }
+
+    /// Closes connections for those that have waited for long.
+    fn make_way(&self, opened: u64) {
+        let Some(unanswered) = &self.unanswered else { return };
+        while let Some((socket, permit, _)) = self.take() {
+            if !unanswered.gives_way(opened) {
+                return self.put(socket, permit);
+            }
+            unanswered.trust(opened);
+        }
+    }
+
     /// As [`Pool::keeps_alive`].
     pub fn keeps_alive(&self) -> bool {
         self.pool.keeps_alive()
@@ -171,25 +225,35 @@ impl Drop for Queued<'_> {
     }
 }
 
-/// Closes connections that have been idle for too long, and gives them up to other threads.
-async fn look_after(idle: Weak<IdleConnections>, mut nudges: Option<UnboundedReceiver<()>>) {
+/// Closes connections that have been idle for too long, and gives them up to others.
+async fn look_after(idle: Weak<IdleConnections>, mut nudges: Nudges) {
     let mut interval = tokio::time::interval(PRUNING);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    enum Why {
+        Time,
+        Permit,
+        Unanswered(u64),
+    }
     loop {
-        let is_wanted = tokio::select! {
-            _ = interval.tick() => false,
-            Some(()) = nudge(&mut nudges) => true,
+        let why = tokio::select! {
+            _ = interval.tick() => Why::Time,
+            Some(()) = nudge(&mut nudges.permits) => Why::Permit,
+            Some(opened) = nudge(&mut nudges.unanswered) => Why::Unanswered(opened),
         };
         let Some(idle) = idle.upgrade() else { return };
-        if !is_wanted {
-            idle.pool.prune(&idle.deadlines);
-        } else if let Some((socket, permit, _)) = idle.take() {
-            idle.put(socket, permit);
+        match why {
+            Why::Time => idle.pool.prune(&idle.deadlines),
+            Why::Unanswered(opened) => idle.make_way(opened),
+            Why::Permit => {
+                if let Some((socket, permit, _)) = idle.take() {
+                    idle.put(socket, permit);
+                }
+            }
         }
     }
 }
 
-async fn nudge(nudges: &mut Option<UnboundedReceiver<()>>) -> Option<()> {
+async fn nudge<T>(nudges: &mut Option<UnboundedReceiver<T>>) -> Option<T> {
     match nudges {
         Some(nudges) => nudges.recv().await,
         None => std::future::pending().await,

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use crate::fastcgi;
 use crate::world::{Backend, Peer, World, in_memory};
 
-const GET: &str = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
+pub const GET: &str = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
 /// How long a backend takes: all that ask at one time are under way at once.
 const WORK: Duration = Duration::from_millis(10);
 const CLIENTS: usize = 256;
@@ -18,19 +18,19 @@ const CLIENTS: usize = 256;
 const AT_ONCE: usize = 16;
 
 /// A protocol whose connections are kept.
-struct Protocol {
-    name: &'static str,
+pub struct Protocol {
+    pub name: &'static str,
     route: &'static str,
     /// Its backend.
     to: &'static str,
     /// How a whole request without a body ends, if not by its length.
-    is_whole: fn(&[u8]) -> bool,
-    reply: fn() -> Vec<u8>,
+    pub is_whole: fn(&[u8]) -> bool,
+    pub reply: fn() -> Vec<u8>,
     /// Seconds for which a connection may be idle.
     idle_time: u64,
 }
 
-const PROTOCOLS: [Protocol; 3] = [
+pub const PROTOCOLS: [Protocol; 3] = [
     Protocol {
         name: "HTTP",
         route: "proxy = \"@backend\"",
@@ -58,7 +58,7 @@ const PROTOCOLS: [Protocol; 3] = [
 ];
 
 impl Protocol {
-    fn route(&self, keys: &str) -> String {
+    pub fn route(&self, keys: &str) -> String {
         let Self { route, to, .. } = self;
         let group = format!("[upstream.backend]\nto = \"{to}\"\n{keys}\n");
         format!("[[site.route]]\npath = \"/x\"\n{route}\n{group}")

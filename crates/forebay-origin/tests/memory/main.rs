@@ -41,5 +41,6 @@ mod routing;
 mod sending;
 mod time_limits;
 mod tunnels;
+mod turns;
 mod upgrades;
 mod wire;
