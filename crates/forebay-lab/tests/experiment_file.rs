@@ -190,3 +190,21 @@ fn a_wrong_matrix_is_explained() {
     let many: Vec<String> = (0..33).map(|n| n.to_string()).collect();
     explained(&format!("size = [{}]", many.join(", ")), "64 combinations at most");
 }
+
+#[test]
+fn a_service_itself_may_be_what_a_configuration_loads() {
+    let of_a_service = r#"
+    [load]
+    [[service]]
+    name = "container"
+    start = ["server"]
+    [[configuration]]
+    name = "directly"
+    url = "h2c://127.0.0.1:{container.port}"
+"#;
+    let plan = parse(of_a_service);
+    assert_eq!(plan.configurations[0].url, "h2c://127.0.0.1:{container.port}");
+    let of_another = of_a_service.replace("{container.port}", "{contaner.port}");
+    let problem = Plan::parse(Path::new("tests/experiment.toml"), &of_another).unwrap_err();
+    assert!(problem.to_string().contains("not a URL to load"), "{problem}");
+}

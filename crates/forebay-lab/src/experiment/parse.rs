@@ -9,7 +9,9 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::file::{self, File};
-use super::{Amount, Check, Configuration, Load, Plan, Problem, Template, Values};
+use super::{
+    Amount, Check, Configuration, Load, Plan, Problem, Service, ServiceValues, Template, Values,
+};
 use crate::keeper::OUTPUT_FILE;
 
 const DEFAULT_CONNECTIONS: u32 = 10;
@@ -63,7 +65,7 @@ impl Reader<'_> {
         let load = self.load(file.load)?;
         let check = self.check(file.check)?;
         let services = self.services(file.services)?;
-        let configurations = self.configurations(file.configurations, &load)?;
+        let configurations = self.configurations(file.configurations, &load, &services)?;
         self.refuse_in_matrix(&file.matrix, load.client.as_ref())?;
         let configurations = self.expand(file.matrix, configurations)?;
         let (before, after) = (self.command(file.before)?, self.command(file.after)?);
@@ -117,6 +119,7 @@ impl Reader<'_> {
         &self,
         typed: Vec<Spanned<file::Configuration>>,
         load: &Load,
+        services: &[Service],
     ) -> Result<Vec<Configuration>, Problem> {
         if typed.is_empty() {
             let help = "add a [[configuration]] with name, start and url for each way of serving";
@@ -140,7 +143,7 @@ impl Reader<'_> {
             }
             has_baseline |= baseline;
             names.push(name);
-            configurations.push(self.configuration(configuration, load)?);
+            configurations.push(self.configuration(configuration, load, services)?);
         }
         configurations[0].baseline |= !has_baseline;
         Ok(configurations)
@@ -150,6 +153,7 @@ impl Reader<'_> {
         &self,
         typed: file::Configuration,
         load: &Load,
+        services: &[Service],
     ) -> Result<Configuration, Problem> {
         let help = "give the server's command as a list: [\"nginx\", \"-c\", \"...\"]";
         let start = match typed.start {
@@ -186,8 +190,7 @@ impl Reader<'_> {
             saved: None,
             cell: None,
         };
-        let (dir, tmp) = ("/dir".to_owned(), "/tmp".to_owned());
-        let example = Values { port: 8080, dir, tmp, services: Vec::new() };
+        let example = example_values(services);
         if load.client.is_some() && configuration.address(&example).is_some() {
             return Ok(configuration);
         }
@@ -455,6 +458,15 @@ fn directory_of(path: &Path) -> Result<PathBuf, Problem> {
         ));
     }
     Ok(absolute)
+}
+
+/// Values to fill placeholders with, for seeing whether what comes of it is right.
+fn example_values(services: &[Service]) -> Values {
+    let tmp = || "/tmp".to_owned();
+    let at =
+        |service: &Service| ServiceValues { name: service.name.clone(), port: 8080, tmp: tmp() };
+    let services = services.iter().map(at).collect();
+    Values { port: 8080, dir: "/dir".to_owned(), tmp: tmp(), services }
 }
 
 /// The unknown key and the known ones, out of serde's message.
