@@ -147,7 +147,7 @@ impl Carrier for Passing<'_> {
         packets.rewind(&mut exchange.body).await?;
         let session = Session {
             attempt,
-            socket: &connection.socket,
+            connection: &connection,
             sticky: origin.sticky.as_ref().map(|sticky| (sticky, *wanted)),
         };
         match session.run(exchange, packets, buffers).await? {

@@ -145,11 +145,12 @@ impl Origins {
             || Arc::new(Semaphore::new(checks_at_once())),
             |previous| previous.password_checks.clone(),
         );
-        let unanswered = |(name, endpoint): (&String, &Endpoint)| {
-            let is_unix = matches!(endpoint, Endpoint::Unix(_));
-            (name.clone(), Arc::new(Unanswered::new(is_unix)))
+        // Connections of the configuration before may be idle as long as a request of it is under way.
+        let unanswered = |name: &String| {
+            let before = previous.and_then(|previous| previous.unanswered.get(name));
+            (name.clone(), before.cloned().unwrap_or_default())
         };
-        let unanswered = endpoints.iter().map(unanswered).collect();
+        let unanswered = endpoints.keys().map(unanswered).collect();
         let shared = shared_of_all(&plan, previous)?;
         let permits = permits(&plan, previous);
         let checks = checks(&shared, &endpoints);
@@ -432,7 +433,7 @@ impl Origins {
         let name = address.to_string();
         let permits = self.permits.get(&name).map(|(_, permits)| permits.clone());
         let endpoint = self.endpoints[&name].clone();
-        // By TLS a server of many connections is asked, as a rule, and each costs a handshake.
+        // Who speaks TLS serves many connections, as a rule, and each costs a handshake.
         let unanswered = self.unanswered.get(&name).filter(|_| how.tls.is_none()).cloned();
         let how = BackendOptions { name, permits, unanswered, ..how };
         Backend::new(thread.clone(), endpoint, how)

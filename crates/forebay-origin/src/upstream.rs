@@ -2,9 +2,10 @@
 //! which connection, and what a failure means.
 //!
 //! `group` chooses, `attempts` decides what may be sent again, `backend` has the connections,
-//! `idle_connections` keeps them, `permits` limits them over all threads, `announce` names the
-//! client in front, `unanswered` sees that new connections get their turn, `health` asks backends how they are, `tally` counts, `upload` sends bodies,
-//! `duplex` does so while the reply is read, `multiplexed` has connections that requests share.
+//! `idle_connections` keeps them, `permits` limits them over all threads, `unanswered` knows the new
+//! ones that may wait for a process, `announce` names the client in front, `health` asks backends how
+//! they are, `tally` counts, `upload` sends bodies, `duplex` does so while the reply is read,
+//! `multiplexed` has connections that requests share.
 
 pub mod announce;
 mod attempts;

@@ -10,7 +10,7 @@ use forebay_wire::http1::{KnownField, list_has};
 use super::upload::{BodyDemand, Packets};
 use crate::proxy::sticky::Sticky;
 use crate::reply_pump::FramedPump;
-use crate::upstream::{Attempt, Backend};
+use crate::upstream::{Attempt, Backend, Connection};
 
 /// Size of a receive buffer, in bytes.
 pub const INBOX: usize = 16 * 1024;
@@ -35,12 +35,16 @@ pub enum After {
 /// A request and its reply over one connection.
 pub struct Session<'a> {
     pub attempt: &'a Attempt<'a>,
-    pub socket: &'a Socket,
+    pub connection: &'a Connection,
     /// What names a client's container, and the one that the request named.
     pub sticky: Option<(&'a Sticky, Option<usize>)>,
 }
 
 impl Session<'_> {
+    fn socket(&self) -> &Socket {
+        &self.connection.socket
+    }
+
     fn backend(&self) -> &Backend {
         self.attempt.backend
     }
@@ -55,7 +59,7 @@ impl Session<'_> {
     ) -> Result<After, Fault> {
         let Buffers { out, packet, inbox, head } = buffers;
         let Exchange { request, body, reply, .. } = exchange;
-        self.socket.write_soon(out).await.map_err(|error| self.backend().lost(&error))?;
+        self.socket().write_soon(out).await.map_err(|error| self.backend().lost(&error))?;
         let demand = BodyDemand::default();
         inbox.clear();
         let mut reading = Reading { session: self, request, demand: &demand, inbox, head };
@@ -84,12 +88,12 @@ impl Session<'_> {
     ) -> Result<Infallible, Fault> {
         loop {
             let wanted = demand.wait().await;
-            self.socket.unlimit_read();
+            self.socket().unlimit_read();
             packet.clear();
             packets.append_next(packet, wanted, body).await?;
-            let sent = self.socket.write_all(packet).await;
+            let sent = self.socket().write_all(packet).await;
             sent.map_err(|error| self.backend().lost(&error))?;
-            self.socket.limit_read(self.backend().reply_timeout());
+            self.socket().limit_read(self.backend().reply_timeout());
             demand.meet();
         }
     }
@@ -110,7 +114,7 @@ impl Reading<'_> {
         let backend = self.session.backend();
         // Containers may have larger packets than they are sent.
         let mut decoder = ReplyDecoder::new(MOST_PACKET);
-        let socket = self.session.socket;
+        let socket = self.session.socket();
         let mut pump = FramedPump { backend, socket, any: false, holds_head: true };
         let mut at = 0;
         loop {
@@ -146,6 +150,7 @@ impl Reading<'_> {
                     if pump.next(self.inbox, at, reply).await? == 0 {
                         return Err(pump.cut_off());
                     }
+                    self.session.connection.answered();
                     at = 0;
                 }
             }

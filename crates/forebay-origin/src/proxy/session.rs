@@ -159,10 +159,9 @@ impl<'a> Attempt<'a> {
         self.send_request(socket, exchange).await?;
         if exchange.body.framing() == RequestFraming::None {
             backend.readable(socket).await?;
-            connection.answered();
         }
         let mut buffers = self.proxy.take_buffers();
-        let outcome = self.pass_reply(socket, exchange, &mut buffers).await;
+        let outcome = self.pass_reply(connection, exchange, &mut buffers).await;
         self.proxy.keep_buffers(buffers);
         outcome
     }
@@ -185,7 +184,7 @@ impl<'a> Attempt<'a> {
     /// Passes the reply on, and the request's body before or meanwhile.
     async fn pass_reply(
         &self,
-        socket: &Socket,
+        connection: &Connection,
         exchange: &mut Exchange,
         buffers: &mut Buffers,
     ) -> Result<After, Fault> {
@@ -193,7 +192,7 @@ impl<'a> Attempt<'a> {
         let Exchange { request, body, reply, .. } = exchange;
         inbox.clear();
         let to_head = request.method() == b"HEAD";
-        let mut reading = Reading { attempt: self, request, socket, inbox, head };
+        let mut reading = Reading { attempt: self, request, connection, inbox, head };
         if self.is_upgrade {
             reading.read_head(reply, to_head).await?;
             if reading.head.status == 101 {
@@ -266,12 +265,16 @@ pub fn append_target(out: &mut Vec<u8>, request: &Request, strip_prefix: Option<
 struct Reading<'a> {
     attempt: &'a Attempt<'a>,
     request: &'a Request,
-    socket: &'a Socket,
+    connection: &'a Connection,
     inbox: &'a mut Vec<u8>,
     head: &'a mut ResponseHead,
 }
 
-impl Reading<'_> {
+impl<'a> Reading<'a> {
+    fn socket(&self) -> &'a Socket {
+        &self.connection.socket
+    }
+
     /// Sends the body while the reply may already be coming; whether the connection can be kept,
     /// and whether the body was sent to its end.
     async fn reply_during_upload(
@@ -280,7 +283,7 @@ impl Reading<'_> {
         reply: &mut Reply,
         to_head: bool,
     ) -> Result<(bool, bool), Fault> {
-        let (backend, socket) = (self.attempt.backend(), self.socket);
+        let (backend, socket) = (self.attempt.backend(), self.socket());
         let encoder = match body.framing() {
             RequestFraming::Chunked => BodyEncoder::Chunked,
             RequestFraming::None | RequestFraming::Length(_) => BodyEncoder::Plain,
@@ -323,7 +326,7 @@ impl Reading<'_> {
             decoder = decoder.keeping_trailers();
         }
         let holds_head = matches!(self.head.framing, ResponseFraming::Length(1..));
-        let mut pump = FramedPump { backend, socket: self.socket, any: true, holds_head };
+        let mut pump = FramedPump { backend, socket: self.socket(), any: true, holds_head };
         let mut start = self.head.len;
         loop {
             let step = decoder
@@ -349,7 +352,7 @@ impl Reading<'_> {
             if pump.holds_head {
                 // With Nagle's algorithm on, the backend sends the body when it knows of the head's
                 // arrival, which it would be told 40 ms later.
-                self.socket.acknowledge();
+                self.socket().acknowledge();
             }
             if pump.next(self.inbox, start, reply).await? == 0 {
                 if decoder.ends_at_close() {
@@ -372,10 +375,13 @@ impl Reading<'_> {
             if self.inbox.len() == self.inbox.capacity() {
                 self.inbox.reserve(INBOX);
             }
-            let read = backend.read(self.socket, self.inbox).await;
+            let read = backend.read(self.socket(), self.inbox).await;
             match read {
                 Ok(0) => return Err(backend.cut_off(any)),
-                Ok(_) => any = true,
+                Ok(_) => {
+                    any = true;
+                    self.connection.answered();
+                }
                 Err(fault) if any => return Err(fault.retry(Retry::No)),
                 Err(fault) => return Err(fault),
             }

@@ -15,7 +15,7 @@ use forebay_workers::Life;
 use super::Past;
 use super::idle_connections::{IdleConnections, IdlePools};
 use super::permits::{ConnectionPermit, Permits};
-use super::unanswered::{Unanswered, Waits};
+use super::unanswered::{Unanswered, Wait};
 
 /// Where a backend is, looked up.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ pub struct BackendOptions {
     pub violates_keep_alive: bool,
     /// The limit on connections over all threads.
     pub permits: Option<Arc<Permits>>,
-    /// Its new connections over all threads, where some are kept.
+    /// Its new connections, over all threads.
     pub unanswered: Option<Arc<Unanswered>>,
     /// How long connecting may take; `None`: as the server's settings say.
     pub connect_timeout: Option<Duration>,
@@ -99,10 +99,8 @@ pub struct Connection {
     /// Whether HTTP/2 was agreed on by TLS.
     pub is_http2: bool,
     permit: Option<ConnectionPermit>,
-    /// Nothing has come on it yet.
-    waits: Cell<Option<Waits>>,
-    /// How many connections had been opened when its request came to it; 0 if it was opened for that.
-    opened: u64,
+    /// Nothing has come on it yet for its request.
+    wait: Cell<Option<Wait>>,
 }
 
 impl Connection {
@@ -111,9 +109,11 @@ impl Connection {
         if self.is_reused { Past::Kept } else { Past::New }
     }
 
-    /// Something has come from the backend: one of its processes has taken the connection up.
+    /// Something has come for its request. To be called at the first byte; later calls do nothing.
     pub fn answered(&self) {
-        self.waits.take();
+        if let Some(wait) = self.wait.take() {
+            wait.end();
+        }
     }
 
     /// What counts it, where it is counted.
@@ -205,9 +205,8 @@ impl Backend {
     }
 
     fn reused(&self, socket: Socket, permit: Option<ConnectionPermit>) -> Connection {
-        let opened = self.idle.opened();
-        let (is_reused, is_http2, waits) = (true, false, Cell::default());
-        Connection { socket, is_reused, is_http2, permit, waits, opened }
+        let wait = Cell::new(self.idle.reuse());
+        Connection { socket, is_reused: true, is_http2: false, permit, wait }
     }
 
     /// The right to open a connection that requests share, as long as connecting may take. A thread's
@@ -284,11 +283,11 @@ impl Backend {
         alpn: Alpn,
     ) -> Result<Connection, Fault> {
         let limit = self.connect_timeout;
-        let waits = Cell::new(self.idle.open());
+        let wait = Cell::new(self.idle.open());
         match tokio::time::timeout(limit, self.open_secured(alpn)).await {
             Ok(Ok((socket, is_http2))) => {
                 socket.limit_writes(self.thread.settings().timeouts.write);
-                Ok(Connection { socket, is_reused: false, is_http2, permit, waits, opened: 0 })
+                Ok(Connection { socket, is_reused: false, is_http2, permit, wait })
             }
             Ok(Err(error)) => {
                 let name = &self.name;
@@ -356,13 +355,14 @@ impl Backend {
         }
     }
 
-    /// Keeps a connection whose reply has been read to its end, unless one that was opened before its
-    /// request came still waits for an answer.
+    /// Keeps a connection whose reply has been read to its end, unless it is to be closed for a new one
+    /// that is overdue.
     pub fn keep(&self, connection: Connection) {
+        connection.answered();
         if connection.is_reused {
             self.idle.record_keeping();
         }
-        if self.idle.gives_way(connection.opened) {
+        if self.idle.pop_overdue() {
             return;
         }
         self.idle.put(connection.socket, connection.permit);

@@ -5,7 +5,7 @@
 //! are kept alike (as many, as long, by the same protocol). Threads share none, but under
 //! `max_connections` a waiting thread has others give one up.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use super::backend::BackendOptions;
 use super::permits::{ConnectionPermit, Grant, HolderId, Permits};
-use super::unanswered::{Unanswered, Waits};
+use super::unanswered::{Unanswered, Wait};
 
 /// How often idle connections are looked at.
 const PRUNING: Duration = Duration::from_millis(500);
@@ -29,18 +29,16 @@ pub struct IdleConnections {
     holder: HolderId,
     /// For requests that have been granted one and have not run since.
     ready: RefCell<VecDeque<(Socket, ConnectionPermit)>>,
-    /// New connections to the backend, where any are kept.
+    /// New connections to the backend.
     unanswered: Option<Arc<Unanswered>>,
-    /// This thread sees to it that they get their turn.
-    watches: Cell<bool>,
 }
 
 /// What asks a holder of idle connections to give one up.
 struct Nudges {
     /// Somebody waits for a permit.
     permits: Option<UnboundedReceiver<()>>,
-    /// So many connections had been opened when one that has no answer still was among them.
-    unanswered: Option<UnboundedReceiver<u64>>,
+    /// A new connection is overdue.
+    unanswered: Option<UnboundedReceiver<()>>,
 }
 
 /// The idle connections that the routes of one thread share: those to one backend that are kept
@@ -79,10 +77,10 @@ impl IdleConnections {
             deadlines: thread.deadlines.clone(),
             holder: holder.unwrap_or_default(),
             ready: RefCell::default(),
-            unanswered: how.unanswered.clone().filter(|_| how.keep != Some(0)),
-            watches: Cell::default(),
+            unanswered: how.unanswered.clone(),
         });
-        let unanswered = idle.unanswered.as_ref().map(|unanswered| unanswered.join());
+        let keeps = |_: &&Arc<Unanswered>| how.keep != Some(0);
+        let unanswered = idle.unanswered.as_ref().filter(keeps).map(|unanswered| unanswered.join());
         let nudges = Nudges { permits: nudges, unanswered };
         if how.violates_keep_alive {
             idle.pool.assume_violation();
@@ -165,39 +163,29 @@ impl IdleConnections {
     }
 
     /// A connection is about to be opened for a request.
-    pub fn open(self: &Rc<Self>) -> Option<Waits> {
-        let unanswered = self.unanswered.as_ref()?;
-        let waits = unanswered.open();
-        if !self.watches.replace(true) {
-            let (idle, unanswered) = (Rc::downgrade(self), unanswered.clone());
-            tokio::task::spawn_local(async move {
-                unanswered.watch().await;
-                if let Some(idle) = idle.upgrade() {
-                    idle.watches.set(false);
-                }
-            });
-        }
-        Some(waits)
+    pub fn open(&self) -> Option<Wait> {
+        self.unanswered.as_ref().map(Unanswered::open)
     }
 
-    /// How many connections have been opened so far.
-    pub fn opened(&self) -> u64 {
-        self.unanswered.as_ref().map_or(0, |unanswered| unanswered.opened())
+    /// A request has come to a kept connection.
+    pub fn reuse(&self) -> Option<Wait> {
+        self.unanswered.as_ref().and_then(Unanswered::reuse)
     }
 
-    /// As [`Unanswered::gives_way`].
-    pub fn gives_way(&self, opened: u64) -> bool {
-        self.unanswered.as_ref().is_some_and(|unanswered| unanswered.gives_way(opened))
+    /// As [`Unanswered::pop_overdue`].
+    pub fn pop_overdue(&self) -> bool {
+        self.unanswered.as_ref().is_some_and(|unanswered| unanswered.pop_overdue())
     }
 
-    /// Closes connections for those that have waited for long.
-    fn make_way(&self, opened: u64) {
+    /// Closes idle connections for new ones that are overdue.
+    fn close_for_overdue(&self) {
         let Some(unanswered) = &self.unanswered else { return };
-        while let Some((socket, permit, _)) = self.take() {
-            if !unanswered.gives_way(opened) {
+        while unanswered.is_overdue()
+            && let Some((socket, permit, _)) = self.take()
+        {
+            if !unanswered.pop_overdue() {
                 return self.put(socket, permit);
             }
-            unanswered.trust(opened);
         }
     }
 
@@ -227,23 +215,23 @@ impl Drop for Queued<'_> {
 
 /// Closes connections that have been idle for too long, and gives them up to others.
 async fn look_after(idle: Weak<IdleConnections>, mut nudges: Nudges) {
-    let mut interval = tokio::time::interval(PRUNING);
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     enum Why {
         Time,
         Permit,
-        Unanswered(u64),
+        Overdue,
     }
+    let mut interval = tokio::time::interval(PRUNING);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
         let why = tokio::select! {
             _ = interval.tick() => Why::Time,
             Some(()) = nudge(&mut nudges.permits) => Why::Permit,
-            Some(opened) = nudge(&mut nudges.unanswered) => Why::Unanswered(opened),
+            Some(()) = nudge(&mut nudges.unanswered) => Why::Overdue,
         };
         let Some(idle) = idle.upgrade() else { return };
         match why {
             Why::Time => idle.pool.prune(&idle.deadlines),
-            Why::Unanswered(opened) => idle.make_way(opened),
+            Why::Overdue => idle.close_for_overdue(),
             Why::Permit => {
                 if let Some((socket, permit, _)) = idle.take() {
                     idle.put(socket, permit);
@@ -253,7 +241,7 @@ async fn look_after(idle: Weak<IdleConnections>, mut nudges: Nudges) {
     }
 }
 
-async fn nudge<T>(nudges: &mut Option<UnboundedReceiver<T>>) -> Option<T> {
+async fn nudge(nudges: &mut Option<UnboundedReceiver<()>>) -> Option<()> {
     match nudges {
         Some(nudges) => nudges.recv().await,
         None => std::future::pending().await,
