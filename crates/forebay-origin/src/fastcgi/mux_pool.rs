@@ -86,8 +86,7 @@ impl MuxPool {
         let limits = (self.max_streams.get(), self.max_buffered);
         let shared = MuxConnection::new(thread, name, limits, self.connections.room().clone());
         let connection = backend.connect(true).await?;
-        // Others of its requests are answered before the first, perhaps.
-        connection.answered();
+        connection.forget_wait();
         tokio::task::spawn_local(shared.clone().run(connection));
         let stream = shared.begin();
         self.connections.add(&shared);

@@ -116,6 +116,11 @@ impl Connection {
         }
     }
 
+    /// Requests share it: when the first byte comes says nothing of how long one waits.
+    pub fn forget_wait(&self) {
+        self.wait.take();
+    }
+
     /// What counts it, where it is counted.
     pub fn permit(&self) -> Option<&ConnectionPermit> {
         self.permit.as_ref()
@@ -223,7 +228,7 @@ impl Backend {
     /// A new connection that requests share, if the backend takes that.
     pub async fn connect_by_right(&self, right: ConnectionRight) -> Result<Connection, Fault> {
         let connection = self.open(right.0).await?;
-        connection.answered();
+        connection.forget_wait();
         Ok(connection)
     }
 

@@ -34,7 +34,7 @@ const WEIGHT: i64 = 8;
 /// The new connections to one backend that have no answer.
 #[derive(Default)]
 pub struct Unanswered {
-    /// How many there are that are not overdue, or for which nothing was closed yet.
+    /// How many wait for which nothing was closed: the length of `waiting`, without its lock.
     count: AtomicUsize,
     /// For how long requests wait for their first byte, in microseconds; 0: not known.
     usual: AtomicU64,
