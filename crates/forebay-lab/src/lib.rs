@@ -87,8 +87,8 @@
 //!
 //! A service (a database, the backend of a proxy) is started afresh for each trial, before the
 //! server, and ended after it; what it takes is not counted. `{NAME.port}` and `{NAME.tmp}` tell the
-//! server, its templates and later services where it is. A configuration without `start` may have the address of a
-//! service for its `url`, to load what the others stand in front of.
+//! server, its templates and later services where it is. A configuration without `start` may
+//! have the address of a service for its `url`, to load what the others stand in front of.
 //!
 //! # What counts
 //!
