@@ -38,7 +38,7 @@ pub struct Unanswered {
     count: AtomicUsize,
     /// For how long requests wait for their first byte, in microseconds; 0: not known.
     usual: AtomicU64,
-    /// Some thread runs [`Unanswered::watch`].
+    /// Some thread runs [`watch`].
     is_watched: AtomicBool,
     state: Mutex<State>,
 }
@@ -69,7 +69,7 @@ pub struct Newcomer {
     number: u64,
 }
 
-/// Runs [`Unanswered::watch`]; to drop it, with its thread, lets another do so.
+/// Runs [`watch`]; to drop it, with its thread, lets another do so.
 struct Watch(Arc<Unanswered>);
 
 impl Unanswered {
