@@ -5,7 +5,7 @@
 //! the two; and it can be taken back, as long as the worker has not read it, if that one takes
 //! long.
 //!
-//! Up to four requests lie there. Their own tasks look each millisecond and take them back unless
+//! Up to 16 requests lie there. Their own tasks look each millisecond and take them back unless
 //! the worker has read one of them, or has hardly run since the first look because other processes
 //! have its processor (state R, less than 2 ms of CPU): to wait for that costs less than a second
 //! worker on the same processor, and ends after 20 ms. They are taken back at once when 1 ms has

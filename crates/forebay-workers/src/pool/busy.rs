@@ -13,8 +13,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Requests that may lie in a prefetch queue. With one a worker would often be done before the next
-/// has come.
-const DEPTH: usize = 4;
+/// has come; with four the gateway switched 0.50 times a request where 64 clients ask, with 16 it is 0.28.
+const DEPTH: usize = 16;
 /// CPU time from which on a request is one that takes long: with cold caches one of 90 us takes 0.5 ms.
 const LONG: Duration = Duration::from_millis(2);
 
