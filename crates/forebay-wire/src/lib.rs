@@ -1,4 +1,4 @@
-//! Sans-I/O codecs for HTTP/1, HTTP/2, FastCGI, SCGI, uwsgi, AJP, CGI, forms and the PROXY
+//! Sans-I/O codecs for HTTP/1, HTTP/2, HTTP/3, FastCGI, SCGI, uwsgi, AJP, CGI, forms and the PROXY
 //! protocol: bytes to heads, body frames, records, packets, pairs and parts.
 //!
 //! Nothing here opens a socket, reads a clock or logs. A parser is given the bytes received so far
@@ -19,6 +19,7 @@ pub mod forms;
 pub mod forwarded;
 pub mod http1;
 pub mod http2;
+pub mod http3;
 pub mod multipart;
 pub mod path;
 pub mod proxy_protocol;

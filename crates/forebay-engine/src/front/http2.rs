@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use forebay_wire::http1::{RequestFraming, RequestHead};
+use forebay_wire::http1::{RequestFraming, RequestHead, Version};
 use forebay_wire::http2::hpack::ListLimits;
 use forebay_wire::http2::{self, Config, ErrorCode, Event, HeadLimits, HeadRule, Http2Error, Rule};
 
@@ -225,7 +225,7 @@ impl Front {
     fn open(&mut self, id: u32, head: &http2::Head, end: bool) -> Answering {
         let (answered, mut exchange) = self.take_up(id, !head.protocol.is_empty(), end);
         let request = &mut exchange.request;
-        head.write_http1(end, &websocket_key(), &mut request.bytes, &mut request.head);
+        head.write_http1(Version::Http2, end, &websocket_key(), &mut request.bytes, &mut request.head);
         let is_get = matches!(request.method(), b"GET" | b"HEAD");
         if is_get && request.head.framing == RequestFraming::Chunked {
             let get_body = self.thread().settings().limits.get_body;

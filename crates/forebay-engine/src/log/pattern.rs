@@ -149,6 +149,7 @@ fn protocol(request: &Request) -> &'static [u8] {
         Version::Http10 => b"HTTP/1.0",
         Version::Http11 => b"HTTP/1.1",
         Version::Http2 => b"HTTP/2.0",
+        Version::Http3 => b"HTTP/3.0",
     }
 }
 

@@ -34,6 +34,7 @@ pub fn append_head(
             Version::Http10 => b"HTTP/1.0",
             Version::Http11 => b"HTTP/1.1",
             Version::Http2 => b"HTTP/2.0",
+            Version::Http3 => b"HTTP/3.0",
         },
         uri,
         remote_addr: &client,

@@ -105,6 +105,7 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
             Version::Http10 => b"HTTP/1.0",
             Version::Http11 => b"HTTP/1.1",
             Version::Http2 => b"HTTP/2.0",
+            Version::Http3 => b"HTTP/3.0",
         },
     );
     sink.variable(b"REQUEST_SCHEME", if request.https { b"https" } else { b"http" });

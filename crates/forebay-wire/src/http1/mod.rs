@@ -40,6 +40,8 @@ pub enum Version {
     Http11,
     /// HTTP/2, of a request whose head was written down as one of HTTP/1.
     Http2,
+    /// HTTP/3, likewise.
+    Http3,
 }
 
 /// Whether a parser has seen the whole head.

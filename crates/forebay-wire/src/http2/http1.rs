@@ -9,13 +9,14 @@ use crate::http1::{
 };
 
 impl Head {
-    /// Writes the head down in `bytes`, which is empty, as lines of HTTP/1.1, and names its parts in
-    /// `head`. Nothing follows the request's head where it `ends`.
+    /// Writes the head, which came by `version`, down in `bytes`, which is empty, as lines of HTTP/1.1,
+    /// and names its parts in `head`. Nothing follows the request's head where it `ends`.
     ///
     /// An extended CONNECT (RFC 8441) becomes the GET of an upgrade; one to WebSocket gets
     /// `websocket_key`, as only HTTP/1.1 has the field.
     pub fn write_http1(
         &self,
+        version: Version,
         ends: bool,
         websocket_key: &[u8],
         bytes: &mut Vec<u8>,
@@ -30,7 +31,8 @@ impl Head {
         let method = append(bytes, method);
         bytes.push(b' ');
         let target = append(bytes, target);
-        bytes.extend_from_slice(b" HTTP/2.0\r\n");
+        let is_http3 = version == Version::Http3;
+        bytes.extend_from_slice(if is_http3 { b" HTTP/3.0\r\n" } else { b" HTTP/2.0\r\n" });
         for field in &self.fields {
             fields.push(append_line(bytes, field.known, field.name, field.value));
         }
@@ -60,7 +62,7 @@ impl Head {
                 b"*" => TargetForm::Asterisk,
                 _ => TargetForm::Origin,
             },
-            version: Version::Http2,
+            version,
             fields,
             authority: if is_connect { Some(target) } else { host },
             framing,

@@ -13,6 +13,7 @@ mod head;
 pub mod hpack;
 mod http1;
 
+pub use connection::budget;
 pub use connection::{Cause, Config, Connection, Event, RequestPseudo, SendError, Step};
 pub use error::{Abuse, ErrorCode, HeadRule, Http2Error, Rule, Scope};
 pub use frame::PREFACE;

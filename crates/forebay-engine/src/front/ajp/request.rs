@@ -57,6 +57,7 @@ pub fn write_down(
     head.version = match text(packet.protocol) {
         b"HTTP/1.0" | b"HTTP/0.9" => Version::Http10,
         b"HTTP/2.0" | b"HTTP/2" => Version::Http2,
+        b"HTTP/3.0" | b"HTTP/3" => Version::Http3,
         _ => Version::Http11,
     };
     (head.keep_alive, head.expect_continue, head.upgrade) = (true, false, false);

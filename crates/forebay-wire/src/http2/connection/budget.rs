@@ -7,54 +7,57 @@
 use std::time::Instant;
 
 /// What a connection may spend at once.
-pub(super) const FULL: u32 = 10_000;
+pub const FULL: u32 = 10_000;
 
 /// What comes back in a second.
 const REFILL: u32 = 1_000;
 
 /// A stream opened and reset, or made us reset: 500 at once, 50 a second for ever.
-pub(super) const RESET: u32 = 20;
+pub const RESET: u32 = 20;
 
 /// A reset of a stream whose reply was complete, or of one that is gone.
-pub(super) const LATE_RESET: u32 = 1;
+pub const LATE_RESET: u32 = 1;
 
 /// A header list above the limit, which is decoded to its end: 50 at once.
-pub(super) const HEADER_LIST: u32 = 200;
+pub const HEADER_LIST: u32 = 200;
 
 /// SETTINGS, for which an acknowledgement is written, and each of its pairs.
-pub(super) const SETTINGS: u32 = 40;
-pub(super) const SETTING: u32 = 2;
+pub const SETTINGS: u32 = 40;
+/// See [`SETTINGS`].
+pub const SETTING: u32 = 2;
 
 /// PING: 1,000 at once, 100 a second for ever.
-pub(super) const PING: u32 = 10;
+pub const PING: u32 = 10;
 
 /// DATA without data that does not end the stream.
-pub(super) const EMPTY_DATA: u32 = 10;
+pub const EMPTY_DATA: u32 = 10;
 
 /// A window update by less than [`SMALL_UPDATE`], or for a stream that is gone. Data that is sent
 /// pays for two.
-pub(super) const WINDOW_UPDATE: u32 = 1;
-pub(super) const SMALL_UPDATE: u32 = 1_024;
+pub const WINDOW_UPDATE: u32 = 1;
+/// See [`WINDOW_UPDATE`].
+pub const SMALL_UPDATE: u32 = 1_024;
 
 /// PRIORITY, PRIORITY_UPDATE.
-pub(super) const PRIORITY: u32 = 5;
+pub const PRIORITY: u32 = 5;
 
 /// A frame of an unknown type, an acknowledgement of nothing, a GOAWAY from a client.
-pub(super) const USELESS: u32 = 10;
+pub const USELESS: u32 = 10;
 
 /// CONTINUATION with less than [`SMALL_FRAGMENT`] bytes.
-pub(super) const CONTINUATION: u32 = 50;
-pub(super) const SMALL_FRAGMENT: usize = 1_024;
+pub const CONTINUATION: u32 = 50;
+/// See [`CONTINUATION`].
+pub const SMALL_FRAGMENT: usize = 1_024;
 
 /// A stream that ended as it should pays for half a reset.
-pub(super) const STREAM_DONE: u32 = 10;
+pub const STREAM_DONE: u32 = 10;
 
 /// A DATA frame that we send.
-pub(super) const DATA_SENT: u32 = 2;
+pub const DATA_SENT: u32 = 2;
 
 /// What is left.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Budget {
+pub struct Budget {
     left: u32,
     refilled: Option<Instant>,
 }

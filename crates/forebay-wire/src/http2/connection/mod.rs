@@ -9,7 +9,7 @@
 //! There is no clock: where time matters the caller passes it. What a stream and a connection may
 //! hold is bounded by [`Config`]; what a peer may cost us, by a budget (`budget.rs`).
 
-mod budget;
+pub mod budget;
 mod config;
 mod control;
 mod data;

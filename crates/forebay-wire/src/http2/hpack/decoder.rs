@@ -69,8 +69,7 @@ impl Decoder {
         fields: &mut Fields,
     ) -> Result<Decoded, HpackError> {
         let mut rest = self.size_updates(block)?;
-        let mut list =
-            List { fields, room: limits.size, left: limits.fields, found: Decoded::default() };
+        let mut list = List::new(limits, fields);
         while let Some(&first) = rest.first() {
             match first {
                 0x80.. => {
@@ -149,7 +148,7 @@ impl Decoder {
         let start = arena.len();
         let mut flaw = Flaw::None;
         let known = if name == 0 {
-            string(rest, arena)?;
+            string(rest, 7, arena)?;
             if !is_name(&arena[start..]) {
                 flaw = Flaw::Name;
             }
@@ -167,7 +166,7 @@ impl Decoder {
             entry.known
         };
         let middle = arena.len();
-        string(rest, arena)?;
+        string(rest, 7, arena)?;
         if flaw == Flaw::None && !is_value(&arena[middle..]) {
             flaw = Flaw::Value;
         }
@@ -185,24 +184,29 @@ impl Decoder {
     }
 }
 
-struct Literal {
-    name: Span,
-    value: Span,
-    known: KnownField,
-    flaw: Flaw,
+/// A literal whose name and value lie at the end of the arena.
+pub(crate) struct Literal {
+    pub name: Span,
+    pub value: Span,
+    pub known: KnownField,
+    pub flaw: Flaw,
 }
 
 /// The fields of a block so far, and what the limits leave.
-struct List<'a> {
-    fields: &'a mut Fields,
-    room: usize,
-    left: usize,
-    found: Decoded,
+pub(crate) struct List<'a> {
+    pub fields: &'a mut Fields,
+    pub room: usize,
+    pub left: usize,
+    pub found: Decoded,
 }
 
-impl List<'_> {
+impl<'a> List<'a> {
+    pub fn new(limits: ListLimits, fields: &'a mut Fields) -> Self {
+        Self { fields, room: limits.size, left: limits.fields, found: Decoded::default() }
+    }
+
     /// Counts a field of so many bytes; false once a limit is reached.
-    fn has_room(&mut self, bytes: usize) -> bool {
+    pub fn has_room(&mut self, bytes: usize) -> bool {
         let size = bytes + ENTRY_OVERHEAD;
         if self.left == 0 || size > self.room {
             self.found.too_large = true;
@@ -221,7 +225,7 @@ impl List<'_> {
         }
     }
 
-    fn push(&mut self, literal: Literal, sensitive: bool) {
+    pub fn push(&mut self, literal: Literal, sensitive: bool) {
         let Literal { name, value, known, flaw } = literal;
         if self.has_room(name.len() + value.len()) {
             self.flaw(flaw);
@@ -232,10 +236,10 @@ impl List<'_> {
     }
 }
 
-/// Appends a string literal (section 5.2).
-fn string(rest: &mut &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
-    let is_huffman = rest.first().is_some_and(|byte| byte & 0x80 != 0);
-    let length = integer::decode(rest, 7)?;
+/// Appends a string literal (section 5.2), whose length has a prefix of `bits` bits.
+pub(crate) fn string(rest: &mut &[u8], bits: u32, out: &mut Vec<u8>) -> Result<(), HpackError> {
+    let is_huffman = rest.first().is_some_and(|byte| byte & (1 << bits) != 0);
+    let length = integer::decode(rest, bits)?;
     let (bytes, behind) = rest.split_at_checked(length).ok_or(HpackError::Truncated)?;
     *rest = behind;
     if is_huffman {
@@ -257,13 +261,13 @@ static LOWER_TOKEN: [bool; 256] = {
 };
 
 /// Whether `name` is a lower-case token, or one behind a colon.
-fn is_name(name: &[u8]) -> bool {
+pub(crate) fn is_name(name: &[u8]) -> bool {
     let token = name.strip_prefix(b":").unwrap_or(name);
     !token.is_empty() && token.iter().all(|&byte| LOWER_TOKEN[byte as usize])
 }
 
 /// Whether `value` is a field value without white space around it (RFC 9113 section 8.2.1).
-fn is_value(value: &[u8]) -> bool {
+pub(crate) fn is_value(value: &[u8]) -> bool {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
     let is_padded = value.first().is_some_and(is_space) || value.last().is_some_and(is_space);
     !is_padded && is_field_value(value)

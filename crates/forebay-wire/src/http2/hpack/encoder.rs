@@ -15,7 +15,7 @@ const SLOTS: usize = 128;
 const SEEN: usize = 64;
 
 /// Shorter values gain two bytes at most by the Huffman code.
-const HUFFMAN_FROM: usize = 8;
+pub(crate) const HUFFMAN_FROM: usize = 8;
 
 /// Cookies shorter than this could be guessed byte by byte from the size of the block (RFC 7541
 /// section 7.1.3).
@@ -201,7 +201,7 @@ fn exact(index: usize, name: &[u8], value: &[u8]) -> Option<usize> {
 
 /// What no table should remember: guesses of others on the same connection could be compared with
 /// it.
-fn is_secret(name: &[u8], value: &[u8]) -> bool {
+pub(crate) fn is_secret(name: &[u8], value: &[u8]) -> bool {
     match name {
         b"authorization" | b"proxy-authorization" | b"set-cookie" => true,
         b"cookie" => value.len() < SHORT_COOKIE,

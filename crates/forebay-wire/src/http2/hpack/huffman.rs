@@ -105,7 +105,7 @@ static SHORT: [u16; 1 << SHORT_BITS] = {
 
 /// Appends what `input` encodes. Padding must be fewer than eight bits, all of them ones (section
 /// 5.2), and the end of string may not be encoded.
-pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
+pub(crate) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
     let start = out.len();
     // The shortest code has five bits.
     out.resize(start + input.len() * 8 / 5, 0);
@@ -210,13 +210,13 @@ fn long(window: u64) -> Result<(u32, u8), HpackError> {
 }
 
 /// Length of `input` when encoded, in bytes.
-pub(super) fn encoded_len(input: &[u8]) -> usize {
+pub(crate) fn encoded_len(input: &[u8]) -> usize {
     let bits: usize = input.iter().map(|&byte| LENGTHS[byte as usize] as usize).sum();
     bits.div_ceil(8)
 }
 
 /// Appends `input` encoded, padded with ones.
-pub(super) fn encode(input: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn encode(input: &[u8], out: &mut Vec<u8>) {
     let (mut window, mut valid) = (0u64, 0u32);
     for &byte in input {
         let length = u32::from(LENGTHS[byte as usize]);

@@ -7,7 +7,7 @@ const LARGEST: u32 = (1 << 28) - 1;
 
 /// The integer whose prefix has `bits` bits in the first byte of `input`; `input` moves behind it.
 #[inline]
-pub(super) fn decode(input: &mut &[u8], bits: u32) -> Result<usize, HpackError> {
+pub(crate) fn decode(input: &mut &[u8], bits: u32) -> Result<usize, HpackError> {
     let (&first, rest) = input.split_first().ok_or(HpackError::Truncated)?;
     *input = rest;
     let prefix = (1u32 << bits) - 1;
@@ -32,7 +32,7 @@ fn decode_rest(input: &mut &[u8], mut value: u32) -> Result<usize, HpackError> {
 
 /// Appends `value` with a prefix of `bits` bits, whose byte has the upper bits of `pattern`.
 #[inline]
-pub(super) fn encode(out: &mut Vec<u8>, value: usize, bits: u32, pattern: u8) {
+pub(crate) fn encode(out: &mut Vec<u8>, value: usize, bits: u32, pattern: u8) {
     let prefix = (1usize << bits) - 1;
     if value < prefix {
         out.push(pattern | value as u8);

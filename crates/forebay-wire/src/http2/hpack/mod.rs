@@ -6,15 +6,17 @@
 
 mod decoder;
 mod encoder;
-mod huffman;
-mod integer;
+pub(crate) mod huffman;
+pub(crate) mod integer;
 mod static_table;
 mod table;
 
 use std::fmt;
 
 pub use decoder::{Decoded, Decoder, Flaw, ListLimits};
+pub(crate) use decoder::{List, Literal, is_name, is_value, string};
 pub use encoder::Encoder;
+pub(crate) use encoder::{HUFFMAN_FROM, is_secret};
 
 /// The rule of RFC 7541 that a header block broke. Each ends the connection, because the tables of
 /// the two sides no longer agree.

@@ -1,0 +1,114 @@
+//! Frames (RFC 9114 section 7): their headers one by one as they come, and those that a server sends.
+
+use super::{qpack, settings, varint};
+use crate::fields::FieldRef;
+
+pub const DATA: u64 = 0x00;
+pub const HEADERS: u64 = 0x01;
+pub const CANCEL_PUSH: u64 = 0x03;
+pub const SETTINGS: u64 = 0x04;
+pub const PUSH_PROMISE: u64 = 0x05;
+pub const GOAWAY: u64 = 0x07;
+pub const MAX_PUSH_ID: u64 = 0x0d;
+
+/// Whether a frame of this type belongs to HTTP/2 and must not come (section 7.2.8).
+pub fn is_forbidden(kind: u64) -> bool {
+    matches!(kind, 0x02 | 0x06 | 0x08 | 0x09)
+}
+
+/// Most bytes of the header of a frame.
+const LARGEST_HEADER: usize = 16;
+
+/// The header of a frame: its type, and how many bytes follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    pub kind: u64,
+    pub length: u64,
+}
+
+/// Gathers the header of a frame from pieces.
+#[derive(Clone, Debug, Default)]
+pub struct HeaderDecoder {
+    bytes: [u8; LARGEST_HEADER],
+    len: usize,
+}
+
+impl HeaderDecoder {
+    /// Whether a header has begun to come and has not ended.
+    pub fn is_partial(&self) -> bool {
+        self.len > 0
+    }
+
+    /// Takes as much of `input` as the header has, and moves it behind that.
+    pub fn decode(&mut self, input: &mut &[u8]) -> Option<FrameHeader> {
+        while let Some((&byte, rest)) = input.split_first() {
+            self.bytes[self.len] = byte;
+            self.len += 1;
+            *input = rest;
+            let mut header = &self.bytes[..self.len];
+            if let Some(kind) = varint::decode(&mut header)
+                && let Some(length) = varint::decode(&mut header)
+            {
+                self.len = 0;
+                return Some(FrameHeader { kind, length });
+            }
+        }
+        None
+    }
+}
+
+/// Appends what a server's control stream begins with: its type, and the settings. `largest_section` is
+/// the limit on a head, as [`ListLimits`](crate::http2::hpack::ListLimits) counts it.
+pub fn opening(out: &mut Vec<u8>, largest_section: usize) {
+    let pairs = [
+        (settings::QPACK_MAX_TABLE_CAPACITY, 0),
+        (settings::QPACK_BLOCKED_STREAMS, 0),
+        (settings::MAX_FIELD_SECTION_SIZE, largest_section as u64),
+        (settings::ENABLE_CONNECT_PROTOCOL, 1),
+    ];
+    let mut payload = Vec::new();
+    for (setting, value) in pairs {
+        varint::encode(&mut payload, setting);
+        varint::encode(&mut payload, value);
+    }
+    varint::encode(out, super::UniKind::CONTROL);
+    frame(out, SETTINGS, &payload);
+}
+
+/// Appends GOAWAY: requests on this stream and those behind it are not taken up. `None`: none is refused
+/// yet, but the client should send no more.
+pub fn goaway(out: &mut Vec<u8>, stream: Option<u64>) {
+    let mut payload = Vec::new();
+    // The largest stream that a client can open.
+    varint::encode(&mut payload, stream.unwrap_or(varint::LARGEST - 3));
+    frame(out, GOAWAY, &payload);
+}
+
+/// Appends the header of a DATA frame.
+pub fn data_header(out: &mut Vec<u8>, length: u64) {
+    varint::encode(out, DATA);
+    varint::encode(out, length);
+}
+
+/// Appends the head of a reply.
+pub fn head<'a>(out: &mut Vec<u8>, status: u16, fields: impl IntoIterator<Item = FieldRef<'a>>) {
+    let mut section = Vec::new();
+    qpack::begin(&mut section);
+    qpack::status(&mut section, status);
+    fields.into_iter().for_each(|field| qpack::field(&mut section, field));
+    frame(out, HEADERS, &section);
+}
+
+/// Appends the trailers of a reply.
+pub fn trailers<'a>(out: &mut Vec<u8>, fields: impl IntoIterator<Item = FieldRef<'a>>) {
+    let mut section = Vec::new();
+    qpack::begin(&mut section);
+    fields.into_iter().for_each(|field| qpack::field(&mut section, field));
+    frame(out, HEADERS, &section);
+}
+
+fn frame(out: &mut Vec<u8>, kind: u64, payload: &[u8]) {
+    varint::encode(out, kind);
+    varint::encode(out, payload.len() as u64);
+    out.extend_from_slice(payload);
+}

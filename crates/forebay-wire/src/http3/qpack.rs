@@ -1,0 +1,141 @@
+//! QPACK, the compression of heads (RFC 9204), with the static table alone.
+//!
+//! A peer that keeps to our settings refers to no other table, and what we send refers to none that its
+//! settings could forbid.
+
+mod static_table;
+
+use crate::Span;
+use crate::fields::{FieldRef, Fields};
+use crate::http1::{KnownField, has_upper_case};
+use crate::http2::hpack::{
+    Decoded, Flaw, HUFFMAN_FROM, HpackError, List, ListLimits, Literal, huffman, integer, is_name,
+    is_secret, is_value, string,
+};
+
+use static_table::ENTRIES;
+
+/// Decodes a field section, and appends its fields to `fields`.
+///
+/// # Errors
+/// Where it cannot be decoded, which ends the connection; a reference to a dynamic table is one to an
+/// entry that there is not.
+pub fn decode(
+    section: &[u8],
+    limits: ListLimits,
+    fields: &mut Fields,
+) -> Result<Decoded, HpackError> {
+    let mut rest = section;
+    // The prefix (section 4.5.1): no entry of the dynamic table is needed, whatever its base.
+    if integer::decode(&mut rest, 8)? != 0 {
+        return Err(HpackError::Index);
+    }
+    let is_negative = rest.first().is_some_and(|byte| byte & 0x80 != 0);
+    integer::decode(&mut rest, 7)?;
+    if is_negative {
+        return Err(HpackError::Index);
+    }
+    let mut list = List::new(limits, fields);
+    while let Some(&first) = rest.first() {
+        match first {
+            // Indexed, static.
+            0xc0.. => {
+                let place = integer::decode(&mut rest, 6)?;
+                let (name, value) = ENTRIES.get(place).ok_or(HpackError::Index)?;
+                if list.has_room(name.len() + value.len()) {
+                    list.fields.push(name, value);
+                }
+            }
+            // A literal with a name of the static table.
+            0x50..=0x5f | 0x70..=0x7f => {
+                let place = integer::decode(&mut rest, 4)?;
+                let (name, _) = ENTRIES.get(place).ok_or(HpackError::Index)?;
+                let arena = list.fields.arena();
+                let start = arena.len();
+                arena.extend_from_slice(name);
+                literal(start, Flaw::None, &mut rest, &mut list, first & 0x20 != 0)?;
+            }
+            // A literal with a name of its own.
+            0x20..=0x3f => {
+                let arena = list.fields.arena();
+                let start = arena.len();
+                string(&mut rest, 3, arena)?;
+                let flaw = if is_name(&arena[start..]) { Flaw::None } else { Flaw::Name };
+                literal(start, flaw, &mut rest, &mut list, first & 0x10 != 0)?;
+            }
+            // All others refer to the dynamic table.
+            _ => return Err(HpackError::Index),
+        }
+    }
+    Ok(list.found)
+}
+
+/// Reads the value of a literal whose name lies in the arena from `start` on.
+fn literal(
+    start: usize,
+    flaw: Flaw,
+    rest: &mut &[u8],
+    list: &mut List,
+    sensitive: bool,
+) -> Result<(), HpackError> {
+    let arena = list.fields.arena();
+    let middle = arena.len();
+    string(rest, 7, arena)?;
+    let is_flawed = flaw == Flaw::None && !is_value(&arena[middle..]);
+    let flaw = if is_flawed { Flaw::Value } else { flaw };
+    let end = arena.len();
+    let known = KnownField::of(&arena[start..middle]);
+    let (name, value) = (Span::new(start, middle), Span::new(middle, end));
+    list.push(Literal { name, value, known, flaw }, sensitive);
+    Ok(())
+}
+
+/// Begins a field section.
+pub fn begin(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[0, 0]);
+}
+
+/// Appends a `:status` field.
+pub fn status(out: &mut Vec<u8>, status: u16) {
+    let digit = |value: u16| b'0' + (value % 10) as u8;
+    pair(out, b":status", &[digit(status / 100), digit(status / 10), digit(status)], false);
+}
+
+/// Appends a field, its name in lower case.
+pub fn field(out: &mut Vec<u8>, field: FieldRef<'_>) {
+    if has_upper_case(field.name) {
+        let lower = field.name.to_ascii_lowercase();
+        pair(out, &lower, field.value, field.sensitive);
+    } else {
+        pair(out, field.name, field.value, field.sensitive);
+    }
+}
+
+/// Appends a field whose name is in lower case.
+fn pair(out: &mut Vec<u8>, name: &[u8], value: &[u8], sensitive: bool) {
+    let places = static_table::places_of(name);
+    if let Some(&place) = places.iter().find(|&&place| ENTRIES[usize::from(place)].1 == value) {
+        return integer::encode(out, place.into(), 6, 0xc0);
+    }
+    let is_never_indexed = sensitive || is_secret(name, value);
+    match places.first() {
+        Some(&place) => {
+            let pattern = if is_never_indexed { 0x70 } else { 0x50 };
+            integer::encode(out, place.into(), 4, pattern);
+        }
+        None => append_string(out, name, 3, if is_never_indexed { 0x30 } else { 0x20 }),
+    }
+    append_string(out, value, 7, 0);
+}
+
+fn append_string(out: &mut Vec<u8>, text: &[u8], bits: u32, pattern: u8) {
+    if text.len() >= HUFFMAN_FROM {
+        let length = huffman::encoded_len(text);
+        if length < text.len() {
+            integer::encode(out, length, bits, pattern | 1 << bits);
+            return huffman::encode(text, out);
+        }
+    }
+    integer::encode(out, text.len(), bits, pattern);
+    out.extend_from_slice(text);
+}

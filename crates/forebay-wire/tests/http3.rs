@@ -1,0 +1,320 @@
+//! HTTP/3: streams in any pieces, field sections there and back, and bytes that make no sense.
+
+use forebay_wire::fields::{FieldRef, Fields};
+use forebay_wire::http1::{KnownField, RequestHead, Version};
+use forebay_wire::http2::hpack::{Decoded, Flaw, HpackError, ListLimits};
+use forebay_wire::http2::{Head, HeadLimits, HeadRule};
+use forebay_wire::http3::{
+    ErrorCode, Event, Http3Error, RequestDecoder, UniDecoder, UniKind, data_header, goaway, head,
+    opening, qpack, read_head, read_trailers, trailers,
+};
+use proptest::prelude::*;
+
+const LIMITS: ListLimits = ListLimits { size: 4096, fields: 20 };
+const RULES: HeadLimits = HeadLimits { target: 1000, get_body: false, extended_connect: true };
+
+/// A field section of literals, without the Huffman code and without the static table.
+fn section(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut out = vec![0, 0];
+    for (name, value) in fields {
+        assert!(name.len() < 127 && value.len() < 127);
+        if name.len() < 7 {
+            out.push(0x20 | name.len() as u8);
+        } else {
+            out.extend_from_slice(&[0x27, name.len() as u8 - 7]);
+        }
+        out.extend_from_slice(name.as_bytes());
+        out.push(value.len() as u8);
+        out.extend_from_slice(value.as_bytes());
+    }
+    out
+}
+
+fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut out = vec![kind, 0x40 | (payload.len() >> 8) as u8, payload.len() as u8];
+    out.extend_from_slice(payload);
+    out
+}
+
+fn post(length: &str) -> Vec<u8> {
+    let fields = [
+        (":method", "POST"),
+        (":scheme", "https"),
+        (":authority", "example.org"),
+        (":path", "/a?b"),
+        ("content-length", length),
+    ];
+    frame(1, &section(&fields))
+}
+
+/// What a stream makes, given in these pieces: sections, data joined, and how it ended.
+#[derive(Debug, Default, PartialEq)]
+struct Made {
+    sections: Vec<Vec<u8>>,
+    data: Vec<u8>,
+    is_too_large: bool,
+    error: Option<Http3Error>,
+}
+
+fn feed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, content: Option<u64>) -> Made {
+    let mut decoder = RequestDecoder::new(2000);
+    let mut made = Made::default();
+    for piece in pieces {
+        let mut at = 0;
+        loop {
+            let step = match decoder.decode(&piece[at..]) {
+                Ok(step) => step,
+                Err(error) => {
+                    made.error = Some(error);
+                    return made;
+                }
+            };
+            match step.event {
+                None => {
+                    assert_eq!(at + step.consumed, piece.len());
+                    break;
+                }
+                Some(Event::Section) => {
+                    made.sections.push(decoder.take_section());
+                    if made.sections.len() == 1 {
+                        decoder.expect_content(content);
+                    }
+                }
+                Some(Event::TooLarge) => {
+                    made.is_too_large = true;
+                    return made;
+                }
+                Some(Event::Data(data)) => {
+                    made.data.extend_from_slice(&piece[at + data.start..at + data.end]);
+                }
+            }
+            at += step.consumed;
+        }
+    }
+    made.error = decoder.end().err();
+    made
+}
+
+#[test]
+fn a_request_is_the_same_in_any_pieces() {
+    let bytes = [
+        frame(0x21, b"unknown"),
+        post("8"),
+        frame(0, b"12"),
+        frame(0, b""),
+        frame(0x40 - 1, b""),
+        frame(0, b"345678"),
+        frame(1, &section(&[("x-sum", "7")])),
+        frame(0x21, b""),
+    ]
+    .concat();
+    let whole = feed([&bytes[..]], Some(8));
+    assert_eq!((whole.sections.len(), &whole.data[..], whole.error), (2, &b"12345678"[..], None));
+    assert_eq!(feed(bytes.chunks(1), Some(8)), whole);
+    for at in 0..bytes.len() {
+        let (first, second) = bytes.split_at(at);
+        assert_eq!(feed([first, second], Some(8)), whole, "{at}");
+    }
+}
+
+#[test]
+fn streams_that_break_a_rule_are_refused_alike_in_any_pieces() {
+    let head = || post("3");
+    for (bytes, content, code) in [
+        (frame(0, b"x"), None, ErrorCode::FRAME_UNEXPECTED),
+        ([head(), frame(4, b"")].concat(), None, ErrorCode::FRAME_UNEXPECTED),
+        ([head(), frame(2, b"")].concat(), None, ErrorCode::FRAME_UNEXPECTED),
+        ([head(), frame(1, b"ab"), frame(0, b"x")].concat(), None, ErrorCode::FRAME_UNEXPECTED),
+        ([head(), frame(1, b"ab"), frame(1, b"ab")].concat(), None, ErrorCode::FRAME_UNEXPECTED),
+        ([head(), frame(0, b"1234")].concat(), Some(3), ErrorCode::MESSAGE_ERROR),
+        ([head(), frame(0, b"12")].concat(), Some(3), ErrorCode::MESSAGE_ERROR),
+        ([head(), frame(1, b"ab")].concat(), Some(3), ErrorCode::MESSAGE_ERROR),
+        ([head(), frame(1, &[0; 2001])].concat(), None, ErrorCode::MESSAGE_ERROR),
+        ([head(), vec![0, 5, 1]].concat(), None, ErrorCode::FRAME_ERROR),
+        ([head(), vec![0]].concat(), None, ErrorCode::FRAME_ERROR),
+        (vec![], None, ErrorCode::REQUEST_INCOMPLETE),
+        (frame(0x21, b"x"), None, ErrorCode::REQUEST_INCOMPLETE),
+        (frame(0x21, &[0; 9000]).repeat(2), None, ErrorCode::EXCESSIVE_LOAD),
+        (frame(0x21, b"").repeat(40), None, ErrorCode::EXCESSIVE_LOAD),
+        ([head(), frame(0, b"").repeat(200)].concat(), None, ErrorCode::EXCESSIVE_LOAD),
+    ] {
+        let whole = feed([&bytes[..]], content);
+        assert_eq!(whole.error.map(|error| error.code), Some(code), "{bytes:x?}");
+        assert_eq!(feed(bytes.chunks(1), content).error, whole.error);
+    }
+}
+
+#[test]
+fn a_head_above_the_limit_is_not_gathered() {
+    let made = feed([&[1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff][..]], None);
+    assert!(made.is_too_large && made.sections.is_empty());
+}
+
+#[test]
+fn heads_go_through_the_checks_of_http_2() {
+    let read = |fields: &[(&str, &str)]| {
+        let mut head = Head::default();
+        read_head(&section(fields), LIMITS, &RULES, &mut head).unwrap().map(|()| head)
+    };
+    let get = [(":method", "GET"), (":scheme", "https"), (":authority", "a.org"), (":path", "/x")];
+    let with = |field| read(&[&get[..], &[field]].concat()).map(drop);
+    let head = read(&get).unwrap();
+    let (mut bytes, mut written) = (Vec::new(), RequestHead::default());
+    head.write_http1(Version::Http3, true, b"", &mut bytes, &mut written);
+    assert_eq!(bytes, b"GET /x HTTP/3.0\r\nhost: a.org\r\n\r\n");
+    assert_eq!(written.version, Version::Http3);
+    for (field, rule) in [
+        (("connection", "close"), HeadRule::ConnectionField),
+        (("te", "gzip"), HeadRule::Te),
+        (("X-A", "b"), HeadRule::FieldName),
+        (("x-a", "b\r\nc: d"), HeadRule::FieldValue),
+        (("x-a", "b\0"), HeadRule::FieldValue),
+        ((":path", "/y"), HeadRule::PseudoField),
+        (("host", "b.org"), HeadRule::Authority),
+        (("content-length", "01x"), HeadRule::ContentLength),
+    ] {
+        assert_eq!(with(field), Err(rule), "{field:?}");
+    }
+    assert_eq!(with(("te", "trailers")), Ok(()));
+    let many: Vec<_> = get.into_iter().chain([("x-a", "b"); 30]).collect();
+    assert_eq!(read(&many).map(drop), Err(HeadRule::TooLarge));
+    let mut head = Head::default();
+    assert!(read_trailers(&section(&[("x-sum", "7")]), LIMITS, &mut head).is_ok());
+    let error = read_trailers(&section(&[(":path", "/")]), LIMITS, &mut head).unwrap_err();
+    assert!(!error.ends_connection);
+}
+
+#[test]
+fn sections_that_need_a_dynamic_table_end_the_connection() {
+    for bytes in [
+        &[][..],
+        &[0],
+        &[1, 0],
+        &[0, 0x80],
+        &[0, 0, 0x80],
+        &[0, 0, 0x10],
+        &[0, 0, 0x40, 0],
+        &[0, 0, 0x00, 0],
+        &[0, 0, 0xff, 0x40],
+        &[0, 0, 0x51],
+        &[0, 0, 0x23, b'a'],
+        &[0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+    ] {
+        let mut head = Head::default();
+        let error = read_head(bytes, LIMITS, &RULES, &mut head).unwrap_err();
+        assert_eq!(error.code, ErrorCode::QPACK_DECOMPRESSION_FAILED, "{bytes:x?}");
+        assert!(error.ends_connection);
+    }
+}
+
+#[test]
+fn a_section_of_rfc_9204_appendix_b_1() {
+    // Literal with a name of the static table: `:path` is `/index.html`.
+    let bytes = b"\x00\x00\x51\x0b/index.html";
+    let mut fields = Fields::new();
+    let decoded = qpack::decode(bytes, LIMITS, &mut fields).unwrap();
+    assert_eq!(decoded, Decoded::default());
+    let field = fields.iter().next().unwrap();
+    assert_eq!((field.name, field.value), (&b":path"[..], &b"/index.html"[..]));
+}
+
+#[test]
+fn what_a_server_sends_is_short_and_can_be_read() {
+    let lines = b"Content-Type: text/html; charset=utf-8\r\nX-Own: a value of some length\r\n";
+    let mut out = Vec::new();
+    head(&mut out, 200, forebay_wire::fields::of_lines(lines));
+    assert_eq!(out[..6], [1, out.len() as u8 - 2, 0, 0, 0xc0 | 25, 0xc0 | 52]);
+    let mut fields = Fields::new();
+    qpack::decode(&out[2..], LIMITS, &mut fields).unwrap();
+    let read: Vec<_> = fields.iter().map(|field| (field.name, field.value)).collect();
+    assert_eq!(read[2], (&b"x-own"[..], &b"a value of some length"[..]));
+    out.clear();
+    trailers(&mut out, forebay_wire::fields::of_lines(b"X-Sum: 7\r\n"));
+    assert_eq!(&out[..4], [1, out.len() as u8 - 2, 0, 0]);
+    out.clear();
+    data_header(&mut out, 70_000);
+    assert_eq!(out, [0, 0x80, 1, 0x11, 0x70]);
+}
+
+fn uni(bytes: &[u8]) -> Result<(UniDecoder, u32), Http3Error> {
+    let mut decoder = UniDecoder::default();
+    let mut useless = 0;
+    for byte in bytes.chunks(1) {
+        useless += decoder.receive(byte)?;
+    }
+    let mut whole = UniDecoder::default();
+    assert_eq!(whole.receive(bytes), Ok(useless));
+    assert_eq!(whole.kind(), decoder.kind());
+    Ok((decoder, useless))
+}
+
+#[test]
+fn what_a_server_says_of_itself_is_a_control_stream() {
+    let mut bytes = Vec::new();
+    opening(&mut bytes, 32_768);
+    goaway(&mut bytes, None);
+    goaway(&mut bytes, Some(400));
+    let (decoder, useless) = uni(&bytes).unwrap();
+    assert_eq!((decoder.kind(), useless), (Some(UniKind::Control), 2));
+    assert_eq!(decoder.end().unwrap_err().code, ErrorCode::CLOSED_CRITICAL_STREAM);
+}
+
+#[test]
+fn streams_one_way_keep_to_their_rules() {
+    assert_eq!(uni(&[0x21, 1, 2, 3]).unwrap().0.kind(), Some(UniKind::Unknown));
+    assert_eq!(uni(&[0x40]).unwrap().0.kind(), None);
+    assert_eq!(uni(&[0x40, 0x03, 0x44]).unwrap().0.kind(), Some(UniKind::Decoder));
+    assert_eq!(uni(&[2, 0x20]).unwrap().0.kind(), Some(UniKind::Encoder));
+    for (bytes, code) in [
+        (&[1][..], ErrorCode::STREAM_CREATION_ERROR),
+        (&[0, 7, 1, 0], ErrorCode::MISSING_SETTINGS),
+        (&[0, 4, 0, 4, 0], ErrorCode::FRAME_UNEXPECTED),
+        (&[0, 4, 0, 0, 0], ErrorCode::FRAME_UNEXPECTED),
+        (&[0, 4, 0, 2, 0], ErrorCode::FRAME_UNEXPECTED),
+        (&[0, 4, 4, 6, 1, 6, 1], ErrorCode::SETTINGS_ERROR),
+        (&[0, 4, 2, 4, 1], ErrorCode::SETTINGS_ERROR),
+        (&[0, 4, 1, 6], ErrorCode::FRAME_ERROR),
+        (&[0, 4, 0x80, 1, 0, 0], ErrorCode::EXCESSIVE_LOAD),
+        (&[0, 4, 0, 7, 0], ErrorCode::FRAME_ERROR),
+        (&[0, 4, 0, 7, 2, 1, 1], ErrorCode::FRAME_ERROR),
+        (&[0, 4, 0, 3, 1, 0], ErrorCode::ID_ERROR),
+        (&[2, 0x3f, 0x45], ErrorCode::QPACK_ENCODER_STREAM_ERROR),
+    ] {
+        assert_eq!(uni(bytes).err().map(|error| error.code), Some(code), "{bytes:x?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn fields_come_back_as_they_went_in(
+        pairs in prop::collection::vec(("[a-z][a-z0-9-]{0,20}", "[!-~]{0,60}"), 0..15),
+        status in 100u16..1000,
+    ) {
+        let mut out = Vec::new();
+        qpack::begin(&mut out);
+        qpack::status(&mut out, status);
+        for (name, value) in &pairs {
+            let (name, value) = (name.as_bytes(), value.as_bytes());
+            let known = KnownField::of(name);
+            qpack::field(&mut out, FieldRef { name, value, known, sensitive: false });
+        }
+        let mut fields = Fields::new();
+        let decoded = qpack::decode(&out, LIMITS, &mut fields).unwrap();
+        prop_assert_eq!(decoded.flaw, Flaw::None);
+        let read: Vec<_> = fields.iter().skip(1).map(|field| (field.name, field.value)).collect();
+        let expected: Vec<_> =
+            pairs.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
+        prop_assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn no_bytes_are_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..400), cut in 0usize..400) {
+        let whole = feed([&bytes[..]], None);
+        let (first, second) = bytes.split_at(cut.min(bytes.len()));
+        prop_assert_eq!(&feed([first, second], None), &whole);
+        let mut fields = Fields::new();
+        let decoded: Result<_, HpackError> = qpack::decode(&bytes, LIMITS, &mut fields);
+        prop_assert!(decoded.is_err() || fields.len() <= LIMITS.fields);
+        let _ = UniDecoder::default().receive(&bytes);
+    }
+}

@@ -1,0 +1,48 @@
+//! HTTP/3: no panic, bounded memory, and a stream that is the same whole and byte by byte.
+#![no_main]
+
+use forebay_wire::fields::Fields;
+use forebay_wire::http2::Head;
+use forebay_wire::http2::HeadLimits;
+use forebay_wire::http2::hpack::ListLimits;
+use forebay_wire::http3::{Event, RequestDecoder, UniDecoder, qpack, read_head};
+use libfuzzer_sys::fuzz_target;
+
+const LIMITS: ListLimits = ListLimits { size: 2_048, fields: 40 };
+const RULES: HeadLimits = HeadLimits { target: 1_000, get_body: false, extended_connect: true };
+
+/// Sections, data, and whether it ended well.
+fn read(pieces: &mut dyn Iterator<Item = &[u8]>) -> (Vec<Vec<u8>>, Vec<u8>, bool) {
+    let mut decoder = RequestDecoder::new(1_000);
+    let (mut sections, mut data) = (Vec::new(), Vec::new());
+    for piece in pieces {
+        let mut rest = piece;
+        loop {
+            let Ok(step) = decoder.decode(rest) else { return (sections, data, false) };
+            match step.event {
+                Some(Event::Section) => sections.push(decoder.take_section()),
+                Some(Event::TooLarge) => return (sections, data, false),
+                Some(Event::Data(range)) => data.extend_from_slice(&rest[range]),
+                None => break,
+            }
+            rest = &rest[step.consumed..];
+        }
+    }
+    let ended = decoder.end().is_ok();
+    (sections, data, ended)
+}
+
+fuzz_target!(|data: &[u8]| {
+    let whole = read(&mut std::iter::once(data));
+    assert_eq!(read(&mut data.chunks(1)), whole);
+    let mut head = Head::default();
+    for section in &whole.0 {
+        assert!(section.len() <= 1_000);
+        let _ = read_head(section, LIMITS, &RULES, &mut head);
+    }
+    let mut fields = Fields::new();
+    if qpack::decode(data, LIMITS, &mut fields).is_ok() {
+        assert!(fields.len() <= LIMITS.fields);
+    }
+    let _ = UniDecoder::default().receive(data);
+});
