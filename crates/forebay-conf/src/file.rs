@@ -255,6 +255,10 @@ pub struct Site {
     pub max_body: Option<Size>,
     /// Whether requests without TLS are sent to the same place by https://. Default: false.
     pub redirect_to_https: Option<At<bool>>,
+    /// Whether its https:// listeners speak HTTP/3, too, over UDP on the same address and port; replies by
+    /// HTTP/1.1 and HTTP/2 then tell so in an Alt-Svc field, unless they have one. Default: false, as it is
+    /// new.
+    pub http3: Option<At<bool>>,
     /// What the clients of its https:// listeners are shown.
     pub tls: Option<At<Table<Tls>>>,
     /// What to do with a request: the first route that matches takes it.

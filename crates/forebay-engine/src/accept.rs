@@ -23,6 +23,7 @@ use crate::thread::Thread;
 use crate::tls::Session;
 
 mod handshake;
+mod quic;
 
 use handshake::accept_tls;
 
@@ -77,6 +78,7 @@ async fn accept_all(
             Ok(listener) => accept_tcp(&context, listener, index, closed).await,
             Err(error) => Err(error),
         },
+        Listener::Udp(socket) => quic::accept(&context, socket, index, closed).await,
         Listener::Unix(listener) => match UnixListener::from_std(listener) {
             Ok(listener) => accept_unix(&context, listener, index, closed).await,
             Err(error) => Err(error),

@@ -35,6 +35,7 @@ impl FrontContext {
         table.keep_leaving(&self.table.borrow());
         let old = self.table.replace(Rc::new(table));
         drop(old);
+        self.thread.changed.notify_waiters();
     }
 
     /// An exchange for `stream`, which is given back by [`Self::keep_exchange`].

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use forebay_wire::http1::{HeadError, Limits};
+use forebay_wire::http2::HeadRule;
 
 use crate::context::FrontContext;
 use crate::exchange::Exchange;
@@ -17,6 +18,7 @@ use crate::thread::Thread;
 mod ajp;
 mod http1;
 mod http2;
+mod http3;
 
 /// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub async fn serve_connection(
     }
 }
 
+pub use http3::serve_connection as serve_http3;
+
 /// How many requests the connection may carry.
 fn requests_allowed(thread: &Thread) -> u64 {
     let settings = thread.settings();
@@ -76,6 +80,16 @@ async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> bool
     let answered = exchange.reply.respond_error(fault.status).await;
     record(stream, exchange, start, true);
     answered.is_ok()
+}
+
+/// The fault of a head whose frames could be read, and which is refused with a status.
+fn rule_fault(rule: HeadRule) -> Fault {
+    let fault = Fault::client(rule.status().unwrap_or(400), rule.to_string());
+    match rule {
+        HeadRule::TargetTooLong => fault.limited_by(Limit::Target),
+        HeadRule::TooLarge => fault.limited_by(Limit::HeadSize),
+        _ => fault,
+    }
 }
 
 /// The fault of a head that is refused, with the limit that can be changed where there is one.

@@ -44,6 +44,7 @@ limits! {
     MaxOutput "max_output" "A script printed more.",
     Timeout "timeout" "A CGI script took longer.",
     Http2Frames "http2_frames" "An HTTP/2 client sent too many frames of no use; it has no key.",
+    Http3Frames "http3_frames" "An HTTP/3 client sent too many frames of no use; it has no key.",
     AjpPings "ajp_pings" "A web server sent too many pings in a row over AJP; it has no key.",
     Queue "queue" "As many requests waited for an application already.",
     QueueTimeout "queue_timeout" "No worker became free in time.",

@@ -12,6 +12,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::buffered::Buffered;
+use crate::sys::datagrams::choose_by_connection;
 
 /// Connections that wait to be accepted: as many as the kernel allows (net.core.somaxconn).
 const BACKLOG: i32 = i32::MAX;
@@ -44,16 +46,25 @@ impl fmt::Display for ListenError {
         let Self { listen, error } = self;
         write!(f, "cannot listen on {listen}: ")?;
         match error.kind() {
+            io::ErrorKind::AddrInUse if listen.is_http3() => write!(
+                f,
+                "another program uses this port of UDP, or connections of before `http3` was off still \
+                 end; stop it, or try again then"
+            ),
             io::ErrorKind::AddrInUse => write!(
                 f,
                 "another program does already; stop it, or choose another address (`listen` of a \
                  site, `admin` of [server])"
             ),
-            io::ErrorKind::PermissionDenied if matches!(listen.socket(), Listen::Tcp(_)) => write!(
-                f,
-                "permission denied; ports below 1024 need root or CAP_NET_BIND_SERVICE, \
+            io::ErrorKind::PermissionDenied
+                if matches!(listen.socket(), Listen::Tcp(_) | Listen::Http3(_)) =>
+            {
+                write!(
+                    f,
+                    "permission denied; ports below 1024 need root or CAP_NET_BIND_SERVICE, \
                  so choose a higher port or grant it"
-            ),
+                )
+            }
             io::ErrorKind::AddrNotAvailable => {
                 write!(f, "this machine does not have that address")
             }
@@ -68,6 +79,16 @@ impl std::error::Error for ListenError {}
 pub enum Listener {
     Tcp(std::net::TcpListener),
     Unix(UnixListener),
+    /// For QUIC.
+    Udp(DatagramSocket),
+}
+
+/// One of the sockets of UDP on an address.
+pub struct DatagramSocket {
+    pub socket: std::net::UdpSocket,
+    /// It gets the packets of connections whose ID begins with a byte that is this modulo `count`.
+    pub place: u8,
+    pub count: u8,
 }
 
 /// An address, and a listener of each thread there.
@@ -96,6 +117,10 @@ pub fn open(listen: &Listen, threads: usize) -> Result<Opened, ListenError> {
             listeners.push(Listener::Unix(listener));
             Ok((listen.clone(), listeners))
         }
+        Listen::Http3(address) => {
+            let (address, listeners) = open_udp(*address, threads).map_err(fail)?;
+            Ok((Listen::Http3(address), listeners))
+        }
         Listen::Named(_) => Err(fail(io::Error::other(
             "the service manager passed no socket of that name when Forebay was started; \
              FileDescriptorName= of the socket unit gives it one",
@@ -119,6 +144,43 @@ fn open_tcp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<
         listeners.push(Listener::Tcp(socket.into()));
     }
     Ok((address, listeners))
+}
+
+/// Bytes that the kernel holds of what has come and was not read: a burst of what a connection may send.
+const RECEIVED: usize = 2 << 20;
+
+/// As [`open_tcp`]. The threads keep their sockets as long as the listener is open, in the order in which
+/// they are bound.
+fn open_udp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {
+    let probe = bind_udp(address, false)?;
+    let address = probe.local_addr()?.as_socket().unwrap_or(address);
+    drop(probe);
+    let sockets = (0..threads).map(|_| bind_udp(address, true));
+    let sockets = sockets.collect::<io::Result<Vec<_>>>()?;
+    let count = u8::try_from(threads).unwrap_or(u8::MAX);
+    if let Some(socket) = sockets.first().filter(|_| count > 1) {
+        // Without it connections end whose clients change their address.
+        let _ = choose_by_connection(socket.as_fd(), count.into());
+    }
+    let places = (0..).map(|place: usize| (place % usize::from(count)) as u8);
+    let listener = |(socket, place): (Socket, u8)| {
+        Listener::Udp(DatagramSocket { socket: socket.into(), place, count })
+    };
+    Ok((address, sockets.into_iter().zip(places).map(listener).collect()))
+}
+
+fn bind_udp(address: SocketAddr, share: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        socket.set_only_v6(false)?;
+    }
+    // Best effort: with less the kernel drops more, which is sent again.
+    let _ = socket.set_recv_buffer_size(RECEIVED);
+    let _ = socket.set_send_buffer_size(RECEIVED);
+    socket.set_reuse_port(share)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
 }
 
 fn bind(address: SocketAddr, share: bool) -> io::Result<Socket> {

@@ -62,6 +62,8 @@ pub struct Reply {
     to_head: bool,
     to_http10: bool,
     keep_alive: bool,
+    /// The port where the client may come by HTTP/3; 0: it is told of none.
+    http3_port: u16,
     /// Whether what the client does not take is kept for it.
     is_buffered: bool,
     status: u16,
@@ -112,6 +114,7 @@ impl Reply {
             to_head: false,
             to_http10: false,
             keep_alive: false,
+            http3_port: 0,
             is_buffered: false,
             status: 0,
             body_bytes: 0,
@@ -143,6 +146,7 @@ impl Reply {
         self.to_head = method == b"HEAD";
         self.to_http10 = head.version == Version::Http10 && !self.stream().frames_bodies();
         self.keep_alive = head.keep_alive && !self.stream().thread().is_stopping();
+        self.http3_port = 0;
         self.rules = None;
         self.applied = None;
         self.redirect = None;
@@ -245,6 +249,11 @@ impl Reply {
         self.drain().await
     }
 
+    /// The client may come by HTTP/3 at this port; told so unless the reply names alternatives itself.
+    pub(crate) fn announce_http3(&mut self, port: u16) {
+        self.http3_port = port;
+    }
+
     /// Counts bytes sent by other means as body.
     pub(crate) fn count_body(&mut self, bytes: u64) {
         self.body_bytes += bytes;
@@ -313,6 +322,9 @@ impl Reply {
         stream.enter(Step::Reply);
         if let Some(steps) = stream.timer().value() {
             encode::field(&mut self.out, "Server-Timing", steps.as_bytes());
+        }
+        if self.http3_port != 0 {
+            rules::announce_http3(&mut self.out, self.fields, self.http3_port);
         }
         if !has_date {
             stream.thread().clock.append_date(&mut self.out);

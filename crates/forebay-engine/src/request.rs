@@ -37,6 +37,9 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
     begin(exchange);
     let site = find_site(context, stream, &exchange.request);
     let site = site.as_deref();
+    if let Some(port) = site.and_then(|site| http3_port(site, stream)) {
+        exchange.reply.announce_http3(port);
+    }
     let mut is_logged = true;
     let to_https = |request: &Request| {
         site.and_then(|site| site.redirect_to_https.as_deref()).filter(|_| !request.https)
@@ -75,6 +78,13 @@ fn begin(exchange: &mut Exchange) {
 fn find_site(context: &FrontContext, stream: &Stream, request: &Request) -> Option<Rc<Site>> {
     let authority = request.head.authority.map(|span| span.of(&request.bytes)).unwrap_or_default();
     context.table().site(stream.accepted().listener, authority).cloned()
+}
+
+/// The port where a client that came by TLS over TCP may come by HTTP/3, if the site takes that.
+fn http3_port(site: &Site, stream: &Stream) -> Option<u16> {
+    let is_told = site.http3 && !matches!(stream, Stream::Http3(_));
+    let accepted = stream.accepted();
+    (is_told && accepted.tls.is_some()).then_some(accepted.local.port())
 }
 
 /// Step 3: who the client is. The fields of a trusted proxy may make no sense, which its

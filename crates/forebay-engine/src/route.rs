@@ -47,6 +47,8 @@ pub struct Site {
     pub proxy_protocol: bool,
     /// What web servers have to keep to that pass requests on by AJP.
     pub ajp: Option<AjpFront>,
+    /// Whether HTTP/3 is spoken beside its listeners with TLS.
+    pub http3: bool,
     /// Sends clients that come without TLS to where they come with it, if they are to.
     pub redirect_to_https: Option<Box<dyn Origin>>,
     /// What clients are shown where they come by TLS.
@@ -169,7 +171,7 @@ impl Table {
         }
     }
 
-    fn sites(&self, listener: usize) -> &[Rc<Site>] {
+    pub(crate) fn sites(&self, listener: usize) -> &[Rc<Site>] {
         self.listeners.get(listener).map_or(&[], |sites| sites)
     }
 

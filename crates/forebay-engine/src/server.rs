@@ -104,7 +104,8 @@ impl Server {
         let mut addresses = Vec::new();
         let mut listens = Vec::new();
         for wanted in &wanted.listen {
-            let opened = inherited.open_or_claim(wanted, threads);
+            let here = chosen_port(wanted, &listens, &addresses);
+            let opened = inherited.open_or_claim(&here, threads);
             for (address, sockets) in opened.map_err(StartError::Listen)? {
                 listeners.push(sockets);
                 addresses.push(address);
@@ -291,6 +292,15 @@ impl Server {
         }
         Ok(threads)
     }
+}
+
+/// `wanted`, on the port that the kernel chose for the listener with TLS that it stands beside, where none
+/// is configured.
+fn chosen_port(wanted: &Listen, listens: &[Option<Listen>], addresses: &[Listen]) -> Listen {
+    let is_beside = |listen: &Listen| listen.beside_for_http3().as_ref() == Some(wanted);
+    let mut opened = listens.iter().zip(addresses);
+    let found = opened.find(|(listen, _)| listen.as_ref().is_some_and(is_beside));
+    found.and_then(|(_, address)| address.beside_for_http3()).unwrap_or_else(|| wanted.clone())
 }
 
 /// Waits for the signal that ends the process at once, on a thread that does nothing else: whatever

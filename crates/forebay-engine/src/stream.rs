@@ -3,6 +3,7 @@
 //!
 //! What is not here: what a request means, and when a connection ends (`front`).
 
+use std::borrow::Cow;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -20,11 +21,13 @@ mod ajp;
 mod backlog;
 mod http1;
 mod http2;
+mod http3;
 
 pub use ajp::Ajp;
 use backlog::Backlog;
 pub use http1::Http1;
 pub use http2::{Connection, Http2, websocket_key};
+pub use http3::{Came, Connection as Http3Connection, Http3};
 
 /// A client's connection, as it was accepted.
 pub struct Accepted {
@@ -47,6 +50,8 @@ pub enum Stream {
     Http1(Rc<Http1>),
     /// One of HTTP/2.
     Http2(Rc<Http2>),
+    /// One of HTTP/3.
+    Http3(Rc<Http3>),
     /// The request under way on a connection of AJP.
     Ajp(Rc<Ajp>),
 }
@@ -73,6 +78,26 @@ pub struct Head<'a> {
     pub status: u16,
     /// Its fields, as lines.
     pub lines: &'a [u8],
+}
+
+impl Head<'_> {
+    /// Status and fields of a reply to who requested a tunnel (RFC 8441 section 5, RFC 9220): the tunnel
+    /// begins by 200 where HTTP/1.1 has 101.
+    fn of_tunnel(&self) -> io::Result<(u16, Cow<'_, [u8]>)> {
+        match self.status {
+            101 => {
+                let lines = self.lines.split_inclusive(|&b| b == b'\n');
+                let accept = b"sec-websocket-accept";
+                let is_kept = |line: &&[u8]| {
+                    !line.get(..accept.len()).is_some_and(|name| name.eq_ignore_ascii_case(accept))
+                };
+                Ok((200, lines.filter(is_kept).flatten().copied().collect()))
+            }
+            // The client would take it for one.
+            200..=299 => Err(io::Error::other("no tunnel was made")),
+            status => Ok((status, self.lines.into())),
+        }
+    }
 }
 
 /// A part of a reply to write.
@@ -113,6 +138,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => &stream.accepted,
             Self::Http2(stream) => &stream.connection.accepted,
+            Self::Http3(stream) => &stream.connection.accepted,
             Self::Ajp(stream) => &stream.accepted,
         }
     }
@@ -120,7 +146,7 @@ impl Stream {
     /// The other end of the connection, or of that which a web server in front has with the client.
     pub fn peer(&self) -> SocketAddr {
         match self {
-            Self::Http1(_) | Self::Http2(_) => self.accepted().peer,
+            Self::Http1(_) | Self::Http2(_) | Self::Http3(_) => self.accepted().peer,
             Self::Ajp(stream) => stream.client(),
         }
     }
@@ -129,6 +155,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => &stream.shared,
             Self::Http2(stream) => &stream.shared,
+            Self::Http3(stream) => &stream.shared,
             Self::Ajp(stream) => &stream.shared,
         }
     }
@@ -172,18 +199,19 @@ impl Stream {
         match self {
             Self::Http1(_) => BodyDecoder::request(framing).keeping_trailers(),
             // What is read is payload.
-            Self::Http2(_) | Self::Ajp(_) => match framing {
+            Self::Http2(_) | Self::Http3(_) | Self::Ajp(_) => match framing {
                 RequestFraming::Chunked => BodyDecoder::response(ResponseFraming::Close),
                 framing => BodyDecoder::request(framing),
             },
         }
     }
 
-    /// Whether the end of the request has come, where that is not part of its body's framing (HTTP/2);
-    /// true elsewhere.
+    /// Whether the end of the request has come, where that is not part of its body's framing (HTTP/2
+    /// and HTTP/3); true elsewhere.
     pub fn has_request_ended(&self) -> bool {
         match self {
             Self::Http2(stream) => stream.has_request_ended(),
+            Self::Http3(stream) => stream.has_request_ended(),
             Self::Http1(_) | Self::Ajp(_) => true,
         }
     }
@@ -192,26 +220,27 @@ impl Stream {
     pub fn request_trailers(&self) -> Vec<u8> {
         match self {
             Self::Http2(stream) => stream.request_trailers(),
+            Self::Http3(stream) => stream.request_trailers(),
             Self::Http1(_) | Self::Ajp(_) => Vec::new(),
         }
     }
 
     /// Whether it can end without the rest of its request, and leave its connection as it is.
     pub fn ends_alone(&self) -> bool {
-        matches!(self, Self::Http2(_) | Self::Ajp(_))
+        matches!(self, Self::Http2(_) | Self::Http3(_) | Self::Ajp(_))
     }
 
     /// Whether the end of a body is told by frames of the protocol, whatever version the client
     /// has.
     pub fn frames_bodies(&self) -> bool {
-        matches!(self, Self::Http2(_) | Self::Ajp(_))
+        matches!(self, Self::Http2(_) | Self::Http3(_) | Self::Ajp(_))
     }
 
     /// Whether there are bytes of the client still to be used: of a body, or of a next request.
     pub fn set_has_input(&self, has_input: bool) {
         match self {
             Self::Http1(stream) => stream.set_has_input(has_input),
-            Self::Http2(_) | Self::Ajp(_) => {}
+            Self::Http2(_) | Self::Http3(_) | Self::Ajp(_) => {}
         }
     }
 
@@ -224,8 +253,10 @@ impl Stream {
 
     /// The request is answered as far as it ever will be: a stream beside others ends.
     pub fn close(&self) {
-        if let Self::Http2(stream) = self {
-            stream.close();
+        match self {
+            Self::Http2(stream) => stream.close(),
+            Self::Http3(stream) => stream.close(),
+            Self::Http1(_) | Self::Ajp(_) => {}
         }
     }
 
@@ -234,6 +265,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.send_continue().await,
             Self::Http2(stream) => stream.send_continue(),
+            Self::Http3(stream) => stream.send_continue(),
             // The web server does so when it reads the body.
             Self::Ajp(_) => Ok(()),
         }
@@ -245,6 +277,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.read(buffer, limit).await,
             Self::Http2(stream) => stream.read(buffer, limit).await,
+            Self::Http3(stream) => stream.read(buffer, limit).await,
             Self::Ajp(stream) => self.read_body(stream, buffer, limit).await,
         }
     }
@@ -253,7 +286,7 @@ impl Stream {
     pub fn begin_head(&self, out: &mut Vec<u8>, status: u16, reason: &[u8]) {
         match self {
             Self::Http1(_) | Self::Ajp(_) => http1::begin_head(out, status, reason),
-            Self::Http2(_) => {}
+            Self::Http2(_) | Self::Http3(_) => {}
         }
     }
 
@@ -261,7 +294,7 @@ impl Stream {
     pub fn end_head(&self, out: &mut Vec<u8>, end: &HeadEnd) {
         match self {
             Self::Http1(_) => http1::end_head(out, end),
-            Self::Http2(_) => {}
+            Self::Http2(_) | Self::Http3(_) => {}
             Self::Ajp(stream) => stream.set_keep_alive(end.keep_alive),
         }
     }
@@ -283,12 +316,13 @@ impl Stream {
                 let (mut pieces, count) = part.pieces(&size);
                 self.write_pieces(&mut pieces[..count], keeps, false).await
             }
-            Self::Http2(stream) => self.write_frames(stream, part, keeps).await,
+            Self::Http2(_) | Self::Http3(_) => self.write_frames(part, keeps).await,
             Self::Ajp(stream) => self.write_packets(stream, part, keeps).await,
         }
     }
 
-    async fn write_frames(&self, stream: &Http2, part: Part<'_>, keeps: bool) -> io::Result<()> {
+    /// Writes a part of a reply by a protocol that has frames for both.
+    async fn write_frames(&self, part: Part<'_>, keeps: bool) -> io::Result<()> {
         let (head, body) = part.gathered.split_at(part.body_at);
         // Those that are not empty.
         let (mut pieces, count) = match (body, part.data) {
@@ -300,14 +334,30 @@ impl Stream {
         let ends = part.last == Some(b"");
         if part.has_head {
             let head = Head { status: part.status, lines: &head[part.fields_at..] };
-            stream.send_head(&head, ends && pieces.is_empty())?;
+            self.send_head(&head, ends && pieces.is_empty())?;
         }
         if !pieces.is_empty() {
             self.write_pieces(pieces, keeps, ends).await?;
         }
         match part.last {
-            Some(trailers) => stream.finish(trailers, self.has_backlog()),
+            Some(trailers) => self.finish_frames(trailers),
             None => Ok(()),
+        }
+    }
+
+    fn send_head(&self, head: &Head<'_>, ends: bool) -> io::Result<()> {
+        match self {
+            Self::Http2(stream) => stream.send_head(head, ends),
+            Self::Http3(stream) => stream.send_head(head, ends),
+            Self::Http1(_) | Self::Ajp(_) => Ok(()),
+        }
+    }
+
+    fn finish_frames(&self, trailers: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Http2(stream) => stream.finish(trailers, self.has_backlog()),
+            Self::Http3(stream) => stream.finish(trailers, self.has_backlog()),
+            Self::Http1(_) | Self::Ajp(_) => Ok(()),
         }
     }
 
@@ -323,6 +373,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.send_file(file, offset, length).await,
             Self::Http2(stream) => stream.send_file(file, offset, length, ends).await,
+            Self::Http3(stream) => stream.send_file(file, offset, length, ends).await,
             Self::Ajp(stream) => self.send_file_packets(stream, file, offset, length, ends).await,
         }
     }
@@ -331,6 +382,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.write_pieces(pieces).await,
             Self::Http2(stream) => stream.write_through(pieces, ends).await,
+            Self::Http3(stream) => stream.write_through(pieces, ends).await,
             Self::Ajp(stream) => stream.socket.write_pieces(pieces).await,
         }
     }
@@ -352,6 +404,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.try_write(pieces),
             Self::Http2(stream) => stream.try_write(pieces, ends),
+            Self::Http3(stream) => stream.try_write(pieces, ends),
             Self::Ajp(stream) => stream.socket.try_write(pieces),
         }
     }
@@ -360,6 +413,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.wait_for_room().await,
             Self::Http2(stream) => stream.wait_for_room().await,
+            Self::Http3(stream) => stream.wait_for_room().await,
             Self::Ajp(stream) => stream.socket.wait_for_room().await,
         }
     }
@@ -368,7 +422,7 @@ impl Stream {
     async fn yield_to_readers(&self) {
         match self {
             Self::Http1(_) | Self::Ajp(_) => yield_to_readers().await,
-            Self::Http2(_) => {}
+            Self::Http2(_) | Self::Http3(_) => {}
         }
     }
 
@@ -377,6 +431,7 @@ impl Stream {
         match self {
             Self::Http1(_) | Self::Ajp(_) => Ok(()),
             Self::Http2(stream) => stream.drained(),
+            Self::Http3(stream) => stream.drained(),
         }
     }
 
@@ -385,6 +440,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.closed_by_client().await,
             Self::Http2(stream) => stream.cancelled().await,
+            Self::Http3(stream) => stream.cancelled().await,
             Self::Ajp(stream) => stream.socket.wait_for_close().await,
         }
     }
@@ -394,6 +450,7 @@ impl Stream {
         match (self, why) {
             (Self::Http1(stream), Abort::ReplyLost) => stream.socket.reset(),
             (Self::Http2(stream), why) => stream.abort(why),
+            (Self::Http3(stream), why) => stream.abort(why),
             // What has been written to its end can be read to its end.
             (Self::Ajp(stream), Abort::ReplyLost) if stream.has_ended() => {}
             (Self::Ajp(stream), Abort::ReplyLost) => stream.socket.reset(),
@@ -409,6 +466,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.begin_tunnel(pause),
             Self::Http2(stream) => stream.begin_tunnel(pause),
+            Self::Http3(stream) => stream.begin_tunnel(pause),
             Self::Ajp(stream) => stream.socket.begin_tunnel(pause),
         }
     }
@@ -418,6 +476,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.limit_read(after),
             Self::Http2(stream) => stream.limit_read(after),
+            Self::Http3(stream) => stream.limit_read(after),
             Self::Ajp(stream) => stream.socket.limit_read(after),
         }
     }
@@ -427,6 +486,10 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.readable().await,
             Self::Http2(stream) => stream.readable().await,
+            Self::Http3(stream) => {
+                stream.readable().await;
+                Ok(())
+            }
             Self::Ajp(stream) => stream.socket.readable().await,
         }
     }
@@ -436,6 +499,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.read_now(buffer),
             Self::Http2(stream) => stream.read_now(buffer),
+            Self::Http3(stream) => stream.read_now(buffer),
             Self::Ajp(stream) => stream.socket.read_now(buffer),
         }
     }
@@ -445,6 +509,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.is_expired(),
             Self::Http2(stream) => stream.is_expired(),
+            Self::Http3(stream) => stream.is_expired(),
             Self::Ajp(stream) => stream.socket.is_expired(),
         }
     }
@@ -454,6 +519,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.write_all(data).await,
             Self::Http2(stream) => stream.write_through(&mut [IoSlice::new(data)], false).await,
+            Self::Http3(stream) => stream.write_through(&mut [IoSlice::new(data)], false).await,
             Self::Ajp(stream) => stream.socket.write_all(data).await,
         }
     }
@@ -463,7 +529,7 @@ impl Stream {
     pub(crate) async fn linger(&self) {
         match self {
             Self::Http1(stream) => stream.socket.linger().await,
-            Self::Http2(_) | Self::Ajp(_) => {}
+            Self::Http2(_) | Self::Http3(_) | Self::Ajp(_) => {}
         }
     }
 
@@ -472,6 +538,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.finish_writing(),
             Self::Http2(stream) => stream.finish_writing(),
+            Self::Http3(stream) => stream.finish_writing(),
             Self::Ajp(stream) => stream.socket.finish_writing(),
         }
     }

@@ -1,7 +1,8 @@
-//! The one place with `unsafe`: descriptors that the process was started with, and the memory of
-//! futures (`recycled`).
+//! The one place with `unsafe`: descriptors that the process was started with, the memory of futures
+//! (`recycled`), and which of several sockets a datagram goes to (`datagrams`).
 #![allow(unsafe_code)]
 
+pub mod datagrams;
 pub mod recycled;
 
 use std::io;

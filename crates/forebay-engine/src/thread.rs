@@ -21,7 +21,7 @@ use crate::pool::IdleRoom;
 use crate::socket::{BUFFER, Socket};
 use crate::sys::recycled::Blocks;
 use rustix::io::Errno;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 /// Time limits and size limits.
 #[derive(Clone, Debug)]
@@ -70,6 +70,8 @@ pub struct Thread {
     is_timing: Cell<bool>,
     last_warning: Cell<u64>,
     stopping: Cell<bool>,
+    /// Told when the thread begins to stop, or serves by other sites.
+    pub(crate) changed: Notify,
     /// The turn of one handshake.
     handshakes: Semaphore,
     /// Where backends are, if they are in memory.
@@ -120,6 +122,7 @@ impl Thread {
             is_timing,
             last_warning: Cell::new(0),
             stopping: Cell::new(false),
+            changed: Notify::new(),
             handshakes: Semaphore::new(1),
             network: None,
             free_lists,
@@ -235,6 +238,7 @@ impl Thread {
 
     pub(crate) fn stop(&self) {
         self.stopping.set(true);
+        self.changed.notify_waiters();
         self.deadlines.close_idle();
     }
 

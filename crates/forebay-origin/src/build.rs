@@ -323,6 +323,7 @@ impl Origins {
             trust: trust(site),
             proxy_protocol: site.proxy_protocol,
             ajp: site.ajp.clone(),
+            http3: site.listen.iter().any(Listen::is_http3),
             redirect_to_https: site.redirect_to_https.map(by_https),
             tls: self.tls.sites[index].clone(),
             encoded_slashes: site.encoded_slashes,

@@ -220,13 +220,15 @@ fn a_section_of_rfc_9204_appendix_b_1() {
 
 #[test]
 fn what_a_server_sends_is_short_and_can_be_read() {
-    let lines = b"Content-Type: text/html; charset=utf-8\r\nX-Own: a value of some length\r\n";
+    let lines = b"Content-Type: text/html; charset=utf-8\r\nConnection: close\r\nUpgrade: x\r\n\
+        Transfer-Encoding: chunked\r\nX-Own: a value of some length\r\n";
     let mut out = Vec::new();
     head(&mut out, 200, forebay_wire::fields::of_lines(lines));
     assert_eq!(out[..6], [1, out.len() as u8 - 2, 0, 0, 0xc0 | 25, 0xc0 | 52]);
     let mut fields = Fields::new();
     qpack::decode(&out[2..], LIMITS, &mut fields).unwrap();
     let read: Vec<_> = fields.iter().map(|field| (field.name, field.value)).collect();
+    assert_eq!(read.len(), 3);
     assert_eq!(read[2], (&b"x-own"[..], &b"a value of some length"[..]));
     out.clear();
     trailers(&mut out, forebay_wire::fields::of_lines(b"X-Sum: 7\r\n"));

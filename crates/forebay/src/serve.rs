@@ -272,7 +272,9 @@ fn read_plan(args: &Args) -> Result<Plan, Failure> {
 /// All sites answer on the one address, selected by host name.
 fn override_listen(plan: &mut Plan, listen: &Listen) {
     for site in &mut plan.sites {
-        site.listen = vec![listen.clone()];
+        let beside = listen.beside_for_http3();
+        let beside = beside.filter(|_| site.listen.iter().any(Listen::is_http3));
+        site.listen = std::iter::once(listen.clone()).chain(beside).collect();
     }
 }
 
@@ -308,9 +310,7 @@ fn addresses(plan: &Plan) -> Vec<Listen> {
 fn url(listen: &Listen) -> String {
     match listen {
         Listen::Tcp(address) => format!("http://{address}"),
-        Listen::Unix(_) | Listen::Named(_) | Listen::Https(_) | Listen::Ajp(_) => {
-            listen.to_string()
-        }
+        _ => listen.to_string(),
     }
 }
 

@@ -19,12 +19,31 @@ pub enum Listen {
     Https(Box<Listen>),
     /// One of the first three, whose connections come from a web server that speaks AJP 1.3.
     Ajp(Box<Listen>),
+    /// An address and port of UDP, where QUIC carries HTTP/3: those of an [`Self::Https`] of the same
+    /// site, which stands in front of it. Port 0: the one that the kernel chose for that.
+    Http3(SocketAddr),
 }
 
 impl Listen {
     /// Whether its connections begin with a TLS handshake.
     pub fn is_https(&self) -> bool {
-        matches!(self, Self::Https(_))
+        matches!(self, Self::Https(_) | Self::Http3(_))
+    }
+
+    /// Whether HTTP/3 is spoken over it.
+    pub fn is_http3(&self) -> bool {
+        matches!(self, Self::Http3(_))
+    }
+
+    /// Where HTTP/3 is spoken beside it, if it is a listener with TLS on an address.
+    pub fn beside_for_http3(&self) -> Option<Self> {
+        match self {
+            Self::Https(socket) => match **socket {
+                Self::Tcp(address) => Some(Self::Http3(address)),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// Whether AJP is spoken over it.
@@ -58,6 +77,7 @@ impl fmt::Display for Listen {
             Self::Named(name) => write!(f, "fd:{name}"),
             Self::Https(socket) => write!(f, "https://{socket}"),
             Self::Ajp(socket) => write!(f, "ajp://{socket}"),
+            Self::Http3(address) => write!(f, "https://{address} (HTTP/3)"),
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) fn listen(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outc
                 .help(format!("leave off the last slash: \"{scheme}{address}\"")));
         }
         return match listen(context, &typed.with(socket))? {
-            Listen::Https(_) | Listen::Ajp(_) => {
+            Listen::Https(_) | Listen::Ajp(_) | Listen::Http3(_) => {
                 let message = format!("{scheme} stands in front of another scheme");
                 Err(Problem::new(&typed.span, message)
                     .help("a listener speaks one protocol: \"https://\", \"ajp://\" or neither"))

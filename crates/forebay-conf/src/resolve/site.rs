@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::ajp::{AjpFronts, front};
 use super::effect::no_effect;
 use super::route::route;
-use super::tls::{Spoken, agree, redirect, tls};
+use super::tls::{Spoken, agree, http3, redirect, tls};
 use super::value::{size_or_unlimited, text};
 use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
 use crate::error::Problem;
@@ -96,6 +96,7 @@ fn site(
         return Err(no_effect(&at.span, "forwarded", "without `trusted_proxies`", help));
     }
     let tls = tls(context, typed, (&listen, &hosts))?;
+    let beside = http3(typed, &listen)?;
     Ok(Site {
         hosts,
         trusted_proxies: proxies.iter().map(peer::network).collect::<Outcome<_>>()?,
@@ -112,7 +113,7 @@ fn site(
         },
         redirect_to_https: redirect(typed, &listen)?,
         tls,
-        listen,
+        listen: listen.into_iter().chain(beside).collect(),
         routes,
         line: context.line(typed.span.start),
     })

@@ -178,6 +178,36 @@ pub(super) fn redirect(site: &At<Table<file::Site>>, listen: &[Listen]) -> Outco
     Ok(Some(port.unwrap_or(443)))
 }
 
+/// Where the site takes HTTP/3, if it is to: beside each of its `https://` listeners.
+pub(super) fn http3(site: &At<Table<file::Site>>, listen: &[Listen]) -> Outcome<Vec<Listen>> {
+    let Some(typed) = site.http3.as_ref().filter(|at| at.value) else { return Ok(Vec::new()) };
+    if !listen.iter().any(Listen::is_https) {
+        let help = "listen with TLS: listen = \"https://0.0.0.0:443\"";
+        return Err(no_effect(&typed.span, "http3", "without an https:// listener", help));
+    }
+    let beside: Vec<_> = listen.iter().filter_map(Listen::beside_for_http3).collect();
+    if beside.len() < listen.iter().filter(|listen| listen.is_https()).count() {
+        let message =
+            "HTTP/3 is spoken over UDP, which a Unix socket or one of the service manager is not";
+        return Err(Problem::new(&typed.span, message)
+            .help("listen on an address: listen = \"https://0.0.0.0:443\""));
+    }
+    if let Some(at) = site.proxy_protocol.as_ref().filter(|at| at.value) {
+        return Err(Problem::new(&typed.span, "HTTP/3 has no PROXY header")
+            .also(&at.span, "wanted here")
+            .help("leave out `http3` where a proxy stands in front, or give the proxy a listener of its own"));
+    }
+    if let Some(at) = site.tls.as_ref().and_then(|tls| tls.client_ca.as_ref()) {
+        return Err(Problem::new(
+            &typed.span,
+            "clients are not asked for a certificate over HTTP/3",
+        )
+        .also(&at.span, "asked for one here")
+        .help("leave out `http3` for this site"));
+    }
+    Ok(beside)
+}
+
 /// What is spoken over each socket, and where that was said first.
 pub(super) type Spoken = HashMap<Listen, (&'static str, Range<usize>)>;
 
@@ -188,7 +218,7 @@ pub(super) fn agree(listen: &Listen, span: &Range<usize>, spoken: &mut Spoken) -
         return Ok(());
     }
     let how = match listen {
-        Listen::Https(_) => "with TLS",
+        Listen::Https(_) | Listen::Http3(_) => "with TLS",
         Listen::Ajp(_) => "for AJP",
         _ => "without TLS",
     };

@@ -16,7 +16,7 @@ use forebay_wire::http1::{RequestFraming, RequestHead, Version};
 use forebay_wire::http2::hpack::ListLimits;
 use forebay_wire::http2::{self, Config, ErrorCode, Event, HeadLimits, HeadRule, Http2Error, Rule};
 
-use super::{refuse, requests_allowed};
+use super::{refuse, requests_allowed, rule_fault};
 use crate::context::FrontContext;
 use crate::deadline::Ticks;
 use crate::exchange::Exchange;
@@ -225,7 +225,13 @@ impl Front {
     fn open(&mut self, id: u32, head: &http2::Head, end: bool) -> Answering {
         let (answered, mut exchange) = self.take_up(id, !head.protocol.is_empty(), end);
         let request = &mut exchange.request;
-        head.write_http1(Version::Http2, end, &websocket_key(), &mut request.bytes, &mut request.head);
+        head.write_http1(
+            Version::Http2,
+            end,
+            &websocket_key(),
+            &mut request.bytes,
+            &mut request.head,
+        );
         let is_get = matches!(request.method(), b"GET" | b"HEAD");
         if is_get && request.head.framing == RequestFraming::Chunked {
             let get_body = self.thread().settings().limits.get_body;
@@ -242,13 +248,7 @@ impl Front {
     fn open_refused(&mut self, id: u32, rule: HeadRule, end: bool) -> Answering {
         let (answered, mut exchange) = self.take_up(id, false, end);
         exchange.request.head = RequestHead::default();
-        let fault = Fault::client(rule.status().unwrap_or(400), rule.to_string());
-        let fault = match rule {
-            HeadRule::TargetTooLong => fault.limited_by(Limit::Target),
-            HeadRule::TooLarge => fault.limited_by(Limit::HeadSize),
-            _ => fault,
-        };
-        Box::pin(refuse_stream(answered, exchange, fault))
+        Box::pin(refuse_stream(answered, exchange, rule_fault(rule)))
     }
 
     fn take_up(&mut self, id: u32, is_tunnel: bool, end: bool) -> (Answered, Box<Exchange>) {
@@ -411,32 +411,32 @@ impl Front {
 }
 
 /// The answering of one request.
-type Answering = Pin<Box<dyn Future<Output = ()>>>;
+pub(super) type Answering = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Answers a request at once as far as that goes, and then as a task of its own.
-async fn run(mut answering: Answering) {
+pub(super) async fn run(mut answering: Answering) {
     let is_done = poll_fn(|context| Poll::Ready(answering.as_mut().poll(context).is_ready())).await;
     if !is_done {
         tokio::task::spawn_local(answering);
     }
 }
 
-async fn answer_stream(answered: Answered, mut exchange: Box<Exchange>) {
+pub(super) async fn answer_stream(answered: Answered, mut exchange: Box<Exchange>) {
     let Answered { context, stream } = &answered;
     answer(context, stream, &mut exchange).await;
     context.keep_exchange(exchange);
 }
 
-async fn refuse_stream(answered: Answered, mut exchange: Box<Exchange>, fault: Fault) {
+pub(super) async fn refuse_stream(answered: Answered, mut exchange: Box<Exchange>, fault: Fault) {
     let Answered { context, stream } = &answered;
     refuse(stream, &mut exchange, &fault).await;
     context.keep_exchange(exchange);
 }
 
 /// A stream that is closed when its request has been answered, even by a panic.
-struct Answered {
-    context: Rc<FrontContext>,
-    stream: Stream,
+pub(super) struct Answered {
+    pub context: Rc<FrontContext>,
+    pub stream: Stream,
 }
 
 impl Drop for Answered {

@@ -74,3 +74,13 @@ pub(super) fn go_out_at_once(lines: &[u8]) -> bool {
         goes_out_at_once(KnownField::of(name), name, value.trim_ascii())
     })
 }
+
+/// Tells the client, in the fields from `start` on, that it may come by HTTP/3 (RFC 7838), unless they name
+/// alternatives already.
+pub(super) fn announce_http3(out: &mut Vec<u8>, start: usize, port: u16) {
+    let is_named = forebay_wire::fields::of_lines(&out[start..])
+        .any(|field| field.name.eq_ignore_ascii_case(b"alt-svc"));
+    if !is_named {
+        encode::field(out, "Alt-Svc", format!("h3=\":{port}\"; ma=86400").as_bytes());
+    }
+}

@@ -18,7 +18,7 @@ use forebay_conf::Listen;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::{Server, Signalled, Signals, Tables, Threads, Wanted, most_connections};
+use super::{Server, Signalled, Signals, Tables, Threads, Wanted, chosen_port, most_connections};
 use crate::listen::{self, Listener};
 use crate::log::Writer;
 use crate::serving::Change;
@@ -41,6 +41,16 @@ pub type Prepare = Arc<dyn Fn() -> Result<Reload, String> + Send + Sync>;
 
 /// Listeners that one thread opens, with their indexes.
 type Opened = Vec<(usize, Listener)>;
+
+/// What is to be listened on and was not.
+struct New {
+    /// As configured, with indexes behind those that there are.
+    listens: Vec<Listen>,
+    /// The addresses that became of it.
+    addresses: Vec<Listen>,
+    /// The listeners of each thread.
+    opened: Vec<Opened>,
+}
 
 impl Server {
     /// Serves by another configuration, or logs why not; the signal that came meanwhile and is left
@@ -106,7 +116,7 @@ impl Server {
     fn adopt(&mut self, threads: &Threads, reload: Reload) -> Result<(), String> {
         let Reload { wanted, tables, done } = reload;
         // All that may fail comes first.
-        let (new, opened) = self.open_new(&wanted)?;
+        let New { listens: new, addresses, opened } = self.open_new(&wanted)?;
         let other_log = match wanted.log.access == self.wanted.log.access {
             true => None,
             false => Some(
@@ -115,6 +125,7 @@ impl Server {
             ),
         };
         self.listens.extend(new.into_iter().map(Some));
+        self.addresses.extend(addresses);
         let mut closed = Vec::new();
         for (at, index) in self.listens.iter_mut().enumerate() {
             if index.as_ref().is_some_and(|listen| !wanted.listen.contains(listen)) {
@@ -131,19 +142,23 @@ impl Server {
         Ok(())
     }
 
-    /// What is to be listened on and was not, with indexes behind those there are, and the
-    /// listeners there of each thread.
-    fn open_new(&self, wanted: &Wanted) -> Result<(Vec<Listen>, Vec<Opened>), String> {
+    /// Opens what is to be listened on and was not.
+    fn open_new(&self, wanted: &Wanted) -> Result<New, String> {
         let listens = wanted.listen.iter().cloned();
         let new: Vec<_> =
             listens.filter(|listen| !self.listens.contains(&Some(listen.clone()))).collect();
         let mut opened: Vec<Opened> = (0..self.threads).map(|_| Vec::new()).collect();
+        let (mut listens, mut addresses) = (self.listens.clone(), self.addresses.clone());
         for (index, listen) in (self.listens.len()..).zip(&new) {
-            let (_, sockets) =
-                listen::open(listen, self.threads).map_err(|error| error.to_string())?;
+            let here = chosen_port(listen, &listens, &addresses);
+            let (address, sockets) =
+                listen::open(&here, self.threads).map_err(|error| error.to_string())?;
+            listens.push(Some(listen.clone()));
+            addresses.push(address);
             opened.iter_mut().zip(sockets).for_each(|(own, socket)| own.push((index, socket)));
         }
-        Ok((new, opened))
+        let addresses = addresses.split_off(self.addresses.len());
+        Ok(New { listens: new, addresses, opened })
     }
 
     /// Has the threads serve by what is `wanted`, and waits for them.

@@ -250,21 +250,8 @@ impl Http2 {
         if !self.is_tunnel {
             return self.send_reply(head.status, head.lines, ends);
         }
-        match head.status {
-            // The tunnel begins (RFC 8441 section 5).
-            101 => {
-                let lines = head.lines.split_inclusive(|&b| b == b'\n');
-                let accept = b"sec-websocket-accept";
-                let is_kept = |line: &&[u8]| {
-                    !line.get(..accept.len()).is_some_and(|name| name.eq_ignore_ascii_case(accept))
-                };
-                let kept: Vec<u8> = lines.filter(is_kept).flatten().copied().collect();
-                self.send_reply(200, &kept, false)
-            }
-            // The client would take it for one.
-            200..=299 => Err(io::Error::other("no tunnel was made")),
-            status => self.send_reply(status, head.lines, ends),
-        }
+        let (status, lines) = head.of_tunnel()?;
+        self.send_reply(status, &lines, ends && status >= 300)
     }
 
     fn send_reply(&self, status: u16, lines: &[u8], ends: bool) -> io::Result<()> {

@@ -40,6 +40,18 @@ impl Handshake {
         }
     }
 
+    /// One of QUIC, which has TLS 1.3 and does not say by which cipher.
+    pub(crate) fn of_quic(tls: Arc<ServerTls>, server_name: Option<String>) -> Self {
+        Self {
+            tls,
+            server_name,
+            version: Some(ProtocolVersion::TLSv1_3),
+            suite: None,
+            client: None,
+            variables: OnceCell::new(),
+        }
+    }
+
     /// The name that the client sent (SNI).
     pub fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()

@@ -96,7 +96,11 @@ pub(super) fn listener(plan: &Plan, url: &Url<'_>) -> (Listen, bool) {
             let of_ip = url.ip().is_none_or(|wanted| wanted == ip || ip.is_unspecified());
             (address.port() == url.port || address.port() == 0) && (of_ip || !exact)
         }
-        Listen::Unix(_) | Listen::Named(_) | Listen::Https(_) | Listen::Ajp(_) => false,
+        Listen::Unix(_)
+        | Listen::Named(_)
+        | Listen::Https(_)
+        | Listen::Ajp(_)
+        | Listen::Http3(_) => false,
     };
     let found = url.authority.and_then(|_| {
         all().find(|listen| fits(listen, true)).or_else(|| all().find(|listen| fits(listen, false)))
@@ -131,9 +135,11 @@ fn server(url: &Url<'_>, listen: &Listen) -> SocketAddr {
             let port = if address.port() == 0 { url.port } else { address.port() };
             SocketAddr::new(ip.unwrap_or(Ipv4Addr::LOCALHOST.into()), port)
         }
-        Listen::Unix(_) | Listen::Named(_) | Listen::Https(_) | Listen::Ajp(_) => {
-            SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)
-        }
+        Listen::Unix(_)
+        | Listen::Named(_)
+        | Listen::Https(_)
+        | Listen::Ajp(_)
+        | Listen::Http3(_) => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
     }
 }
 

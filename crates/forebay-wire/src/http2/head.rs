@@ -1,11 +1,28 @@
 //! Heads and trailers: what RFC 9113 section 8 allows, as strictly as HTTP/1.1's are read here.
 
 use crate::Span;
-use crate::fields::{Entry, Fields};
+use crate::fields::{Entry, FieldRef, Fields};
 use crate::http1::{KnownField, is_disguised_framing, is_host, is_target, is_token, parse_length};
 
 use super::error::HeadRule;
 use super::hpack::{Decoded, Flaw};
+
+impl FieldRef<'_> {
+    /// Whether HTTP/2 and HTTP/3 forbid it (RFC 9113 section 8.2.2, RFC 9114 section 4.2), or have
+    /// `:authority` in its place.
+    pub(crate) fn is_http1_only(&self) -> bool {
+        match self.known {
+            KnownField::Connection
+            | KnownField::KeepAlive
+            | KnownField::ProxyConnection
+            | KnownField::TransferEncoding
+            | KnownField::Upgrade
+            | KnownField::Host => true,
+            KnownField::Te => self.value != b"trailers",
+            _ => false,
+        }
+    }
+}
 
 /// Longest authority that a head caches as valid, in bytes.
 const CHECKED_LIMIT: usize = 256;

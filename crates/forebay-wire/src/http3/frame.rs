@@ -95,15 +95,23 @@ pub fn head<'a>(out: &mut Vec<u8>, status: u16, fields: impl IntoIterator<Item =
     let mut section = Vec::new();
     qpack::begin(&mut section);
     qpack::status(&mut section, status);
-    fields.into_iter().for_each(|field| qpack::field(&mut section, field));
-    frame(out, HEADERS, &section);
+    finish_section(out, section, fields);
 }
 
 /// Appends the trailers of a reply.
 pub fn trailers<'a>(out: &mut Vec<u8>, fields: impl IntoIterator<Item = FieldRef<'a>>) {
     let mut section = Vec::new();
     qpack::begin(&mut section);
-    fields.into_iter().for_each(|field| qpack::field(&mut section, field));
+    finish_section(out, section, fields);
+}
+
+fn finish_section<'a>(
+    out: &mut Vec<u8>,
+    mut section: Vec<u8>,
+    fields: impl IntoIterator<Item = FieldRef<'a>>,
+) {
+    let kept = fields.into_iter().filter(|field| !field.is_http1_only());
+    kept.for_each(|field| qpack::field(&mut section, field));
     frame(out, HEADERS, &section);
 }
 

@@ -5,6 +5,7 @@ pub mod echo;
 pub mod fastcgi;
 pub mod gate;
 pub mod hostile;
+pub mod http3;
 pub mod identity;
 pub mod load;
 pub mod proc;

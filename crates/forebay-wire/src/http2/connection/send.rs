@@ -7,7 +7,6 @@ use super::flow::Inbound;
 use super::streams::{Half, RequestKind, Stall};
 use super::{Connection, Reading, Role, Stream, budget};
 use crate::fields::FieldRef;
-use crate::http1::KnownField;
 use crate::http2::Priority;
 use crate::http2::error::ErrorCode;
 use crate::http2::frame::{self, HEADER_LEN, Kind, flags};
@@ -373,27 +372,12 @@ impl Connection {
         end: bool,
     ) {
         for field in fields {
-            let is_te = field.known == KnownField::Te && field.value == b"trailers";
-            if is_te || !is_http1_only(field.known) {
+            if !field.is_http1_only() {
                 self.encoder.field(&mut self.out, field);
             }
         }
         frame::finish_block(&mut self.out, start, id, end, self.peer.frame);
     }
-}
-
-/// Fields that HTTP/2 forbids (RFC 9113 section 8.2.2), and `host`, which `:authority` stands for.
-fn is_http1_only(known: KnownField) -> bool {
-    matches!(
-        known,
-        KnownField::Connection
-            | KnownField::KeepAlive
-            | KnownField::ProxyConnection
-            | KnownField::TransferEncoding
-            | KnownField::Upgrade
-            | KnownField::Te
-            | KnownField::Host
-    )
 }
 
 fn write_data(out: &mut Vec<u8>, id: u32, data: &[u8], end: bool, largest: usize) {

@@ -1,0 +1,276 @@
+//! Connections of QUIC, which carry HTTP/3.
+//!
+//! Each thread has a socket of its own on the listener's address, and all connections whose packets come
+//! by it: the kernel finds it by the connection's ID (`sys/datagrams.rs`), so that a client may change its
+//! address. There is no 0-RTT: what comes by that can be sent again by anyone. A client's certificate is
+//! not asked for, as one configuration of TLS holds for all sites of a listener.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_conf::HostPattern;
+use quinn::crypto::rustls::{HandshakeData, QuicServerConfig};
+use quinn::{
+    ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, IdleTimeout, Incoming,
+    ServerConfig, TokioRuntime, TransportConfig, VarInt,
+};
+use rustls::crypto::{SecureRandom, aws_lc_rs};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::version::TLS13;
+use tokio::sync::oneshot;
+use tokio::task::spawn_local;
+
+use super::{Counted, wait_for_room};
+use crate::context::FrontContext;
+use crate::front::serve_http3;
+use crate::limit::Limit;
+use crate::listen::DatagramSocket;
+use crate::route::{Table, best_site};
+use crate::stream::Accepted;
+use crate::tls::{Handshake, ServerTls};
+
+/// Most requests that a client may have under way at once on a connection, as with HTTP/2.
+const STREAMS: u32 = 100;
+
+/// Most streams one way that a client may have open: control and two of QPACK, and some that are of no use.
+const UNI_STREAMS: u32 = 8;
+
+/// What a client may send of one stream, and of all, before it is read.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const WINDOW: u32 = 1024 * 1024;
+
+/// What is kept of a connection's streams until the client has acknowledged it.
+const SEND_WINDOW: u64 = 1024 * 1024;
+
+/// How long a client may be silent, and how often it is asked whether it is there.
+const SILENCE: VarInt = VarInt::from_u32(30_000);
+const PING: Duration = Duration::from_secs(10);
+
+/// Handshakes under way on a thread from which on a client has to show first that it can be reached where
+/// it says it is.
+const TRUSTING: usize = 64;
+
+/// Connections whose first packet waits, and what is kept of their others.
+const WAITING: usize = 256;
+const WAITING_BYTES: u64 = 16 * 1024;
+const ALL_WAITING_BYTES: u64 = 1024 * 1024;
+
+/// Takes no new connections when it is dropped; those that there are go on.
+struct Listening(Endpoint);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.set_server_config(None);
+    }
+}
+
+/// Makes connection IDs by which the kernel finds the socket again.
+struct Ids {
+    place: u8,
+    count: u8,
+    random: &'static dyn SecureRandom,
+}
+
+/// Bytes of a connection ID.
+const ID: usize = 8;
+
+impl ConnectionIdGenerator for Ids {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut bytes = [0; ID];
+        if self.random.fill(&mut bytes).is_err() {
+            bytes = RandomState::new().hash_one(ID).to_ne_bytes();
+        }
+        let count = self.count.max(1);
+        let first = bytes[0] - bytes[0] % count;
+        bytes[0] = first.checked_add(self.place).unwrap_or(first - count + self.place);
+        ConnectionId::new(&bytes)
+    }
+
+    fn cid_len(&self) -> usize {
+        ID
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Takes connections until `closed`.
+pub async fn accept(
+    context: &Rc<FrontContext>,
+    DatagramSocket { socket, place, count }: DatagramSocket,
+    index: usize,
+    mut closed: oneshot::Receiver<()>,
+) -> std::io::Result<()> {
+    let mut sites = Sites::new(context, index).ok_or_else(|| {
+        std::io::Error::other("no TLS can be had for HTTP/3: this build of Forebay lacks ciphers")
+    })?;
+    let own = socket.local_addr()?;
+    let first = Some(sites.config.clone());
+    let runtime = Arc::new(TokioRuntime);
+    let random = aws_lc_rs::default_provider().secure_random;
+    let mut of_endpoint = EndpointConfig::default();
+    of_endpoint.cid_generator(move || Box::new(Ids { place, count, random }));
+    let endpoint = Endpoint::new(of_endpoint, first, socket, runtime)?;
+    let listening = Listening(endpoint);
+    let handshakes = Rc::new(());
+    loop {
+        wait_for_room(&context.thread).await;
+        let incoming = tokio::select! {
+            biased;
+            incoming = listening.0.accept() => incoming,
+            _ = &mut closed => return Ok(()),
+        };
+        let Some(incoming) = incoming else {
+            return Err(std::io::Error::other("its socket has failed"));
+        };
+        if Rc::strong_count(&handshakes) > TRUSTING
+            && !incoming.remote_address_validated()
+            && incoming.may_retry()
+        {
+            let _ = incoming.retry();
+            continue;
+        }
+        sites.renew(context, index);
+        begin(context, incoming, (index, own), &sites, handshakes.clone()).await;
+    }
+}
+
+/// Has a connection begin with its handshake, and serves it, as a task of its own.
+async fn begin(
+    context: &Rc<FrontContext>,
+    incoming: Incoming,
+    (index, own): (usize, SocketAddr),
+    sites: &Sites,
+    handshaking: Rc<()>,
+) {
+    let thread = &context.thread;
+    let peer = incoming.remote_address();
+    let mut counted = Counted::new(thread);
+    if !counted.count_address(peer.ip()) {
+        return incoming.refuse();
+    }
+    let ip = incoming.local_ip().filter(|_| own.ip().is_unspecified());
+    let local = SocketAddr::new(ip.unwrap_or(own.ip()), own.port());
+    // What costs time is done in here.
+    let turn = thread.handshake_turn().await;
+    let connecting = incoming.accept_with(Arc::new(sites.config.clone()));
+    turn.end().await;
+    // Packets that make no sense are no reason to do anything.
+    let Ok(connecting) = connecting else { return };
+    let (context, shown) = (context.clone(), sites.shown.clone());
+    spawn_local(async move {
+        let thread = context.thread.clone();
+        let limit = thread.settings().timeouts.head;
+        let quic = match thread.deadlines.timeout(limit, connecting).await {
+            Ok(Ok(quic)) => quic,
+            Ok(Err(_)) => return,
+            Err(_) => return thread.counters.count_limit(Limit::Head),
+        };
+        drop(handshaking);
+        let data = quic.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
+        let server_name = data.and_then(|data| data.server_name);
+        let tls = shown.find(server_name.as_deref()).cloned();
+        drop(shown);
+        if let Some(tls) = tls {
+            let tls = Some(Rc::new(Handshake::of_quic(tls, server_name)));
+            let accepted = Accepted { thread, peer, local, listener: index, tls };
+            serve_http3(&context, quic, accepted).await;
+        }
+        drop(counted);
+    });
+}
+
+/// The sites of a listener, and what handshakes are done by.
+struct Sites {
+    /// Where they are from. What is behind sites of an old one can be stopped.
+    table: Weak<Table>,
+    shown: Arc<BySite>,
+    config: ServerConfig,
+}
+
+impl Sites {
+    fn new(context: &FrontContext, index: usize) -> Option<Self> {
+        let table = context.table().clone();
+        let shown = Arc::new(BySite::new(&table, index));
+        let mut config = ServerConfig::with_crypto(crypto(&shown)?);
+        config
+            .transport_config(Arc::new(transport()))
+            .max_incoming(WAITING)
+            .incoming_buffer_size(WAITING_BYTES)
+            .incoming_buffer_size_total(ALL_WAITING_BYTES);
+        Some(Self { table: Rc::downgrade(&table), shown, config })
+    }
+
+    /// A reload may have brought others.
+    fn renew(&mut self, context: &FrontContext, index: usize) {
+        let table = context.table();
+        if self.table.as_ptr() == Rc::as_ptr(&table) {
+            return;
+        }
+        self.table = Rc::downgrade(&table);
+        self.shown = Arc::new(BySite::new(&table, index));
+        // Keys of tokens stay as they are.
+        if let Some(crypto) = crypto(&self.shown) {
+            self.config.crypto = crypto;
+        }
+    }
+}
+
+fn crypto(shown: &Arc<BySite>) -> Option<Arc<QuicServerConfig>> {
+    let tickets = shown.0.first().map(|(_, tls)| tls.config().ticketer.clone());
+    let mut config =
+        rustls::ServerConfig::builder_with_provider(aws_lc_rs::default_provider().into())
+            .with_protocol_versions(&[&TLS13])
+            .ok()?
+            .with_no_client_auth()
+            .with_cert_resolver(shown.clone());
+    if let Some(tickets) = tickets {
+        config.ticketer = tickets;
+    }
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.max_early_data_size = 0;
+    config.alpn_protocols = vec![b"h3".to_vec()];
+    QuicServerConfig::try_from(config).ok().map(Arc::new)
+}
+
+fn transport() -> TransportConfig {
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(STREAMS.into())
+        .max_concurrent_uni_streams(UNI_STREAMS.into())
+        .stream_receive_window(STREAM_WINDOW.into())
+        .receive_window(WINDOW.into())
+        .send_window(SEND_WINDOW)
+        .max_idle_timeout(Some(IdleTimeout::from(SILENCE)))
+        .keep_alive_interval(Some(PING))
+        .datagram_receive_buffer_size(None);
+    transport
+}
+
+/// Shows each client the certificate of the site that it names.
+#[derive(Debug)]
+struct BySite(Vec<(Vec<HostPattern>, Arc<ServerTls>)>);
+
+impl BySite {
+    fn new(table: &Table, index: usize) -> Self {
+        let sites = table.sites(index).iter();
+        Self(sites.filter_map(|site| Some((site.hosts.clone(), site.tls.clone()?))).collect())
+    }
+
+    fn find(&self, name: Option<&str>) -> Option<&Arc<ServerTls>> {
+        let name = name.unwrap_or_default().as_bytes();
+        let at = best_site(self.0.iter().map(|(hosts, _)| &hosts[..]), name)?;
+        Some(&self.0[at].1)
+    }
+}
+
+impl ResolvesServerCert for BySite {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.find(hello.server_name())?.certificate().resolve(hello)
+    }
+}

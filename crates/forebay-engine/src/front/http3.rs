@@ -1,0 +1,346 @@
+//! HTTP/3 connections (RFC 9114): one task takes up the streams of a connection, each of which reads and
+//! answers its request in a task of its own. What stands on a stream is `forebay_wire::http3`'s to know,
+//! how it comes over the network QUIC's (`quinn`).
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use forebay_wire::http1::{RequestFraming, RequestHead, Version};
+use forebay_wire::http2::{HeadLimits, HeadRule};
+use forebay_wire::http3::{self, ErrorCode, Http3Error, UniDecoder, UniKind};
+use quinn::{RecvStream, SendStream};
+
+use super::http2::{Answered, Answering, answer_stream, refuse_stream, run};
+use super::{requests_allowed, rule_fault};
+use crate::context::FrontContext;
+use crate::deadline::{NEVER, TICK, Ticks};
+use crate::exchange::Exchange;
+use crate::fault::Fault;
+use crate::limit::Limit;
+use crate::stream::{Accepted, Came, Http3, Http3Connection as Connection, Stream, websocket_key};
+use crate::timing::Step;
+
+/// Serves a connection whose handshake has ended, until it closes.
+pub async fn serve_connection(
+    context: &Rc<FrontContext>,
+    quic: quinn::Connection,
+    accepted: Accepted,
+) {
+    let left = requests_allowed(&accepted.thread);
+    let due = accepted.thread.deadlines.due(accepted.thread.settings().timeouts.head);
+    let mut front = Front {
+        context: context.clone(),
+        connection: Connection::new(quic, accepted),
+        control: None,
+        uni: Rc::default(),
+        next: 0,
+        left,
+        goaway: Goaway::Unsent,
+        is_first: true,
+        due,
+    };
+    let code = match front.serve().await {
+        Ok(()) => ErrorCode::NO_ERROR,
+        Err(_) => ErrorCode::INTERNAL_ERROR,
+    };
+    let connection = front.connection;
+    connection.close(code);
+    // Has the end sent, which a task of the connection's own does.
+    tokio::task::yield_now().await;
+    // Whatever still answers may hold on to what is counted for the connection.
+    while !connection.is_idle() {
+        connection.ended.notified().await;
+    }
+}
+
+struct Front {
+    context: Rc<FrontContext>,
+    connection: Rc<Connection>,
+    /// Where we send frames about the connection.
+    control: Option<SendStream>,
+    /// The kinds of streams that the client has opened, of which it may open one each.
+    uni: Rc<RefCell<Vec<UniKind>>>,
+    /// The number of the first stream that was not taken up.
+    next: u64,
+    /// Requests that the connection may still carry.
+    left: u64,
+    goaway: Goaway,
+    is_first: bool,
+    /// When the connection is overdue, if nothing comes.
+    due: Ticks,
+}
+
+/// How far the client has been sent GOAWAY.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Goaway {
+    Unsent,
+    /// It may send more until it has heard of it: until the next tick but one.
+    Announced(Ticks),
+    Sent,
+}
+
+/// What there is to do.
+enum Ready {
+    Request(SendStream, RecvStream),
+    Uni(RecvStream),
+    /// A stream has ended, a limit may have passed, or the server stops.
+    Look,
+}
+
+impl Front {
+    /// Serves until nothing is left to do; an error where the connection is lost.
+    async fn serve(&mut self) -> Result<(), quinn::ConnectionError> {
+        let Accepted { thread, .. } = &self.connection.accepted;
+        let (thread, limit) = (thread.clone(), thread.settings().timeouts.head);
+        // A client may leave no room for it.
+        let Ok(opened) = thread.deadlines.timeout(limit, self.open_control()).await else {
+            thread.counters.count_limit(Limit::Head);
+            return Ok(());
+        };
+        opened?;
+        loop {
+            // First, as what is looked at below may change from then on.
+            let connection = self.connection.clone();
+            let thread = &connection.accepted.thread;
+            let changed = thread.changed.notified();
+            self.send_goaway();
+            if self.goaway == Goaway::Sent && connection.is_idle() || self.is_overdue() {
+                return Ok(());
+            }
+            let ready = async {
+                tokio::select! {
+                    biased;
+                    request = connection.quic.accept_bi() => {
+                        request.map(|(send, receive)| Ready::Request(send, receive))
+                    }
+                    uni = connection.quic.accept_uni() => uni.map(Ready::Uni),
+                    () = connection.ended.notified() => Ok(Ready::Look),
+                    () = changed => Ok(Ready::Look),
+                }
+            };
+            match thread.deadlines.timeout(self.patience(), ready).await {
+                Ok(Ok(Ready::Request(send, receive))) => self.take_up(send, receive).await,
+                Ok(Ok(Ready::Uni(stream))) => self.read_uni(stream),
+                Ok(Ok(Ready::Look)) | Err(_) => {}
+                Ok(Err(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// How long to wait before there is something to look at.
+    fn patience(&self) -> Duration {
+        let now = self.connection.accepted.thread.deadlines.now();
+        match self.goaway {
+            Goaway::Announced(_) => TICK,
+            _ if self.due == NEVER => Duration::MAX,
+            _ => TICK.saturating_mul(self.due.saturating_sub(now)),
+        }
+    }
+
+    /// Begins to send about the connection. Nothing is said on other streams.
+    async fn open_control(&mut self) -> Result<(), quinn::ConnectionError> {
+        let mut control = self.connection.quic.open_uni().await?;
+        // Before all replies.
+        let _ = control.set_priority(1);
+        let mut opening = Vec::new();
+        http3::opening(&mut opening, self.connection.list_limits().size);
+        // Where it fails the connection has ended, which shows below.
+        let _ = control.write_all(&opening).await;
+        self.control = Some(control);
+        Ok(())
+    }
+
+    /// Sends GOAWAY where no more requests are taken, in time for the client to send none in vain.
+    fn send_goaway(&mut self) {
+        let Accepted { thread, listener, .. } = &self.connection.accepted;
+        let now = thread.deadlines.now();
+        let leaves = thread.is_stopping() || self.context.table().is_leaving(*listener);
+        let mut frame = Vec::new();
+        match self.goaway {
+            Goaway::Unsent if self.left == 0 => {
+                if thread.settings().limits.keepalive_requests > 0 {
+                    thread.counters.count_limit(Limit::KeepaliveRequests);
+                }
+            }
+            Goaway::Unsent if leaves => {
+                http3::goaway(&mut frame, None);
+                self.goaway = Goaway::Announced(now);
+                return self.send_control(frame);
+            }
+            // What was on its way when it was announced has come by the second tick.
+            Goaway::Announced(since) if now > since + 1 => {}
+            _ => return,
+        }
+        http3::goaway(&mut frame, Some(self.next));
+        self.goaway = Goaway::Sent;
+        self.send_control(frame);
+    }
+
+    fn send_control(&mut self, frame: Vec<u8>) {
+        if let Some(control) = &mut self.control {
+            let mut context = Context::from_waker(Waker::noop());
+            // A client that leaves no room for a few bytes is told by the end of the connection.
+            let _ = Pin::new(control).poll_write(&mut context, &frame);
+        }
+    }
+
+    /// Whether no request has come for too long; else the time limit for the next one runs, where none
+    /// is under way.
+    fn is_overdue(&mut self) -> bool {
+        let thread = &self.connection.accepted.thread;
+        if !self.connection.is_idle() {
+            self.due = NEVER;
+            return false;
+        }
+        if self.due == NEVER {
+            self.due = thread.deadlines.due(thread.settings().timeouts.keep_alive);
+        }
+        let is_overdue = self.due <= thread.deadlines.now();
+        if is_overdue {
+            let limit = if self.is_first { Limit::Head } else { Limit::KeepAlive };
+            thread.counters.count_limit(limit);
+        }
+        is_overdue
+    }
+
+    /// A request begins to come.
+    async fn take_up(&mut self, mut send: SendStream, mut receive: RecvStream) {
+        if self.goaway == Goaway::Sent || self.left == 0 {
+            // It may be sent again elsewhere (RFC 9114 section 4.1.1).
+            let code = ErrorCode::REQUEST_REJECTED.0.into();
+            let _ = (receive.stop(code), send.reset(code));
+            return;
+        }
+        self.next = u64::from(send.id()) + 4;
+        self.is_first = false;
+        self.left -= 1;
+        let connection = self.connection.clone();
+        let largest = connection.list_limits().size;
+        let open = connection.open();
+        let stream = Rc::new(Http3::new(connection, (send, receive), largest));
+        let context = self.context.clone();
+        let answering: Answering = Box::pin(async move {
+            serve_stream(context, stream).await;
+            drop(open);
+        });
+        run(answering).await;
+    }
+
+    /// The client sends about the connection, or of something else that is not read.
+    fn read_uni(&self, stream: RecvStream) {
+        let (connection, kinds) = (self.connection.clone(), self.uni.clone());
+        tokio::task::spawn_local(async move {
+            if let Err(error) = read_uni(&connection, stream, &kinds).await {
+                connection.fail(&error);
+            }
+        });
+    }
+}
+
+async fn read_uni(
+    connection: &Connection,
+    mut stream: RecvStream,
+    kinds: &RefCell<Vec<UniKind>>,
+) -> Result<(), Http3Error> {
+    let mut decoder = UniDecoder::default();
+    let mut is_known = false;
+    let mut buffer = [0; 512];
+    loop {
+        let count = match stream.read(&mut buffer).await {
+            Ok(Some(count)) => count,
+            Ok(None) | Err(quinn::ReadError::Reset(_)) => return decoder.end(),
+            Err(_) => return Ok(()),
+        };
+        let useless = decoder.receive(&buffer[..count])?;
+        connection.charge_useless(useless);
+        let Some(kind) = decoder.kind() else { continue };
+        if kind == UniKind::Unknown {
+            let _ = stream.stop(ErrorCode::STREAM_CREATION_ERROR.0.into());
+            connection.charge_useless(1);
+            return Ok(());
+        }
+        if !is_known {
+            is_known = true;
+            if kinds.borrow().contains(&kind) {
+                return Err(Http3Error::repeated_stream());
+            }
+            kinds.borrow_mut().push(kind);
+        }
+    }
+}
+
+/// Reads a request's head, and has the request answered.
+async fn serve_stream(context: Rc<FrontContext>, stream: Rc<Http3>) {
+    let thread = context.thread.clone();
+    let limit = thread.settings().timeouts.head;
+    let came = thread.deadlines.timeout(limit, stream.next()).await;
+    let answered = Answered { context, stream: Stream::Http3(stream.clone()) };
+    answered.stream.begin_steps();
+    answered.stream.enter(Step::Route);
+    let outcome = match came {
+        Ok(Ok(Came::Section)) => read_head(&answered, &stream),
+        Ok(Ok(Came::TooLarge)) => {
+            stream.read_no_more();
+            Err(rule_fault(HeadRule::TooLarge))
+        }
+        // The stream has failed, which was told to the client, or is gone.
+        Ok(_) => return,
+        Err(_) => Err(Fault::client(408, "no request head").limited_by(Limit::Head)),
+    };
+    match outcome {
+        Ok(Some(exchange)) => answer_stream(answered, exchange).await,
+        Ok(None) => return,
+        Err(fault) => {
+            let mut exchange = answered.context.take_exchange(&answered.stream);
+            exchange.request.head = RequestHead::default();
+            refuse_stream(answered, exchange, fault).await;
+        }
+    }
+    // The connection goes on until the client has what it was sent.
+    stream.linger().await;
+}
+
+/// Reads the head that has come into an exchange; `None` where the stream has failed.
+fn read_head(answered: &Answered, stream: &Http3) -> Result<Option<Box<Exchange>>, Fault> {
+    let section = stream.take_section();
+    let connection = &stream.connection;
+    let settings = connection.accepted.thread.settings();
+    let limits = settings.head_limits();
+    let rules =
+        HeadLimits { target: limits.target, get_body: limits.get_body, extended_connect: true };
+    let mut head = connection.head.borrow_mut();
+    let read = http3::read_head(&section, connection.list_limits(), &rules, &mut head);
+    match read {
+        Ok(Ok(())) => {}
+        Ok(Err(rule)) if rule.status().is_some() => return Err(rule_fault(rule)),
+        Ok(Err(_)) => {
+            stream.give_up(ErrorCode::MESSAGE_ERROR);
+            return Ok(None);
+        }
+        Err(error) => {
+            stream.fail(&error);
+            return Ok(None);
+        }
+    }
+    stream.expect_content(head.content_length);
+    if !head.protocol.is_empty() {
+        stream.expect_tunnel();
+    }
+    stream.set_urgency(head.priority.urgency);
+    drop(head);
+    let ends = stream.has_no_body();
+    let head = connection.head.borrow();
+    let mut exchange = answered.context.take_exchange(&answered.stream);
+    let request = &mut exchange.request;
+    let (bytes, written) = (&mut request.bytes, &mut request.head);
+    head.write_http1(Version::Http3, ends, &websocket_key(), bytes, written);
+    let is_get = matches!(request.method(), b"GET" | b"HEAD");
+    if is_get && request.head.framing == RequestFraming::Chunked && !limits.get_body {
+        // What is left can only be the end.
+        request.head.framing = RequestFraming::None;
+    }
+    Ok(Some(exchange))
+}

@@ -1,0 +1,141 @@
+//! What the streams of one connection share.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Instant;
+
+use forebay_wire::http2::Head;
+use forebay_wire::http2::budget::{self, Budget};
+use forebay_wire::http2::hpack::ListLimits;
+use forebay_wire::http3::{ErrorCode, Http3Error, Rule};
+use tokio::sync::Notify;
+
+use crate::limit::Limit;
+use crate::stream::Accepted;
+
+/// What the streams of one connection share.
+pub struct Connection {
+    /// The connection of QUIC.
+    pub quic: quinn::Connection,
+    /// Where it comes from.
+    pub accepted: Accepted,
+    /// Where heads are decoded.
+    pub head: RefCell<Head>,
+    /// Told whenever a stream has ended.
+    pub ended: Notify,
+    budget: RefCell<Budget>,
+    open: Cell<usize>,
+    waiting: Cell<usize>,
+    turns: Cell<usize>,
+}
+
+/// A stream that is counted until it is dropped, even by a panic.
+pub struct Open(Rc<Connection>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get() - 1);
+        self.0.ended.notify_one();
+    }
+}
+
+/// A stream that waits for room.
+pub struct Waiting<'a>(&'a Connection);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.set(self.0.waiting.get() - 1);
+    }
+}
+
+impl Connection {
+    /// A connection without streams.
+    pub fn new(quic: quinn::Connection, accepted: Accepted) -> Rc<Self> {
+        Rc::new(Self {
+            quic,
+            accepted,
+            head: RefCell::default(),
+            ended: Notify::new(),
+            budget: RefCell::default(),
+            open: Cell::new(0),
+            waiting: Cell::new(0),
+            turns: Cell::new(0),
+        })
+    }
+
+    /// Takes a stream up.
+    pub fn open(self: &Rc<Self>) -> Open {
+        self.open.set(self.open.get() + 1);
+        Open(self.clone())
+    }
+
+    /// Whether no stream is open.
+    pub fn is_idle(&self) -> bool {
+        self.open.get() == 0
+    }
+
+    /// Limits on heads and trailers.
+    pub fn list_limits(&self) -> ListLimits {
+        let limits = self.accepted.thread.settings().head_limits();
+        ListLimits { size: limits.head, fields: limits.fields }
+    }
+
+    /// Ends the connection.
+    pub fn close(&self, code: ErrorCode) {
+        self.quic.close(code.0.into(), b"");
+    }
+
+    /// The client has broken a rule of the connection, which ends.
+    pub fn fail(&self, error: &Http3Error) {
+        if error.rule == Rule::Abuse && self.quic.close_reason().is_none() {
+            let thread = &self.accepted.thread;
+            thread.counters.count_limit(Limit::Http3Frames);
+            let peer = self.accepted.peer.ip();
+            thread.warn_limited(&format!("{error}, from {peer}: connection closed"));
+        }
+        self.close(error.code);
+    }
+
+    /// The client has given a stream up.
+    pub(super) fn charge_reset(&self) {
+        // What ends with its connection is no reset.
+        if self.quic.close_reason().is_none() {
+            self.charge(budget::RESET);
+        }
+    }
+
+    /// The client has sent frames that bring it nothing.
+    pub fn charge_useless(&self, count: u32) {
+        self.charge(budget::USELESS.saturating_mul(count));
+    }
+
+    fn charge(&self, price: u32) {
+        if !self.budget.borrow_mut().spend(price, Instant::now()) {
+            self.fail(&Http3Error::abuse());
+        }
+    }
+
+    /// A stream has ended as it should.
+    pub(super) fn earn(&self) {
+        self.budget.borrow_mut().earn(budget::STREAM_DONE);
+    }
+
+    /// How many frames of data were sent so far: it grows as long as the client takes some.
+    pub(super) fn sent(&self) -> u64 {
+        self.quic.stats().frame_tx.stream
+    }
+
+    /// A stream waits for room.
+    pub(super) fn wait(&self) -> Waiting<'_> {
+        self.waiting.set(self.waiting.get() + 1);
+        Waiting(self)
+    }
+
+    /// Whether a stream that may send lets the others look first: what an acknowledgement makes room for
+    /// would else be always taken by the same one.
+    pub(super) fn lets_others_go(&self) -> bool {
+        self.turns.set(self.turns.get().wrapping_add(1));
+        // Of n, each is let go first once in n times.
+        self.waiting.get() > 1 && !self.turns.get().is_multiple_of(self.waiting.get())
+    }
+}
