@@ -47,7 +47,7 @@ const WINDOW: u32 = 1024 * 1024;
 const SEND_WINDOW: u64 = 1024 * 1024;
 
 /// How long a client may be silent, and how often it is asked whether it is there.
-const SILENCE: VarInt = VarInt::from_u32(30_000);
+const SILENCE: VarInt = VarInt::from_u32(60_000);
 const PING: Duration = Duration::from_secs(10);
 
 /// Handshakes under way on a thread from which on a client has to show first that it can be reached where
