@@ -84,9 +84,7 @@ impl ConnectionIdGenerator for Ids {
         if self.random.fill(&mut bytes).is_err() {
             bytes = RandomState::new().hash_one(ID).to_ne_bytes();
         }
-        let count = self.count.max(1);
-        let first = bytes[0] - bytes[0] % count;
-        bytes[0] = first.checked_add(self.place).unwrap_or(first - count + self.place);
+        bytes[0] = of_place(bytes[0], self.place, self.count.max(1));
         ConnectionId::new(&bytes)
     }
 
@@ -97,6 +95,12 @@ impl ConnectionIdGenerator for Ids {
     fn cid_lifetime(&self) -> Option<Duration> {
         None
     }
+}
+
+/// The byte near `random` that is `place` modulo `count`, which is larger.
+fn of_place(random: u8, place: u8, count: u8) -> u8 {
+    let first = random - random % count;
+    first.checked_add(place).unwrap_or_else(|| first - count + place)
 }
 
 /// Takes connections until `closed`.
@@ -272,5 +276,21 @@ impl BySite {
 impl ResolvesServerCert for BySite {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.find(hello.server_name())?.certificate().resolve(hello)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connection_ids_lead_to_their_socket_whatever_is_drawn() {
+        for count in 1..=u8::MAX {
+            for place in [0, 1, count / 2, count - 1].into_iter().filter(|&place| place < count) {
+                for random in 0..=u8::MAX {
+                    assert_eq!(of_place(random, place, count) % count, place, "{random} {count}");
+                }
+            }
+        }
     }
 }
