@@ -330,9 +330,10 @@ fn read_head(answered: &Answered, stream: &Http3) -> Result<Option<Box<Exchange>
         stream.expect_tunnel();
     }
     stream.set_urgency(head.priority.urgency);
-    drop(head);
     let ends = stream.has_no_body();
-    let head = connection.head.borrow();
+    if stream.is_closed() {
+        return Ok(None);
+    }
     let mut exchange = answered.context.take_exchange(&answered.stream);
     let request = &mut exchange.request;
     let (bytes, written) = (&mut request.bytes, &mut request.head);

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use forebay_wire::fields;
+use forebay_wire::http2;
 use forebay_wire::http3::{self, ErrorCode, Event, Http3Error, RequestDecoder};
 use quinn::{ReadError, RecvStream, SendStream, WriteError};
 
@@ -176,6 +177,11 @@ impl Http3 {
             self.give_up(error.code);
         }
         self.is_closed.set(true);
+    }
+
+    /// Whether it was reset, or has ended with its connection.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.get()
     }
 
     /// Ends both directions.
@@ -387,9 +393,9 @@ impl Http3 {
 
     fn receive_trailers(&self) {
         let section = self.take_section();
-        let connection = &self.connection;
-        let mut head = connection.head.borrow_mut();
-        match http3::read_trailers(&section, connection.list_limits(), &mut head) {
+        // Not where the request's own head lies until it is written down.
+        let mut head = http2::Head::default();
+        match http3::read_trailers(&section, self.connection.list_limits(), &mut head) {
             Ok(()) => head.write_trailers(&mut self.request_trailers.borrow_mut()),
             Err(error) => self.fail(&error),
         }
