@@ -44,6 +44,8 @@ pub struct Accepted {
 }
 
 /// A stream. Its clones are the same one: body and reply hold one each.
+///
+/// What waits by HTTP/3 has boxes of its own: requests by other protocols need no room for its timers.
 #[derive(Clone)]
 pub enum Stream {
     /// The request under way on a connection of HTTP/1.
@@ -277,7 +279,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.read(buffer, limit).await,
             Self::Http2(stream) => stream.read(buffer, limit).await,
-            Self::Http3(stream) => stream.read(buffer, limit).await,
+            Self::Http3(stream) => Box::pin(stream.read(buffer, limit)).await,
             Self::Ajp(stream) => self.read_body(stream, buffer, limit).await,
         }
     }
@@ -373,7 +375,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.send_file(file, offset, length).await,
             Self::Http2(stream) => stream.send_file(file, offset, length, ends).await,
-            Self::Http3(stream) => stream.send_file(file, offset, length, ends).await,
+            Self::Http3(stream) => Box::pin(stream.send_file(file, offset, length, ends)).await,
             Self::Ajp(stream) => self.send_file_packets(stream, file, offset, length, ends).await,
         }
     }
@@ -382,7 +384,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.write_pieces(pieces).await,
             Self::Http2(stream) => stream.write_through(pieces, ends).await,
-            Self::Http3(stream) => stream.write_through(pieces, ends).await,
+            Self::Http3(stream) => Box::pin(stream.write_through(pieces, ends)).await,
             Self::Ajp(stream) => stream.socket.write_pieces(pieces).await,
         }
     }
@@ -413,7 +415,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.wait_for_room().await,
             Self::Http2(stream) => stream.wait_for_room().await,
-            Self::Http3(stream) => stream.wait_for_room().await,
+            Self::Http3(stream) => Box::pin(stream.wait_for_room()).await,
             Self::Ajp(stream) => stream.socket.wait_for_room().await,
         }
     }
@@ -440,7 +442,7 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.closed_by_client().await,
             Self::Http2(stream) => stream.cancelled().await,
-            Self::Http3(stream) => stream.cancelled().await,
+            Self::Http3(stream) => Box::pin(stream.cancelled()).await,
             Self::Ajp(stream) => stream.socket.wait_for_close().await,
         }
     }
@@ -487,7 +489,7 @@ impl Stream {
             Self::Http1(stream) => stream.socket.readable().await,
             Self::Http2(stream) => stream.readable().await,
             Self::Http3(stream) => {
-                stream.readable().await;
+                Box::pin(stream.readable()).await;
                 Ok(())
             }
             Self::Ajp(stream) => stream.socket.readable().await,
@@ -519,7 +521,9 @@ impl Stream {
         match self {
             Self::Http1(stream) => stream.socket.write_all(data).await,
             Self::Http2(stream) => stream.write_through(&mut [IoSlice::new(data)], false).await,
-            Self::Http3(stream) => stream.write_through(&mut [IoSlice::new(data)], false).await,
+            Self::Http3(stream) => {
+                Box::pin(stream.write_through(&mut [IoSlice::new(data)], false)).await
+            }
             Self::Ajp(stream) => stream.socket.write_all(data).await,
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forebay_wire::http1::{RequestFraming, RequestHead, Version};
 use forebay_wire::http2::{HeadLimits, HeadRule};
-use forebay_wire::http3::{self, ErrorCode, Http3Error, UniDecoder, UniKind};
+use forebay_wire::http3::{self, ErrorCode, Http3Error, Rule, UniDecoder, UniKind};
 use quinn::{RecvStream, SendStream};
 
 use super::http2::{Answered, Answering, answer_stream, refuse_stream, run};
@@ -196,6 +196,7 @@ impl Front {
             return false;
         }
         if self.due == NEVER {
+            self.connection.shrink();
             self.due = thread.deadlines.due(thread.settings().timeouts.keep_alive);
         }
         let is_overdue = self.due <= thread.deadlines.now();
@@ -284,6 +285,7 @@ async fn serve_stream(context: Rc<FrontContext>, stream: Rc<Http3>) {
         Ok(Ok(Came::Section)) => read_head(&answered, &stream),
         Ok(Ok(Came::TooLarge)) => {
             stream.read_no_more();
+            stream.connection.charge_large_head();
             Err(rule_fault(HeadRule::TooLarge))
         }
         // The stream has failed, which was told to the client, or is gone.
@@ -315,9 +317,14 @@ fn read_head(answered: &Answered, stream: &Http3) -> Result<Option<Box<Exchange>
     let read = http3::read_head(&section, connection.list_limits(), &rules, &mut head);
     match read {
         Ok(Ok(())) => {}
-        Ok(Err(rule)) if rule.status().is_some() => return Err(rule_fault(rule)),
-        Ok(Err(_)) => {
-            stream.give_up(ErrorCode::MESSAGE_ERROR);
+        Ok(Err(rule)) if rule.status().is_some() => {
+            if rule == HeadRule::TooLarge {
+                connection.charge_large_head();
+            }
+            return Err(rule_fault(rule));
+        }
+        Ok(Err(rule)) => {
+            stream.fail(&Http3Error::malformed(Rule::Head(rule)));
             return Ok(None);
         }
         Err(error) => {

@@ -22,8 +22,10 @@ use crate::deadline::{NEVER, TICK, Ticks};
 use crate::socket::BUFFER;
 
 mod connection;
+mod room_queue;
 
 pub use connection::Connection;
+use room_queue::Waiting;
 
 /// Bytes of a file that are read at a time.
 const PIECE: usize = 2 * BUFFER;
@@ -169,14 +171,15 @@ impl Http3 {
         self.has_ended.set(true);
     }
 
-    /// The client has broken a rule.
+    /// The client has broken a rule. A reset that it makes us send costs it as much as one of its own.
     pub fn fail(&self, error: &Http3Error) {
+        let was_closed = self.is_closed.replace(true);
         if error.ends_connection {
             self.connection.fail(error);
-        } else {
+        } else if !was_closed {
             self.give_up(error.code);
+            self.connection.charge_reset();
         }
-        self.is_closed.set(true);
     }
 
     /// Whether it was reset, or has ended with its connection.
@@ -260,23 +263,43 @@ impl Http3 {
     }
 
     pub(super) async fn cancelled(&self) {
-        poll_fn(|context| {
-            if self.is_closed.get() {
-                return Poll::Ready(());
+        let thread = &self.connection.accepted.thread;
+        while !self.is_closed.get() {
+            let is_full = !self.incoming.borrow().is_empty();
+            let cancelled = poll_fn(|context| self.poll_cancelled(context, is_full));
+            if !is_full {
+                cancelled.await;
+            } else if thread.deadlines.timeout(LOOK, cancelled).await.is_err() {
+                self.look_for_reset();
             }
-            // A reset is found by reading, where nothing waits to be read.
-            if self.incoming.borrow().is_empty() && !self.has_ended.get() {
-                let _ = self.poll_readable(context);
-            }
-            match self.poll_stopped(context) {
-                Poll::Ready(true) => self.cancel(),
-                // All was taken: nothing can be given up any more.
-                _ if !self.is_closed.get() => return Poll::Pending,
-                _ => {}
-            }
-            Poll::Ready(())
-        })
-        .await;
+        }
+    }
+
+    /// Ready where the client has given it up, and where there is something unread that was not before.
+    fn poll_cancelled(&self, context: &mut Context<'_>, is_full: bool) -> Poll<()> {
+        self.poll_leftover(context);
+        // A reset is found by reading, where nothing waits to be read.
+        if self.incoming.borrow().is_empty() && !self.has_ended.get() && !self.is_closed.get() {
+            let _ = self.poll_readable(context);
+        }
+        // Where all was taken nothing can be given up any more.
+        if !self.is_closed.get() && self.poll_stopped(context) == Poll::Ready(true) {
+            self.cancel();
+        }
+        let is_newly_full = !is_full && !self.incoming.borrow().is_empty();
+        if self.is_closed.get() || is_newly_full { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Finds out whether the client has reset its request, behind data that nobody reads: QUIC does not
+    /// wake for it before that is read, nor does it have the data any more then. So one byte is read.
+    fn look_for_reset(&self) {
+        let mut byte = [0];
+        let mut context = Context::from_waker(Waker::noop());
+        match self.receive.borrow_mut().poll_read(&mut context, &mut byte) {
+            Poll::Ready(Ok(count)) => self.raw.borrow_mut().extend_from_slice(&byte[..count]),
+            Poll::Ready(Err(_)) => self.cancel(),
+            Poll::Pending => {}
+        }
     }
 
     fn poll_stopped(&self, context: &mut Context<'_>) -> Poll<bool> {
@@ -374,6 +397,7 @@ impl Http3 {
     }
 
     fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.poll_leftover(context);
         while !self.is_readable() {
             match ready!(self.poll_next(context)) {
                 Ok(Came::Section) => self.receive_trailers(),
@@ -496,8 +520,16 @@ impl Http3 {
         let mut context = Context::from_waker(Waker::noop());
         match self.poll_frames(&mut context) {
             Poll::Ready(outcome) => outcome,
-            // Whoever writes next waits for it.
+            // Whoever writes next or waits for the client has it sent.
             Poll::Pending => Ok(()),
+        }
+    }
+
+    /// Sends frames for which there was no room, such as a head behind which the origin is silent.
+    fn poll_leftover(&self, context: &mut Context<'_>) {
+        if !self.frames.borrow().is_empty() && !self.is_closed.get() {
+            // Where it fails the stream is closed.
+            let _ = self.poll_frames(context);
         }
     }
 
@@ -596,10 +628,9 @@ impl Http3 {
         let thread = &self.connection.accepted.thread;
         let limit = self.tunnel_idle.get().unwrap_or(thread.settings().timeouts.write);
         let (mut sent, mut left) = (self.connection.sent(), PATIENCE);
-        let _waiting = self.connection.wait();
+        let mut waiting = Waiting::new(&self.connection.waiting);
         loop {
-            let mut is_in_line = false;
-            let room = poll_fn(|context| self.poll_room(context, &mut is_in_line));
+            let room = poll_fn(|context| self.poll_room(context, &mut waiting));
             if let Ok(outcome) = thread.deadlines.timeout(limit, room).await {
                 return outcome;
             }
@@ -614,13 +645,16 @@ impl Http3 {
         }
     }
 
-    /// Whether there is room. Of several streams that wait for the same, each lets others go first now and
-    /// then: `is_in_line` from the first look on.
-    fn poll_room(&self, context: &mut Context<'_>, is_in_line: &mut bool) -> Poll<io::Result<()>> {
+    /// Whether there is room. Of several streams that wait for the same, most let others go first.
+    fn poll_room(
+        &self,
+        context: &mut Context<'_>,
+        waiting: &mut Waiting<'_>,
+    ) -> Poll<io::Result<()>> {
         if self.is_closed.get() {
             return Poll::Ready(Err(self.lost()));
         }
-        if std::mem::replace(is_in_line, true) && self.connection.lets_others_go() {
+        if waiting.lets_others_go() {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }

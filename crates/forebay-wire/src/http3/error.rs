@@ -91,7 +91,8 @@ impl Http3Error {
         Self::connection(Rule::Frame, ErrorCode::FRAME_ERROR)
     }
 
-    pub(super) fn malformed(rule: Rule) -> Self {
+    /// A request that is no good, beside others that may be.
+    pub fn malformed(rule: Rule) -> Self {
         Self::stream(rule, ErrorCode::MESSAGE_ERROR)
     }
 

@@ -10,6 +10,7 @@ use forebay_wire::http2::hpack::ListLimits;
 use forebay_wire::http3::{ErrorCode, Http3Error, Rule};
 use tokio::sync::Notify;
 
+use super::room_queue::RoomQueue;
 use crate::limit::Limit;
 use crate::stream::Accepted;
 
@@ -25,8 +26,8 @@ pub struct Connection {
     pub ended: Notify,
     budget: RefCell<Budget>,
     open: Cell<usize>,
-    waiting: Cell<usize>,
-    turns: Cell<usize>,
+    /// The streams that wait for room.
+    pub(super) waiting: RoomQueue,
 }
 
 /// A stream that is counted until it is dropped, even by a panic.
@@ -36,15 +37,6 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.0.open.set(self.0.open.get() - 1);
         self.0.ended.notify_one();
-    }
-}
-
-/// A stream that waits for room.
-pub struct Waiting<'a>(&'a Connection);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.set(self.0.waiting.get() - 1);
     }
 }
 
@@ -58,8 +50,7 @@ impl Connection {
             ended: Notify::new(),
             budget: RefCell::default(),
             open: Cell::new(0),
-            waiting: Cell::new(0),
-            turns: Cell::new(0),
+            waiting: RoomQueue::default(),
         })
     }
 
@@ -96,12 +87,22 @@ impl Connection {
         self.close(error.code);
     }
 
-    /// The client has given a stream up.
+    /// Gives memory back that an idle connection does not need.
+    pub fn shrink(&self) {
+        self.head.take();
+    }
+
+    /// The client has given a stream up, or makes us do so.
     pub(super) fn charge_reset(&self) {
         // What ends with its connection is no reset.
         if self.quic.close_reason().is_none() {
             self.charge(budget::RESET);
         }
+    }
+
+    /// The client has sent a head above the limits.
+    pub fn charge_large_head(&self) {
+        self.charge(budget::HEADER_LIST);
     }
 
     /// The client has sent frames that bring it nothing.
@@ -123,19 +124,5 @@ impl Connection {
     /// How many frames of data were sent so far: it grows as long as the client takes some.
     pub(super) fn sent(&self) -> u64 {
         self.quic.stats().frame_tx.stream
-    }
-
-    /// A stream waits for room.
-    pub(super) fn wait(&self) -> Waiting<'_> {
-        self.waiting.set(self.waiting.get() + 1);
-        Waiting(self)
-    }
-
-    /// Whether a stream that may send lets the others look first: what an acknowledgement makes room for
-    /// would else be always taken by the same one.
-    pub(super) fn lets_others_go(&self) -> bool {
-        self.turns.set(self.turns.get().wrapping_add(1));
-        // Of n, each is let go first once in n times.
-        self.waiting.get() > 1 && !self.turns.get().is_multiple_of(self.waiting.get())
     }
 }

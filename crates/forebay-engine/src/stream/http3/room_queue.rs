@@ -1,0 +1,80 @@
+//! Streams of one connection that wait for room, and who of them goes first.
+//!
+//! QUIC wakes all of them whenever the client has taken something, the one first that began to wait last:
+//! without a rule one stream would take what there is each time. Here one of n goes first, another each
+//! time, and the others look behind it, once: two looks for each stream and wake at the most.
+
+use std::cell::Cell;
+
+/// The streams that wait.
+#[derive(Default)]
+pub struct RoomQueue {
+    waiting: Cell<usize>,
+    looks: Cell<u64>,
+}
+
+/// A stream that waits.
+pub struct Waiting<'a> {
+    queue: &'a RoomQueue,
+    has_looked: bool,
+    has_yielded: bool,
+}
+
+impl<'a> Waiting<'a> {
+    /// A stream begins to wait, until this is dropped.
+    pub fn new(queue: &'a RoomQueue) -> Self {
+        queue.waiting.set(queue.waiting.get() + 1);
+        Self { queue, has_looked: false, has_yielded: false }
+    }
+
+    /// Whether it should look for room only when others have, which it then does. To be asked before each
+    /// look.
+    pub fn lets_others_go(&mut self) -> bool {
+        let is_first = !std::mem::replace(&mut self.has_looked, true);
+        self.has_yielded = !is_first && !self.has_yielded && !self.queue.is_next();
+        self.has_yielded
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.queue.waiting.set(self.queue.waiting.get() - 1);
+    }
+}
+
+impl RoomQueue {
+    /// Of n that wait about one in n is, at no fixed place among them: multiples of the golden ratio are
+    /// spread evenly.
+    fn is_next(&self) -> bool {
+        const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
+        self.looks.set(self.looks.get().wrapping_add(GOLDEN_RATIO));
+        let waiting = self.waiting.get() as u64;
+        waiting < 2 || (self.looks.get() >> 32).is_multiple_of(waiting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_lets_others_go_once_for_each_wake_and_each_goes_first_as_often() {
+        let queue = RoomQueue::default();
+        let mut streams: Vec<_> = (0..50).map(|_| Waiting::new(&queue)).collect();
+        // Whoever begins to wait looks at once.
+        assert!(streams.iter_mut().all(|stream| !stream.lets_others_go()));
+        let mut first = [0; 50];
+        for _ in 0..5_000 {
+            for (stream, first) in streams.iter_mut().zip(&mut first) {
+                if stream.lets_others_go() {
+                    assert!(!stream.lets_others_go(), "twice for one wake");
+                } else {
+                    *first += 1;
+                }
+            }
+        }
+        assert!(first.iter().all(|count| (50..200).contains(count)), "{first:?}");
+        streams.truncate(1);
+        assert!((0..10).all(|_| !streams[0].lets_others_go()), "there are no others");
+    }
+}
