@@ -146,7 +146,6 @@ impl Reply {
         self.to_head = method == b"HEAD";
         self.to_http10 = head.version == Version::Http10 && !self.stream().frames_bodies();
         self.keep_alive = head.keep_alive && !self.stream().thread().is_stopping();
-        self.http3_port = 0;
         self.rules = None;
         self.applied = None;
         self.redirect = None;
@@ -162,6 +161,7 @@ impl Reply {
     pub(crate) fn prepare_refusal(&mut self, method: &[u8]) {
         self.prepare(&RequestHead::default(), method);
         self.keep_alive = false;
+        self.http3_port = 0;
     }
 
     pub(crate) fn set_rules(&mut self, rules: Option<Rc<Rules>>) {
@@ -249,7 +249,8 @@ impl Reply {
         self.drain().await
     }
 
-    /// The client may come by HTTP/3 at this port; told so unless the reply names alternatives itself.
+    /// The client may come by HTTP/3 at this port; told so unless the reply names alternatives itself. 0:
+    /// it may not.
     pub(crate) fn announce_http3(&mut self, port: u16) {
         self.http3_port = port;
     }

@@ -37,9 +37,8 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
     begin(exchange);
     let site = find_site(context, stream, &exchange.request);
     let site = site.as_deref();
-    if let Some(port) = site.and_then(|site| http3_port(site, stream)) {
-        exchange.reply.announce_http3(port);
-    }
+    let http3_port = site.and_then(|site| http3_port(site, stream));
+    exchange.reply.announce_http3(http3_port.unwrap_or(0));
     let mut is_logged = true;
     let to_https = |request: &Request| {
         site.and_then(|site| site.redirect_to_https.as_deref()).filter(|_| !request.https)
