@@ -89,6 +89,14 @@ pub struct DatagramSocket {
     /// It gets the packets of connections whose ID begins with a byte that is this modulo `count`.
     pub place: u8,
     pub count: u8,
+    /// To be held as long as packets are to come.
+    pub group: Arc<SocketGroup>,
+}
+
+/// All sockets of UDP on an address: while one thread has connections there the others' stay open, since the
+/// kernel finds them by their places, and moves the last one to the place of one that is closed.
+pub struct SocketGroup {
+    _sockets: Vec<Socket>,
 }
 
 /// An address, and a listener of each thread there.
@@ -149,8 +157,7 @@ fn open_tcp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<
 /// Bytes that the kernel holds of what has come and was not read: a burst of what a connection may send.
 const RECEIVED: usize = 2 << 20;
 
-/// As [`open_tcp`]. The threads keep their sockets as long as the listener is open, in the order in which
-/// they are bound.
+/// As [`open_tcp`]. The order in which the sockets are bound is that of their places.
 fn open_udp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {
     let probe = bind_udp(address, false)?;
     let address = probe.local_addr()?.as_socket().unwrap_or(address);
@@ -163,8 +170,11 @@ fn open_udp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<
         let _ = choose_by_connection(socket.as_fd(), count.into());
     }
     let places = (0..).map(|place: usize| (place % usize::from(count)) as u8);
+    let copies = sockets.iter().map(Socket::try_clone).collect::<io::Result<Vec<_>>>()?;
+    let group = Arc::new(SocketGroup { _sockets: copies });
     let listener = |(socket, place): (Socket, u8)| {
-        Listener::Udp(DatagramSocket { socket: socket.into(), place, count })
+        let group = group.clone();
+        Listener::Udp(DatagramSocket { socket: socket.into(), place, count, group })
     };
     Ok((address, sockets.into_iter().zip(places).map(listener).collect()))
 }
@@ -279,6 +289,11 @@ impl Loads {
         self.threads[thread].connections.load(Ordering::Relaxed)
     }
 
+    /// Whether there is a limit on the connections of an address.
+    pub fn limits_addresses(&self) -> bool {
+        self.most_per_address.load(Ordering::Relaxed) > 0
+    }
+
     /// From now on other limits hold; 0: no limit.
     pub fn limit(&self, most: usize, most_per_address: usize) {
         self.most.store(if most == 0 { usize::MAX } else { most }, Ordering::Relaxed);
@@ -325,3 +340,39 @@ impl Loads {
 
 /// An address has as many connections as it may have.
 pub struct TooMany;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn datagrams_find_their_socket_when_that_of_another_thread_was_closed() {
+        let (address, listeners) = open_udp((Ipv4Addr::LOCALHOST, 0).into(), 4).unwrap();
+        let mut sockets: Vec<_> = listeners
+            .into_iter()
+            .map(|listener| {
+                let Listener::Udp(DatagramSocket { socket, group, .. }) = listener else {
+                    panic!("of UDP")
+                };
+                socket.set_nonblocking(false).unwrap();
+                socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+                (socket, group)
+            })
+            .collect();
+        drop(sockets.remove(0));
+        for id in (0..60u8).filter(|id| id % 4 > 0) {
+            let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let datagram = [0x40, id, 9, 9, 9, 9, 9, 9];
+            sender.send_to(&datagram, address).unwrap();
+            let mut received = [0; 20];
+            let socket = &sockets[usize::from(id % 4) - 1].0;
+            let count = socket.recv(&mut received).unwrap();
+            assert_eq!(received[..count], datagram);
+        }
+        drop(sockets);
+        bind_udp(address, false).expect("the last thread has closed all");
+    }
+}

@@ -112,6 +112,9 @@ fn check_certificate(
     request: &mut Request,
 ) -> Result<(), Fault> {
     (request.subject_field, request.subject_name) = (None, None);
+    if matches!(stream, Stream::Http3(_)) && site.is_some_and(|site| !site.http3) {
+        return Err(Fault::client(421, "the site of that name takes no HTTP/3"));
+    }
     let accepted = stream.accepted();
     let tls = site.and_then(|site| site.tls.as_ref());
     let Some((handshake, tls)) = accepted.tls.as_ref().zip(tls) else { return Ok(()) };

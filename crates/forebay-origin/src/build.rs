@@ -278,7 +278,7 @@ impl Origins {
         let listeners = listen.iter().map(|address| {
             let here = self.plan.sites.iter().enumerate();
             let here = here
-                .filter(|(_, site)| address.as_ref().is_some_and(|a| site.listen.contains(a)))
+                .filter(|(_, site)| address.as_ref().is_some_and(|a| is_found_at(site, a)))
                 .map(|(index, _)| sites[index].clone())
                 .collect();
             (here, address.as_ref())
@@ -449,6 +449,14 @@ struct Pools {
 }
 
 /// The host that a server's certificate is for.
+/// Whether the site stands among those that a listener chooses from by name. One of HTTP/3 chooses from all
+/// of the listener with TLS beside it, so that both choose the same; the request of a site that takes no
+/// HTTP/3 is refused.
+fn is_found_at(site: &forebay_conf::Site, address: &Listen) -> bool {
+    let is_beside = |listen: &Listen| listen.beside_for_http3().as_ref() == Some(address);
+    site.listen.contains(address) || site.listen.iter().any(is_beside)
+}
+
 fn host_of_url(to: &forebay_conf::Backend) -> String {
     let host = to.authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     host.map_or(&*to.authority, |(host, _)| host).to_owned()

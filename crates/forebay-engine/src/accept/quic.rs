@@ -28,8 +28,8 @@ use super::{Counted, wait_for_room};
 use crate::context::FrontContext;
 use crate::front::serve_http3;
 use crate::limit::Limit;
-use crate::listen::DatagramSocket;
-use crate::route::{Table, best_site};
+use crate::listen::{DatagramSocket, SocketGroup};
+use crate::route::{Site, Table, best_site};
 use crate::stream::Accepted;
 use crate::tls::{Handshake, ServerTls};
 
@@ -39,12 +39,13 @@ const STREAMS: u32 = 100;
 /// Most streams one way that a client may have open: control and two of QPACK, and some that are of no use.
 const UNI_STREAMS: u32 = 8;
 
-/// What a client may send of one stream, and of all, before it is read.
-const STREAM_WINDOW: u32 = 256 * 1024;
-const WINDOW: u32 = 1024 * 1024;
+/// What a client may send of one stream, as with HTTP/2, and of all, before it is read. A connection takes no
+/// descriptor, so that these are what bounds the memory of many.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const WINDOW: u32 = 256 * 1024;
 
 /// What is kept of a connection's streams until the client has acknowledged it.
-const SEND_WINDOW: u64 = 1024 * 1024;
+const SEND_WINDOW: u64 = 512 * 1024;
 
 /// How long a client may be silent, and how often it is asked whether it is there.
 const SILENCE: VarInt = VarInt::from_u32(60_000);
@@ -106,7 +107,7 @@ fn of_place(random: u8, place: u8, count: u8) -> u8 {
 /// Takes connections until `closed`.
 pub async fn accept(
     context: &Rc<FrontContext>,
-    DatagramSocket { socket, place, count }: DatagramSocket,
+    DatagramSocket { socket, place, count, group }: DatagramSocket,
     index: usize,
     mut closed: oneshot::Receiver<()>,
 ) -> std::io::Result<()> {
@@ -132,25 +133,27 @@ pub async fn accept(
         let Some(incoming) = incoming else {
             return Err(std::io::Error::other("its socket has failed"));
         };
-        if Rc::strong_count(&handshakes) > TRUSTING
-            && !incoming.remote_address_validated()
-            && incoming.may_retry()
-        {
+        // Who only says that it has an address must not use up the connections which that may have.
+        let is_wary =
+            Rc::strong_count(&handshakes) > TRUSTING || context.thread.load.limits_addresses();
+        if is_wary && !incoming.remote_address_validated() && incoming.may_retry() {
             let _ = incoming.retry();
             continue;
         }
         sites.renew(context, index);
-        begin(context, incoming, (index, own), &sites, handshakes.clone()).await;
+        let held = (handshakes.clone(), group.clone());
+        begin(context, incoming, (index, own), &sites, held).await;
     }
 }
 
-/// Has a connection begin with its handshake, and serves it, as a task of its own.
+/// Has a connection begin with its handshake, and serves it, as a task of its own, which holds the sockets of
+/// its listener until it has ended.
 async fn begin(
     context: &Rc<FrontContext>,
     incoming: Incoming,
     (index, own): (usize, SocketAddr),
     sites: &Sites,
-    handshaking: Rc<()>,
+    (handshaking, sockets): (Rc<()>, Arc<SocketGroup>),
 ) {
     let thread = &context.thread;
     let peer = incoming.remote_address();
@@ -185,7 +188,7 @@ async fn begin(
             let accepted = Accepted { thread, peer, local, listener: index, tls };
             serve_http3(&context, quic, accepted).await;
         }
-        drop(counted);
+        drop((counted, sockets));
     });
 }
 
@@ -226,7 +229,8 @@ impl Sites {
 }
 
 fn crypto(shown: &Arc<BySite>) -> Option<Arc<QuicServerConfig>> {
-    let tickets = shown.0.first().map(|(_, tls)| tls.config().ticketer.clone());
+    let mut taken = shown.0.iter().filter(|site| site.takes_http3);
+    let tickets = taken.next().map(|site| site.tls.config().ticketer.clone());
     let mut config =
         rustls::ServerConfig::builder_with_provider(aws_lc_rs::default_provider().into())
             .with_protocol_versions(&[&TLS13])
@@ -256,20 +260,32 @@ fn transport() -> TransportConfig {
     transport
 }
 
-/// Shows each client the certificate of the site that it names.
+/// Shows each client the certificate of the site that it names, which is the one that it finds by TLS over
+/// TCP. Where that site takes no HTTP/3 there is none, and the handshake fails.
 #[derive(Debug)]
-struct BySite(Vec<(Vec<HostPattern>, Arc<ServerTls>)>);
+struct BySite(Vec<Shown>);
+
+#[derive(Debug)]
+struct Shown {
+    hosts: Vec<HostPattern>,
+    tls: Arc<ServerTls>,
+    takes_http3: bool,
+}
 
 impl BySite {
     fn new(table: &Table, index: usize) -> Self {
-        let sites = table.sites(index).iter();
-        Self(sites.filter_map(|site| Some((site.hosts.clone(), site.tls.clone()?))).collect())
+        let shown = |site: &Rc<Site>| {
+            let (hosts, tls) = (site.hosts.clone(), site.tls.clone()?);
+            Some(Shown { hosts, tls, takes_http3: site.http3 })
+        };
+        Self(table.sites(index).iter().filter_map(shown).collect())
     }
 
     fn find(&self, name: Option<&str>) -> Option<&Arc<ServerTls>> {
         let name = name.unwrap_or_default().as_bytes();
-        let at = best_site(self.0.iter().map(|(hosts, _)| &hosts[..]), name)?;
-        Some(&self.0[at].1)
+        let at = best_site(self.0.iter().map(|site| &site.hosts[..]), name)?;
+        let site = &self.0[at];
+        site.takes_http3.then_some(&site.tls)
     }
 }
 
