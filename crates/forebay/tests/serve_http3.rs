@@ -3,61 +3,24 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use bytes::Bytes;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::process::eventually;
-use forebay_testkit::tls::{Authority, Identity, connect};
+use forebay_testkit::tls::{Authority, connect};
 use http::Method;
 use rustix::process::Signal;
 
 use support::echo::Echo;
-use support::http3::{Client, End, code_of, connect_quic, exchange_raw, raw, reply_to, run};
+use support::http3::{
+    Client, End, HELLO, MESSAGE_ERROR, SITE, backend, code_of, connect_quic, exchange_raw, raw,
+    reply_to, run, site, site_after, still_serves, with, write_identity,
+};
 use support::{Forebay, pattern, proc, serve};
-
-const SITE: &str = "[[site]]\nlisten = \"https://127.0.0.1:0\"\nhttp3 = true\n\
-                    tls = { certificate = \"cert.pem\", key = \"key.pem\" }\n";
-const HELLO: &str = "[[site.route]]\nrespond = \"hello\"\n";
-
-fn write_identity(folder: &Folder, identity: &Identity) {
-    folder.write("cert.pem", &identity.certificate);
-    folder.write("key.pem", &identity.key);
-}
-
-/// One site with these routes, and who issued its certificate.
-fn site(folder: Folder, routes: &str) -> (Forebay, Authority) {
-    site_after("", folder, routes)
-}
-
-/// As [`site`], with something in front of it.
-fn site_after(first: &str, folder: Folder, routes: &str) -> (Forebay, Authority) {
-    let authority = Authority::new("of the test");
-    write_identity(&folder, &authority.issue(&["localhost"]));
-    let forebay = serve(folder, &format!("{first}{SITE}{routes}"));
-    (forebay, authority)
-}
-
-/// A backend of one connection, by HTTP/1.1: `serve` gets what follows the request's head.
-fn backend<T: Send + 'static>(
-    serve: impl FnOnce(String, BufReader<TcpStream>) -> T + Send + 'static,
-) -> (String, thread::JoinHandle<T>) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let route = format!("[[site.route]]\nproxy = \"http://{}\"\n", listener.local_addr().unwrap());
-    let serving = thread::spawn(move || {
-        let mut stream = BufReader::new(listener.accept().unwrap().0);
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            assert!(stream.read_line(&mut head).unwrap() > 0, "{head}");
-        }
-        serve(head, stream)
-    });
-    (route, serving)
-}
 
 #[test]
 fn files_are_served_and_the_log_says_by_what() {
@@ -297,11 +260,6 @@ fn many_requests_go_at_once() {
     forebay.stop();
 }
 
-/// What is looked at before the rest of a test: a stream has ended, and the connection has not.
-async fn still_serves(client: &Client) {
-    assert_eq!(client.get("/").await.text(), "hello");
-}
-
 #[test]
 fn a_backend_is_let_go_when_the_client_resets_its_stream() {
     let (route, serving) = backend(|_, mut stream| {
@@ -353,44 +311,34 @@ fn a_backend_is_let_go_when_an_upload_is_reset() {
     forebay.stop();
 }
 
-/// The pseudo-fields of a request, and these fields.
-fn with(fields: &[(&'static str, &'static str)]) -> Vec<u8> {
-    let mut all =
-        vec![(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/")];
-    all.extend_from_slice(fields);
-    raw::headers(&all)
-}
-
-const MESSAGE_ERROR: u64 = 0x10e;
-
 #[test]
 fn heads_that_break_a_rule_are_refused() {
     let (forebay, authority) = site(Folder::new(), HELLO);
     run(async {
         let client = Client::connect(forebay.address, &authority).await;
-        let good = exchange_raw(&client.quic, &with(&[]), true).await;
+        let good = exchange_raw(&client.quic, &with("/", &[]), true).await;
         assert!(matches!(good, End::Finished(1..)), "{good:?}");
         for (why, bytes) in [
-            ("connection", with(&[("connection", "close")])),
-            ("keep-alive", with(&[("keep-alive", "1")])),
-            ("proxy-connection", with(&[("proxy-connection", "close")])),
-            ("transfer-encoding", with(&[("transfer-encoding", "chunked")])),
-            ("upgrade", with(&[("upgrade", "h2c")])),
-            ("upper case", with(&[("X-Upper", "a")])),
-            ("te", with(&[("te", "gzip")])),
-            ("CR in a value", with(&[("x-a", "a\rb")])),
-            ("LF in a value", with(&[("x-a", "a\nb")])),
-            ("NUL in a value", with(&[("x-a", "a\0b")])),
-            ("space around a value", with(&[("x-a", " a")])),
-            ("a name with a space", with(&[("x a", "a")])),
-            ("an empty name", with(&[("", "a")])),
-            ("two lengths", with(&[("content-length", "1"), ("content-length", "1")])),
-            ("a signed length", with(&[("content-length", "+1")])),
-            ("a pseudo-field behind a field", with(&[("x-a", "b"), (":path", "/x")])),
-            ("a pseudo-field twice", with(&[(":path", "/x")])),
-            ("an unknown pseudo-field", with(&[(":x", "y")])),
-            ("a status", with(&[(":status", "200")])),
-            ("another host", with(&[("host", "other")])),
+            ("connection", with("/", &[("connection", "close")])),
+            ("keep-alive", with("/", &[("keep-alive", "1")])),
+            ("proxy-connection", with("/", &[("proxy-connection", "close")])),
+            ("transfer-encoding", with("/", &[("transfer-encoding", "chunked")])),
+            ("upgrade", with("/", &[("upgrade", "h2c")])),
+            ("upper case", with("/", &[("X-Upper", "a")])),
+            ("te", with("/", &[("te", "gzip")])),
+            ("CR in a value", with("/", &[("x-a", "a\rb")])),
+            ("LF in a value", with("/", &[("x-a", "a\nb")])),
+            ("NUL in a value", with("/", &[("x-a", "a\0b")])),
+            ("space around a value", with("/", &[("x-a", " a")])),
+            ("a name with a space", with("/", &[("x a", "a")])),
+            ("an empty name", with("/", &[("", "a")])),
+            ("two lengths", with("/", &[("content-length", "1"), ("content-length", "1")])),
+            ("a signed length", with("/", &[("content-length", "+1")])),
+            ("a pseudo-field behind a field", with("/", &[("x-a", "b"), (":path", "/x")])),
+            ("a pseudo-field twice", with("/", &[(":path", "/x")])),
+            ("an unknown pseudo-field", with("/", &[(":x", "y")])),
+            ("a status", with("/", &[(":status", "200")])),
+            ("another host", with("/", &[("host", "other")])),
             (
                 "no method",
                 raw::headers(&[(":scheme", "https"), (":authority", "a"), (":path", "/")]),
@@ -401,7 +349,7 @@ fn heads_that_break_a_rule_are_refused() {
             ),
             ("no scheme", raw::headers(&[(":method", "GET"), (":authority", "a"), (":path", "/")])),
             ("no host", raw::headers(&[(":method", "GET"), (":scheme", "https"), (":path", "/")])),
-            ("a length without data", with(&[("content-length", "5")])),
+            ("a length without data", with("/", &[("content-length", "5")])),
         ] {
             let end = exchange_raw(&client.quic, &bytes, true).await;
             assert_eq!(end, End::Reset(MESSAGE_ERROR), "{why}");
@@ -496,28 +444,10 @@ fn frames_that_break_a_rule_of_the_connection_end_it() {
         let quic = connect().await;
         let mut send = quic.open_uni().await.unwrap();
         send.write_all(&[0x21, 1, 2, 3]).await.unwrap();
-        let end = exchange_raw(&quic, &with(&[]), true).await;
+        let end = exchange_raw(&quic, &with("/", &[]), true).await;
         assert!(matches!(end, End::Finished(1..)), "{end:?}");
     });
     forebay.stop();
-}
-
-#[test]
-fn who_resets_streams_without_end_is_sent_away() {
-    let (forebay, authority) = site(Folder::new(), HELLO);
-    run(async {
-        let client = Client::connect(forebay.address, &authority).await;
-        let error = loop {
-            let Ok((mut send, mut receive)) = client.quic.open_bi().await else {
-                break client.quic.closed().await;
-            };
-            let _ = send.write_all(&[1]).await;
-            let _ = (send.reset(0x10cu32.into()), receive.stop(0x10cu32.into()));
-        };
-        assert_eq!(code_of(&error), 0x107);
-    });
-    let (exit, _) = forebay.stop();
-    assert!(exit.output.contains("too many frames of no use"), "{}", exit.output);
 }
 
 /// The Alt-Svc fields of a reply by HTTP/1.1 or HTTP/2.
@@ -532,11 +462,15 @@ fn alternatives(forebay: &Forebay, authority: &Authority, target: &str) -> Vec<S
 fn other_protocols_tell_of_it_where_it_is_on() {
     let routes = format!(
         "[[site.route]]\npath = \"/own\"\nrespond = \"x\"\n\
-         set_headers = {{ Alt-Svc = \"clear\" }}\n{HELLO}"
+         set_headers = {{ Alt-Svc = \"clear\" }}\n\
+         [[site.route]]\npath = \"/none\"\nfiles = \"htdocs\"\nfallback = true\n{HELLO}"
     );
-    let (forebay, authority) = site(Folder::new(), &routes);
+    let folder = Folder::new();
+    folder.write("htdocs/a", "");
+    let (forebay, authority) = site(folder, &routes);
     let told = format!("h3=\":{}\"; ma=86400", forebay.address.port());
-    assert_eq!(alternatives(&forebay, &authority, "/"), [told]);
+    assert_eq!(alternatives(&forebay, &authority, "/"), [&*told]);
+    assert_eq!(alternatives(&forebay, &authority, "/none"), [&*told], "by the route below");
     assert_eq!(alternatives(&forebay, &authority, "/own"), ["clear"]);
     let folder = forebay.stop().1;
     let off = SITE.replace("http3 = true\n", "");

@@ -1,17 +1,76 @@
 //! A client that speaks HTTP/3 by the crate `h3`, and one that writes streams byte by byte.
 
 use std::future::Future;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::thread;
 
 use bytes::{Buf, Bytes};
 use forebay_testkit::DEADLINE;
-use forebay_testkit::tls::Authority;
+use forebay_testkit::folder::Folder;
+use forebay_testkit::tls::{Authority, Identity};
 use h3::client::{RequestStream, SendRequest};
 use h3_quinn::OpenStreams;
 use http::{Method, Request, Response};
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Endpoint, RecvStream, SendStream};
+use quinn::{ClientConfig, Endpoint, RecvStream, SendStream, TransportConfig, VarInt};
+
+use super::{Forebay, serve};
+
+/// The code of a malformed request.
+pub const MESSAGE_ERROR: u64 = 0x10e;
+
+pub const SITE: &str = "[[site]]\nlisten = \"https://127.0.0.1:0\"\nhttp3 = true\n\
+                    tls = { certificate = \"cert.pem\", key = \"key.pem\" }\n";
+pub const HELLO: &str = "[[site.route]]\nrespond = \"hello\"\n";
+
+pub fn write_identity(folder: &Folder, identity: &Identity) {
+    folder.write("cert.pem", &identity.certificate);
+    folder.write("key.pem", &identity.key);
+}
+
+/// One site with these routes, and who issued its certificate.
+pub fn site(folder: Folder, routes: &str) -> (Forebay, Authority) {
+    site_after("", folder, routes)
+}
+
+/// As [`site`], with something in front of it.
+pub fn site_after(first: &str, folder: Folder, routes: &str) -> (Forebay, Authority) {
+    let authority = Authority::new("of the test");
+    write_identity(&folder, &authority.issue(&["localhost"]));
+    let forebay = serve(folder, &format!("{first}{SITE}{routes}"));
+    (forebay, authority)
+}
+
+/// A backend of one connection, by HTTP/1.1: `serve` gets what follows the request's head.
+pub fn backend<T: Send + 'static>(
+    serve: impl FnOnce(String, BufReader<TcpStream>) -> T + Send + 'static,
+) -> (String, thread::JoinHandle<T>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let route = format!("[[site.route]]\nproxy = \"http://{}\"\n", listener.local_addr().unwrap());
+    let serving = thread::spawn(move || {
+        let mut stream = BufReader::new(listener.accept().unwrap().0);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert!(stream.read_line(&mut head).unwrap() > 0, "{head}");
+        }
+        serve(head, stream)
+    });
+    (route, serving)
+}
+
+/// HEADERS of a GET, with the pseudo-fields of one and these fields.
+pub fn with(path: &'static str, fields: &[(&'static str, &'static str)]) -> Vec<u8> {
+    let mut all = vec![
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", "localhost"),
+        (":path", path),
+    ];
+    all.extend_from_slice(fields);
+    raw::headers(&all)
+}
 
 /// A stream of the crate's.
 pub type Exchange = RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
@@ -64,11 +123,28 @@ pub async fn connect_from(
     name: &str,
     authority: &Authority,
 ) -> Result<quinn::Connection, quinn::ConnectionError> {
+    endpoint.connect_with(config_of(authority), address, name).unwrap().await
+}
+
+/// How a client connects that trusts `authority`.
+pub fn config_of(authority: &Authority) -> ClientConfig {
     let mut config = authority.client_of(None, &[&rustls::version::TLS13]);
     config.alpn_protocols = vec![b"h3".to_vec()];
     config.enable_early_data = true;
-    let config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(config).unwrap()));
-    endpoint.connect_with(config, address, name).unwrap().await
+    ClientConfig::new(Arc::new(QuicClientConfig::try_from(config).unwrap()))
+}
+
+/// As [`connect_quic`], to `localhost`; of each stream so many bytes may come before they are read.
+pub async fn connect_with_window(
+    address: SocketAddr,
+    authority: &Authority,
+    window: u32,
+) -> quinn::Connection {
+    let mut transport = TransportConfig::default();
+    transport.stream_receive_window(VarInt::from_u32(window));
+    let mut config = config_of(authority);
+    config.transport_config(Arc::new(transport));
+    endpoint().connect_with(config, address, "localhost").unwrap().await.unwrap()
 }
 
 /// A client's socket.
@@ -139,6 +215,11 @@ pub async fn reply_to(exchange: &mut Exchange) -> Reply {
     Reply { head, body }
 }
 
+/// What is looked at before the rest of a test: a stream has ended, and the connection has not.
+pub async fn still_serves(client: &Client) {
+    assert_eq!(client.get("/").await.text(), "hello");
+}
+
 /// Frames and field sections, written down by hand.
 pub mod raw {
     /// A frame.
@@ -189,22 +270,28 @@ pub enum End {
 
 /// Sends `bytes` on a new stream, ended by FIN where it `ends`, and reads what comes.
 pub async fn exchange_raw(quic: &quinn::Connection, bytes: &[u8], ends: bool) -> End {
+    exchange_bytes(quic, bytes, ends).await.1
+}
+
+/// As [`exchange_raw`], with what came.
+pub async fn exchange_bytes(quic: &quinn::Connection, bytes: &[u8], ends: bool) -> (Vec<u8>, End) {
     let (mut send, mut receive): (SendStream, RecvStream) = quic.open_bi().await.unwrap();
     // Where it fails the server has refused it, which reading shows.
     let _ = send.write_all(bytes).await;
     if ends {
         let _ = send.finish();
     }
-    let mut count = 0;
-    loop {
+    let mut came = Vec::new();
+    let end = loop {
         match receive.read_chunk(usize::MAX, true).await {
-            Ok(Some(chunk)) => count += chunk.bytes.len(),
-            Ok(None) => return End::Finished(count),
-            Err(quinn::ReadError::Reset(code)) => return End::Reset(code.into()),
-            Err(quinn::ReadError::ConnectionLost(error)) => return End::Closed(code_of(&error)),
+            Ok(Some(chunk)) => came.extend_from_slice(&chunk.bytes),
+            Ok(None) => break End::Finished(came.len()),
+            Err(quinn::ReadError::Reset(code)) => break End::Reset(code.into()),
+            Err(quinn::ReadError::ConnectionLost(error)) => break End::Closed(code_of(&error)),
             Err(error) => panic!("{error}"),
         }
-    }
+    };
+    (came, end)
 }
 
 /// The code that a server has closed a connection with.

@@ -1,0 +1,298 @@
+//! HTTP/3: clients that mean harm, or give no room, and what they must not reach.
+
+mod support;
+
+use std::io::{BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use forebay_testkit::DEADLINE;
+use forebay_testkit::folder::Folder;
+use forebay_testkit::http::Client as PlainClient;
+use forebay_testkit::port::free_port;
+use forebay_testkit::tls::{Authority, connect};
+
+use support::echo::Echo;
+use support::http3::{
+    Client, End, HELLO, MESSAGE_ERROR, backend, code_of, config_of, connect_quic,
+    connect_with_window, endpoint, exchange_bytes, exchange_raw, raw, run, site, site_after,
+    still_serves, with,
+};
+use support::{pattern, serve};
+
+const EXCESSIVE_LOAD: u64 = 0x107;
+
+/// How often a limit was reached, by /metrics.
+fn limit(admin: SocketAddr, name: &str) -> u64 {
+    let reply = PlainClient::connect(admin).get("/metrics");
+    let name = format!("forebay_limit_reached_total{{limit=\"{name}\"}} ");
+    let value = reply.text().lines().find_map(|line| line.strip_prefix(&name)).unwrap();
+    value.parse().unwrap()
+}
+
+#[test]
+fn trailers_right_behind_a_head_change_nothing_of_it() {
+    let echo = Echo::start();
+    let log = "[log]\naccess = \"access.log\"\n";
+    let (forebay, authority) = site_after(log, Folder::new(), &echo.route());
+    run(async {
+        let client = Client::connect(forebay.address, &authority).await;
+        let head = || with("/good", &[("x-own", "1")]);
+        let good = [head(), raw::headers(&[("x-late", "2")])].concat();
+        let (came, end) = exchange_bytes(&client.quic, &good, true).await;
+        assert!(matches!(end, End::Finished(1..)), "{end:?}");
+        let text = String::from_utf8_lossy(&came).to_lowercase();
+        assert!(text.contains("get /good http/1.1\r\n"), "{text}");
+        assert!(text.contains("\r\nhost: localhost\r\n"), "{text}");
+        assert!(text.contains("\r\nx-own: 1\r\n") && !text.contains("x-late"), "{text}");
+        for (why, trailers) in [
+            ("a pseudo-field", &[(":path", "/evil")][..]),
+            (
+                "all pseudo-fields",
+                &[(":method", "PUT"), (":path", "/evil"), (":authority", "evil")],
+            ),
+            ("CR and LF in a value", &[("x-late", "a\r\n\r\nGET /evil HTTP/1.1")]),
+            ("LF in a name", &[("x\nevil", "a")]),
+            ("a length", &[("content-length", "5")]),
+        ] {
+            let bytes = [with("/bad", &[]), raw::headers(trailers)].concat();
+            let end = exchange_raw(&client.quic, &bytes, true).await;
+            assert_eq!(end, End::Reset(MESSAGE_ERROR), "{why}");
+        }
+        let third = [head(), raw::headers(&[("a", "b")]), raw::headers(&[("a", "b")])].concat();
+        let end = exchange_raw(&client.quic, &third, true).await;
+        assert_eq!(end, End::Closed(0x105), "a third section");
+    });
+    let folder = forebay.stop().1;
+    let log = std::fs::read_to_string(folder.path().join("access.log")).unwrap();
+    assert!(log.contains("\"GET /good HTTP/3.0\" 200 "), "{log}");
+    assert!(!log.contains("evil") && !log.contains("/bad"), "{log}");
+    assert_eq!(echo.whole(), 1);
+}
+
+/// A client does this with one connection until it is sent away, which is counted once.
+fn is_sent_away(abuse: impl AsyncFn(&quinn::Connection) -> bool) {
+    let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let first = format!("[server]\nadmin = \"{admin}\"\n");
+    let (forebay, authority) = site_after(&first, Folder::new(), HELLO);
+    run(async {
+        let client = Client::connect(forebay.address, &authority).await;
+        while abuse(&client.quic).await {}
+        assert_eq!(code_of(&client.quic.closed().await), EXCESSIVE_LOAD);
+    });
+    assert_eq!(limit(admin, "http3_frames"), 1);
+    let (exit, _) = forebay.stop();
+    assert!(exit.output.contains("too many frames of no use"), "{}", exit.output);
+}
+
+#[test]
+fn who_resets_streams_without_end_is_sent_away() {
+    is_sent_away(async |quic| {
+        let Ok((mut send, mut receive)) = quic.open_bi().await else { return false };
+        let _ = send.write_all(&[1]).await;
+        let _ = (send.reset(0x10cu32.into()), receive.stop(0x10cu32.into()));
+        true
+    });
+}
+
+#[test]
+fn who_makes_us_reset_streams_without_end_is_sent_away() {
+    let malformed = with("/", &[("connection", "close")]);
+    is_sent_away(async |quic| match exchange_raw(quic, &malformed, true).await {
+        End::Reset(MESSAGE_ERROR) => true,
+        End::Closed(EXCESSIVE_LOAD) => false,
+        end => panic!("{end:?}"),
+    });
+}
+
+#[test]
+fn who_opens_streams_of_no_use_without_end_is_sent_away() {
+    is_sent_away(async |quic| {
+        let Ok(mut send) = quic.open_uni().await else { return false };
+        let _ = send.write_all(&[0x21, 1, 2, 3]).await;
+        let _ = send.finish();
+        true
+    });
+}
+
+#[test]
+fn an_interim_head_arrives_though_the_client_gives_little_room_and_the_backend_is_silent() {
+    const LONG: usize = 5_000;
+    let (go, wait) = mpsc::channel::<()>();
+    let (route, serving) = backend(move |_, mut stream: BufReader<_>| {
+        let long = "{".repeat(LONG);
+        write!(stream.get_mut(), "HTTP/1.1 103 Early Hints\r\nX-Long: {long}\r\n\r\n").unwrap();
+        wait.recv().unwrap();
+        let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody";
+        stream.get_mut().write_all(reply).unwrap();
+    });
+    let (forebay, authority) = site(Folder::new(), &route);
+    run(async {
+        let quic = connect_with_window(forebay.address, &authority, 300).await;
+        let (mut send, mut receive) = quic.open_bi().await.unwrap();
+        send.write_all(&with("/", &[])).await.unwrap();
+        send.finish().unwrap();
+        let mut came = Vec::new();
+        while came.iter().filter(|&&byte| byte == b'{').count() < LONG {
+            came.extend_from_slice(&receive.read_chunk(100, true).await.unwrap().unwrap().bytes);
+        }
+        go.send(()).unwrap();
+        while let Some(chunk) = receive.read_chunk(100, true).await.unwrap() {
+            came.extend_from_slice(&chunk.bytes);
+        }
+        assert!(came.ends_with(b"body"));
+    });
+    serving.join().unwrap();
+    forebay.stop();
+}
+
+#[test]
+fn a_request_ends_when_it_is_reset_though_some_of_it_was_not_read() {
+    let (end, wait) = mpsc::channel::<()>();
+    // It reads nothing of the body, so that the gateway does not either from some point on.
+    let (route, serving) = backend(move |_, stream| {
+        let _ = wait.recv();
+        drop(stream);
+    });
+    let log = "[log]\naccess = \"access.log\"\n";
+    let route = format!("{route}max_body = \"unlimited\"\n");
+    let (forebay, authority) = site_after(log, Folder::new(), &route);
+    let is_logged = || {
+        let log = std::fs::read_to_string(forebay.folder.path().join("access.log"));
+        log.is_ok_and(|log| log.contains("\"POST /unread HTTP/3.0\" 499 "))
+    };
+    run(async {
+        let client = Client::connect(forebay.address, &authority).await;
+        let (mut send, _receive) = client.quic.open_bi().await.unwrap();
+        let head = [
+            (":method", "POST"),
+            (":scheme", "https"),
+            (":authority", "localhost"),
+            (":path", "/unread"),
+        ];
+        send.write_all(&raw::headers(&head)).await.unwrap();
+        let data = raw::frame(0, &vec![7; 32 << 10]);
+        // Until nobody takes any more.
+        let filling = async { while send.write_all(&data).await.is_ok() {} };
+        assert!(tokio::time::timeout(DEADLINE / 10, filling).await.is_err());
+        send.reset(0x10cu32.into()).unwrap();
+        // The connection goes on, which a task of its own sees to.
+        let logged = async {
+            while !is_logged() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, logged).await.expect("the request ends");
+    });
+    end.send(()).unwrap();
+    serving.join().unwrap();
+    forebay.stop();
+}
+
+#[test]
+fn addresses_that_were_made_up_use_up_no_connections() {
+    let limits = "[server.limits]\nconnections_per_address = 1\n";
+    let (forebay, authority) = site_after(limits, Folder::new(), HELLO);
+    run(async {
+        // What a client says first, which is taken from it on the way.
+        let trap = tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let endpoint = endpoint();
+        let to = trap.local_addr().unwrap();
+        let _connecting = endpoint.connect_with(config_of(&authority), to, "localhost").unwrap();
+        let mut first = [0; 2000];
+        let length = trap.recv(&mut first).await.unwrap();
+        for _ in 0..5 {
+            let forged = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            forged.set_read_timeout(Some(DEADLINE)).unwrap();
+            forged.send_to(&first[..length], forebay.address).unwrap();
+            let mut reply = [0; 2000];
+            let count = forged.recv(&mut reply).unwrap();
+            // A Retry (RFC 9000 section 17.2.5), which is smaller than what it answers.
+            assert!(reply[0] & 0xf0 == 0xf0 && count < 200, "{:x?}", &reply[..count]);
+        }
+        still_serves(&Client::connect(forebay.address, &authority).await).await;
+    });
+    forebay.stop();
+}
+
+#[test]
+fn each_name_leads_to_the_site_that_it_leads_to_by_tls_over_tcp() {
+    let folder = Folder::new();
+    let mut configuration = String::new();
+    let authority = Authority::new("of the test");
+    for (name, more) in [("open.example", "http3 = true\n"), ("other.example", "")] {
+        let identity = authority.issue(&[name]);
+        folder.write(&format!("{name}.pem"), &identity.certificate);
+        folder.write(&format!("{name}.key"), &identity.key);
+        configuration += &format!(
+            "[[site]]\nlisten = \"https://127.0.0.1:0\"\nhosts = [\"{name}\"]\n{more}\
+             tls = {{ certificate = \"{name}.pem\", key = \"{name}.key\" }}\n\
+             [[site.route]]\nrespond = \"{name}\"\n"
+        );
+    }
+    let forebay = serve(folder, &configuration);
+    run(async {
+        let quic = connect_quic(forebay.address, "open.example", &authority).await.unwrap();
+        for (host, status, found) in
+            [("open.example", b"\x00\x00\xd9", true), ("other.example", b"\x00\x00\xff", false)]
+        {
+            let head = raw::headers(&[
+                (":method", "GET"),
+                (":scheme", "https"),
+                (":authority", host),
+                (":path", "/"),
+            ]);
+            let (came, end) = exchange_bytes(&quic, &head, true).await;
+            assert!(matches!(end, End::Finished(1..)), "{host} {end:?}");
+            let has_status = came.windows(3).any(|bytes| bytes == status);
+            assert!(has_status, "{host} {came:x?}");
+            let text = String::from_utf8_lossy(&came).into_owned();
+            assert_eq!(text.ends_with("open.example"), found, "{text}");
+            assert_eq!(text.contains("421 Misdirected Request"), !found, "{text}");
+        }
+        let refused = connect_quic(forebay.address, "other.example", &authority).await;
+        assert!(refused.is_err(), "its site takes no HTTP/3");
+    });
+    let mut client = connect(forebay.address, "other.example", authority.client()).unwrap();
+    client.send("GET / HTTP/1.1\r\nHost: other.example\r\n\r\n");
+    assert_eq!(client.reply().text(), "other.example");
+    forebay.stop();
+}
+
+#[test]
+fn nothing_is_taken_before_the_handshake_has_ended() {
+    let (forebay, authority) = site(Folder::new(), HELLO);
+    run(async {
+        let (endpoint, config) = (endpoint(), config_of(&authority));
+        let again = || endpoint.connect_with(config.clone(), forebay.address, "localhost").unwrap();
+        let first = again().await.unwrap();
+        assert!(matches!(exchange_raw(&first, &with("/", &[]), true).await, End::Finished(1..)));
+        // The ticket is there; it does not allow early data.
+        let second = again().into_0rtt().map(drop).unwrap_err().await.unwrap();
+        assert!(matches!(exchange_raw(&second, &with("/", &[]), true).await, End::Finished(1..)));
+    });
+    forebay.stop();
+}
+
+#[test]
+fn slow_heads_and_clients_that_take_nothing_end_alone() {
+    let folder = Folder::new();
+    folder.write("htdocs/big", pattern(4 << 20));
+    let limits = "[server.timeouts]\nhead = \"1s\"\nwrite = \"1s\"\n";
+    let routes = format!("[[site.route]]\npath = \"/big\"\nfiles = \"htdocs\"\n{HELLO}");
+    let (forebay, authority) = site_after(limits, folder, &routes);
+    run(async {
+        let quic = connect_with_window(forebay.address, &authority, 1_000).await;
+        // Keeps the connection in use meanwhile.
+        let (mut send, mut receive) = quic.open_bi().await.unwrap();
+        send.write_all(&with("/big", &[])).await.unwrap();
+        send.finish().unwrap();
+        let (came, end) = exchange_bytes(&quic, &[1], false).await;
+        assert!(matches!(end, End::Finished(1..)), "{end:?}");
+        assert!(String::from_utf8_lossy(&came).contains("408 "), "{came:x?}");
+        assert_eq!(receive.received_reset().await.unwrap(), Some(0x10cu32.into()));
+        assert!(matches!(exchange_raw(&quic, &with("/", &[]), true).await, End::Finished(1..)));
+    });
+    forebay.stop();
+}
