@@ -448,7 +448,6 @@ struct Pools {
     http2: Http2Pools,
 }
 
-/// The host that a server's certificate is for.
 /// Whether the site stands among those that a listener chooses from by name. One of HTTP/3 chooses from all
 /// of the listener with TLS beside it, so that both choose the same; the request of a site that takes no
 /// HTTP/3 is refused.
@@ -457,6 +456,7 @@ fn is_found_at(site: &forebay_conf::Site, address: &Listen) -> bool {
     site.listen.contains(address) || site.listen.iter().any(is_beside)
 }
 
+/// The host that a server's certificate is for.
 fn host_of_url(to: &forebay_conf::Backend) -> String {
     let host = to.authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     host.map_or(&*to.authority, |(host, _)| host).to_owned()

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::io::{BufReader, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -114,6 +114,60 @@ fn who_opens_streams_of_no_use_without_end_is_sent_away() {
         let _ = send.finish();
         true
     });
+}
+
+#[test]
+fn who_begins_heads_without_end_is_sent_away() {
+    let mut begun = raw::frame(1, &[0; 30_000]);
+    begun.truncate(29_000);
+    let streams = std::cell::RefCell::default();
+    is_sent_away(async |quic| {
+        let Ok((mut send, receive)) = quic.open_bi().await else { return false };
+        let is_sent = send.write_all(&begun).await.is_ok();
+        let streams: &std::cell::RefCell<Vec<_>> = &streams;
+        streams.borrow_mut().push((send, receive));
+        assert!(streams.borrow().len() < 50, "nothing is done against it");
+        is_sent
+    });
+}
+
+#[test]
+fn a_get_has_no_data() {
+    let (forebay, authority) = site(Folder::new(), HELLO);
+    run(async {
+        let client = Client::connect(forebay.address, &authority).await;
+        let get = [with("/", &[]), raw::frame(0, b"x")].concat();
+        assert_eq!(exchange_raw(&client.quic, &get, true).await, End::Reset(MESSAGE_ERROR));
+        still_serves(&client).await;
+    });
+}
+
+#[test]
+fn data_of_many_small_frames_reaches_a_backend_in_few_chunks() {
+    const FRAMES: usize = 10_000;
+    let (route, serving) = backend(|_, mut stream: BufReader<_>| {
+        let mut body = Vec::new();
+        while !body.ends_with(b"\r\n0\r\n\r\n") {
+            let byte: &mut [u8] = &mut [0];
+            stream.read_exact(byte).unwrap();
+            body.extend_from_slice(byte);
+        }
+        stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        body
+    });
+    let (forebay, authority) = site(Folder::new(), &route);
+    run(async {
+        let client = Client::connect(forebay.address, &authority).await;
+        let pseudo =
+            [(":method", "POST"), (":scheme", "https"), (":authority", "a"), (":path", "/")];
+        let post = [raw::headers(&pseudo), b"\0\x01x".repeat(FRAMES)].concat();
+        let end = exchange_raw(&client.quic, &post, true).await;
+        assert!(matches!(end, End::Finished(1..)), "{end:?}");
+    });
+    let body = serving.join().unwrap();
+    assert_eq!(body.iter().filter(|&&byte| byte == b'x').count(), FRAMES);
+    let lines = body.iter().filter(|&&byte| byte == b'\n').count();
+    assert!(lines < FRAMES / 5, "{lines} lines");
 }
 
 #[test]

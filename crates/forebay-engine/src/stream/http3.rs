@@ -25,6 +25,7 @@ mod connection;
 mod room_queue;
 
 pub use connection::Connection;
+use connection::Partial;
 use room_queue::Waiting;
 
 /// Bytes of a file that are read at a time.
@@ -59,6 +60,7 @@ pub struct Http3 {
     is_tunnel: Cell<bool>,
     receive: RefCell<RecvStream>,
     decoder: RefCell<RequestDecoder>,
+    partial: Partial,
     /// What one read has brought and was not decoded.
     raw: RefCell<Vec<u8>>,
     /// What came of the body and was not read.
@@ -106,6 +108,7 @@ impl Http3 {
         largest_section: usize,
     ) -> Self {
         Self {
+            partial: Partial::new(connection.clone()),
             connection,
             shared: Shared::default(),
             is_tunnel: Cell::new(false),
@@ -147,7 +150,10 @@ impl Http3 {
 
     /// Takes the head that has come.
     pub fn take_section(&self) -> Vec<u8> {
-        self.decoder.borrow_mut().take_section()
+        let section = self.decoder.borrow_mut().take_section();
+        // Less than before is never too much.
+        let _ = self.partial.set(0);
+        section
     }
 
     /// Waits for what comes next; an error where the stream or its connection is lost.
@@ -379,17 +385,25 @@ impl Http3 {
         if raw.is_empty() {
             return Ok(None);
         }
-        let step = self.decoder.borrow_mut().decode(&raw)?;
-        let came = match step.event {
-            None => None,
-            Some(Event::Section) => Some(Came::Section),
-            Some(Event::TooLarge) => Some(Came::TooLarge),
-            Some(Event::Data(data)) => {
-                self.incoming.borrow_mut().extend_from_slice(&raw[data]);
-                Some(Came::Data)
+        let mut decoder = self.decoder.borrow_mut();
+        let (mut read, mut came) = (0, None);
+        // Data of many small frames is taken at once.
+        while read < raw.len() && matches!(came, None | Some(Came::Data)) {
+            let rest = &raw[read..];
+            let step = decoder.decode(rest)?;
+            match step.event {
+                None => {}
+                Some(Event::Section) => came = Some(Came::Section),
+                Some(Event::TooLarge) => came = Some(Came::TooLarge),
+                Some(Event::Data(data)) => {
+                    self.incoming.borrow_mut().extend_from_slice(&rest[data]);
+                    came = Some(Came::Data);
+                }
             }
-        };
-        raw.drain(..step.consumed);
+            read += step.consumed;
+        }
+        raw.drain(..read);
+        self.partial.set(decoder.section_len())?;
         if raw.is_empty() {
             self.connection.accepted.thread.keep_buffer(std::mem::take(&mut raw));
         }

@@ -83,6 +83,11 @@ impl RequestDecoder {
         self.content_left = length;
     }
 
+    /// How long what has come of a field section that was not taken is, in bytes.
+    pub fn section_len(&self) -> usize {
+        self.section.len()
+    }
+
     /// Takes the field section that has just come.
     pub fn take_section(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.section)

@@ -52,19 +52,36 @@ pub fn write_configuration(folder: &Folder, configuration: &str) -> std::path::P
 }
 
 /// Runs `forebay serve` with these arguments.
+///
+/// The port that the kernel chooses for TCP may be a client's by UDP: then it is to choose another.
 pub fn serve_arguments(folder: Folder, arguments: &[&str]) -> Forebay {
-    serve_command(folder, command(arguments))
+    let mut tries = 0;
+    let process = loop {
+        match start_serving(command(arguments)) {
+            Ok(process) => break process,
+            Err(error) if tries < 5 && error.contains("uses this port of UDP") => tries += 1,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    find_address(process, folder)
 }
 
 /// Runs a command that becomes a `forebay serve`.
 pub fn serve_command(folder: Folder, command: Command) -> Forebay {
-    const WORD: &str = "forebay: serving http";
+    find_address(start_serving(command).unwrap_or_else(|error| panic!("{error}")), folder)
+}
+
+const WORD: &str = "forebay: serving http";
+
+fn start_serving(command: Command) -> Result<Process, String> {
     let mut process = Process::start(command);
-    process
-        .wait_until("said where it serves", |process| {
-            process.output().split_once(WORD).is_some_and(|(_, rest)| rest.contains('\n'))
-        })
-        .unwrap_or_else(|error| panic!("{error}"));
+    let outcome = process.wait_until("said where it serves", |process| {
+        process.output().split_once(WORD).is_some_and(|(_, rest)| rest.contains('\n'))
+    });
+    outcome.map(|()| process)
+}
+
+fn find_address(process: Process, folder: Folder) -> Forebay {
     let output = process.output();
     let (_, rest) = output.split_once(WORD).unwrap();
     let (_, address) = rest.lines().next().unwrap().split_once("://").unwrap();

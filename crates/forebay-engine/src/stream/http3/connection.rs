@@ -14,6 +14,10 @@ use super::room_queue::RoomQueue;
 use crate::limit::Limit;
 use crate::stream::Accepted;
 
+/// How many field sections of the largest size may be there in part on a connection: clients send one after
+/// the other as a rule, and streams do not hold each other up where packets are lost.
+const PARTIAL_SECTIONS: usize = 8;
+
 /// What the streams of one connection share.
 pub struct Connection {
     /// The connection of QUIC.
@@ -26,6 +30,8 @@ pub struct Connection {
     pub ended: Notify,
     budget: RefCell<Budget>,
     open: Cell<usize>,
+    /// Bytes of field sections that have come in part.
+    partial: Cell<usize>,
     /// The streams that wait for room.
     pub(super) waiting: RoomQueue,
 }
@@ -40,6 +46,34 @@ impl Drop for Open {
     }
 }
 
+/// What has come of a stream's field section that is not whole.
+pub(super) struct Partial {
+    connection: Rc<Connection>,
+    bytes: Cell<usize>,
+}
+
+impl Partial {
+    pub fn new(connection: Rc<Connection>) -> Self {
+        Self { connection, bytes: Cell::new(0) }
+    }
+
+    /// It is so long now; an error where all of the connection take more than `PARTIAL_SECTIONS` of the
+    /// largest allowed.
+    pub fn set(&self, bytes: usize) -> Result<(), Http3Error> {
+        let all = &self.connection.partial;
+        all.set(all.get() - self.bytes.replace(bytes) + bytes);
+        let most = PARTIAL_SECTIONS.saturating_mul(self.connection.list_limits().size);
+        if all.get() > most { Err(Http3Error::abuse()) } else { Ok(()) }
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        let all = &self.connection.partial;
+        all.set(all.get() - self.bytes.get());
+    }
+}
+
 impl Connection {
     /// A connection without streams.
     pub fn new(quic: quinn::Connection, accepted: Accepted) -> Rc<Self> {
@@ -50,6 +84,7 @@ impl Connection {
             ended: Notify::new(),
             budget: RefCell::default(),
             open: Cell::new(0),
+            partial: Cell::new(0),
             waiting: RoomQueue::default(),
         })
     }
