@@ -20,7 +20,9 @@ use crate::deadline::{NEVER, TICK, Ticks};
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::limit::Limit;
-use crate::stream::{Accepted, Came, Http3, Http3Connection as Connection, Stream, websocket_key};
+use crate::stream::{
+    Accepted, Arrived, Http3, Http3Connection as Connection, Stream, websocket_key,
+};
 use crate::timing::Step;
 
 /// Serves a connection whose handshake has ended, until it closes.
@@ -282,8 +284,8 @@ async fn serve_stream(context: Rc<FrontContext>, stream: Rc<Http3>) {
     answered.stream.begin_steps();
     answered.stream.enter(Step::Route);
     let outcome = match came {
-        Ok(Ok(Came::Section)) => read_head(&answered, &stream),
-        Ok(Ok(Came::TooLarge)) => {
+        Ok(Ok(Arrived::Section)) => read_head(&answered, &stream),
+        Ok(Ok(Arrived::TooLarge)) => {
             stream.read_no_more();
             stream.connection.charge_large_head();
             Err(rule_fault(HeadRule::TooLarge))

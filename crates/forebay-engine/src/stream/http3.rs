@@ -40,7 +40,7 @@ const PATIENCE: u32 = 10;
 
 /// What a stream has brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Came {
+pub enum Arrived {
     /// Some of the body.
     Data,
     /// The head, or the trailers.
@@ -157,7 +157,7 @@ impl Http3 {
     }
 
     /// Waits for what comes next; an error where the stream or its connection is lost.
-    pub async fn next(&self) -> io::Result<Came> {
+    pub async fn next(&self) -> io::Result<Arrived> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
@@ -333,7 +333,7 @@ impl Http3 {
 
 /// What comes.
 impl Http3 {
-    fn poll_next(&self, context: &mut Context<'_>) -> Poll<io::Result<Came>> {
+    fn poll_next(&self, context: &mut Context<'_>) -> Poll<io::Result<Arrived>> {
         loop {
             match self.decode() {
                 Ok(Some(came)) => return Poll::Ready(Ok(came)),
@@ -344,7 +344,7 @@ impl Http3 {
                 }
             }
             if self.has_ended.get() {
-                return Poll::Ready(Ok(Came::End));
+                return Poll::Ready(Ok(Arrived::End));
             }
             let thread = &self.connection.accepted.thread;
             let mut raw = thread.take_buffer();
@@ -380,7 +380,7 @@ impl Http3 {
     }
 
     /// Takes apart what was read.
-    fn decode(&self) -> Result<Option<Came>, Http3Error> {
+    fn decode(&self) -> Result<Option<Arrived>, Http3Error> {
         let mut raw = self.raw.borrow_mut();
         if raw.is_empty() {
             return Ok(None);
@@ -388,16 +388,16 @@ impl Http3 {
         let mut decoder = self.decoder.borrow_mut();
         let (mut read, mut came) = (0, None);
         // Data of many small frames is taken at once.
-        while read < raw.len() && matches!(came, None | Some(Came::Data)) {
+        while read < raw.len() && matches!(came, None | Some(Arrived::Data)) {
             let rest = &raw[read..];
             let step = decoder.decode(rest)?;
             match step.event {
                 None => {}
-                Some(Event::Section) => came = Some(Came::Section),
-                Some(Event::TooLarge) => came = Some(Came::TooLarge),
+                Some(Event::Section) => came = Some(Arrived::Section),
+                Some(Event::TooLarge) => came = Some(Arrived::TooLarge),
                 Some(Event::Data(data)) => {
                     self.incoming.borrow_mut().extend_from_slice(&rest[data]);
-                    came = Some(Came::Data);
+                    came = Some(Arrived::Data);
                 }
             }
             read += step.consumed;
@@ -414,7 +414,7 @@ impl Http3 {
         self.poll_leftover(context);
         while !self.is_readable() {
             match ready!(self.poll_next(context)) {
-                Ok(Came::Section) => self.receive_trailers(),
+                Ok(Arrived::Section) => self.receive_trailers(),
                 Ok(_) => {}
                 Err(_) => break,
             }
