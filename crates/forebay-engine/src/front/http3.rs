@@ -334,9 +334,9 @@ fn read_head(answered: &Answered, stream: &Http3) -> Result<Option<Box<Exchange>
             return Ok(None);
         }
     }
-    let has_get_body = matches!(head.bytes(head.method), b"GET" | b"HEAD") && !limits.get_body;
+    let is_bodiless = matches!(head.bytes(head.method), b"GET" | b"HEAD") && !limits.get_body;
     // DATA behind it is malformed then, as by HTTP/2.
-    stream.expect_content(if has_get_body { Some(0) } else { head.content_length });
+    stream.expect_content(if is_bodiless { Some(0) } else { head.content_length });
     if !head.protocol.is_empty() {
         stream.expect_tunnel();
     }
