@@ -141,6 +141,10 @@ fn requests_that_are_answered_without_being_served() {
     assert_eq!(request(&long), "unacceptable TargetTooLong");
     assert_eq!(with(&[("expect", "200-ok")]), "unacceptable Expect");
     assert_eq!(with(&[("x", "y"); 100]), "unacceptable TooLarge");
+    let refused = [POST, &[("expect", "200-ok")]].concat();
+    let seen = serve(&Raw::client().head(1, &refused, false).data(1, b"", true).head(3, GET, true));
+    let next = seen.events.iter().any(|line| line.starts_with("3"));
+    assert!(next, "what is behind an empty end waits for nothing: {seen:?}");
     let value = "v".repeat(16_000);
     let large = [POST, &[("x", &value), ("y", &value), ("z", &value)]].concat();
     let block = block(&large);

@@ -115,6 +115,10 @@ impl Connection {
         if end {
             self.ended(id);
         }
+        if discards && len == 0 {
+            // Nothing was taken nor told; what is behind it waits for nothing.
+            return self.skip_padding(frame, input, now);
+        }
         let event = Event::Data { stream: id, data: 0..len, end };
         (len, Ok((!discards).then_some(event)))
     }
