@@ -342,8 +342,8 @@ impl Stream {
             self.write_pieces(pieces, keeps, ends).await?;
         }
         match part.last {
-            Some(trailers) => self.finish_frames(trailers),
-            None => Ok(()),
+            Some(trailers) if !self.keep_end(trailers) => self.send_end(trailers),
+            _ => Ok(()),
         }
     }
 
@@ -355,10 +355,11 @@ impl Stream {
         }
     }
 
-    fn finish_frames(&self, trailers: &[u8]) -> io::Result<()> {
+    /// Ends the reply by a protocol that has frames for that.
+    fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
         match self {
-            Self::Http2(stream) => stream.finish(trailers, self.has_backlog()),
-            Self::Http3(stream) => stream.finish(trailers, self.has_backlog()),
+            Self::Http2(stream) => stream.send_end(trailers),
+            Self::Http3(stream) => stream.send_end(trailers),
             Self::Http1(_) | Self::Ajp(_) => Ok(()),
         }
     }
@@ -425,15 +426,6 @@ impl Stream {
         match self {
             Self::Http1(_) | Self::Ajp(_) => yield_to_readers().await,
             Self::Http2(_) | Self::Http3(_) => {}
-        }
-    }
-
-    /// The backlog is written.
-    fn drained(&self) -> io::Result<()> {
-        match self {
-            Self::Http1(_) | Self::Ajp(_) => Ok(()),
-            Self::Http2(stream) => stream.drained(),
-            Self::Http3(stream) => stream.drained(),
         }
     }
 

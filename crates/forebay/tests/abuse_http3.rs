@@ -13,6 +13,7 @@ use forebay_testkit::http::Client as PlainClient;
 use forebay_testkit::port::free_port;
 use forebay_testkit::tls::{Authority, connect};
 
+use quinn::{ReadError, ReadToEndError};
 use support::echo::Echo;
 use support::http3::{
     Client, End, HELLO, MESSAGE_ERROR, backend, code_of, config_of, connect_quic,
@@ -99,10 +100,42 @@ fn who_resets_streams_without_end_is_sent_away() {
 #[test]
 fn who_makes_us_reset_streams_without_end_is_sent_away() {
     let malformed = with("/", &[("connection", "close")]);
-    is_sent_away(async |quic| match exchange_raw(quic, &malformed, true).await {
-        End::Reset(MESSAGE_ERROR) => true,
-        End::Closed(EXCESSIVE_LOAD) => false,
-        end => panic!("{end:?}"),
+    is_sent_away(async |quic| {
+        let mut replies = Vec::new();
+        for _ in 0..50 {
+            let Ok((mut send, receive)) = quic.open_bi().await else { return false };
+            let _ = send.write_all(&malformed).await;
+            let _ = send.finish();
+            replies.push(receive);
+        }
+        for mut reply in replies {
+            match reply.read_to_end(100).await {
+                Err(ReadToEndError::Read(ReadError::Reset(code))) => {
+                    assert_eq!(u64::from(code), MESSAGE_ERROR);
+                }
+                Err(ReadToEndError::Read(ReadError::ConnectionLost(_))) => return false,
+                came => panic!("{came:?}"),
+            }
+        }
+        true
+    });
+}
+
+#[test]
+fn who_sends_frames_of_no_use_without_end_is_sent_away() {
+    let head = raw::headers(&[
+        (":method", "POST"),
+        (":scheme", "https"),
+        (":authority", "localhost"),
+        (":path", "/"),
+    ]);
+    let request =
+        [head, raw::frame(0, b"").repeat(100), raw::frame(0x21, b"").repeat(100)].concat();
+    is_sent_away(async |quic| {
+        let Ok((mut send, mut receive)) = quic.open_bi().await else { return false };
+        let _ = send.write_all(&request).await;
+        let _ = send.finish();
+        receive.read_to_end(1000).await.is_ok()
     });
 }
 
@@ -244,26 +277,56 @@ fn a_request_ends_when_it_is_reset_though_some_of_it_was_not_read() {
     forebay.stop();
 }
 
+/// The first byte of a Retry, beside four bits of no meaning (RFC 9000 section 17.2.5).
+const RETRY: u8 = 0xf0;
+
+/// What a client says first, which is taken from it on the way.
+async fn first_datagram(authority: &Authority) -> Vec<u8> {
+    let trap = tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let (endpoint, to) = (endpoint(), trap.local_addr().unwrap());
+    let _connecting = endpoint.connect_with(config_of(authority), to, "localhost").unwrap();
+    let mut first = vec![0; 2000];
+    let length = trap.recv(&mut first).await.unwrap();
+    first.truncate(length);
+    first
+}
+
+/// What begins the reply to it where it comes from another address, and how long that is.
+fn reply_to_forged(first: &[u8], to: SocketAddr) -> (u8, usize) {
+    let forged = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    forged.set_read_timeout(Some(DEADLINE)).unwrap();
+    forged.send_to(first, to).unwrap();
+    let mut reply = [0; 2000];
+    let count = forged.recv(&mut reply).unwrap();
+    (reply[0] & 0xf0, count)
+}
+
+#[test]
+fn of_many_handshakes_at_once_each_further_client_shows_that_it_can_be_reached() {
+    let (forebay, authority) =
+        site_after("[server.timeouts]\nhead = \"60s\"\n", Folder::new(), HELLO);
+    run(async {
+        let mut trusted = 0;
+        while reply_to_forged(&first_datagram(&authority).await, forebay.address).0 != RETRY {
+            trusted += 1;
+            assert!(trusted <= 2 * 64, "64 on each of two threads");
+        }
+        assert!(trusted >= 64, "{trusted}");
+        still_serves(&Client::connect(forebay.address, &authority).await).await;
+    });
+    forebay.stop();
+}
+
 #[test]
 fn addresses_that_were_made_up_use_up_no_connections() {
     let limits = "[server.limits]\nconnections_per_address = 1\n";
     let (forebay, authority) = site_after(limits, Folder::new(), HELLO);
     run(async {
-        // What a client says first, which is taken from it on the way.
-        let trap = tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let endpoint = endpoint();
-        let to = trap.local_addr().unwrap();
-        let _connecting = endpoint.connect_with(config_of(&authority), to, "localhost").unwrap();
-        let mut first = [0; 2000];
-        let length = trap.recv(&mut first).await.unwrap();
+        let first = first_datagram(&authority).await;
         for _ in 0..5 {
-            let forged = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            forged.set_read_timeout(Some(DEADLINE)).unwrap();
-            forged.send_to(&first[..length], forebay.address).unwrap();
-            let mut reply = [0; 2000];
-            let count = forged.recv(&mut reply).unwrap();
-            // A Retry (RFC 9000 section 17.2.5), which is smaller than what it answers.
-            assert!(reply[0] & 0xf0 == 0xf0 && count < 200, "{:x?}", &reply[..count]);
+            let (kind, count) = reply_to_forged(&first, forebay.address);
+            // Smaller than what it answers.
+            assert!(kind == RETRY && count < 200, "{kind:x} {count}");
         }
         still_serves(&Client::connect(forebay.address, &authority).await).await;
     });
@@ -333,7 +396,7 @@ fn nothing_is_taken_before_the_handshake_has_ended() {
 fn slow_heads_and_clients_that_take_nothing_end_alone() {
     let folder = Folder::new();
     folder.write("htdocs/big", pattern(4 << 20));
-    let limits = "[server.timeouts]\nhead = \"1s\"\nwrite = \"1s\"\n";
+    let limits = "[server.timeouts]\nhead = \"3s\"\nwrite = \"1s\"\n";
     let routes = format!("[[site.route]]\npath = \"/big\"\nfiles = \"htdocs\"\n{HELLO}");
     let (forebay, authority) = site_after(limits, folder, &routes);
     run(async {

@@ -21,7 +21,7 @@ use rustls::crypto::{SecureRandom, aws_lc_rs};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::spawn_local;
 
 use super::{Counted, wait_for_room};
@@ -122,7 +122,8 @@ pub async fn accept(
     of_endpoint.cid_generator(move || Box::new(Ids { place, count, random }));
     let endpoint = Endpoint::new(of_endpoint, first, socket, runtime)?;
     let listening = Listening(endpoint);
-    let handshakes = Rc::new(());
+    // Whoever is in a handshake receives its end.
+    let (handshakes, handshake) = watch::channel(());
     loop {
         wait_for_room(&context.thread).await;
         let incoming = tokio::select! {
@@ -135,13 +136,13 @@ pub async fn accept(
         };
         // Who only says that it has an address must not use up the connections which that may have.
         let is_wary =
-            Rc::strong_count(&handshakes) > TRUSTING || context.thread.load.limits_addresses();
+            handshakes.receiver_count() > TRUSTING || context.thread.load.limits_addresses();
         if is_wary && !incoming.remote_address_validated() && incoming.may_retry() {
             let _ = incoming.retry();
             continue;
         }
         sites.renew(context, index);
-        let held = (handshakes.clone(), group.clone());
+        let held = (handshake.clone(), group.clone());
         begin(context, incoming, (index, own), &sites, held).await;
     }
 }
@@ -153,7 +154,7 @@ async fn begin(
     incoming: Incoming,
     (index, own): (usize, SocketAddr),
     sites: &Sites,
-    (handshaking, sockets): (Rc<()>, Arc<SocketGroup>),
+    (mut handshaking, sockets): (watch::Receiver<()>, Arc<SocketGroup>),
 ) {
     let thread = &context.thread;
     let peer = incoming.remote_address();
@@ -173,9 +174,17 @@ async fn begin(
     spawn_local(async move {
         let thread = context.thread.clone();
         let limit = thread.settings().timeouts.head;
+        let connecting = async {
+            tokio::select! {
+                biased;
+                quic = connecting => quic.ok(),
+                // The listener is closed, which who has no connection yet need not outlive.
+                _ = handshaking.changed() => None,
+            }
+        };
         let quic = match thread.deadlines.timeout(limit, connecting).await {
-            Ok(Ok(quic)) => quic,
-            Ok(Err(_)) => return,
+            Ok(Some(quic)) => quic,
+            Ok(None) => return,
             Err(_) => return thread.counters.count_limit(Limit::Head),
         };
         drop(handshaking);

@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use forebay_wire::http1::{RequestFraming, RequestHead, Version};
-use forebay_wire::http2::{HeadLimits, HeadRule};
+use forebay_wire::http2::{HeadLimits, HeadRule, budget};
 use forebay_wire::http3::{self, ErrorCode, Http3Error, Rule, UniDecoder, UniKind};
 use quinn::{RecvStream, SendStream};
 
@@ -215,6 +215,7 @@ impl Front {
             // It may be sent again elsewhere (RFC 9114 section 4.1.1).
             let code = ErrorCode::REQUEST_REJECTED.0.into();
             let _ = (receive.stop(code), send.reset(code));
+            self.connection.charge(budget::RESET);
             return;
         }
         self.next = u64::from(send.id()) + 4;
@@ -254,15 +255,17 @@ async fn read_uni(
     loop {
         let count = match stream.read(&mut buffer).await {
             Ok(Some(count)) => count,
-            Ok(None) | Err(quinn::ReadError::Reset(_)) => return decoder.end(),
+            Ok(None) | Err(quinn::ReadError::Reset(_)) => {
+                connection.charge(decoder.end()?);
+                return Ok(());
+            }
             Err(_) => return Ok(()),
         };
-        let useless = decoder.receive(&buffer[..count])?;
-        connection.charge_useless(useless);
+        connection.charge(decoder.receive(&buffer[..count])?);
         let Some(kind) = decoder.kind() else { continue };
         if kind == UniKind::Unknown {
             let _ = stream.stop(ErrorCode::STREAM_CREATION_ERROR.0.into());
-            connection.charge_useless(1);
+            connection.charge(budget::USELESS);
             return Ok(());
         }
         if !is_known {
@@ -287,7 +290,7 @@ async fn serve_stream(context: Rc<FrontContext>, stream: Rc<Http3>) {
         Ok(Ok(Arrived::Section)) => read_head(&answered, &stream),
         Ok(Ok(Arrived::TooLarge)) => {
             stream.read_no_more();
-            stream.connection.charge_large_head();
+            stream.connection.charge(budget::HEADER_LIST);
             Err(rule_fault(HeadRule::TooLarge))
         }
         // The stream has failed, which was told to the client, or is gone.
@@ -321,7 +324,7 @@ fn read_head(answered: &Answered, stream: &Http3) -> Result<Option<Box<Exchange>
         Ok(Ok(())) => {}
         Ok(Err(rule)) if rule.status().is_some() => {
             if rule == HeadRule::TooLarge {
-                connection.charge_large_head();
+                connection.charge(budget::HEADER_LIST);
             }
             return Err(rule_fault(rule));
         }

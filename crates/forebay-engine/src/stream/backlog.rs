@@ -91,7 +91,7 @@ impl Stream {
                 Progress::Turn => tokio::task::yield_now().await,
             }
         }
-        self.drained()
+        Ok(())
     }
 
     /// Writes the backlog whenever there is one; ends with the connection's failure. To be polled
@@ -127,12 +127,25 @@ impl Stream {
         has_failed
     }
 
+    /// Has the reply end with these trailers behind the backlog; false where there is none.
+    pub(super) fn keep_end(&self, trailers: &[u8]) -> bool {
+        let mut state = self.backlog().0.borrow_mut();
+        state.as_mut().is_some_and(|queue| {
+            queue.trailers = Some(trailers.to_vec());
+            true
+        })
+    }
+
     fn write_backlog(&self) -> io::Result<Progress> {
         let mut state = self.backlog().0.borrow_mut();
         let Some(queue) = state.as_mut() else { return Ok(Progress::Blocked) };
         let progress = queue.write(self)?;
         if queue.is_empty() {
+            let trailers = queue.trailers.take();
             *state = None;
+            if let Some(trailers) = trailers {
+                self.send_end(&trailers)?;
+            }
         }
         Ok(progress)
     }
@@ -165,6 +178,8 @@ struct Queue {
     dir: PathBuf,
     /// The file could not be made or written.
     has_failed: bool,
+    /// They end the reply behind it, by a protocol that has a frame for that.
+    trailers: Option<Vec<u8>>,
 }
 
 impl Queue {
@@ -179,6 +194,7 @@ impl Queue {
             buffered: thread.load.buffered.clone(),
             dir: thread.settings().spool_dir(),
             has_failed: false,
+            trailers: None,
         }
     }
 
@@ -337,6 +353,7 @@ mod tests {
             buffered: Arc::default(),
             dir: std::env::temp_dir(),
             has_failed: false,
+            trailers: None,
         }
     }
 

@@ -42,8 +42,6 @@ pub struct Http2 {
     has_body: Cell<bool>,
     /// Nothing more is sent.
     has_finished: Cell<bool>,
-    /// Once the backlog is written these trailers end the reply.
-    trailers: RefCell<Option<Vec<u8>>>,
     /// It was reset, or its connection has ended.
     is_closed: Cell<bool>,
     waits: Waits,
@@ -77,7 +75,6 @@ impl Http2 {
             request_trailers: RefCell::default(),
             has_body: Cell::new(true),
             has_finished: Cell::new(false),
-            trailers: RefCell::default(),
             is_closed: Cell::new(false),
             waits: Waits::default(),
             watcher: Cell::new(None),
@@ -322,27 +319,11 @@ impl Http2 {
         .await
     }
 
-    /// The reply has ended with these trailers; they wait for the backlog, where there is one.
-    pub(super) fn finish(&self, trailers: &[u8], has_backlog: bool) -> io::Result<()> {
+    /// Ends the reply, with these trailers.
+    pub(super) fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
         if self.has_finished.get() {
             return Ok(());
         }
-        if has_backlog {
-            *self.trailers.borrow_mut() = Some(trailers.to_vec());
-            return Ok(());
-        }
-        self.send_end(trailers)
-    }
-
-    /// The backlog is written.
-    pub(super) fn drained(&self) -> io::Result<()> {
-        match self.trailers.take() {
-            Some(trailers) => self.send_end(&trailers),
-            None => Ok(()),
-        }
-    }
-
-    fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
         if self.is_closed.get() {
             return Err(self.lost());
         }

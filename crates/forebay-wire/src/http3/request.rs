@@ -6,14 +6,10 @@ use super::error::{ErrorCode, Http3Error, Rule};
 use super::frame::{self, HeaderDecoder};
 use super::qpack;
 use crate::http2::hpack::ListLimits;
-use crate::http2::{Head, HeadLimits, HeadRule};
+use crate::http2::{Head, HeadLimits, HeadRule, budget};
 
-/// What frames of unknown types may take of a stream, in bytes, and how many there may be.
-const UNKNOWN_BYTES: u64 = 16 * 1024;
-const UNKNOWN_FRAMES: u32 = 32;
-
-/// How many DATA frames without data a request may have.
-const EMPTY_FRAMES: u32 = 100;
+/// Largest frame of an unknown type, in bytes, as by HTTP/2.
+const LARGEST_UNKNOWN: u64 = 16 * 1024;
 
 /// What has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +29,8 @@ pub struct Step {
     pub consumed: usize,
     /// What has come; `None`: all was read, and more is needed.
     pub event: Option<Event>,
+    /// What frames that bring nothing cost (`http2::budget`).
+    pub price: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,9 +55,6 @@ pub struct RequestDecoder {
     largest_section: usize,
     /// What `content-length` leaves.
     content_left: Option<u64>,
-    unknown_bytes: u64,
-    unknown_frames: u32,
-    empty_frames: u32,
 }
 
 impl RequestDecoder {
@@ -72,9 +67,6 @@ impl RequestDecoder {
             section: Vec::new(),
             largest_section,
             content_left: None,
-            unknown_bytes: 0,
-            unknown_frames: 0,
-            empty_frames: 0,
         }
     }
 
@@ -95,16 +87,16 @@ impl RequestDecoder {
 
     /// Reads on until something has come. To be called again with what was not consumed.
     pub fn decode(&mut self, input: &[u8]) -> Result<Step, Http3Error> {
-        let mut rest = input;
+        let (mut rest, mut price) = (input, 0);
         loop {
             let (kind, left) = match self.frame {
                 Some(frame) => frame,
                 None => {
                     let Some(header) = self.header.decode(&mut rest) else { break };
-                    self.begin_frame(header.kind, header.length)?;
+                    price += self.begin_frame(header.kind, header.length)?;
                     if header.kind == frame::HEADERS && self.is_too_large(header.length) {
                         let consumed = input.len() - rest.len();
-                        return Ok(Step { consumed, event: Some(Event::TooLarge) });
+                        return Ok(Step { consumed, event: Some(Event::TooLarge), price });
                     }
                     (header.kind, header.length)
                 }
@@ -124,13 +116,13 @@ impl RequestDecoder {
                 _ => None,
             };
             if event.is_some() {
-                return Ok(Step { consumed: start + taken, event });
+                return Ok(Step { consumed: start + taken, event, price });
             }
             if left > 0 {
                 break;
             }
         }
-        Ok(Step { consumed: input.len(), event: None })
+        Ok(Step { consumed: input.len(), event: None, price })
     }
 
     /// The stream has ended; fails where the request has not.
@@ -151,7 +143,9 @@ impl RequestDecoder {
         length > self.largest_section as u64
     }
 
-    fn begin_frame(&mut self, kind: u64, length: u64) -> Result<(), Http3Error> {
+    /// What the frame costs, where it brings nothing.
+    fn begin_frame(&mut self, kind: u64, length: u64) -> Result<u32, Http3Error> {
+        let mut price = 0;
         match (kind, self.stage) {
             (frame::HEADERS, Stage::Head) => self.stage = Stage::Body,
             (frame::HEADERS, Stage::Body) if self.is_too_large(length) => {
@@ -163,6 +157,7 @@ impl RequestDecoder {
                 }
                 self.stage = Stage::Ended;
             }
+            (frame::DATA, Stage::Body) if length == 0 => price = budget::EMPTY_DATA,
             (frame::DATA, Stage::Body) => self.begin_data(length)?,
             (frame::DATA | frame::HEADERS, _) => return Err(Http3Error::unexpected()),
             (
@@ -174,28 +169,17 @@ impl RequestDecoder {
                 _,
             ) => return Err(Http3Error::unexpected()),
             _ if frame::is_forbidden(kind) => return Err(Http3Error::unexpected()),
-            _ => {
-                self.unknown_frames += 1;
-                self.unknown_bytes = self.unknown_bytes.saturating_add(length);
-                if self.unknown_frames > UNKNOWN_FRAMES || self.unknown_bytes > UNKNOWN_BYTES {
-                    return Err(Http3Error::abuse());
-                }
-            }
+            _ if length > LARGEST_UNKNOWN => return Err(Http3Error::abuse()),
+            _ => price = budget::USELESS,
         }
         self.frame = Some((kind, length));
-        Ok(())
+        Ok(price)
     }
 
     fn begin_data(&mut self, length: u64) -> Result<(), Http3Error> {
         if let Some(left) = self.content_left {
             let left = left.checked_sub(length);
             self.content_left = Some(left.ok_or(Http3Error::malformed(Rule::ContentLength))?);
-        }
-        if length == 0 {
-            self.empty_frames += 1;
-            if self.empty_frames > EMPTY_FRAMES {
-                return Err(Http3Error::abuse());
-            }
         }
         Ok(())
     }

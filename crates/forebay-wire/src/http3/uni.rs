@@ -4,6 +4,7 @@
 use super::error::{ErrorCode, Http3Error, Rule};
 use super::frame::{self, FrameHeader, HeaderDecoder};
 use super::varint;
+use crate::http2::budget;
 
 /// Largest SETTINGS frame, in bytes: an honest one has ten pairs.
 const LARGEST_SETTINGS: u64 = 1024;
@@ -48,7 +49,7 @@ impl UniDecoder {
         self.kind
     }
 
-    /// Takes in what has come; how many frames of no use were among it.
+    /// Takes in what has come; what of it brings nothing costs so much (`http2::budget`).
     pub fn receive(&mut self, input: &[u8]) -> Result<u32, Http3Error> {
         let mut input = input;
         let kind = match self.kind {
@@ -65,18 +66,19 @@ impl UniDecoder {
                     Rule::EncoderStream,
                     ErrorCode::QPACK_ENCODER_STREAM_ERROR,
                 )),
-                false => Ok(input.len() as u32),
+                false => Ok(budget::USELESS.saturating_mul(input.len() as u32)),
             },
-            // Streams that were cancelled. Nothing of ours waits for what the client has decoded.
+            // Streams that were cancelled, each of which has its price already. Nothing of ours waits
+            // for what the client has decoded.
             UniKind::Decoder => Ok(input.len() as u32),
             UniKind::Unknown => Ok(0),
         }
     }
 
-    /// The stream has ended.
-    pub fn end(&self) -> Result<(), Http3Error> {
+    /// The stream has ended; what it costs where it was of no use.
+    pub fn end(&self) -> Result<u32, Http3Error> {
         match self.kind {
-            None | Some(UniKind::Unknown) => Ok(()),
+            None | Some(UniKind::Unknown) => Ok(budget::USELESS),
             Some(_) => Err(Http3Error::connection(
                 Rule::ClosedCriticalStream,
                 ErrorCode::CLOSED_CRITICAL_STREAM,
@@ -105,14 +107,16 @@ impl UniDecoder {
     }
 
     fn read_frames(&mut self, mut input: &[u8]) -> Result<u32, Http3Error> {
-        let mut useless = 0;
+        let mut price = 0;
         loop {
             let frame = match self.frame {
                 Some(frame) => frame,
                 None => {
-                    let Some(header) = self.header.decode(&mut input) else { return Ok(useless) };
+                    let Some(header) = self.header.decode(&mut input) else { return Ok(price) };
                     self.begin_frame(header)?;
-                    useless += u32::from(header.kind != frame::SETTINGS);
+                    if header.kind != frame::SETTINGS {
+                        price += budget::USELESS;
+                    }
                     header
                 }
             };
@@ -125,7 +129,7 @@ impl UniDecoder {
             let left = frame.length - taken as u64;
             self.frame = Some(FrameHeader { length: left, ..frame });
             if left > 0 {
-                return Ok(useless);
+                return Ok(price);
             }
             self.frame = None;
             self.end_frame(frame.kind)?;

@@ -135,17 +135,8 @@ impl Connection {
         }
     }
 
-    /// The client has sent a head above the limits.
-    pub fn charge_large_head(&self) {
-        self.charge(budget::HEADER_LIST);
-    }
-
-    /// The client has sent frames that bring it nothing.
-    pub fn charge_useless(&self, count: u32) {
-        self.charge(budget::USELESS.saturating_mul(count));
-    }
-
-    fn charge(&self, price: u32) {
+    /// The client has sent what costs more than it brings (`http2::budget`).
+    pub fn charge(&self, price: u32) {
         if !self.budget.borrow_mut().spend(price, Instant::now()) {
             self.fail(&Http3Error::abuse());
         }

@@ -1,0 +1,189 @@
+//! What comes of a request.
+
+use std::future::poll_fn;
+use std::io::{self, ErrorKind};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use forebay_wire::http2;
+use forebay_wire::http3::{self, Event, Http3Error};
+use quinn::ReadError;
+
+use super::{Arrived, Http3, LOOK};
+use crate::deadline::{NEVER, TICK};
+use crate::socket::BUFFER;
+
+impl Http3 {
+    pub(super) fn poll_next(&self, context: &mut Context<'_>) -> Poll<io::Result<Arrived>> {
+        loop {
+            match self.decode() {
+                Ok(Some(came)) => return Poll::Ready(Ok(came)),
+                Ok(None) => {}
+                Err(error) => {
+                    self.fail(&error);
+                    return Poll::Ready(Err(self.lost()));
+                }
+            }
+            if self.has_ended.get() {
+                return Poll::Ready(Ok(Arrived::End));
+            }
+            let thread = &self.connection.accepted.thread;
+            let mut raw = thread.take_buffer();
+            raw.resize(BUFFER, 0);
+            let read = self.receive.borrow_mut().poll_read(context, &mut raw);
+            let count = if let Poll::Ready(Ok(count)) = read { count } else { 0 };
+            raw.truncate(count);
+            if raw.is_empty() {
+                thread.keep_buffer(raw);
+            } else {
+                self.raw.replace(raw);
+            }
+            match ready!(read) {
+                Ok(0) => {
+                    let ended = self.decoder.borrow().end();
+                    if let Err(error) = ended {
+                        self.fail(&error);
+                        return Poll::Ready(Err(self.lost()));
+                    }
+                    self.has_ended.set(true);
+                }
+                Ok(_) => {}
+                Err(ReadError::Reset(_)) => {
+                    self.cancel();
+                    return Poll::Ready(Err(self.lost()));
+                }
+                Err(_) => {
+                    self.is_closed.set(true);
+                    return Poll::Ready(Err(self.lost()));
+                }
+            }
+        }
+    }
+
+    /// Takes apart what was read.
+    fn decode(&self) -> Result<Option<Arrived>, Http3Error> {
+        let mut raw = self.raw.borrow_mut();
+        if raw.is_empty() {
+            return Ok(None);
+        }
+        let mut decoder = self.decoder.borrow_mut();
+        let (mut read, mut price, mut came) = (0, 0, None);
+        // Data of many small frames is taken at once.
+        while read < raw.len() && matches!(came, None | Some(Arrived::Data)) {
+            let rest = &raw[read..];
+            let step = decoder.decode(rest)?;
+            match step.event {
+                None => {}
+                Some(Event::Section) => came = Some(Arrived::Section),
+                Some(Event::TooLarge) => came = Some(Arrived::TooLarge),
+                Some(Event::Data(data)) => {
+                    self.incoming.borrow_mut().extend_from_slice(&rest[data]);
+                    came = Some(Arrived::Data);
+                }
+            }
+            read += step.consumed;
+            price += step.price;
+        }
+        self.connection.charge(price);
+        raw.drain(..read);
+        self.partial.set(decoder.section_len())?;
+        if raw.is_empty() {
+            self.connection.accepted.thread.keep_buffer(std::mem::take(&mut raw));
+        }
+        Ok(came)
+    }
+
+    pub(super) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.poll_leftover(context);
+        while !self.is_readable() {
+            match ready!(self.poll_next(context)) {
+                Ok(Arrived::Section) => self.receive_trailers(),
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        Poll::Ready(())
+    }
+
+    fn is_readable(&self) -> bool {
+        !self.incoming.borrow().is_empty()
+            || self.has_ended.get()
+            || self.is_closed.get()
+            || self.is_expired.get()
+    }
+
+    fn receive_trailers(&self) {
+        let section = self.take_section();
+        // Not where the request's own head lies until it is written down.
+        let mut head = http2::Head::default();
+        match http3::read_trailers(&section, self.connection.list_limits(), &mut head) {
+            Ok(()) => head.write_trailers(&mut self.request_trailers.borrow_mut()),
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    pub(in crate::stream) async fn read(
+        &self,
+        buffer: &mut Vec<u8>,
+        limit: Duration,
+    ) -> io::Result<usize> {
+        self.limit_read(limit);
+        self.readable().await;
+        let read = self.read_now(buffer);
+        self.read_due.set(NEVER);
+        read
+    }
+
+    pub(in crate::stream) fn has_request_ended(&self) -> bool {
+        self.has_ended.get()
+    }
+
+    pub(in crate::stream) fn request_trailers(&self) -> Vec<u8> {
+        self.request_trailers.borrow().clone()
+    }
+
+    pub(in crate::stream) fn limit_read(&self, after: Duration) {
+        self.read_due.set(self.connection.accepted.thread.deadlines.due(after));
+    }
+
+    pub(in crate::stream) fn is_expired(&self) -> bool {
+        self.is_expired.get()
+    }
+
+    pub(in crate::stream) async fn readable(&self) {
+        let thread = &self.connection.accepted.thread;
+        loop {
+            let readable = poll_fn(|context| self.poll_readable(context));
+            let (due, is_tunnel) = (self.read_due.get(), self.tunnel_idle.get().is_some());
+            if due == NEVER && !is_tunnel {
+                return readable.await;
+            }
+            let left = TICK.saturating_mul(due.saturating_sub(thread.deadlines.now()));
+            let wait = if is_tunnel { left.min(LOOK) } else { left };
+            if thread.deadlines.timeout(wait, readable).await.is_ok() {
+                return;
+            }
+            if is_tunnel && thread.is_stopping() {
+                let quiet = thread.deadlines.tunnel_quiet();
+                self.read_due.set(self.read_due.get().min(quiet));
+            }
+            if self.read_due.get() <= thread.deadlines.now() {
+                self.read_due.set(NEVER);
+                self.is_expired.set(true);
+                return;
+            }
+        }
+    }
+
+    pub(in crate::stream) fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        let incoming = std::mem::take(&mut *self.incoming.borrow_mut());
+        if !incoming.is_empty() {
+            buffer.extend_from_slice(&incoming);
+            return Ok(incoming.len());
+        }
+        if self.is_closed.get() || self.is_expired.get() {
+            return Err(self.lost());
+        }
+        if self.has_ended.get() { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) }
+    }
+}

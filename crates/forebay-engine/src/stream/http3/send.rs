@@ -1,0 +1,255 @@
+//! What goes out of a reply.
+
+use std::future::poll_fn;
+use std::io::{self, ErrorKind, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use forebay_wire::fields;
+use forebay_wire::http3::{self, ErrorCode};
+use quinn::WriteError;
+
+use super::Http3;
+use super::room_queue::Waiting;
+use crate::socket::BUFFER;
+use crate::stream::Head;
+
+/// Bytes of a file that are read at a time.
+const PIECE: usize = 2 * BUFFER;
+
+/// How many times as long as it may take nothing a client may leave one stream waiting while it takes
+/// something of others.
+const PATIENCE: u32 = 10;
+
+impl Http3 {
+    pub(in crate::stream) fn send_continue(&self) -> io::Result<()> {
+        self.send_reply(100, b"", false)
+    }
+
+    /// Sends a head, which may be all of the reply.
+    pub(in crate::stream) fn send_head(&self, head: &Head<'_>, ends: bool) -> io::Result<()> {
+        if !self.is_tunnel.get() {
+            return self.send_reply(head.status, head.lines, ends);
+        }
+        let (status, lines) = head.of_tunnel()?;
+        self.send_reply(status, &lines, ends && status >= 300)
+    }
+
+    fn send_reply(&self, status: u16, lines: &[u8], ends: bool) -> io::Result<()> {
+        if self.is_closed.get() {
+            return Err(self.lost());
+        }
+        let fields = fields::of_lines(lines);
+        http3::head(&mut self.frames.borrow_mut(), status, fields);
+        self.flush(ends && status >= 200)
+    }
+
+    /// Writes the frames that wait, as far as there is room; nothing follows them where they `end` the
+    /// reply.
+    fn flush(&self, end: bool) -> io::Result<()> {
+        if end {
+            self.has_finished.set(true);
+        }
+        let mut context = Context::from_waker(Waker::noop());
+        match self.poll_frames(&mut context) {
+            Poll::Ready(outcome) => outcome,
+            // Whoever writes next or waits for the client has it sent.
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    /// Sends frames for which there was no room, such as a head behind which the origin is silent.
+    pub(super) fn poll_leftover(&self, context: &mut Context<'_>) {
+        if !self.frames.borrow().is_empty() && !self.is_closed.get() {
+            // Where it fails the stream is closed.
+            let _ = self.poll_frames(context);
+        }
+    }
+
+    fn poll_frames(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.frames.borrow().is_empty() {
+            let mut frames = self.frames.borrow_mut();
+            let written = Pin::new(&mut *self.send.borrow_mut()).poll_write(context, &frames);
+            match ready!(written) {
+                Ok(count) => drop(frames.drain(..count)),
+                Err(error) => {
+                    drop(frames);
+                    return Poll::Ready(Err(self.write_failed(&error)));
+                }
+            }
+        }
+        if self.has_finished.get() {
+            // Fails where it was reset, which shows elsewhere.
+            let _ = self.send.borrow_mut().finish();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn write_failed(&self, error: &WriteError) -> io::Error {
+        match error {
+            WriteError::Stopped(_) => self.cancel(),
+            _ => self.is_closed.set(true),
+        }
+        self.lost()
+    }
+
+    /// Sends some of what is not empty, or the `end`; 0 where there is no room.
+    pub(in crate::stream) fn try_write(
+        &self,
+        pieces: &[IoSlice<'_>],
+        end: bool,
+    ) -> io::Result<u64> {
+        if self.is_closed.get() {
+            return Err(self.lost());
+        }
+        if self.frame_left.get() == 0 {
+            let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+            http3::data_header(&mut self.frames.borrow_mut(), length);
+            self.frame_left.set(length);
+        }
+        let mut context = Context::from_waker(Waker::noop());
+        if self.poll_frames(&mut context)?.is_pending() {
+            return Ok(0);
+        }
+        let mut total = 0;
+        for (at, piece) in pieces.iter().enumerate() {
+            let is_last = end && at + 1 == pieces.len();
+            let taken = self.try_write_piece(piece, &mut context)?;
+            total += taken as u64;
+            if taken < piece.len() {
+                break;
+            }
+            if is_last {
+                self.flush(true)?;
+            }
+        }
+        Ok(total)
+    }
+
+    /// Sends some of a piece, within the frame that was begun.
+    fn try_write_piece(&self, piece: &[u8], context: &mut Context<'_>) -> io::Result<usize> {
+        let mut total = 0;
+        while total < piece.len() && self.frame_left.get() > 0 {
+            let most = usize::try_from(self.frame_left.get()).unwrap_or(usize::MAX);
+            let rest = &piece[total..];
+            let rest = &rest[..rest.len().min(most)];
+            let written = Pin::new(&mut *self.send.borrow_mut()).poll_write(context, rest);
+            match written {
+                Poll::Ready(Ok(count)) => {
+                    total += count;
+                    self.frame_left.set(self.frame_left.get() - count as u64);
+                }
+                Poll::Ready(Err(error)) => return Err(self.write_failed(&error)),
+                Poll::Pending => break,
+            }
+        }
+        Ok(total)
+    }
+
+    pub(in crate::stream) async fn write_through(
+        &self,
+        mut pieces: &mut [IoSlice<'_>],
+        end: bool,
+    ) -> io::Result<()> {
+        IoSlice::advance_slices(&mut pieces, 0);
+        while !pieces.is_empty() {
+            match self.try_write(pieces, end)? {
+                0 => self.wait_for_room().await?,
+                n => IoSlice::advance_slices(&mut pieces, n as usize),
+            }
+        }
+        Ok(())
+    }
+
+    pub(in crate::stream) async fn wait_for_room(&self) -> io::Result<()> {
+        let thread = &self.connection.accepted.thread;
+        let limit = self.tunnel_idle.get().unwrap_or(thread.settings().timeouts.write);
+        let (mut sent, mut left) = (self.connection.sent(), PATIENCE);
+        let mut waiting = Waiting::new(&self.connection.waiting);
+        loop {
+            let room = poll_fn(|context| self.poll_room(context, &mut waiting));
+            if let Ok(outcome) = thread.deadlines.timeout(limit, room).await {
+                return outcome;
+            }
+            left -= 1;
+            if sent == self.connection.sent() || left == 0 {
+                self.is_expired.set(true);
+                self.is_closed.set(true);
+                self.give_up(ErrorCode::REQUEST_CANCELLED);
+                return Err(self.lost());
+            }
+            sent = self.connection.sent();
+        }
+    }
+
+    /// Whether there is room. Of several streams that wait for the same, most let others go first.
+    fn poll_room(
+        &self,
+        context: &mut Context<'_>,
+        waiting: &mut Waiting<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.is_closed.get() {
+            return Poll::Ready(Err(self.lost()));
+        }
+        if waiting.lets_others_go() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        ready!(self.poll_frames(context))?;
+        // Of nothing, as much as there is is written once there is room.
+        match ready!(Pin::new(&mut *self.send.borrow_mut()).poll_write(context, b"")) {
+            Ok(_) => Poll::Ready(Ok(())),
+            Err(WriteError::ClosedStream) if self.has_finished.get() => Poll::Ready(Ok(())),
+            Err(error) => Poll::Ready(Err(self.write_failed(&error))),
+        }
+    }
+
+    /// Ends the reply, with these trailers.
+    pub(in crate::stream) fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
+        if self.has_finished.get() {
+            return Ok(());
+        }
+        if self.is_closed.get() {
+            return Err(self.lost());
+        }
+        if !trailers.is_empty() {
+            http3::trailers(&mut self.frames.borrow_mut(), fields::of_lines(trailers));
+        }
+        self.flush(true)
+    }
+
+    pub(in crate::stream) async fn send_file(
+        &self,
+        file: BorrowedFd<'_>,
+        mut offset: u64,
+        mut length: u64,
+        ends: bool,
+    ) -> io::Result<()> {
+        let mut piece = Vec::new();
+        while length > 0 {
+            piece.resize(PIECE.min(usize::try_from(length).unwrap_or(PIECE)), 0);
+            let count = rustix::io::pread(file, &mut piece[..], offset)?;
+            if count == 0 {
+                // The file has become shorter since its length was sent to the client.
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            offset += count as u64;
+            length -= count as u64;
+            let is_last = ends && length == 0;
+            self.write_through(&mut [IoSlice::new(&piece[..count])], is_last).await?;
+        }
+        Ok(())
+    }
+
+    /// From now on its client may leave a window closed as long as the tunnel may carry nothing.
+    pub(in crate::stream) fn begin_tunnel(&self, idle: Duration) {
+        self.tunnel_idle.set(Some(idle));
+    }
+
+    pub(in crate::stream) fn finish_writing(&self) {
+        // Where it fails the client is not there.
+        let _ = self.send_end(b"");
+    }
+}
