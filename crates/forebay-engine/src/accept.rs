@@ -348,6 +348,7 @@ impl Counted {
     fn new(thread: &Rc<Thread>) -> Self {
         thread.counters.count_connection();
         thread.load.enter(thread.index);
+        thread.deadlines.resume();
         Self { thread: thread.clone(), address: None }
     }
 

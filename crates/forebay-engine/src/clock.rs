@@ -9,14 +9,16 @@ pub struct Clock {
     date: RefCell<String>,
 }
 
-impl Clock {
+impl Default for Clock {
     /// A clock that shows the present.
-    pub fn new() -> Self {
+    fn default() -> Self {
         let clock = Self { second: Cell::new(0), date: RefCell::default() };
         clock.tick();
         clock
     }
+}
 
+impl Clock {
     /// Looks at the time.
     pub fn tick(&self) {
         let now = SystemTime::now();

@@ -4,6 +4,10 @@
 //! tick at which its current read or write is overdue; a sweep shuts down what is. The task waiting
 //! on that socket then wakes with end of file and finds the socket marked as expired. Who waits for
 //! something else ([`Deadlines::timeout`]) is woken by the same sweep.
+//!
+//! A thread without connections does not tick ([`Deadlines::rest`]): each tick ends three waits of
+//! tokio's event loop, two for its timer wheel and one for its own eventfd. Missed ticks are not
+//! made up for, so that a time limit computed just before the thread resumes is not shortened.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -14,6 +18,9 @@ use std::time::Duration;
 
 use rustix::net::Shutdown;
 use slab::Slab;
+use tokio::sync::Notify;
+
+use crate::clock::Clock;
 
 mod outgoing;
 mod watched;
@@ -27,16 +34,20 @@ pub const TICK: Duration = Duration::from_millis(100);
 /// How long a tunnel may carry nothing once the server is stopping.
 const TUNNEL_QUIET: Duration = Duration::from_secs(1);
 
-/// Ticks since the thread started.
+/// Ticks since the thread started, but for those during which it rested.
 pub type Ticks = u32;
 
 /// Never due.
 pub const NEVER: Ticks = Ticks::MAX;
 
-/// The sockets of one thread and the tick it is.
+/// The sockets of one thread, the tick it is and the time of day.
 #[derive(Default)]
 pub struct Deadlines {
     now: Cell<Ticks>,
+    pub(crate) clock: Clock,
+    is_resting: Cell<bool>,
+    /// Notified when ticks go on after a rest.
+    resumed: Notify,
     sockets: RefCell<Slab<Rc<Watched>>>,
     outgoing: Outgoing,
     /// Waits of [`Deadlines::timeout`], each with the tick at which it is overdue.
@@ -57,6 +68,7 @@ struct Wait<'a> {
 impl Deadlines {
     /// Watches a socket until [`Deadlines::forget`].
     pub(crate) fn watch(&self, socket: Rc<Watched>) -> usize {
+        self.resume();
         self.sockets.borrow_mut().insert(socket)
     }
 
@@ -101,6 +113,7 @@ impl Deadlines {
     pub fn tick(&self) {
         let now = self.now.get() + 1;
         self.now.set(now);
+        self.clock.tick();
         for (_, socket) in self.sockets.borrow().iter() {
             socket.wake_at_tick();
             if socket.write_due.get() <= now {
@@ -113,6 +126,32 @@ impl Deadlines {
             if *due <= now {
                 waker.wake_by_ref();
             }
+        }
+    }
+
+    /// Whether there is nothing that a tick could end or wake.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sockets.borrow().is_empty() && self.waits.borrow().is_empty()
+    }
+
+    /// Waits, without ticks, for [`Deadlines::resume`]. To be called where [`Deadlines::is_empty`].
+    pub(crate) async fn rest(&self) {
+        self.is_resting.set(true);
+        self.awake().await;
+    }
+
+    /// Waits for the end of a rest, if there is one.
+    pub async fn awake(&self) {
+        while self.is_resting.get() {
+            self.resumed.notified().await;
+        }
+    }
+
+    /// Ends a rest: the time of day is right at once, and the next tick comes in 0.1 s.
+    pub(crate) fn resume(&self) {
+        if self.is_resting.replace(false) {
+            self.clock.tick();
+            self.resumed.notify_waiters();
         }
     }
 
@@ -141,6 +180,7 @@ impl Wait<'_> {
         if self.deadlines.now() >= self.due {
             return Poll::Ready(Overdue);
         }
+        self.deadlines.resume();
         let mut waits = self.deadlines.waits.borrow_mut();
         match self.key {
             Some(key) => waits[key].1.clone_from(context.waker()),

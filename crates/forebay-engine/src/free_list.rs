@@ -44,6 +44,8 @@ impl<T> FreeList<T> {
 trait Trim {
     /// Frees what nobody has taken since the last call.
     fn trim(&self);
+
+    fn is_empty(&self) -> bool;
 }
 
 impl<T> Trim for FreeList<T> {
@@ -53,6 +55,10 @@ impl<T> Trim for FreeList<T> {
         self.unused.set(free.len());
         drop(free);
         drop(unused);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.free.borrow().is_empty()
     }
 }
 
@@ -70,6 +76,11 @@ impl FreeLists {
         let trim: Rc<dyn Trim> = list.clone();
         self.lists.borrow_mut().push(Rc::downgrade(&trim));
         list
+    }
+
+    /// Whether no list holds anything: 10 to 20 s after the last use.
+    pub fn are_empty(&self) -> bool {
+        self.lists.borrow().iter().filter_map(Weak::upgrade).all(|list| list.is_empty())
     }
 
     /// To be called with each tick.

@@ -328,7 +328,7 @@ impl Reply {
             rules::announce_http3(&mut self.out, self.fields, self.http3_port);
         }
         if !has_date {
-            stream.thread().clock.append_date(&mut self.out);
+            stream.thread().deadlines.clock.append_date(&mut self.out);
         }
         // The server may have begun to stop since the request came.
         self.keep_alive &= !stream.thread().is_stopping();

@@ -154,13 +154,17 @@ async fn send(thread: Rc<Thread>) {
     .await
 }
 
-/// Moves the thread's clock and deadlines on.
+/// Moves the thread's clock and deadlines on, while it has connections or something to trim.
 async fn tick(thread: Rc<Thread>) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
         interval.tick().await;
         thread.tick();
+        if thread.is_idle() {
+            thread.deadlines.rest().await;
+            interval.reset();
+        }
     }
 }
 

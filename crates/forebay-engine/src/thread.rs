@@ -11,7 +11,6 @@ use std::time::Instant;
 use forebay_conf::{Limits, Timeouts};
 use forebay_wire::http1;
 
-use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::deadline::Deadlines;
 use crate::free_list::{FreeList, FreeLists};
@@ -60,7 +59,6 @@ pub struct Thread {
     pub errors: ErrorLog,
     /// The deadlines of this thread's sockets.
     pub deadlines: Rc<Deadlines>,
-    pub(crate) clock: Clock,
     log: RefCell<AccessLog>,
     pub(crate) counters: Arc<Counters>,
     /// Whether durations are measured although nothing is logged.
@@ -113,7 +111,6 @@ impl Thread {
             settings: RefCell::new(Rc::new(settings)),
             errors,
             deadlines: Rc::default(),
-            clock: Clock::new(),
             log: RefCell::new(log),
             counters,
             is_timed,
@@ -146,7 +143,7 @@ impl Thread {
 
     /// Seconds since 1970, as old as the last tick.
     pub fn second(&self) -> u64 {
-        self.clock.second()
+        self.deadlines.clock.second()
     }
 
     /// Connects to a TCP address, for which idle connections are closed if descriptors run out.
@@ -244,9 +241,17 @@ impl Thread {
 
     pub(crate) fn tick(&self) {
         self.deadlines.tick();
-        self.clock.tick();
         self.free_lists.tick();
         self.hand_over_log();
+    }
+
+    /// Whether a tick would have nothing to do until a connection comes.
+    pub(crate) fn is_idle(&self) -> bool {
+        // A connection of QUIC has no socket of its own.
+        self.load.connections(self.index) == 0
+            && self.deadlines.is_empty()
+            && self.free_lists.are_empty()
+            && self.log.borrow().is_empty()
     }
 
     /// Gives the log lines to the writer.

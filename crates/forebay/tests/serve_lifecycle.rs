@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::thread;
+use std::time::{Duration, SystemTime};
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
@@ -15,7 +16,7 @@ use forebay_testkit::process::{Exit, Process, eventually};
 use forebay_testkit::scripted::{Backend, Step};
 use forebay_testkit::stream::Address;
 use rustix::process::Signal;
-use support::proc::children;
+use support::proc::{children, waits};
 use support::{Forebay, command, is_alive, serve, serve_command, site, write_configuration};
 
 fn run(arguments: &[&str]) -> Exit {
@@ -45,6 +46,27 @@ fn ask_slow(forebay: &Forebay) -> (Client, String) {
     let path = forebay.folder.path().join("pid");
     assert!(eventually(|| fs::read_to_string(&path).is_ok_and(|pid| pid.ends_with('\n'))));
     (client, fs::read_to_string(path).unwrap())
+}
+
+#[test]
+fn an_idle_server_sleeps_and_knows_the_time_afterwards() {
+    let forebay = serve(
+        Folder::new(),
+        "[server]\nthreads = 2\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.route]]\nrespond = \"hello\"\n",
+    );
+    let id = forebay.process.id();
+    // Ticks would be 40 waits a second of the two threads.
+    assert!(eventually(|| {
+        let before = waits(id);
+        thread::sleep(Duration::from_secs(3));
+        waits(id) - before < 20
+    }));
+    // A second before this is as good: `Date` has no fractions.
+    let earliest = SystemTime::now() - Duration::from_secs(1);
+    let reply = forebay.get("/");
+    let date = httpdate::parse_http_date(reply.header("Date").unwrap()).unwrap();
+    assert!(date >= earliest && date <= SystemTime::now(), "{date:?}, not {earliest:?}");
 }
 
 #[test]

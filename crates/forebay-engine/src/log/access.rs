@@ -46,6 +46,11 @@ impl AccessLog {
         self.pattern.is_some()
     }
 
+    /// Whether no line is left to hand over.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines.borrow().is_empty()
+    }
+
     /// Logs a request that has been answered.
     pub(crate) fn record(&self, entry: &Entry<'_>) {
         let Some(pattern) = &self.pattern else { return };

@@ -14,6 +14,7 @@ use std::time::Duration;
 use forebay_engine::{Deadlines, Pool, Socket, Thread};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
+use tokio::time::Interval;
 
 use super::backend::BackendOptions;
 use super::permits::{ConnectionPermit, Grant, HolderId, Permits};
@@ -85,7 +86,8 @@ impl IdleConnections {
         if how.violates_keep_alive {
             idle.pool.assume_violation();
         }
-        tokio::task::spawn_local(look_after(Rc::downgrade(&idle), nudges));
+        let deadlines = thread.deadlines.clone();
+        tokio::task::spawn_local(look_after(Rc::downgrade(&idle), deadlines, nudges));
         idle
     }
 
@@ -214,7 +216,7 @@ impl Drop for Queued<'_> {
 }
 
 /// Closes connections that have been idle for too long, and gives them up to others.
-async fn look_after(idle: Weak<IdleConnections>, mut nudges: Nudges) {
+async fn look_after(idle: Weak<IdleConnections>, deadlines: Rc<Deadlines>, mut nudges: Nudges) {
     enum Why {
         Time,
         Permit,
@@ -224,7 +226,7 @@ async fn look_after(idle: Weak<IdleConnections>, mut nudges: Nudges) {
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
         let why = tokio::select! {
-            _ = interval.tick() => Why::Time,
+            _ = next_look(&deadlines, &mut interval) => Why::Time,
             Some(()) = nudge(&mut nudges.permits) => Why::Permit,
             Some(()) = nudge(&mut nudges.unanswered) => Why::Overdue,
         };
@@ -239,6 +241,12 @@ async fn look_after(idle: Weak<IdleConnections>, mut nudges: Nudges) {
             }
         }
     }
+}
+
+/// Where the thread rests it has no connection open, so that none is to be closed.
+async fn next_look(deadlines: &Deadlines, interval: &mut Interval) {
+    deadlines.awake().await;
+    interval.tick().await;
 }
 
 async fn nudge(nudges: &mut Option<UnboundedReceiver<()>>) -> Option<()> {

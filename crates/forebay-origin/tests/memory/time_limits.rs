@@ -68,6 +68,38 @@ fn a_client_that_says_nothing_is_closed_without_a_word() {
 }
 
 #[test]
+fn time_limits_are_whole_however_long_there_was_no_connection() {
+    in_memory(&with("[server.timeouts]\nhead = \"5s\"", FIXED), async |world| {
+        for pause in [0, 30, 150, 25_000, 3_600_070] {
+            sleep(Duration::from_millis(pause)).await;
+            let since = Instant::now();
+            assert!(world.client().is_closed().await);
+            assert_took(since, Duration::from_secs(5));
+        }
+    });
+}
+
+#[test]
+fn kept_connections_to_backends_are_closed_after_a_time_without_any_too() {
+    in_memory(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        for _ in 0..3 {
+            let mut client = world.client();
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+            let (_, mut kept) =
+                backend.answer("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+            assert_eq!(client.reply("GET ").await.status(), 200);
+            drop(client);
+            let since = Instant::now();
+            assert!(kept.is_closed().await);
+            let took = since.elapsed().as_millis();
+            assert!((60_000..61_000).contains(&took), "{took} ms");
+            sleep(Duration::from_secs(3600)).await;
+        }
+    });
+}
+
+#[test]
 fn a_kept_connection_closes_when_no_request_follows_in_time() {
     in_memory(&with("[server.timeouts]\nkeep_alive = \"20s\"", FIXED), async |world| {
         let mut client = world.client();

@@ -38,6 +38,19 @@ pub fn processor_ticks(pid: u32) -> u64 {
     fields[11..13].iter().map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
 }
 
+/// How often its threads have waited.
+pub fn waits(pid: u32) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("the process lives").flatten();
+    let statuses =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
+    statuses.map(|status| waits_of(&status)).sum()
+}
+
+fn waits_of(status: &str) -> u64 {
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.expect("the kernel counts them").trim().parse().expect("a number")
+}
+
 /// Its children.
 pub fn children(pid: u32) -> Vec<u32> {
     let folder = fs::read_dir("/proc").expect("/proc is mounted").flatten();
