@@ -11,6 +11,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
+use tokio::time::Instant;
 
 use crate::deadline::{Deadlines, TICK, Ticks};
 use crate::socket::Socket;
@@ -48,8 +49,8 @@ enum KeepAlive {
     Unknown,
     /// It leaves them open after a reply.
     Observed,
-    /// It closes without `Connection: close`. Seen at a tick; `None`: known from the start.
-    Violated(Option<Ticks>),
+    /// It closes without `Connection: close`. When that was seen; `None`: known from the start.
+    Violated(Option<Instant>),
 }
 
 /// For how long an unannounced close is remembered: a backend may just have been restarted.
@@ -138,7 +139,7 @@ impl<H: 'static> Pool<H> {
             if is_stale {
                 self.record_close(entry.since, deadlines);
             } else if is_past_grace(entry.since, deadlines) {
-                self.record_keeping(deadlines);
+                self.record_keeping();
             }
             if is_stale || entry.due > deadlines.now() || surplus == 0 {
                 return is_stale;
@@ -163,18 +164,18 @@ impl<H: 'static> Pool<H> {
     }
 
     /// The backend has closed a connection unannounced.
-    pub fn record_violation(&self, deadlines: &Deadlines) {
+    pub fn record_violation(&self) {
         if self.keep_alive.get() != KeepAlive::Violated(None) {
-            self.keep_alive.set(KeepAlive::Violated(Some(deadlines.now())));
+            self.keep_alive.set(KeepAlive::Violated(Some(Instant::now())));
         }
     }
 
     /// A connection was open still when it was used again, or for a while after a reply.
-    pub fn record_keeping(&self, deadlines: &Deadlines) {
-        let memory = (MEMORY.as_millis() / TICK.as_millis()) as Ticks;
+    pub fn record_keeping(&self) {
         match self.keep_alive.get() {
             KeepAlive::Unknown => self.keep_alive.set(KeepAlive::Observed),
-            KeepAlive::Violated(Some(at)) if deadlines.now() > at.saturating_add(memory) => {
+            // Ticks stand still while the thread rests.
+            KeepAlive::Violated(Some(at)) if at.elapsed() > MEMORY => {
                 self.keep_alive.set(KeepAlive::Observed);
             }
             KeepAlive::Observed | KeepAlive::Violated(_) => {}
@@ -183,7 +184,7 @@ impl<H: 'static> Pool<H> {
 
     fn record_close(&self, since: Ticks, deadlines: &Deadlines) {
         if !is_past_grace(since, deadlines) {
-            self.record_violation(deadlines);
+            self.record_violation();
         }
     }
 }

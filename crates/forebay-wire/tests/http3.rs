@@ -64,16 +64,15 @@ fn feed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, content: Option<u64>) ->
     for piece in pieces {
         let mut at = 0;
         loop {
-            let step = match decoder.decode(&piece[at..]) {
+            let decoded = decoder.decode(&piece[at..]);
+            made.price += decoder.take_price();
+            let step = match decoded {
                 Ok(step) => step,
                 Err(error) => {
-                    // What it had cost up to there depends on the pieces.
-                    made.price = 0;
                     made.error = Some(error);
                     return made;
                 }
             };
-            made.price += step.price;
             match step.event {
                 None => {
                     assert_eq!(at + step.consumed, piece.len());
@@ -146,6 +145,14 @@ fn streams_that_break_a_rule_are_refused_alike_in_any_pieces() {
         assert_eq!(whole.error.map(|error| error.code), Some(code), "{bytes:x?}");
         assert_eq!(feed(bytes.chunks(1), content).error, whole.error);
     }
+}
+
+#[test]
+fn what_is_of_no_use_costs_as_much_where_an_error_follows() {
+    let bytes = [post("3"), frame(0, b"").repeat(50), frame(0, b"1234")].concat();
+    let whole = feed([&bytes[..]], Some(3));
+    assert_eq!((whole.price, whole.error.is_some()), (50 * EMPTY_DATA, true));
+    assert_eq!(feed(bytes.chunks(1), Some(3)), whole);
 }
 
 #[test]

@@ -52,6 +52,7 @@ pub async fn serve_connection(
         is_first: true,
         is_idle: false,
         has_partial: false,
+        is_held_up: false,
     };
     let is_clean = front.serve().await;
     let connection = front.connection;
@@ -92,6 +93,8 @@ struct Front {
     is_idle: bool,
     /// Whether the time limit for the rest of a frame runs.
     has_partial: bool,
+    /// The client has to take output before more frames are: what was read may be whole ones.
+    is_held_up: bool,
 }
 
 /// How far the client has been sent GOAWAY.
@@ -172,9 +175,12 @@ impl Front {
                 Err(error) => break Err(error),
             }
         };
-        if at > 0 && !self.connection.codec.borrow().is_within_block() {
+        let codec = self.connection.codec.borrow();
+        if at > 0 && !codec.is_within_block() {
             self.has_partial = false;
         }
+        self.is_held_up = !codec.can_receive();
+        drop(codec);
         self.input.drain(..at);
         if self.input.is_empty() {
             let buffer = std::mem::take(&mut self.input);
@@ -368,8 +374,13 @@ impl Front {
                 return Poll::Ready(Ready::Woken);
             }
             let codec = connection.codec.borrow();
-            if codec.can_receive() && connection.socket.poll_readable(context).is_ready() {
-                return Poll::Ready(Ready::Readable);
+            if codec.can_receive() {
+                if self.is_held_up && !self.input.is_empty() {
+                    return Poll::Ready(Ready::Woken);
+                }
+                if connection.socket.poll_readable(context).is_ready() {
+                    return Poll::Ready(Ready::Readable);
+                }
             }
             if !codec.output().is_empty() && connection.socket.poll_room(context).is_ready() {
                 return Poll::Ready(Ready::Woken);

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use forebay_wire::http2::budget;
 use forebay_wire::http3::{ErrorCode, Http3Error, RequestDecoder};
 use quinn::{RecvStream, SendStream};
 
@@ -201,7 +202,7 @@ impl Http3 {
             let _ = self.receive.borrow_mut().stop(ErrorCode::NO_ERROR.0.into());
         }
         if !self.is_closed.get() {
-            self.connection.earn();
+            self.connection.earn(budget::STREAM_DONE);
         }
     }
 
@@ -214,15 +215,16 @@ impl Http3 {
         }
         let thread = &self.connection.accepted.thread;
         let limit = thread.settings().timeouts.write;
-        let (mut sent, mut waited) = (self.connection.sent(), Duration::ZERO);
+        let (mut progress, mut waited) = (self.connection.progress(), Duration::ZERO);
         while !self.is_reset.get() {
             let taken = poll_fn(|context| self.poll_stopped(context).map(drop));
             if thread.deadlines.timeout(LOOK, taken).await.is_ok() {
                 return;
             }
             waited += LOOK;
-            if sent != self.connection.sent() {
-                (sent, waited) = (self.connection.sent(), Duration::ZERO);
+            let now = self.connection.progress();
+            if now.is_beyond(progress) {
+                (progress, waited) = (now, Duration::ZERO);
             } else if waited >= limit || waited >= OUTAGE && thread.is_stopping() {
                 self.give_up(ErrorCode::REQUEST_CANCELLED);
             }

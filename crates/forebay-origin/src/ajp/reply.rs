@@ -1,6 +1,7 @@
 //! One request to one container, and its reply.
 
 use std::convert::Infallible;
+use std::ops::Range;
 use std::pin::pin;
 
 use forebay_engine::{Body, Exchange, Fault, Length, Reply, Request, Side, Socket};
@@ -116,6 +117,8 @@ impl Reading<'_> {
         let mut decoder = ReplyDecoder::new(MOST_PACKET);
         let socket = self.session.socket();
         let mut pump = FramedPump { backend, socket, any: false, holds_head: true };
+        // What came of the body and is not passed on yet.
+        let mut body = 0..0;
         let mut at = 0;
         loop {
             let step = decoder
@@ -132,7 +135,8 @@ impl Reading<'_> {
                 }
                 Some(Event::Body(range)) => {
                     pump.holds_head = false;
-                    reply.push(&self.inbox[start..][range]).await?;
+                    let part = start + range.start..start + range.end;
+                    body = join(self.inbox, body, part);
                 }
                 // One in front of the head means nothing.
                 Some(Event::Flush) => pump.holds_head &= !decoder.has_head(),
@@ -142,11 +146,17 @@ impl Reading<'_> {
                     return Err(Fault::backend(502, message));
                 }
                 Some(Event::End { reuse }) => {
+                    if !body.is_empty() {
+                        reply.push(&self.inbox[body]).await?;
+                    }
                     reply.finish().await?;
                     let is_in_order = at == self.inbox.len() && !self.demand.is_pending();
                     return Ok(if reuse && is_in_order { After::Keep } else { After::Close });
                 }
                 None => {
+                    if !body.is_empty() {
+                        reply.push(&self.inbox[std::mem::take(&mut body)]).await?;
+                    }
                     if pump.next(self.inbox, at, reply).await? == 0 {
                         return Err(pump.cut_off());
                     }
@@ -184,6 +194,17 @@ impl Reading<'_> {
         };
         reply.end_head(length, head.fields.value(KnownField::Date).is_some());
     }
+}
+
+/// Moves the bytes of `part` to the end of `body`, which lies in front of it: packets of 8 KB go out by
+/// one write for each read of up to 128 KB.
+fn join(bytes: &mut [u8], body: Range<usize>, part: Range<usize>) -> Range<usize> {
+    if body.is_empty() {
+        return part;
+    }
+    let end = body.end + part.len();
+    bytes.copy_within(part, body.end);
+    body.start..end
 }
 
 fn append_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {

@@ -198,12 +198,12 @@ impl IdleConnections {
 
     /// As [`Pool::record_violation`].
     pub fn record_violation(&self) {
-        self.pool.record_violation(&self.deadlines);
+        self.pool.record_violation();
     }
 
     /// As [`Pool::record_keeping`].
     pub fn record_keeping(&self) {
-        self.pool.record_keeping(&self.deadlines);
+        self.pool.record_keeping();
     }
 }
 

@@ -10,6 +10,10 @@ pub const SETTINGS: u64 = 0x04;
 pub const PUSH_PROMISE: u64 = 0x05;
 pub const GOAWAY: u64 = 0x07;
 pub const MAX_PUSH_ID: u64 = 0x0d;
+/// RFC 9218 section 7.2: of a request, and of a push.
+pub const PRIORITY_UPDATE: u64 = 0xf_0700;
+/// See [`PRIORITY_UPDATE`].
+pub const PRIORITY_UPDATE_OF_PUSH: u64 = 0xf_0701;
 
 /// Whether a frame of this type belongs to HTTP/2 and must not come (section 7.2.8).
 pub fn is_forbidden(kind: u64) -> bool {

@@ -29,8 +29,6 @@ pub struct Step {
     pub consumed: usize,
     /// What has come; `None`: all was read, and more is needed.
     pub event: Option<Event>,
-    /// What frames that bring nothing cost (`http2::budget`).
-    pub price: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +53,7 @@ pub struct RequestDecoder {
     largest_section: usize,
     /// What `content-length` leaves.
     content_left: Option<u64>,
+    price: u32,
 }
 
 impl RequestDecoder {
@@ -67,6 +66,7 @@ impl RequestDecoder {
             section: Vec::new(),
             largest_section,
             content_left: None,
+            price: 0,
         }
     }
 
@@ -85,18 +85,24 @@ impl RequestDecoder {
         std::mem::take(&mut self.section)
     }
 
+    /// What frames that bring nothing have cost since this was last asked (`http2::budget`), also where
+    /// what came behind them is an error.
+    pub fn take_price(&mut self) -> u32 {
+        std::mem::take(&mut self.price)
+    }
+
     /// Reads on until something has come. To be called again with what was not consumed.
     pub fn decode(&mut self, input: &[u8]) -> Result<Step, Http3Error> {
-        let (mut rest, mut price) = (input, 0);
+        let mut rest = input;
         loop {
             let (kind, left) = match self.frame {
                 Some(frame) => frame,
                 None => {
                     let Some(header) = self.header.decode(&mut rest) else { break };
-                    price += self.begin_frame(header.kind, header.length)?;
+                    self.begin_frame(header.kind, header.length)?;
                     if header.kind == frame::HEADERS && self.is_too_large(header.length) {
                         let consumed = input.len() - rest.len();
-                        return Ok(Step { consumed, event: Some(Event::TooLarge), price });
+                        return Ok(Step { consumed, event: Some(Event::TooLarge) });
                     }
                     (header.kind, header.length)
                 }
@@ -116,13 +122,13 @@ impl RequestDecoder {
                 _ => None,
             };
             if event.is_some() {
-                return Ok(Step { consumed: start + taken, event, price });
+                return Ok(Step { consumed: start + taken, event });
             }
             if left > 0 {
                 break;
             }
         }
-        Ok(Step { consumed: input.len(), event: None, price })
+        Ok(Step { consumed: input.len(), event: None })
     }
 
     /// The stream has ended; fails where the request has not.
@@ -143,9 +149,7 @@ impl RequestDecoder {
         length > self.largest_section as u64
     }
 
-    /// What the frame costs, where it brings nothing.
-    fn begin_frame(&mut self, kind: u64, length: u64) -> Result<u32, Http3Error> {
-        let mut price = 0;
+    fn begin_frame(&mut self, kind: u64, length: u64) -> Result<(), Http3Error> {
         match (kind, self.stage) {
             (frame::HEADERS, Stage::Head) => self.stage = Stage::Body,
             (frame::HEADERS, Stage::Body) if self.is_too_large(length) => {
@@ -157,7 +161,7 @@ impl RequestDecoder {
                 }
                 self.stage = Stage::Ended;
             }
-            (frame::DATA, Stage::Body) if length == 0 => price = budget::EMPTY_DATA,
+            (frame::DATA, Stage::Body) if length == 0 => self.price += budget::EMPTY_DATA,
             (frame::DATA, Stage::Body) => self.begin_data(length)?,
             (frame::DATA | frame::HEADERS, _) => return Err(Http3Error::unexpected()),
             (
@@ -170,10 +174,10 @@ impl RequestDecoder {
             ) => return Err(Http3Error::unexpected()),
             _ if frame::is_forbidden(kind) => return Err(Http3Error::unexpected()),
             _ if length > LARGEST_UNKNOWN => return Err(Http3Error::abuse()),
-            _ => price = budget::USELESS,
+            _ => self.price += budget::USELESS,
         }
         self.frame = Some((kind, length));
-        Ok(price)
+        Ok(())
     }
 
     fn begin_data(&mut self, length: u64) -> Result<(), Http3Error> {

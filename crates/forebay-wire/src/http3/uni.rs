@@ -114,9 +114,11 @@ impl UniDecoder {
                 None => {
                     let Some(header) = self.header.decode(&mut input) else { return Ok(price) };
                     self.begin_frame(header)?;
-                    if header.kind != frame::SETTINGS {
-                        price += budget::USELESS;
-                    }
+                    price += match header.kind {
+                        frame::SETTINGS => 0,
+                        frame::PRIORITY_UPDATE | frame::PRIORITY_UPDATE_OF_PUSH => budget::PRIORITY,
+                        _ => budget::USELESS,
+                    };
                     header
                 }
             };

@@ -142,13 +142,29 @@ impl Connection {
         }
     }
 
-    /// A stream has ended as it should.
-    pub(super) fn earn(&self) {
-        self.budget.borrow_mut().earn(budget::STREAM_DONE);
+    /// The client let us do some work (`http2::budget`).
+    pub(super) fn earn(&self, amount: u32) {
+        self.budget.borrow_mut().earn(amount);
     }
 
-    /// How many frames of data were sent so far: it grows as long as the client takes some.
-    pub(super) fn sent(&self) -> u64 {
-        self.quic.stats().frame_tx.stream
+    /// How far sending has come.
+    pub(super) fn progress(&self) -> Progress {
+        let stats = self.quic.stats();
+        Progress { sent: stats.frame_tx.stream, acknowledged: stats.frame_rx.acks }
+    }
+}
+
+/// Frames of data that were sent, and acknowledgements that came. The first grow by probes of a client
+/// that has gone, the second by whatever else is sent to one that takes no data.
+#[derive(Clone, Copy)]
+pub(super) struct Progress {
+    sent: u64,
+    acknowledged: u64,
+}
+
+impl Progress {
+    /// Whether the client has taken some since `before`.
+    pub(super) fn is_beyond(self, before: Self) -> bool {
+        self.sent != before.sent && self.acknowledged != before.acknowledged
     }
 }

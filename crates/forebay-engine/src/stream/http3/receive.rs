@@ -67,11 +67,13 @@ impl Http3 {
             return Ok(None);
         }
         let mut decoder = self.decoder.borrow_mut();
-        let (mut read, mut price, mut came) = (0, 0, None);
+        let (mut read, mut came) = (0, None);
         // Data of many small frames is taken at once.
         while read < raw.len() && matches!(came, None | Some(Arrived::Data)) {
             let rest = &raw[read..];
-            let step = decoder.decode(rest)?;
+            let decoded = decoder.decode(rest);
+            self.connection.charge(decoder.take_price());
+            let step = decoded?;
             match step.event {
                 None => {}
                 Some(Event::Section) => came = Some(Arrived::Section),
@@ -82,9 +84,7 @@ impl Http3 {
                 }
             }
             read += step.consumed;
-            price += step.price;
         }
-        self.connection.charge(price);
         raw.drain(..read);
         self.partial.set(decoder.section_len())?;
         if raw.is_empty() {

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use forebay_wire::fields;
+use forebay_wire::http2::budget;
 use forebay_wire::http3::{self, ErrorCode};
 use quinn::WriteError;
 
@@ -108,6 +109,7 @@ impl Http3 {
             let length = pieces.iter().map(|piece| piece.len() as u64).sum();
             http3::data_header(&mut self.frames.borrow_mut(), length);
             self.frame_left.set(length);
+            self.connection.earn(budget::DATA_SENT);
         }
         let mut context = Context::from_waker(Waker::noop());
         if self.poll_frames(&mut context)?.is_pending() {
@@ -166,7 +168,7 @@ impl Http3 {
     pub(in crate::stream) async fn wait_for_room(&self) -> io::Result<()> {
         let thread = &self.connection.accepted.thread;
         let limit = self.tunnel_idle.get().unwrap_or(thread.settings().timeouts.write);
-        let (mut sent, mut left) = (self.connection.sent(), PATIENCE);
+        let (mut progress, mut left) = (self.connection.progress(), PATIENCE);
         let mut waiting = Waiting::new(&self.connection.waiting);
         loop {
             let room = poll_fn(|context| self.poll_room(context, &mut waiting));
@@ -174,13 +176,14 @@ impl Http3 {
                 return outcome;
             }
             left -= 1;
-            if sent == self.connection.sent() || left == 0 {
+            let now = self.connection.progress();
+            if !now.is_beyond(progress) || left == 0 {
                 self.is_expired.set(true);
                 self.is_closed.set(true);
                 self.give_up(ErrorCode::REQUEST_CANCELLED);
                 return Err(self.lost());
             }
-            sent = self.connection.sent();
+            progress = now;
         }
     }
 
