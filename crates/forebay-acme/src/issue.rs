@@ -16,6 +16,9 @@ use crate::state::{self, Issued};
 /// A whole order takes no longer.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// Orders that failed by a stale nonce are made again so often, at once.
+const STALE: u32 = 3;
+
 /// How the authority is asked how far it is.
 const POLLS: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));
 
@@ -26,53 +29,92 @@ pub async fn issue(
     challenges: &Challenges,
 ) -> Result<Issued, String> {
     let whole = async {
-        let mut order = new_order(acme).await?;
-        fulfil(&mut order, acme, challenge, challenges).await
+        let mut stale = 0;
+        loop {
+            let outcome = one_order(acme, challenge, challenges).await;
+            match outcome {
+                Err(failure) if failure.is_stale && stale < STALE => stale += 1,
+                outcome => return outcome.map_err(|failure| failure.why),
+            }
+        }
     };
     let within = tokio::time::timeout(PATIENCE, whole).await;
     within.unwrap_or_else(|_| Err(format!("{} took too long", acme.directory)))
 }
 
+/// Why there is no certificate.
+struct Failure {
+    why: String,
+    /// The authority did not know the nonce any more, which says nothing about the names: the client
+    /// library has asked with three fresh ones by then.
+    is_stale: bool,
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self { why, is_stale: false }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { why: whole(&error), is_stale: is_problem(&error, "badNonce") }
+    }
+}
+
+async fn one_order(
+    acme: &Acme,
+    challenge: AcmeChallenge,
+    challenges: &Challenges,
+) -> Result<Issued, Failure> {
+    let mut order = new_order(acme).await?;
+    fulfil(&mut order, acme, challenge, challenges).await
+}
+
 /// An order by the account that was kept, or by a new one where the authority knows that no more.
-async fn new_order(acme: &Acme) -> Result<Order, String> {
+async fn new_order(acme: &Acme) -> Result<Order, Failure> {
     let names: Vec<_> = acme.names.iter().cloned().map(Identifier::Dns).collect();
     let wanted = NewOrder::new(&names);
     if let Some(account) = kept_account(acme).await? {
         match account.new_order(&wanted).await {
-            Err(error) if is_unknown_account(&error) => {}
-            outcome => return outcome.map_err(|error| whole(&error)),
+            // The authority has deleted it, or never had it.
+            Err(error) if is_problem(&error, "accountDoesNotExist") => {}
+            outcome => return Ok(outcome?),
         }
     }
     let account = new_account(acme).await?;
-    account.new_order(&wanted).await.map_err(|error| whole(&error))
+    Ok(account.new_order(&wanted).await?)
 }
 
-/// Whether the authority has deleted the account, or never had it (RFC 8555 section 6.7).
-fn is_unknown_account(error: &Error) -> bool {
-    const UNKNOWN: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
-    matches!(error, Error::Api(problem) if problem.r#type.as_deref() == Some(UNKNOWN))
+/// Whether the authority answered with this type of problem (RFC 8555 section 6.7).
+fn is_problem(error: &Error, name: &str) -> bool {
+    let Error::Api(problem) = error else { return false };
+    let kind =
+        problem.r#type.as_deref().and_then(|kind| kind.strip_prefix("urn:ietf:params:acme:error:"));
+    kind == Some(name)
 }
 
-fn builder(acme: &Acme) -> Result<AccountBuilder, String> {
+fn builder(acme: &Acme) -> Result<AccountBuilder, Failure> {
     let builder = match &acme.ca {
         Some(ca) => Account::builder_with_root(ca),
         None => Account::builder(),
     };
-    builder.map_err(|error| unreachable(acme, &error))
+    builder.map_err(|error| unreachable(acme, error))
 }
 
-fn unreachable(acme: &Acme, error: &Error) -> String {
-    format!("{}: {}", acme.directory, whole(error))
+fn unreachable(acme: &Acme, error: Error) -> Failure {
+    let failure = Failure::from(error);
+    Failure { why: format!("{}: {}", acme.directory, failure.why), ..failure }
 }
 
-async fn kept_account(acme: &Acme) -> Result<Option<Account>, String> {
+async fn kept_account(acme: &Acme) -> Result<Option<Account>, Failure> {
     let kept = state::account(acme).and_then(|kept| serde_json::from_str(&kept).ok());
     let Some(credentials) = kept else { return Ok(None) };
     let account = builder(acme)?.from_credentials(credentials).await;
-    account.map(Some).map_err(|error| unreachable(acme, &error))
+    account.map(Some).map_err(|error| unreachable(acme, error))
 }
 
-async fn new_account(acme: &Acme) -> Result<Account, String> {
+async fn new_account(acme: &Acme) -> Result<Account, Failure> {
     let contact: Vec<_> = acme.email.iter().map(|email| format!("mailto:{email}")).collect();
     let contact: Vec<_> = contact.iter().map(String::as_str).collect();
     let new = NewAccount {
@@ -81,7 +123,7 @@ async fn new_account(acme: &Acme) -> Result<Account, String> {
         only_return_existing: false,
     };
     let created = builder(acme)?.create(&new, acme.directory.clone(), None).await;
-    let (account, credentials) = created.map_err(|error| unreachable(acme, &error))?;
+    let (account, credentials) = created.map_err(|error| unreachable(acme, error))?;
     let text = serde_json::to_string(&credentials).map_err(|error| error.to_string())?;
     state::save_account(acme, &text)?;
     Ok(account)
@@ -93,20 +135,19 @@ async fn fulfil(
     acme: &Acme,
     challenge: AcmeChallenge,
     challenges: &Challenges,
-) -> Result<Issued, String> {
-    let failed = |error: Error| whole(&error);
+) -> Result<Issued, Failure> {
     prove(order, challenge, challenges).await?;
-    let status = order.poll_ready(&POLLS).await.map_err(failed)?;
+    let status = order.poll_ready(&POLLS).await?;
     if !matches!(status, OrderStatus::Ready | OrderStatus::Valid) {
-        return Err(refusal(order).await);
+        return Err(refusal(order).await.into());
     }
     let key = KeyPair::generate().map_err(|error| error.to_string())?;
     let mut params =
         CertificateParams::new(acme.names.clone()).map_err(|error| error.to_string())?;
     params.distinguished_name = DistinguishedName::new();
     let request = params.serialize_request(&key).map_err(|error| error.to_string())?;
-    order.finalize_csr(request.der()).await.map_err(failed)?;
-    let chain = order.poll_certificate(&POLLS).await.map_err(failed)?;
+    order.finalize_csr(request.der()).await?;
+    let chain = order.poll_certificate(&POLLS).await?;
     Ok(Issued { chain, key: key.serialize_pem() })
 }
 
@@ -115,14 +156,14 @@ async fn prove(
     order: &mut Order,
     by: AcmeChallenge,
     challenges: &Challenges,
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
-        let mut authorization = authorization.map_err(|error| whole(&error))?;
+        let mut authorization = authorization?;
         match authorization.status {
             AuthorizationStatus::Pending => {}
             AuthorizationStatus::Valid => continue,
-            status => return Err(format!("an authorization is {status:?}")),
+            status => return Err(format!("an authorization is {status:?}").into()),
         }
         let kind = match by {
             AcmeChallenge::Http01 => ChallengeType::Http01,
@@ -139,12 +180,12 @@ async fn prove(
                 let AuthorizedIdentifier { identifier: Identifier::Dns(name), .. } =
                     challenge.identifier()
                 else {
-                    return Err("the authority asks for what is no name".to_owned());
+                    return Err("the authority asks for what is no name".to_owned().into());
                 };
                 show(challenges, name, key.digest().as_ref())?;
             }
         }
-        challenge.set_ready().await.map_err(|error| whole(&error))?;
+        challenge.set_ready().await?;
     }
     Ok(())
 }
