@@ -87,6 +87,7 @@ BEGIN {
 sub serve {
     my ($mode, $parent) = @_;
     end_with($parent);
+    adopt_orphans();
     ($pid, $mask, $enters_directory, %base) = ($$, umask, $mode ne 'registry', %ENV);
     $forgets = $mode eq 'perlrun';
     adopt_descriptors();
@@ -107,6 +108,13 @@ sub end_with {
     my ($machine) = $Config::Config{archname} =~ /^([a-z0-9_]+)/;
     syscall($PRCTL{$machine}, 1, 9, 0, 0, 0) if $PRCTL{$machine};    # PR_SET_PDEATHSIG, SIGKILL
     CORE::exit(0) if getppid() != $parent;
+}
+
+# Makes this process the parent of all descendants whose own parent ends, so that waitpid and /proc show
+# every process that a script has left. Children do not inherit this.
+sub adopt_orphans {
+    my ($machine) = $Config::Config{archname} =~ /^([a-z0-9_]+)/;
+    syscall($PRCTL{$machine}, 36, 1, 0, 0, 0) if $PRCTL{$machine};    # PR_SET_CHILD_SUBREAPER
 }
 
 # Notes what a script may change of the process; with system calls if they say what Perl says.

@@ -7,15 +7,12 @@
 # client any more.
 
 my $MOST_ZYGOTES = 32;                         # in one worker; the one not used for longest ends
-my ($SET_CHILD_SUBREAPER, $SET_FD_FLAGS) = (36, 2);
+my $SET_FD_FLAGS = 2;
 my (%zygotes, $uses, $code_file);
 our $ZYGOTE;                                   # the text of perl-zygote.pl
 
 sub serve_processes {
     my ($mode) = @_;
-    my ($machine) = $Config::Config{archname} =~ /^([a-z0-9_]+)/;
-    # What scripts leave behind becomes this process's child, and so can be seen.
-    syscall($PRCTL{$machine}, $SET_CHILD_SUBREAPER, 1, 0, 0, 0) if $PRCTL{$machine};
     if ($mode eq 'fork') {
         open $code_file, '+>', undef or die "cannot make a temporary file: $!\n";
         syswrite $code_file, $ZYGOTE;

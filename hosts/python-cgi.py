@@ -40,20 +40,20 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 def serve(mode, parent, cgi, cgitb):
     """Serves requests until Forebay closes the control socket; the exit code of this process.
     `mode`: fresh or fork. `cgi`, `cgitb`: sources of these modules, for interpreters without."""
-    end_with(int(parent), mode)
+    end_with(int(parent), adopts_orphans=True)
     host = Host({'cgi': cgi, 'cgitb': cgitb})
     host.forks = mode == 'fork'    # a process for each request
     return host.serve(host.fork if host.forks else host.run)
 
 
-def end_with(parent, mode=None):
-    """Has the kernel end this process when Forebay (or the worker it was forked from) ends."""
+def end_with(parent, adopts_orphans=False):
+    """Has the kernel end this process when Forebay (or the worker it was forked from) ends. A worker
+    also becomes the parent of all descendants whose own parent ends, so that it can see them."""
     try:
         import ctypes
         prctl = ctypes.PyDLL(None).prctl
         prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)
-        # Background processes of forked scripts are to be seen by the worker.
-        mode == 'fork' and prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        adopts_orphans and prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     except (ImportError, AttributeError, OSError):
         pass    # an interpreter built without ctypes ends when its control socket does
     if os.getppid() != parent:

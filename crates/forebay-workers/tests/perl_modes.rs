@@ -347,7 +347,7 @@ async fn what_has_the_client_on_any_descriptor_reaches_no_other() {
          open STDOUT, '>', '/dev/null'; wait; CORE::exit }",
     ];
     let hello = scripts.add("hello.pl", "#!/usr/bin/perl\nprint 'hello'");
-    for mode in PROCESSES {
+    for mode in ALL {
         for (i, way) in ways.iter().enumerate() {
             let text = format!(
                 "#!/usr/bin/perl\n$| = 1; print $$; {way}; \
