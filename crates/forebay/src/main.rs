@@ -5,13 +5,15 @@ mod bench;
 mod body_file;
 mod check;
 mod compare;
+mod completions;
 mod explain;
 mod init;
+mod man;
 mod serve;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// The front door for web applications of any age, and the instrument that measures it.
 #[derive(Parser)]
@@ -29,7 +31,12 @@ enum Verb {
     Bench(Box<bench::Args>),
     Compare(compare::Args),
     Init(init::Args),
+    Man(man::Args),
+    Completions(completions::Args),
 }
+
+/// Exit code: something could not be started, reached or written.
+const CANNOT_WRITE: u8 = 3;
 
 fn main() -> ExitCode {
     // Steps on the way to an application's program, which nobody types.
@@ -50,5 +57,7 @@ fn main() -> ExitCode {
         Verb::Bench(args) => bench::run(&args),
         Verb::Compare(args) => compare::run(args),
         Verb::Init(args) => init::run(&args),
+        Verb::Man(args) => man::run(&args, Cli::command()),
+        Verb::Completions(args) => completions::run(&args, Cli::command()),
     }
 }

@@ -391,3 +391,39 @@ fn an_odd_line_among_users_is_a_warning_and_refused_where_nobody_is_left() {
         assert!(error.contains(shown), "{error}");
     }
 }
+
+#[test]
+fn manual_pages_and_completions_know_each_subcommand() {
+    let run = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_forebay")).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("man1");
+    assert_eq!(run(&["man", dir.to_str().unwrap()]), "");
+    let main = std::fs::read_to_string(dir.join("forebay.1")).unwrap();
+    assert_eq!(run(&["man"]), main);
+    for verb in ["serve", "check", "explain", "bench", "compare", "init", "man", "completions"] {
+        assert!(main.contains(&format!("forebay\\-{verb}(1)")), "{verb} in {main}");
+        let page = std::fs::read_to_string(dir.join(format!("forebay-{verb}.1"))).unwrap();
+        assert!(page.contains(".SH NAME") && page.contains(".SH OPTIONS"), "{page}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(&["completions", shell]);
+        for word in ["serve", "explain", "compare", "threads"] {
+            assert!(script.contains(word), "{word} for {shell}");
+        }
+    }
+}
+
+#[test]
+fn manual_pages_that_cannot_be_written_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_forebay")).arg("man").arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("cannot write manual pages into"));
+}

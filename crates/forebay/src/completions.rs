@@ -1,0 +1,32 @@
+//! The `forebay completions` subcommand.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap_complete::Shell;
+
+/// Print a script that completes Forebay's subcommands and options in a shell
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  forebay completions bash > /usr/share/bash-completion/completions/forebay
+  forebay completions zsh > /usr/share/zsh/vendor-completions/_forebay
+  forebay completions fish > ~/.config/fish/completions/forebay.fish")]
+pub struct Args {
+    /// The shell
+    shell: Shell,
+}
+
+/// Prints the script for `command`.
+pub fn run(args: &Args, mut command: clap::Command) -> ExitCode {
+    // `generate` panics if it cannot write, so the script is made in memory.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "forebay", &mut script);
+    match io::stdout().write_all(&script) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("forebay: cannot print the script: {error}");
+            ExitCode::from(super::CANNOT_WRITE)
+        }
+    }
+}
