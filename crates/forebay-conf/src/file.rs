@@ -73,7 +73,19 @@ fn as_toml(schema: &mut Schema) {
     }
     if let Some(Value::String(text)) = schema.get_mut("description") {
         *text = text.replace('\n', " ");
+        if let Some(value) = documented_default(text) {
+            schema.insert("default".into(), value);
+        }
     }
+}
+
+/// Returns the value that a description names as its key's default: the text from "Default: " to the
+/// end of that sentence, if it is a value of TOML. A default in words stays in the description alone.
+fn documented_default(description: &str) -> Option<Value> {
+    let (_, default) = description.split_once("Default: ")?;
+    let end = default.find(". ").or_else(|| default.strip_suffix('.').map(str::len))?;
+    let table: toml::Table = toml::from_str(&format!("value = {}", &default[..end])).ok()?;
+    serde_json::to_value(table.get("value")?).ok()
 }
 
 /// A configuration file of Forebay. Paths in it are relative to the file.

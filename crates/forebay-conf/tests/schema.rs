@@ -171,3 +171,124 @@ fn a_route_is_offered_one_answer() {
         }
     }
 }
+
+/// Files with a place for one more key of a definition. Each default that the schema names must be
+/// taken in one of them, and change nothing.
+const PLACES: &[(&str, &[&str])] = &[
+    ("Acme", &["respond = 'x'\n[site.tls.acme]\n@"]),
+    ("Ajp", &["[site.route.ajp]\nto = '127.0.0.1:1'\n@"]),
+    (
+        "App",
+        &[
+            "app = 'a'\n[app.a]\nkind = 'cgi-bin'\ndir = 'scripts'\n@",
+            "app = 'a'\n[app.a]\nkind = 'psgi'\nfile = 'a-file'\nworkers = { min = 0, max = 4 }\n@",
+            "app = 'a'\n[app.a]\nkind = 'wsgi'\nmodule = 'a:b'\n@",
+            "app = 'a'\n[app.a]\nkind = 'php'\nroot = 'htdocs'\n@",
+            "app = 'a'\n[app.a]\nkind = 'mono'\ndir = 'htdocs'\n@",
+            "app = 'a'\n[app.a]\nkind = 'command'\nspeaks = 'http'\nrun = ['x', '{socket}']\n@",
+        ],
+    ),
+    (
+        "Backend",
+        &[
+            "[[site.route.proxy.to]]\nurl = 'http://a'\n@\n[[site.route.proxy.to]]\nurl = 'http://b'",
+        ],
+    ),
+    ("BackendTls", &["[site.route.proxy]\nto = 'https://a'\n[site.route.proxy.tls]\n@"]),
+    ("BasicAuth", &["respond = 'x'\n[site.route.basic_auth]\nfile = 'a-file'\n@"]),
+    ("Cgi", &["[site.route.cgi]\ndir = 'scripts'\n@"]),
+    ("Compress", &["files = 'htdocs'\n[site.route.compress]\n@"]),
+    (
+        "Fastcgi",
+        &[
+            "[site.route.fastcgi]\nto = '127.0.0.1:1'\nroot = 'htdocs'\n@",
+            "[site.route.fastcgi]\nto = '127.0.0.1:1'\nroot = 'htdocs'\nmultiplex = 'auto'\n@",
+        ],
+    ),
+    ("Files", &["[site.route.files]\nroot = 'htdocs'\n@"]),
+    ("Health", &["[site.route.proxy]\nto = 'http://a'\n[site.route.proxy.health]\npath = '/'\n@"]),
+    ("Levels", &["files = 'htdocs'\n[site.route.compress.levels]\n@"]),
+    ("Limits", &["respond = 'x'\n[server.limits]\n@"]),
+    ("Log", &["respond = 'x'\n[log]\n@", "respond = 'x'\n[log]\naccess = 'stdout'\n@"]),
+    ("Proxy", &["[site.route.proxy]\nto = ['http://a', 'http://b']\n@"]),
+    ("Range", &["app = 'a'\n[app.a]\nkind = 'psgi'\nfile = 'a-file'\n[app.a.workers]\nmax = 4\n@"]),
+    ("Redirect", &["[site.route.redirect]\nto = '/x'\n@"]),
+    ("Respond", &["[site.route.respond]\nbody = 'x'\n@"]),
+    ("Route", &["files = 'htdocs'\n@"]),
+    ("Scgi", &["[site.route.scgi]\nto = '127.0.0.1:1'\n@"]),
+    ("Server", &["respond = 'x'\n[server]\n@"]),
+    (
+        "Site",
+        &[
+            "respond = 'x'\n[[site]]\nlisten = '127.0.0.1:2'\nhosts = 'a'\n@\n[[site.route]]\nrespond = 'y'",
+            "respond = 'x'\n[[site]]\nlisten = 'ajp://127.0.0.1:2'\nhosts = 'a'\n@\n[[site.route]]\nrespond = 'y'",
+        ],
+    ),
+    (
+        "Sticky",
+        &["[site.route.proxy]\nto = 'http://a'\n[site.route.proxy.sticky]\ncookie = 'a'\n@"],
+    ),
+    ("Timeouts", &["respond = 'x'\n[server.timeouts]\n@"]),
+    (
+        "Tls",
+        &[
+            "respond = 'x'\n[site.tls]\ncertificate = 'a-file'\nkey = 'a-file'\nclient_ca = 'a-file'\n@",
+        ],
+    ),
+    ("Upstream", &["proxy = '@a'\n[upstream.a]\nto = ['http://a', 'http://b']\n@"]),
+    ("Uwsgi", &["[site.route.uwsgi]\nto = '127.0.0.1:1'\n@"]),
+];
+
+/// The plan of a file, without the file's text, or why there is none.
+fn plan(text: &str) -> Result<String, String> {
+    let mut plan = forebay_conf::parse(text, "site.toml", &base()).map_err(|e| e.plain())?;
+    plan.file = Default::default();
+    Ok(format!("{plan:?}"))
+}
+
+#[test]
+fn each_default_that_the_schema_names_is_the_default() {
+    let schema = whole();
+    let mut count = 0;
+    let mut wrong = Vec::new();
+    for (definition, of_definition) in schema["$defs"].as_object().unwrap() {
+        let keys = of_definition["properties"].as_object().into_iter().flatten();
+        for (key, default) in keys.filter_map(|(key, of_key)| Some((key, of_key.get("default")?))) {
+            let places = PLACES.iter().find(|(name, _)| name == definition);
+            let (_, places) = places.unwrap_or_else(|| panic!("no place for {definition}.{key}"));
+            let line = format!("{key} = {default}");
+            let mut refused = Vec::new();
+            let taken = places.iter().any(|place| {
+                let tls = if place.contains("site.tls") { "https://" } else { "" };
+                let text = |line: &str| {
+                    let place = place.replacen("\n@", &format!("\n{line}"), 1);
+                    format!(
+                        "[[site]]\nlisten = '{tls}127.0.0.1:1'\nhosts = 'b.example'\n\
+                         [[site.route]]\n{place}\n"
+                    )
+                };
+                // A comment of the same length, as plans name places in the file.
+                let without = plan(&text(&format!("#{}", "-".repeat(line.len() - 1))));
+                match plan(&text(&line)) {
+                    Ok(with) => {
+                        if Ok(with) != without {
+                            wrong.push(format!("{definition}.{key} is not {default}"));
+                        }
+                        true
+                    }
+                    Err(error) => {
+                        refused.push(error);
+                        false
+                    }
+                }
+            });
+            if !taken {
+                let refused = refused.join("\n");
+                wrong.push(format!("{definition}.{key} = {default} is refused:\n{refused}"));
+            }
+            count += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count > 60, "{count}");
+}
