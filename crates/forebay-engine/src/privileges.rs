@@ -3,8 +3,10 @@
 use std::ffi::CString;
 use std::fmt;
 
+use forebay_process::MAY_BE_MEASURED;
 use nix::errno::Errno;
 use nix::unistd::{Gid, Group, Uid, User, initgroups, setgid, setgroups, setuid};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 /// Why privileges cannot be dropped.
 #[derive(Debug)]
@@ -33,6 +35,17 @@ impl fmt::Display for PrivilegeError {
 }
 
 impl std::error::Error for PrivilegeError {}
+
+/// Keeps other processes of this user out of this one's memory: keys and tokens are in it.
+///
+/// Without it, a script that shares the user reads `/proc/PID/mem` and `/proc/PID/environ`. An exec
+/// and each change of user undo it. Measuring tools of an unprivileged user need what it forbids, so
+/// `forebay compare` asks for servers without it.
+pub fn hide_memory() {
+    if std::env::var_os(MAY_BE_MEASURED).is_none() {
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    }
+}
 
 /// For good becomes `user`, with its groups, or those of `group` alone; see `Identity::assume`.
 pub fn drop_privileges(user: Option<&str>, group: Option<&str>) -> Result<(), PrivilegeError> {
@@ -83,7 +96,9 @@ impl Identity {
             // Last: it takes away the right to do the others.
             user.as_ref().map_or(Ok(()), |user| setuid(user.uid))
         };
-        assume().map_err(PrivilegeError::System)
+        let assumed = assume().map_err(PrivilegeError::System);
+        hide_memory();
+        assumed
     }
 }
 

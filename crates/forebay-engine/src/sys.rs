@@ -31,10 +31,47 @@ pub fn inherit(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Has all descriptors from `first` on closed in the programs that this process starts.
+///
+/// A shell or a service may have left any open. What this process itself opens is closed on exec
+/// anyway.
+pub fn keep_from_programs(first: RawFd) {
+    let first_number = libc::c_uint::try_from(first).unwrap_or(0);
+    let flags = libc::c_uint::try_from(libc::CLOSE_RANGE_CLOEXEC).unwrap_or(0);
+    // SAFETY: the call takes three numbers. It closes nothing, and sets a flag that has no effect
+    // before an exec.
+    if unsafe { libc::syscall(libc::SYS_close_range, first_number, libc::c_uint::MAX, flags) } == 0
+    {
+        return;
+    }
+    // Linux before 5.11 does not know the flag.
+    for entry in std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
+        let number = entry.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok());
+        let Some(number) = number.filter(|number| *number >= first) else { continue };
+        // SAFETY: the number is not negative, and the borrow ends with the call. If nothing is open
+        // under it any more, the call fails.
+        let _ = fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, FdFlags::CLOEXEC);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::fd::{AsRawFd, IntoRawFd};
+
+    #[test]
+    fn descriptors_from_a_number_on_are_kept_from_programs() {
+        let open = |least| {
+            let copy = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), least).unwrap();
+            fcntl_setfd(&copy, FdFlags::empty()).unwrap();
+            copy
+        };
+        // High numbers, as other tests of this process open descriptors meanwhile.
+        let (below, beyond) = (open(700), open(800));
+        keep_from_programs(800);
+        assert!(!fcntl_getfd(&below).unwrap().contains(FdFlags::CLOEXEC));
+        assert!(fcntl_getfd(&beyond).unwrap().contains(FdFlags::CLOEXEC));
+    }
 
     #[test]
     fn only_what_came_through_an_exec_is_taken_over() {

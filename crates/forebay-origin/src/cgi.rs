@@ -24,7 +24,7 @@ use forebay_engine::{
     ErrorLog, Exchange, Fault, Limit, Origin, Request, Serving, Spooled, Step, Thread,
 };
 use forebay_wire::cgi;
-use forebay_workers::{Launcher, give_back_descriptors, on_all_processors};
+use forebay_workers::{Launcher, OutputLines, give_back_descriptors, on_all_processors};
 use rustix::pipe::fcntl_getpipe_size;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
@@ -391,31 +391,21 @@ fn cannot_hand_over(error: &io::Error) -> Fault {
         .unwrap_or_else(|| Fault::us(500, format!("cannot hand over a body: {error}")))
 }
 
+/// Logs what a script writes to its standard error, until it ends. Up to 64 KiB of it.
 async fn log_stderr(mut stderr: ChildStderr, name: String, errors: ErrorLog) {
-    let mut text = Vec::new();
+    let log = |line: &str| errors.log(&format!("{name}: {line}"));
+    let (mut lines, mut bytes) = (OutputLines::default(), Vec::new());
     let mut left = LOGGED;
-    loop {
-        let read = stderr.read_buf(&mut text).await;
-        let ended = matches!(read, Ok(0) | Err(_));
-        while let Some(end) = memchr::memchr(b'\n', &text) {
-            errors.log(&format!("{name}: {}", String::from_utf8_lossy(&text[..end])));
-            text.drain(..=end);
+    while left > 0 {
+        bytes.clear();
+        if matches!(stderr.read_buf(&mut bytes).await, Ok(0) | Err(_)) {
+            return lines.end(log);
         }
-        if ended || text.len() > LOGGED {
-            if !text.is_empty() {
-                errors.log(&format!("{name}: {}", String::from_utf8_lossy(&text)));
-            }
-            if ended {
-                return;
-            }
-            text.clear();
-        }
-        left = left.saturating_sub(read.unwrap_or(0));
-        if left == 0 {
-            errors.log(&format!("{name}: more error output is not logged"));
-            // Read on without logging, so that the script is not stopped by a full pipe.
-            let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
-            return;
-        }
+        lines.push(&bytes, log);
+        left = left.saturating_sub(bytes.len());
     }
+    lines.end(log);
+    log("more error output is not logged");
+    // Read on without logging, so that the script is not stopped by a full pipe.
+    let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
 }

@@ -18,6 +18,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+/// A variable of the environment: `forebay compare` sets it for the servers that it starts, whose
+/// memory and descriptors its own tools (`perf`) may then look at as the same user.
+pub const MAY_BE_MEASURED: &str = "FOREBAY_MAY_BE_MEASURED";
 /// How a shell says that a command was not found or could not be run.
 const CANNOT_RUN: u8 = 127;
 /// The first descriptor behind the standard ones, as systemd numbers what it passes on.

@@ -16,6 +16,7 @@ mod guardian;
 mod identity;
 mod launch;
 mod launcher;
+mod output_lines;
 mod processors;
 mod program_guardian;
 mod search_path;
@@ -26,8 +27,9 @@ pub use error::StartError;
 pub use group_reaper::GroupReaper;
 pub use guardian::{Guardian, Wake};
 pub use identity::Identity;
-pub use launch::{Launch, ProcessLimits, cpu_set, launch, myself};
+pub use launch::{Launch, MAY_BE_MEASURED, ProcessLimits, cpu_set, launch, myself};
 pub use launcher::{LaunchSpec, Launcher};
+pub use output_lines::{OutputLines, append_escaped};
 pub use processors::{
     keep_process, keep_to, kept_processor, leave_processor, on_all_processors, processors_for,
     record_processors,

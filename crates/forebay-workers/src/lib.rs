@@ -49,8 +49,8 @@ pub use control::Body;
 pub use error::{Exit, Unavailable, WorkerFault};
 pub use forebay_process::cgroup::CgroupLimits;
 pub use forebay_process::{
-    GroupReaper, LaunchSpec, Launcher, ProcessLimits, StartError, give_back_descriptors,
-    on_all_processors, record_descriptors,
+    GroupReaper, LaunchSpec, Launcher, OutputLines, ProcessLimits, StartError,
+    give_back_descriptors, on_all_processors, record_descriptors,
 };
 pub use health::Health;
 pub use lease::{EndKind, Event, Lease, Tunnelled};

@@ -2,6 +2,7 @@
 //! an early end.
 
 use crate::sys;
+use forebay_process::OutputLines;
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,8 +12,6 @@ use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A longer line is cut into pieces of this many bytes.
-const LONGEST_LINE: usize = 8 * 1024;
 const LINES_KEPT: usize = 20;
 /// Bytes taken at once before others get their turn.
 const BURST: usize = 256 * 1024;
@@ -29,7 +28,7 @@ pub(crate) struct Stderr {
 
 #[derive(Default)]
 struct Text {
-    partial: Vec<u8>,
+    lines: OutputLines,
     last: VecDeque<String>,
 }
 
@@ -54,10 +53,8 @@ impl Stderr {
     /// Passes on what has been written so far.
     pub(crate) fn catch_up(&self) {
         let _ = self.take_burst();
-        let rest = std::mem::take(&mut self.text.borrow_mut().partial);
-        if !rest.is_empty() {
-            self.emit(&rest);
-        }
+        let Text { lines, last } = &mut *self.text.borrow_mut();
+        lines.end(|line| self.emit(line, last));
     }
 
     /// The last lines, joined by newlines.
@@ -77,34 +74,17 @@ impl Stderr {
                 Err(error) => return Err(error),
             };
             taken += read;
-            self.split(&chunk[..read]);
+            let Text { lines, last } = &mut *self.text.borrow_mut();
+            lines.push(&chunk[..read], |line| self.emit(line, last));
         }
         Ok(false)
     }
 
-    fn split(&self, mut bytes: &[u8]) {
-        let mut partial = std::mem::take(&mut self.text.borrow_mut().partial);
-        while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
-            partial.extend_from_slice(&bytes[..end]);
-            self.emit(&partial);
-            partial.clear();
-            bytes = &bytes[end + 1..];
-        }
-        partial.extend_from_slice(bytes);
-        while partial.len() >= LONGEST_LINE {
-            self.emit(&partial[..LONGEST_LINE]);
-            partial.drain(..LONGEST_LINE);
-        }
-        self.text.borrow_mut().partial = partial;
-    }
-
-    fn emit(&self, line: &[u8]) {
-        let line = String::from_utf8_lossy(line);
+    fn emit(&self, line: &str, last: &mut VecDeque<String>) {
         (self.log)(&format!("{} {line}", self.prefix));
-        let last = &mut self.text.borrow_mut().last;
         if last.len() == LINES_KEPT {
             last.pop_front();
         }
-        last.push_back(line.into_owned());
+        last.push_back(line.to_owned());
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use forebay_conf::{ConfError, Plan};
-use forebay_engine::{PrivilegeError, drop_privileges};
+use forebay_engine::{PrivilegeError, drop_privileges, hide_memory};
 use forebay_origin::{AppStart, check_spool, record_descriptors, try_starts};
 
 use crate::serve::cores;
@@ -76,6 +76,7 @@ fn starts(plan: &Plan) -> bool {
         let _ = writeln!(std::io::stderr(), "forebay: {error}");
         return false;
     }
+    hide_memory();
     record_descriptors();
     let log = |line: &str| drop(writeln!(std::io::stderr(), "{line}"));
     let mut all = true;

@@ -14,6 +14,7 @@ mod serve;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use forebay_engine::keep_from_programs;
 
 /// The front door for web applications of any age, and the instrument that measures it.
 #[derive(Parser)]
@@ -43,14 +44,23 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next() {
         Some(verb) if verb == "__guardian" => return forebay_process::guard_program(arguments),
-        Some(verb) if verb == "__launch" => return forebay_process::launch(arguments),
+        Some(verb) if verb == "__launch" => {
+            // A worker has four descriptors.
+            keep_from_programs(4);
+            return forebay_process::launch(arguments);
+        }
         Some(verb) if verb == "__keeper" => return forebay_lab::keeper::keep(),
         Some(verb) if verb == forebay_engine::OPEN_LOG => {
             return forebay_engine::open_log(arguments);
         }
         _ => {}
     }
-    match Cli::parse().verb {
+    let verb = Cli::parse().verb;
+    if !matches!(verb, Verb::Serve(_)) {
+        // `serve` first takes those that a service manager passes.
+        keep_from_programs(3);
+    }
+    match verb {
         Verb::Serve(args) => serve::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Explain(args) => explain::run(args),

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use forebay_conf::{Listen, Plan, Site};
 use forebay_engine::{
-    Control, ErrorLog, Identity, Inherited, Reload, Server, Settings, Status, Wanted,
+    Control, ErrorLog, Identity, Inherited, Reload, Server, Settings, Status, Wanted, hide_memory,
+    keep_from_programs,
 };
 use forebay_origin::{Origins, SiteTls, check, check_spool, record_descriptors};
 use forebay_process::{processors_for, record_processors};
@@ -74,6 +75,9 @@ impl Failure {
 fn serve(args: Args) -> Result<(), Failure> {
     // First, as nothing else may be open then.
     let inherited = Inherited::take().map_err(Failure::start)?;
+    keep_from_programs(3);
+    // Before the first secret is read.
+    hide_memory();
     record_descriptors();
     record_processors();
     let mut plan = plan(&args, |warning| drop(write!(io::stderr(), "{warning}")))?;

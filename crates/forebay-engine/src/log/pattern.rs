@@ -167,17 +167,14 @@ fn header<'a>(request: &'a Request, name: &str) -> Option<&'a [u8]> {
     Some(field.value.of(bytes))
 }
 
-/// As Apache: quotes, backslashes and what cannot be printed are escaped, so that no client can
-/// forge a line.
+/// Appends `bytes` to a field in quotes: these, backslashes and what cannot be printed are escaped,
+/// so that no client can forge a line.
 fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
-    for &byte in bytes {
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            0x20..=0x7e => out.push(byte),
-            _ => {
-                let _ = write!(out, "\\x{byte:02x}");
-            }
-        }
+    let mut pieces = bytes.split(|&byte| byte == b'"');
+    forebay_process::append_escaped(pieces.next().unwrap_or_default(), out);
+    for piece in pieces {
+        out.extend_from_slice(b"\\\"");
+        forebay_process::append_escaped(piece, out);
     }
 }
 

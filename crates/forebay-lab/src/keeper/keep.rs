@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Write};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use forebay_process::{Guardian, Wake, search_path};
+use forebay_process::{Guardian, MAY_BE_MEASURED, Wake, search_path};
 use rustix::process::{Pid, Signal, WaitStatus, kill_process_group};
 
 use super::protocol::{Event, Launch, Order};
@@ -91,7 +91,7 @@ impl Keeping {
             ..forebay_process::Launch::default()
         };
         let started = self.guardian.start(program, |command| {
-            command.env("PATH", search_path());
+            command.env("PATH", search_path()).env(MAY_BE_MEASURED, "1");
             command.envs(launch.env.iter().map(|(name, value)| (name, value)));
             command.current_dir(&launch.cwd);
             command.stdin(Stdio::null()).stdout(output.0).stderr(output.1);

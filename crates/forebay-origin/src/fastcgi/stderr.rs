@@ -1,9 +1,9 @@
-//! What an application writes to the error stream of one request: it goes to the log, up to a
-//! bound.
+//! The error stream of one request: its lines go to the log, escaped and up to a bound.
 
 use std::cell::{Cell, RefCell};
 
 use forebay_engine::{ErrorLog, Thread};
+use forebay_workers::OutputLines;
 
 /// Bytes of error output that are logged for one request.
 const LOGGED: usize = 64 * 1024;
@@ -12,13 +12,13 @@ const LOGGED: usize = 64 * 1024;
 pub struct Stderr {
     /// How much of it still is logged.
     left: Cell<usize>,
-    /// A line whose end has not come yet, with the name in front, and where it is to be logged.
-    line: RefCell<Option<(ErrorLog, Vec<u8>)>>,
+    /// The line that has no end yet, the log, and the name that begins each line there.
+    lines: RefCell<Option<(OutputLines, ErrorLog, String)>>,
 }
 
 impl Default for Stderr {
     fn default() -> Self {
-        Self { left: Cell::new(LOGGED), line: RefCell::default() }
+        Self { left: Cell::new(LOGGED), lines: RefCell::default() }
     }
 }
 
@@ -31,31 +31,28 @@ impl Stderr {
         }
         let text = &text[..text.len().min(left)];
         self.left.set(left - text.len());
-        for piece in text.split_inclusive(|&b| b == b'\n') {
-            let content = piece.strip_suffix(b"\n").unwrap_or(piece);
-            if !content.is_empty() {
-                let begin = || (thread.errors.clone(), format!("{name}: ").into_bytes());
-                self.line.borrow_mut().get_or_insert_with(begin).1.extend_from_slice(content);
-            }
-            if content.len() < piece.len() {
-                self.end_line();
-            }
-        }
+        let mut lines = self.lines.borrow_mut();
+        let begin = || (OutputLines::default(), thread.errors.clone(), name.to_owned());
+        let (lines, errors, name) = lines.get_or_insert_with(begin);
+        lines.push(text, |line| log_line(errors, name, line));
         if self.left.get() == 0 {
-            self.end_line();
-            thread.errors.log(&format!("{name}: more error output is not logged"));
+            lines.end(|line| log_line(errors, name, line));
+            errors.log(&format!("{name}: more error output is not logged"));
         }
     }
+}
 
-    fn end_line(&self) {
-        if let Some((errors, line)) = self.line.take() {
-            errors.log(&String::from_utf8_lossy(&line));
-        }
+/// An application may end each record with an empty line.
+fn log_line(errors: &ErrorLog, name: &str, line: &str) {
+    if !line.is_empty() {
+        errors.log(&format!("{name}: {line}"));
     }
 }
 
 impl Drop for Stderr {
     fn drop(&mut self) {
-        self.end_line();
+        if let Some((lines, errors, name)) = self.lines.get_mut() {
+            lines.end(|line| log_line(errors, name, line));
+        }
     }
 }

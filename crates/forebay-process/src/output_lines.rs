@@ -1,0 +1,106 @@
+//! Lines that programs write to their standard error, as the log shows them.
+//!
+//! A script may write anything, or pass on what a client sent. Bytes that a terminal takes for an
+//! order (ESC, CR) or that end a text early (NUL) would forge or hide lines of the log. So they are
+//! escaped by the function that the access log uses, and a line without end is cut.
+
+use std::io::Write;
+
+/// A longer line is cut into pieces of this many bytes.
+pub const LONGEST_LINE: usize = 8 * 1024;
+
+/// Appends `bytes` as text of a log: backslashes, and all bytes but printable ASCII, are escaped as
+/// Apache escapes them.
+pub fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
+    for &byte in bytes {
+        match byte {
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            0x20..=0x7e => out.push(byte),
+            _ => {
+                let _ = write!(out, "\\x{byte:02x}");
+            }
+        }
+    }
+}
+
+/// Cuts what a program writes, in whatever pieces, into lines.
+#[derive(Debug, Default)]
+pub struct OutputLines {
+    partial: Vec<u8>,
+}
+
+impl OutputLines {
+    /// Takes in `bytes`, and passes on each line that has ended, escaped.
+    pub fn push(&mut self, mut bytes: &[u8], mut emit: impl FnMut(&str)) {
+        while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
+            self.append(&bytes[..end], &mut emit);
+            self.emit(&mut emit);
+            bytes = &bytes[end + 1..];
+        }
+        self.append(bytes, &mut emit);
+    }
+
+    /// Passes on the last line, if it has no end.
+    pub fn end(&mut self, mut emit: impl FnMut(&str)) {
+        if !self.partial.is_empty() {
+            self.emit(&mut emit);
+        }
+    }
+
+    fn append(&mut self, mut bytes: &[u8], emit: &mut impl FnMut(&str)) {
+        while self.partial.len() + bytes.len() > LONGEST_LINE {
+            let (piece, rest) = bytes.split_at(LONGEST_LINE - self.partial.len());
+            self.partial.extend_from_slice(piece);
+            self.emit(emit);
+            bytes = rest;
+        }
+        self.partial.extend_from_slice(bytes);
+    }
+
+    fn emit(&mut self, emit: &mut impl FnMut(&str)) {
+        let mut line = Vec::with_capacity(self.partial.len());
+        append_escaped(&self.partial, &mut line);
+        self.partial.clear();
+        // ASCII, so nothing is lost.
+        emit(&String::from_utf8_lossy(&line));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(pieces: &[&[u8]]) -> Vec<String> {
+        let (mut lines, mut found) = (OutputLines::default(), Vec::new());
+        for piece in pieces {
+            lines.push(piece, |line| found.push(line.to_owned()));
+        }
+        lines.end(|line| found.push(line.to_owned()));
+        found
+    }
+
+    #[test]
+    fn lines_come_in_any_pieces() {
+        let text = b"one\n\ntwo\nthree";
+        let expected = ["one", "", "two", "three"];
+        assert_eq!(lines(&[text]), expected);
+        let single: Vec<&[u8]> = text.chunks(1).collect();
+        assert_eq!(lines(&single), expected);
+    }
+
+    #[test]
+    fn bytes_that_a_terminal_obeys_are_escaped() {
+        let line = b"a \"b\" \\ \x1b[31m\r\0\t\x7f\xff\xc3\xa4\n";
+        let expected = r#"a "b" \\ \x1b[31m\x0d\x00\x09\x7f\xff\xc3\xa4"#;
+        assert_eq!(lines(&[line]), [expected]);
+    }
+
+    #[test]
+    fn a_line_without_end_is_cut() {
+        let long = vec![b'x'; 2 * LONGEST_LINE + 5];
+        let found = lines(&[&long[..7], &long[7..], b"\n"]);
+        let lengths: Vec<usize> = found.iter().map(String::len).collect();
+        assert_eq!(lengths, [LONGEST_LINE, LONGEST_LINE, 5]);
+        assert_eq!(lines(&[&long[..LONGEST_LINE], b"\n"]).len(), 1);
+    }
+}
