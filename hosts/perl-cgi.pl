@@ -45,6 +45,11 @@ my $open_data;                                 # DATA, which a script has
 our $data_package;                             # the one in force where a script's __DATA__ stands
 my $warner;                                    # what gets the warnings of a compilation
 my $kept_ends = 0;                             # END blocks that are left to Perl, of modules
+my $worn_out;                                  # why this worker ends after the request
+my ($seeded, $timed);                          # a script has called srand; has set a timer
+my @nothing;
+my ($root, $environment_hash);                 # device and inode of /; %ENV as Perl has made it
+my $changes = 0;                               # descriptors that closed while they were looked at
 my ($carp, $accept);                           # CGI::Carp and FCGI as perl-modules.pl changes them
 
 # The signals whose handlers are put back after each request.
@@ -74,12 +79,26 @@ my ($INODE, $RAW_DEVICE) = (1, 6);             # places in what stat returns
 my ($MARK, $HEAD) = (12, 28);
 my ($CHUNK, $LARGEST_IN_PIPE) = (65_536, 65_536);
 my $EINTR = 4;
+# ENOMEM, ENFILE, EMFILE: this process, not the file, is at fault.
+my %IS_WANT = map { ($_ => 1) } 12, 23, 24;
+my $MOST_SEARCHES = 8;                         # for processes that can write to the client
 
 BEGIN {
     # Times below a second tell edits within one second apart; perl-base alone has none.
     *file_status = eval { require Time::HiRes; \&Time::HiRes::stat } || sub { stat $_[0] };
     no warnings 'once';
     *CORE::GLOBAL::exit = sub (;$) { leave_script(@_ ? $_[0] : 0) };
+    *CORE::GLOBAL::srand = sub (;$) { $seeded = 1; @_ ? CORE::srand($_[0]) : CORE::srand() };
+    *CORE::GLOBAL::chroot = sub (_) {
+        $worn_out = 'a script has called chroot';
+        CORE::chroot($_[0]);
+    };
+    if (defined &Time::HiRes::setitimer) {
+        my $set = \&Time::HiRes::setitimer;
+        no warnings 'redefine';
+        *Time::HiRes::setitimer = sub ($$;$) { $timed = 1; goto &$set };
+        *set_timer = $set;
+    }
 }
 
 # Serves requests until Forebay closes the control socket. `$mode`: registry, registry-prefork or
@@ -95,6 +114,8 @@ sub serve {
     reset_interpreter();
     syswrite $control, "R\0\0\0";
     serve_processes($mode) if defined &serve_processes;
+    no warnings 'once';
+    *CORE::GLOBAL::fork = \&fork_script;
     while (receive()) {
         last if answer();
     }
@@ -120,6 +141,7 @@ sub adopt_orphans {
 # Notes what a script may change of the process; with system calls if they say what Perl says.
 sub remember_process {
     @identity = ($<, $>, $(, $));
+    ($root, $environment_hash) = (root(), \%ENV);
     $output_inode = (stat STDOUT)[$INODE];
     $log_inode = (stat STDERR)[$INODE];
     $null_device = (stat STDIN)[$RAW_DEVICE];
@@ -139,6 +161,8 @@ sub remember_process {
     $identity = "$real$effective$saved$real_group$effective_group$saved_group$groups";
 }
 
+sub root { join ' ', (stat '/')[0, $INODE] }
+
 sub adopt_descriptors {
     open $control, '+<&', \*STDIN or die "cannot keep the control socket: $!\n";
     open my $third, '+<&=', 3 or die "no prefetch queue: $!\n";
@@ -154,6 +178,17 @@ sub adopt_descriptors {
 }
 
 # ---- the script runs ----
+
+# Forks for a script. The child gets no copy of the host's own sockets, so that the search for processes
+# that can write to the client finds what the script itself has kept, and nothing else.
+sub fork_script () {
+    my $child = CORE::fork();
+    if (defined $child && !$child) {
+        local $!;
+        close $_ for $control, $prefetch, $output;
+    }
+    return $child;
+}
 
 # Answers the request that receive() took. True if this worker has to end.
 sub answer {
@@ -179,6 +214,8 @@ sub answer {
         $script->{end} = [take_end_blocks(), @{ $script->{end} || [] }] if $forgets;
         guarded($_) or $failure = 500 for @{ $script->{end} || [] };
     }
+    stop_timers() if $timed || $script && $script->{uses_calls};
+    $worn_out ||= "$!" if $IS_WANT{ $! + 0 };
     if ($$ != $pid) {    # a child the script has forked
         CORE::exit($failure ? 255 : $code || 0);
     }
@@ -198,7 +235,7 @@ sub find_script {
     $last_stat = '';
     if ($body_lost) {
         log_error("cannot store the request body: $body_lost");
-        return 500;
+        return $worn_out ? 503 : 500;
     }
     my $found = script_for($file);
     return $found if !ref $found;
@@ -249,6 +286,14 @@ sub inside_eval {
     return 0;
 }
 
+# Returns the HTTP status for what $! says: 503 if this worker cannot do its work, which another will.
+sub status_of_error {
+    my ($status) = @_;
+    return $status if !$IS_WANT{ $! + 0 };
+    $worn_out = "$!";
+    return 503;
+}
+
 sub log_error {
     my ($error) = @_;    # a copy: eval empties $@
     my $text = eval { "$error" } // 'died with an object that cannot be shown';
@@ -263,10 +308,20 @@ sub log_error {
 sub finish {
     my ($status) = @_;
     my $ends = waitpid(-1, 1) < 0 || !background_writer() ? 0 : 1;    # WNOHANG
-    if (tied(*STDIN) || tied(*STDOUT) || tied(*STDERR)) {
+    $ends = 1 if $INC{'threads.pm'} && has_threads();
+    if ($worn_out) {
+        $ends = 1;
+        log_error("$ENV{SCRIPT_FILENAME}: $worn_out; the worker is replaced");
+    }
+    if (tied(*STDIN) || tied(*STDOUT) || tied(*STDERR) || tied %ENV) {
         untie *STDIN;
         untie *STDOUT;
         untie *STDERR;
+        untie %ENV;
+    }
+    if ($seeded) {
+        CORE::srand();
+        $seeded = 0;
     }
     select STDOUT;
     my $sound;
@@ -283,7 +338,9 @@ sub finish {
     $ends = 1 if !$sound || is_another();
     $\ = $, = undef;
     fcntl $output, 4, 0;    # F_SETFL: writes wait again, whatever the script or its children made of it
-    # With the last of the output, in one write, unless a layer of the script's would change it.
+    # Handles that scripts keep may hold text for this client. An exec of nothing does what precedes any
+    # exec, and no more: Perl writes out the buffers of all its handles.
+    { no warnings 'exec'; CORE::exec @nothing }
     my $plain = $sound && join(' ', PerlIO::get_layers(*STDOUT)) eq 'unix perlio';
     $! = 0;
     my $told = $plain && print STDOUT $status || $ends ? end_marker($status, $ends)
@@ -321,23 +378,58 @@ sub close_handles {
     }
 }
 
-# Reaps children. Whether one that runs on, or what it has started, could still write to this client,
-# which by then is another: 1 if a child has it as descriptor 1, 2 otherwise and if that cannot be known.
-# Processes in `%$own` are this host's.
+# Cancels the timers that count processor time, whose signals end the process. (`alarm` is the third.)
+sub stop_timers {
+    defined &set_timer && set_timer($_, 0) for 1, 2;    # ITIMER_VIRTUAL, ITIMER_PROF
+    $timed = 0;
+}
+
+# Returns true if a thread that a script has started still runs, or if that cannot be known.
+sub has_threads {
+    opendir my $tasks, '/proc/self/task' or return 1;
+    return 1 < grep { /\d/ } readdir $tasks;
+}
+
+# Reaps children. Returns 0 if no process that scripts have left can write to this client, which by then
+# is another; 1 if one has it as descriptor 1; 2 if one has it as another descriptor, or if that cannot be
+# known. Processes in `%$own` are this host's.
+#
+# A process may fork and end during a search. Its child then becomes a child of this process, and the next
+# search sees it. Each search looks at a process before it lists the children of that process. So if two
+# searches in turn see the same processes, they have seen all.
 sub background_writer {
     my ($own) = @_;
-    my $child;
-    1 while ($child = waitpid -1, 1) > 0;    # WNOHANG
-    return 0 if $child < 0;
+    # A handler would reap children during a search.
+    $SIG{CHLD} = "DEFAULT" if defined $SIG{CHLD};
+    my $before = '';
+    for (1 .. $MOST_SEARCHES) {
+        my $child;
+        1 while ($child = waitpid -1, 1) > 0;    # WNOHANG
+        return 0 if $child < 0;
+        my ($found, $seen) = search_descendants($own);
+        return $found if $found;
+        return 0 if $seen eq $before;
+        $before = $seen;
+    }
+    return 2;
+}
+
+# Looks at all descendants once. Returns the result of background_writer, and a text that lists the
+# processes and their states.
+sub search_descendants {
+    my ($own) = @_;
     my $ours = readlink '/proc/self/fd/' . fileno $output or return 2;
     my $children = children_of("/proc/$$/task/$$/children") or return 2;
     my @left = grep { !$own->{$_} } @$children;
     return 1 if grep { (readlink("/proc/$_/fd/1") // '') eq $ours } @left;
+    my $seen = '';
     while (defined(my $process = shift @left)) {
-        return 2 if can_write($process, $ours, $own);
+        my $state = state_of($process, $ours);
+        return 2 if $state eq 'writes';
+        $seen .= "$process $state,";
         push @left, map { @{ children_of($_) || [] } } glob "/proc/$process/task/*/children";
     }
-    return 0;
+    return (0, $seen);
 }
 
 sub children_of {
@@ -347,19 +439,22 @@ sub children_of {
     return [split ' ', <$list> // ''];
 }
 
-# True if one of the process's descriptors is the socket `$ours`. Where requests have processes of their
-# own (`$has_own`) a fork has none that it does not know of; elsewhere it has this host's copy.
-sub can_write {
-    my ($process, $ours, $has_own) = @_;
-    my $copy = $has_own ? -1 : fileno $output;
+# Returns "writes" if a descriptor of the process is the socket `$ours`, or if that cannot be known. Else
+# returns a text, which changes if the process ends or closes descriptors between two searches.
+sub state_of {
+    my ($process, $ours) = @_;
     my $descriptors;
     if (!opendir $descriptors, "/proc/$process/fd") {
         local $/;
-        open my $file, '<', "/proc/$process/stat" or return 0;
-        return (<$file> // '') !~ /.*\) Z/s;    # it may be another user's
+        open my $file, '<', "/proc/$process/stat" or return $IS_WANT{ $! + 0 } ? 'writes' : 'gone';
+        return (<$file> // '') =~ /.*\) Z/s ? 'ended' : 'writes';    # it may be another user's
     }
-    return scalar grep { /\d/ && $_ != $copy && (readlink("/proc/$process/fd/$_") // '') eq $ours }
-        readdir $descriptors;
+    for (readdir $descriptors) {
+        next if !/\d/;
+        my $target = readlink("/proc/$process/fd/$_") // return 'changes ' . ++$changes;
+        return 'writes' if $target eq $ours;
+    }
+    return 'runs';
 }
 
 # True if $stat is about the file that the argument is about, which becomes the same: a log has other

@@ -30,7 +30,7 @@ sub serve_processes {
         };
         my ($status, $ends) = run_process($mode, $request);
         last if !defined $status;
-        $ends = 1 if !await_writers();
+        $ends = 1 if !await_writers() || $worn_out;
         reply($status, $ends ? 1 : 0);
         last if $ends;
     }
@@ -85,7 +85,7 @@ sub run_program {
     restore_descriptors();
     if (!defined $child) {
         log_error("$file: $error");
-        return 500;
+        return $worn_out ? 503 : 500;
     }
     waitpid $child, 0;
     return $? ? 500 : 0;

@@ -3,6 +3,7 @@
 
 # Takes the next request: sets %ENV and standard input. False when Forebay has closed the socket.
 sub receive {
+    no warnings qw(substr uninitialized);    # a message may be shorter than the one before
     # Under load it lies there already.
     $was_prefetched = 4;
     my $have = sysread($prefetch, $message, $CHUNK) || await_message() or return 0;
@@ -42,7 +43,7 @@ sub await_message {
     my $got;
     while (!$got) {
         my $count = select my $ready = $input_bits, undef, undef, undef;
-        return if $count < 0 && $! != $EINTR;    # a script has closed them
+        CORE::exit(1) if $count < 0 && $! != $EINTR;    # a script has closed them
         next if $count < 1;
         $got = vec($ready, $control_number, 1) ? (receive_big() // return)
             : sysread $prefetch, $message, $CHUNK;
@@ -66,6 +67,7 @@ sub receive_big {
 # for the last.
 sub set_environment {
     my ($as_set, $received) = @_;
+    *main::ENV = $environment_hash if \%ENV != $environment_hash;
     if (defined $guess) {
         $fields[$guess] = substr $values, $guess_offset, $guess_length;
         $block = $before_guess . $fields[$guess] . $behind_guess;
@@ -150,11 +152,13 @@ sub receive_body {
         while (length $part < $length) {
             sysread $control, $part, $length - length $part, length $part or return 0;
         }
-        pipe my $reader, my $writer or die "cannot make a pipe for the body: $!\n";
+        pipe my $reader, my $writer or return lose_body();
         fcntl $writer, 4, 0x801;    # F_SETFL, O_NONBLOCK | O_WRONLY: some pipes hold one page only
-        return open STDIN, '<&', $reader if (syswrite($writer, $part) || 0) == $length;
+        if ((syswrite($writer, $part) || 0) == $length) {
+            return open(STDIN, '<&', $reader) || lose_body();
+        }
     }
-    open my $file, '+>', undef or $body_lost = "$!";
+    open my $file, '+>', undef or lose_body();
     for (my $left = $length - length $part;; $left -= length $part) {
         $body_lost ||= "$!" if $file && (syswrite($file, $part) || 0) != length $part;
         last if !$left;
@@ -162,5 +166,11 @@ sub receive_body {
     }
     return 1 if $body_lost;
     sysseek $file, 0, 0;
-    return open STDIN, '<&', $file;
+    return open(STDIN, '<&', $file) || lose_body();
+}
+
+# Notes that the body cannot be stored, for the reason in $!.
+sub lose_body {
+    $body_lost = "$!";
+    return status_of_error(1);
 }

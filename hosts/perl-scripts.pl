@@ -16,8 +16,9 @@ sub script_for {
     return $unfit if $unfit;
     my $source = read_file($file);
     if (!defined $source) {
+        my $status = status_of_error(403);
         log_error("$file: $!");
-        return 403;
+        return $status;
     }
     # Forebay has looked at its first line, before it changed. One that names nothing is no mark.
     if ($source =~ /\A(#!.*\S.*)/ && $1 !~ /perl/i) {
@@ -43,8 +44,11 @@ sub script_for {
 sub unfit {
     my ($file, @now) = @_;
     if (!@now) {
+        my $status = status_of_error($! == 2 || $! == 20 ? 404 : 403);    # ENOENT, ENOTDIR
         log_error("$file: $!");
-        return $! == 2 || $! == 20 ? 404 : 403;    # ENOENT, ENOTDIR
+        return $status if $status != 404 || root() eq $root;
+        $worn_out = 'a script has changed the root directory';
+        return 503;
     }
     my $fault = ($now[2] & 0170000) != 0100000 ? 'not a regular file'
         : !-x $file ? 'not executable (chmod +x)' : return 0;
@@ -137,14 +141,16 @@ sub forget_packages_of {
 }
 
 # Compiles `$source` into a sub in a package of its own; undef if that failed, which is in the log
-# then, or if the script has left with exit() in a BEGIN block.
+# then, or if the script has left with exit() in a BEGIN block. `$cut`: where __END__ or __DATA__ is, if
+# it does not begin a line.
 sub compile {
-    my ($file, $source) = @_;
+    my ($file, $source, $cut) = @_;
     my $package = package_for($file);
     forget_subs($package);
     $source =~ s/\A\xEF\xBB\xBF//;
     CGI::initialize_globals() if defined &CGI::initialize_globals;
-    my ($code, $data_at) = split_source($source);
+    my ($code, $data_at) = defined $cut
+        ? (substr($source, 0, $cut), 1 + index("$source\n", "\n", $cut)) : split_source($source);
     my $warns = $code =~ /\A#!.*?perl\S*(?:[ \t]+-\w+)*?[ \t]+-\w*w/;
     my $has_end = ($forgets || $code =~ /\bEND\s*\{/) && require B;
     (my $name = $file) =~ tr/"\r\n/_/;
@@ -170,6 +176,13 @@ sub compile {
     }
     adopt_carp();
     adopt_fcgi();
+    if (!$sub && !defined $exit_code && !defined $cut) {
+        my $end_at = end_within_line($source, $name, $error);
+        if (defined $end_at) {
+            take_end_blocks($forgets ? undef : $name) if $has_end;
+            return compile($file, $source, $end_at);
+        }
+    }
     $error = handle_compile_error($error, $name, $had_carp) if !$sub && !defined $exit_code;
     $compiling = 0;
     my @end = $has_end ? take_end_blocks($forgets ? undef : $name) : ();
@@ -185,7 +198,7 @@ sub compile {
     return {
         code => $sub, package => $package, end => @end ? \@end : undef, data => $data,
         handles => $handles, state => $state, has_more => $forgets || @end || $data || $handles || $state,
-        quiet => $code !~ /SIG|sigtrap/ && !($state && $state->{signals}),
+        uses_calls => scalar($code =~ /\bsyscall\b/), quiet => $code !~ /SIG|sigtrap/ && !($state && $state->{signals}),
     };
 }
 
@@ -239,6 +252,17 @@ sub split_source {
         }
     }
     return $source;
+}
+
+# Returns the place of an __END__ or __DATA__ that has code before it on its line: there Perl stops to
+# read, and so misses the end of the sub. Nothing if `$error` does not say so.
+sub end_within_line {
+    my ($source, $name, $error) = @_;
+    my ($line) = $error =~ /^Missing right curly.* at \Q$name\E line (\d+), at end of line$/m or return;
+    my $start = 0;
+    $start = 1 + index $source, "\n", $start for 2 .. $line;
+    my ($text) = substr($source, $start) =~ /\A([^\n]*)/;
+    return $text =~ /\S.*?\b(?=__(?:END|DATA)__\b)/ ? $start + $+[0] : undef;
 }
 
 # The END blocks of the file `$name`, or of all files but modules that stay loaded, taken from Perl so

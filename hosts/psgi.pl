@@ -29,6 +29,7 @@ my $has_emitted;                          # some of the reply
 my ($is_running, $told);                  # the application runs on; flags of what ended the reply
 my $serial = 0;                           # counts requests, so that old writers are known
 my ($to_http10, $undo_chunks);            # of this request
+my ($taken_over, $children);              # psgix.io of this request; child processes before it
 my %status_lines;
 
 my %PRCTL = (x86_64 => 157, aarch64 => 167, riscv64 => 167, i386 => 172, i486 => 172, i586 => 172,
@@ -49,6 +50,8 @@ sub serve {
     adopt_descriptors();
     $pid = $$;
     $SIG{PIPE} = 'IGNORE';
+    no warnings 'once';
+    *CORE::GLOBAL::fork = \&fork_application;
     $ENV{PLACK_ENV} //= 'deployment';
     $app = load($file);
     prepare_base();
@@ -80,6 +83,17 @@ sub adopt_descriptors {
     open STDOUT, '>&', \*STDERR or die "cannot send descriptor 1 to the log: $!\n";
 }
 
+# Forks for the application. The child gets no copy of the host's own sockets, so that it can neither
+# take requests nor write into replies.
+sub fork_application () {
+    my $child = CORE::fork();
+    if (defined $child && !$child) {
+        local $!;
+        close $_ for $control, $prefetch, $output;
+    }
+    return $child;
+}
+
 # The application that the last expression of `$file` is. In a package of its own, as Plack's loader
 # does it, and with $0 and @ARGV that FindBin and frameworks look at.
 sub load {
@@ -109,7 +123,6 @@ sub prepare_base {
         'psgi.multithread' => !!0, 'psgi.multiprocess' => !!1, 'psgi.run_once' => !!0,
         'psgi.nonblocking' => !!0, 'psgi.streaming' => !!1,
         'psgix.input.buffered' => !!1, 'psgix.harakiri' => !!1, 'psgix.cleanup' => !!1,
-        'psgix.informational' => \&inform,
     );
     @names = keys %same;
     @values = @same{@names};
@@ -151,10 +164,13 @@ sub receive {
     else {
         $env = environment(substr $message, $HEAD, $size);
     }
+    my $request = $serial + 1;
     $env->{'psgix.cleanup.handlers'} = [];
+    $env->{'psgix.informational'} = sub { inform($request, @_) };
     $env->{'psgi.url_scheme'} = $env->{REQUEST_SCHEME};
     $env->{PATH_INFO} //= '';
-    $env->{'psgix.io'} = own_end() if delete $env->{FOREBAY_TAKEOVER};
+    undef $taken_over;
+    $env->{'psgix.io'} = $taken_over = own_end() if delete $env->{FOREBAY_TAKEOVER};
     $to_http10 = $env->{SERVER_PROTOCOL} eq 'HTTP/1.0';
     if (!$has_body) {
         prepare_base() if !defined fileno $no_input;
@@ -196,7 +212,20 @@ sub environment {
 # and writes then is what the client sends and gets. Forebay ends this process behind such a request.
 sub own_end {
     require IO::Socket::UNIX;
+    $children = children();
     return IO::Socket::UNIX->new_from_fd($output, '+<') // die "cannot copy a socket: $!\n";
+}
+
+# Closes that handle, which was not used, for all who have kept it. False if a new child may have it, too.
+sub give_back {
+    close $taken_over;
+    return $children ne 'unknown' && children() eq $children;
+}
+
+sub children {
+    local $/;
+    open my $list, '<', "/proc/$$/task/$$/children" or return 'unknown';
+    return scalar(<$list>) // '';
 }
 
 # Receives until so many bytes are there, perhaps more. False when Forebay has closed the socket.
@@ -253,7 +282,7 @@ sub answer {
     for my $handler (ref $handlers eq 'ARRAY' ? @$handlers : ()) {
         eval { $handler->($env); 1 } or log_error($@);
     }
-    my $ends = $env->{'psgix.harakiri.commit'};
+    my $ends = $env->{'psgix.harakiri.commit'} || $taken_over && !give_back();
     say($control, $ends ? "E\1\0\0" : "R\0\0\0");
     return $ends;
 }
@@ -267,7 +296,11 @@ sub call {
         die 'no PSGI response but ', defined $response ? $response : 'undef', "\n";
     }
     $is_running = 1;
-    $response->(sub { respond($_[0], $env) });
+    my $request = $serial;
+    $response->(sub {
+        die "this request has its response already\n" if $request != $serial;
+        respond($_[0], $env);
+    });
     $is_running = 0;
     return if $begun || $closed;
     # It has taken the connection over, or has forgotten to answer; its output may not be Forebay's.
@@ -439,8 +472,8 @@ sub say {
 
 # psgix.informational: an interim reply (103 Early Hints).
 sub inform {
-    my ($status, $headers) = @_;
-    return if $to_http10 || $begun || $closed;
+    my ($request, $status, $headers) = @_;
+    return if $request != $serial || $to_http10 || $begun || $closed;
     die "no interim response has the status $status\n" if $status !~ /\A1[0-9][0-9]\z/ || $status == 101;
     emit(head($status, $headers));
 }
@@ -452,7 +485,7 @@ sub conclude {
     my $handlers = $env->{'psgix.cleanup.handlers'};
     $closed = 1;
     $told = $is_running || ref $handlers eq 'ARRAY' && @$handlers ? $CLEANS_UP
-        : $env->{'psgix.harakiri.commit'} ? $ENDS : 0;
+        : $env->{'psgix.harakiri.commit'} || $taken_over && !give_back() ? $ENDS : 0;
     my $end_marker = $mark . pack 'a C n', $kind, $told | $was_prefetched, $number;
     my $bytes = defined $rest ? $rest . $end_marker : $end_marker;
     if (($unsaid += length $bytes) > $MUCH) {

@@ -313,6 +313,9 @@ impl Lease {
         self.end = Some(kind);
         let Some(mut worker) = self.worker.take() else { return };
         worker.output.stop_watching();
+        if (kind, then) == (EndKind::Status(503), Then::Ends) {
+            self.app.count_unfit(&worker);
+        }
         match then {
             Then::Waits => {}
             Then::CleansUp => match self.pending_control.take() {

@@ -269,6 +269,11 @@ impl Pool {
         Health { workers, waiting, starts, crashes, crash_loop, note: None }
     }
 
+    /// Counts a worker as crashed although it has ended as it should.
+    pub(crate) fn count_crash(&self) {
+        self.lock().crashes += 1;
+    }
+
     /// Forgets a process that has ended.
     pub(crate) fn remove(&self, id: u64, crashed: bool) {
         let mut inner = self.lock();

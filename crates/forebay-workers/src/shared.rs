@@ -57,6 +57,13 @@ impl AppShared {
         self.pool.give(worker);
     }
 
+    /// Counts and logs a worker that has said that it cannot do its work.
+    pub(crate) fn count_unfit(&self, worker: &Worker) {
+        self.pool.count_crash();
+        let pid = worker.shared.pid.as_raw_nonzero();
+        self.log(&format!("worker {pid} cannot do its work any more; it is replaced"));
+    }
+
     pub(crate) fn log(&self, text: &str) {
         (self.sink)(&format!("[{}] {text}", self.spec.name));
     }

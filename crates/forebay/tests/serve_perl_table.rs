@@ -88,6 +88,9 @@ const ROWS: &[(&str, &[&str])] = &[
     ("data-package.pl", &["", "", ""]),
     ("fatals.pl", &["", "early", "", "early"]),
     ("fast.pl", &["a=1", "a=2", "a=3"]),
+    ("background.pl", &["1", "2", "3"]),
+    ("kept-output.pl", &["1", "2", "3"]),
+    ("end-in-line.pl", &["", ""]),
     ("not-there.pl", &[""]),
 ];
 
@@ -225,6 +228,11 @@ const DIFFERENCES: &[Difference] = &[
         script: "fast.pl",
         modes: IN_PLACE,
         reason: "a FastCGI loop gets one request each time",
+    },
+    Difference {
+        script: "end-in-line.pl",
+        modes: IN_PLACE,
+        reason: "code may precede __END__ on its line, as with CGI",
     },
     Difference {
         script: "format.pl",
