@@ -57,9 +57,9 @@ impl<T> Future for Recycled<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         match &mut self.0 {
-            // SAFETY: `new` has put it there, and it stays until `drop`: it does not move. The
-            // reference is the only one, as `self` is borrowed for as long.
             Place::Block { future, .. } => {
+                // SAFETY: `new` has put the future there, and it stays there until `drop`. The
+                // reference is the only one, because `self` is borrowed for as long.
                 unsafe { Pin::new_unchecked(future.as_mut()) }.poll(context)
             }
             Place::Box(future) => future.as_mut().poll(context),
