@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use forebay_wire::fields::Fields;
-use forebay_wire::http2::{Abuse, Config, Connection, Event, Rule};
+use forebay_wire::http2::{Abuse, Config, Connection, Event, RequestPseudo, Rule};
 
 use super::drive::*;
 
@@ -57,6 +57,12 @@ fn floods_end_by_enhance_your_calm() {
     let empty = Raw::default;
     let rapid_reset = |n| empty().head(id(n), GET, true).u32(RESET, id(n), 8);
     assert!((100..=500).contains(&attack(Abuse::Resets, rapid_reset)));
+    // DATA pays for PINGs alone.
+    let with_data = |n| {
+        let raw = empty().head(id(n), POST, false).data(id(n), b"a", false);
+        raw.data(id(n), b"a", false).u32(RESET, id(n), 8)
+    };
+    assert!((100..=500).contains(&attack(Abuse::Resets, with_data)));
     let provoked = |n| empty().head(id(n), GET, true).u32(WINDOW_UPDATE, id(n), 0);
     assert!((100..=500).contains(&attack(Abuse::ProvokedResets, provoked)));
     let malformed = |n| empty().head(id(n), &[(":method", "GET")], true);
@@ -167,6 +173,57 @@ fn honest_peers_do_not_come_near_the_limits() {
         raw
     };
     assert!(is_tolerated(Duration::from_secs(60), page));
+}
+
+/// Takes in what came, and returns the streams that it opened. The peer must have kept the rules.
+fn take(connection: &mut Connection, raw: &Raw, now: Instant) -> Vec<u32> {
+    let (mut rest, mut opened) = (&raw.0[..], Vec::new());
+    loop {
+        let step = connection.receive(rest, now).expect("an honest peer");
+        match step.event {
+            Some(Event::Head { stream, .. }) => opened.push(stream),
+            Some(Event::Data { stream, ref data, .. }) => {
+                connection.consume(stream, data.len(), now)
+            }
+            Some(_) => {}
+            None => break,
+        }
+        rest = &rest[step.consumed..];
+    }
+    let output = connection.output().len();
+    connection.wrote(output);
+    opened
+}
+
+/// grpc-go measures its bandwidth by a PING for each frame that it reads, with a window update before it.
+#[test]
+fn a_grpc_stream_of_20_000_messages_each_way_pays_for_its_pings() {
+    let (now, message) = (Instant::now(), [7; 20]);
+    let measures =
+        |raw: Raw| raw.u32(WINDOW_UPDATE, 0, 20).frame(PING, 0, 0, &[2, 4, 16, 16, 9, 14, 7, 7]);
+    let mut server = Connection::server(Config::default());
+    let mut client = Connection::client(Config::default());
+    assert_eq!(take(&mut server, &Raw::client().head(1, POST, false), now), [1]);
+    server.send_reply(1, 200, &Fields::new(), false).unwrap();
+    let request = RequestPseudo { method: b"POST", path: b"/", ..RequestPseudo::default() };
+    let id = client.send_request(&request, [], false).unwrap();
+    take(&mut client, &Raw::server().head(id, &[(":status", "200")], false), now);
+    for _ in 0..20_000 {
+        for connection in [&mut server, &mut client] {
+            assert_eq!(connection.send_data(id, &message, false, now), Ok(20));
+            take(connection, &measures(Raw::default().u32(WINDOW_UPDATE, id, 20)), now);
+        }
+    }
+    // The peer sends, and pings before the answer to each message.
+    for _ in 0..20_000 {
+        for connection in [&mut server, &mut client] {
+            take(
+                connection,
+                &Raw::default().data(id, &message, false).frame(PING, 0, 0, &[1; 8]),
+                now,
+            );
+        }
+    }
 }
 
 #[test]

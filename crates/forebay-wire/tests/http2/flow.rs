@@ -285,7 +285,7 @@ fn a_client_learns_which_requests_a_server_that_goes_away_has_not_taken() {
     let seen = feed(&mut client, &raw.0, || 3);
     assert_eq!(
         seen.events,
-        ["goaway 0", "5 reset Unprocessed", "7 reset Unprocessed", "3 head 200 end"]
+        ["5 reset Unprocessed", "7 reset Unprocessed", "goaway 0", "3 head 200 end"]
     );
     assert_eq!(client.send_request(&REQUEST, &Fields::new(), true), Err(SendError::Exhausted));
     assert!(!client.is_finished());

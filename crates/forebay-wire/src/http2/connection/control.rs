@@ -107,7 +107,9 @@ impl Connection {
 
     fn pinged(&mut self, payload: [u8; 8], is_ack: bool, now: Instant) -> Found {
         if !is_ack {
-            self.charge(budget::PING, Abuse::Pings, now)?;
+            if !self.budget.spend_ping(now) {
+                return Err(Http2Error::connection(Rule::Abuse(Abuse::Pings)));
+            }
             frame::ping(&mut self.out, payload, true);
             return Ok(None);
         }
@@ -182,7 +184,6 @@ impl Connection {
     fn peer_goes_away(&mut self, last: u32, code: ErrorCode, now: Instant) -> Found {
         self.charge(budget::USELESS, Abuse::UselessFrames, now)?;
         self.is_draining = true;
-        self.events.push_back(Event::Goaway { code });
         if self.role == Role::Client {
             self.peer_accepts_to = self.peer_accepts_to.min(last);
             let mut lost: Vec<u32> =
@@ -196,6 +197,8 @@ impl Connection {
             }
             self.update_window(now);
         }
+        // Last: an error code fails the streams that are left, which are those the peer has seen.
+        self.events.push_back(Event::Goaway { code });
         Ok(None)
     }
 

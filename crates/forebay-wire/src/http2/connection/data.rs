@@ -48,7 +48,9 @@ impl Connection {
         now: Instant,
     ) -> Result<(), Http2Error> {
         let DataFrame { stream: id, left: data, end, .. } = frame;
-        if data == 0 && !end {
+        if data > 0 {
+            self.budget.allow_ping();
+        } else if !end {
             self.charge(budget::EMPTY_DATA, Abuse::EmptyData, now)?;
         }
         let Some(stream) = self.streams.get_mut(id) else {

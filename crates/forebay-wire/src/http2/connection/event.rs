@@ -73,8 +73,8 @@ pub enum Event {
         /// The rule that it broke.
         rule: Rule,
     },
-    /// The peer opens no more streams, or takes no more; those that it does not answer are reset
-    /// by further events.
+    /// The peer opens no more streams, or takes no more. [`Event::Reset`] has come before for each
+    /// stream that the peer has not processed.
     Goaway {
         /// Why.
         code: ErrorCode,

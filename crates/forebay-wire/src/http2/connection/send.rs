@@ -71,6 +71,11 @@ impl Connection {
         self.peer.streams.saturating_sub(self.active).min(self.identifiers_left()) as usize
     }
 
+    /// Returns true if the peer's settings allow no stream at all (client).
+    pub fn allows_no_streams(&self) -> bool {
+        self.peer.streams == 0
+    }
+
     /// Whether no request can be opened any more, now or later (client).
     pub fn is_exhausted(&self) -> bool {
         let goes_on = !self.is_draining && self.accept_to == u32::MAX && self.role == Role::Client;
@@ -230,6 +235,9 @@ impl Connection {
     ) {
         if taken > 0 || is_last {
             self.budget.earn(budget::DATA_SENT);
+        }
+        if taken > 0 {
+            self.budget.allow_ping();
         }
         self.send_window -= taken as i64;
         let Some(stream) = self.streams.get_mut(id) else { return };
