@@ -32,7 +32,7 @@ pub use duplex::send_and_read;
 pub use group::{Balancing, Group};
 pub use health::{Check, Checker};
 pub use idle_connections::IdlePools;
-pub use multiplexed::{Multiplexed, SharedConnection};
+pub use multiplexed::{Multiplexed, Readiness, SharedConnection};
 pub use permits::Permits;
 pub use tally::Tallies;
 pub use unanswered::Unanswered;

@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 use super::config::config;
 use super::stream::Stream;
-use crate::upstream::{self, Backend, SharedConnection};
+use crate::upstream::{self, Backend, Readiness, SharedConnection};
 
 /// Interim replies in front of one reply, and their bytes.
 const MOST_INTERIM: usize = 256;
@@ -40,6 +40,8 @@ pub struct Connection {
     /// The backend's settings have come, which are told to those who wait for them.
     is_settled: Cell<bool>,
     settled: Notify,
+    /// The backend's settings have allowed a stream at some time.
+    has_allowed_streams: Cell<bool>,
     /// A request has been answered by it.
     has_answered: Cell<bool>,
     /// Something has been written to it.
@@ -70,6 +72,8 @@ pub(super) struct StreamState {
     /// As lines.
     pub trailers: RefCell<Vec<u8>>,
     pub end: Cell<Option<End>>,
+    /// The head of the reply has come.
+    has_begun: Cell<bool>,
     /// Our side has ended.
     pub has_sent: Cell<bool>,
     pub waits: Waits,
@@ -151,6 +155,7 @@ impl Connection {
             reserved: Cell::new(0),
             is_settled: Cell::new(false),
             settled: Notify::new(),
+            has_allowed_streams: Cell::new(false),
             has_answered: Cell::new(false),
             has_written: Cell::new(false),
             is_broken: Cell::new(false),
@@ -307,6 +312,7 @@ impl Connection {
             Event::Head { stream, head, end } => match self.streams.find(stream) {
                 Some(state) => {
                     self.has_answered.set(true);
+                    state.has_begun.set(true);
                     *state.head.borrow_mut() = Some((head, end));
                     wake_waiting(&state.waits.reader);
                     if end {
@@ -352,14 +358,37 @@ impl Connection {
             Event::Goaway { code } if code != ErrorCode::NO_ERROR => {
                 let line = format!("{} ends a connection of HTTP/2: {code}", self.name);
                 self.thread.warn_limited(&line);
+                self.fail_unanswered(format!("it was ended by GOAWAY ({code})"));
             }
             Event::Settings => {
+                let allows_streams = !self.codec.borrow().allows_no_streams();
+                self.has_allowed_streams.set(self.has_allowed_streams.get() || allows_streams);
                 self.is_settled.set(true);
                 self.settled.notify_waiters();
             }
             // A server's alone, but for GOAWAY, of which the codec knows.
             Event::Goaway { .. } | Event::Unacceptable { .. } | Event::Refused { .. } => {}
         }
+    }
+
+    /// Fails the streams whose reply has not begun. A GOAWAY with an error code ends the connection
+    /// (RFC 9113 section 5.4.1), but a backend that is at fault may leave it open without a word.
+    fn fail_unanswered(&self, why: String) {
+        *self.failure.borrow_mut() = why;
+        let unanswered = |stream: &&Rc<StreamState>| !stream.has_begun.get();
+        self.streams.all().iter().filter(unanswered).for_each(|s| s.finish(End::ConnectionLost));
+    }
+
+    /// Returns true if the backend allows no streams, and never has on this connection.
+    pub fn is_refusing(&self) -> bool {
+        let allows_none = self.is_settled.get() && !self.has_allowed_streams.get();
+        allows_none && !self.is_broken()
+    }
+
+    /// Returns true if the backend has taken back its permission to open streams, and none is left:
+    /// another connection may be opened in its place.
+    fn is_spent(&self) -> bool {
+        self.has_allowed_streams.get() && self.codec.borrow().allows_no_streams() && self.is_idle()
     }
 
     /// Those who wait for room look again.
@@ -418,12 +447,15 @@ impl SharedConnection for Connection {
     }
 
     fn is_broken(&self) -> bool {
-        self.is_broken.get() || self.is_retired.get() || self.codec.borrow().is_exhausted()
+        let is_closing = self.is_broken.get() || self.is_retired.get();
+        is_closing || self.codec.borrow().is_exhausted() || self.is_spent()
     }
 
-    fn is_to_be_waited_for(&self) -> bool {
-        // Another connection would have to wait for its settings, too, or have none, either.
-        let is_closed = || self.is_idle() && self.codec.borrow().available() == 0;
-        !self.is_settled.get() || is_closed()
+    fn readiness(&self) -> Readiness {
+        match self.is_settled.get() {
+            false => Readiness::Unknown,
+            true if self.is_refusing() => Readiness::Refusing,
+            true => Readiness::Known,
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use forebay_engine::{Fault, Thread};
+use forebay_engine::{Fault, Limit, Thread};
 
 use super::connection::Connection;
 use super::stream::Stream;
@@ -84,7 +84,8 @@ impl Http2Pool {
             let place = self.take_up(backend, connection);
             Ok(Some(place).filter(|place| !is_uncounted || matches!(place, Place::Shared(_))))
         };
-        if let Some(place) = self.connections.wait_for(backend, find, acquire, open).await? {
+        let found = self.connections.wait_for(backend, find, acquire, open).await;
+        if let Some(place) = found.map_err(|fault| self.explain_refusal(backend, fault))? {
             return Ok(place);
         }
         let connection = match is_repeatable || is_new {
@@ -92,6 +93,24 @@ impl Http2Pool {
             false => backend.connect_for_once().await?,
         };
         Ok(self.take_up(backend, connection))
+    }
+
+    /// Returns the fault of a request that found no place, with the reason if the backend allows no
+    /// streams. The connections that it refused on are closed, so that later requests open others.
+    fn explain_refusal(&self, backend: &Backend, fault: Fault) -> Fault {
+        let mut refusing = self.connections.connections();
+        refusing.retain(|connection| connection.is_refusing());
+        if refusing.is_empty() || fault.limit != Some(Limit::MaxConnections) {
+            return fault;
+        }
+        refusing.iter().for_each(|connection| connection.retire());
+        let (name, limit) = (backend.name(), backend.connect_timeout());
+        Fault::backend(
+            503,
+            format!(
+                "{name} allows no streams (its SETTINGS have MAX_CONCURRENT_STREAMS = 0), also                  not within {limit:?}"
+            ),
+        )
     }
 
     /// A place on a connection, as which version of HTTP it is of.

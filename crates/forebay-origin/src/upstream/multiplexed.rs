@@ -26,11 +26,26 @@ pub trait SharedConnection {
     /// Whether it takes no more requests, now or later.
     fn is_broken(&self) -> bool;
 
-    /// Whether it has no room yet, and another connection would not have any either.
-    fn is_to_be_waited_for(&self) -> bool {
-        false
+    /// What is known of its room.
+    fn readiness(&self) -> Readiness {
+        Readiness::Known
     }
 }
+
+/// What is known of the room on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// The backend has yet to say how much there is, as it would have to on another connection.
+    Unknown,
+    /// The backend has said that there is none, and has never said otherwise.
+    Refusing,
+    /// There is some, or requests have taken it all.
+    Known,
+}
+
+/// Connections that refuse all requests, of which one more is opened: a second opinion. If the
+/// backend says the same there, requests wait until it changes its mind.
+const MOST_REFUSING: usize = 2;
 
 /// The connections of one thread to one backend.
 pub struct Multiplexed<C> {
@@ -170,9 +185,11 @@ impl<C: SharedConnection> Multiplexed<C> {
 
     fn may_open(&self) -> bool {
         let live = self.live();
+        let count = |readiness| live.iter().filter(|live| live.readiness() == readiness).count();
         !self.is_opening.get()
             && live.len() < self.most
-            && !live.iter().any(|live| live.is_to_be_waited_for())
+            && count(Readiness::Unknown) == 0
+            && count(Readiness::Refusing) < MOST_REFUSING
     }
 }
 

@@ -123,7 +123,7 @@ fn hundreds_of_requests_share_connections_as_the_settings_allow() {
 }
 
 #[test]
-fn a_limit_on_streams_that_falls_holds_at_once_and_one_of_none_makes_requests_wait() {
+fn a_limit_on_streams_that_falls_holds_at_once() {
     in_memory(&proxied("connect_timeout = \"2s\""), async |world| {
         let mut backend = Http2Backend::new(world);
         let first = ask(world, GET);
@@ -141,22 +141,6 @@ fn a_limit_on_streams_that_falls_holds_at_once_and_one_of_none_makes_requests_wa
         served.flush();
         assert_eq!(first.await.unwrap().unwrap().text(), "first");
         assert_eq!(second.await.unwrap().unwrap().text(), "second");
-        for served in [&mut served, &mut other] {
-            served.raw([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0]);
-            served.turn().await;
-        }
-        let third = ask(world, GET);
-        sleep(Duration::from_millis(500)).await;
-        assert!(!backend.has_visitor(), "a third connection would not be any better");
-        served.raw([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 9]);
-        let (id, _) = served.request().await;
-        served.reply(id, "third");
-        served.flush();
-        assert_eq!(third.await.unwrap().unwrap().text(), "third");
-        served.raw([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0]);
-        served.turn().await;
-        let reply = ask(world, GET).await.unwrap().unwrap();
-        assert_eq!((reply.status(), reply.field("retry-after")), (503, Some("1")));
     });
 }
 

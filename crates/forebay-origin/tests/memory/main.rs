@@ -32,6 +32,7 @@ mod http2_broken;
 mod http2_random;
 mod http2_trailers;
 mod http2_tunnels;
+mod http2_refusals;
 mod idle_connections;
 mod limits;
 mod proxied;
