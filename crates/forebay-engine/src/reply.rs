@@ -478,6 +478,11 @@ impl Reply {
     pub(crate) fn is_done(&self) -> bool {
         self.phase == Phase::Done
     }
+    /// Returns true if the head in `out` is a 2xx for a client that takes it for the start of a tunnel.
+    fn refuses_tunnel(&self) -> bool {
+        matches!(self.head_status, 200..=299) && self.stream().asks_for_tunnel()
+    }
+
 
     pub(crate) fn keeps_alive(&self) -> bool {
         self.keep_alive

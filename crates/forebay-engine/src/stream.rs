@@ -234,6 +234,16 @@ impl Stream {
 
     /// Whether the end of a body is told by frames of the protocol, whatever version the client
     /// has.
+    /// Returns true if the client asks for a tunnel by extended CONNECT, which no 2xx but that of a
+    /// tunnel may answer (RFC 8441 section 5, RFC 9220).
+    pub fn asks_for_tunnel(&self) -> bool {
+        match self {
+            Self::Http2(stream) => stream.is_tunnel(),
+            Self::Http3(stream) => stream.is_tunnel(),
+            Self::Http1(_) | Self::Ajp(_) => false,
+        }
+    }
+
     pub fn frames_bodies(&self) -> bool {
         matches!(self, Self::Http2(_) | Self::Http3(_) | Self::Ajp(_))
     }

@@ -176,6 +176,10 @@ impl Reply {
 
     /// Writes what has gathered, and `data` behind it; `last` are the trailers, where that is all.
     async fn write_out(&mut self, data: &[u8], last: Option<&[u8]>) -> Result<(), Fault> {
+        if self.has_head && self.refuses_tunnel() {
+            // While nothing is written another reply can take its place.
+            return Err(Fault::client(501, "an extended CONNECT to what makes no tunnel"));
+        }
         self.is_written = true;
         // Where there is a length, its last byte is the end.
         let has_all = matches!(self.framing, Framing::None | Framing::Length(0));

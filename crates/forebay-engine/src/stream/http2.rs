@@ -81,6 +81,10 @@ impl Http2 {
         }
     }
 
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.is_tunnel
+    }
+
     /// Nothing but the end of the request can come.
     pub(super) fn expect_end(&self) {
         self.has_body.set(false);

@@ -129,6 +129,10 @@ impl Http3 {
         self.is_tunnel.set(true);
     }
 
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.is_tunnel.get()
+    }
+
     /// Sends this reply before those whose urgency is a larger number (RFC 9218).
     pub fn set_urgency(&self, urgency: u8) {
         // Fails where it was reset, which shows elsewhere.

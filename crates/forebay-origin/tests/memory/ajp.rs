@@ -54,7 +54,7 @@ fn end(reuse: bool) -> Vec<u8> {
 }
 
 /// A reply of one piece.
-fn ok(data: &str) -> Vec<u8> {
+pub fn ok(data: &str) -> Vec<u8> {
     let length = data.len().to_string();
     [head(200, &[("Content-Length", &length)]), chunk(data.as_bytes()), end(true)].concat()
 }

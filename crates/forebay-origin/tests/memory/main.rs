@@ -20,6 +20,7 @@ mod buffering;
 mod clients;
 mod compression;
 mod connections;
+mod extended_connect;
 mod fastcgi;
 mod files;
 mod front;
