@@ -55,6 +55,8 @@ pub struct Fault {
     /// As `is_not_mine`, and a route below has it: those are tried wherever the route falls back
     /// to.
     pub is_for_below: bool,
+    /// The backend has cancelled its stream (RST_STREAM with CANCEL), which the client is sent, too.
+    pub is_cancelled: bool,
 }
 
 impl Fault {
@@ -125,6 +127,12 @@ impl Fault {
         self
     }
 
+    /// The same fault, by which the backend has cancelled its stream: no fault of the backend as such.
+    pub fn cancelled(mut self) -> Self {
+        self.is_cancelled = true;
+        self
+    }
+
     /// The same fault, which another route may not have. Only before the body or the reply was
     /// touched.
     pub fn not_mine(mut self) -> Self {
@@ -147,6 +155,7 @@ impl Fault {
             message,
             is_not_mine: false,
             is_for_below: false,
+            is_cancelled: false,
         }
     }
 }

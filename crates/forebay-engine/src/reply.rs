@@ -11,9 +11,11 @@ use crate::stream::{HeadEnd, Stream};
 use crate::timing::Step;
 
 mod body;
+mod grpc;
 mod redirect;
 mod rules;
 
+pub(crate) use grpc::is_call as is_grpc_call;
 pub use redirect::InternalRedirect;
 pub use rules::{Rules, goes_out_at_once};
 
@@ -61,6 +63,8 @@ pub struct Reply {
     compressed: Option<Rc<[u8]>>,
     to_head: bool,
     to_http10: bool,
+    /// Whether errors are sent as status of gRPC.
+    to_grpc: bool,
     keep_alive: bool,
     /// The port where the client may come by HTTP/3; 0: it is told of none.
     http3_port: u16,
@@ -113,6 +117,7 @@ impl Reply {
             compressed: None,
             to_head: false,
             to_http10: false,
+            to_grpc: false,
             keep_alive: false,
             http3_port: 0,
             is_buffered: false,
@@ -160,6 +165,7 @@ impl Reply {
     /// even that could.
     pub(crate) fn prepare_refusal(&mut self, method: &[u8]) {
         self.prepare(&RequestHead::default(), method);
+        self.to_grpc = false;
         self.keep_alive = false;
         self.http3_port = 0;
     }
@@ -430,13 +436,16 @@ impl Reply {
         self.finish().await
     }
 
-    /// A small page that names the status.
+    /// A small page that names the status, or the status of gRPC for it.
     pub async fn respond_error(&mut self, status: u16) -> Result<(), Fault> {
         self.respond_error_with(status, b"").await
     }
 
     /// As [`Self::respond_error`], with these field lines.
     pub async fn respond_error_with(&mut self, status: u16, lines: &[u8]) -> Result<(), Fault> {
+        if self.to_grpc {
+            return self.respond_grpc_error(status, lines).await;
+        }
         let reason = encode::reason_phrase(status);
         let page = format!(
             "<!DOCTYPE html>\n<title>{status} {reason}</title>\n<h1>{status} {reason}</h1>\n"
@@ -469,6 +478,11 @@ impl Reply {
         self.keep_alive = false;
     }
 
+    /// Returns true if the head in `out` is a 2xx for a client that takes it for the start of a tunnel.
+    fn refuses_tunnel(&self) -> bool {
+        matches!(self.head_status, 200..=299) && self.stream().asks_for_tunnel()
+    }
+
     /// Whether the head has been begun.
     pub fn has_begun(&self) -> bool {
         self.phase != Phase::Waiting
@@ -478,11 +492,6 @@ impl Reply {
     pub(crate) fn is_done(&self) -> bool {
         self.phase == Phase::Done
     }
-    /// Returns true if the head in `out` is a 2xx for a client that takes it for the start of a tunnel.
-    fn refuses_tunnel(&self) -> bool {
-        matches!(self.head_status, 200..=299) && self.stream().asks_for_tunnel()
-    }
-
 
     pub(crate) fn keeps_alive(&self) -> bool {
         self.keep_alive

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use forebay_wire::http1::{RequestFraming, TargetForm};
+use forebay_wire::http1::{RequestFraming, TargetForm, Version};
 use forebay_wire::path::PathError;
 
 use crate::context::FrontContext;
@@ -17,6 +17,7 @@ use crate::forwarded::{Trust, find_client};
 use crate::head::Request;
 use crate::internal_redirect::{Origins, follow};
 use crate::log::Entry;
+use crate::reply::is_grpc_call;
 use crate::route::Site;
 use crate::stream::{Abort, Stream};
 
@@ -72,6 +73,7 @@ fn begin(exchange: &mut Exchange) {
     body.prepare(&request.head, &mut request.bytes);
     request.complete_target();
     reply.prepare(&request.head, request.head.method.of(&request.bytes));
+    reply.set_to_grpc(request.head.version >= Version::Http2 && is_grpc_call(request));
 }
 
 fn find_site(context: &FrontContext, stream: &Stream, request: &Request) -> Option<Rc<Site>> {
@@ -233,6 +235,14 @@ async fn end_reply(stream: &Stream, exchange: &mut Exchange, outcome: Result<(),
     reply.restart();
     // Nobody drains a backlog behind the origin any more.
     reply.set_buffered(false);
+    if fault.is_cancelled && (reply.has_begun() || reply.is_to_grpc()) {
+        // Clients of gRPC read the server's deadline from the code of the reset.
+        if !reply.has_begun() {
+            reply.record_status(fault.status);
+        }
+        stream.abort(Abort::Cancelled);
+        return false;
+    }
     if reply.has_begun() {
         stream.abort(Abort::ReplyLost);
         return false;
@@ -245,7 +255,7 @@ async fn end_reply(stream: &Stream, exchange: &mut Exchange, outcome: Result<(),
         reply.record_status(499);
         return false;
     }
-    reply.respond_error(fault.status).await.is_ok()
+    reply.respond_fault(&fault).await.is_ok()
 }
 
 /// Step 10: counts the request and logs it.

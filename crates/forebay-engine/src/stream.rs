@@ -72,6 +72,8 @@ struct Shared {
 pub enum Abort {
     /// The rest of the reply cannot be had.
     ReplyLost,
+    /// The backend has cancelled its stream, as at the deadline of a gRPC call.
+    Cancelled,
 }
 
 /// The head of a reply, for protocols that have other heads than lines.
@@ -232,8 +234,6 @@ impl Stream {
         matches!(self, Self::Http2(_) | Self::Http3(_) | Self::Ajp(_))
     }
 
-    /// Whether the end of a body is told by frames of the protocol, whatever version the client
-    /// has.
     /// Returns true if the client asks for a tunnel by extended CONNECT, which no 2xx but that of a
     /// tunnel may answer (RFC 8441 section 5, RFC 9220).
     pub fn asks_for_tunnel(&self) -> bool {
@@ -244,6 +244,8 @@ impl Stream {
         }
     }
 
+    /// Whether the end of a body is told by frames of the protocol, whatever version the client
+    /// has.
     pub fn frames_bodies(&self) -> bool {
         matches!(self, Self::Http2(_) | Self::Http3(_) | Self::Ajp(_))
     }
@@ -451,13 +453,13 @@ impl Stream {
 
     /// Ends the stream so that the client does not take what it got for the whole.
     pub fn abort(&self, why: Abort) {
-        match (self, why) {
-            (Self::Http1(stream), Abort::ReplyLost) => stream.socket.reset(),
-            (Self::Http2(stream), why) => stream.abort(why),
-            (Self::Http3(stream), why) => stream.abort(why),
+        match self {
+            Self::Http1(stream) => stream.socket.reset(),
+            Self::Http2(stream) => stream.abort(why),
+            Self::Http3(stream) => stream.abort(why),
             // What has been written to its end can be read to its end.
-            (Self::Ajp(stream), Abort::ReplyLost) if stream.has_ended() => {}
-            (Self::Ajp(stream), Abort::ReplyLost) => stream.socket.reset(),
+            Self::Ajp(stream) if stream.has_ended() => {}
+            Self::Ajp(stream) => stream.socket.reset(),
         }
     }
 }

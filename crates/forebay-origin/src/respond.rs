@@ -18,6 +18,11 @@ impl FixedReply {
         encode::field(&mut content_type, "Content-Type", respond.content_type.as_bytes());
         Self { respond, content_type }
     }
+
+    /// Returns true if a client of gRPC is to get an error, which it takes as status of gRPC alone.
+    fn is_grpc_error(&self, exchange: &Exchange) -> bool {
+        self.respond.status >= 400 && exchange.reply.is_to_grpc()
+    }
 }
 
 impl Origin for FixedReply {
@@ -32,6 +37,7 @@ impl Origin for FixedReply {
     fn serve_now(&self, exchange: &mut Exchange) -> bool {
         let Respond { status, body, .. } = &self.respond;
         !matches!(status, 204 | 304)
+            && !self.is_grpc_error(exchange)
             && exchange.reply.put_down(*status, &self.content_type, body.as_bytes())
     }
 
@@ -42,6 +48,9 @@ impl Origin for FixedReply {
                 exchange.reply.begin(*status, b"");
                 exchange.reply.end_head(Length::None, false);
                 return exchange.reply.finish().await;
+            }
+            if self.is_grpc_error(exchange) {
+                return exchange.reply.respond_error(*status).await;
             }
             exchange.reply.respond(*status, content_type, body.as_bytes()).await
         })

@@ -209,9 +209,10 @@ impl Upstream {
     }
 
     /// Counts a failure against the backend that is to blame. That all of the connections that it
-    /// may have are busy is none.
+    /// may have are busy is none, nor that it cancels a stream, as at the deadline of a gRPC call.
     fn count(&self, attempt: &Attempt<'_>, fault: &Fault) {
-        if fault.side != Side::Backend || fault.limit == Some(Limit::MaxConnections) {
+        let is_busy = fault.limit == Some(Limit::MaxConnections);
+        if fault.side != Side::Backend || is_busy || fault.is_cancelled {
             return;
         }
         self.tally.failed(attempt.index);

@@ -306,7 +306,7 @@ pub struct ProcessSticky {
 }
 
 /// The protocol a program speaks.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AppProtocol {
     /// HTTP/1.1.

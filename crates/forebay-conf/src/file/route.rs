@@ -96,8 +96,8 @@ pub struct Route {
     /// Default: false.
     pub compress: Option<At<BoolOr<Compress>>>,
     /// Whether a request's body is taken in whole, in memory and then in a file, before a server is
-    /// sent it. For `proxy`, `ajp` and `app` of kind command that speaks http; all else but files does
-    /// so anyway. Default: true for `app`, false for `proxy` and `ajp`.
+    /// sent it. For `proxy`, `ajp` and `app` of kind command that speaks http, h2c or ajp; all else but
+    /// files does so anyway. Default: true for `app`, unless it speaks h2c; false for `proxy` and `ajp`.
     pub request_buffering: Option<At<bool>>,
     /// The directory of files that the origin may have sent by X-Accel-Redirect or X-Sendfile. For
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`. Default: those headers mean nothing.

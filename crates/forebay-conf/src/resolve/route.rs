@@ -123,6 +123,8 @@ fn buffer(typed: &file::Route, action: &Action) -> Outcome<bool> {
 fn request_buffering(file: &File, typed: &file::Route, action: &Action) -> Outcome<bool> {
     let default = match action {
         Action::Proxy(_) | Action::Ajp(_) => false,
+        // gRPC answers messages before the next one is sent.
+        Action::App(name) if speaks_h2c(file, name) => false,
         Action::App(name) if streams_bodies(file, name) => true,
         _ => {
             let Some(at) = &typed.request_buffering else { return Ok(false) };
@@ -138,10 +140,18 @@ fn request_buffering(file: &File, typed: &file::Route, action: &Action) -> Outco
 
 /// Whether the application is a program that is passed bodies as they come.
 fn streams_bodies(file: &File, app: &str) -> bool {
-    let speaks = file.app.get(app).and_then(|app| app.speaks.as_ref());
-    speaks.is_some_and(|at| {
-        matches!(at.value, AppProtocol::Http | AppProtocol::H2c | AppProtocol::Ajp)
-    })
+    let protocols = [AppProtocol::Http, AppProtocol::H2c, AppProtocol::Ajp];
+    spoken_by(file, app).is_some_and(|spoken| protocols.contains(&spoken))
+}
+
+/// Returns true if the application is a program that speaks HTTP/2.
+fn speaks_h2c(file: &File, app: &str) -> bool {
+    spoken_by(file, app) == Some(AppProtocol::H2c)
+}
+
+fn spoken_by(file: &File, app: &str) -> Option<AppProtocol> {
+    let speaks = file.app.get(app).and_then(|app| app.speaks.as_ref())?;
+    Some(speaks.value)
 }
 
 /// Whether each path names a script, with PATH_INFO behind it.

@@ -138,6 +138,7 @@ impl Http2 {
     pub(super) fn abort(&self, why: Abort) {
         match why {
             Abort::ReplyLost => self.reset(self.lost_code()),
+            Abort::Cancelled => self.reset(ErrorCode::CANCEL),
         }
         self.is_closed.set(true);
     }

@@ -238,6 +238,7 @@ impl Http3 {
     pub(super) fn abort(&self, why: Abort) {
         match why {
             Abort::ReplyLost => self.reset(self.lost_code()),
+            Abort::Cancelled => self.reset(ErrorCode::REQUEST_CANCELLED),
         }
         self.is_closed.set(true);
     }

@@ -235,6 +235,9 @@ impl Stream {
                 fault(format!("{name} closed the connection (GOAWAY) before it took the request"))
                     .retry(Retry::Unprocessed)
             }
+            End::Reset(Cause::Peer(ErrorCode::CANCEL)) => {
+                fault(format!("{name} cancelled the stream (CANCEL)")).cancelled()
+            }
             End::Reset(Cause::Peer(code)) => fault(format!("{name} reset the stream ({code})")),
             End::Reset(Cause::Rule(rule)) => fault(format!("{name}: {rule}")),
             End::Interim => fault(format!("{name}: interim replies (1xx) without end")),

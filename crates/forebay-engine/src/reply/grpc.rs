@@ -1,0 +1,129 @@
+//! Errors for clients of gRPC: a status of gRPC in the head of a reply without a body, which such clients
+//! read as "Trailers-Only". Of an error page they would report no more than its content type.
+//!
+//! Protocol: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
+
+use forebay_wire::http1::{KnownField, encode};
+
+use super::{Length, Reply};
+use crate::fault::Fault;
+use crate::head::Request;
+use crate::limit::Limit;
+
+/// The content type of gRPC, and of its variants up to a `+` or `;`.
+const CONTENT_TYPE: &[u8] = b"application/grpc";
+
+const UNKNOWN: u8 = 2;
+const DEADLINE_EXCEEDED: u8 = 4;
+const PERMISSION_DENIED: u8 = 7;
+const RESOURCE_EXHAUSTED: u8 = 8;
+const UNIMPLEMENTED: u8 = 12;
+const INTERNAL: u8 = 13;
+const UNAVAILABLE: u8 = 14;
+const UNAUTHENTICATED: u8 = 16;
+
+/// Returns true if the request is a call of gRPC. gRPC-Web is not: its clients take HTTP errors.
+pub(crate) fn is_call(request: &Request) -> bool {
+    let content_type = || request.head.value(KnownField::ContentType, &request.bytes);
+    request.method() == b"POST" && content_type().is_some_and(is_grpc)
+}
+
+fn is_grpc(content_type: &[u8]) -> bool {
+    let Some((start, rest)) = content_type.split_at_checked(CONTENT_TYPE.len()) else {
+        return false;
+    };
+    start.eq_ignore_ascii_case(CONTENT_TYPE)
+        && matches!(rest.first(), None | Some(b'+' | b';' | b' '))
+}
+
+/// Returns the code of gRPC for a status of HTTP:
+/// <https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>. 413 is not in that list.
+fn code_of(status: u16) -> u8 {
+    match status {
+        400 => INTERNAL,
+        401 => UNAUTHENTICATED,
+        403 => PERMISSION_DENIED,
+        404 => UNIMPLEMENTED,
+        413 => RESOURCE_EXHAUSTED,
+        429 | 502..=504 => UNAVAILABLE,
+        _ => UNKNOWN,
+    }
+}
+
+/// Returns the code of gRPC for a fault. A call that the backend has not answered in time may have been
+/// acted on, so that UNAVAILABLE, after which clients retry, would be wrong.
+fn code_of_fault(fault: &Fault) -> u8 {
+    match fault.limit {
+        Some(Limit::ReplyIdle | Limit::RequestTimeout) if fault.status == 504 => DEADLINE_EXCEEDED,
+        _ => code_of(fault.status),
+    }
+}
+
+impl Reply {
+    /// Sets whether the client speaks gRPC, so that errors are sent as its status.
+    pub(crate) fn set_to_grpc(&mut self, to_grpc: bool) {
+        self.to_grpc = to_grpc;
+    }
+
+    /// Returns true if the client speaks gRPC.
+    pub fn is_to_grpc(&self) -> bool {
+        self.to_grpc
+    }
+
+    /// Answers with an error page, or with the status of gRPC that says why the call failed.
+    pub(crate) async fn respond_fault(&mut self, fault: &Fault) -> Result<(), Fault> {
+        if self.to_grpc {
+            return self.respond_grpc(fault.status, code_of_fault(fault), b"").await;
+        }
+        self.respond_error(fault.status).await
+    }
+
+    /// Answers with the status of gRPC for this status of HTTP, and with these field lines.
+    pub(super) async fn respond_grpc_error(
+        &mut self,
+        status: u16,
+        lines: &[u8],
+    ) -> Result<(), Fault> {
+        self.respond_grpc(status, code_of(status), lines).await
+    }
+
+    async fn respond_grpc(&mut self, status: u16, code: u8, lines: &[u8]) -> Result<(), Fault> {
+        self.begin(200, b"");
+        self.field("Content-Type", CONTENT_TYPE);
+        encode::field_number(&mut self.out, "Grpc-Status", code.into());
+        // Visible ASCII without `%`, so that nothing is to be escaped.
+        let message = format!("{status} {}", encode::reason_phrase(status));
+        self.field("Grpc-Message", message.trim_end().as_bytes());
+        self.out.extend_from_slice(lines);
+        self.end_head(Length::None, false);
+        self.finish().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grpc_is_told_from_grpc_web_and_from_what_is_neither() {
+        for content_type in [
+            "application/grpc",
+            "Application/gRPC",
+            "application/grpc+proto",
+            "application/grpc;a=b",
+        ] {
+            assert!(is_grpc(content_type.as_bytes()), "{content_type}");
+        }
+        for content_type in ["", "text/html", "application/grpc-web", "application/grpcs"] {
+            assert!(!is_grpc(content_type.as_bytes()), "{content_type}");
+        }
+    }
+
+    #[test]
+    fn a_reply_that_did_not_come_in_time_is_no_reason_to_retry() {
+        let silent = Fault::backend(504, "silent").limited_by(Limit::ReplyIdle);
+        let unreachable = Fault::backend(504, "unreachable").limited_by(Limit::Connect);
+        assert_eq!(code_of_fault(&silent), DEADLINE_EXCEEDED);
+        assert_eq!(code_of_fault(&unreachable), UNAVAILABLE);
+    }
+}
