@@ -5,6 +5,8 @@ go 1.19
 require (
 	github.com/fullstorydev/grpcurl v1.8.7
 	github.com/summerwind/h2spec v2.2.1+incompatible
+	google.golang.org/grpc v1.48.0
+	google.golang.org/protobuf v1.28.1
 )
 
 require (
@@ -29,6 +31,4 @@ require (
 	golang.org/x/text v0.13.0 // indirect
 	google.golang.org/appengine v1.6.5 // indirect
 	google.golang.org/genproto v0.0.0-20200526211855-cb27e3aa2013 // indirect
-	google.golang.org/grpc v1.48.0 // indirect
-	google.golang.org/protobuf v1.28.1 // indirect
 )

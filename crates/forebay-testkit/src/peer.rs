@@ -8,6 +8,7 @@
 
 mod apache;
 mod fcgiwrap;
+mod go;
 mod haproxy;
 mod jetty;
 mod list;
@@ -37,6 +38,7 @@ use list::{Entry, Sign};
 
 pub use apache::apache;
 pub use fcgiwrap::fcgiwrap;
+pub use go::routeguide;
 pub use haproxy::haproxy;
 pub use jetty::{jetty_http2, restart_jetty};
 pub use mono::{compile_cs, has_mono, mono_fastcgi, mono_fastcgi_tcp};

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::peer::{self, Peer};
+use forebay_testkit::port;
 use forebay_testkit::tls::Authority;
 use support::{Forebay, pattern, site};
 
@@ -114,8 +115,8 @@ fn tomcat_serves_slow_requests_large_bodies_and_many_requests_by_http2() {
     forebay.stop();
 }
 
-/// The same by TLS, with a certificate of `ca.pem` for localhost.
-fn by_tls(peer: &Peer) -> Forebay {
+/// These routes over TLS, with a certificate of `ca.pem` for localhost.
+fn over_tls(routes: &str) -> Forebay {
     let folder = Folder::new();
     let authority = Authority::new("of the test");
     let identity = authority.issue(&["localhost"]);
@@ -126,10 +127,119 @@ fn by_tls(peer: &Peer) -> Forebay {
         folder,
         &format!(
             "[[site]]\nlisten = \"https://127.0.0.1:0\"\n\
-             tls = {{ certificate = \"cert.pem\", key = \"key.pem\" }}\n{}",
-            proxied(&format!("h2c://127.0.0.1:{}", peer.port()), "")
+             tls = {{ certificate = \"cert.pem\", key = \"key.pem\" }}\n{routes}"
         ),
     )
+}
+
+/// A route to this server, over TLS.
+fn by_tls(peer: &Peer) -> Forebay {
+    over_tls(&proxied(&format!("h2c://127.0.0.1:{}", peer.port()), ""))
+}
+
+/// Runs the client of `scripts/go/routeguide` against this port; what it printed.
+fn routeguide(command: &str, port: u16, authorities: Option<&Path>, rest: &[&str]) -> String {
+    let program = peer::built_from_go("routeguide").expect("its server runs");
+    let mut client = Command::new(program);
+    client.arg(command);
+    if let Some(authorities) = authorities {
+        client.arg("-ca").arg(authorities);
+    }
+    let output = client.arg(format!("127.0.0.1:{port}")).args(rest).output().unwrap();
+    String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+}
+
+/// Has a client make every kind of call, with 20,000 messages each way where it streams.
+fn stream_20_000_messages(forebay: &Forebay) {
+    let authorities = forebay.folder.path().join("ca.pem");
+    let authorities = Some(&*authorities).filter(|path| path.exists());
+    let said = routeguide("call", forebay.address.port(), authorities, &[]);
+    assert!(said.contains("all calls went well"), "{said}{}", forebay.output());
+    let output = forebay.output();
+    assert!(!output.contains("CALM") && !output.contains("502"), "{output}");
+}
+
+#[test]
+fn grpc_go_streams_20_000_messages_each_way_through_front_and_backend() {
+    let Some(mut server) = peer::routeguide() else { return };
+    for forebay in [by_h2c(&server), by_tls(&server)] {
+        stream_20_000_messages(&forebay);
+        forebay.stop();
+        // A client that gives a call up without a deadline is known by its RST_STREAM alone.
+        let process = server.process();
+        let ended = "a call that waits ends: context canceled";
+        process.wait_until("cancelled", |process| process.output().contains(ended)).unwrap();
+    }
+}
+
+/// A program that speaks h2c and is passed calls as they come.
+fn commanded() -> Option<String> {
+    let program = peer::built_from_go("routeguide")?;
+    Some(format!(
+        "[[site.route]]\napp = \"guide\"\n[app.guide]\nkind = \"command\"\nspeaks = \"h2c\"\n\
+         run = [\"{}\", \"serve\", \"{{port}}\"]\n",
+        program.display()
+    ))
+}
+
+#[test]
+fn grpc_go_streams_20_000_messages_each_way_to_a_program_that_forebay_runs() {
+    let Some(routes) = commanded() else { return };
+    for forebay in [site(Folder::new(), &routes), over_tls(&routes)] {
+        stream_20_000_messages(&forebay);
+        forebay.stop();
+    }
+}
+
+/// The same client and server by nginx, which shows that both are in order.
+#[test]
+fn grpc_go_streams_20_000_messages_each_way_through_nginx() {
+    let Some(server) = peer::routeguide() else { return };
+    let conf = format!(
+        "server {{ listen 127.0.0.1:{{port}} http2; client_max_body_size 0; \
+         location / {{ grpc_pass grpc://127.0.0.1:{}; }} }}",
+        server.port()
+    );
+    let Some(nginx) = peer::nginx(&conf) else { return };
+    let said = routeguide("call", nginx.port(), None, &[]);
+    assert!(said.contains("all calls went well"), "{said}");
+}
+
+/// nginx's recipe has the same codes: a location for each error, which adds `grpc-status`.
+#[test]
+fn grpc_go_gets_errors_of_the_gateway_as_status() {
+    let Some(server) = peer::routeguide() else { return };
+    let gone = port::free_port();
+    let routes = format!(
+        "[[site.route]]\npath = \"/gone.Service/*\"\nproxy = \"h2c://127.0.0.1:{gone}\"\n\
+         [[site.route]]\npath = \"/denied.Service/*\"\ndeny = [\"127.0.0.1\"]\nrespond = \"in\"\n\
+         [[site.route]]\npath = \"/users.Service/*\"\nbasic_auth = {{ file = \"users\" }}\nrespond = \"in\"\n\
+         [[site.route]]\npath = \"/small.Service/*\"\nmax_body = 1\nrequest_buffering = true\nproxy = \"h2c://127.0.0.1:{gone}\"\n\
+         [[site.route]]\npath = \"/closed.Service/*\"\nrespond = {{ status = 503 }}\n\
+         [[site.route]]\npath = \"/routeguide.RouteGuide/*\"\nproxy = \"h2c://127.0.0.1:{}\"\n",
+        server.port()
+    );
+    let folder = Folder::new();
+    folder.write("users", "");
+    let forebay = site(folder, &routes);
+    let methods = [
+        ("/routeguide.RouteGuide/GetFeature", "OK: "),
+        ("/routeguide.RouteGuide/NoMethod", "Unimplemented: unknown method"),
+        ("/gone.Service/Call", "Unavailable: 502 Bad Gateway"),
+        ("/denied.Service/Call", "PermissionDenied: 403 Forbidden"),
+        ("/users.Service/Call", "Unauthenticated: 401 Unauthorized"),
+        ("/small.Service/Call", "ResourceExhausted: 413 "),
+        ("/closed.Service/Call", "Unavailable: 503 Service Unavailable"),
+        ("/none.Service/Call", "Unimplemented: 404 Not Found"),
+    ];
+    let paths = methods.map(|(path, _)| path);
+    let said = routeguide("code", forebay.address.port(), None, &paths);
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines.len(), methods.len(), "{said}{}", forebay.output());
+    for (line, (path, expected)) in lines.iter().zip(methods) {
+        assert!(line.starts_with(expected), "{path}: {line}");
+    }
+    forebay.stop();
 }
 
 #[test]

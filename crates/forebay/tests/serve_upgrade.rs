@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::scripted::{Backend, Step};
-use support::{Forebay, pattern, serve};
+use support::{Forebay, http3, pattern, serve};
 
 const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\n\
     Upgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n";
@@ -141,4 +141,52 @@ fn much_is_carried_both_ways_at_once() {
     stream.shutdown(Shutdown::Write).unwrap();
     assert!(reading.join().unwrap() == pattern(MUCH));
     backend.join().unwrap();
+}
+
+/// HEADERS of an extended CONNECT (RFC 9220).
+fn extended_connect(path: &'static str) -> Vec<u8> {
+    http3::raw::headers(&[
+        (":method", "CONNECT"),
+        (":protocol", "websocket"),
+        (":scheme", "https"),
+        (":authority", "localhost"),
+        (":path", path),
+    ])
+}
+
+#[test]
+fn scripts_and_applications_make_no_tunnel_of_an_extended_connect() {
+    const CGI: &str = "Content-Type: text/plain\\n\\nhello";
+    let folder = Folder::new();
+    folder.script("cgi/plain", format!("#!/bin/sh\nprintf '{CGI}'\n"));
+    folder.script("bin/a.pl", format!("#!/usr/bin/perl\nprint \"{CGI}\";\n"));
+    folder.script("bin/a.py", format!("#!/usr/bin/python3\nprint(\"{CGI}\")\n"));
+    folder.write("app.psgi", "sub { [200, ['Content-Type' => 'text/plain'], ['hello']] };\n");
+    folder.write("files/a.txt", "hello");
+    let routes = "[[site.route]]\npath = \"/cgi/*\"\ncgi = { dir = \"cgi\" }\n\
+         [[site.route]]\npath = \"/bin/*\"\napp = \"bin\"\n\
+         [[site.route]]\npath = \"/psgi\"\napp = \"psgi\"\n\
+         [[site.route]]\npath = \"/files/*\"\nfiles = \"files\"\n\
+         [app.bin]\nkind = \"cgi-bin\"\ndir = \"bin\"\n\
+         [app.psgi]\nkind = \"psgi\"\nfile = \"app.psgi\"\nworkers = 1\n";
+    let log = "[log]\naccess = \"stdout\"\nformat = \"%>s %U\"\n";
+    let (mut forebay, authority) = http3::site_after(log, folder, routes);
+    let paths = ["/cgi/plain", "/bin/a.pl", "/bin/a.py", "/psgi", "/files/a.txt"];
+    http3::run(async {
+        let client = http3::Client::connect(forebay.address, &authority).await;
+        for path in paths {
+            let head = extended_connect(path);
+            let (came, end) = http3::exchange_bytes(&client.quic, &head, false).await;
+            assert!(matches!(end, http3::End::Finished(_)), "{path}: {end:?}");
+            let page = String::from_utf8_lossy(&came);
+            assert!(page.contains("<h1>501 Not Implemented</h1>"), "{path}: {page}");
+            assert!(!page.contains("hello"), "{path}: {page}");
+        }
+    });
+    for path in paths {
+        forebay.wait_for_output(&format!("501 {path}"));
+    }
+    let output = forebay.output();
+    assert!(!output.contains("200 /"), "{output}");
+    forebay.stop();
 }
