@@ -121,3 +121,20 @@ fn the_schema_describes_every_key() {
     assert_eq!(schema["required"], serde_json::json!(["site"]));
     assert!(!schema.to_string().contains("null"));
 }
+
+#[test]
+fn programs_that_speak_http2_are_passed_bodies_as_they_come() {
+    for (protocol, keys, buffers) in [
+        ("http", "", true),
+        ("ajp", "", true),
+        ("h2c", "", false),
+        ("h2c", "request_buffering = true\n", true),
+    ] {
+        let text = format!(
+            "[[site]]\nlisten = \"127.0.0.1:80\"\n[[site.route]]\napp = \"a\"\n{keys}[app.a]\n\
+             kind = \"command\"\nspeaks = \"{protocol}\"\nrun = [\"/bin/true\", \"{{port}}\"]\n"
+        );
+        let plan = forebay_conf::parse(&text, "test.toml", Path::new("/")).unwrap();
+        assert_eq!(plan.sites[0].routes[0].request_buffering, buffers, "{protocol} {keys}");
+    }
+}

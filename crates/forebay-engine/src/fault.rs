@@ -127,7 +127,7 @@ impl Fault {
         self
     }
 
-    /// The same fault, by which the backend has cancelled its stream: no fault of the backend as such.
+    /// Marks a stream that the backend has cancelled, which does not count against the backend.
     pub fn cancelled(mut self) -> Self {
         self.is_cancelled = true;
         self

@@ -63,7 +63,7 @@ pub struct Reply {
     compressed: Option<Rc<[u8]>>,
     to_head: bool,
     to_http10: bool,
-    /// Whether errors are sent as status of gRPC.
+    /// The client speaks gRPC: errors are sent as its status.
     to_grpc: bool,
     keep_alive: bool,
     /// The port where the client may come by HTTP/3; 0: it is told of none.

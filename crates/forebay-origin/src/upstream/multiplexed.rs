@@ -26,13 +26,13 @@ pub trait SharedConnection {
     /// Whether it takes no more requests, now or later.
     fn is_broken(&self) -> bool;
 
-    /// What is known of its room.
+    /// Returns what the backend has said about its room.
     fn readiness(&self) -> Readiness {
         Readiness::Known
     }
 }
 
-/// What is known of the room on a connection.
+/// The room on a connection, as far as the backend has said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// The backend has yet to say how much there is, as it would have to on another connection.
@@ -43,8 +43,8 @@ pub enum Readiness {
     Known,
 }
 
-/// Connections that refuse all requests, of which one more is opened: a second opinion. If the
-/// backend says the same there, requests wait until it changes its mind.
+/// The number of connections that may refuse all requests: the second one is a second opinion. If the
+/// backend refuses on both, requests wait until it changes its mind.
 const MOST_REFUSING: usize = 2;
 
 /// The connections of one thread to one backend.
