@@ -151,7 +151,7 @@ fn append_variables(
         document_root: root,
         document_uri: &decoded,
         content_length: (!body.is_empty()).then_some(body.len() as u64),
-        client: here,
+        client: here.into(),
         server: here,
         https: false,
         connection: &[],

@@ -245,7 +245,7 @@ pub struct Site {
     /// Host names it answers for, such as "example.org" or "*.example.org". Default: any.
     pub hosts: Option<At<OneOrMany<String>>>,
     /// Addresses or networks ("10.0.0.0/8") whose X-Forwarded-For, X-Forwarded-Proto and Forwarded
-    /// are believed. Default: none.
+    /// are believed; "unix" for those that connect to a unix: socket. Default: none.
     pub trusted_proxies: Option<At<OneOrMany<String>>>,
     /// Which fields trusted proxies write; others that clients send are not looked at then.
     /// Default: "either"; a request whose fields contradict each other is refused.
@@ -260,6 +260,14 @@ pub struct Site {
     /// The largest packet on its ajp:// listeners, from 8192 bytes to 65536: max_packet_size of mod_jk,
     /// ProxyIOBufferSize of mod_proxy_ajp. Default: 8192.
     pub ajp_packet_size: Option<Size>,
+    /// The permission bits of its unix: sockets, such as "0666" for all users of this machine: who may
+    /// write to a socket may connect. Default: "0660".
+    pub socket_mode: Option<At<String>>,
+    /// The owner of its unix: sockets; needs root. Default: `user` of [server].
+    pub socket_user: Option<At<String>>,
+    /// The group of its unix: sockets, such as that of the proxy that connects; needs root, or to be a
+    /// group of the user that starts Forebay. Default: `group` of [server], or that of the owner.
+    pub socket_group: Option<At<String>>,
     /// What becomes of paths with %2F, a backslash or %5C in them, which a backend may take for a
     /// slash: "refuse" (404), or "pass" where no route depends on it. Default: "refuse".
     pub encoded_slashes: Option<EncodedSlashes>,

@@ -15,7 +15,7 @@ mod tls;
 mod upstream;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub use app::{
 pub(crate) use compress::{ALGORITHMS, MIN_SIZE, TYPES};
 pub use compress::{Algorithm, Compress, ContentCoding, MediaPattern};
 pub use pattern::{HostPattern, Match, Matcher, PathPattern};
-pub use peer::{Address, Listen, Network, Scheme};
+pub use peer::{Address, Clients, Listen, Network, Scheme, SocketAccess};
 pub use proxy::{HostField, Proxy, Redirects};
 pub use route::{
     Access, Action, AppServer, BasicAuth, Cgi, Fastcgi, Files, Multiplex, Redirect, RedirectPart,
@@ -55,6 +55,25 @@ pub struct Plan {
     pub unused_upstreams: Vec<String>,
     /// The file it was made of.
     pub file: SourceFile,
+}
+
+impl Plan {
+    /// Returns who may connect to each Unix socket: by default the user that Forebay becomes, and its
+    /// group.
+    pub fn socket_accesses(&self) -> BTreeMap<PathBuf, SocketAccess> {
+        let Server { user, group, .. } = &self.server;
+        let of_site = |site: &Site| {
+            let mut access = site.socket_access.clone();
+            access.group = access.group.or_else(|| group.clone());
+            access.user = access.user.or_else(|| user.clone());
+            let paths = site.listen.iter().filter_map(|listen| match listen.socket() {
+                Listen::Unix(path) => Some((path.clone(), access.clone())),
+                _ => None,
+            });
+            paths.collect::<Vec<_>>()
+        };
+        self.sites.iter().flat_map(of_site).collect()
+    }
 }
 
 /// What holds for the whole process.
@@ -229,7 +248,7 @@ pub struct Site {
     /// The host names it answers for. Never empty; any host is [`HostPattern::Any`].
     pub hosts: Vec<HostPattern>,
     /// Peers whose `X-Forwarded-For`, `Forwarded` and `PROXY` line are believed.
-    pub trusted_proxies: Vec<Network>,
+    pub trusted_proxies: Vec<Clients>,
     /// Which fields they write. Default [`ForwardedFields::Either`].
     pub forwarded: ForwardedFields,
     /// Whether connections begin with a PROXY header. The same for all sites of a listener.
@@ -237,6 +256,8 @@ pub struct Site {
     /// What its `ajp://` listeners ask for; some where it has such a listener. The same for all sites
     /// of a listener.
     pub ajp: Option<AjpFront>,
+    /// Mode and owner of its Unix sockets. All sites of a listener have the same.
+    pub socket_access: SocketAccess,
     /// What becomes of paths with `%2F` or a backslash. Default [`EncodedSlashes::Refuse`].
     pub encoded_slashes: EncodedSlashes,
     /// The port of `https://` that requests without TLS are sent to.
@@ -272,6 +293,14 @@ pub enum EncodedSlashes {
 }
 
 impl Site {
+    /// Returns true if it trusts proxies on a Unix socket because it trusts 127.0.0.1, which was their
+    /// address before `"unix"` named them.
+    pub fn trusts_unix_by_address(&self) -> bool {
+        let local = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        self.trusted_proxies.iter().any(|proxy| proxy.contains(local))
+            && !self.trusted_proxies.contains(&Clients::Unix)
+    }
+
     /// The first route that takes the request, and what its pattern matched.
     ///
     /// `path` is decoded, normalised and without its query.

@@ -17,6 +17,7 @@ mod ready;
 mod route;
 mod server;
 mod site;
+mod socket;
 mod tls;
 mod upstream;
 mod value;

@@ -222,6 +222,7 @@ const PLACES: &[(&str, &[&str])] = &[
         &[
             "respond = 'x'\n[[site]]\nlisten = '127.0.0.1:2'\nhosts = 'a'\n@\n[[site.route]]\nrespond = 'y'",
             "respond = 'x'\n[[site]]\nlisten = 'ajp://127.0.0.1:2'\nhosts = 'a'\n@\n[[site.route]]\nrespond = 'y'",
+            "respond = 'x'\n[[site]]\nlisten = 'unix:s'\nhosts = 'a'\n@\n[[site.route]]\nrespond = 'y'",
         ],
     ),
     (

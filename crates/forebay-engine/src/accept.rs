@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use forebay_wire::ClientAddress;
 use forebay_wire::proxy_protocol::{self, Announced};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{mpsc, oneshot};
@@ -133,7 +134,7 @@ fn place(
             let own =
                 if own.ip().is_unspecified() { stream.local_addr().unwrap_or(own) } else { own };
             let socket = Socket::tcp(stream, &thread.deadlines);
-            start(context, socket, peer, own, index);
+            start(context, socket, peer.into(), own, index);
         }
     }
 }
@@ -144,7 +145,7 @@ async fn take_handed(context: Rc<FrontContext>, mut handed: mpsc::UnboundedRecei
             && let Ok(own) = stream.local_addr()
         {
             let socket = Socket::tcp(stream, &context.thread.deadlines);
-            start(&context, socket, peer, own, listener);
+            start(&context, socket, peer.into(), own, listener);
         }
     }
 }
@@ -155,7 +156,6 @@ async fn accept_unix(
     index: usize,
     mut closed: oneshot::Receiver<()>,
 ) -> io::Result<()> {
-    // Programs that look at the client's address expect one, and the client is on this machine.
     let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
     let mut pauses = Pauses::default();
     loop {
@@ -166,7 +166,7 @@ async fn accept_unix(
                 Ok((stream, _)) => {
                     pauses.end(&context.thread);
                     let socket = Socket::unix(stream, &context.thread.deadlines);
-                    start(context, socket, local, local, index);
+                    start(context, socket, ClientAddress::Unix, local, index);
                 }
                 Err(error) => pauses.after(&context.thread, &error).await,
             },
@@ -229,7 +229,7 @@ impl Pauses {
 pub fn start(
     context: &Rc<FrontContext>,
     socket: Socket,
-    peer: SocketAddr,
+    peer: ClientAddress,
     local: SocketAddr,
     index: usize,
 ) {
@@ -238,8 +238,7 @@ pub fn start(
         return;
     }
     let mut counted = Counted::new(&context.thread);
-    // Who comes by a Unix socket has no port, and no address of its own.
-    if peer.port() != 0 && !counted.count_address(peer.ip()) {
+    if !counted.count_address(peer) {
         socket.reset();
         return;
     }
@@ -264,28 +263,28 @@ pub fn start(
 async fn start_proxied(
     context: Rc<FrontContext>,
     socket: Socket,
-    peer: SocketAddr,
+    peer: ClientAddress,
     local: SocketAddr,
     index: usize,
 ) {
     let thread = context.thread.clone();
     let mut counted = Counted::new(&thread);
-    if !context.table().may_announce(index, peer.ip()) {
-        thread.errors.log(&format!("{} is not in `trusted_proxies`: closed", peer.ip()));
+    if !context.table().may_announce(index, peer) {
+        thread.errors.log(&format!("{peer} is not in `trusted_proxies`: closed"));
         return;
     }
     let (announced, prefix) = match read_announcement(&thread, &socket).await {
         Ok(read) => read,
         Err(error) => {
-            thread.errors.log(&format!("{}: {error}: closed", peer.ip()));
+            thread.errors.log(&format!("{peer}: {error}: closed"));
             return;
         }
     };
     let (peer, local) = match announced {
         Announced::Local => (peer, local),
-        Announced::Client { source, destination } => (source, destination),
+        Announced::Client { source, destination } => (source.into(), destination),
     };
-    if !counted.count_address(peer.ip()) {
+    if !counted.count_address(peer) {
         socket.reset();
         return;
     }
@@ -352,8 +351,9 @@ impl Counted {
         Self { thread: thread.clone(), address: None }
     }
 
-    /// `false` where the address has too many connections.
-    fn count_address(&mut self, address: IpAddr) -> bool {
+    /// Returns false if the address has too many connections. Clients of Unix sockets have none.
+    fn count_address(&mut self, client: ClientAddress) -> bool {
+        let Some(address) = client.ip() else { return true };
         let Ok(is_counted) = self.thread.load.enter_address(address) else {
             self.thread.counters.count_limit(Limit::ConnectionsPerAddress);
             return false;

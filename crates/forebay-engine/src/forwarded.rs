@@ -8,7 +8,8 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use forebay_conf::{ForwardedFields, Network};
+use forebay_conf::{Clients, ForwardedFields};
+use forebay_wire::ClientAddress;
 use forebay_wire::forwarded::{self, Element, Node};
 use forebay_wire::http1::KnownField;
 use forebay_wire::x_forwarded_for::addresses;
@@ -50,14 +51,14 @@ impl From<ForwardedError> for Fault {
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// Peers whose fields are trusted.
-    pub proxies: Vec<Network>,
+    pub proxies: Vec<Clients>,
     /// Which fields they write.
     pub fields: ForwardedFields,
 }
 
 impl Trust {
-    fn has(&self, address: IpAddr) -> bool {
-        self.proxies.iter().any(|network| network.contains(address))
+    fn has(&self, address: ClientAddress) -> bool {
+        self.proxies.iter().any(|clients| clients.contains(address.ip()))
     }
 }
 
@@ -71,23 +72,23 @@ impl Trust {
 /// them is the proxy's, and the request is refused.
 pub fn find_client(
     request: &mut Request,
-    peer: SocketAddr,
+    peer: ClientAddress,
     trust: &Trust,
 ) -> Result<(), ForwardedError> {
     request.peer = peer;
     request.client = peer;
-    request.is_peer_trusted = !trust.proxies.is_empty() && trust.has(peer.ip());
+    request.is_peer_trusted = !trust.proxies.is_empty() && trust.has(peer);
     request.used_forwarded = false;
     if !request.is_peer_trusted {
         return Ok(());
     }
     let by_fields = match trust.fields {
         ForwardedFields::Forwarded => None,
-        _ => by_x_fields(request, peer.ip(), trust),
+        _ => by_x_fields(request, peer, trust),
     };
     let by_forwarded = match trust.fields {
         ForwardedFields::XForwarded => None,
-        _ => by_forwarded(request, peer.ip(), trust)?,
+        _ => by_forwarded(request, peer, trust)?,
     };
     if by_fields.zip(by_forwarded).is_some_and(|(one, other)| one != other) {
         return Err(ForwardedError::Contradiction);
@@ -95,8 +96,8 @@ pub fn find_client(
     request.used_forwarded =
         trust.fields == ForwardedFields::Forwarded || by_fields.is_none() && by_forwarded.is_some();
     let claimed = by_fields.or(by_forwarded).unwrap_or_default();
-    if let Some(client) = claimed.client.filter(|client| *client != peer.ip()) {
-        request.client = SocketAddr::new(client, 0);
+    if let Some(client) = claimed.client.filter(|client| client.ip() != peer.ip()) {
+        request.client = client;
     }
     request.https = claimed.https.unwrap_or(request.https);
     Ok(())
@@ -106,18 +107,18 @@ pub fn find_client(
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Claimed {
     /// The client, or the peer where the field names nobody else.
-    client: Option<IpAddr>,
+    client: Option<ClientAddress>,
     https: Option<bool>,
 }
 
 /// What the `X-Forwarded-` fields claim; `None` where there is none.
-fn by_x_fields(request: &Request, peer: IpAddr, trust: &Trust) -> Option<Claimed> {
+fn by_x_fields(request: &Request, peer: ClientAddress, trust: &Trust) -> Option<Claimed> {
     let has = |known| request.head.fields.iter().any(|field| field.known == known);
     let client = has(KnownField::XForwardedFor).then(|| {
-        let mut client = peer;
+        let mut client = without_port(peer);
         for address in chain(request) {
-            client = address;
-            if !trust.has(address) {
+            client = named(address);
+            if !trust.has(client) {
                 break;
             }
         }
@@ -131,7 +132,7 @@ fn by_x_fields(request: &Request, peer: IpAddr, trust: &Trust) -> Option<Claimed
 /// What the `Forwarded` fields claim; `None` where there is none.
 fn by_forwarded(
     request: &Request,
-    peer: IpAddr,
+    peer: ClientAddress,
     trust: &Trust,
 ) -> Result<Option<Claimed>, ForwardedError> {
     let mut elements = Vec::new();
@@ -143,17 +144,27 @@ fn by_forwarded(
     if elements.is_empty() {
         return Ok(None);
     }
-    let mut claimed = Claimed { client: Some(peer), https: None };
+    let mut claimed = Claimed { client: Some(without_port(peer)), https: None };
     for Element { client, https } in elements.into_iter().rev().take(CHAIN) {
         // Whoever wrote this element is trusted, as those further right have been passed.
         claimed.https = https;
         let Some(Node::Address(address)) = client else { break };
-        claimed.client = Some(address);
-        if !trust.has(address) {
+        claimed.client = Some(named(address));
+        if !trust.has(named(address)) {
             break;
         }
     }
     Ok(Some(claimed))
+}
+
+/// The client that a proxy names by its address.
+fn named(address: IpAddr) -> ClientAddress {
+    SocketAddr::new(address, 0).into()
+}
+
+/// The peer, as a proxy would name it.
+fn without_port(peer: ClientAddress) -> ClientAddress {
+    peer.ip().map_or(peer, named)
 }
 
 /// The addresses of all `X-Forwarded-For` fields, from the right, up to the first unreadable one.
@@ -169,6 +180,7 @@ fn chain(request: &Request) -> Vec<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use forebay_conf::Network;
     use forebay_testkit::forwarded::CASES;
     use forebay_wire::http1::{Limits, Progress, RequestHead, RequestParser};
 
@@ -191,16 +203,19 @@ mod tests {
         let limits = Limits { head: 1 << 16, fields: 200, target: 100, get_body: false };
         let progress = RequestParser::new(limits).parse(&bytes, &mut head).unwrap();
         assert!(matches!(progress, Progress::Complete(_)));
-        let peer = SocketAddr::new(peer.parse().unwrap(), 4711);
-        let mut request = Request::new(bytes, head, peer, peer);
-        let network = |addr: &str, prefix_len| Network { addr: addr.parse().unwrap(), prefix_len };
+        let server = SocketAddr::new(peer.parse().unwrap(), 4711);
+        let peer = ClientAddress::Ip(server);
+        let mut request = Request::new(bytes, head, peer, server);
+        let network = |addr: &str, prefix_len| {
+            Clients::Network(Network { addr: addr.parse().unwrap(), prefix_len })
+        };
         let proxies = vec![network("127.0.0.0", 8), network("10.0.0.0", 8), network("fd00::", 8)];
         find_client(&mut request, peer, &Trust { proxies, fields: which }).map(|()| request)
     }
 
     fn client(peer: &str, values: &[&str]) -> String {
         let fields: Vec<_> = values.iter().map(|value| ("X-Forwarded-For", *value)).collect();
-        found(peer, &fields).client.ip().to_string()
+        found(peer, &fields).client.to_string()
     }
 
     /// The cases on which nginx (`real_ip_recursive on`) and Apache's mod_remoteip agree; the same
@@ -244,7 +259,7 @@ mod tests {
         ] {
             let fields: Vec<_> = values.iter().map(|value| ("Forwarded", *value)).collect();
             let request = found("127.0.0.1", &fields);
-            assert_eq!(request.client.ip().to_string(), expected, "{values:?}");
+            assert_eq!(request.client.to_string(), expected, "{values:?}");
             assert_eq!(request.https, https, "{values:?}");
         }
     }
@@ -254,7 +269,7 @@ mod tests {
         let one = ("X-Forwarded-For", "192.0.2.1");
         let by = |which, fields: &[(&str, &str)]| {
             let found = found_by(which, "127.0.0.1", fields);
-            found.map(|request| (request.client.ip().to_string(), request.https))
+            found.map(|request| (request.client.to_string(), request.https))
         };
         let claimed = |client: &str, https| Ok((client.to_owned(), https));
         let either = |fields: &[(&str, &str)]| by(ForwardedFields::Either, fields);

@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use forebay_conf::EncodedSlashes;
-use forebay_wire::Span;
 use forebay_wire::http1::{
     Claims, KnownField, RequestFraming, RequestHead, TargetForm, Version, encode, list_has,
     may_be_request_trailer,
 };
 use forebay_wire::path::{self, PathError};
+use forebay_wire::{ClientAddress, Span};
 
 use crate::tls::{Handshake, ServerTls};
 
@@ -33,9 +33,9 @@ pub struct Request {
     /// The part of `path` that the `*` of the route matched, or all of it without a `*`.
     pub rest: Range<usize>,
     /// Client address, after trusted forwarding fields.
-    pub client: SocketAddr,
+    pub client: ClientAddress,
     /// The other end of the connection.
-    pub peer: SocketAddr,
+    pub peer: ClientAddress,
     /// Whether the peer is a trusted proxy.
     pub is_peer_trusted: bool,
     /// Whether its `Forwarded` was used, so that `X-Forwarded-` fields are the client's own.
@@ -57,7 +57,7 @@ pub struct Request {
 
 impl Request {
     /// A request by a connection from `peer` to `server`, before anything is known of its route.
-    pub fn new(bytes: Vec<u8>, head: RequestHead, peer: SocketAddr, server: SocketAddr) -> Self {
+    pub fn new(bytes: Vec<u8>, head: RequestHead, peer: ClientAddress, server: SocketAddr) -> Self {
         Self {
             bytes,
             head,
@@ -83,6 +83,11 @@ impl Request {
     /// mod_ssl, or what a web server in front tells.
     pub fn connection_variables(&self) -> &[(&'static str, String)] {
         self.tls.as_ref().map_or(&self.announced, |handshake| handshake.variables())
+    }
+
+    /// Returns true if a proxy has named a client other than the peer.
+    pub fn is_client_named(&self) -> bool {
+        self.client.ip() != self.peer.ip()
     }
 
     /// The method.
@@ -272,8 +277,8 @@ mod tests {
 
     #[test]
     fn no_trailer_passes_for_the_subject_of_a_certificate() {
-        let address = "192.0.2.7:4000".parse().unwrap();
-        let mut request = Request::new(Vec::new(), RequestHead::default(), address, address);
+        let address: SocketAddr = "192.0.2.7:4000".parse().unwrap();
+        let mut request = Request::new(Vec::new(), RequestHead::default(), address.into(), address);
         assert!(request.may_pass_trailer(b"x-subject"));
         request.subject_name = Some("X-Subject".to_owned());
         for name in ["x-subject", "X_Subject"] {

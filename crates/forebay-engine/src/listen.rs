@@ -7,21 +7,26 @@
 //! connections more than the lightest one hands new ones over. A socket from the service manager is
 //! shared by the threads as it was opened.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::fs::Permissions;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_conf::Listen;
-use socket2::{Domain, Protocol, Socket, Type};
+use forebay_conf::{Listen, SocketAccess};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::buffered::Buffered;
+use crate::privileges::{PrivilegeError, ids};
 use crate::sys::datagrams::choose_by_connection;
 
 /// Connections that wait to be accepted: as many as the kernel allows (net.core.somaxconn).
@@ -102,15 +107,18 @@ pub struct SocketGroup {
 /// An address, and a listener of each thread there.
 pub type Opened = (Listen, Vec<Listener>);
 
+/// Mode and owner of each Unix socket.
+pub type Sockets = BTreeMap<PathBuf, SocketAccess>;
+
 /// Opens `listen` once for each of `threads` threads; the address, with the port that was chosen.
 ///
 /// The sockets of one TCP address share it by SO_REUSEPORT and live as long as the process: closing
 /// one would drop the connections waiting in its queue.
-pub fn open(listen: &Listen, threads: usize) -> Result<Opened, ListenError> {
+pub fn open(listen: &Listen, threads: usize, sockets: &Sockets) -> Result<Opened, ListenError> {
     let fail = |error| ListenError { listen: listen.clone(), error };
     match listen {
         Listen::Https(socket) | Listen::Ajp(socket) => {
-            let opened = open(socket, threads);
+            let opened = open(socket, threads, sockets);
             let (address, listeners) = opened.map_err(|ListenError { error, .. }| fail(error))?;
             Ok((listen.same_over(address), listeners))
         }
@@ -119,7 +127,8 @@ pub fn open(listen: &Listen, threads: usize) -> Result<Opened, ListenError> {
             Ok((Listen::Tcp(address), listeners))
         }
         Listen::Unix(path) => {
-            let listener = open_unix(path).map_err(fail)?;
+            let access = sockets.get(path).cloned().unwrap_or_default();
+            let listener = open_unix(path, &access).map_err(fail)?;
             let copies = (1..threads).map(|_| listener.try_clone().map(Listener::Unix));
             let mut listeners = copies.collect::<io::Result<Vec<_>>>().map_err(fail)?;
             listeners.push(Listener::Unix(listener));
@@ -205,7 +214,7 @@ fn bind(address: SocketAddr, share: bool) -> io::Result<Socket> {
 }
 
 /// A socket file that a dead process left behind is replaced; a live one is not.
-fn open_unix(path: &std::path::Path) -> io::Result<UnixListener> {
+fn open_unix(path: &Path, access: &SocketAccess) -> io::Result<UnixListener> {
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         return Err(io::ErrorKind::AddrInUse.into());
     }
@@ -216,9 +225,36 @@ fn open_unix(path: &std::path::Path) -> io::Result<UnixListener> {
     } else if path.exists() {
         return Err(io::Error::other("a file that is no socket has that name; it stays as it is"));
     }
-    let listener = UnixListener::bind(path)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    // No client can connect before `listen`, whatever the mode is until then.
+    set_access(path, access).inspect_err(|_| drop(std::fs::remove_file(path)))?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// Gives the socket file its owner and mode. A link in its place is not followed.
+fn set_access(path: &Path, access: &SocketAccess) -> io::Result<()> {
+    let wrong = |what: &str, error: io::Error| {
+        io::Error::other(format!("the {what} of the socket cannot be set: {error}"))
+    };
+    let file = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?;
+    let (user, group) = owner(access).map_err(io::Error::other)?;
+    if user.is_some() || group.is_some() {
+        let outcome = rustix::fs::chownat(&file, "", user, group, AtFlags::EMPTY_PATH);
+        outcome.map_err(|error| wrong("owner (`socket_user`, `socket_group`)", error.into()))?;
+    }
+    // `fchmod` takes no descriptor that was opened as a path.
+    let by_descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let outcome = std::fs::set_permissions(by_descriptor, Permissions::from_mode(access.mode));
+    outcome.map_err(|error| wrong("mode (`socket_mode`)", error))
+}
+
+/// The numbers of the owner and the group; a user without a group has its own.
+fn owner(access: &SocketAccess) -> Result<(Option<Uid>, Option<Gid>), PrivilegeError> {
+    let (user, group) = ids(access.user.as_deref(), access.group.as_deref())?;
+    Ok((user.map(Uid::from_raw), group.map(Gid::from_raw)))
 }
 
 /// A connection handed to a thread that has fewer.

@@ -63,7 +63,7 @@ impl MemoryGateway {
         let (near, far) = Link::pair();
         let local = SocketAddr::from(([127, 0, 0, 1], 80));
         let socket = Socket::memory(near, &self.context.thread.deadlines);
-        start(&self.context, socket, peer, local, listener);
+        start(&self.context, socket, peer.into(), local, listener);
         far
     }
 

@@ -108,6 +108,16 @@ pub fn look_up(user: Option<&str>, group: Option<&str>) -> Result<(), PrivilegeE
     group.map(find_group).transpose().map(drop)
 }
 
+/// Returns the numbers of the user, and of the group or else the user's own.
+pub fn ids(
+    user: Option<&str>,
+    group: Option<&str>,
+) -> Result<(Option<u32>, Option<u32>), PrivilegeError> {
+    let (user, group) = (user.map(find_user).transpose()?, group.map(find_group).transpose()?);
+    let group = group.or(user.as_ref().map(|user| user.gid));
+    Ok((user.map(|user| user.uid.as_raw()), group.map(Gid::as_raw)))
+}
+
 fn find_user(name: &str) -> Result<User, PrivilegeError> {
     let found = User::from_name(name).map_err(PrivilegeError::System)?;
     found.ok_or_else(|| PrivilegeError::Unknown(format!("user {name}")))

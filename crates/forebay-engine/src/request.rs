@@ -99,7 +99,7 @@ fn resolve_client(
     let trust = site.map_or(&nobody, |site| &site.trust);
     let peer = stream.peer();
     find_client(request, peer, trust).map_err(|why| {
-        stream.thread().warn_limited(&format!("400 {why}: from {}", peer.ip()));
+        stream.thread().warn_limited(&format!("400 {why}: from {peer}"));
         why.into()
     })
 }
@@ -173,7 +173,7 @@ fn clean_target(
                 "404 {error}: {}, from {}; where an application needs such paths, set \
                  encoded_slashes = \"pass\" for its site",
                 String::from_utf8_lossy(request.original_target()),
-                stream.accepted().peer.ip()
+                stream.accepted().peer
             ));
         }
         Fault::client(error.status(), error.to_string())
@@ -301,7 +301,7 @@ fn report(stream: &Stream, request: &Request, fault: &Fault) {
         String::from_utf8_lossy(request.original_target()),
     );
     if is_clients {
-        stream.thread().warn_limited(&format!("{line}, from {}", request.client.ip()));
+        stream.thread().warn_limited(&format!("{line}, from {}", request.client));
     } else {
         stream.thread().errors.log(&line);
     }

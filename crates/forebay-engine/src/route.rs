@@ -1,11 +1,11 @@
 //! Which site and route take a request.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use forebay_conf::{AjpFront, EncodedSlashes, HostPattern, Listen, Matcher};
+use forebay_wire::ClientAddress;
 use forebay_wire::http1::host_of;
 
 use crate::compress::Compression;
@@ -149,10 +149,10 @@ impl Table {
 
     /// Whether a peer may name the client in a PROXY header: anyone, where no site names
     /// trusted proxies.
-    pub(crate) fn may_announce(&self, listener: usize, peer: IpAddr) -> bool {
-        let mut networks =
+    pub(crate) fn may_announce(&self, listener: usize, peer: ClientAddress) -> bool {
+        let mut proxies =
             self.sites(listener).iter().flat_map(|site| &site.trust.proxies).peekable();
-        networks.peek().is_none() || networks.any(|network| network.contains(peer))
+        proxies.peek().is_none() || proxies.any(|clients| clients.contains(peer.ip()))
     }
 
     /// Whether connections of a listener should end.

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::admin::{self, Admin, Control};
 use crate::counters::Counters;
-use crate::listen::{ListenError, Listener, Loads};
+use crate::listen::{ListenError, Listener, Loads, Sockets};
 use crate::log::{ErrorLog, Reopener, Writer};
 use crate::log_opener::Opener;
 use crate::privileges::{Identity, PrivilegeError};
@@ -65,6 +65,8 @@ const ENDING: Duration = Duration::from_secs(1);
 pub struct Wanted {
     /// Where to listen.
     pub listen: Vec<Listen>,
+    /// Mode and owner of each Unix socket.
+    pub sockets: Sockets,
     /// Time and size limits.
     pub settings: Settings,
     /// Where requests are logged.
@@ -103,13 +105,13 @@ impl Server {
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         let mut listens = Vec::new();
-        for wanted in &wanted.listen {
-            let here = chosen_port(wanted, &listens, &addresses);
-            let opened = inherited.open_or_claim(&here, threads);
+        for listen in &wanted.listen {
+            let here = chosen_port(listen, &listens, &addresses);
+            let opened = inherited.open_or_claim(&here, threads, &wanted.sockets);
             for (address, sockets) in opened.map_err(StartError::Listen)? {
                 listeners.push(sockets);
                 addresses.push(address);
-                listens.push(Some(wanted.clone()));
+                listens.push(Some(listen.clone()));
             }
         }
         inherited.finish().map_err(StartError::Inherit)?;

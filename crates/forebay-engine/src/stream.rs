@@ -10,6 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
+use forebay_wire::ClientAddress;
 use forebay_wire::http1::{BodyDecoder, RequestFraming, ResponseFraming};
 
 use crate::socket::yield_to_readers;
@@ -34,7 +35,7 @@ pub struct Accepted {
     /// The thread that serves it.
     pub thread: Rc<Thread>,
     /// The other end.
-    pub peer: SocketAddr,
+    pub peer: ClientAddress,
     /// The address that took it.
     pub local: SocketAddr,
     /// The number of the listener.
@@ -148,7 +149,7 @@ impl Stream {
     }
 
     /// The other end of the connection, or of that which a web server in front has with the client.
-    pub fn peer(&self) -> SocketAddr {
+    pub fn peer(&self) -> ClientAddress {
         match self {
             Self::Http1(_) | Self::Http2(_) | Self::Http3(_) => self.accepted().peer,
             Self::Ajp(stream) => stream.client(),

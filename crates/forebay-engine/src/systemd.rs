@@ -14,7 +14,7 @@ use forebay_conf::Listen;
 use rustix::time::{ClockId, clock_gettime};
 use socket2::{Domain, Socket, Type};
 
-use crate::listen::{ListenError, Listener, Opened, open};
+use crate::listen::{ListenError, Listener, Opened, Sockets, open};
 use crate::sys::inherit;
 
 /// The first descriptor that a service manager passes.
@@ -114,11 +114,12 @@ impl Inherited {
         &mut self,
         listen: &Listen,
         threads: usize,
+        sockets: &Sockets,
     ) -> Result<Vec<Opened>, ListenError> {
         let claimed = self.claim(listen.socket(), threads);
         let claimed = claimed.map_err(|error| ListenError { listen: listen.clone(), error })?;
         if claimed.is_empty() {
-            return Ok(vec![open(listen, threads)?]);
+            return Ok(vec![open(listen, threads, sockets)?]);
         }
         let same = |(address, sockets)| (listen.same_over(address), sockets);
         Ok(claimed.into_iter().map(same).collect())

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_conf::{Action, Address, HttpVersion, Listen, Plan, Redirect, RedirectPart};
+use forebay_conf::{Action, Address, Clients, HttpVersion, Listen, Plan, Redirect, RedirectPart};
 use forebay_engine::{
     Alpn, BackendRow, BackendsOf, Compression, ErrorLog, Gate, Origin, Route, Rules, Sendfile,
     Site, Status, Table, Tables, Thread, Trust,
@@ -495,7 +495,11 @@ fn passwords(route: &forebay_conf::Route) -> Option<&forebay_conf::BasicAuth> {
 
 /// Whom a site believes about its clients.
 pub fn trust(site: &forebay_conf::Site) -> Trust {
-    Trust { proxies: site.trusted_proxies.clone(), fields: site.forwarded }
+    let mut proxies = site.trusted_proxies.clone();
+    if site.trusts_unix_by_address() {
+        proxies.push(Clients::Unix);
+    }
+    Trust { proxies, fields: site.forwarded }
 }
 
 fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {

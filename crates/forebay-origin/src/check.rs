@@ -5,6 +5,8 @@
 //! themselves. A path to watch that does not exist is a warning: a file that is touched to replace
 //! workers often does not exist at first.
 
+mod clients;
+
 use forebay_conf::{
     AccessLog, Action, Address, App, AppKind, AppServer, ConfError, Files, Finding, PathPattern,
     Plan, Route, Server,
@@ -38,6 +40,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
         .chain(routes)
         .chain(spool)
         .chain(of_log(&plan.log.access))
+        .chain(clients::unknown_owners(plan))
         .chain(unreadable_users)
         .collect();
     if !wrong.is_empty() {
@@ -48,6 +51,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     let doubtful = serves_as_root(&plan.server).into_iter().chain(unwatched);
     let doubtful =
         doubtful.chain(sources(plan)).chain(absent_roots(plan)).chain(unused_upstreams(plan));
+    let doubtful = doubtful.chain(clients::doubts(plan));
     let doubtful: Vec<_> =
         doubtful.chain(odd_users).chain(unmatched_prefixes(plan)).chain(certificates).collect();
     Ok((!doubtful.is_empty()).then(|| plan.warn(&doubtful)))

@@ -127,7 +127,7 @@ fn routes(
             format!("line {}: {}", route.line, conditions(&route.matcher)).as_bytes(),
         );
         if !route.access.admits(request.client.ip()) {
-            let message = format!("`allow` or `deny` refuses {}", request.client.ip());
+            let message = format!("`allow` or `deny` refuses {}", request.client);
             return Err(Fault::client(403, message));
         }
         if let Some(auth) = &route.access.basic_auth {

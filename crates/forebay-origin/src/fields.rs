@@ -32,9 +32,10 @@ pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, host: Option<
 /// The addresses that the request has come by: those that trusted proxies name, then the peer.
 fn append_chain(out: &mut Vec<u8>, request: &Request) {
     out.extend_from_slice(b"X-Forwarded-For: ");
+    let start = out.len();
     if request.used_forwarded {
-        if request.client.ip() != request.peer.ip() {
-            encode::address(out, request.client.ip());
+        if let Some(client) = request.client.ip().filter(|_| request.is_client_named()) {
+            encode::address(out, client);
             out.extend_from_slice(b", ");
         }
     } else if request.is_peer_trusted {
@@ -44,9 +45,18 @@ fn append_chain(out: &mut Vec<u8>, request: &Request) {
             out.extend_from_slice(b", ");
         }
     }
-    encode::address(out, request.peer.ip());
+    match request.peer.ip() {
+        Some(peer) => encode::address(out, peer),
+        // A peer without an address would end the walk of a backend that looks for the client.
+        None if out.len() > start => out.truncate(out.len() - b", ".len()),
+        None => out.extend_from_slice(UNKNOWN),
+    }
     out.extend_from_slice(b"\r\n");
 }
+
+/// As RFC 7239 names a client that is not known. Without it backends would take our own address for the
+/// client's.
+const UNKNOWN: &[u8] = b"unknown";
 
 fn is_replaced(field: &Field) -> bool {
     matches!(

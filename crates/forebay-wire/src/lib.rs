@@ -12,6 +12,7 @@
 pub mod accept;
 pub mod ajp13;
 pub mod cgi;
+mod client_address;
 pub mod cookies;
 pub mod fastcgi;
 pub mod fields;
@@ -31,4 +32,5 @@ mod span;
 pub mod uwsgi;
 pub mod x_forwarded_for;
 
+pub use client_address::ClientAddress;
 pub use span::Span;

@@ -213,6 +213,7 @@ impl Live {
 fn wanted(plan: &Plan) -> Wanted {
     Wanted {
         listen: addresses(plan),
+        sockets: plan.socket_accesses(),
         settings: Settings {
             timeouts: plan.server.timeouts.clone(),
             limits: plan.server.limits.clone(),

@@ -427,3 +427,86 @@ fn manual_pages_that_cannot_be_written_are_an_error() {
     assert_eq!(output.status.code(), Some(3));
     assert!(String::from_utf8(output.stderr).unwrap().contains("cannot write manual pages into"));
 }
+
+/// The warnings of `check` about a site with these keys and routes.
+fn warnings(name: &str, site: &str) -> String {
+    let output = check(&[&typed(name, &format!("[[site]]\n{site}"))]);
+    let error = but_root(output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    error.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_rule_by_address_that_no_client_of_a_unix_socket_fulfils_is_warned_about() {
+    let unix = "listen = \"unix:/tmp/no-such.sock\"\n";
+    let route = "[[site.route]]\nrespond = \"a\"\n";
+    let refuses = "this rule refuses all of them";
+    for (site, rule, is_warned) in [
+        (unix, "allow = [\"10.0.0.0/8\"]", true),
+        (unix, "deny = [\"10.0.0.0/8\"]", true),
+        (unix, "deny = [\"all\"]", false),
+        (unix, "allow = [\"10.0.0.0/8\", \"unix\"]", false),
+        ("listen = 8080\n", "allow = [\"10.0.0.0/8\"]", false),
+        ("listen = \"unix:/tmp/x\"\ntrusted_proxies = \"unix\"\n", "deny = \"10.0.0.1\"", false),
+        ("listen = \"unix:/tmp/x\"\nproxy_protocol = true\n", "deny = \"10.0.0.1\"", false),
+        ("listen = \"ajp://unix:/tmp/x\"\n", "deny = \"10.0.0.1\"", false),
+    ] {
+        let said = warnings("unix.toml", &format!("{site}{route}{rule}\n"));
+        assert_eq!(said.contains(refuses), is_warned, "{site}{rule}: {said}");
+    }
+    let old = format!("{unix}trusted_proxies = \"127.0.0.0/8\"\n{route}");
+    assert!(warnings("unix.toml", &old).contains("write \"unix\" for them"));
+}
+
+#[test]
+fn a_refusal_of_one_family_of_addresses_is_warned_about() {
+    for (rule, is_warned) in [
+        ("deny = [\"0.0.0.0/0\"]", true),
+        ("deny = [\"::/0\", \"10.0.0.1\"]", true),
+        ("deny = [\"0.0.0.0/0\"]\nallow = [\"2001:db8::/32\"]", true),
+        ("deny = [\"0.0.0.0/0\"]\nallow = [\"unix\"]", false),
+        ("deny = [\"0.0.0.0/0\", \"::/0\"]", false),
+        ("deny = [\"all\"]", false),
+        ("deny = [\"10.0.0.0/8\"]", false),
+    ] {
+        let site = format!("listen = 8080\n[[site.route]]\nrespond = \"a\"\n{rule}\n");
+        let said = warnings("family.toml", &site);
+        assert_eq!(said.contains("write deny = [\"all\"]"), is_warned, "{rule}: {said}");
+    }
+}
+
+#[test]
+fn a_gate_that_other_methods_walk_around_is_warned_about() {
+    let gated = "[[site.route]]\npath = \"/a/*\"\nmethods = [\"GET\"]\nrespond = \"a\"\n\
+                 deny = [\"10.0.0.1\"]\n";
+    let respond = "[[site.route]]\nrespond = \"b\"\n";
+    for (below, is_warned) in [
+        (respond.to_owned(), true),
+        (format!("{respond}path = \"/a/b\"\n"), true),
+        (format!("{respond}methods = [\"POST\"]\n"), true),
+        (format!("{respond}methods = [\"HEAD\"]\n"), false),
+        (format!("{respond}deny = [\"10.0.0.1\"]\n"), false),
+        (format!("{respond}path = \"/b/*\"\n"), false),
+        (
+            format!("[[site.route]]\npath = \"/a/*\"\nrespond = {{ status = 403 }}\n{respond}"),
+            false,
+        ),
+    ] {
+        let said = warnings("methods.toml", &format!("listen = 8080\n{gated}{below}"));
+        assert_eq!(
+            said.contains("the gate of this route holds for GET"),
+            is_warned,
+            "{below}: {said}"
+        );
+    }
+}
+
+#[test]
+fn an_owner_of_a_socket_that_the_machine_does_not_know_is_an_error() {
+    let site = "[[site]]\nlisten = \"unix:/tmp/x\"\nsocket_group = \"no-such-group\"\n\
+                [[site.route]]\nrespond = \"a\"\n";
+    let output = check(&[&typed("owner.toml", site)]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("there is no group no-such-group on this machine"), "{error}");
+}

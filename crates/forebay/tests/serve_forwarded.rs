@@ -9,7 +9,7 @@ use forebay_testkit::http::Client;
 use forebay_testkit::peer::{apache, nginx, starman};
 use forebay_testkit::stream::Address;
 use support::echo::Echo;
-use support::site;
+use support::{serve, site};
 
 const SCRIPT: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s' \"$REMOTE_ADDR\"\n";
 
@@ -133,4 +133,159 @@ fn apache_finds_the_same() {
     );
     let Some(apache) = apache(&["remoteip", "cgi", "alias"], &conf) else { return };
     assert_eq!(answers(apache.address(), "/cgi/who.sh"), expected());
+}
+
+/// Rules by address on a Unix socket, by path, and the status for a client that connects to it.
+const UNIX_RULES: [(&str, &str, u16); 7] = [
+    ("/local", "allow = [\"127.0.0.1\", \"::1\"]", 403),
+    ("/any", "allow = [\"0.0.0.0/0\", \"::/0\"]", 403),
+    ("/unix", "allow = [\"unix\"]", 200),
+    ("/except", "deny = [\"10.0.0.0/8\"]", 403),
+    ("/unix-except", "allow = [\"unix\", \"127.0.0.1\"]\ndeny = [\"10.0.0.0/8\"]", 200),
+    ("/all", "allow = [\"all\"]", 200),
+    ("/none", "allow = [\"unix\"]\ndeny = [\"all\"]", 403),
+];
+
+#[test]
+fn clients_of_a_unix_socket_have_no_address() {
+    let folder = Folder::new();
+    folder.script("cgi/env.sh", ALL_VARIABLES);
+    let echo = Echo::start();
+    let mut routes = String::from("[[site.route]]\npath = \"/cgi/*\"\ncgi = \"cgi\"\n");
+    for (path, rule, _) in UNIX_RULES {
+        routes += &format!("[[site.route]]\npath = \"{path}\"\n{rule}\nrespond = \"in\"\n");
+    }
+    let configuration = format!(
+        "[log]\naccess = \"access.log\"\n[server.limits]\nconnections_per_address = 1\n\
+         [[site]]\nlisten = [\"127.0.0.1:0\", \"unix:{{tmp}}/s\"]\n{routes}{}",
+        echo.route()
+    );
+    let forebay = serve(folder, &configuration);
+    let socket = forebay.folder.path().join("s");
+    // No address to be counted by: more than one may come.
+    let mut clients = [Client::connect(&socket), Client::connect(&socket)];
+    for (path, _, status) in UNIX_RULES {
+        assert_eq!(clients[0].get(path).status, status, "{path}");
+    }
+    let variables = clients[1].get("/cgi/env.sh").text().to_owned();
+    assert!(variables.contains("\nREMOTE_ADDR=unix:\n"), "{variables}");
+    let echoed = clients[1].get("/echo").text().to_owned();
+    assert!(echoed.contains("X-Forwarded-For: unknown\r\n"), "{echoed}");
+    assert_eq!(forebay.get("/local").status, 200);
+    assert_eq!(forebay.get("/unix").status, 403);
+    let (_, folder) = forebay.stop();
+    let log = std::fs::read_to_string(folder.path().join("access.log")).unwrap();
+    let is_theirs = |line: &str| line.starts_with("unix: - - ") && line.contains("GET /unix ");
+    assert!(log.lines().any(is_theirs), "{log}");
+}
+
+#[test]
+fn nginx_knows_no_address_of_clients_of_a_unix_socket() {
+    let Some(nginx) = nginx(
+        "server { listen 127.0.0.1:{port}; listen unix:{tmp}/s; \n\
+         location / { return 200 $remote_addr; }\n\
+         location = /local { allow 127.0.0.1; deny all; try_files /none /page; }\n\
+         location = /unix { allow unix:; deny all; try_files /none /page; }\n\
+         root {tmp}; location = /page { } }",
+    ) else {
+        return;
+    };
+    nginx.folder().write("page", "in");
+    let socket = nginx.folder().path().join("s");
+    let get = |path: &str| Client::connect(&socket).get(path);
+    assert_eq!(get("/").text(), "unix:");
+    for (path, _, status) in UNIX_RULES.iter().filter(|rule| ["/local", "/unix"].contains(&rule.0))
+    {
+        assert_eq!(get(path).status, *status, "{path}");
+    }
+}
+
+#[test]
+fn a_proxy_on_a_unix_socket_names_its_clients() {
+    let rule = "[[site.route]]\npath = \"/in\"\nallow = [\"192.0.2.1\"]\nrespond = \"in\"\n";
+    let echo = Echo::start();
+    let ask = |socket: &std::path::Path, head: &str, fields: &str, path: &str| {
+        let mut client = Client::connect(socket);
+        client.send(format!("{head}GET {path} HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
+        client.reply()
+    };
+    // An address of this machine meant these peers, too, before they had a name of their own.
+    for (trusted, is_warned) in [("unix", false), ("127.0.0.1", true)] {
+        let site = format!(
+            "[[site]]\nlisten = [\"127.0.0.1:0\", \"unix:{{tmp}}/s\"]\n\
+             trusted_proxies = [\"10.0.0.0/8\", \"{trusted}\"]\n{rule}{}",
+            echo.route()
+        );
+        let forebay = serve(Folder::new(), &site);
+        let socket = forebay.folder.path().join("s");
+        let from = |fields: &str| ask(&socket, "", fields, "/in").status;
+        assert_eq!(from("X-Forwarded-For: 192.0.2.1\r\n"), 200);
+        assert_eq!(from("X-Forwarded-For: 192.0.2.1, 10.0.0.1\r\n"), 200);
+        assert_eq!(from("Forwarded: for=192.0.2.1\r\n"), 200);
+        assert_eq!(from("X-Forwarded-For: 192.0.2.2\r\n"), 403);
+        assert_eq!(from("X-Forwarded-For: unix:\r\n"), 403);
+        assert_eq!(from(""), 403);
+        let fields = "X-Forwarded-For: 192.0.2.1\r\n";
+        let echoed = ask(&socket, "", fields, "/").text().to_owned();
+        assert!(echoed.contains("X-Forwarded-For: 192.0.2.1\r\n"), "{echoed}");
+        let output = forebay.output();
+        assert_eq!(output.contains("write \"unix\""), is_warned, "{output}");
+        forebay.stop();
+    }
+    let site = format!(
+        "[[site]]\nlisten = [\"127.0.0.1:0\", \"unix:{{tmp}}/s\"]\nproxy_protocol = true\n\
+         trusted_proxies = [\"unix\"]\n{rule}"
+    );
+    let forebay = serve(Folder::new(), &site);
+    let socket = forebay.folder.path().join("s");
+    let announced = |line: &str| ask(&socket, line, "", "/in").status;
+    assert_eq!(announced("PROXY TCP4 192.0.2.1 192.0.2.9 1 2\r\n"), 200);
+    assert_eq!(announced("PROXY TCP4 192.0.2.2 192.0.2.9 1 2\r\n"), 403);
+    assert_eq!(announced("PROXY UNKNOWN\r\n"), 403);
+    forebay.stop();
+}
+
+/// The permission bits, owner and group of a socket.
+fn access_of(socket: &std::path::Path) -> (u32, u32, u32) {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::symlink_metadata(socket).unwrap();
+    (metadata.mode() & 0o7777, metadata.uid(), metadata.gid())
+}
+
+/// The user and group of a name in `/etc/passwd`.
+fn ids(name: &str) -> (u32, u32) {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap();
+    let user = users.lines().find(|line| line.starts_with(&format!("{name}:"))).unwrap();
+    let mut numbers = user.split(':').skip(2).map(|number| number.parse().unwrap());
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+#[test]
+fn a_unix_socket_has_the_mode_and_the_owner_that_its_site_says() {
+    let listen = "[[site]]\nlisten = [\"127.0.0.1:0\", \"unix:{tmp}/s\"]\n";
+    let route = "[[site.route]]\nrespond = \"in\"\n";
+    let (own, own_group) =
+        (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let serves = |keys: &str, expected: (u32, u32, u32)| {
+        let forebay = serve(Folder::new(), &format!("{listen}{keys}{route}"));
+        let socket = forebay.folder.path().join("s");
+        assert_eq!(access_of(&socket), expected, "{keys}");
+        assert_eq!(Client::connect(&socket).get("/").text(), "in");
+        forebay
+    };
+    let mut forebay = serves("", (0o660, own, own_group));
+    // A server that runs as another user could not change it.
+    let changed = format!("{listen}socket_mode = \"0666\"\n{route}");
+    support::write_configuration(&forebay.folder, &changed);
+    forebay.signal(rustix::process::Signal::HUP);
+    forebay.wait_for_output("`socket_group` of unix:");
+    forebay.wait_for_output("change with a restart only");
+    forebay.stop();
+    serves("socket_mode = \"0600\"\n", (0o600, own, own_group)).stop();
+    if rustix::process::geteuid().is_root() {
+        let (user, group) = ids("www-data");
+        let keys = "socket_user = \"www-data\"\nsocket_group = \"www-data\"\n";
+        serves(keys, (0o660, user, group)).stop();
+        serves("socket_group = \"www-data\"\n", (0o660, own, group)).stop();
+    }
 }

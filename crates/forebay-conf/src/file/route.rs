@@ -59,10 +59,11 @@ pub struct Route {
     /// Answers with a redirection: where to, or a table with `to` and `status`.
     pub redirect: Option<At<TextOr<Redirect>>>,
 
-    /// Addresses or networks ("10.0.0.0/8") of clients that may use it; all others get 403.
-    /// Default: all may.
+    /// Addresses or networks ("10.0.0.0/8") of clients that may use it; all others get 403. "unix" for
+    /// clients of a unix: socket, which have no address; "all". Default: all may.
     pub allow: Option<At<OneOrMany<String>>>,
-    /// Addresses or networks of clients that may not use it, whatever `allow` says. Default: none.
+    /// Addresses or networks of clients that may not use it, whatever `allow` says; "all" for everyone.
+    /// Clients of a unix: socket are refused as well, unless `allow` has "unix". Default: none.
     pub deny: Option<At<OneOrMany<String>>>,
     /// Users that may use it, by the Basic scheme: a table with `file` and `realm`. Default: no one
     /// is asked.

@@ -44,6 +44,11 @@ impl PathPattern {
         }
     }
 
+    /// Returns true if there may be a path that both take.
+    fn shares_paths(&self, other: &Self) -> bool {
+        self.covers(other) || other.covers(self)
+    }
+
     /// Whether every path that `other` takes is taken by this one, too.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
@@ -119,6 +124,28 @@ impl Matcher {
             || (!other.paths.is_empty()
                 && other.paths.iter().all(|theirs| self.paths.iter().any(|p| p.covers(theirs))));
         methods && suffixes && paths
+    }
+
+    /// Returns true if there may be a path that both take, whatever the method.
+    pub fn shares_paths(&self, other: &Self) -> bool {
+        let by_path = self.paths.is_empty()
+            || other.paths.is_empty()
+            || self.paths.iter().any(|ours| other.paths.iter().any(|o| ours.shares_paths(o)));
+        let by_suffix = self.suffixes.is_empty()
+            || other.suffixes.is_empty()
+            || self.suffixes.iter().any(|ours| {
+                other
+                    .suffixes
+                    .iter()
+                    .any(|o| ours.ends_with(o.as_str()) || o.ends_with(ours.as_str()))
+            });
+        by_path && by_suffix
+    }
+
+    /// Returns true if this one takes a method that `other` does not take.
+    pub fn takes_others(&self, other: &Self) -> bool {
+        let is_other = |method: &String| !other.takes_method(method.as_bytes());
+        !other.methods.is_empty() && (self.methods.is_empty() || self.methods.iter().any(is_other))
     }
 
     fn takes_method(&self, method: &[u8]) -> bool {

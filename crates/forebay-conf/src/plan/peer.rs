@@ -157,6 +157,45 @@ impl Network {
     }
 }
 
+/// Clients that a rule names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Clients {
+    /// Clients with an address of this network.
+    Network(Network),
+    /// Clients of Unix sockets, which have no address.
+    Unix,
+    /// All, with and without an address.
+    All,
+}
+
+impl Clients {
+    /// Returns true if the client is one of them. `None` is the address of a client of a Unix socket.
+    pub fn contains(&self, address: Option<IpAddr>) -> bool {
+        match (self, address) {
+            (Self::Network(network), Some(address)) => network.contains(address),
+            (Self::Network(_), None) | (Self::Unix, Some(_)) => false,
+            (Self::Unix, None) | (Self::All, _) => true,
+        }
+    }
+}
+
+/// Mode and owner of a Unix socket that a site listens on: a user who may write to it may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketAccess {
+    /// Permission bits. Default 0660.
+    pub mode: u32,
+    /// Owner. `None`: the user that Forebay becomes.
+    pub user: Option<String>,
+    /// Group. `None`: the group that Forebay becomes.
+    pub group: Option<String>,
+}
+
+impl Default for SocketAccess {
+    fn default() -> Self {
+        Self { mode: 0o660, user: None, group: None }
+    }
+}
+
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.addr, self.prefix_len)

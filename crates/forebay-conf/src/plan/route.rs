@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Ajp, Compress, ContentCoding, Matcher, Network, ProcessLimits, Proxy, Upstream};
+use super::{Ajp, Clients, Compress, ContentCoding, Matcher, ProcessLimits, Proxy, Upstream};
 
 /// Which requests it takes and what answers them.
 #[derive(Clone, Debug)]
@@ -60,19 +60,37 @@ impl Route {
 /// Who may use a route. All of it has to hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Networks of clients that may use it; empty, the default: all.
-    pub allow: Vec<Network>,
-    /// Networks of clients that may not, whatever `allow` says. Default: none.
-    pub deny: Vec<Network>,
+    /// Clients that may use it; empty, the default: all.
+    pub allow: Vec<Clients>,
+    /// Clients that may not, whatever `allow` says. Default: none.
+    pub deny: Vec<Clients>,
     /// Users that may use it. `None`, the default: no one is asked.
     pub basic_auth: Option<BasicAuth>,
 }
 
 impl Access {
-    /// Whether a client at this address may use it.
-    pub fn admits(&self, client: IpAddr) -> bool {
-        let is_in = |networks: &[Network]| networks.iter().any(|network| network.contains(client));
-        !is_in(&self.deny) && (self.allow.is_empty() || is_in(&self.allow))
+    /// Returns true if a client at this address may use it. `None` is a client of a Unix socket, which
+    /// has no address: rules by address refuse it, unless `allow` names such clients.
+    pub fn admits(&self, client: Option<IpAddr>) -> bool {
+        let is_in = |rule: &[Clients]| rule.iter().any(|clients| clients.contains(client));
+        if is_in(&self.deny) {
+            return false;
+        }
+        // An address that `deny` names may be the one of this client.
+        let may_be_denied = client.is_none() && !self.deny.is_empty();
+        match may_be_denied {
+            true => self.allow.contains(&Clients::Unix),
+            false => self.allow.is_empty() || is_in(&self.allow),
+        }
+    }
+
+    /// Returns true if it has a rule about addresses that clients of Unix sockets never fulfil.
+    pub fn refuses_unix(&self) -> bool {
+        !self.admits(None) && ![&self.allow, &self.deny].into_iter().flatten().any(Self::is_bare)
+    }
+
+    fn is_bare(clients: &Clients) -> bool {
+        !matches!(clients, Clients::Network(_))
     }
 }
 

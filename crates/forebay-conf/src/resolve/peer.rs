@@ -7,7 +7,7 @@ use super::value::text;
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::At;
-use crate::plan::{Address, Backend, HttpVersion, Listen, Network, Scheme};
+use crate::plan::{Address, Backend, Clients, HttpVersion, Listen, Network, Scheme};
 
 /// What to listen on: `address:port`, `:port`, a bare port, `unix:path`, or `fd:name`, each perhaps
 /// behind `https://` or `ajp://`.
@@ -142,8 +142,27 @@ fn plain(address: Address, authority: &str) -> Backend {
     Backend::new(Scheme::Http, address, authority.to_owned())
 }
 
+/// Clients of a rule: an address or a network, `unix` or `all`.
+pub(super) fn clients(typed: &At<impl AsRef<str>>) -> Outcome<Clients> {
+    match text(typed)? {
+        "all" => Ok(Clients::All),
+        "unix" => Ok(Clients::Unix),
+        _ => network(typed).map(Clients::Network),
+    }
+}
+
+/// A proxy that is trusted: an address or a network, or `unix`.
+pub(super) fn proxy(typed: &At<impl AsRef<str>>) -> Outcome<Clients> {
+    match clients(typed)? {
+        Clients::All => Err(Problem::new(&typed.span, "\"all\" proxies cannot be trusted")
+            .label("any client could choose its address")
+            .help("name the proxies: addresses such as \"10.0.0.1\", or \"unix\"")),
+        clients => Ok(clients),
+    }
+}
+
 /// An address such as `10.0.0.1`, or a network such as `10.0.0.0/8`.
-pub(super) fn network(typed: &At<impl AsRef<str>>) -> Outcome<Network> {
+fn network(typed: &At<impl AsRef<str>>) -> Outcome<Network> {
     let text = text(typed)?;
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not an address or a network"));
     let (address, prefix) = match text.split_once('/') {
@@ -151,7 +170,10 @@ pub(super) fn network(typed: &At<impl AsRef<str>>) -> Outcome<Network> {
         None => (text, None),
     };
     let Ok(addr) = address.parse::<IpAddr>() else {
-        return Err(problem.help("write an address such as \"10.0.0.1\", or \"10.0.0.0/8\""));
+        return Err(problem.help(match text {
+            "unix:" => "write \"unix\", without the colon",
+            _ => "write an address such as \"10.0.0.1\", or \"10.0.0.0/8\"",
+        }));
     };
     let bits = if addr.is_ipv4() { 32 } else { 128 };
     let prefix_len = match prefix.map(str::parse::<u8>) {

@@ -8,7 +8,7 @@ use crate::error::{ConfError, Problem};
 use crate::file::At;
 use crate::plan::{
     Access, Action, EncodedSlashes, Files, ForwardedFields, HostPattern, Listen, Log, Matcher,
-    PathPattern, Plan, Proxy, Respond, Route, Server, Site, Symlinks,
+    PathPattern, Plan, Proxy, Respond, Route, Server, Site, SocketAccess, Symlinks,
 };
 use crate::source::SourceFile;
 
@@ -57,6 +57,7 @@ impl Plan {
             forwarded: ForwardedFields::default(),
             proxy_protocol: false,
             ajp: None,
+            socket_access: SocketAccess::default(),
             encoded_slashes: EncodedSlashes::default(),
             redirect_to_https: None,
             tls: None,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::action::action;
 use super::compress::compress;
 use super::path::{self, directory};
-use super::peer::network;
+use super::peer::clients;
 use super::value::{no_control, optional_time, required, size_or_unlimited, text};
 use super::{Context, Outcome};
 use crate::error::Problem;
@@ -39,16 +39,16 @@ pub(super) fn route(
 }
 
 fn access(context: &Context<'_>, typed: &file::Route) -> Outcome<Access> {
-    let networks = |typed: &Option<At<file::OneOrMany<String>>>| {
+    let named = |typed: &Option<At<file::OneOrMany<String>>>| {
         let Some(at) = typed else { return Ok(Vec::new()) };
         if at.items().is_empty() {
             return Err(Problem::new(&at.span, "this list is empty")
                 .help("name addresses or networks such as \"10.0.0.0/8\", or leave the key out"));
         }
-        at.items().iter().map(network).collect::<Outcome<_>>()
+        at.items().iter().map(clients).collect::<Outcome<_>>()
     };
     let basic_auth = typed.basic_auth.as_ref().map(|at| basic_auth(context, at)).transpose()?;
-    Ok(Access { allow: networks(&typed.allow)?, deny: networks(&typed.deny)?, basic_auth })
+    Ok(Access { allow: named(&typed.allow)?, deny: named(&typed.deny)?, basic_auth })
 }
 
 fn basic_auth(context: &Context<'_>, typed: &At<Table<file::BasicAuth>>) -> Outcome<BasicAuth> {

@@ -65,7 +65,7 @@ fn admin_token(typed: &file::Server) -> Outcome<Option<String>> {
 }
 
 /// The name of a user or group, which is looked up when it is needed.
-fn name(typed: &Option<At<String>>) -> Outcome<Option<String>> {
+pub(super) fn name(typed: &Option<At<String>>) -> Outcome<Option<String>> {
     let Some(at) = typed else { return Ok(None) };
     let name = no_control(text(at)?, at)?;
     Ok(Some(name.to_owned()))

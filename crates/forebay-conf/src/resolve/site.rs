@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::ajp::{AjpFronts, front};
 use super::effect::no_effect;
 use super::route::route;
+use super::socket::{Sockets, socket_access};
 use super::tls::{Spoken, agree, http3, redirect, tls};
 use super::value::{size_or_unlimited, text};
 use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
@@ -99,7 +100,7 @@ fn site(
     let beside = http3(typed, &listen)?;
     Ok(Site {
         hosts,
-        trusted_proxies: proxies.iter().map(peer::network).collect::<Outcome<_>>()?,
+        trusted_proxies: proxies.iter().map(peer::proxy).collect::<Outcome<_>>()?,
         forwarded: match typed.forwarded.as_ref().map(|at| at.value) {
             Some(file::ForwardedFields::XForwarded) => ForwardedFields::XForwarded,
             Some(file::ForwardedFields::Forwarded) => ForwardedFields::Forwarded,
@@ -107,6 +108,7 @@ fn site(
         },
         proxy_protocol: proxy_protocol(typed, &listen, &mut agreed.proxied)?,
         ajp: front(typed, &listen, &mut agreed.ajp_fronts)?,
+        socket_access: socket_access(typed, &listen, &mut agreed.sockets)?,
         encoded_slashes: match typed.encoded_slashes {
             Some(file::EncodedSlashes::Pass) => EncodedSlashes::Pass,
             Some(file::EncodedSlashes::Refuse) | None => EncodedSlashes::Refuse,
@@ -124,6 +126,7 @@ fn site(
 struct Agreed {
     proxied: Proxied,
     ajp_fronts: AjpFronts,
+    sockets: Sockets,
 }
 
 /// Whether connections to each listener begin with a PROXY header, and the site that said so first.

@@ -159,7 +159,7 @@ async fn begin(
     let thread = &context.thread;
     let peer = incoming.remote_address();
     let mut counted = Counted::new(thread);
-    if !counted.count_address(peer.ip()) {
+    if !counted.count_address(peer.into()) {
         return incoming.refuse();
     }
     let ip = incoming.local_ip().filter(|_| own.ip().is_unspecified());
@@ -194,7 +194,7 @@ async fn begin(
         drop(shown);
         if let Some(tls) = tls {
             let tls = Some(Rc::new(Handshake::of_quic(tls, server_name)));
-            let accepted = Accepted { thread, peer, local, listener: index, tls };
+            let accepted = Accepted { thread, peer: peer.into(), local, listener: index, tls };
             serve_http3(&context, quic, accepted).await;
         }
         drop((counted, sockets));

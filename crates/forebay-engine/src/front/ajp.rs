@@ -163,7 +163,7 @@ impl Front<'_> {
         if self.pings > PINGS {
             let thread = self.stream.thread();
             thread.counters.count_limit(Limit::AjpPings);
-            let peer = self.client.accepted.peer.ip();
+            let peer = self.client.accepted.peer;
             thread.warn_limited(&format!(
                 "more than {PINGS} pings of AJP without a request, from {peer}: connection closed"
             ));
@@ -181,7 +181,7 @@ impl Front<'_> {
             AjpError::Magic(_) => "; this listener takes AJP alone",
             _ => "",
         };
-        let peer = self.client.accepted.peer.ip();
+        let peer = self.client.accepted.peer;
         thread.warn_limited(&format!("AJP: {error}, from {peer}: connection closed{advice}"));
         let status = match error {
             AjpError::Magic(_) | AjpError::TooLarge(..) => return false,
@@ -255,7 +255,7 @@ impl Front<'_> {
         if !secret.is_none_or(|secret| is_known(secret, head)) {
             thread.warn_limited(&format!(
                 "403: a request by AJP without the `ajp_secret` of the listener, from {}",
-                client.accepted.peer.ip()
+                client.accepted.peer
             ));
             return Err(Fault::client(403, "a request by AJP without the secret"));
         }

@@ -274,7 +274,7 @@ impl Front {
         if matches!(error.rule, Rule::Abuse(_)) {
             let thread = self.thread();
             thread.counters.count_limit(Limit::Http2Frames);
-            let peer = self.connection.accepted.peer.ip();
+            let peer = self.connection.accepted.peer;
             thread.warn_limited(&format!("{error}, from {peer}: connection closed"));
         }
     }

@@ -97,7 +97,7 @@ fn append_directive(letter: u8, entry: &Entry<'_>, time: &str, out: &mut Vec<u8>
     let request = entry.request;
     match letter {
         b'h' | b'a' => {
-            let _ = write!(out, "{}", request.client.ip().to_canonical());
+            let _ = write!(out, "{}", request.client);
         }
         b'u' if !request.user.is_empty() => append_escaped(&request.user, out),
         b'A' => {
@@ -181,7 +181,7 @@ fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
 fn append_json(entry: &Entry<'_>, time: &str, out: &mut Vec<u8>) {
     let request = entry.request;
     let host = request.head.authority.map(|span| span.of(&request.bytes)).unwrap_or_default();
-    let _ = write!(out, "{{\"time\":\"{}\",\"client\":\"{}\"", time, request.client.ip());
+    let _ = write!(out, "{{\"time\":\"{}\",\"client\":\"{}\"", time, request.client);
     if !request.user.is_empty() {
         out.extend_from_slice(b",\"user\":\"");
         append_json_text(&request.user, out);

@@ -133,6 +133,7 @@ impl Server {
                 closed.push(at);
             }
         }
+        self.name_kept_accesses(&wanted);
         self.send_change(threads, &wanted, tables, opened, closed);
         if let Some(target) = other_log {
             self.writer.switch(target);
@@ -140,6 +141,19 @@ impl Server {
         self.wanted = wanted;
         done();
         Ok(())
+    }
+
+    /// Logs the Unix sockets whose mode or owner should change, which is set when a socket is made.
+    fn name_kept_accesses(&self, wanted: &Wanted) {
+        for (path, access) in &wanted.sockets {
+            if self.wanted.sockets.get(path).is_some_and(|before| before != access) {
+                self.errors().log(&format!(
+                    "`socket_mode`, `socket_user` and `socket_group` of unix:{} change with a restart \
+                     only",
+                    path.display()
+                ));
+            }
+        }
     }
 
     /// Opens what is to be listened on and was not.
@@ -151,8 +165,8 @@ impl Server {
         let (mut listens, mut addresses) = (self.listens.clone(), self.addresses.clone());
         for (index, listen) in (self.listens.len()..).zip(&new) {
             let here = chosen_port(listen, &listens, &addresses);
-            let (address, sockets) =
-                listen::open(&here, self.threads).map_err(|error| error.to_string())?;
+            let (address, sockets) = listen::open(&here, self.threads, &wanted.sockets)
+                .map_err(|error| error.to_string())?;
             listens.push(Some(listen.clone()));
             addresses.push(address);
             opened.iter_mut().zip(sockets).for_each(|(own, socket)| own.push((index, socket)));

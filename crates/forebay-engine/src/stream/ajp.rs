@@ -6,10 +6,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind, IoSlice};
-use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use forebay_wire::ClientAddress;
 use forebay_wire::ajp13::{
     AjpError, SendHeaders, append_body_chunk, append_end, append_get_body_chunk, chunk_header,
     most_chunk, most_data, parse_data,
@@ -35,7 +35,7 @@ pub struct Ajp {
     /// The largest packet in bytes, header included.
     packet_size: usize,
     /// The client that the web server names.
-    client: Cell<SocketAddr>,
+    client: Cell<ClientAddress>,
     /// What was read and not decoded yet.
     input: RefCell<Vec<u8>>,
     /// Bytes of the body that are still to come, where its length is known.
@@ -76,7 +76,7 @@ impl Ajp {
     }
 
     /// A request from `client` begins, whose body is framed so.
-    pub fn begin(&self, client: SocketAddr, framing: RequestFraming) {
+    pub fn begin(&self, client: ClientAddress, framing: RequestFraming) {
         self.client.set(client);
         self.left.set(match framing {
             RequestFraming::Length(length) => Some(length),
@@ -89,7 +89,7 @@ impl Ajp {
     }
 
     /// The client that the web server names.
-    pub fn client(&self) -> SocketAddr {
+    pub fn client(&self) -> ClientAddress {
         self.client.get()
     }
 

@@ -25,7 +25,7 @@ pub fn append_head(
     };
     let authority = request.head.authority.map(|span| span.of(bytes)).unwrap_or_default();
     let (mut client, mut server) = (Vec::with_capacity(ADDRESS), Vec::with_capacity(ADDRESS));
-    encode::address(&mut client, request.client.ip());
+    request.client.append(&mut client);
     encode::address(&mut server, request.server.ip());
     let host = host_of(authority);
     let line = RequestLine {

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use forebay_conf::{HostPattern, Listen, Plan};
 use forebay_engine::Request;
+use forebay_wire::ClientAddress;
 use forebay_wire::http1::{Limits, Progress, RequestFraming, RequestHead, RequestParser};
 
 use super::{carried, printable};
@@ -121,7 +122,10 @@ pub(super) fn request(
     let server = server(url, listen);
     let raw = written(question, url, server, plan)?;
     let head = parsed(&raw, question, plan)?;
-    let peer = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    let peer = match listen.socket() {
+        Listen::Unix(_) => ClientAddress::Unix,
+        _ => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0).into(),
+    };
     let mut request = Request::new(raw.into_bytes(), head, peer, server);
     request.https = listen.is_https() || listen.is_ajp() && url.is_https;
     Ok(request)

@@ -6,13 +6,16 @@
 
 use forebay_conf::ProxyHeader;
 use forebay_engine::Request;
+use forebay_wire::ClientAddress;
 use forebay_wire::proxy_protocol::{encode_local_v1, encode_local_v2, encode_v1, encode_v2};
 
-/// Appends the header that names the client of `request`, and the address that it came to.
+/// Appends the header that names the client of `request`, and the address that it came to. A client
+/// without an address cannot be named.
 pub fn append_client(out: &mut Vec<u8>, version: ProxyHeader, request: &Request) {
+    let ClientAddress::Ip(client) = request.client else { return append_local(out, version) };
     match version {
-        ProxyHeader::V1 => encode_v1(out, request.client, request.server),
-        ProxyHeader::V2 => encode_v2(out, request.client, request.server),
+        ProxyHeader::V1 => encode_v1(out, client, request.server),
+        ProxyHeader::V2 => encode_v2(out, client, request.server),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::ClientAddress;
 use crate::http1::{Claims, Field, KnownField, RequestHead, Version, encode};
 
 /// Takes the variables one by one, in the encoding of some protocol.
@@ -50,7 +51,7 @@ pub struct Request<'a> {
     /// Length of the request body, in bytes, where there is one.
     pub content_length: Option<u64>,
     /// Who the client is.
-    pub client: SocketAddr,
+    pub client: ClientAddress,
     /// The address that took the connection.
     pub server: SocketAddr,
     /// Whether the client came by TLS.
@@ -147,7 +148,7 @@ fn addresses(request: &Request<'_>, text: &mut Vec<u8>, sink: &mut impl Sink) {
     sink.variable(b"SERVER_ADDR", text);
     number(b"SERVER_PORT", u64::from(request.server.port()), text, sink);
     text.clear();
-    encode::address(text, request.client.ip());
+    request.client.append(text);
     sink.variable(b"REMOTE_ADDR", text);
     number(b"REMOTE_PORT", u64::from(request.client.port()), text, sink);
 }
@@ -252,7 +253,7 @@ mod tests {
             document_root: b"/srv",
             document_uri: b"/cgi/x/more",
             content_length: Some(0),
-            client: "192.0.2.1:1234".parse().unwrap(),
+            client: ClientAddress::Ip("192.0.2.1:1234".parse().unwrap()),
             server: "[::ffff:127.0.0.1]:80".parse().unwrap(),
             https: true,
             connection: &[],

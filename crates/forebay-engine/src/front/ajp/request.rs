@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use forebay_wire::ClientAddress;
 use forebay_wire::ajp13::{Attribute, RequestHead};
 use forebay_wire::http1::{KnownField, Limits, Progress, RequestParser, Version, encode};
 
@@ -69,14 +70,14 @@ pub fn describe_client(
     packet: &RequestHead,
     request: &mut Request,
     accepted: &Accepted,
-) -> Result<SocketAddr, Fault> {
+) -> Result<ClientAddress, Fault> {
     let text = |span: forebay_wire::Span| plain(span.of(packet.fields.bytes()));
     let of_name = |name: &[u8]| packet.request_attribute(name).map(plain).transpose();
     let peer = match text(packet.remote_addr)? {
         "" => accepted.peer,
         address => {
             let port = of_name(b"AJP_REMOTE_PORT")?.and_then(|port| port.parse().ok());
-            SocketAddr::new(ip(address)?, port.unwrap_or(0))
+            SocketAddr::new(ip(address)?, port.unwrap_or(0)).into()
         }
     };
     let local = of_name(b"AJP_LOCAL_ADDR")?.filter(|address| !address.is_empty());

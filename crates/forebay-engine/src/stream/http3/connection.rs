@@ -116,7 +116,7 @@ impl Connection {
         if error.rule == Rule::Abuse && self.quic.close_reason().is_none() {
             let thread = &self.accepted.thread;
             thread.counters.count_limit(Limit::Http3Frames);
-            let peer = self.accepted.peer.ip();
+            let peer = self.accepted.peer;
             thread.warn_limited(&format!("{error}, from {peer}: connection closed"));
         }
         self.close(error.code);
