@@ -2,12 +2,15 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_testkit::folder::Folder;
+use forebay_testkit::http::Client;
 use forebay_testkit::peer::{self, Peer};
 use forebay_testkit::port;
 use forebay_testkit::tls::Authority;
@@ -329,4 +332,67 @@ fn a_server_that_speaks_http2_alone_is_asked_how_it_is() {
     assert_eq!(forebay.get("/hello").text(), "hello");
     forebay.stop();
     nginx.stop();
+}
+
+/// A server of HTTP/2 that answers one request on each connection, and then allows no more streams on it.
+/// Connections stay open.
+fn backend_that_allows_one_stream_a_connection() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // It ends with the test's process.
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || answer_one_stream(stream));
+        }
+    });
+    port
+}
+
+fn answer_one_stream(mut stream: TcpStream) -> Option<()> {
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    /// MAX_CONCURRENT_STREAMS (3) = 0.
+    const NO_STREAMS: [u8; 15] = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0];
+    stream.read_exact(&mut [0; 24]).ok()?;
+    stream.write_all(&SETTINGS).ok()?;
+    loop {
+        let mut header = [0; 9];
+        stream.read_exact(&mut header).ok()?;
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+        let mut payload = vec![0; length as usize];
+        stream.read_exact(&mut payload).ok()?;
+        match (header[3], header[4]) {
+            // HEADERS: `:status` 204, which ends the stream.
+            (1, _) => {
+                let head = [&[0, 0, 1, 1, 5][..], &header[5..], &[0x89]].concat();
+                stream.write_all(&[&head[..], &NO_STREAMS].concat()).ok()?;
+            }
+            // SETTINGS and PING, which are acknowledged.
+            (4, 0) => stream.write_all(&[0, 0, 0, 4, 1, 0, 0, 0, 0]).ok()?,
+            (6, 0) => {
+                stream.write_all(&[&[0, 0, 8, 6, 1, 0, 0, 0, 0][..], &payload].concat()).ok()?;
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_backend_that_allows_no_streams_any_more_is_asked_over_another_connection_as_by_haproxy() {
+    const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let port = backend_that_allows_one_stream_a_connection();
+    let server = "[server]\nthreads = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n";
+    let route = proxied(&format!("h2c://127.0.0.1:{port}"), "");
+    let forebay = support::serve(Folder::new(), &[server, &route].concat());
+    let haproxy = peer::haproxy(&format!(
+        "listen l\n bind 127.0.0.1:{{port}}\n server s 127.0.0.1:{port} proto h2"
+    ));
+    let theirs = haproxy.as_ref().map(|haproxy| haproxy.address().clone());
+    for address in [Some(forebay.address.into()), theirs].into_iter().flatten() {
+        let mut client = Client::connect(address);
+        for _ in 0..5 {
+            client.send(REQUEST);
+            assert_eq!(client.reply().status, 204, "{}", forebay.output());
+        }
+    }
+    forebay.stop();
 }
