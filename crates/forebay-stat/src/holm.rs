@@ -1,14 +1,16 @@
-//! Several comparisons at once.
+//! Holm's correction for several comparisons.
 
-/// p-values of several comparisons, in the order given, raised so that any of them falls below a
-/// level by chance no more often than that level says (Holm, "A Simple Sequentially Rejective
-/// Multiple Test Procedure", Scandinavian Journal of Statistics 6, 1979). NaN stays what it is and
-/// counts as no comparison.
+/// Returns the p-values corrected for several comparisons, in the order of `p`.
+///
+/// With the correction, the probability that any true null hypothesis is rejected is at most the
+/// chosen level (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian
+/// Journal of Statistics 6, 1979). NaN stays NaN and does not count as a comparison.
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).filter(|&index| !p[index].is_nan()).collect();
     order.sort_by(|&left, &right| p[left].total_cmp(&p[right]));
     let mut raised = p.to_vec();
     let mut largest = 0.0f64;
+    // A p-value may not be smaller than the corrected one of a smaller p-value.
     for (rank, &index) in order.iter().enumerate() {
         largest = largest.max(p[index] * (order.len() - rank) as f64).min(1.0);
         raised[index] = largest;

@@ -1,4 +1,4 @@
-//! Latencies in constant memory: an HdrHistogram of microseconds.
+//! Latency histograms in constant memory: an HdrHistogram of microseconds.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -9,16 +9,17 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 
-/// Latencies from 1 us to 1 h, kept to 3 significant digits. Longer ones count as 1 h.
+/// Histogram of latencies from 1 us to 1 h, with 3 significant digits. A longer latency counts as 1
+/// h.
 ///
-/// Histograms of threads or trials are added with [`merge`](Self::merge), which loses nothing;
-/// percentiles of different histograms must never be averaged.
+/// [`merge`](Self::merge) adds histograms of threads or trials without loss. Percentiles of
+/// different histograms must never be averaged.
 #[derive(Clone, Debug)]
 pub struct Latency {
     histogram: Histogram<u64>,
 }
 
-/// The text is not an encoded histogram.
+/// Error for a text that is not an encoded histogram.
 #[derive(Debug)]
 pub struct LatencyDecodeError(String);
 
@@ -26,19 +27,20 @@ const HIGHEST_US: u64 = 3_600_000_000;
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 impl Latency {
-    /// An empty histogram; about 200 kB.
+    /// Creates an empty histogram of about 200 kB.
     pub fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, HIGHEST_US, SIGNIFICANT_DIGITS)
             .expect("the bounds are constants that the histogram accepts");
         Self { histogram }
     }
 
-    /// Reads what [`encode`](Self::encode) wrote.
+    /// Parses the output of [`encode`](Self::encode).
     pub fn decode(text: &str) -> Result<Self, LatencyDecodeError> {
         let bytes = STANDARD.decode(text).map_err(|e| LatencyDecodeError(e.to_string()))?;
         let read: Histogram<u64> = Deserializer::new()
             .deserialize(&mut bytes.as_slice())
             .map_err(|e| LatencyDecodeError(e.to_string()))?;
+        // Adding to a new histogram gives it the bounds of this program, whatever wrote the text.
         let mut latency = Self::new();
         latency.histogram.add(&read).map_err(|e| LatencyDecodeError(e.to_string()))?;
         Ok(latency)
@@ -62,51 +64,53 @@ impl Latency {
         self.histogram.add(&other.histogram).expect("every Latency has the same bounds");
     }
 
-    /// How many latencies were recorded.
+    /// Returns the number of recorded latencies.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// Whether nothing was recorded. All figures are 0 then.
+    /// Returns true if nothing was recorded. All figures are 0 then.
     pub fn is_empty(&self) -> bool {
         self.histogram.is_empty()
     }
 
-    /// Arithmetic mean in microseconds.
+    /// Returns the arithmetic mean in microseconds.
     pub fn mean_us(&self) -> f64 {
         self.histogram.mean()
     }
 
-    /// Standard deviation in microseconds, of the population recorded.
+    /// Returns the population standard deviation in microseconds.
     pub fn sd_us(&self) -> f64 {
         self.histogram.stdev()
     }
 
-    /// Smallest latency in microseconds, to the histogram's precision.
+    /// Returns the smallest latency in microseconds, to the histogram's precision.
     pub fn min_us(&self) -> u64 {
         self.histogram.min()
     }
 
-    /// Largest latency in microseconds, to the histogram's precision.
+    /// Returns the largest latency in microseconds, to the histogram's precision.
     pub fn max_us(&self) -> u64 {
         self.histogram.max()
     }
 
-    /// The latency in microseconds that `percent` (0 to 100) of all latencies do not exceed.
+    /// Returns the latency in microseconds that `percent` (0 to 100) of all latencies do not
+    /// exceed.
     pub fn percentile_us(&self, percent: f64) -> u64 {
-        // The histogram answers with the top of a bucket, which may lie above the largest value.
+        // The histogram returns the upper end of a bucket, which can exceed the largest value.
         self.histogram.value_at_percentile(percent).min(self.histogram.max())
     }
 
-    /// How many latencies lie above the given percentile by rank. A percentile with fewer than ten
-    /// of them says little and is better not printed.
+    /// Returns the number of latencies above the given percentile by rank.
+    ///
+    /// A percentile with fewer than ten samples above it is unreliable and should not be printed.
     pub fn samples_beyond(&self, percent: f64) -> u64 {
-        // 100 - 99.9 is a little less than 0.1 in binary; whole counts must survive that.
+        // In binary, 100 - 99.9 is a little less than 0.1. The addition keeps whole counts whole.
         (self.count() as f64 * (100.0 - percent) / 100.0 + 1e-6).floor() as u64
     }
 
-    /// The histogram as base64 of HdrHistogram's V2 compressed encoding, which other HdrHistogram
-    /// tools read. Values are microseconds.
+    /// Returns the histogram as base64 of HdrHistogram's V2 compressed encoding, which other
+    /// HdrHistogram tools read. Values are microseconds.
     pub fn encode(&self) -> String {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new()
@@ -115,8 +119,10 @@ impl Latency {
         STANDARD.encode(bytes)
     }
 
-    /// The histogram as an HdrHistogram interval log (`.hlog`) of one interval that began at
-    /// `began` and lasted `lasted`. Values are microseconds, the maximum column milliseconds.
+    /// Returns the histogram as an HdrHistogram interval log (`.hlog`) with one interval.
+    ///
+    /// The interval began at `began` and lasted `lasted`. Values are microseconds, the maximum
+    /// column milliseconds.
     pub fn interval_log(&self, began: SystemTime, lasted: Duration) -> Vec<u8> {
         let mut log = Vec::new();
         let mut serializer = V2DeflateSerializer::new();

@@ -1,4 +1,4 @@
-//! Whether memory grows with the requests that were served.
+//! Detection of memory that grows with the number of requests.
 
 use crate::slope::theil_sen;
 
@@ -7,26 +7,28 @@ use crate::slope::theil_sen;
 pub struct Growth {
     /// Bytes per request: the Theil-Sen slope.
     pub slope: f64,
-    /// Its 95 % bootstrap interval.
+    /// 95 % bootstrap confidence interval of `slope`.
     pub ci95: [f64; 2],
-    /// The same slope over the second half of the requests alone.
+    /// Theil-Sen slope over the second half of the bursts only.
     pub late_slope: f64,
 }
 
-/// Bursts of requests, each followed by a quiet moment, below which nothing is said.
+/// Minimum number of bursts (each followed by an idle pause) for an estimate.
 pub const FEWEST_BURSTS: usize = 6;
 
-/// Memory that grows by less than this is within what pages and measurement make of nothing.
+/// Bytes per request; smaller growth is within the noise of page allocation and measurement.
 const LEAST: f64 = 1.0;
 
-/// A cache that fills grows less and less; a leak in its second half as in its first.
+/// Least ratio of late slope to whole slope for a leak. A cache that fills grows ever more slowly;
+/// a leak grows as fast in the second half.
 const PLATEAU: f64 = 0.5;
 
-/// Resamplings of the bootstrap.
 const RESAMPLINGS: usize = 999;
 
-/// The growth over `bursts`: `(requests served so far, bytes at the quiet moment after them)`; none
-/// of fewer than six, or where all are at the same number of requests.
+/// Estimates the growth over `bursts`: `(requests so far, bytes in the idle pause after them)`.
+///
+/// Returns `None` for fewer than [`FEWEST_BURSTS`] bursts, or if all have the same number of
+/// requests.
 ///
 /// Theil-Sen (Sen 1968) with a percentile bootstrap over bursts (Efron and Tibshirani, "An
 /// Introduction to the Bootstrap", 1993, chapter 13), drawn from a fixed seed.
@@ -36,6 +38,7 @@ pub fn growth(bursts: &[(f64, f64)]) -> Option<Growth> {
     }
     let slope = theil_sen(bursts)?;
     let late_slope = theil_sen(&bursts[bursts.len() / 2..])?;
+    // The seed is fixed so that a report computed again from the same data is identical.
     let mut draws = Draws(0x9e37_79b9_7f4a_7c15);
     let mut slopes: Vec<f64> = (0..RESAMPLINGS)
         .filter_map(|_| {
@@ -50,13 +53,13 @@ pub fn growth(bursts: &[(f64, f64)]) -> Option<Growth> {
 }
 
 impl Growth {
-    /// Whether this is a leak: more than a byte a request, and no sign of coming to rest.
+    /// Returns true if memory leaks: growth above one byte per request that does not level off.
     pub fn is_leak(&self) -> bool {
         self.ci95[0] > LEAST && self.late_slope > PLATEAU * self.slope
     }
 }
 
-/// Numbers that look random: xorshift64* (Vigna, "An experimental exploration of Marsaglia's
+/// Pseudo-random numbers by xorshift64* (Vigna, "An experimental exploration of Marsaglia's
 /// xorshift generators, scrambled", 2016).
 struct Draws(u64);
 

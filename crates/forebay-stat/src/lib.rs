@@ -1,8 +1,8 @@
 //! Statistics of load measurements: latency histograms, summaries of repeated trials, paired ratios
 //! with confidence intervals, outlier flags and slopes.
 //!
-//! Pure arithmetic: nothing here reads a clock, a file or a socket, and nothing decides what to
-//! measure. Each function names the source of its formula.
+//! The crate is pure arithmetic. Nothing here reads a clock, a file or a socket, and nothing
+//! decides what to measure. Each function names the source of its formula.
 #![forbid(unsafe_code)]
 
 mod holm;

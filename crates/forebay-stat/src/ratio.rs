@@ -1,61 +1,66 @@
-//! Candidate over baseline, paired by round and, within a round, by slice.
+//! Ratio of a candidate to a baseline, paired by round and, within a round, by slice.
 
 use crate::trimmed::Estimate;
 
-/// The ratio of a candidate to a baseline over paired rounds.
+/// Ratio of a candidate to a baseline over paired rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
-    /// Geometric mean of the paired ratios, trimmed within rounds; NaN where no pair could be used.
+    /// Geometric mean of the paired ratios, trimmed within rounds; NaN if no pair is usable.
     pub mean: f64,
-    /// 95 % confidence interval of the mean, `[low, high]`; `[0, infinity]` where there is none.
+    /// 95 % confidence interval of the mean, `[low, high]`; `[0, infinity]` if too few pairs exist.
     pub ci95: [f64; 2],
-    /// How many rounds were used.
+    /// Number of rounds used.
     pub pairs: usize,
-    /// How many paired slices were used in all.
+    /// Number of paired slices used, over all rounds.
     pub slices: usize,
-    /// Two-sided p-value of no difference; NaN where there is no interval.
+    /// Two-sided p-value of "no difference"; NaN without an interval.
     pub p: f64,
-    /// The same, corrected for as many comparisons as there were ([`holm`](crate::holm())).
+    /// `p` corrected for the number of comparisons ([`holm`](crate::holm())); `p` until the caller
+    /// sets it.
     pub p_holm: f64,
-    /// What interval and p come from, in logarithms.
+    /// Estimate on the logarithmic scale from which `ci95` and `p` are computed.
     log: Option<Estimate>,
 }
 
-/// What a ratio of rates (more is better) allows to say.
+/// Conclusion from a ratio of rates (more is better).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The whole interval lies above 1.
+    /// The whole interval is above 1.
     Faster,
-    /// The whole interval lies below 1.
+    /// The whole interval is below 1.
     Slower,
-    /// No difference that matters was shown. Printed as `~`.
+    /// No relevant difference was shown. Reports print it as `~`.
     Same,
 }
 
-/// A difference of up to 2 % matters to nobody.
+/// Ratios that count as equal: a difference of up to 2 % has no practical relevance.
 const INDIFFERENT: [f64; 2] = [0.98, 1.02];
 
-/// A single round gives an interval of its own from this many slices on.
+/// Least number of slices for an interval from a single round.
 const FEWEST_SLICES: usize = 5;
 
-/// The ratio of `(candidate, baseline)` pairs, one for each round.
+/// Computes the ratio of `(candidate, baseline)` pairs, one pair per round.
 pub fn ratio_ci(pairs: &[(f64, f64)]) -> Ratio {
     let rounds: Vec<Vec<(f64, f64)>> = pairs.iter().map(|pair| vec![*pair]).collect();
     ratio_of_rounds(&rounds)
 }
 
-/// The ratio of `(candidate, baseline)` pairs of slices, by round.
+/// Computes the ratio of `(candidate, baseline)` pairs of slices, grouped by round.
 ///
-/// A round's figure is the 20 % trimmed mean of the logarithms of its ratios. The model is a mixed
-/// one of one way: rounds (each with servers started anew) are random, slices lie within them. Where
-/// rounds have equally many slices the variance of the mean is that of the rounds' figures, whatever
-/// its parts, so the interval is Student's t over those, with rounds - 1 degrees of freedom (Searle,
-/// Casella and McCulloch, "Variance Components", chapter 3; Kalibera and Jones, "Quantifying
-/// Performance Changes with Effect Size Confidence Intervals", for repeating at the level where
-/// chance enters). With a single round it is Yuen's over the slices, which does not know how starts
-/// differ.
+/// A round's figure is the 20 % trimmed mean of the logarithms of its ratios. The model is a
+/// one-way mixed model: rounds (each with restarted servers) are random, slices are nested in
+/// rounds. If rounds have equally many slices, the variance of the mean is the variance of the
+/// rounds' figures divided by their number, whatever its components. The interval is therefore
+/// Student's t over the rounds' figures with rounds - 1 degrees of freedom.
 ///
-/// Pairs with a value that is not positive and finite have no logarithm and are left out.
+/// Sources: Searle, Casella and McCulloch, "Variance Components", chapter 3; Kalibera and Jones,
+/// "Quantifying Performance Changes with Effect Size Confidence Intervals", for repetition at the
+/// level that brings the randomness.
+///
+/// A single round gets Yuen's interval over its slices, which does not include the variation
+/// between server starts.
+///
+/// Pairs with a value that is not positive and finite have no logarithm and are skipped.
 pub fn ratio_of_rounds(rounds: &[Vec<(f64, f64)>]) -> Ratio {
     let usable = |x: f64| x.is_finite() && x > 0.0;
     let logs: Vec<Vec<f64>> = rounds
@@ -90,8 +95,9 @@ pub fn ratio_of_rounds(rounds: &[Vec<(f64, f64)>]) -> Ratio {
 }
 
 impl Ratio {
-    /// What the interval, and where there were several comparisons Holm's correction, allow to say:
-    /// nothing where the interval spans 1, or lies within 2 % of it.
+    /// Returns the conclusion from the interval and from Holm's correction.
+    ///
+    /// The result is [`Verdict::Same`] if the interval includes 1 or is within 2 % of 1.
     pub fn verdict(&self) -> Verdict {
         let [low, high] = self.ci95;
         let is_negligible = low >= INDIFFERENT[0] && high <= INDIFFERENT[1];
@@ -105,8 +111,8 @@ impl Ratio {
         }
     }
 
-    /// Makes interval and p-value those of a level of `alpha` in place of 0.05: for a look that is one
-    /// of several.
+    /// Replaces the interval and the p-value by those of level `alpha` instead of 0.05. The caller
+    /// uses this for an interim look at the data, which is one of several.
     pub fn widen(&mut self, alpha: f64) {
         if let Some(log) = &self.log {
             self.ci95 = log.interval(alpha).map(f64::exp);
@@ -115,12 +121,12 @@ impl Ratio {
         }
     }
 
-    /// How far the ends of the interval are from its middle, as a factor less 1; infinite without one.
+    /// Returns the half width of the interval as a factor minus 1; infinite without an interval.
     pub fn half_width(&self) -> f64 {
         ((self.ci95[1] / self.ci95[0]).ln() / 2.0).exp() - 1.0
     }
 
-    /// Whether there is an interval at all.
+    /// Returns true if the ratio has an interval.
     pub fn has_interval(&self) -> bool {
         self.log.is_some()
     }
@@ -223,14 +229,15 @@ mod tests {
         assert_eq!(ratio.verdict(), Verdict::Same);
     }
 
-    /// A draw from the normal distribution of mean 0 and standard deviation 1 (Box and Muller 1958).
+    /// Draws from the normal distribution of mean 0 and standard deviation 1 (Box and Muller 1958).
     fn normal(random: &mut fastrand::Rng) -> f64 {
         let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
         radius * (std::f64::consts::TAU * random.f64()).cos()
     }
 
-    /// Of 2,000 simulated experiments, the share whose interval holds the truth: rounds differ by 2 %, each
-    /// slice by another 5 %, and one pair of slices in twenty is wild on either side.
+    /// Returns the share of 2,000 simulated experiments whose interval contains the true ratio.
+    /// Rounds differ by 2 %, each slice by another 5 %, and one pair of slices in twenty is an
+    /// outlier on either side.
     fn coverage(rounds: usize, slices: usize) -> f64 {
         const EXPERIMENTS: usize = 2000;
         let (truth, mut random): (f64, _) = (1.05, fastrand::Rng::with_seed(20));
@@ -253,8 +260,9 @@ mod tests {
 
     #[test]
     fn the_interval_holds_the_truth_in_95_of_100_experiments() {
-        // Of 2,000 draws with probability 0.95 the share is within 0.015 of it but for one time in 500. Where
-        // nothing can be trimmed, wild rounds make the interval wider than it need be: that errs safely.
+        // A share of 2,000 draws with probability 0.95 is within 0.015 of 0.95 in 499 of 500 runs.
+        // If nothing can be trimmed, extreme rounds make the interval wider than necessary, which
+        // is the safe error.
         for (rounds, slices) in [(3, 20), (6, 20), (6, 1), (12, 7)] {
             let share = coverage(rounds, slices);
             let most = if slices == 1 { 0.985 } else { 0.965 };

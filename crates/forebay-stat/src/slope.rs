@@ -1,12 +1,15 @@
-//! How fast something grows.
+//! Robust slope of points.
 
 use crate::summary::median;
 
-/// Theil-Sen slope of `(x, y)` points: the median of the slopes between all pairs with different x
-/// (Sen, "Estimates of the Regression Coefficient Based on Kendall's Tau", JASA 63, 1968). It stands
-/// up to 29 % of wild points. None where no two x differ.
+/// Returns the Theil-Sen slope of `(x, y)` points: the median of the slopes between all pairs with
+/// different x.
 ///
-/// Takes time and memory with the square of the number of points; meant for tens to hundreds.
+/// The slope tolerates up to 29 % of arbitrary outliers (Sen, "Estimates of the Regression
+/// Coefficient Based on Kendall's Tau", JASA 63, 1968). Returns `None` if all x are equal.
+///
+/// Time and memory grow with the square of the number of points, so the function suits tens to
+/// hundreds of points.
 pub fn theil_sen(points: &[(f64, f64)]) -> Option<f64> {
     let mut slopes = Vec::with_capacity(points.len() * points.len().saturating_sub(1) / 2);
     for (i, (x1, y1)) in points.iter().enumerate() {

@@ -2,12 +2,11 @@
 
 use std::f64::consts::FRAC_2_PI;
 
-/// The value that a t-distributed variable with `degrees` degrees of freedom stays below with
-/// probability `p`.
+/// Returns the `p` quantile of Student's t distribution with `degrees` degrees of freedom.
 ///
-/// The distribution function is Abramowitz and Stegun 26.7.3 and 26.7.4 (a finite sum for whole
-/// degrees of freedom, so exact but for rounding), inverted by bisection. `degrees` = 0 or a `p`
-/// outside 0..1 has no quantile and gives NaN.
+/// The distribution function is Abramowitz and Stegun 26.7.3 and 26.7.4, inverted by bisection.
+/// Their sum is finite for whole degrees of freedom, so the result is exact except for rounding.
+/// Returns NaN if `degrees` is 0 or `p` is outside 0..1.
 pub fn t_quantile(p: f64, degrees: u32) -> f64 {
     if degrees == 0 || !(p > 0.0 && p < 1.0) {
         return f64::NAN;
@@ -15,8 +14,9 @@ pub fn t_quantile(p: f64, degrees: u32) -> f64 {
     if p < 0.5 {
         return -t_quantile(1.0 - p, degrees);
     }
-    // The probability of |t| <= x for which we look.
+    // The wanted probability of |t| <= x.
     let central = 2.0 * p - 1.0;
+    // Double the upper bound until it encloses the quantile, then bisect.
     let (mut low, mut high) = (0.0, 1.0);
     while central_probability(high, degrees) < central && high < 1e300 {
         high *= 2.0;
@@ -34,8 +34,8 @@ pub fn t_quantile(p: f64, degrees: u32) -> f64 {
     }
 }
 
-/// The probability that a t-distributed variable lies further from 0 than `t`: the two-sided p-value.
-/// NaN where `degrees` is 0 or `t` is NaN.
+/// Returns the two-sided p-value of `t`: the probability that a t-distributed variable is further
+/// from 0. Returns NaN if `degrees` is 0 or `t` is NaN.
 pub fn t_two_sided(t: f64, degrees: u32) -> f64 {
     if degrees == 0 || t.is_nan() {
         return f64::NAN;
@@ -43,7 +43,7 @@ pub fn t_two_sided(t: f64, degrees: u32) -> f64 {
     (1.0 - central_probability(t.abs(), degrees)).clamp(0.0, 1.0)
 }
 
-/// The probability that a t-distributed variable lies within `-t..t`.
+/// Returns the probability that a t-distributed variable is within `-t..t`.
 fn central_probability(t: f64, degrees: u32) -> f64 {
     let degrees_f = f64::from(degrees);
     let theta = (t / degrees_f.sqrt()).atan();

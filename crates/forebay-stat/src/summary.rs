@@ -1,4 +1,4 @@
-//! Mean, spread and middle of repeated trials.
+//! Mean, spread and median of repeated trials.
 
 /// Summary of the samples of repeated trials.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -9,7 +9,7 @@ pub struct Summary {
     pub mean: f64,
     /// Sample standard deviation (divisor n - 1); 0 for a single sample.
     pub sd: f64,
-    /// Standard deviation in percent of the mean; 0 where the mean is 0.
+    /// Standard deviation in percent of the mean; 0 if the mean is 0.
     pub sd_pct: f64,
     /// Smallest sample.
     pub min: f64,
@@ -20,11 +20,10 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarizes `samples`; none where there is no sample.
-    ///
-    /// Two passes (mean, then squared deviations), which does not cancel as the sum of squares does.
+    /// Summarizes `samples`; `None` without samples.
     pub fn of(samples: &[f64]) -> Option<Self> {
         let median = median(samples)?;
+        // Two passes (mean, then squared deviations) avoid the cancellation of a sum of squares.
         let n = samples.len();
         let mean = samples.iter().sum::<f64>() / n as f64;
         let squares: f64 = samples.iter().map(|x| (x - mean).powi(2)).sum();
@@ -36,7 +35,7 @@ impl Summary {
     }
 }
 
-/// The middle sample, or the mean of the middle two; none where there is no sample.
+/// Returns the middle sample, or the mean of the middle two; `None` without samples.
 pub fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,27 +1,27 @@
-//! A mean that a few wild samples do not move, and its interval.
+//! Trimmed mean, which a few extreme samples do not move, and its confidence interval.
 
 use crate::student::{t_quantile, t_two_sided};
 
-/// This share of the samples is left out at each end.
+/// Share of the samples that is left out at each end.
 const TRIM: f64 = 0.2;
 
-/// The 20 % trimmed mean of samples and its standard error.
+/// Trimmed or plain mean with its standard error.
 ///
-/// The error is Yuen's ("The two-sample trimmed t for unequal population variances", Biometrika 61,
-/// 1974), for one sample: (n - 1) s² / (h (h - 1)) with s² the winsorized variance and h the samples
-/// that are kept, which leaves h - 1 degrees of freedom.
+/// The error of the 20 % trimmed mean is Yuen's ("The two-sample trimmed t for unequal population
+/// variances", Biometrika 61, 1974), for one sample: (n - 1) s² / (h (h - 1)). Here s² is the
+/// winsorized variance and h the number of kept samples, which leaves h - 1 degrees of freedom.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The mean.
+    /// Trimmed or plain mean.
     pub mean: f64,
-    /// Its standard error.
+    /// Standard error of the mean.
     pub error: f64,
     /// Degrees of freedom of Student's t.
     pub degrees: u32,
 }
 
 impl Estimate {
-    /// The trimmed mean of `samples`; none of fewer than two.
+    /// Returns the 20 % trimmed mean of `samples`; `None` for fewer than two.
     pub fn trimmed(samples: &[f64]) -> Option<Self> {
         let n = samples.len();
         if n < 2 {
@@ -36,12 +36,13 @@ impl Estimate {
         sorted[..cut].fill(low);
         sorted[n - cut..].fill(high);
         let winsorized = sorted.iter().sum::<f64>() / n as f64;
+        // The sum of squares is (n - 1) s², so n - 1 does not appear.
         let squares: f64 = sorted.iter().map(|x| (x - winsorized).powi(2)).sum();
         let error = (squares / (kept * (kept - 1)) as f64).sqrt();
         Some(Self { mean, error, degrees: kept as u32 - 1 })
     }
 
-    /// The plain mean of `samples` with Student's error; none of fewer than two.
+    /// Returns the plain mean of `samples` with Student's error; `None` for fewer than two.
     pub fn plain(samples: &[f64]) -> Option<Self> {
         let n = samples.len();
         let summary = crate::Summary::of(samples).filter(|_| n > 1)?;
@@ -49,13 +50,13 @@ impl Estimate {
         Some(Self { mean: summary.mean, error, degrees: n as u32 - 1 })
     }
 
-    /// The interval that holds the true mean with probability 1 - `alpha`.
+    /// Returns the interval that contains the true mean with probability 1 - `alpha`.
     pub fn interval(&self, alpha: f64) -> [f64; 2] {
         let half = t_quantile(1.0 - alpha / 2.0, self.degrees) * self.error;
         [self.mean - half, self.mean + half]
     }
 
-    /// Two-sided p-value of a true mean of 0.
+    /// Returns the two-sided p-value of a true mean of 0.
     pub fn p(&self) -> f64 {
         if self.error > 0.0 {
             return t_two_sided(self.mean / self.error, self.degrees);

@@ -1,14 +1,14 @@
-//! How often the 95 % interval of a ratio holds the true ratio, over simulated experiments: rounds
-//! that differ, slices that differ within them, and slices that something disturbed.
+//! Coverage of the ratio's 95 % interval over simulated experiments. Rounds differ, slices differ
+//! within a round, and some slices are disturbed.
 
 use forebay_stat::{Verdict, ratio_of_rounds};
 
 const EXPERIMENTS: usize = 1500;
 
-/// What the simulated machine does.
+/// Parameters of the simulated machine.
 #[derive(Clone, Copy)]
 struct Noise {
-    /// Standard deviation of a round's ratio, in logarithms: starts differ.
+    /// Standard deviation of a round's log ratio: server starts differ.
     rounds: f64,
     /// Standard deviation of a slice's ratio within its round.
     slices: f64,
@@ -40,7 +40,7 @@ fn experiment(
     (0..rounds).map(|_| round()).collect()
 }
 
-/// The share of experiments whose interval holds the truth.
+/// Returns the share of experiments whose interval contains the true ratio.
 fn coverage(seed: u64, size: (usize, usize), noise: Noise) -> f64 {
     let mut random = fastrand::Rng::with_seed(seed);
     let truth = 1.05;
@@ -60,7 +60,7 @@ fn intervals_hold_the_truth_as_often_as_they_say() {
         for (seed, size) in
             [(1, (2, 20)), (2, (4, 7)), (3, (6, 33)), (4, (12, 10)), (5, (6, 1)), (10, (10, 12))]
         {
-            // The interval of a plain mean over rounds of a single slice is no better than that.
+            // With one slice per round the interval is that of a plain mean over rounds.
             if size.1 == 1 && case == 2 {
                 continue;
             }
@@ -93,8 +93,8 @@ fn five_percent_are_found_and_nothing_is_not() {
     assert!(invented <= 10, "invented {invented} of 200");
 }
 
-/// The design of `examples/validation`: what two starts of a Python server differ by, and slices of
-/// which some are wild, as recorded there.
+/// Parameters as measured in `examples/validation`: the difference between two starts of a Python
+/// server, and the share of extreme slices.
 #[test]
 fn the_same_load_in_more_rounds_finds_more() {
     let noise = Noise { rounds: 0.025, slices: 0.05, disturbed: 0.05 };

@@ -1,5 +1,5 @@
-//! Every formula against an independent implementation: `scipy_values.json` holds what
-//! `scipy_values.py` got from scipy. The tests need neither scipy nor Python.
+//! Checks every formula against an independent implementation. `scipy_values.json` holds the output
+//! of `scipy_values.py`, so the tests need neither scipy nor Python.
 
 use forebay_stat::{Estimate, holm, ratio_ci, t_quantile, t_two_sided, theil_sen};
 use serde_json::Value;
@@ -17,7 +17,7 @@ fn numbers(value: &Value) -> Vec<f64> {
 
 fn assert_close(found: f64, expected: &Value, what: &Value) {
     let expected = expected.as_f64().unwrap();
-    // scipy's own quantiles of t are inverted to some 1e-9.
+    // scipy inverts its own t distribution to about 1e-9.
     let allowed = 1e-8 * expected.abs().max(1e-6);
     assert!((found - expected).abs() <= allowed, "{found} is not {expected} in {what}");
 }
