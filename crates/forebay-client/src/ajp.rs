@@ -1,4 +1,4 @@
-//! AJP 1.3, the web server's side. A connection stays where the container says so.
+//! AJP 1.3 as a web server. The connection is reused if the container's end packet allows it.
 
 use std::sync::Arc;
 
@@ -8,26 +8,26 @@ use forebay_wire::ajp13::{
 
 use crate::{Answer, Malformed, Receipt, Session, Sink};
 
-/// A request, as [`crate::ajp_request`] makes it.
+/// Request in the form that [`crate::ajp_request`] returns.
 #[derive(Debug, Default)]
 pub struct AjpRequest {
-    /// The head, and the data packet that a container gets unasked.
+    /// The head, and the first data packet, which a container receives without asking for it.
     pub(crate) packets: Vec<u8>,
-    /// The rest of the body.
+    /// Rest of the body.
     pub(crate) rest: Vec<u8>,
-    /// Whether its method is HEAD.
+    /// The method is HEAD.
     pub(crate) to_head: bool,
 }
 
-/// A connection to a servlet container.
+/// Connection to a servlet container.
 #[derive(Debug)]
 pub struct Ajp<S> {
     request: Arc<AjpRequest>,
-    /// The packet that the container asked for.
+    /// Data packet that the container asked for.
     packet: Vec<u8>,
-    /// How much is written: of the request's packets, and of the one that was asked for.
+    /// Number of bytes written: of the request's packets, and of `packet`.
     written: (usize, usize),
-    /// Bytes of the rest of the body that went out.
+    /// Number of bytes of `AjpRequest::rest` that were put into packets.
     sent: usize,
     keepalive: bool,
     decoder: ReplyDecoder,
@@ -37,8 +37,8 @@ pub struct Ajp<S> {
 }
 
 impl<S: Sink> Ajp<S> {
-    /// A connection that carries `request` again and again. `keepalive`: whether the connection may
-    /// be used again.
+    /// Creates the session of a connection that sends `request` repeatedly. If `keepalive` is
+    /// false, each connection carries one exchange.
     pub fn new(request: Arc<AjpRequest>, keepalive: bool, sink: S) -> Self {
         Self {
             request,
@@ -53,7 +53,7 @@ impl<S: Sink> Ajp<S> {
         }
     }
 
-    /// Makes the packet that the container asks for.
+    /// Appends the data packet that the container asked for, or the end of the body.
     fn append_packet(&mut self, requested: usize) {
         let rest = &self.request.rest[self.sent..];
         let data = &rest[..rest.len().min(requested).min(most_data(LEAST_PACKET))];

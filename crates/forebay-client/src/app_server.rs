@@ -1,5 +1,8 @@
-//! SCGI and uwsgi, the web server's side: a connection for each request, whose end is that of the
-//! reply. Servers answer as scripts do or with HTTP, whatever the protocol; the first bytes show it.
+//! SCGI and uwsgi as a web server. Each request has its own connection, whose end is the end of the
+//! reply.
+//!
+//! With either protocol, some applications send an HTTP reply and others a CGI reply. The first
+//! bytes show the form.
 
 use std::sync::Arc;
 
@@ -7,7 +10,7 @@ use crate::http1::ReplyReader;
 use crate::script::ScriptReader;
 use crate::{Answer, Malformed, Receipt, Session, Sink};
 
-/// A connection to an application of SCGI or uwsgi.
+/// Connection to an SCGI or uwsgi application.
 #[derive(Debug)]
 pub struct AppServer<S> {
     request: Arc<[u8]>,
@@ -18,21 +21,21 @@ pub struct AppServer<S> {
     sink: S,
 }
 
-/// What a reply looks like.
+/// Form of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// Too little of it has come.
+    /// The bytes received so far fit both forms.
     Unknown,
     Http,
     Script,
 }
 
-/// What replies of HTTP begin with.
+/// First bytes of every HTTP reply.
 const HTTP: &[u8] = b"HTTP/";
 
 impl<S: Sink> AppServer<S> {
-    /// Connections that each carry `request`, as [`crate::scgi_request`] or [`crate::uwsgi_request`]
-    /// makes it; `to_head` where its method is HEAD.
+    /// Creates the session for connections that each carry `request`, which [`crate::scgi_request`]
+    /// or [`crate::uwsgi_request`] returned. `to_head` is true if the method is HEAD.
     pub fn new(request: Arc<[u8]>, to_head: bool, sink: S) -> Self {
         let (http, script) = (ReplyReader::new(to_head), ScriptReader::default());
         Self { request, written: 0, form: Form::Unknown, http, script, sink }

@@ -1,4 +1,4 @@
-//! FastCGI, the web server's side: one request at a time on a connection, by the number 1.
+//! FastCGI as a web server: one request at a time per connection, always with request ID 1.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::request::ID;
 use crate::script::ScriptReader;
 use crate::{Answer, Malformed, Receipt, Session, Sink};
 
-/// A connection to a FastCGI application.
+/// Connection to a FastCGI application.
 #[derive(Debug)]
 pub struct Fastcgi<S> {
     request: Arc<[u8]>,
@@ -20,8 +20,9 @@ pub struct Fastcgi<S> {
 }
 
 impl<S: Sink> Fastcgi<S> {
-    /// A connection that carries `request`, as [`crate::fastcgi_request`] makes it, again and again.
-    /// `keepalive`: whether the request asks that the connection stays.
+    /// Creates the session of a connection that sends `request`, which [`crate::fastcgi_request`]
+    /// returned, repeatedly. `keepalive` is true if the request asks the application to keep the
+    /// connection.
     pub fn new(request: Arc<[u8]>, keepalive: bool, sink: S) -> Self {
         let (decoder, script) = (Decoder::new(ID), ScriptReader::default());
         Self { request, written: 0, keepalive, decoder, script, sink }
@@ -35,9 +36,11 @@ impl<S: Sink> Fastcgi<S> {
             }
             ProtocolStatus::Overloaded => Err(Malformed::Refused("is overloaded")),
             ProtocolStatus::CantMultiplex => {
-                Err(Malformed::Refused("took one request on the connection for two"))
+                Err(Malformed::Refused("took the only request on the connection for a second one"))
             }
-            ProtocolStatus::Refused => Err(Malformed::Refused("does not take the responder role")),
+            ProtocolStatus::Refused => {
+                Err(Malformed::Refused("does not support the responder role"))
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! HTTP/2 (RFC 9113), the client's side: one request, again and again, on many streams at once.
+//! HTTP/2 (RFC 9113) as a client: one request, sent repeatedly on many streams at once.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use forebay_wire::http2::{Cause, Config, Connection, ErrorCode, Event, RequestPs
 use crate::request::parse;
 use crate::{Answer, Ended, Malformed, MuxReceipt, MuxSession, Sink, StreamError};
 
-/// A request in the parts that HTTP/2 sends.
+/// Request in the parts that HTTP/2 sends.
 #[derive(Clone, Debug)]
 pub struct Http2Request {
     method: Vec<u8>,
@@ -21,19 +21,20 @@ pub struct Http2Request {
     body: Vec<u8>,
 }
 
-/// An HTTP/2 connection, both sides knowing that it is one.
+/// HTTP/2 connection with prior knowledge (or after ALPN).
 #[derive(Debug)]
 pub struct Http2<S> {
     request: Arc<Http2Request>,
     connection: Connection,
     exchanges: Vec<Exchange<S>>,
-    /// The stream of each exchange, 0 where none is under way: apart, as it is searched.
+    /// Stream of each exchange; 0 if none is active. Separate from `exchanges` because `find`
+    /// searches the whole list for each event.
     streams: Vec<u32>,
     under_way: usize,
     keepalive: bool,
-    /// The server's settings have come.
+    /// The server's SETTINGS frame has arrived.
     is_settled: bool,
-    /// Requests that this connection has carried.
+    /// Number of requests that this connection has carried.
     carried: u32,
     goaway: Option<ErrorCode>,
 }
@@ -42,24 +43,26 @@ pub struct Http2<S> {
 struct Exchange<S> {
     sink: S,
     status: u16,
-    /// Bytes of the request's body that are in the output.
+    /// Bytes of the request's body that were passed to the connection.
     sent: usize,
     interim: u32,
 }
 
-/// A server may announce its work in 1xx replies; more than this many is abuse.
+/// Limit of 1xx replies per request. A server may report progress in them, but not without end.
 const INTERIM_LIMIT: u32 = 16;
 
-/// No request is started while this many bytes wait to be written.
+/// No request starts while this many bytes wait to be written.
 const OUTPUT_LIMIT: usize = 128 * 1024;
 
-/// A connection has identifiers for 2^30 streams.
+/// A client's stream identifiers are odd and 31 bits long, so a connection has fewer than 2^30 of
+/// them.
 const STREAMS_LIMIT: u32 = (1 << 30) - 1;
 
 impl Http2Request {
-    /// The parts of `http`, a whole HTTP/1.1 request. Names become lower case, `Host` becomes
-    /// `:authority`, and fields about an HTTP/1.1 connection are left out. `is_tls`: for a connection
-    /// of TLS.
+    /// Converts `http`, a complete HTTP/1.1 request.
+    ///
+    /// Field names become lower case, `Host` becomes `:authority`, and fields about the HTTP/1.1
+    /// connection are dropped. `is_tls` is true if the connection uses TLS.
     pub fn of(http: &[u8], is_tls: bool) -> Result<Self, HeadError> {
         let (head, body) = parse(http)?;
         let mut fields = Fields::new();
@@ -89,8 +92,8 @@ impl Http2Request {
 }
 
 impl<S: Sink> Http2<S> {
-    /// A connection that carries `request` in as many exchanges at once as there are `sinks`.
-    /// `keepalive`: whether it carries more than one in all.
+    /// Creates the session of a connection that sends `request` in as many concurrent exchanges as
+    /// `sinks` has items. If `keepalive` is false, each connection carries one exchange.
     pub fn new(
         request: Arc<Http2Request>,
         keepalive: bool,
@@ -111,12 +114,12 @@ impl<S: Sink> Http2<S> {
         }
     }
 
-    /// The exchange of a stream; none where it has ended.
+    /// Returns the exchange of a stream; `None` if it has ended.
     fn find(&self, stream: u32) -> Option<usize> {
         self.streams.iter().position(|&other| other == stream)
     }
 
-    /// Whether the connection has carried all that it may.
+    /// Returns true if the connection may carry no further request.
     fn is_spent(&self) -> bool {
         self.carried >= if self.keepalive { STREAMS_LIMIT } else { 1 }
     }
@@ -126,8 +129,9 @@ impl<S: Sink> Http2<S> {
         self.under_way -= 1;
     }
 
-    /// The reply is whole. What is left of the request is of no use to the server.
+    /// Ends an exchange whose reply is complete.
     fn answer(&mut self, exchange: usize, now: Instant) -> Ended {
+        // A server that has already replied does not need the rest of the body.
         if self.exchanges[exchange].sent < self.request.body.len() {
             self.connection.reset(self.streams[exchange], ErrorCode::CANCEL, now);
         }
@@ -141,7 +145,7 @@ impl<S: Sink> Http2<S> {
         Ended { exchange, result: Err(error) }
     }
 
-    /// What an event means for an exchange; none where it goes on.
+    /// Processes an event. Returns the end of an exchange if the event caused one.
     fn handle(&mut self, event: Event, input: &[u8], now: Instant) -> Option<Ended> {
         match event {
             Event::Head { stream, head, end } => {
@@ -196,12 +200,13 @@ impl<S: Sink> Http2<S> {
                 self.is_settled = true;
                 None
             }
-            // A server's alone.
+            // These events occur only on the server's side.
             Event::Unacceptable { .. } | Event::Refused { .. } => None,
         }
     }
 
-    /// Sends what windows and turns allow of the bodies under way.
+    /// Sends as much of the bodies as flow control allows, in the order of the connection's
+    /// scheduler.
     fn send_bodies(&mut self, now: Instant) {
         if self.request.body.is_empty() {
             return;
@@ -216,7 +221,7 @@ impl<S: Sink> Http2<S> {
     fn send_body(&mut self, exchange: usize, now: Instant) {
         let state = &mut self.exchanges[exchange];
         let rest = &self.request.body[state.sent..];
-        // A stream that is gone has an event that says so.
+        // A stream that was reset returns an error here. Its `Event::Reset` ends the exchange.
         let taken = self.connection.send_data(self.streams[exchange], rest, true, now);
         state.sent += taken.unwrap_or_default();
     }
@@ -238,7 +243,8 @@ impl<S: Sink> MuxSession for Http2<S> {
         if self.is_spent() || self.connection.output().len() >= OUTPUT_LIMIT {
             return 0;
         }
-        // The settings say how many streams the server allows.
+        // The stream limit of the server is unknown before its SETTINGS, so only one request is
+        // sent.
         let allowed = if self.is_settled { self.exchanges.len() } else { 1 };
         allowed.saturating_sub(self.under_way).min(self.connection.available())
     }
@@ -281,6 +287,7 @@ impl<S: Sink> MuxSession for Http2<S> {
     }
 
     fn input(&mut self, bytes: &[u8], now: Instant) -> Result<MuxReceipt, Malformed> {
+        // A server without HTTP/2 answers the preface with an HTTP/1.1 error.
         if !self.is_settled && bytes.starts_with(b"HTTP/") {
             return Err(Malformed::NotHttp2);
         }

@@ -1,10 +1,10 @@
-//! A protocol's client role on one connection: requests become bytes to write, bytes that were read
-//! become replies. No sockets, no clock.
+//! Client roles of protocols on one connection, without sockets and without a clock. They convert
+//! requests to bytes to write, and received bytes to replies.
 //!
-//! A [`Session`] is driven by whoever has the connection. [`Http1`] speaks HTTP/1.1, [`Fastcgi`]
-//! FastCGI as its web server, [`AppServer`] SCGI and uwsgi, [`Ajp`] AJP. What a reply holds goes to a [`Sink`].
-//! A [`MuxSession`] carries several exchanges at once: [`Http2`]. They are two traits so that those
-//! of one exchange neither look exchanges up nor read the clock.
+//! The owner of the connection drives a [`Session`]: [`Http1`] for HTTP/1.1, [`Fastcgi`] for
+//! FastCGI, [`AppServer`] for SCGI and uwsgi, [`Ajp`] for AJP. A [`Sink`] receives the parts of a
+//! reply. A [`MuxSession`] ([`Http2`]) carries several exchanges at once. The traits are separate
+//! so that a session with one exchange neither looks up exchanges nor reads the clock.
 #![forbid(unsafe_code)]
 
 mod ajp;
@@ -32,92 +32,94 @@ pub use http2::{Http2, Http2Request};
 pub use mux::{Ended, MuxReceipt, MuxSession, StreamError};
 pub use request::{Gateway, ajp_request, fastcgi_request, scgi_request, uwsgi_request};
 
-/// The client's side of one connection, for one exchange at a time.
+/// Client's side of one connection, for one exchange at a time.
 pub trait Session {
-    /// Takes the parts of replies.
+    /// Receiver of the parts of replies.
     type Sink: Sink;
 
-    /// Starts the next exchange, or the same one anew over another connection.
+    /// Starts the next exchange, or repeats the current one on a new connection.
     fn start(&mut self);
 
-    /// The bytes to be written next; none where there is nothing to write.
+    /// Returns the bytes to write next; empty if there is nothing to write.
     fn output(&self) -> &[u8];
 
-    /// The first `n` bytes of the output were written.
+    /// Reports that the first `n` bytes of the output were written.
     fn wrote(&mut self, n: usize);
 
-    /// Reads on. `bytes` are those received but not yet consumed; what this call does not consume
-    /// is offered again, with more behind it.
+    /// Processes received bytes. `bytes` begin with the first unconsumed byte. The next call passes
+    /// the unconsumed rest again, followed by newly received bytes.
     fn input(&mut self, bytes: &[u8]) -> Result<Receipt, Malformed>;
 
-    /// The peer closed the connection: the end of the reply, if that is how it ends.
+    /// Reports that the peer closed the connection. Returns the reply if the close is a valid end
+    /// of the reply.
     fn closed(&mut self) -> Option<Answer>;
 
-    /// The status of the reply, once its head has been read; 0 before.
+    /// Returns the status of the reply; 0 before the head is complete.
     fn status(&self) -> u16;
 
-    /// What took the parts of the reply.
+    /// Returns the receiver of the parts of the reply.
     fn sink(&mut self) -> &mut Self::Sink;
 }
 
-/// Takes the parts of a reply as they are read.
+/// Receiver of the parts of a reply as they are read.
 pub trait Sink {
-    /// A reply begins.
+    /// Begins a reply.
     fn begin(&mut self);
-    /// A field of the head.
+    /// Receives a field of the head.
     fn field(&mut self, name: &[u8], value: &[u8]);
-    /// Whether [`Sink::field`] is wanted. Where not, a head that came before is not looked at again.
+    /// Returns true if [`Sink::field`] is needed. If not, a head identical to the previous one is
+    /// not parsed again.
     fn wants_fields(&self) -> bool {
         true
     }
-    /// The next piece of the body.
+    /// Receives the next piece of the body.
     fn body(&mut self, piece: &[u8]);
 }
 
-/// What came of received bytes.
+/// Result of processing received bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Receipt {
-    /// How many of the bytes are done with.
+    /// Number of bytes that were consumed.
     pub consumed: usize,
-    /// The end of the reply, once it is complete.
+    /// The reply, if it is complete.
     pub answer: Option<Answer>,
 }
 
-/// A complete reply.
+/// Complete reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     /// The status, 200 to 999.
     pub status: u16,
-    /// Whether the connection may carry another exchange.
+    /// The connection may carry another exchange.
     pub reusable: bool,
 }
 
-/// How a reply broke the protocol.
+/// Protocol violation in a reply.
 #[derive(Clone, Copy, Debug)]
 pub enum Malformed {
-    /// A head of HTTP.
+    /// Invalid HTTP head.
     Head(HeadError),
-    /// A body of HTTP.
+    /// Invalid HTTP body.
     Body(HttpError),
-    /// The head of a script's reply.
+    /// Invalid head of a script's reply.
     Script(CgiError),
-    /// A record of FastCGI.
+    /// Invalid FastCGI record.
     Record(FastcgiError),
-    /// A packet of AJP.
+    /// Invalid AJP packet.
     Packet(AjpError),
-    /// A body of another length than its head tells.
+    /// The length of the body differs from `Content-Length`.
     Length,
-    /// A FastCGI application refused the request; why.
+    /// A FastCGI application refused the request, with the reason.
     Refused(&'static str),
-    /// 101 to a request without `Upgrade`.
+    /// Status 101 although the request had no `Upgrade`.
     Upgrade,
-    /// More interim (1xx) replies than anyone needs.
+    /// Too many interim (1xx) replies.
     Interim,
-    /// Bytes behind the end of the reply.
+    /// Bytes after the end of the reply.
     Surplus,
-    /// A rule of HTTP/2.
+    /// Violation of an HTTP/2 rule.
     Http2(Rule),
-    /// HTTP/1.1 where HTTP/2 was to be spoken.
+    /// HTTP/1.1 on a connection that should use HTTP/2.
     NotHttp2,
 }
 
@@ -127,16 +129,18 @@ impl fmt::Display for Malformed {
             Self::Head(error) => write!(f, "the reply is malformed: {error}"),
             Self::Body(error) => write!(f, "the reply's body is malformed: {error}"),
             Self::Script(error) => write!(f, "the reply of the script is malformed: {error}"),
-            Self::Record(error) => write!(f, "the reply is no FastCGI: {error}"),
+            Self::Record(error) => write!(f, "the reply is not valid FastCGI: {error}"),
             Self::Packet(error) => write!(f, "the reply is malformed AJP: {error}"),
             Self::Length => f.write_str("the reply's body is not as long as its Content-Length"),
             Self::Refused(why) => write!(f, "the application {why}"),
-            Self::Upgrade => f.write_str("the server switched protocols without being asked"),
-            Self::Interim => f.write_str("the server sent 1xx replies without end"),
-            Self::Surplus => f.write_str("the server sent bytes behind the end of its reply"),
+            Self::Upgrade => {
+                f.write_str("the server switched protocols without a request to do so")
+            }
+            Self::Interim => f.write_str("the server sent too many 1xx replies"),
+            Self::Surplus => f.write_str("the server sent bytes after the end of its reply"),
             Self::Http2(rule) => write!(f, "the reply is malformed HTTP/2: {rule}"),
             Self::NotHttp2 => f.write_str(
-                "the server speaks HTTP/1.1, not HTTP/2 by prior knowledge: use http:// without \
+                "the server speaks HTTP/1.1, not HTTP/2 with prior knowledge: use http:// without \
                  --http2",
             ),
         }

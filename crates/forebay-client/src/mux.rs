@@ -7,83 +7,86 @@ use forebay_wire::http2::ErrorCode;
 
 use crate::{Answer, Malformed, Sink};
 
-/// The client's side of one connection that carries several exchanges at once, each by its number
-/// below the number of them that the session was made for.
+/// Client's side of one connection that carries several exchanges at once.
 ///
-/// There may be output though no exchange is under way: the answers to settings and pings.
+/// An exchange is identified by an index, smaller than the number of exchanges that the session was
+/// created for. Output can exist without an active exchange: replies to SETTINGS and PING.
 pub trait MuxSession {
-    /// Takes the parts of replies.
+    /// Receiver of the parts of replies.
     type Sink: Sink;
 
-    /// Begins a new connection. Exchanges that were under way on the last one are forgotten.
+    /// Starts on a new connection. Active exchanges of the previous connection are dropped.
     fn connect(&mut self);
 
-    /// How many exchanges may be started now.
+    /// Returns the number of exchanges that may start now.
     fn capacity(&self) -> usize;
 
-    /// Starts an exchange that is not under way; false where the connection takes none.
+    /// Starts an inactive exchange. Returns false if the connection accepts no further exchange.
     fn start(&mut self, exchange: usize, now: Instant) -> bool;
 
-    /// Ends an exchange of which nothing more is wanted.
+    /// Cancels an exchange.
     fn cancel(&mut self, exchange: usize, now: Instant);
 
-    /// The bytes to be written next; none where there is nothing to write.
+    /// Returns the bytes to write next; empty if there is nothing to write.
     fn output(&self) -> &[u8];
 
-    /// The first `n` bytes of the output were written.
+    /// Reports that the first `n` bytes of the output were written.
     fn wrote(&mut self, n: usize, now: Instant);
 
-    /// Whether input is taken now. If not, output must be written first.
+    /// Returns true if input is accepted now. If not, the caller must write the output first.
     fn takes_input(&self) -> bool;
 
-    /// Reads on. `bytes` are those received but not yet consumed; to be called again until no
-    /// exchange has ended. What is not consumed then is offered again, with more behind it.
+    /// Processes received bytes. `bytes` begin with the first unconsumed byte.
+    ///
+    /// The caller repeats the call until no exchange ends. The next call after that passes the
+    /// unconsumed rest again, followed by newly received bytes.
     fn input(&mut self, bytes: &[u8], now: Instant) -> Result<MuxReceipt, Malformed>;
 
-    /// Whether no exchange is under way and none can be started any more.
+    /// Returns true if no exchange is active and none can start.
     fn is_finished(&self) -> bool;
 
-    /// The reason in the peer's GOAWAY.
+    /// Returns the reason in the peer's GOAWAY.
     fn farewell(&self) -> Option<String>;
 
-    /// Whether the peer has begun to speak the protocol.
+    /// Returns true if the peer's first message has arrived (HTTP/2: SETTINGS).
     fn is_settled(&self) -> bool;
 
-    /// The status of an exchange's reply, once its head has been read; 0 before.
+    /// Returns the status of an exchange's reply; 0 before the head is complete.
     fn status(&self, exchange: usize) -> u16;
 
-    /// What took the parts of an exchange's reply.
+    /// Returns the receiver of the parts of an exchange's reply.
     fn sink(&mut self, exchange: usize) -> &mut Self::Sink;
 }
 
-/// What came of bytes received on a connection of several exchanges.
+/// Result of processing received bytes on a connection with several exchanges.
 #[derive(Clone, Copy, Debug)]
 pub struct MuxReceipt {
-    /// How many of the bytes are done with.
+    /// Number of bytes that were consumed.
     pub consumed: usize,
-    /// The exchange that has ended, if one has.
+    /// The exchange that ended, if any.
     pub ended: Option<Ended>,
 }
 
-/// The end of one exchange of several.
+/// End of one exchange of several.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// Its number.
+    /// Index of the exchange.
     pub exchange: usize,
-    /// Its reply, or why it has none. The connection goes on.
+    /// The reply, or the reason why there is none. In both cases the connection remains usable.
     pub result: Result<Answer, StreamError>,
 }
 
-/// Why one exchange of several has no reply.
+/// Reason why one exchange of several has no reply.
 #[derive(Clone, Copy, Debug)]
 pub enum StreamError {
-    /// The peer reset its stream.
+    /// The peer reset the stream.
     Reset(ErrorCode),
-    /// The peer refused its stream before it did anything.
+    /// The peer refused the stream before it processed anything.
     Refused,
-    /// The reply broke the protocol.
+    /// The reply violated the protocol.
     Malformed(Malformed),
-    /// The peer goes away and has done nothing: it may be sent again on another connection.
+    /// The peer sent GOAWAY and did not process the request, which may be sent again on another
+    /// connection.
     Unprocessed,
 }
 
@@ -93,9 +96,9 @@ impl fmt::Display for StreamError {
             Self::Reset(code) => write!(f, "the server reset the stream ({})", code),
             Self::Refused => f.write_str("the server refused the stream (REFUSED_STREAM)"),
             Self::Malformed(malformed) => malformed.fmt(f),
-            Self::Unprocessed => {
-                f.write_str("the server closed the connection (GOAWAY) before it took the request")
-            }
+            Self::Unprocessed => f.write_str(
+                "the server closed the connection (GOAWAY) before it processed the request",
+            ),
         }
     }
 }

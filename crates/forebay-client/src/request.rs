@@ -1,5 +1,6 @@
-//! The bytes of a request to an application behind FastCGI, SCGI, uwsgi or AJP, made from one of
-//! HTTP/1.1: the same variables that Forebay sends such applications as a gateway.
+//! Conversion of an HTTP/1.1 request into a FastCGI, SCGI, uwsgi or AJP request.
+//!
+//! The variables are those that Forebay, as a gateway, sends to such applications.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -13,23 +14,22 @@ use forebay_wire::{fastcgi, path, scgi, uwsgi};
 
 use crate::ajp::AjpRequest;
 
-/// The number of the one request that is under way on a FastCGI connection.
+/// Request ID of the only request on a FastCGI connection.
 pub(crate) const ID: u16 = 1;
 
-/// What a gateway would know beside the request.
+/// Facts that a gateway knows in addition to the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gateway {
-    /// The directory below which the path names a script. Without one there is no script: the path
-    /// is PATH_INFO.
+    /// Directory of the scripts. Without a directory there is no script, and the path becomes
+    /// PATH_INFO.
     pub root: Option<String>,
-    /// Variables in addition, or in place of one of the same name.
+    /// Additional variables. They override variables with equal names.
     pub variables: Vec<(String, String)>,
-    /// What a servlet container asks of web servers.
+    /// Secret that a servlet container requires from web servers.
     pub secret: Option<String>,
 }
 
-/// A request as [`fastcgi::begin`], its variables and its body make it; `keepalive` asks that the
-/// connection stays.
+/// Returns a FastCGI request. `keepalive` asks the application to keep the connection.
 pub fn fastcgi_request(
     http: &[u8],
     gateway: &Gateway,
@@ -46,7 +46,7 @@ pub fn fastcgi_request(
     Ok(out)
 }
 
-/// A request of SCGI.
+/// Returns an SCGI request.
 pub fn scgi_request(http: &[u8], gateway: &Gateway) -> Result<Vec<u8>, HeadError> {
     let (head, body) = parse(http)?;
     let mut out = Vec::new();
@@ -57,7 +57,8 @@ pub fn scgi_request(http: &[u8], gateway: &Gateway) -> Result<Vec<u8>, HeadError
     Ok(out)
 }
 
-/// A request of uwsgi with both modifiers 0, which stand for WSGI.
+/// Returns a uwsgi request with both modifiers 0 (WSGI). The inner error means that a variable is
+/// too long for the protocol.
 pub fn uwsgi_request(
     http: &[u8],
     gateway: &Gateway,
@@ -72,7 +73,7 @@ pub fn uwsgi_request(
     }))
 }
 
-/// A request of AJP.
+/// Returns an AJP request. The inner error means that the head is too long for the protocol.
 pub fn ajp_request(
     http: &[u8],
     gateway: &Gateway,
@@ -134,7 +135,7 @@ fn append_variables(
 ) {
     let target = head.path_and_query.of(http);
     let mut decoded = Vec::new();
-    // A path that cannot be decoded is the application's to judge.
+    // The application decides about a path that cannot be decoded.
     if path::normalize(target, &mut decoded).is_err() {
         decoded = target.to_vec();
     }
@@ -155,7 +156,7 @@ fn append_variables(
         server: here,
         https: false,
         connection: &[],
-        // Whoever types fields means them.
+        // The user typed these fields on the command line, so they are passed on unchanged.
         claims: Claims::XForwarded,
         user: b"",
     };
@@ -165,7 +166,7 @@ fn append_variables(
     }
 }
 
-/// Leaves out the variables that come again: SCGI allows a name once.
+/// Skips variables that `by` overrides: SCGI allows each name only once.
 struct Replaced<'a, S> {
     sink: &'a mut S,
     by: &'a [(String, String)],

@@ -1,4 +1,4 @@
-//! What a script prints: the head of a CGI reply (RFC 3875 section 6), then the body.
+//! Output of a script: the head of a CGI reply (RFC 3875 section 6), then the body.
 
 use forebay_wire::cgi::{CgiError, ReplyHead, ReplyParser};
 use forebay_wire::http1::Limits;
@@ -6,7 +6,7 @@ use forebay_wire::reply::{ReplyError, ReplyReader, ReplyStep};
 
 use crate::{Malformed, Sink};
 
-/// Reads the output of one script as it comes.
+/// Incremental reader of the output of one script.
 #[derive(Debug)]
 pub struct ScriptReader {
     heads: ReplyReader<ReplyParser>,
@@ -18,7 +18,6 @@ pub struct ScriptReader {
 }
 
 impl ScriptReader {
-    /// Prepares for the next script.
     pub fn begin(&mut self) {
         self.heads = heads();
         self.pending.clear();
@@ -26,7 +25,7 @@ impl ScriptReader {
         self.body = 0;
     }
 
-    /// Takes output in.
+    /// Reads the next piece of output.
     pub fn read(&mut self, output: &[u8], sink: &mut impl Sink) -> Result<(), Malformed> {
         if self.has_head {
             self.body += output.len() as u64;
@@ -51,12 +50,12 @@ impl ScriptReader {
         Ok(())
     }
 
-    /// The status, once the head is whole; 0 before.
+    /// Returns the status; 0 before the head is complete.
     pub fn status(&self) -> u16 {
         if self.has_head { self.head.status } else { 0 }
     }
 
-    /// The output has ended: the status, or the rule that it broke.
+    /// Ends the output. Returns the status, or the rule that the output violated.
     pub fn end(&self) -> Result<u16, CgiError> {
         let is_short = self.head.content_length.is_some_and(|length| length > self.body);
         if self.has_head && !is_short { Ok(self.head.status) } else { Err(CgiError::Premature) }

@@ -1,5 +1,5 @@
-//! Replies of each protocol: whole, byte by byte and in pieces they are the same; broken ones are
-//! told from good ones.
+//! Replies of each protocol, read whole, byte by byte and in pieces, give identical results.
+//! Malformed replies are detected.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,10 +30,10 @@ impl Sink for Collected {
     }
 }
 
-/// Status, body, and whether the connection may be used again; `None` where the reply did not end.
+/// Status, body, and true if the connection may be used again; `None` if the reply did not end.
 type Read = Result<Option<(u16, Vec<u8>, bool)>, String>;
 
-/// Reads `reply` in pieces of `size`, then the end of the connection.
+/// Reads `reply` in pieces of `size`, then closes the connection.
 fn read(session: &mut impl Session<Sink = Collected>, reply: &[u8], size: usize) -> Read {
     session.start();
     let length = session.output().len();
@@ -54,7 +54,7 @@ fn read(session: &mut impl Session<Sink = Collected>, reply: &[u8], size: usize)
     Ok(answer.map(|answer| (answer.status, body, answer.reusable)))
 }
 
-/// As [`read`], which has to give the same in pieces of any size.
+/// Calls [`read`] with pieces of several sizes, which must give identical results.
 fn read_any(mut session: impl Session<Sink = Collected>, reply: &[u8]) -> Read {
     let whole = read(&mut session, reply, usize::MAX >> 1);
     for size in [1, 2, 3, 7, 13] {
@@ -82,7 +82,7 @@ fn ajp(body: &str) -> Ajp<Collected> {
     Ajp::new(Arc::new(request), true, Collected::default())
 }
 
-/// A packet of a servlet container's.
+/// Encodes a packet of a servlet container.
 fn packet(payload: &[u8]) -> Vec<u8> {
     [b"AB\0", &[payload.len() as u8][..], payload].concat()
 }
@@ -194,7 +194,7 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Reads `bytes` in pieces of `size`; exchanges that ended, with their status and body.
+/// Reads `bytes` in pieces of `size`. Returns the exchanges that ended, with their status and body.
 fn read_mux(session: &mut Http2<Collected>, bytes: &[u8], size: usize) -> Vec<(usize, String)> {
     let (mut pending, mut all) = (Vec::new(), Vec::new());
     for piece in bytes.chunks(size) {
