@@ -1,4 +1,4 @@
-//! One certificate: account, order, challenges, request.
+//! Issue of one certificate: account, order, challenges, certificate request.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 
 use crate::state::{self, Issued};
 
-/// A whole order takes no longer.
+/// Time limit for an order from the account to the certificate, with its retries.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Orders that failed by a stale nonce are made again so often, at once.
+/// Number of immediate retries of an order that failed with a stale nonce.
 const STALE: u32 = 3;
 
-/// How the authority is asked how far it is.
+/// Time limit for polling the state of an order.
 const POLLS: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));
 
-/// Has the authority issue a certificate; why it did not.
+/// Obtains a certificate from the authority. The error is the reason for the log.
 pub async fn issue(
     acme: &Acme,
     challenge: AcmeChallenge,
@@ -42,11 +42,11 @@ pub async fn issue(
     within.unwrap_or_else(|_| Err(format!("{} took too long", acme.directory)))
 }
 
-/// Why there is no certificate.
+/// Reason why an order failed.
 struct Failure {
     why: String,
-    /// The authority did not know the nonce any more, which says nothing about the names: the client
-    /// library has asked with three fresh ones by then.
+    /// The authority rejected the nonce as too old, which says nothing about the names. The client
+    /// library has already retried with three fresh nonces.
     is_stale: bool,
 }
 
@@ -71,13 +71,14 @@ async fn one_order(
     fulfil(&mut order, acme, challenge, challenges).await
 }
 
-/// An order by the account that was kept, or by a new one where the authority knows that no more.
+/// Creates an order with the saved account, or with a new one if the authority does not know the
+/// saved account.
 async fn new_order(acme: &Acme) -> Result<Order, Failure> {
     let names: Vec<_> = acme.names.iter().cloned().map(Identifier::Dns).collect();
     let wanted = NewOrder::new(&names);
     if let Some(account) = kept_account(acme).await? {
         match account.new_order(&wanted).await {
-            // The authority has deleted it, or never had it.
+            // The authority deleted the account, or its directory URL now names another authority.
             Err(error) if is_problem(&error, "accountDoesNotExist") => {}
             outcome => return Ok(outcome?),
         }
@@ -86,7 +87,7 @@ async fn new_order(acme: &Acme) -> Result<Order, Failure> {
     Ok(account.new_order(&wanted).await?)
 }
 
-/// Whether the authority answered with this type of problem (RFC 8555 section 6.7).
+/// Returns true if the authority answered with this type of problem (RFC 8555 section 6.7).
 fn is_problem(error: &Error, name: &str) -> bool {
     let Error::Api(problem) = error else { return false };
     let kind =
@@ -129,7 +130,7 @@ async fn new_account(acme: &Acme) -> Result<Account, Failure> {
     Ok(account)
 }
 
-/// Proves the names to be ours, and has the certificate issued.
+/// Proves control of the names and obtains the certificate.
 async fn fulfil(
     order: &mut Order,
     acme: &Acme,
@@ -169,7 +170,7 @@ async fn prove(
             AcmeChallenge::Http01 => ChallengeType::Http01,
             AcmeChallenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
         };
-        let lacking = || format!("the authority does not offer {by:?}");
+        let lacking = || format!("the authority does not offer the challenge {by:?}");
         let mut challenge = authorization.challenge(kind).ok_or_else(lacking)?;
         let key = challenge.key_authorization();
         match by {
@@ -180,7 +181,9 @@ async fn prove(
                 let AuthorizedIdentifier { identifier: Identifier::Dns(name), .. } =
                     challenge.identifier()
                 else {
-                    return Err("the authority asks for what is no name".to_owned().into());
+                    return Err("the authority asked for something that is not a DNS name"
+                        .to_owned()
+                        .into());
                 };
                 show(challenges, name, key.digest().as_ref())?;
             }
@@ -190,7 +193,8 @@ async fn prove(
     Ok(())
 }
 
-/// Shows a certificate that has `digest` to who looks at `name` (RFC 8737 section 3).
+/// Serves a self-signed certificate with `digest` to the authority's handshakes for `name` (RFC
+/// 8737 section 3).
 fn show(challenges: &Challenges, name: &str, digest: &[u8]) -> Result<(), String> {
     let failed = |error: rcgen::Error| error.to_string();
     let key = KeyPair::generate().map_err(failed)?;
@@ -202,7 +206,7 @@ fn show(challenges: &Challenges, name: &str, digest: &[u8]) -> Result<(), String
     shown.map_err(|error| error.to_string())
 }
 
-/// Why the authority did not take the order: what it says of the challenges.
+/// Returns the reason why the authority rejected the order: the first failed challenge.
 async fn refusal(order: &mut Order) -> String {
     let mut authorizations = order.authorizations();
     while let Some(Ok(authorization)) = authorizations.next().await {
@@ -213,10 +217,10 @@ async fn refusal(order: &mut Order) -> String {
             }
         }
     }
-    "the authority has refused the order".to_owned()
+    "the authority rejected the order".to_owned()
 }
 
-/// An error with what it was caused by.
+/// Formats an error with its causes.
 fn whole(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);

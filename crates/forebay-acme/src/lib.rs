@@ -1,11 +1,12 @@
-//! Certificates by ACME (RFC 8555): who needs one ([`Wanted`]), and the thread that has them issued and
-//! renewed ([`Manager`]).
+//! Certificates over ACME (RFC 8555). A thread ([`Manager`]) obtains and renews a certificate for
+//! each site that needs one ([`Wanted`]).
 //!
-//! - `issue` speaks to the authority: account, order, challenges, certificate;
-//! - `state` is the directory that accounts, certificates and keys are kept in;
-//! - `schedule` says when a certificate is to be renewed, and how long to wait after a failure.
+//! - `issue` talks to the authority: account, order, challenges, certificate;
+//! - `state` reads and writes the directory of accounts, certificates and keys;
+//! - `schedule` computes the time of a renewal and the pause after a failure.
 //!
-//! Nothing here serves: challenges are answered by the engine, which is told of them by `Challenges`.
+//! This crate serves no requests. The engine answers challenges, and `Challenges` passes them to
+//! the engine.
 #![forbid(unsafe_code)]
 
 mod issue;
@@ -22,29 +23,32 @@ use tokio::sync::watch;
 
 pub use state::{Stored, load};
 
-/// A site that wants a certificate.
+/// Site that needs a certificate.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// For which names, and from whom.
+    /// Names of the certificate, and the authority.
     pub acme: Acme,
-    /// Where it is shown.
+    /// Certificate that the listeners serve; the manager replaces it.
     pub certificate: Arc<SiteCertificate>,
 }
 
-/// The thread that has certificates issued and renewed; it ends when this is dropped.
+/// Handle of the thread that obtains and renews certificates. Dropping the handle ends the thread.
 #[derive(Debug)]
 pub struct Manager {
     stop: watch::Sender<bool>,
 }
 
-/// The clock is looked at so often, as it may be set, and the machine may have slept.
+/// Longest sleep between two looks at the clock: an administrator may set the clock, and the
+/// machine may have been suspended.
 const LOOK: Duration = Duration::from_secs(3600);
 
 impl Manager {
-    /// Starts the thread. `has_plain` says whether there is a listener without TLS, which http-01 needs.
+    /// Starts the thread.
+    ///
+    /// `has_plain` is true if a listener without TLS exists, which http-01 needs.
     ///
     /// # Errors
-    /// Where the system refuses a thread or an event loop.
+    /// Fails if the system refuses a thread or an event loop.
     pub fn start(
         wanted: Vec<Wanted>,
         challenges: Arc<Challenges>,
@@ -68,20 +72,20 @@ impl Manager {
 
 impl Drop for Manager {
     fn drop(&mut self) {
-        // The thread is not waited for: this may be a thread that serves.
+        // Not joined: the caller may be a thread that serves requests.
         self.stop.send_replace(true);
     }
 }
 
-/// A certificate that is looked after.
+/// Certificate with the time of its next renewal.
 struct Kept {
     wanted: Wanted,
-    /// When there is something to do.
+    /// Time of the next order.
     due: SystemTime,
     failures: u32,
 }
 
-/// Keeps certificates for ever, one order at a time.
+/// Obtains and renews certificates, one order at a time. Returns only if `wanted` is empty.
 async fn keep(wanted: Vec<Wanted>, challenges: &Challenges, has_plain: bool, errors: &ErrorLog) {
     let now = SystemTime::now();
     let mut all: Vec<Kept> = wanted
@@ -104,7 +108,7 @@ async fn keep(wanted: Vec<Wanted>, challenges: &Challenges, has_plain: bool, err
     }
 }
 
-/// Has one certificate issued, and shown at once.
+/// Obtains one certificate and starts to serve it.
 async fn renew(kept: &mut Kept, challenges: &Challenges, has_plain: bool, errors: &ErrorLog) {
     let acme = &kept.wanted.acme;
     let names = acme.names.join(", ");
@@ -115,11 +119,13 @@ async fn renew(kept: &mut Kept, challenges: &Challenges, has_plain: bool, errors
         kept.wanted
             .certificate
             .replace(issued.chain.as_bytes(), issued.key.as_bytes())
-            .map_err(|error| format!("the authority's certificate cannot be used: {error}"))?;
+            .map_err(|error| format!("cannot use the certificate from the authority: {error}"))?;
         let text = issued.text();
-        let stored = state::parse(&text, acme)
-            .ok_or_else(|| "the authority's certificate is for other names".to_owned())?;
-        // It is shown all the same: to order another one would only use up what the authority allows.
+        let stored = state::parse(&text, acme).ok_or_else(|| {
+            "the authority's certificate has other names than the order".to_owned()
+        })?;
+        // The certificate is served even if it cannot be saved: another order would only consume
+        // the authority's rate limit.
         if let Err(error) = state::save(acme, &text) {
             errors
                 .log(&format!("ACME: {names}: {error}; the next start orders another certificate"));
@@ -130,7 +136,7 @@ async fn renew(kept: &mut Kept, challenges: &Challenges, has_plain: bool, errors
         Ok(stored) => {
             errors.log(&format!("ACME: {names}: a certificate was issued by {}", acme.directory));
             kept.failures = 0;
-            // Where clocks differ, or the authority grants little, the new one may be due at once.
+            // With a wrong clock or a short lifetime, the new certificate could be due at once.
             kept.due = schedule::renewal(&stored).max(SystemTime::now() + LOOK);
         }
         Err(why) => {
@@ -138,7 +144,7 @@ async fn renew(kept: &mut Kept, challenges: &Challenges, has_plain: bool, errors
             kept.failures += 1;
             kept.due = SystemTime::now() + pause;
             errors.log(&format!(
-                "ACME: {names}: no certificate: {why}; tried again in {} s. {}",
+                "ACME: {names}: no certificate: {why}; next attempt in {} s. {}",
                 pause.as_secs(),
                 advice(challenge)
             ));
@@ -146,8 +152,8 @@ async fn renew(kept: &mut Kept, challenges: &Challenges, has_plain: bool, errors
     }
 }
 
-/// By what the names are proved to be ours: where nothing is said, the next attempt is made by the
-/// other way.
+/// Returns the challenge for the next attempt. Without a configured challenge, attempts alternate
+/// between http-01 (if a plaintext listener exists) and tls-alpn-01.
 fn challenge(acme: &Acme, has_plain: bool, failures: u32) -> AcmeChallenge {
     match acme.challenge {
         Some(challenge) => challenge,
@@ -159,10 +165,10 @@ fn challenge(acme: &Acme, has_plain: bool, failures: u32) -> AcmeChallenge {
 fn advice(challenge: AcmeChallenge) -> &'static str {
     match challenge {
         AcmeChallenge::Http01 => {
-            "The authority has to reach this server by each name on port 80 (http-01)"
+            "The authority must reach this server under each name on port 80 (http-01)"
         }
         AcmeChallenge::TlsAlpn01 => {
-            "The authority has to reach this server by each name on port 443 (tls-alpn-01)"
+            "The authority must reach this server under each name on port 443 (tls-alpn-01)"
         }
     }
 }

@@ -1,22 +1,24 @@
-//! When a certificate is renewed, and when one that was not had is tried for again.
+//! Times of renewals and of retries.
 
 use std::time::{Duration, SystemTime};
 
 use crate::state::Stored;
 
-/// Pause after the first failure; doubled with each in a row.
+/// Pause after the first failure. Each further failure in a row doubles the pause.
 const PAUSE: Duration = Duration::from_secs(60);
 const PAUSE_LIMIT: Duration = Duration::from_secs(6 * 3600);
 
-/// When a certificate is to be renewed: when two thirds of its life are over, or up to a thirtieth
-/// later, so that many that were issued together do not go together.
+/// Returns the time of the renewal: after two thirds of the certificate's lifetime, plus up to a
+/// thirtieth. The random part spreads the renewals of certificates that were issued together.
 pub fn renewal(stored: &Stored) -> SystemTime {
     let life = stored.not_after.duration_since(stored.not_before).unwrap_or_default();
     stored.not_before + life * 2 / 3 + (life / 30).mul_f64(fastrand::f64())
 }
 
-/// How long to wait after so many failures in a row, and one more: authorities allow some five failed
-/// validations an hour. A quarter of it is left to chance.
+/// Returns the pause after a failure that follows `failures` failures in a row.
+///
+/// Authorities allow about five failed validations per hour. Up to a quarter of the pause is
+/// subtracted at random.
 pub fn pause(failures: u32) -> Duration {
     let doubled = PAUSE.saturating_mul(1 << failures.min(16)).min(PAUSE_LIMIT);
     doubled.mul_f64(1.0 - fastrand::f64() / 4.0)

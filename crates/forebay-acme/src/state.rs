@@ -1,8 +1,10 @@
-//! The directory that accounts, certificates and keys are kept in: `STATE/AUTHORITY/account.json`
-//! and `STATE/AUTHORITY/NAME.pem`, which has a key and the chain behind it, so that both are
-//! replaced at once. Where a certificate is for several names, NAME is the first in alphabetical
-//! order and a hash of all, `a.example-0123456789abcdef.pem`. All are readable by their owner
-//! alone, and written beside and renamed.
+//! The directory of accounts, certificates and keys: `STATE/AUTHORITY/account.json` and
+//! `STATE/AUTHORITY/NAME.pem`.
+//!
+//! A `.pem` file contains the key, then the chain, so that one rename replaces both. For a
+//! certificate with several names, NAME is the first in alphabetical order plus a hash of all:
+//! `a.example-0123456789abcdef.pem`. Only the owner can read the files. Each is written to a
+//! temporary file and renamed.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -14,33 +16,33 @@ use forebay_conf::Acme;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-/// A certificate that was issued.
+/// Certificate that the authority has just issued.
 pub struct Issued {
-    /// The certificate and those between it and its root, in PEM.
+    /// The certificate and its intermediate certificates, in PEM.
     pub chain: String,
-    /// Its key, in PEM.
+    /// Private key of the certificate, in PEM.
     pub key: String,
 }
 
-/// A certificate that was found.
+/// Certificate read from the state directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// The certificate and those between it and its root, in PEM.
+    /// The certificate and its intermediate certificates, in PEM.
     pub chain: String,
-    /// Its key, in PEM.
+    /// Private key of the certificate, in PEM.
     pub key: String,
-    /// From when it is valid.
+    /// Start of the validity.
     pub not_before: SystemTime,
-    /// Until when it is valid.
+    /// End of the validity.
     pub not_after: SystemTime,
 }
 
-/// Larger files are none of ours.
+/// Size limit for files that are read; Forebay never writes a larger one.
 const LARGEST_FILE: u64 = 1 << 20;
 
-/// The certificate for just the names of `acme`, if there is one.
+/// Returns the saved certificate for exactly the names of `acme`.
 pub fn load(acme: &Acme) -> Option<Stored> {
-    // Older versions called a file of several names by the first that was configured.
+    // Older versions named the file of several names after the first configured name.
     let first = acme.names.first().map_or("", String::as_str);
     let once = authority(acme).join(format!("{}.pem", file_name(first)));
     [certificate_file(acme), once].into_iter().find_map(|path| load_file(&path, acme))
@@ -53,7 +55,8 @@ fn load_file(path: &Path, acme: &Acme) -> Option<Stored> {
     parse(&fs::read_to_string(path).ok()?, acme)
 }
 
-/// A key and the chain behind it, where the first certificate is for just the names of `acme`.
+/// Parses a key and its chain. Returns `None` if the first certificate is not for exactly the names
+/// of `acme`.
 pub fn parse(text: &str, acme: &Acme) -> Option<Stored> {
     let (key, chain) = text.split_at(text.find(CERTIFICATE)?);
     let first = CertificateDer::from_pem_slice(chain.as_bytes()).ok()?;
@@ -82,23 +85,23 @@ pub fn parse(text: &str, acme: &Acme) -> Option<Stored> {
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
 impl Issued {
-    /// As it is kept: the key, and the chain behind it.
+    /// Returns the content of the file: the key, then the chain.
     pub fn text(&self) -> String {
         format!("{}\n{}", self.key.trim_end(), self.chain)
     }
 }
 
-/// Keeps what was issued, as [`Issued::text`] has it.
+/// Saves a certificate in the format of [`Issued::text`].
 pub fn save(acme: &Acme, text: &str) -> Result<(), String> {
     write(&certificate_file(acme), text)
 }
 
-/// What was kept of the account, as it was given.
+/// Returns the saved account credentials as the client library serialized them.
 pub fn account(acme: &Acme) -> Option<String> {
     fs::read_to_string(account_file(acme)).ok()
 }
 
-/// Keeps the account.
+/// Saves the account credentials.
 pub fn save_account(acme: &Acme, account: &str) -> Result<(), String> {
     write(&account_file(acme), account)
 }
@@ -114,8 +117,8 @@ fn certificate_file(acme: &Acme) -> PathBuf {
     authority(acme).join(format!("{name}.pem"))
 }
 
-/// FNV-1a of the names, each ended by a byte that none has: the same in every version, unlike the
-/// standard library's.
+/// Returns the FNV-1a hash of the names, each followed by a NUL byte. The standard library's hash
+/// may change between versions, but a file name must not.
 fn hash(names: &[String]) -> u64 {
     let bytes = names.iter().flat_map(|name| name.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -123,26 +126,27 @@ fn hash(names: &[String]) -> u64 {
     })
 }
 
-/// The directory of an authority.
+/// Returns the directory of an authority.
 fn authority(acme: &Acme) -> PathBuf {
     let url = acme.directory.strip_prefix("https://").unwrap_or(&acme.directory);
     acme.state.join(file_name(url))
 }
 
-/// As a name within a directory: neither `..` nor a path.
+/// Replaces characters so that the text is a plain file name: neither `..` nor a path.
 fn file_name(text: &str) -> String {
     let kept = |c: char| if c.is_ascii_alphanumeric() || "-.".contains(c) { c } else { '_' };
     let name: String = text.chars().map(kept).collect();
     name.trim_start_matches('.').to_owned()
 }
 
-/// Has a file hold `text`, or what it held before; readable by its owner alone.
+/// Writes a file, readable only by its owner. After a crash, the file has either the old or the new
+/// content.
 fn write(path: &Path, text: &str) -> Result<(), String> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let fail = |error: io::Error| {
         format!(
-            "{} cannot be written ({error}): make the directory {}, writable by the user that \
-             Forebay runs as, or name another by `state`",
+            "cannot write {} ({error}): create the directory {}, writable by the user that \
+             Forebay runs as, or configure another directory with `state`",
             path.display(),
             directory.display()
         )

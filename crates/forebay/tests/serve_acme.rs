@@ -261,7 +261,7 @@ fn an_authority_that_cannot_be_reached_is_logged_with_what_to_do() {
     let dead = format!("https://127.0.0.1:{}/dir", free_port());
     site = site.replace(&pebble.directory, &dead);
     let mut forebay = serve(Folder::new(), &site);
-    forebay.process.wait_for_output("tried again in");
+    forebay.process.wait_for_output("next attempt in");
     let output = forebay.process.output();
     assert!(output.contains(&dead) && output.contains(NAME), "{output}");
     assert!(connect(pebble.https(), NAME, pebble.client()).is_err(), "there is nothing to show");
