@@ -1,19 +1,19 @@
-//! How many requests there are to send: the other side of [`Stop`].
+//! Shares of the number of requests of a run, if [`Stop`] limits it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Stop;
 
-/// A thread's claim on the requests of a run. A run of n sends exactly n: each
-/// one that is taken ends as a completed or a failed request.
+/// A thread's share of the requests of a run. A run of n requests sends exactly n: each request
+/// that is taken is counted as completed or failed.
 ///
-/// Threads draw from the common stock in batches, smaller towards the end, so that the stock
-/// is not touched per request and no thread sits on many while the others have run out.
+/// Threads draw from the common stock in batches. A batch avoids an atomic operation per request.
+/// Batches shrink towards the end, so that no thread holds many requests while others have none.
 #[derive(Debug)]
 pub(crate) struct RequestBudget {
     held: u64,
-    /// None: a run by duration, without limit.
+    /// `None` for a run by duration, which has no limit.
     stock: Option<Arc<AtomicU64>>,
     threads: u64,
 }
@@ -21,7 +21,7 @@ pub(crate) struct RequestBudget {
 const BATCH_LIMIT: u64 = 256;
 
 impl RequestBudget {
-    /// One claim per thread.
+    /// Returns one share per thread.
     pub fn of(stop: Stop, threads: usize) -> Vec<Self> {
         let stock = match stop {
             Stop::Requests(n) => Some(Arc::new(AtomicU64::new(n))),
@@ -31,17 +31,17 @@ impl RequestBudget {
         (0..threads).map(claim).collect()
     }
 
-    /// A claim on nothing.
+    /// Returns a share without requests.
     pub fn none() -> Self {
         Self { held: 0, stock: Some(Arc::default()), threads: 1 }
     }
 
-    /// Leaves nothing to take.
+    /// Drops the rest of the share.
     pub fn close(&mut self) {
         *self = Self::none();
     }
 
-    /// Takes one; false when there are no more.
+    /// Takes one request. Returns false if none is left.
     #[inline]
     pub fn take(&mut self) -> bool {
         if self.held == 0 && !self.draw() {
@@ -51,7 +51,7 @@ impl RequestBudget {
         true
     }
 
-    /// Whether the number of requests is limited.
+    /// Returns true if the number of requests is limited.
     pub fn limited(&self) -> bool {
         self.stock.is_some()
     }
@@ -61,6 +61,7 @@ impl RequestBudget {
             self.held = u64::MAX;
             return true;
         };
+        // Eight batches per thread from the remaining stock, so batches shrink as the stock does.
         let batch = |left: u64| left.min((left / (self.threads * 8)).clamp(1, BATCH_LIMIT));
         let drawn = stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
             (left > 0).then(|| left - batch(left))

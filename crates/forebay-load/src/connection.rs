@@ -1,4 +1,4 @@
-//! One connection of the load: connect, ask, read the reply, ask again.
+//! A connection of the load generator with one request at a time.
 
 use std::time::Instant;
 use std::{fmt, io};
@@ -14,7 +14,7 @@ use crate::target::Dialled;
 use crate::transport::Transport;
 use crate::worker::{Drive, ThreadState};
 
-/// One connection of the load. It outlives its sockets: a closed one is replaced.
+/// A connection of the load generator. When its socket closes, the connection opens a new one.
 #[derive(Debug)]
 pub(crate) struct Connection<C, T: Transport> {
     id: usize,
@@ -22,23 +22,22 @@ pub(crate) struct Connection<C, T: Transport> {
     config: T::Config,
     phase: Phase,
     transport: Option<T>,
-    /// Whether the socket has carried a reply before.
+    /// The socket has carried a reply.
     used: bool,
     exchange: Exchange,
-    /// Bytes of the reply that are received but not consumed.
+    /// Received bytes of the reply that the session has not consumed.
     pending: Vec<u8>,
-    /// When to be woken; earlier wakes are leftovers.
+    /// Time of the next wake-up; wake-ups before this time are obsolete.
     wake: Option<Instant>,
     refusals: Refusals,
 }
 
-/// What a connection is doing.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Waits for its next request to be due.
+    /// Waits until its next request is due.
     Resting,
-    /// Waits for the socket to be connected and the handshake to end, or for room in the server's
-    /// backlog.
+    /// Waits for the connect and the handshake, or for space in the server's backlog.
     Connecting,
     /// Has a request to write or a reply to read.
     Exchanging,
@@ -46,28 +45,28 @@ enum Phase {
     Done,
 }
 
-/// The request at hand.
+/// The current request.
 #[derive(Debug)]
 struct Exchange {
-    /// From when its latency counts.
+    /// Start of its latency.
     due: Instant,
     deadline: Instant,
     written: usize,
-    /// Some byte of the reply was received.
+    /// At least one byte of the reply was received.
     answered: bool,
-    /// It was sent before, on a connection that the server had closed.
+    /// The request was sent before, on a connection that the server had closed.
     is_retry: bool,
     write_error: Option<Errno>,
 }
 
-/// Why no complete reply came.
+/// Reason why no complete reply arrived: the system's error, and a text for the report.
 pub(crate) struct Ending(pub Option<Errno>, pub &'static str);
 
 impl<C: Session<Sink = Inspection>, T: Transport> Drive for Connection<C, T> {
     #[inline]
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
         if matches!(self.phase, Phase::Connecting | Phase::Exchanging) {
-            // The last turn was cancelled in the middle of an exchange.
+            // The previous turn was cancelled during an exchange.
             self.close();
         }
         self.drop_if_closed(state);
@@ -147,7 +146,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
         }
     }
 
-    /// Takes up the next request, due at `due`, not before `earliest`.
+    /// Takes the next request from the budget. The request is due at `due` but not sent before
+    /// `earliest`.
     fn turn(&mut self, due: Instant, earliest: Instant, now: Instant, state: &mut ThreadState) {
         if !state.budget.take() {
             self.phase = Phase::Done;
@@ -207,7 +207,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
         self.write(state);
     }
 
-    /// A connection could not be made: tries the next address, a little later, or not again.
+    /// Handles a failed connect: tries the next address, retries later, or gives up.
     fn refused(&mut self, error: io::Error, now: Instant, state: &mut ThreadState) {
         self.close();
         let resume = match self.refusals.refused(&error, now, state) {
@@ -237,7 +237,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
                     self.session.wrote(n);
                 }
                 Err(Errno::AGAIN) => {
-                    // Asks anew for an event, which comes at once if there is room by now.
+                    // Re-arms the edge-triggered event, which is reported at once if the socket is
+                    // writable by now.
                     let data = EventData::new_u64(self.id as u64);
                     let flags = WATCHED | EventFlags::OUT;
                     if let Err(errno) = epoll::modify(&state.epoll, transport.socket(), data, flags)
@@ -247,15 +248,16 @@ impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
                     return;
                 }
                 Err(Errno::INTR) => {}
-                // The reply may be there already, a 413 for instance; the event of the broken
-                // connection leads to reading it.
+                // A reply may already have arrived, for example a 413. The event of the broken
+                // connection causes the read.
                 Err(errno) => self.exchange.write_error = Some(errno),
             }
         }
     }
 
-    /// Reads until there is no more; with `closing`, until the end. A read that did not fill the
-    /// buffer has emptied the socket, so the read that would return EAGAIN is left out.
+    /// Reads until the socket is empty; with `closing`, until the end of the connection. A read
+    /// that did not fill the buffer has emptied the socket, so the read that would return EAGAIN is
+    /// skipped.
     fn read(&mut self, closing: bool, state: &mut ThreadState) {
         while self.phase == Phase::Exchanging {
             let Some(transport) = &mut self.transport else { return };
@@ -277,7 +279,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
         }
     }
 
-    /// Takes in the first `n` bytes of the state's buffer. They are copied only if they do not
+    /// Processes the first `n` bytes of the thread's buffer. They are copied only if they do not
     /// complete a reply.
     fn receive(&mut self, n: usize, closing: bool, state: &mut ThreadState) {
         state.tally.bytes.read += n as u64;
@@ -319,8 +321,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
         state.idle = Some((self.id, now));
     }
 
-    /// The connection ended: the reply's right end, a kept-alive connection that the server had
-    /// given up before the request came, or a failure.
+    /// Handles the end of the connection. The end completes the reply, or closes a kept-alive
+    /// connection before the request arrived, or is a failure.
     fn broken(&mut self, ending: Ending, state: &mut ThreadState) {
         if self.exchange.answered {
             return match self.session.closed() {
@@ -328,6 +330,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
                 _ => self.fail(Failure::Read, &format!("{ending} in the middle of a reply"), state),
             };
         }
+        // The server closed an idle connection while the request was on its way, so resend it.
         if self.used {
             self.close();
             state.tally.resent += u64::from(self.exchange.written > 0);
@@ -351,7 +354,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
         self.turn(due, now, now, state);
     }
 
-    /// Between requests: whatever comes is the server's end of the connection (or a 408 before it).
+    /// Checks an idle connection. Any input between requests means that the server closes the
+    /// connection (possibly after a 408).
     fn drop_if_closed(&mut self, state: &mut ThreadState) {
         let Some(transport) = &mut self.transport else { return };
         match transport.recv(&mut state.buffer) {
@@ -360,7 +364,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
         }
     }
 
-    /// Closing takes the socket out of the epoll set.
+    /// Closes the socket, which also removes it from the epoll set.
     fn close(&mut self) {
         self.transport = None;
     }

@@ -1,4 +1,4 @@
-//! Attempts to connect: addresses in turn, pauses after refusals, and when to give up.
+//! Connects: addresses in turn, pauses after refusals, and the point of giving up.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,63 +11,64 @@ use crate::target::Dialled;
 use crate::transport::{Progress, Transport};
 use crate::worker::ThreadState;
 
-/// Attempts to connect that failed in a row.
+/// Failed attempts to connect since the last success.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     count: u32,
     since: Option<Instant>,
-    /// Which of the server's addresses is tried.
+    /// Index of the server's address to try.
     attempt: usize,
 }
 
-/// What follows a failed attempt.
+/// Action after a failed attempt.
 pub(crate) enum Next {
-    /// The server's next address, at once. The attempt does not count as failed.
+    /// Connect to the server's next address at once. The attempt does not count as failed.
     Address,
-    /// Another attempt, not before this instant.
+    /// Connect again, not before this instant.
     Attempt(Instant),
-    /// The server is given up.
+    /// Give up.
     Nothing,
 }
 
-/// Pause after the first failed attempt to connect; doubled with each in a row.
+/// Pause after the first failed attempt to connect. Each further failure in a row doubles the
+/// pause.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Pause where the backlog of a Unix socket is full.
+/// Pause while the backlog of a Unix socket is full.
 pub(crate) const BACKLOG_PAUSE: Duration = Duration::from_millis(1);
 
-/// So many failed attempts in a row give the server up while it was never reached.
+/// Number of failed attempts in a row before giving up on a server that was never reached.
 const FIRST_ATTEMPTS: u32 = 3;
 
-/// The peer has closed, or the connection broke.
+/// Events that mean: the peer has closed, or the connection broke.
 pub(crate) const CLOSING: EventFlags =
     EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
-/// What a connection watches for.
+/// Events that a connection watches for.
 pub(crate) const WATCHED: EventFlags =
     EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
 impl Refusals {
-    /// Begins to connect, the socket being watched as connection `id`. `AGAIN`: the backlog of a
-    /// Unix socket is full.
+    /// Begins to connect, and watches the socket as connection `id`. `AGAIN` means that the backlog
+    /// of a Unix socket is full.
     pub fn dial(&self, id: usize, state: &ThreadState) -> Result<Dialled, Errno> {
         let dialled = state.target.dial(self.attempt)?;
-        // Watching for room to write is for connects in progress only. On a Unix socket it would
-        // bring an event for every read of the peer.
+        // Only a connect in progress watches for writability. On a Unix socket, every read by the
+        // peer would otherwise raise an event.
         let flags = if dialled.connected { WATCHED } else { WATCHED | EventFlags::OUT };
         let data = EventData::new_u64(id as u64);
         epoll::add(&state.epoll, &dialled.socket, data, flags)?;
         Ok(dialled)
     }
 
-    /// A connection was made.
+    /// Records a successful connect.
     pub fn accepted(&mut self, state: &ThreadState) {
         state.target.answered(self.attempt);
         *self = Self { attempt: self.attempt, ..Self::default() };
     }
 
-    /// A connection could not be made.
+    /// Records a failed attempt and returns the next action.
     pub fn refused(&mut self, error: &io::Error, now: Instant, state: &mut ThreadState) -> Next {
         if state.target.has_more(self.attempt) {
             self.attempt += 1;
@@ -78,10 +79,10 @@ impl Refusals {
         state.last_refusal = Some(copy_of(error));
         let since = *self.since.get_or_insert(now);
         let given_up = if state.target.reached() {
-            // A run by duration ends anyway, and the server may come back before.
+            // A run by duration ends anyway, and the server may recover before that.
             state.budget.limited() && now - since >= state.timeout
         } else {
-            // Certificates and protocols stay what they are.
+            // A retry does not change certificates or protocols.
             let is_final =
                 matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::InvalidData);
             is_final || self.count >= FIRST_ATTEMPTS
@@ -95,7 +96,7 @@ impl Refusals {
     }
 }
 
-/// Goes on with the connection that an event was reported for: whether it can carry requests.
+/// Continues a connect after an event. Returns true if the connection can carry requests.
 #[inline]
 pub(crate) fn is_established<T: Transport>(
     transport: &mut T,
@@ -112,7 +113,8 @@ pub(crate) fn is_established<T: Transport>(
         }
         Progress::Reads => Ok(false),
         Progress::Writes => {
-            // Asks anew for an event, which comes at once if there is room by now.
+            // Re-arms the edge-triggered event, which is reported at once if the socket is writable
+            // by now.
             let data = EventData::new_u64(id as u64);
             epoll::modify(&state.epoll, transport.socket(), data, WATCHED | EventFlags::OUT)?;
             Ok(false)

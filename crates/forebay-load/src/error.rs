@@ -1,11 +1,11 @@
-//! Why a run could not take place.
+//! Errors that prevent a run.
 
 use std::{fmt, io};
 
-/// Why a run could not take place. Failed requests are no error but part of the outcome.
+/// Error that prevents a run. Failed requests are not an error but part of the outcome.
 #[derive(Debug)]
 pub enum Error {
-    /// The specification is not one that can be run; what is wrong with it.
+    /// The specification is invalid. The text says why.
     Invalid(String),
     /// The host name could not be resolved.
     Resolve {
@@ -14,23 +14,24 @@ pub enum Error {
         /// The resolver's error.
         source: io::Error,
     },
-    /// No connection could be made, not one.
+    /// Not a single connect succeeded.
     Unreachable {
         /// The host and port, or the socket path.
         endpoint: String,
-        /// What the last attempt ended with.
+        /// Error of the last attempt.
         source: io::Error,
     },
-    /// Client and server could not agree on TLS, or the server's certificate is not trusted.
+    /// Client and server did not agree on TLS parameters, or the server's certificate is not
+    /// trusted.
     Handshake {
         /// The host and port, or the socket path.
         endpoint: String,
-        /// What the last handshake ended with.
+        /// Error of the last handshake.
         source: io::Error,
     },
-    /// The system refused something that the load generator itself needs.
+    /// The system refused a resource that the load generator itself needs.
     System {
-        /// What it was wanted for.
+        /// The failed operation, for the message.
         what: &'static str,
         /// The system's error.
         source: io::Error,
@@ -43,18 +44,18 @@ impl fmt::Display for Error {
             Self::Invalid(what) => f.write_str(what),
             Self::Resolve { endpoint, source } => write!(
                 f,
-                "the host of {endpoint} could not be found ({source}): check its spelling and the \
+                "cannot resolve the host of {endpoint} ({source}): check its spelling and the \
                  name service"
             ),
             Self::Unreachable { endpoint, source } => write!(
                 f,
-                "{endpoint} could not be reached ({source}): check that the server runs and \
-                 listens there"
+                "cannot connect to {endpoint} ({source}): check that the server runs and \
+                 listens on this address"
             ),
             Self::Handshake { endpoint, source } => write!(
                 f,
-                "the TLS handshake with {endpoint} failed ({source}): a certificate of an authority \
-                 of your own is trusted with --ca FILE, any with --insecure"
+                "the TLS handshake with {endpoint} failed ({source}): to trust a private certificate \
+                 authority use --ca FILE, to skip verification --insecure"
             ),
             Self::System { what, source } => write!(f, "{what} failed: {source}"),
         }

@@ -1,4 +1,4 @@
-//! One simple request, for probes of readiness and correctness.
+//! A single request, for probes of readiness and correctness.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -14,37 +14,39 @@ use crate::target::resolve_tcp;
 use crate::tls::TlsClient;
 use crate::{Endpoint, Error, Protocol, Spec, TlsOptions, Url};
 
-/// The reply to one request.
+/// Reply to a single request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The status.
     pub status: u16,
-    /// The header fields in order; bytes that are no UTF-8 are replaced.
+    /// The header fields in order; invalid UTF-8 is replaced.
     pub headers: Vec<(String, String)>,
     /// The body, at most its first 1 MiB.
     pub body: Vec<u8>,
 }
 
-/// Why no reply came.
+/// Reason why no reply arrived.
 #[derive(Debug)]
 pub enum FetchError {
-    /// The request cannot be made as described, or its host is not found.
+    /// The request is invalid, or its host cannot be resolved.
     Request(Error),
-    /// No connection could be made.
+    /// The connect failed.
     Connect(io::Error),
     /// The connection broke, or closed before the reply was complete.
     Exchange(io::Error),
     /// No complete reply came within this time.
     Timeout(Duration),
-    /// The reply broke the protocol; how.
+    /// The reply violated the protocol. The text says how.
     Protocol(String),
 }
 
-/// Bytes of a body that are kept.
+/// Maximum number of body bytes that are kept.
 const BODY_LIMIT: usize = 1024 * 1024;
 
-/// Sends one GET on a connection of its own and waits for the whole reply, for at most `timeout`
-/// in all (a host name's resolution aside). A body beyond 1 MiB is not waited for.
+/// Sends one GET on a new connection and waits for the complete reply.
+///
+/// `timeout` limits the whole exchange except the resolution of the host name. The call returns
+/// early when a body exceeds 1 MiB.
 pub fn fetch(
     url: &Url,
     timeout: Duration,
@@ -74,7 +76,7 @@ struct Deadline {
     timeout: Duration,
 }
 
-/// A stream whose reads and writes can be limited in time.
+/// Stream with time limits for reads and writes.
 trait Stream: Read + Write {
     fn limit(&self, time: Duration) -> io::Result<()>;
 }
@@ -101,8 +103,7 @@ fn connect(url: &Url, deadline: &Deadline) -> Result<Box<dyn Stream>, FetchError
     Err(FetchError::Connect(last))
 }
 
-/// Has a connection begin with a handshake. The server has to have a certificate that this machine
-/// trusts.
+/// Performs the TLS handshake. The server needs a certificate that this machine trusts.
 fn secured(
     url: &Url,
     mut stream: TcpStream,
@@ -123,7 +124,8 @@ fn exchange(
     deadline: &Deadline,
 ) -> Result<Reply, FetchError> {
     stream.limit(deadline.left()?).map_err(FetchError::Exchange)?;
-    // A server may answer and close before it has read everything: its reply says more.
+    // A server may reply and close before it has read the whole request. Its reply is more useful
+    // than the write error.
     session.start();
     let written = stream.write_all(session.output());
     session.wrote(session.output().len());
@@ -140,7 +142,8 @@ fn exchange(
         let malformed = |error: Malformed| FetchError::Protocol(error.to_string());
         let receipt = session.input(&bytes).map_err(malformed)?;
         bytes.drain(..receipt.consumed);
-        // A servlet container asks for the rest of a body. What cannot be written shows in the next read.
+        // A servlet container asks for the rest of a body. A failed write shows as a failure of the
+        // next read.
         if !session.output().is_empty() {
             let _ = stream.write_all(session.output());
             session.wrote(session.output().len());
@@ -159,7 +162,7 @@ fn exchange(
     }
 }
 
-/// As [`exchange`], by a session that could carry more.
+/// Works as [`exchange`], with a session that supports several streams.
 fn exchange_on_stream(
     stream: &mut dyn Stream,
     mut session: impl MuxSession<Sink = Collected>,
@@ -170,7 +173,8 @@ fn exchange_on_stream(
     let mut buffer = [0; 16 * 1024];
     loop {
         stream.limit(deadline.left()?).map_err(FetchError::Exchange)?;
-        // What cannot be written shows in the next read, after a reply that came before.
+        // A failed write shows as a failure of the next read, which may return a reply that arrived
+        // before.
         while !session.output().is_empty() {
             let written = match stream.write(session.output()) {
                 Ok(n) => n,
@@ -209,7 +213,7 @@ impl Deadline {
         if left.is_zero() { Err(FetchError::Timeout(self.timeout)) } else { Ok(left) }
     }
 
-    /// A read that ran into the limit is a timeout and no broken connection.
+    /// Converts a read that exceeded its time limit into a timeout.
     fn judge(&self, error: io::Error) -> FetchError {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
@@ -260,9 +264,9 @@ impl fmt::Display for FetchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Request(error) => error.fmt(f),
-            Self::Connect(error) => write!(f, "no connection could be made: {error}"),
+            Self::Connect(error) => write!(f, "the connect failed: {error}"),
             Self::Exchange(error) => write!(f, "the connection broke: {error}"),
-            Self::Timeout(timeout) => write!(f, "no complete reply came within {timeout:?}"),
+            Self::Timeout(timeout) => write!(f, "no complete reply within {timeout:?}"),
             Self::Protocol(what) => f.write_str(what),
         }
     }

@@ -1,11 +1,11 @@
-//! What is looked at of each reply: how long its body is, and whether a check is satisfied.
+//! Inspection of replies: the length of the body, and the check if there is one.
 
 use forebay_client::Sink;
 
 use crate::Check;
 use crate::search::Search;
 
-/// Counts the payload, and looks at it where a check asks for that.
+/// Counts body bytes, and inspects them if a check requires that.
 #[derive(Debug, Default)]
 pub(crate) struct Inspection {
     length: u64,
@@ -13,29 +13,29 @@ pub(crate) struct Inspection {
     search: Option<Search>,
 }
 
-/// How a whole, well-formed reply is not the one that the check asks for.
+/// Difference between a complete, well-formed reply and the check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mismatch {
-    /// The status should have been this.
+    /// The status differs from this expected one.
     Status(u16),
-    /// The body lacks the text.
+    /// The body does not contain the text.
     Body,
 }
 
 impl Inspection {
-    /// Looks at replies as `check` asks.
+    /// Creates an inspection for `check`.
     pub fn new(check: Option<&Check>) -> Self {
         let needle = check.and_then(|check| check.body_contains.as_deref());
         let status = check.map(|check| check.status);
         Self { length: 0, status, search: needle.map(Search::new) }
     }
 
-    /// Payload bytes of the reply.
+    /// Returns the number of body bytes of the reply.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// How the reply, of this status, differs from what the check asks for.
+    /// Compares the reply with the check. Returns the difference, if any.
     pub fn mismatch(&self, status: u16) -> Option<Mismatch> {
         match self.status {
             Some(expected) if expected != status => Some(Mismatch::Status(expected)),

@@ -1,20 +1,21 @@
-//! The load generator: what to ask for ([`Spec`]), the run ([`run()`]) and what came of it
-//! ([`Outcome`]).
+//! The load generator. A [`Spec`] describes a run, [`run()`] executes it and returns an
+//! [`Outcome`].
 //!
-//! A run is a `Pacer` (when the next request is due) times a [`Stop`] (how many there are) times a
-//! `Session` of `forebay-client` (the protocol). Each load thread owns its connections, its epoll instance and its
-//! histogram, and shares nothing per request with the others:
+//! Three parts can be combined freely: a `Pacer` (the times of requests), a [`Stop`] (their number
+//! or duration) and a `Session` of `forebay-client` (the protocol). Each load thread owns its
+//! connections, its epoll instance and its histogram. Threads share nothing per request.
 //!
-//! - `run` resolves the address, starts the threads and adds their tallies up;
-//! - `worker` is the thread: wait for events, give each to its connection, sweep for timeouts;
-//!   `waiting` is how it waits;
-//! - `connection` is one connection's states, from connecting to the next request; `mux` the same
-//!   for a connection of several requests at once; `dialling` is how both connect, `transport` what
-//!   they send and receive by: a socket, or `tls` over one;
-//! - `request` makes the bytes that are sent, `inspection` looks at what comes back.
+//! - `run` resolves the address, starts the threads and adds up their tallies;
+//! - `worker` is the thread: it waits for events, passes each to its connection, and checks
+//!   timeouts;
+//! - `waiting` polls for events before it sleeps;
+//! - `connection` is the state machine of a connection with one request at a time, `mux` of a
+//!   connection with several;
+//! - `dialling` connects, for both; `transport` sends and receives over a socket, or over `tls`;
+//! - `request` encodes the request, `inspection` examines the reply.
 //!
-//! [`Turns`] is a run in several parts, between which its connections stay open.
-//! [`fetch()`] makes one simple request, for probes. Nothing here starts or watches servers.
+//! [`Turns`] runs a load in several parts and keeps the connections open between them. [`fetch()`]
+//! sends a single request, for probes. Nothing here starts or watches servers.
 #![forbid(unsafe_code)]
 
 mod budget;

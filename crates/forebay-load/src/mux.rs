@@ -1,9 +1,9 @@
-//! One connection of the load that carries several requests at once.
+//! A connection of the load generator with several requests at once.
 //!
-//! Each of its streams is what a whole connection is where there is one request at a time: it takes
-//! a request up when it is free, waits until that is due, starts it when the session has room, and
-//! is free again when the reply has come. Requests outlive the connection: those that no server has
-//! seen wait for the next one.
+//! Each of its streams works like a whole connection of `connection.rs`. A free stream takes a
+//! request, waits until the request is due, and starts it when the session has capacity. The stream
+//! is free again when the reply is complete. Requests outlive the connection: a request that no
+//! server has processed waits for the next connection.
 
 mod streams;
 
@@ -24,7 +24,8 @@ use crate::worker::{Drive, ThreadState};
 
 use streams::{State, Stream, Streams};
 
-/// One connection of the load, with its streams. It outlives its sockets.
+/// A connection of the load generator, with its streams. When its socket closes, the connection
+/// opens a new one.
 #[derive(Debug)]
 pub(crate) struct MuxConnection<C, T: Transport> {
     id: usize,
@@ -32,35 +33,34 @@ pub(crate) struct MuxConnection<C, T: Transport> {
     config: T::Config,
     phase: Phase,
     transport: Option<T>,
-    /// Whether the socket has carried a reply before.
+    /// The socket has carried a reply.
     used: bool,
-    /// Reads from the socket that brought bytes.
+    /// Number of reads that returned bytes.
     reads: u64,
     write_error: Option<Errno>,
-    /// Input was left unread, as the session has too much to write.
+    /// Input remains unread because the session has too much output.
     is_blocked: bool,
-    /// A request has timed out, and nothing has come since it was started: no other is started here
-    /// unless something comes.
+    /// A request has timed out, and nothing was received since its start. No further request starts
+    /// on this connection until something arrives.
     is_silent: bool,
-    /// Bytes that are received but not consumed.
+    /// Received bytes that the session has not consumed.
     pending: Vec<u8>,
     streams: Streams,
-    /// Started requests of which no byte is written yet.
+    /// Number of started requests without a written byte.
     unwritten: u64,
-    /// After a failed attempt to connect: not before this instant.
+    /// Earliest time of the next attempt to connect, after a failed one.
     resume: Option<Instant>,
     refusals: Refusals,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// There is no connection, nor is one wanted.
+    /// No connection exists or is needed.
     Closed,
-    /// Waits for the socket to be connected and the handshake to end, or for room in the server's
-    /// backlog.
+    /// Waits for the connect and the handshake, or for space in the server's backlog.
     Connecting,
     Open,
-    /// Has no more requests in this turn; its socket may be open.
+    /// Has no more requests in this turn; the socket may be open.
     Done,
 }
 
@@ -68,7 +68,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
         self.streams.all.iter_mut().for_each(|stream| stream.begun = false);
         if self.transport.is_some() {
-            // What came since the last turn first: a GOAWAY, or the end of the connection.
+            // Process input since the last turn first: a GOAWAY, or the end of the connection.
             self.phase = Phase::Open;
             self.read(false, state);
         } else {
@@ -81,7 +81,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
         match self.phase {
             Phase::Connecting => {
                 self.connected(now, state);
-                // The server's first frames may have come with the end of a handshake.
+                // The end of a TLS handshake may bring the server's first frames.
                 if self.phase == Phase::Open && flags.intersects(EventFlags::IN.union(CLOSING)) {
                     self.read(flags.intersects(CLOSING), state);
                 }
@@ -165,7 +165,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Does what can be done now: takes requests up, starts those that wait, writes.
+    /// Performs everything that is possible now: takes requests, starts waiting ones, writes.
     fn advance(&mut self, now: Instant, state: &mut ThreadState) {
         while self.phase != Phase::Done {
             let is_given_up = self.is_silent && self.streams.under_way == 0;
@@ -191,20 +191,20 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             }
             self.start_waiting(now);
             let is_written = self.write(now, state);
-            // Writing may have made room for more.
+            // The write may have freed capacity for more requests.
             if !is_written || self.streams.waiting.is_empty() || self.capacity() == 0 {
                 return;
             }
         }
     }
 
-    /// How many requests may be started on the open connection.
+    /// Returns the number of requests that may start on the open connection.
     fn capacity(&self) -> usize {
         if self.is_silent { 0 } else { self.session.capacity() }
     }
 
-    /// Takes requests up for as many streams as there is room for. Where there is none at all, one
-    /// request waits nevertheless, so that its timeout ends that.
+    /// Takes requests for as many streams as the connection has capacity. At capacity 0, one
+    /// request waits nevertheless, so that its timeout ends the blockade.
     fn take_up(&mut self, now: Instant, state: &mut ThreadState) {
         let room = if self.phase == Phase::Open { self.capacity() } else { 1 };
         let earliest = self.resume.unwrap_or(now).max(now);
@@ -278,7 +278,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.advance(now, state);
     }
 
-    /// A connection could not be made: the requests that waited for it have failed.
+    /// Handles a failed connect: the requests that waited for the connection fail.
     fn refused(&mut self, error: io::Error, now: Instant, state: &mut ThreadState) {
         self.close();
         let next = self.refusals.refused(&error, now, state);
@@ -301,7 +301,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Writes until there is no more; false where there is no room for more.
+    /// Writes until the output is empty. Returns false if the socket accepts no more.
     fn write(&mut self, now: Instant, state: &mut ThreadState) -> bool {
         let Some(transport) = &mut self.transport else { return false };
         while !self.session.output().is_empty() && self.write_error.is_none() {
@@ -311,7 +311,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                     self.session.wrote(n, now);
                 }
                 Err(Errno::AGAIN) => {
-                    // Asks anew for an event, which comes at once if there is room by now.
+                    // Re-arms the edge-triggered event, which is reported at once if the socket is
+                    // writable by now.
                     let data = EventData::new_u64(self.id as u64);
                     let flags = WATCHED | EventFlags::OUT;
                     if let Err(errno) = epoll::modify(&state.epoll, transport.socket(), data, flags)
@@ -321,16 +322,16 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                     return false;
                 }
                 Err(Errno::INTR) => {}
-                // Replies may be there already; the event of the broken connection leads to
-                // reading them.
+                // Replies may already have arrived. The event of the broken connection causes the
+                // read.
                 Err(errno) => self.write_error = Some(errno),
             }
         }
         self.write_error.is_none()
     }
 
-    /// Reads until there is no more; with `closing`, until the end. A read that did not fill the
-    /// buffer has emptied the socket.
+    /// Reads until the socket is empty; with `closing`, until the end of the connection. A read
+    /// that did not fill the buffer has emptied the socket.
     fn read(&mut self, closing: bool, state: &mut ThreadState) {
         let mut now = Instant::now();
         if std::mem::take(&mut self.is_blocked)
@@ -340,7 +341,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
         loop {
             if !self.session.takes_input() && !self.write(now, state) {
-                // There will be an event once there is room to write.
+                // Writability raises an event.
                 self.is_blocked = true;
                 break;
             }
@@ -372,7 +373,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.advance(now, state);
     }
 
-    /// Takes in the first `n` bytes of the state's buffer, behind those that are pending. They are
+    /// Processes the first `n` bytes of the thread's buffer, after the pending bytes. They are
     /// copied only if they are not consumed at once.
     fn receive(
         &mut self,
@@ -402,7 +403,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         Ok(())
     }
 
-    /// A request has its reply, or has failed alone.
+    /// Handles a request that received its reply or failed alone.
     fn ended(&mut self, ended: Ended, now: Instant, state: &mut ThreadState) {
         let stream = ended.exchange;
         match ended.result {
@@ -412,7 +413,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                 state.tally.judge(answer.status, self.session.sink(stream), latency);
                 self.used = true;
             }
-            // A server that has served nothing since the last time would go on like this.
+            // A server that has replied to nothing since the last retry would cause endless
+            // retries.
             Err(StreamError::Unprocessed) if self.used || !self.streams.all[stream].is_retry => {
                 return self.retry(stream, state);
             }
@@ -422,7 +424,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.streams.release(stream);
     }
 
-    /// The request waits for another connection.
+    /// Queues the request for another connection.
     fn retry(&mut self, stream: usize, state: &mut ThreadState) {
         let until = self.streams.all[stream].until;
         self.streams.under_way -= 1;
@@ -431,17 +433,17 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         state.tally.resent += 1;
     }
 
-    /// The server broke the protocol of the connection: all that is under way has failed.
+    /// Handles a protocol violation by the server: all active requests fail.
     fn broken(&mut self, malformed: &Malformed, now: Instant, state: &mut ThreadState) {
-        // The session's output holds a GOAWAY with the reason.
+        // The session's output contains a GOAWAY with the reason.
         self.write(now, state);
         self.fail_all(Failure::Protocol, malformed, state);
         self.close();
         self.advance(now, state);
     }
 
-    /// The connection ended. On one that has served before, requests that were sent after the last
-    /// byte of the server are sent again: it had given the connection up before they came.
+    /// Handles the end of the connection. If the connection has carried a reply, requests sent
+    /// after the server's last byte are resent: the server had closed before they arrived.
     fn lost(&mut self, ending: Ending, now: Instant, state: &mut ThreadState) {
         for stream in 0..self.streams.all.len() {
             let Stream { state: at, reads, is_retry, .. } = self.streams.all[stream];
@@ -452,7 +454,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         let why = if let Some(farewell) = self.session.farewell() {
             format!("{ending} ({farewell}) before the reply was complete")
         } else if !self.session.is_settled() {
-            format!("{ending} before its SETTINGS: does it speak HTTP/2 by prior knowledge?")
+            format!("{ending} before its SETTINGS: does it speak HTTP/2 with prior knowledge?")
         } else {
             format!("{ending} before the reply was complete")
         };
@@ -476,7 +478,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Closing takes the socket out of the epoll set.
+    /// Closes the socket, which also removes it from the epoll set.
     fn close(&mut self) {
         self.transport = None;
         self.phase = Phase::Closed;

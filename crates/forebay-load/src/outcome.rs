@@ -1,4 +1,4 @@
-//! What came of a run.
+//! Results of a run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,51 +8,51 @@ use serde_json::{Value, json};
 
 use crate::Protocol;
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The URL asked for.
+    /// The requested URL.
     pub url: String,
-    /// What was spoken.
+    /// Protocol of the run.
     pub protocol: Protocol,
-    /// Connections kept busy.
+    /// Number of connections.
     pub connections: usize,
-    /// Requests in flight at most on each connection.
+    /// Maximum number of concurrent requests per connection.
     pub streams: usize,
-    /// Load threads that ran.
+    /// Number of load threads.
     pub threads: usize,
-    /// From the start of the first thread to the end of the last request.
+    /// Time from the start of the first thread to the end of the last request.
     pub duration: Duration,
     /// Counts of requests.
     pub requests: Requests,
     /// Bytes received.
     pub bytes: Bytes,
-    /// From when a request was due (closed loop: when its connection was free), connecting included,
-    /// to the last byte of the reply. Completed requests only.
+    /// Latency of completed requests, from the due time to the last byte of the reply. In a closed
+    /// loop, a request is due when its connection is free. Connecting is included.
     pub latency: Latency,
-    /// The handshakes of TLS; none where there is no TLS.
+    /// TLS handshakes; `None` without TLS.
     pub handshakes: Option<Handshakes>,
-    /// What the load threads themselves used.
+    /// Resources used by the load threads.
     pub client: Client,
-    /// What the first failed request failed of.
+    /// Error of the first failed request.
     pub first_failure: Option<String>,
-    /// The run ended early because for as long as the timeout no connection could be made.
+    /// The run ended early because no connect succeeded during a whole timeout.
     pub gave_up: bool,
 }
 
-/// Counts of requests. In a run of n requests that ended by itself, `completed + failed` is n.
+/// Counts of requests. In a run of n requests that was not cancelled, `completed + failed` is n.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// Requests of which at least the first byte was written.
+    /// Requests with at least one byte written.
     pub sent: u64,
-    /// Requests sent a second time because the server closed the kept-alive connection before a
-    /// byte of the reply; not counted in `sent`, and no failure.
+    /// Requests sent again because the server closed the kept-alive connection before the first
+    /// byte of the reply. They are not counted in `sent` and are not failures.
     pub resent: u64,
-    /// Requests with a complete, well-formed reply, whatever its status, that passed the check.
+    /// Requests with a complete, well-formed reply of any status that passed the check.
     pub completed: u64,
-    /// Requests that failed; the sum of `failures`.
+    /// Failed requests: the sum of `failures`.
     pub failed: u64,
-    /// Open loop only: requests that were due before the end but never had a free connection.
+    /// Open loop only: requests that were due before the end but never got a free connection.
     pub unsent: u64,
     /// Failed requests by kind.
     pub failures: Failures,
@@ -63,7 +63,7 @@ pub struct Requests {
 /// Failed requests by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failures {
-    /// No connection could be made.
+    /// The connect failed.
     pub connect: u64,
     /// The connection ended before the reply was complete.
     pub read: u64,
@@ -71,9 +71,9 @@ pub struct Failures {
     pub write: u64,
     /// No complete reply within the timeout.
     pub timeout: u64,
-    /// The reply broke the protocol.
+    /// The reply violated the protocol.
     pub protocol: u64,
-    /// The reply was not the one that the check asks for.
+    /// The reply did not pass the check.
     pub check: u64,
 }
 
@@ -82,57 +82,57 @@ pub struct Failures {
 pub struct Bytes {
     /// All bytes received.
     pub read: u64,
-    /// Payload bytes of bodies, framing left out.
+    /// Body bytes without the framing.
     pub body: u64,
 }
 
-/// Handshakes of TLS that succeeded.
+/// Successful TLS handshakes.
 #[derive(Clone, Debug, Default)]
 pub struct Handshakes {
-    /// Those with certificate and signature.
+    /// Number of full handshakes, with certificate and signature.
     pub full: u64,
-    /// Those that resumed a session.
+    /// Number of handshakes that resumed a session.
     pub resumed: u64,
-    /// From the connected socket to the client's last message. None where there was no handshake.
+    /// Time from the connected socket to the client's last message; `None` without handshakes.
     pub time: Option<Box<Latency>>,
 }
 
-/// What the load threads themselves used.
+/// Resources used by the load threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Client {
     /// User time over all load threads.
     pub cpu_user: Duration,
     /// System time over all load threads.
     pub cpu_system: Duration,
-    /// Every load thread was busy for more than 85 % of the time, looking for events in vain not
-    /// counted: the rate may be the client's limit and not the server's.
+    /// Every load thread was busy for more than 85 % of the time, polling without events excluded.
+    /// The rate may then be limited by the client instead of the server.
     pub saturated: bool,
 }
 
-/// The percentiles of the report, with their names in JSON.
+/// Percentiles of the report, with their names in JSON.
 const PERCENTILES: [(&str, f64); 6] =
     [("p50", 50.0), ("p75", 75.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99_9", 99.9)];
 
 impl Outcome {
-    /// Completed requests per second.
+    /// Returns completed requests per second.
     pub fn rate_per_s(&self) -> f64 {
         let seconds = self.duration.as_secs_f64();
         if seconds > 0.0 { self.requests.completed as f64 / seconds } else { 0.0 }
     }
 
-    /// Client CPU, user and system, in microseconds per completed request.
+    /// Returns client CPU time, user and system, in microseconds per completed request.
     pub fn cpu_us_per_request(&self) -> f64 {
         let cpu = (self.client.cpu_user + self.client.cpu_system).as_secs_f64() * 1e6;
         if self.requests.completed > 0 { cpu / self.requests.completed as f64 } else { 0.0 }
     }
 
-    /// Complete replies with a status of 400 or above.
+    /// Returns the number of complete replies with a status of 400 or above.
     pub fn error_replies(&self) -> u64 {
         self.requests.status.range(400..).map(|(_, count)| count).sum()
     }
 
-    /// The turns of one load together; none where there is no turn. The client counts as saturated
-    /// where it was for most of the time.
+    /// Adds up the turns of one load; `None` without turns. The client counts as saturated if it
+    /// was saturated for more than half of the time.
     pub fn sum(turns: impl IntoIterator<Item = Self>) -> Option<Self> {
         let mut turns = turns.into_iter();
         let mut sum = turns.next()?;
@@ -157,7 +157,8 @@ impl Outcome {
         Some(sum)
     }
 
-    /// The outcome in the schema `forebay.bench/1`. Latencies are null where none was recorded.
+    /// Returns the outcome in the schema `forebay.bench/1`. Latencies are null if none was
+    /// recorded.
     pub fn to_json(&self) -> Value {
         let Requests { sent, resent, completed, failed, unsent, failures, status } = &self.requests;
         let status: serde_json::Map<_, _> =
@@ -204,10 +205,10 @@ impl Outcome {
 }
 
 impl Outcome {
-    /// Reads what [`to_json`](Self::to_json) wrote. Nothing is lost but nanoseconds of durations.
+    /// Parses the output of [`to_json`](Self::to_json). Only the nanoseconds of durations are lost.
     ///
     /// # Errors
-    /// The name of the first field that is missing or of the wrong kind.
+    /// Returns the name of the first field that is missing or of the wrong type.
     pub fn from_json(json: &Value) -> Result<Self, String> {
         let (requests, client) = (&json["requests"], &json["client"]);
         let protocol = text(json, "protocol")?;
@@ -241,13 +242,13 @@ impl Outcome {
 }
 
 impl Handshakes {
-    /// Counts one.
+    /// Counts one handshake.
     pub(crate) fn record(&mut self, is_resumed: bool, time: Duration) {
         *(if is_resumed { &mut self.resumed } else { &mut self.full }) += 1;
         self.time.get_or_insert_default().record(time);
     }
 
-    /// Adds those of another turn or thread.
+    /// Adds the counts of another turn or thread.
     pub(crate) fn add(&mut self, other: &Self) {
         self.full += other.full;
         self.resumed += other.resumed;
@@ -315,7 +316,7 @@ impl Requests {
 }
 
 impl Failures {
-    /// Adds those of another turn or thread.
+    /// Adds the counts of another turn or thread.
     pub(crate) fn add(&mut self, other: &Self) {
         self.connect += other.connect;
         self.read += other.read;
@@ -325,12 +326,12 @@ impl Failures {
         self.check += other.check;
     }
 
-    /// All failed requests.
+    /// Returns the number of failed requests.
     pub fn total(&self) -> u64 {
         self.by_kind().iter().map(|(_, count)| count).sum()
     }
 
-    /// The counts with the names of their kinds.
+    /// Returns the counts with the names of their kinds.
     pub fn by_kind(&self) -> [(&'static str, u64); 6] {
         [
             ("connect", self.connect),

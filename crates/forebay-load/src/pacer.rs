@@ -1,20 +1,21 @@
-//! When the next request is due.
+//! Due times of requests.
 
 use std::time::{Duration, Instant};
 
 use crate::{Arrivals, Rate, Spec};
 
-/// Decides when requests are due: the only place where closed and open loop differ.
+/// Source of due times. Closed and open loop differ only here.
 #[derive(Debug)]
 pub(crate) enum Pacer {
-    /// A connection's next request is due this long after its reply.
+    /// Closed loop: a connection's next request is due this long after its reply.
     Closed { think: Duration },
-    /// Requests are due at planned instants; a free connection takes the next one of its thread.
-    /// Since a plan is taken in order, the thread is a queue with as many servers as connections.
+    /// Open loop: requests are due at planned instants, and a free connection takes the thread's
+    /// next one. Planned instants are taken in order, so each thread is a queue with as many
+    /// servers as connections.
     Open { next: Instant, plan: Plan },
 }
 
-/// The gaps between the planned instants of one thread.
+/// Gaps between the planned instants of one thread.
 #[derive(Debug)]
 pub(crate) struct Plan {
     gap: Duration,
@@ -23,23 +24,23 @@ pub(crate) struct Plan {
 }
 
 impl Pacer {
-    /// The pacer of thread `index` of `threads` for a run that begins at `start`.
+    /// Creates the pacer of thread `index` of `threads` for a run that begins at `start`.
     pub fn new(spec: &Spec, start: Instant, index: usize, threads: usize) -> Self {
         let Some(Rate { per_second, arrivals }) = spec.rate else {
             return Self::Closed { think: spec.think.unwrap_or_default() };
         };
-        // Threads share the rate by their connections and are out of step by an equal part.
+        // Each thread has an equal share of the rate, and the threads are evenly offset in time.
         let gap = Duration::from_secs_f64(threads as f64 / per_second);
         let next = start + gap.mul_f64(index as f64 / threads as f64);
         Self::Open { next, plan: Plan { gap, arrivals, random: fastrand::Rng::new() } }
     }
 
-    /// The pacer of a thread that has no turn yet.
+    /// Returns a placeholder for a thread without a turn.
     pub fn none() -> Self {
         Self::Closed { think: Duration::ZERO }
     }
 
-    /// When a new connection's first request is due.
+    /// Returns the due time of a new connection's first request.
     pub fn first(&mut self, now: Instant) -> Instant {
         match self {
             Self::Closed { .. } => now,
@@ -47,8 +48,8 @@ impl Pacer {
         }
     }
 
-    /// When the next request of a connection that has its reply at `now` is due. In an open loop
-    /// this may be in the past.
+    /// Returns the due time of the next request on a connection whose reply arrived at `now`. In an
+    /// open loop the result may be in the past.
     #[inline]
     pub fn next(&mut self, now: Instant) -> Instant {
         match self {
@@ -61,7 +62,7 @@ impl Pacer {
         }
     }
 
-    /// How many planned instants up to `end` no connection took.
+    /// Counts the planned instants before `end` that no connection took.
     pub fn left(&mut self, end: Instant) -> u64 {
         let mut left = 0;
         while matches!(self, Self::Open { next, .. } if *next < end) {
@@ -76,7 +77,7 @@ impl Plan {
     fn gap(&mut self) -> Duration {
         match self.arrivals {
             Arrivals::Even => self.gap,
-            // The inverse of the exponential distribution function; f64() is below 1.
+            // Inverse of the exponential distribution function; `f64()` is less than 1.
             Arrivals::Poisson => self.gap.mul_f64(-(1.0 - self.random.f64()).ln()),
         }
     }

@@ -1,4 +1,4 @@
-//! The bytes of the request that a run sends, and the session that carries it.
+//! Encoding of the request of a run, and the session that sends it.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use forebay_wire::http1::{HeadError, is_field_value, is_token};
 
 use crate::{Error, Protocol, Spec};
 
-/// Fields that the load generator writes by itself, and what to use instead.
+/// Fields that the load generator writes itself, with the reason for the error message.
 const OWN_FIELDS: [(&str, &str); 3] = [
     ("content-length", "it is computed from the body"),
     ("transfer-encoding", "the body is sent with its length"),
@@ -20,11 +20,11 @@ const OWN_FIELDS: [(&str, &str); 3] = [
 const CONNECTION_FIELDS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
-/// The request of a run, in the encoding of its protocol.
+/// Request of a run, encoded for its protocol.
 pub(crate) struct Request {
-    /// As one of HTTP/1.1 where the protocol is HTTP/2.
+    /// For HTTP/2, the request in the form of HTTP/1.1.
     bytes: Arc<[u8]>,
-    /// In place of `bytes` where the protocol is AJP.
+    /// Used instead of `bytes` for AJP.
     ajp: Arc<AjpRequest>,
     to_head: bool,
     keepalive: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// The request that `spec` describes.
+    /// Encodes the request that `spec` describes.
     pub fn of(spec: &Spec) -> Result<Self, Error> {
         let http = http_request(spec)?;
         let protocol = spec.url.protocol();
@@ -64,17 +64,18 @@ impl Request {
         })
     }
 
-    /// An HTTP/1.1 connection.
+    /// Creates the session of an HTTP/1.1 connection.
     pub fn http1<S: Sink>(&self, sink: S) -> Http1<S> {
         Http1::new(self.bytes.clone(), self.to_head, self.keepalive, sink)
     }
 
-    /// The parts that HTTP/2 sends.
+    /// Returns the parts that HTTP/2 sends.
     pub fn http2_parts(&self) -> Result<Arc<Http2Request>, Error> {
         Http2Request::of(&self.bytes, self.is_tls).map(Arc::new).map_err(malformed)
     }
 
-    /// An HTTP/2 connection that carries `parts`, in as many streams as there are sinks.
+    /// Creates the session of an HTTP/2 connection that sends `parts` on as many streams as there
+    /// are sinks.
     pub fn http2<S: Sink>(
         &self,
         parts: &Arc<Http2Request>,
@@ -83,29 +84,29 @@ impl Request {
         Http2::new(parts.clone(), self.keepalive, sinks)
     }
 
-    /// A FastCGI connection.
+    /// Creates the session of a FastCGI connection.
     pub fn fastcgi<S: Sink>(&self, sink: S) -> Fastcgi<S> {
         Fastcgi::new(self.bytes.clone(), self.keepalive, sink)
     }
 
-    /// An AJP connection.
+    /// Creates the session of an AJP connection.
     pub fn ajp<S: Sink>(&self, sink: S) -> Ajp<S> {
         Ajp::new(self.ajp.clone(), self.keepalive, sink)
     }
 
-    /// A connection of SCGI or uwsgi.
+    /// Creates the session of an SCGI or uwsgi connection.
     pub fn app_server<S: Sink>(&self, sink: S) -> AppServer<S> {
         AppServer::new(self.bytes.clone(), self.to_head, sink)
     }
 }
 
-/// That an application is sent only what its protocol has.
+/// Rejects gateway options that the protocol does not support.
 fn check_gateway(protocol: Protocol, gateway: &Gateway) -> Result<(), Error> {
     let takes_variables = matches!(protocol, Protocol::Fastcgi | Protocol::Scgi | Protocol::Uwsgi);
     let why = if !takes_variables && (gateway.root.is_some() || !gateway.variables.is_empty()) {
-        "a root and variables are for applications: use fcgi, scgi or uwsgi"
+        "a root and variables need an application protocol: use fcgi, scgi or uwsgi"
     } else if protocol != Protocol::Ajp && gateway.secret.is_some() {
-        "a secret is for servlet containers: use ajp"
+        "a secret needs the protocol of servlet containers: use ajp"
     } else {
         return Ok(());
     };
@@ -116,10 +117,10 @@ fn malformed(error: HeadError) -> Error {
     Error::Invalid(format!("the request is malformed: {error}"))
 }
 
-/// The request as one of HTTP/1.1.
+/// Encodes the request as HTTP/1.1.
 fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     if !is_token(spec.method.as_bytes()) || spec.method == "CONNECT" {
-        return Err(Error::Invalid(format!("{:?} is not a method that can be sent", spec.method)));
+        return Err(Error::Invalid(format!("the method {:?} cannot be sent", spec.method)));
     }
     let mut bytes = format!("{} {} HTTP/1.1\r\n", spec.method, spec.url.target()).into_bytes();
     let given = |name: &str| spec.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
@@ -141,6 +142,7 @@ fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     }
     if !spec.keepalive && !given("connection") {
         field("Connection", "close");
+        // A server may require a length for these methods even if the body is empty.
     }
     if !spec.body.is_empty() || matches!(spec.method.as_str(), "POST" | "PUT" | "PATCH") {
         field("Content-Length", &spec.body.len().to_string());
@@ -163,11 +165,11 @@ fn check_field(name: &str, value: &str) -> Result<(), Error> {
 fn check_http2_field(name: &str, value: &str) -> Result<(), Error> {
     let is_about_connection = CONNECTION_FIELDS.iter().any(|own| own.eq_ignore_ascii_case(name));
     if is_about_connection {
-        let why = format!("leave out the field {name}: it is about a connection of HTTP/1.1");
+        let why = format!("leave out the field {name}: HTTP/2 forbids it");
         return Err(Error::Invalid(why));
     }
     if name.eq_ignore_ascii_case("te") && value != "trailers" {
-        return Err(Error::Invalid(format!("{name}: {value} is HTTP/1.1's: HTTP/2 has trailers")));
+        return Err(Error::Invalid(format!("HTTP/2 allows only `{name}: trailers`, not {value}")));
     }
     Ok(())
 }

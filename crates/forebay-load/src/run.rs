@@ -1,4 +1,4 @@
-//! A whole run, of one turn or several: threads, their shares, and the sum of what they counted.
+//! A run in one or several turns: threads, their shares, and the sum of their counts.
 
 use std::io;
 use std::sync::Arc;
@@ -21,42 +21,42 @@ use crate::transport::{Plain, Transport};
 use crate::worker::{Drive, Finished, Share, Worker};
 use crate::{Client, Control, Error, Outcome, Protocol, Rate, Spec, Stop};
 
-/// Above this share of the time a load thread counts as busy.
+/// Share of the time above which a load thread counts as busy.
 const SATURATION: f64 = 0.85;
 
-/// Files that a run may need beside its connections, of which each thread has two more.
+/// Files that a run may need in addition to its connections and the two files of each thread.
 const SPARE_FILES: u64 = 64;
 
-/// Runs the load that `spec` describes and blocks until it is over.
+/// Runs the load that `spec` describes and blocks until the end.
 ///
 /// # Errors
-/// Where nothing could be loaded: a specification that makes no sense, a host that does not resolve,
-/// a server of which no connection could be made, a system that refuses threads or files. Failed
-/// requests are counted in the outcome.
+/// Fails if no load was possible: an invalid specification, a host that cannot be resolved, a
+/// server that never accepted a connection, or a system that refuses threads or files. Failed
+/// requests are counted in the outcome instead.
 pub fn run(spec: &Spec, control: &Control) -> Result<Outcome, Error> {
     crew(spec)?.run(spec, false, control)
 }
 
-/// A load in turns. Its connections stay open between them, and idle.
+/// Load in several turns. Its connections stay open and idle between turns.
 pub struct Turns {
     spec: Spec,
     crew: Box<dyn Crew>,
 }
 
 impl Turns {
-    /// The load that `spec` describes, whose connections are made in the first turn.
+    /// Prepares the load that `spec` describes. The first turn opens the connections.
     ///
     /// # Errors
-    /// As for [`run`], but for a server that cannot be reached.
+    /// Fails as [`run`] does, except for an unreachable server.
     pub fn new(spec: &Spec) -> Result<Self, Error> {
         Ok(Self { spec: spec.clone(), crew: crew(spec)? })
     }
 
-    /// Loads until `stop`, at `rate` where there is one. The replies to requests under way at the end
-    /// of a duration are waited for, and count, so that nothing of a turn is left to the next.
+    /// Runs a turn until `stop`, at `rate` if given. At the end of a duration the turn waits for
+    /// the replies to active requests and counts them, so that nothing is left for the next turn.
     ///
     /// # Errors
-    /// As for [`run`].
+    /// Fails as [`run`] does.
     pub fn run(
         &mut self,
         stop: Stop,
@@ -69,7 +69,7 @@ impl Turns {
     }
 }
 
-/// The load threads with their connections.
+/// Load threads with their connections.
 trait Crew: Send {
     fn run(&mut self, spec: &Spec, drains: bool, control: &Control) -> Result<Outcome, Error>;
 }
@@ -89,7 +89,7 @@ fn crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
     }
 }
 
-/// Load threads whose connections are each made with a `config`.
+/// Creates load threads. Each connection gets its own `config`.
 fn crew_over<T: Transport + 'static>(
     spec: &Spec,
     config: impl Fn() -> T::Config,
@@ -121,7 +121,7 @@ fn crew_over<T: Transport + 'static>(
 }
 
 impl<C: Drive + Send> Workers<C> {
-    /// Load threads with connections that `connection` makes, each from its index in its thread.
+    /// Creates load threads. `connection` creates a connection from its index in the thread.
     fn new(spec: &Spec, connection: impl Fn(usize) -> C) -> Result<Self, Error> {
         let threads = spec.threads.min(spec.connections);
         allow_files(spec.connections as u64 + 2 * threads as u64)?;
@@ -227,12 +227,12 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
     }
 }
 
-/// The part of `total` that falls to `index` of `parts`; the first take the remainder.
+/// Returns share `index` of `total` in `parts`. The first shares include the remainder.
 fn part(total: usize, parts: usize, index: usize) -> usize {
     total / parts + usize::from(index < total % parts)
 }
 
-/// Raises the limit of open files as far as needed, beside those that are open, and allowed.
+/// Raises the limit of open files by as much as needed, up to the hard limit.
 fn allow_files(wanted: u64) -> Result<(), Error> {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     let wanted = wanted + open + SPARE_FILES;
@@ -242,7 +242,7 @@ fn allow_files(wanted: u64) -> Result<(), Error> {
     }
     if limit.maximum.is_some_and(|maximum| maximum < wanted) {
         return Err(Error::Invalid(format!(
-            "so many connections need {wanted} open files, and at most {} are allowed: use fewer, \
+            "so many connections need {wanted} open files, but at most {} are allowed: use fewer, \
              or raise the limit with `ulimit -Hn`",
             limit.maximum.unwrap_or_default()
         )));

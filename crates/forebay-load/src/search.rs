@@ -1,12 +1,12 @@
-//! Looking for bytes in a body that comes in pieces.
+//! Search for bytes in a body that arrives in pieces.
 
 use memchr::memmem;
 
-/// Looks for a needle in pieces that are never joined.
+/// Search for a needle in pieces that are never joined.
 #[derive(Debug)]
 pub(crate) struct Search {
     finder: memmem::Finder<'static>,
-    /// The last bytes seen, one fewer than the needle has.
+    /// The last bytes of the previous pieces: one fewer than the needle has.
     tail: Vec<u8>,
     found: bool,
 }
@@ -17,19 +17,19 @@ impl Search {
         Self { found: needle.is_empty(), finder, tail: Vec::new() }
     }
 
-    /// Begins a new body.
+    /// Starts a new body.
     pub fn reset(&mut self) {
         self.tail.clear();
         self.found = self.finder.needle().is_empty();
     }
 
-    /// Looks at the next piece.
+    /// Searches the next piece.
     pub fn feed(&mut self, piece: &[u8]) {
         if self.found {
             return;
         }
         let keep = self.finder.needle().len() - 1;
-        // A match over the border ends within the first `keep` bytes of the piece.
+        // A match across the border ends within the first `keep` bytes of the piece.
         let border = piece.len().min(keep);
         self.tail.extend_from_slice(&piece[..border]);
         self.found = self.finder.find(&self.tail).is_some() || self.finder.find(piece).is_some();

@@ -1,4 +1,4 @@
-//! What to load, how, and for how long.
+//! Specification of a run.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -8,83 +8,83 @@ use forebay_client::Gateway;
 
 use crate::{Error, Url};
 
-/// One run of the load generator.
+/// Specification of one run of the load generator.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// What to ask for.
+    /// URL to request.
     pub url: Url,
-    /// Connections kept busy at the same time.
+    /// Number of connections.
     pub connections: usize,
-    /// HTTP/2: requests in flight at most on each connection; fewer where the server allows fewer.
+    /// HTTP/2: maximum number of concurrent requests per connection; fewer if the server allows
+    /// fewer.
     pub streams: usize,
-    /// Load threads; at most one per connection is started.
+    /// Number of load threads; at most one per connection is started.
     pub threads: usize,
-    /// When the run is over.
+    /// End of the run.
     pub stop: Stop,
     /// The request method.
     pub method: String,
-    /// Header fields in addition to `Host`, `User-Agent` and `Content-Length`; the first two may be
-    /// replaced by a field of the same name here.
+    /// Header fields in addition to `Host`, `User-Agent` and `Content-Length`. A `Host` or
+    /// `User-Agent` given here replaces the default.
     pub headers: Vec<(String, String)>,
     /// The request body.
     pub body: Vec<u8>,
-    /// Whether to use a connection again. If not, HTTP/1.1 sends `Connection: close`.
+    /// Reuses connections. If false, HTTP/1.1 sends `Connection: close`.
     pub keepalive: bool,
-    /// How long a request, its connect included, may take.
+    /// Time limit of a request, including its connect.
     pub timeout: Duration,
     /// Pause on each connection between a reply and the next request.
     pub think: Option<Duration>,
-    /// Requests at a given rate instead of as fast as replies come.
+    /// Sends requests at this rate instead of as fast as replies arrive.
     pub rate: Option<Rate>,
-    /// What every reply must satisfy.
+    /// Condition for every reply.
     pub check: Option<Check>,
-    /// Root and further variables for an application behind FastCGI, SCGI or uwsgi.
+    /// Root and further variables for an application over FastCGI, SCGI or uwsgi.
     pub gateway: Gateway,
-    /// How an https:// server is spoken to.
+    /// TLS options for https:// URLs.
     pub tls: TlsOptions,
 }
 
-/// How an https:// server is spoken to.
+/// TLS options for https:// URLs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// Whether any certificate is taken.
+    /// Accepts any certificate.
     pub insecure: bool,
-    /// A file with the certificates, in PEM, of those that issue the server's. None: those that this
-    /// machine trusts.
+    /// PEM file with the trusted certificate authorities; `None` for those of this machine.
     pub ca: Option<PathBuf>,
-    /// Whether a connection that is made anew resumes its last session.
+    /// Resumes the last session of a connection when it reconnects.
     pub resume: bool,
 }
 
-/// When a run is over.
+/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// After exactly this many requests, shared over the threads.
+    /// After exactly this many requests over all threads.
     Requests(u64),
     /// After this time.
     Duration(Duration),
 }
 
-/// An open loop: requests are due at planned instants, whether or not replies came, and latency
-/// counts from the planned instant. What is due while every connection is busy waits its turn.
+/// Open loop: requests are due at planned instants, regardless of replies, and latency counts from
+/// the planned instant. A request that is due while every connection is busy waits for a free one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     /// Requests per second over all connections.
     pub per_second: f64,
-    /// How the planned instants are spread.
+    /// Distribution of the planned instants.
     pub arrivals: Arrivals,
 }
 
-/// How the planned instants of an open loop are spread.
+/// Distribution of the planned instants of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
-    /// The same gap between all.
+    /// Equal gaps.
     Even,
     /// Exponentially distributed gaps: independent users.
     Poisson,
 }
 
-/// What a reply must satisfy to count as completed.
+/// Condition that a reply must satisfy to count as completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// The expected status.
@@ -93,10 +93,10 @@ pub struct Check {
     pub body_contains: Option<Vec<u8>>,
 }
 
-/// The handle on a running load, shared with whoever watches or cancels it.
+/// Handle of a running load, shared with the code that watches or cancels it.
 #[derive(Debug, Default)]
 pub struct Control {
-    /// Set to true to end the run early; what was measured so far is the outcome.
+    /// Set to true to end the run early. The outcome then covers the time so far.
     pub cancelled: AtomicBool,
     /// Requests completed so far, published by each thread a few times per second.
     pub completed: AtomicU64,
@@ -104,12 +104,12 @@ pub struct Control {
     pub failed: AtomicU64,
 }
 
-/// Most streams of a connection.
+/// Maximum number of streams per connection.
 const STREAMS_LIMIT: usize = 65_536;
 
 impl Spec {
-    /// `GET url` over 10 keep-alive connections for 10 seconds, on as many threads as there are
-    /// cores, with a timeout of 10 seconds.
+    /// Returns the default: `GET url` over 10 keep-alive connections for 10 seconds, on as many
+    /// threads as cores, with a timeout of 10 seconds.
     pub fn new(url: Url) -> Self {
         let connections = 10;
         Self {
@@ -131,7 +131,8 @@ impl Spec {
         }
     }
 
-    /// Whether the numbers make a run. Method and fields are checked where the request is written.
+    /// Checks the numbers of the specification. Method and fields are checked when the request is
+    /// encoded.
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let refuse = |what: &str| Err(Error::Invalid(what.to_owned()));
         if self.connections == 0 || self.threads == 0 {
@@ -142,16 +143,16 @@ impl Spec {
         }
         if self.streams > 1 && !self.url.protocol().is_http2() {
             return refuse(
-                "several streams on a connection are for HTTP/2: write h2c://, or add --http2",
+                "several streams on a connection need HTTP/2: write h2c://, or add --http2",
             );
         }
         if self.streams > 1 && !self.keepalive {
             return refuse(
-                "without keep-alive a connection carries one request: leave the streams out",
+                "without keep-alive a connection carries one request: leave out the streams",
             );
         }
         if !self.url.protocol().is_tls() && self.tls != TlsOptions::default() {
-            return refuse("certificates and sessions of TLS are for https:// URLs");
+            return refuse("certificates and sessions of TLS need an https:// URL");
         }
         if self.stop == Stop::Requests(0) || self.stop == Stop::Duration(Duration::ZERO) {
             return refuse("at least one request, or a duration above zero, is needed");
@@ -160,19 +161,19 @@ impl Spec {
             return refuse("the timeout must be above zero");
         }
         if let Some(rate) = self.rate {
-            // Beyond a request per nanosecond and thread the gaps round to nothing.
+            // At more than one request per nanosecond and thread, the gaps round to zero.
             if !(rate.per_second > 0.0 && rate.per_second <= 1e8) {
                 return refuse("the rate must be above 0 and at most 100 million per second");
             }
             if self.think.is_some() {
-                return refuse("a think time and a rate exclude each other: leave one out");
+                return refuse("a think time and a rate exclude each other: leave out one");
             }
         }
         Ok(())
     }
 }
 
-/// One thread per core, but never more than connections.
+/// Returns one thread per core, but never more than connections.
 pub(crate) fn default_threads(connections: usize) -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get()).min(connections).max(1)
 }

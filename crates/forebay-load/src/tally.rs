@@ -1,4 +1,4 @@
-//! What one load thread counts.
+//! Counts of one load thread.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::inspection::{Inspection, Mismatch};
 use crate::transport::Handshake;
 use crate::{Bytes, Failures, Handshakes, Requests};
 
-/// What one load thread counts; merged with the others' when all have ended.
+/// Counts of one load thread, merged with those of other threads at the end.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub sent: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Tally {
     status: Vec<u64>,
 }
 
-/// What a request failed of.
+/// Step at which a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Connect,
@@ -54,7 +54,7 @@ impl Tally {
         }
     }
 
-    /// Counts a complete reply with a body of so many bytes, whether or not it passed the check.
+    /// Counts a complete reply, regardless of the check. `body` is the length of its body.
     #[inline]
     fn reply(&mut self, status: u16, body: u64) {
         self.status[usize::from(status).min(999)] += 1;
@@ -68,7 +68,7 @@ impl Tally {
         self.latency.record(latency);
     }
 
-    /// Counts a complete reply as a completed or a failed request, as the check has it.
+    /// Counts a complete reply as a completed or a failed request, depending on the check.
     #[inline]
     pub fn judge(&mut self, status: u16, inspected: &Inspection, latency: Duration) {
         let length = inspected.length();
@@ -87,7 +87,7 @@ impl Tally {
         }
     }
 
-    /// Counts a handshake that succeeded.
+    /// Counts a successful handshake.
     pub fn shook_hands(&mut self, handshake: &Handshake) {
         self.handshakes.record(handshake.is_resumed, handshake.time);
     }
@@ -123,7 +123,7 @@ impl Tally {
         self.status.iter_mut().zip(other.status).for_each(|(mine, theirs)| *mine += theirs);
     }
 
-    /// The counts in the form of the outcome.
+    /// Returns the counts in the form of the outcome.
     pub fn requests(&self) -> Requests {
         let seen = self.status.iter().enumerate().filter(|(_, count)| **count > 0);
         let status: BTreeMap<u16, u64> =

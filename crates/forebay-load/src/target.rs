@@ -1,4 +1,4 @@
-//! The server's addresses, and sockets to them.
+//! Addresses of the server, and sockets to them.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -11,8 +11,9 @@ use rustix::net::{
 
 use crate::{Endpoint, Error, Url};
 
-/// The server's addresses, and which of them answers. A name such as `localhost` may have several of
-/// which only one is listened on; until one has accepted a connection each attempt tries them all.
+/// Addresses of the server, and the index of the one that answers. A name such as `localhost` may
+/// have several addresses although the server listens on only one. Until one has accepted a
+/// connection, each attempt tries them all.
 #[derive(Debug)]
 pub(crate) struct ServerAddresses {
     addresses: Vec<Address>,
@@ -26,7 +27,7 @@ enum Address {
     Unix(SocketAddrUnix),
 }
 
-/// A socket and whether it is connected already.
+/// Socket that is connected or connecting.
 pub(crate) struct Dialled {
     pub socket: OwnedFd,
     pub connected: bool,
@@ -48,12 +49,12 @@ impl ServerAddresses {
         Ok(Self { addresses, answering: AtomicUsize::new(0), reached: AtomicBool::new(false) })
     }
 
-    /// Whether any connection was ever made.
+    /// Returns true if at least one connect succeeded.
     pub fn reached(&self) -> bool {
         self.reached.load(Ordering::Relaxed)
     }
 
-    /// Records that the address of the `attempt`th try accepts connections.
+    /// Records that the address of attempt `attempt` accepts connections.
     pub fn answered(&self, attempt: usize) {
         if !self.reached() {
             self.answering.store(attempt, Ordering::Relaxed);
@@ -61,14 +62,16 @@ impl ServerAddresses {
         }
     }
 
-    /// Whether there is another address to try after the `attempt`th failed.
+    /// Returns true if another address can be tried after the failure of attempt `attempt`.
     pub fn has_more(&self, attempt: usize) -> bool {
         !self.reached() && attempt + 1 < self.addresses.len()
     }
 
-    /// Begins to connect to the address that answers, or to the `attempt`th as long as none does.
+    /// Begins to connect to the address that answers. If none has answered yet, uses the address of
+    /// attempt `attempt`.
     ///
-    /// `AGAIN`: the backlog of a Unix socket is full; no event follows when it has room again.
+    /// `AGAIN` means that the backlog of a Unix socket is full. No event reports when it has space
+    /// again.
     pub fn dial(&self, attempt: usize) -> Result<Dialled, Errno> {
         let index = if self.reached() { self.answering.load(Ordering::Relaxed) } else { attempt };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -95,7 +98,7 @@ impl ServerAddresses {
     }
 }
 
-/// The addresses of a TCP endpoint.
+/// Resolves the addresses of a TCP endpoint.
 pub(crate) fn resolve_tcp(url: &Url) -> Result<Vec<SocketAddr>, Error> {
     let Endpoint::Tcp { host, port } = url.endpoint() else { return Ok(Vec::new()) };
     let fail = |source| Error::Resolve { endpoint: url.endpoint().to_string(), source };

@@ -1,4 +1,4 @@
-//! TLS by `rustls`, over sockets that do not block: certificates, handshakes, records.
+//! TLS with `rustls` over non-blocking sockets: certificates, handshakes, records.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::OwnedFd;
@@ -21,40 +21,42 @@ use rustls::{
 use crate::transport::{Handshake, Progress, Transport};
 use crate::{Endpoint, Error, Protocol, TlsOptions, Url};
 
-/// How the server of a run is spoken to.
+/// TLS client configuration of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsClient {
     config: Arc<ClientConfig>,
     server_name: ServerName<'static>,
-    /// The server has to choose HTTP/2.
+    /// Requires that the server selects HTTP/2.
     is_http2: bool,
     resumes: bool,
 }
 
-/// A connection of TLS.
+/// TLS connection.
 #[derive(Debug)]
 pub(crate) struct Tls {
     socket: OwnedFd,
     connection: ClientConnection,
     is_http2: bool,
     begun: Option<Instant>,
-    /// Bytes that were encrypted and not yet all taken by the kernel: they count as written then.
+    /// Number of bytes that were encrypted but not completely accepted by the kernel. They count as
+    /// written once the kernel has them.
     promised: usize,
-    /// The last read has emptied the socket.
+    /// The last read emptied the socket.
     is_emptied: bool,
-    /// The server has sent `close_notify`; what came before is taken.
+    /// The server has sent `close_notify`, and all data before it was read.
     has_ended: bool,
 }
 
-/// More than what can lie in `rustls` of a record that is not whole: 16 KiB and what is added to it.
-/// Encrypted bytes are received behind so much room for decrypted ones, in the same buffer.
+/// Size of the front part of the buffer, for decrypted bytes. Encrypted bytes are received after
+/// this part. The size exceeds an incomplete record in `rustls`: 16 KiB plus the overhead of
+/// encryption.
 const RECORD: usize = 20 << 10;
 
-/// Sessions that a connection keeps to resume one: TLS 1.3's tickets are used once.
+/// Number of sessions that a connection keeps for resumption. A TLS 1.3 ticket is used only once.
 const TICKETS: usize = 8;
 
 impl TlsClient {
-    /// Reads the files that `options` name.
+    /// Creates the configuration and reads the files that `options` names.
     pub fn new(url: &Url, options: &TlsOptions) -> Result<Self, Error> {
         let invalid = |what: String| Error::Invalid(what);
         let host = match url.endpoint() {
@@ -62,7 +64,7 @@ impl TlsClient {
             Endpoint::Unix(_) => "localhost".to_owned(),
         };
         let server_name = ServerName::try_from(host.clone())
-            .map_err(|_| invalid(format!("{host:?} is no name that a certificate can be for")))?;
+            .map_err(|_| invalid(format!("a certificate cannot be for the name {host:?}")))?;
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
@@ -80,7 +82,7 @@ impl TlsClient {
         Ok(Self { config: Arc::new(config), server_name, is_http2, resumes: options.resume })
     }
 
-    /// One for a connection, which resumes its own sessions where that is wanted.
+    /// Returns the configuration of one connection, which resumes only its own sessions.
     pub fn for_connection(&self) -> Self {
         if !self.resumes {
             return self.clone();
@@ -134,7 +136,7 @@ impl Transport for Tls {
                 Ok(_) => {}
             }
             if let Err(error) = self.connection.process_new_packets() {
-                // The alert tells the server why.
+                // The alert reports the reason to the server.
                 let _ = self.flush();
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }
@@ -142,7 +144,7 @@ impl Transport for Tls {
         if self.is_http2 && self.connection.alpn_protocol() != Some(b"h2") {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                "the server does not choose h2 by ALPN",
+                "the server does not select h2 with ALPN",
             ));
         }
         let is_resumed = self.connection.handshake_kind() == Some(HandshakeKind::Resumed);
@@ -157,9 +159,10 @@ impl Transport for Tls {
         Ok(std::mem::take(&mut self.promised))
     }
 
-    /// What a record that is refused, or an end without `close_notify`, comes to is `PROTO`.
+    /// Returns `PROTO` for an invalid record, and for an end of the connection without
+    /// `close_notify`.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        // The handshake's last read may have brought more than the handshake.
+        // The last read of the handshake may have brought more than the handshake.
         let mut written = self.take(&mut buffer[..RECORD])?;
         while written == 0 && !self.has_ended {
             let (_, n) = recv(&self.socket, &mut buffer[RECORD..], RecvFlags::empty())?;
@@ -202,7 +205,7 @@ impl Tls {
         Ok(())
     }
 
-    /// What has been decrypted.
+    /// Reads the decrypted bytes.
     fn take(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
         let mut taken = 0;
         while taken < buffer.len() {
@@ -217,7 +220,7 @@ impl Tls {
     }
 }
 
-/// What the server has to say for itself to be believed: nothing but that it has the key.
+/// Verifier for `--insecure`: accepts any certificate but checks that the server has its key.
 #[derive(Debug)]
 struct Anyone(Arc<CryptoProvider>);
 
@@ -258,7 +261,7 @@ impl ServerCertVerifier for Anyone {
     }
 }
 
-/// The certificates in the file, else those that this machine trusts.
+/// Returns the certificates of the file, or those that this machine trusts.
 fn roots(ca: Option<&Path>) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     let (trusted, whose) = match ca {
@@ -268,20 +271,22 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, Error> {
             let read = read.map_err(|error| Error::Invalid(format!("--ca {whose}: {error}")))?;
             (read, whose)
         }
-        None => (rustls_native_certs::load_native_certs().certs, "what this machine trusts".into()),
+        None => {
+            (rustls_native_certs::load_native_certs().certs, "this machine's trust store".into())
+        }
     };
     roots.add_parsable_certificates(trusted);
     if roots.is_empty() {
         return Err(Error::Invalid(format!(
-            "there is no certificate in {whose}: name a file with those that issue the server's \
-             (--ca FILE), or leave verification out (--insecure)"
+            "no certificate in {whose}: name a file with the certificate authorities of the server \
+             (--ca FILE), or skip verification (--insecure)"
         )));
     }
     Ok(roots)
 }
 
 fn ended_early() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed in the handshake")
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed during the handshake")
 }
 
 /// The socket as a source and sink of records.

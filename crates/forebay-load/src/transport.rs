@@ -1,6 +1,7 @@
-//! What carries bytes between a connection and its server: a socket, or TLS over one.
+//! Transport of bytes between a connection and its server: a socket, or TLS over a socket.
 //!
-//! The choice is made once for a run, by type: without TLS it is the system calls and nothing else.
+//! The transport is a type parameter, fixed for a run. Without TLS it compiles to the bare system
+//! calls.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -9,54 +10,55 @@ use std::{fmt, io};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-/// An open connection that does not block.
+/// Open, non-blocking connection.
 pub(crate) trait Transport: Sized + Send + fmt::Debug {
-    /// What each connection is made with.
+    /// Configuration of a connection.
     type Config: Clone + Send + fmt::Debug;
 
-    /// Over a socket that is connected, or is being connected.
+    /// Creates the transport over a socket that is connected or connecting.
     ///
     /// # Errors
-    /// Where `config` does not make a client; the handshake would fail.
+    /// Fails if `config` cannot create a TLS client.
     fn new(socket: OwnedFd, config: &Self::Config) -> io::Result<Self>;
 
-    /// The socket, to be watched.
+    /// Returns the socket, for epoll.
     fn socket(&self) -> &OwnedFd;
 
-    /// Does what can be done now until requests can be sent.
+    /// Continues the handshake as far as possible without blocking.
     ///
     /// # Errors
-    /// Where the connection ended, or the sides could not agree.
+    /// Fails if the connection ended, or if both sides could not agree.
     fn handshake(&mut self) -> io::Result<Progress>;
 
-    /// Sends some of `bytes`; after `AGAIN` the same bytes have to be given again.
+    /// Sends some of `bytes`. After `AGAIN` the caller must pass the same bytes again.
     fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno>;
 
-    /// Receives at most a buffer full; 0 where the server has closed.
+    /// Receives at most a buffer full. Returns 0 if the server has closed.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno>;
 
-    /// Whether another [`recv`](Self::recv) after one of `received` bytes would be `AGAIN`.
+    /// Returns true if the next [`recv`](Self::recv) would return `AGAIN`, after one of `received`
+    /// bytes.
     fn is_emptied(&self, received: usize, buffer: usize) -> bool;
 }
 
-/// How far a connection is.
+/// Progress of the handshake.
 pub(crate) enum Progress {
-    /// Requests can be sent; where there was a handshake, what became of it.
+    /// Requests can be sent. Contains the result of the handshake, if there was one.
     Established(Option<Handshake>),
-    /// The server has to answer.
+    /// Waits for input from the server.
     Reads,
-    /// There has to be room to write.
+    /// Waits until the socket is writable.
     Writes,
 }
 
-/// A handshake that succeeded.
+/// Result of a successful handshake.
 pub(crate) struct Handshake {
     pub is_resumed: bool,
-    /// From the connected socket to the client's last message.
+    /// Time from the connected socket to the client's last message.
     pub time: Duration,
 }
 
-/// A socket and nothing else.
+/// Bare socket.
 #[derive(Debug)]
 pub(crate) struct Plain(OwnedFd);
 

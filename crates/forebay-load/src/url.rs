@@ -1,10 +1,10 @@
-//! The URLs that the load generator takes: `http://host[:port]/path`, `http+unix:///socket:/path`, and
-//! the same with `https`, `h2c`, `fcgi`, `scgi`, `uwsgi` and `ajp`.
+//! URLs of the load generator: `http://host[:port]/path` and `http+unix:///socket:/path`, also with
+//! `https`, `h2c`, `fcgi`, `scgi`, `uwsgi` and `ajp` instead of `http`.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// A URL that names something this version can load.
+/// URL of something that the load generator can load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     text: String,
@@ -14,53 +14,53 @@ pub struct Url {
     target: String,
 }
 
-/// What is spoken.
+/// Protocol of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1.
     Http,
     /// HTTP/1.1 over TLS.
     Https,
-    /// HTTP/2 over cleartext, by prior knowledge.
+    /// HTTP/2 over cleartext, with prior knowledge.
     H2c,
-    /// HTTP/2 over TLS, by ALPN.
+    /// HTTP/2 over TLS, with ALPN.
     H2,
-    /// FastCGI, as a web server speaks it to an application.
+    /// FastCGI, as a web server sends it to an application.
     Fastcgi,
     /// SCGI.
     Scgi,
     /// uwsgi.
     Uwsgi,
-    /// AJP 1.3, as a web server speaks it to a servlet container.
+    /// AJP 1.3, as a web server sends it to a servlet container.
     Ajp,
 }
 
-/// Where to connect to.
+/// Address to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// A host name or address, and a port.
     Tcp {
         /// The name or address, without the brackets of IPv6.
         host: String,
-        /// The port; unless given that of the protocol.
+        /// The port, by default that of the protocol.
         port: u16,
     },
     /// A Unix stream socket.
     Unix(PathBuf),
 }
 
-/// Why a text is no URL to load.
+/// Reason why a URL was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UrlError {
-    /// The scheme is one that Forebay is to speak but does not yet.
+    /// The scheme is planned but not implemented.
     Unavailable(String),
-    /// The scheme is none of ours, or missing.
+    /// The scheme is unknown or missing.
     Scheme(String),
     /// HTTP/2 was requested for a URL of this protocol.
     NotHttp(Protocol),
-    /// The host, port or socket path is not well-formed; what is wrong with it.
+    /// The host, port or socket path is malformed. The text says why.
     Authority(&'static str),
-    /// The path or query is not well-formed; what is wrong with it.
+    /// The path or query is malformed. The text says why.
     Target(&'static str),
 }
 
@@ -68,7 +68,7 @@ pub enum UrlError {
 const SOCKET_PATH_LIMIT: usize = 107;
 
 impl Url {
-    /// Parses `text` strictly: what a browser would repair is an error here.
+    /// Parses `text` strictly: input that a browser would repair is an error.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(UrlError::Scheme(text.to_owned()));
@@ -87,7 +87,7 @@ impl Url {
         Ok(Self { text: text.to_owned(), protocol, endpoint, host, target })
     }
 
-    /// The same server with another path and query, as in `/status?full`.
+    /// Returns the URL with another path and query, such as `/status?full`.
     pub fn with_target(&self, target: &str) -> Result<Self, UrlError> {
         if !target.starts_with('/') {
             return Err(UrlError::Target("it must begin with /"));
@@ -102,7 +102,7 @@ impl Url {
         Ok(Self { text: base + target, target: target.to_owned(), ..self.clone() })
     }
 
-    /// The same resource over HTTP/2: by ALPN where there is TLS, else by prior knowledge.
+    /// Returns the URL with HTTP/2: with ALPN over TLS, else with prior knowledge.
     pub fn over_http2(self) -> Result<Self, UrlError> {
         match self.protocol {
             Protocol::Http | Protocol::H2c => Ok(Self { protocol: Protocol::H2c, ..self }),
@@ -111,44 +111,46 @@ impl Url {
         }
     }
 
-    /// What is spoken.
+    /// Returns the protocol.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// Where to connect to.
+    /// Returns the address to connect to.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// The value of the `Host` field: the authority as given, `localhost` for a Unix socket.
+    /// Returns the value of the `Host` field: the authority as given, `localhost` for a Unix
+    /// socket.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Path and query, as sent in the request line.
+    /// Returns path and query, as sent in the request line.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// The URL as it was given.
+    /// Returns the URL as given.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 }
 
 impl Protocol {
-    /// Whether there is TLS below it.
+    /// Returns true if the protocol uses TLS.
     pub fn is_tls(self) -> bool {
         matches!(self, Self::Https | Self::H2)
     }
 
-    /// Whether it is HTTP/2.
+    /// Returns true for HTTP/2.
     pub fn is_http2(self) -> bool {
         matches!(self, Self::H2c | Self::H2)
     }
 
-    /// In the order in which a scheme names them: HTTP/2 over TLS shares its scheme.
+    /// `of_scheme` takes the first match: HTTP/2 over TLS follows `Https` because both have the
+    /// scheme `https`.
     const ALL: [Self; 8] = [
         Self::Http,
         Self::Https,
@@ -160,7 +162,7 @@ impl Protocol {
         Self::Ajp,
     ];
 
-    /// The protocol that is displayed so.
+    /// Returns the protocol with this `Display` text.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|protocol| protocol.to_string() == name)
     }
@@ -181,8 +183,8 @@ impl Protocol {
         }
     }
 
-    /// The port where a URL names none: that of HTTP, and those that the manuals of php-fpm, SCGI,
-    /// uWSGI and Tomcat use.
+    /// Returns the default port: that of HTTP, and those in the manuals of php-fpm, SCGI, uWSGI and
+    /// Tomcat.
     fn port(self) -> u16 {
         match self {
             Self::Http | Self::H2c => 80,
@@ -214,7 +216,7 @@ fn split_port(authority: &str, default: u16) -> Result<(&str, u16), UrlError> {
             let (host, after) =
                 rest.split_once(']').ok_or(UrlError::Authority("a ] is missing"))?;
             host.parse::<std::net::Ipv6Addr>()
-                .map_err(|_| UrlError::Authority("no IPv6 address stands in the brackets"))?;
+                .map_err(|_| UrlError::Authority("the brackets do not contain an IPv6 address"))?;
             (host, after)
         }
         None => {
@@ -252,7 +254,7 @@ fn split_unix(rest: &str) -> Result<(Endpoint, String, String), UrlError> {
 
 fn check_target(target: &str) -> Result<(), UrlError> {
     if target.contains('#') {
-        return Err(UrlError::Target("leave out what begins with #, it is never sent"));
+        return Err(UrlError::Target("leave out the part from #, which is never sent"));
     }
     if !target.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(UrlError::Target("write spaces and non-ASCII characters as %20 and the like"));
@@ -308,7 +310,7 @@ impl fmt::Display for UrlError {
             Self::NotHttp(protocol) => {
                 write!(
                     f,
-                    "HTTP/2 is for http://, https:// and h2c://, and the URL names {protocol}"
+                    "HTTP/2 is for http://, https:// and h2c://, but the URL is for {protocol}"
                 )
             }
             Self::Authority(what) => write!(f, "the host part is malformed: {what}"),

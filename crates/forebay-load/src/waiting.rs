@@ -1,4 +1,4 @@
-//! Waiting for events: a short look around before sleeping.
+//! Waits for events: polls briefly before a sleep.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,32 +8,34 @@ use rustix::event::epoll::{self, Event};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-/// Events taken per wait.
+/// Maximum number of events per wait.
 pub(crate) const BATCH: usize = 256;
 
-/// Waits for events, and before it sleeps looks for them a few times, as long as that pays.
+/// Waits for events, and polls a few times before a sleep as long as that pays.
 ///
-/// A client that is faster than its server sleeps often, and each time the server has to wake it.
-/// On a virtual machine a sleep cost the client 33 us of CPU time, and client and server fell into
-/// step: each slept while the other worked. With looks for some 20 us nginx served 5 to 8 % more
-/// requests on a machine with nothing else to do, for 1.3 times the client's CPU per request; on a
-/// busy one the gain was up to 50 %. Looking is given up while sleeps are long, and taken up again when they are short (as
-/// KVM does before it halts a guest: Linux, Documentation/virt/kvm/halt-polling.rst).
+/// A client that is faster than its server sleeps often, and the server must wake it each time. On
+/// a virtual machine, a sleep cost the client 33 us of CPU time. Client and server also fell into
+/// step: each slept while the other worked.
+///
+/// With polling for about 20 us, nginx served 5 to 8 % more requests on an otherwise idle machine,
+/// at 1.3 times the client's CPU time per request. On a busy machine the gain was up to 50 %.
+/// Polling stops while sleeps are long and resumes when they are short, as KVM does before it halts
+/// a guest (Linux, Documentation/virt/kvm/halt-polling.rst).
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    /// Looks before the next sleep.
+    /// Number of polls before the next sleep.
     looks: u32,
-    /// Time spent looking in vain.
+    /// Time spent on polls without events.
     looked: Duration,
 }
 
-/// Most looks before a sleep; each takes about 0.3 us.
+/// Maximum number of polls before a sleep; each takes about 0.3 us.
 const LOOKS: u32 = 64;
 
-/// Looks to begin with when sleeps have become short.
+/// Initial number of polls after a short sleep.
 const FIRST_LOOKS: u32 = 8;
 
-/// A sleep up to this long is worth looking a little longer the next time.
+/// Longest sleep after which the number of polls is increased.
 const SHORT: Duration = Duration::from_micros(100);
 
 impl Waiting {
@@ -41,12 +43,13 @@ impl Waiting {
         Self { looks: FIRST_LOOKS, looked: Duration::ZERO }
     }
 
-    /// The time spent on looking in vain, in which the thread was busy but had nothing to do.
+    /// Returns the time spent on polls without events. The thread was busy then without useful
+    /// work.
     pub fn looked(&self) -> Duration {
         self.looked
     }
 
-    /// Waits until there are events, for at most `timeout`; how many there are.
+    /// Waits until there are events, for at most `timeout`. Returns their number.
     pub fn wait(
         &mut self,
         epoll: &OwnedFd,
@@ -77,7 +80,7 @@ impl Waiting {
     }
 }
 
-/// Durations here are bounded by timeouts and think times; saturates rather than wraps.
+/// Converts a duration. Timeouts and think times bound durations here; larger ones saturate.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     Timespec { tv_sec, tv_nsec: duration.subsec_nanos().into() }

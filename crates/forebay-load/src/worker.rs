@@ -1,4 +1,4 @@
-//! A load thread: waits for events and gives each to its connection.
+//! Load thread: waits for events and passes each to its connection.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,28 +22,28 @@ use crate::tally::Tally;
 use crate::target::ServerAddresses;
 use crate::waiting::{BATCH, Waiting, timespec};
 
-/// A connection that a load thread drives, of one exchange at a time or of several.
+/// Connection that a load thread drives, with one exchange at a time or several.
 pub(crate) trait Drive {
-    /// Begins with the first request of a turn. A connection of the last one may still be open.
+    /// Starts the first request of a turn. A connection of the previous turn may still be open.
     fn begin(&mut self, now: Instant, state: &mut ThreadState);
 
-    /// Handles what epoll reported for the socket.
+    /// Handles an epoll event of the socket.
     fn ready(&mut self, flags: EventFlags, now: Instant, state: &mut ThreadState);
 
-    /// Takes up the next request, the connection having left itself in [`ThreadState::idle`].
+    /// Takes the next request, after the connection has put itself into [`ThreadState::idle`].
     fn go_on(&mut self, now: Instant, state: &mut ThreadState);
 
-    /// The turn takes up no more requests: gives up one that is not due yet.
+    /// Ends the turn: drops a request that is not due yet and takes no more.
     fn retire(&mut self, now: Instant, state: &mut ThreadState);
 
-    /// Handles the wake-up that was ordered, if it is not a leftover of an earlier order.
+    /// Handles a wake-up. The wake-up is ignored if its order is obsolete.
     fn woken(&mut self, now: Instant, state: &mut ThreadState);
 
-    /// Fails the requests at hand whose time is up.
+    /// Fails the active requests that have timed out.
     fn check_deadline(&mut self, now: Instant, state: &mut ThreadState);
 }
 
-/// A load thread's connections and all that they share.
+/// Connections of a load thread and their shared state.
 #[derive(Debug)]
 pub(crate) struct Worker<C> {
     connections: Vec<C>,
@@ -51,52 +51,53 @@ pub(crate) struct Worker<C> {
     state: ThreadState,
 }
 
-/// What the connections of one thread share.
+/// State that the connections of one thread share.
 #[derive(Debug)]
 pub(crate) struct ThreadState {
     pub epoll: OwnedFd,
-    /// Every read goes here first.
+    /// Buffer of every read.
     pub buffer: Box<[u8]>,
     pub tally: Tally,
     pub budget: RequestBudget,
     pub pacer: Pacer,
     pub alarm: Alarm,
-    /// The connection whose reply has just come, and when; its next request is not taken up yet.
+    /// The connection whose reply has just arrived, and the time of the reply. Its next request is
+    /// not taken yet.
     pub idle: Option<(usize, Instant)>,
     pub target: Arc<ServerAddresses>,
     pub timeout: Duration,
-    /// Connections that have requests left.
+    /// Number of connections that have requests left.
     pub active: usize,
-    /// Some connection could not be made for so long that it is not tried again.
+    /// At least one connection gave up connecting.
     pub gave_up: bool,
     pub last_refusal: Option<io::Error>,
 }
 
-/// A thread's part of a turn.
+/// A thread's share of a turn.
 #[derive(Debug)]
 pub(crate) struct Share {
     pub budget: RequestBudget,
     pub pacer: Pacer,
-    /// When no more requests are taken up; none: when the budget is used up.
+    /// End of the turn; `None` if the budget ends it.
     pub end: Option<Instant>,
-    /// Whether the replies to requests under way at the end are waited for.
+    /// Waits at the end for the replies to active requests.
     pub drains: bool,
 }
 
-/// What a thread ends with.
+/// Result of a thread.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub tally: Tally,
     pub ended: Instant,
     pub cpu_user: Duration,
     pub cpu_system: Duration,
-    /// The part of the CPU time in which the thread looked for events in vain.
+    /// Part of the CPU time that was spent on polls without events.
     pub looked: Duration,
     pub gave_up: bool,
     pub last_refusal: Option<io::Error>,
 }
 
-/// Wakes the thread for connections that wait for an instant.
+/// Timer that wakes the thread for connections that wait for an instant.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     orders: BinaryHeap<Reverse<(Instant, usize)>>,
@@ -104,17 +105,17 @@ pub(crate) struct Alarm {
     armed: Option<Instant>,
 }
 
-/// Large enough for most replies; larger ones take more reads.
+/// Large enough for most replies; larger ones need more reads.
 const BUFFER_SIZE: usize = 64 * 1024;
 
-/// Between two looks at deadlines, cancellation and progress, at most.
+/// Longest time between two checks of deadlines, cancellation and progress.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The timer's index among the connections in event data.
+/// Event data of the timer; connections use their index.
 const TIMER: u64 = u64::MAX;
 
 impl<C: Drive> Worker<C> {
-    /// A thread's worth of connections, each numbered by its index.
+    /// Creates a thread's state. A connection is identified by its index.
     pub fn new(
         connections: Vec<C>,
         target: Arc<ServerAddresses>,
@@ -139,7 +140,7 @@ impl<C: Drive> Worker<C> {
         Ok(Self { connections, waiting: Waiting::new(), state })
     }
 
-    /// Runs a turn: until no connection has requests left, its end is reached or it is cancelled.
+    /// Runs a turn until no connection has requests left, the turn ends or it is cancelled.
     pub fn run(&mut self, share: Share, control: &Control) -> io::Result<Finished> {
         let Share { budget, pacer, end, drains } = share;
         let (cpu_before, looked_before) = (thread_cpu()?, self.waiting.looked());
@@ -195,7 +196,7 @@ impl<C: Drive> Worker<C> {
             }
             for event in &events[..count] {
                 let (data, flags) = (event.data, event.flags);
-                // Past the end is the timer, which has no other message than the wake-up.
+                // The timer's index is out of range. Its event only wakes the thread.
                 if let Some(connection) = self.connections.get_mut(data.u64() as usize) {
                     connection.ready(flags, now, &mut self.state);
                     self.go_on();
@@ -221,7 +222,7 @@ impl<C: Drive> Worker<C> {
         Ok(())
     }
 
-    /// Takes up no more requests; those under way are waited for.
+    /// Takes no more requests, and waits for the replies to active ones.
     fn retire(&mut self, end: Instant, now: Instant) {
         self.state.tally.unsent = self.state.pacer.left(end);
         self.state.budget.close();
@@ -230,16 +231,16 @@ impl<C: Drive> Worker<C> {
         }
     }
 
-    /// Sends the next request of the connection that had its reply, at once: when a whole batch was
-    /// read first, the server idled meanwhile (nginx and the client on a core each, 10 connections:
-    /// 94,000 requests/s against 102,000).
+    /// Sends the next request of the connection that received its reply, before the next event is
+    /// processed. When the thread read a whole batch first, the server idled meanwhile: nginx and
+    /// the client on one core each, 10 connections, 94,000 requests/s instead of 102,000.
     fn go_on(&mut self) {
         while let Some((id, now)) = self.state.idle.take() {
             self.connections[id].go_on(now, &mut self.state);
         }
     }
 
-    /// Adds to the common counters what came since `before`, when they were added to last.
+    /// Adds the counts since `before`, the last published counts, to the shared counters.
     fn publish(&self, before: (u64, u64), control: &Control) -> (u64, u64) {
         let (completed, failed) = (self.state.tally.completed, self.state.tally.failed);
         control.completed.fetch_add(completed - before.0, Ordering::Relaxed);
@@ -252,7 +253,7 @@ impl Alarm {
     fn new(epoll: &OwnedFd) -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        // Edge-triggered: each expiry is an event, without a read in between.
+        // Edge-triggered: each expiry is an event, so the timer need not be read.
         epoll::add(epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET)?;
         Ok(Self { orders: BinaryHeap::new(), timer, armed: None })
     }
@@ -262,13 +263,14 @@ impl Alarm {
         self.orders.push(Reverse((at, id)));
     }
 
-    /// Sets the timer for the earliest order. Waiting itself has a resolution of 1 ms only.
+    /// Sets the timer to the earliest order. The timeout of epoll itself has a resolution of only
+    /// 1 ms.
     fn arm(&mut self, now: Instant) -> io::Result<()> {
         let Some(Reverse((at, _))) = self.orders.peek() else { return Ok(()) };
         if self.armed == Some(*at) {
             return Ok(());
         }
-        // Zero would disarm it.
+        // Zero would disarm the timer.
         let wait = at.saturating_duration_since(now).max(Duration::from_nanos(1));
         let value = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(wait) };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value)?;
@@ -276,7 +278,7 @@ impl Alarm {
         Ok(())
     }
 
-    /// The next order that is due.
+    /// Removes and returns the next order that is due.
     fn due(&mut self, now: Instant) -> Option<usize> {
         let Reverse((at, id)) = *self.orders.peek()?;
         if at > now {
@@ -287,7 +289,7 @@ impl Alarm {
     }
 }
 
-/// User and system time of this thread.
+/// Returns user and system time of this thread.
 fn thread_cpu() -> io::Result<(Duration, Duration)> {
     let usage = getrusage(UsageWho::RUSAGE_THREAD)?;
     let micros = |time: nix::sys::time::TimeVal| time.num_microseconds().max(0) as u64;

@@ -1,4 +1,4 @@
-//! What goes wrong is counted by kind, ends, and never hangs.
+//! Failures are counted by kind, end the request, and never hang the run.
 
 mod support;
 
@@ -18,7 +18,7 @@ use support::{Server, load, load_without_failure, spec};
 
 const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
-/// A port that nobody listens on: it was free a moment ago.
+/// Returns a port without a listener: the port was free a moment ago.
 fn closed_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -151,7 +151,7 @@ fn a_host_that_does_not_resolve_says_so() {
 
 #[test]
 fn the_second_address_of_a_name_is_tried() {
-    // Where localhost has ::1 as its first address, nobody listens there.
+    // If ::1 is the first address of localhost, nothing listens on it.
     let server = Server::answering(HELLO);
     let url = format!("http://localhost:{}/", server.address.port());
     load_without_failure(&spec(Url::parse(&url).unwrap(), 20), 20);
@@ -244,7 +244,7 @@ fn an_open_loop_sends_what_is_due() {
 
 #[test]
 fn an_open_loop_counts_latency_from_the_planned_instant() {
-    // Each reply takes 50 ms, and one is due every ms: the queue grows, and so does the latency.
+    // Each reply takes 50 ms and one is due every ms, so queue and latency grow.
     let server = Server::start(|peer| {
         while peer.request().is_some() {
             thread::sleep(Duration::from_millis(50));
@@ -254,7 +254,8 @@ fn an_open_loop_counts_latency_from_the_planned_instant() {
     let rate = Some(Rate { per_second: 1000.0, arrivals: Arrivals::Even });
     let base = spec(server.url(), 11);
     let outcome = load_without_failure(&Spec { rate, connections: 1, threads: 1, ..base }, 11);
-    // The last of 11 waits for ten others: at least 11 * 50 ms - 10 ms from its plan.
+    // The last of 11 requests waits for ten others: at least 11 * 50 ms - 10 ms after its planned
+    // instant.
     assert!(outcome.latency.max_us() >= 539_000, "{}", outcome.latency.max_us());
 }
 

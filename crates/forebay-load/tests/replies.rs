@@ -1,4 +1,4 @@
-//! Replies of every framing, over real sockets.
+//! Replies with every framing, over real sockets.
 
 mod support;
 
@@ -109,7 +109,7 @@ fn without_keep_alive_each_request_has_its_connection() {
     let server = Server::start(|peer| {
         let request = String::from_utf8(peer.request().unwrap()).unwrap();
         assert!(request.contains("\r\nConnection: close\r\n"), "{request}");
-        // The client must close even where the server does not say that it will.
+        // The client must close even if the server does not announce a close.
         peer.send(HELLO);
         peer.wait_for_close();
     });
@@ -227,7 +227,7 @@ fn the_request_is_as_specified() {
     load_without_failure(&spec, 1);
 }
 
-/// Heads equal to the last one are not parsed again; one in between must not be taken for it.
+/// A head identical to the previous one is not parsed again. A different head in between must be.
 #[test]
 fn a_repeated_head_is_known_only_as_long_as_it_is_the_last() {
     let server = Server::start(|peer| {

@@ -1,4 +1,4 @@
-//! Servers of TLS: certificates, full and resumed handshakes, and connections that end.
+//! TLS servers: certificates, full and resumed handshakes, and connections that end.
 
 mod support;
 
@@ -20,7 +20,7 @@ use support::{load, load_without_failure, spec};
 
 type TlsStream = StreamOwned<ServerConnection, TcpStream>;
 
-/// A server whose certificate is for 127.0.0.1, and a file with who issued it.
+/// Server with a certificate for 127.0.0.1, and the file of its certificate authority.
 struct Server {
     address: SocketAddr,
     directory: tempfile::TempDir,
@@ -73,14 +73,14 @@ impl Server {
         Some(self.directory.path().join("ca.pem"))
     }
 
-    /// `n` requests by who trusts the server's authority.
+    /// Returns the specification of `n` requests that trust the server's authority.
     fn spec(&self, n: u64) -> Spec {
         let tls = TlsOptions { ca: self.ca(), ..TlsOptions::default() };
         Spec { tls, ..spec(self.url(), n) }
     }
 }
 
-/// Reads one request without a body; false where the client has gone.
+/// Reads one request without a body. Returns false if the client has closed.
 fn request(stream: &mut TlsStream) -> bool {
     let mut bytes = Vec::new();
     let mut byte = [0];
@@ -93,7 +93,7 @@ fn request(stream: &mut TlsStream) -> bool {
     true
 }
 
-/// Answers each request with a body of so many bytes.
+/// Answers each request with a body of this many bytes.
 fn answer(stream: &mut TlsStream, length: usize) {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
     let reply = [head.as_bytes(), &vec![b'x'; length]].concat();

@@ -1,4 +1,4 @@
-//! A load in turns: what is kept between them, and what is not.
+//! Load in several turns: state that is kept between turns, and state that is not.
 
 mod support;
 
@@ -17,7 +17,7 @@ fn turn(turns: &mut Turns, stop: Stop) -> Outcome {
 #[test]
 fn connections_stay_open_between_turns() {
     let server = Server::answering(HELLO);
-    // On a thread of its own one connection could have done all before the other begins.
+    // On its own thread, one connection could send all requests before the other begins.
     let one_thread = Spec { threads: 1, ..spec(server.url(), 1) };
     let mut turns = Turns::new(&one_thread).unwrap();
     for count in 1..=3 {

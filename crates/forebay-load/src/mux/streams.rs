@@ -1,41 +1,41 @@
-//! The streams of a connection, and the request that each has taken up.
+//! The streams of a connection, each with the request that it has taken.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// The streams of a connection by their state.
+/// The streams of a connection, grouped by state.
 #[derive(Debug)]
 pub struct Streams {
     pub all: Vec<Stream>,
     pub idle: Vec<usize>,
-    /// In the order in which they are to be started.
+    /// In the order of their start.
     pub waiting: VecDeque<usize>,
     resting: usize,
     pub under_way: usize,
 }
 
-/// A stream and the request that it has taken up.
+/// A stream and its current request.
 #[derive(Clone, Debug)]
 pub struct Stream {
     pub state: State,
-    /// It has had its first request.
+    /// The stream has had its first request in this turn.
     pub begun: bool,
-    /// From when its latency counts.
+    /// Start of the request's latency.
     pub due: Instant,
-    /// When a resting request begins to wait; when one that does not rest has failed.
+    /// In state `Resting`, the time when the request is due; otherwise its timeout.
     pub until: Instant,
-    /// The connection's reads when it was started.
+    /// Value of the connection's `reads` at the start of the request.
     pub reads: u64,
-    /// It was started before, on a connection that has ended.
+    /// The request was started before, on a connection that has ended.
     pub is_retry: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Idle,
-    /// Its request is not due yet.
+    /// The request is not due yet.
     Resting,
-    /// Its request waits for a connection with room for it.
+    /// The request waits for a connection with capacity.
     Waiting,
     UnderWay,
 }
@@ -59,7 +59,7 @@ impl Streams {
         }
     }
 
-    /// Streams whose requests want room that they do not have yet.
+    /// Returns the number of streams whose requests need capacity that they do not have yet.
     pub fn claims(&self) -> usize {
         self.waiting.len() + self.resting
     }
@@ -68,19 +68,19 @@ impl Streams {
         self.idle.len() == self.all.len()
     }
 
-    /// The stream's request waits, and has failed at `deadline`.
+    /// Queues the stream's request. The request times out at `deadline`.
     pub fn wait(&mut self, stream: usize, deadline: Instant) {
         (self.all[stream].state, self.all[stream].until) = (State::Waiting, deadline);
         self.waiting.push_back(stream);
     }
 
-    /// The stream's request is to wait from `begin`.
+    /// Delays the stream's request until `begin`.
     pub fn rest(&mut self, stream: usize, begin: Instant) {
         (self.all[stream].state, self.all[stream].until) = (State::Resting, begin);
         self.resting += 1;
     }
 
-    /// Requests that are due wait from now on.
+    /// Queues the requests that are due.
     pub fn end_rest(&mut self, now: Instant, deadline: Instant) {
         if self.resting == 0 {
             return;
@@ -93,7 +93,7 @@ impl Streams {
         }
     }
 
-    /// Requests that are not due yet are given up.
+    /// Drops the requests that are not due yet.
     pub fn end_resting(&mut self) {
         for stream in 0..self.all.len() {
             if self.all[stream].state == State::Resting {
@@ -102,7 +102,7 @@ impl Streams {
         }
     }
 
-    /// The request of a stream that waits or is under way has come to an end.
+    /// Ends the request of a stream.
     pub fn release(&mut self, stream: usize) {
         match self.all[stream].state {
             State::Waiting => self.waiting.retain(|&other| other != stream),

@@ -1,4 +1,4 @@
-//! A server that answers frame by frame, written without a codec.
+//! A server that answers with raw frames, without an HTTP/2 codec.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,13 +12,13 @@ use forebay_load::Url;
 const PATIENCE: Duration = Duration::from_secs(20);
 const PREFACE: usize = 24;
 
-/// What is written when a request has come, and whether the connection closes then.
+/// Bytes to write after a request, and true if the connection closes then.
 pub struct Says {
     pub bytes: Vec<u8>,
     pub closes: bool,
 }
 
-/// Where a request is: its connection, its place on that from 0, its stream.
+/// Position of a request: its connection, its index on the connection from 0, its stream.
 #[derive(Clone, Copy)]
 pub struct Place {
     pub connection: u64,
@@ -101,12 +101,12 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A whole reply of status 200 without a body.
+/// Returns a complete reply with status 200 and no body.
 pub fn reply(stream: u32) -> Vec<u8> {
     frame(1, 5, stream, &[0x88])
 }
 
-/// The head of a reply of status 200 whose body is to come.
+/// Returns the head of a reply with status 200 whose body follows.
 pub fn head(stream: u32) -> Vec<u8> {
     frame(1, 4, stream, &[0x88])
 }

@@ -1,4 +1,4 @@
-//! Load over HTTP/2: against the `h2` crate, and against servers that misbehave frame by frame.
+//! Load over HTTP/2: against the `h2` crate, and against servers that violate the protocol.
 
 mod failures;
 mod frames;
@@ -13,7 +13,7 @@ use forebay_load::{Arrivals, Check, Control, Error, Protocol, Rate, Spec, Stop, 
 use server::{Act, Http2Server, Options};
 use support::{load, spec};
 
-/// `n` requests over `connections` of `streams` each.
+/// Returns the specification of `n` requests over `connections` with `streams` each.
 fn multiplexed(server: &Http2Server, connections: usize, streams: usize, n: u64) -> Spec {
     Spec { connections, streams, ..spec(server.url(), n) }
 }

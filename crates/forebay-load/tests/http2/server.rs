@@ -1,4 +1,4 @@
-//! The `h2` crate as a server, in a thread of its own.
+//! The `h2` crate as a server, on its own thread.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,22 +13,22 @@ use http::{Request, Response, request::Parts};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Barrier;
 
-/// What is done with a request.
+/// Reaction to a request.
 pub enum Act {
-    /// Replies with this body, and does not read the request's.
+    /// Replies with this body, and does not read the request's body.
     Body(&'static [u8]),
     /// Replies with the body of the request.
     Echo,
 }
 
-/// How the server is.
+/// Behaviour of the server.
 #[derive(Clone, Copy, Default)]
 pub struct Options {
     /// SETTINGS_MAX_CONCURRENT_STREAMS.
     pub streams: Option<u32>,
-    /// So many replies are sent together or not at all.
+    /// Number of replies that are sent together.
     pub together: usize,
-    /// A connection goes away in good order after so many requests.
+    /// The connection shuts down gracefully after this many requests.
     pub goes_away_after: Option<u64>,
 }
 
@@ -52,7 +52,7 @@ struct Shared {
 }
 
 impl Http2Server {
-    /// Does what `script` says, given the numbers of connection and request from 0.
+    /// Calls `script` with the index of the connection and of the request, both from 0.
     pub fn start(
         options: Options,
         script: impl Fn(u64, u64) -> Act + Send + Sync + 'static,
@@ -97,12 +97,12 @@ impl Http2Server {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// Bytes of bodies that were read.
+    /// Returns the number of body bytes that were read.
     pub fn body_bytes(&self) -> u64 {
         self.shared.body_bytes.load(Ordering::SeqCst)
     }
 
-    /// Most requests that were under way at once.
+    /// Returns the maximum number of concurrent requests.
     pub fn most_streams(&self) -> u64 {
         self.shared.most.load(Ordering::SeqCst)
     }
@@ -127,7 +127,7 @@ async fn connection(socket: TcpStream, shared: Arc<Shared>) {
         let act = (shared.script)(number, request_number);
         let shared_too = shared.clone();
         tokio::spawn(async move {
-            // That the client has gone is for it to count.
+            // The client counts its own disconnect.
             let _ = reply(request, respond, act, &shared_too).await;
         });
         served += 1;

@@ -1,4 +1,4 @@
-//! Applications asked directly, without a web server: php-fpm, uWSGI and Tomcat.
+//! Applications without a web server: php-fpm, uWSGI and Tomcat.
 
 use forebay_load::{Check, Control, Gateway, Outcome, Protocol, Spec, Stop, Url, fetch, run};
 use forebay_testkit::folder::Folder;
@@ -90,7 +90,7 @@ fn uwsgi_is_loaded_over_each_of_its_protocols() {
             method: "POST".into(),
             body: b"12345".to_vec(),
             check: says("POST /a b 5"),
-            // uWSGI closes FastCGI connections whatever it is asked.
+            // uWSGI always closes FastCGI connections, even if the request asks to keep them.
             keepalive: scheme != "fcgi",
             ..spec(&peer, scheme, "/a%20b", 50)
         };
@@ -122,7 +122,7 @@ fn tomcat_is_loaded_over_ajp() {
         assert_eq!(outcome.protocol, Protocol::Ajp);
         assert_eq!(outcome.requests.status.get(&200), Some(&100), "{length}");
     }
-    // Tomcat closes after it has refused.
+    // Tomcat closes the connection after a refusal.
     let outcome = without_failure(&Spec { gateway: gateway("wrong"), ..spec });
     assert_eq!(outcome.requests.status.get(&403), Some(&100));
 }

@@ -1,4 +1,4 @@
-//! Real servers under load. One that is not installed is reported as skipped, by name.
+//! Real servers under load. A server that is not installed is reported as skipped, by name.
 
 mod applications;
 mod nghttpd;

@@ -1,4 +1,4 @@
-//! nghttpd: HTTP/2 as its authors' library serves it.
+//! nghttpd: HTTP/2 as served by the authors of nghttp2.
 
 use std::fs;
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An nghttpd of our own, ended when dropped.
+/// Private nghttpd process, ended when dropped.
 struct Nghttpd {
     process: Child,
     _folder: TempDir,
@@ -19,7 +19,7 @@ struct Nghttpd {
 }
 
 impl Nghttpd {
-    /// None, with a line that says so, where it is not installed.
+    /// Starts nghttpd. Prints a line and returns `None` if it is not installed.
     fn start() -> Option<Self> {
         let program = forebay_testkit::peer::installed("nghttpd")?;
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! nginx: its own counts must equal ours.
+//! nginx: its own counts must equal the load generator's.
 
 use std::fs;
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An nginx of our own, stopped when dropped.
+/// Private nginx process, stopped when dropped.
 struct Nginx {
     process: Child,
     folder: TempDir,
@@ -21,7 +21,7 @@ struct Nginx {
 }
 
 impl Nginx {
-    /// None, with a line that says so, where nginx is not installed.
+    /// Starts nginx. Prints a line and returns `None` if it is not installed.
     fn start() -> Option<Self> {
         let program = forebay_testkit::peer::installed("nginx")?;
         let folder = tempfile::tempdir().unwrap();
@@ -52,14 +52,14 @@ impl Nginx {
         Url::parse(&format!("http://127.0.0.1:{}{target}", self.port)).unwrap()
     }
 
-    /// The requests that nginx counted so far, those for the count included.
+    /// Returns the number of requests that nginx has counted, including this query.
     fn requests(&self) -> u64 {
         let status = fetch(&self.url("/status"), PATIENCE, &[]).unwrap();
         let text = String::from_utf8(status.body).unwrap();
         text.lines().nth(2).unwrap().split_whitespace().nth(2).unwrap().parse().unwrap()
     }
 
-    /// Runs `spec` and asserts that nginx counted exactly the requests that we sent.
+    /// Runs `spec` and asserts that nginx counted exactly the requests that were sent.
     fn load(&self, spec: &Spec) -> Outcome {
         let before = self.requests();
         let outcome = run(spec, &Control::default()).unwrap();
@@ -67,7 +67,7 @@ impl Nginx {
         let sent = outcome.requests.sent + outcome.requests.resent;
         match spec.stop {
             Stop::Requests(_) => assert_eq!(counted, sent, "{outcome:?}"),
-            // Those in flight at the end may still be on their way when nginx sees the close.
+            // Requests in flight at the end may still be on their way when nginx sees the close.
             Stop::Duration(_) => {
                 assert!((outcome.requests.completed..=sent).contains(&counted), "{outcome:?}");
             }
@@ -79,7 +79,7 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // Told to, the master ends its workers; killed, it would leave them behind.
+        // SIGTERM lets the master end its workers; SIGKILL would leave them running.
         let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
         let _ = self.process.wait();
     }
@@ -116,7 +116,8 @@ fn nginx_counts_the_requests_that_we_count() {
         assert_eq!(outcome.requests.completed, n);
         assert_eq!(outcome.bytes.body, n * 17 * 40);
     }
-    // The one worker logs a request before it counts the next, and we have asked for the count.
+    // The only worker logs a request before it counts the next, and this test has requested the
+    // count.
     let log = fs::read_to_string(nginx.folder.path().join("access.log")).unwrap();
     assert_eq!(log.lines().count(), 5000 + 2001 + 1 + 500);
 }

@@ -10,19 +10,19 @@ use std::time::Duration;
 
 use forebay_load::{Control, Error, Outcome, Spec, Stop, Url, run};
 
-/// Longest that a scripted server waits for its client.
+/// Longest time that a scripted server waits for its client.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server that plays a script on each connection.
+/// Server that plays a script on each connection.
 pub struct Server {
     pub address: SocketAddr,
     requests: Arc<AtomicU64>,
     connections: Arc<AtomicU64>,
 }
 
-/// One accepted connection, as its script sees it.
+/// Accepted connection, as passed to the script.
 pub struct Peer {
-    /// The how-manieth connection it is, from 0.
+    /// Index of the connection, from 0.
     pub number: u64,
     stream: TcpStream,
     unread: Vec<u8>,
@@ -30,7 +30,7 @@ pub struct Peer {
 }
 
 impl Server {
-    /// Listens on a free port and plays `script` on each connection, in a thread of its own. The
+    /// Listens on a free port and plays `script` on each connection, each on its own thread. The
     /// connection closes when the script returns.
     pub fn start(script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -53,7 +53,7 @@ impl Server {
         server
     }
 
-    /// A server that answers each request on a kept-alive connection with `reply`.
+    /// Starts a server that answers each request on a kept-alive connection with `reply`.
     pub fn answering(reply: impl Into<Vec<u8>>) -> Self {
         let reply = reply.into();
         Self::start(move |peer| {
@@ -67,19 +67,19 @@ impl Server {
         Url::parse(&format!("http://{}/", self.address)).unwrap()
     }
 
-    /// Requests read so far.
+    /// Returns the number of requests read so far.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::SeqCst)
     }
 
-    /// Connections accepted so far.
+    /// Returns the number of connections accepted so far.
     pub fn connections(&self) -> u64 {
         self.connections.load(Ordering::SeqCst)
     }
 }
 
 impl Peer {
-    /// The next request, head and body; none when the client has closed.
+    /// Reads the next request, head and body. Returns `None` if the client has closed.
     pub fn request(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(len) = complete(&self.unread) {
@@ -94,17 +94,17 @@ impl Peer {
         }
     }
 
-    /// Sends bytes. That the client has gone is for the next read to tell.
+    /// Sends bytes. If the client has closed, the next read fails.
     pub fn send(&mut self, bytes: &[u8]) {
         self.send_all(bytes);
     }
 
-    /// Sends bytes; false when the client has gone.
+    /// Sends bytes. Returns false if the client has closed.
     pub fn send_all(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }
 
-    /// Sends bytes one by one, each in a segment of its own.
+    /// Sends bytes one by one, each in its own segment.
     pub fn trickle(&mut self, bytes: &[u8]) {
         self.stream.set_nodelay(true).unwrap();
         bytes.chunks(1).for_each(|byte| self.send(byte));
@@ -125,19 +125,19 @@ fn complete(bytes: &[u8]) -> Option<usize> {
     (bytes.len() >= head + length).then_some(head + length)
 }
 
-/// `n` requests over 2 connections on 2 threads, with a timeout that only the tests of timeouts
-/// should run into.
+/// Returns the specification of `n` requests over 2 connections on 2 threads. Only tests of
+/// timeouts should reach its timeout.
 pub fn spec(url: Url, n: u64) -> Spec {
     let timeout = Duration::from_secs(15);
     Spec { connections: 2, threads: 2, stop: Stop::Requests(n), timeout, ..Spec::new(url) }
 }
 
-/// Runs to the end.
+/// Runs the load to the end.
 pub fn load(spec: &Spec) -> Result<Outcome, Error> {
     run(spec, &Control::default())
 }
 
-/// Runs to the end and asserts that all `n` requests completed.
+/// Runs the load to the end and asserts that all `n` requests completed.
 pub fn load_without_failure(spec: &Spec, n: u64) -> Outcome {
     let outcome = load(spec).unwrap();
     let requests = &outcome.requests;
