@@ -93,6 +93,7 @@ impl ReplyReader {
         }
     }
 
+    /// Prepares for the next reply.
     pub fn begin(&mut self) {
         self.heads = Heads::new(ResponseParser::new(Limits::default(), self.to_head));
         self.body = None;
