@@ -1,4 +1,4 @@
-//! What limited a trial: the server, as it should be, or those who load it.
+//! Limits of a trial: the server should be the limit, not the clients.
 
 use forebay_load::Outcome;
 
@@ -6,14 +6,15 @@ use crate::experiment::{Configuration, Load};
 use crate::number;
 use crate::watch::Series;
 
-/// A server that takes this share of the cores it could use is busy, not waiting for the client; so
-/// are clients that make this share of the requests that their pauses allow.
+/// Share above which a party counts as busy: a server of the cores it could use, and clients of the
+/// rate that their pauses allow.
 const BUSY: f64 = 0.9;
 
-/// The reason, where the load generator, not the server, limited the rate: its threads were busy
-/// for more than 85 % of the time while the server took less than 90 % of the cores that it could
-/// have used. Where both are busy the trial counts: they share the machine, and a faster server
-/// would still have been faster.
+/// Returns a reason if the load generator, not the server, limited the rate.
+///
+/// The generator is the limit if its threads were busy for more than 85 % of the time while the
+/// server used less than 90 % of the cores it could use. If both were busy, the trial counts: they
+/// share the machine, so a faster server would still have been faster.
 pub(crate) fn client_bound(
     usable_cores: f64,
     outcome: &Outcome,
@@ -29,8 +30,8 @@ pub(crate) fn client_bound(
     Some(reason.to_owned())
 }
 
-/// The reason, where the clients' pauses, not the server, limited the rate: by Little's law `c`
-/// clients that pause for `z` seconds after replies that take no time make `c / z` requests/s.
+/// Returns a reason if the clients' pauses, not the server, limited the rate. By Little's law, `c`
+/// clients that pause for `z` seconds after instant replies send `c / z` requests/s.
 pub(crate) fn think_bound(load: &Load, outcome: &Outcome) -> Option<String> {
     let most = f64::from(load.connections) / load.think?.as_secs_f64();
     let rate = outcome.requests.completed as f64 / outcome.duration.as_secs_f64().max(1e-9);
@@ -42,8 +43,9 @@ pub(crate) fn think_bound(load: &Load, outcome: &Outcome) -> Option<String> {
     })
 }
 
-/// The cores that a server could have used: its own `cpus`, else what the client's threads leave of
-/// the machine (one at least), and never more than it had threads.
+/// Returns the number of cores that a server could use: its own `cpus`, else the machine's cores
+/// minus those of the client's threads (at least one). The number of the server's threads is an
+/// upper bound.
 pub(crate) fn usable_cores(
     cores: usize,
     configuration: &Configuration,

@@ -1,4 +1,4 @@
-//! Runs the command of `[load.client]` and finds its number in what it prints.
+//! Runs the command of `[load.client]` and finds its number in the output.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,33 +10,33 @@ use crate::keeper::{ENDED_WELL, Keeper, Launch, OUTPUT_FILE};
 use crate::trial::{Halt, READY_INTERVAL, Runner, broken};
 use forebay_load::{Bytes, Outcome, Protocol, Requests};
 
-/// How much of the end of the output is searched for the number.
+/// Size of the part at the end of the output that is searched for the number.
 const READ_BYTES: u64 = 1024 * 1024;
-/// Lines of the output that a message quotes.
+/// Number of output lines that a message quotes.
 const QUOTED_LINES: usize = 3;
 
-/// What a client is to do.
+/// Arguments of one run of a client.
 pub(crate) struct Task<'a> {
     pub client: &'a Client,
     pub values: &'a Values,
     pub url: &'a str,
     pub duration: Duration,
     pub connections: u32,
-    /// The same for all configurations of a round.
+    /// Equal for all configurations of a round.
     pub seed: u32,
 }
 
-/// What a client did.
+/// Results of one run of a client.
 pub(crate) struct Ran {
     pub printed: Printed,
-    /// How much was done, by `count` of `[load.client]`; 0 without that.
+    /// Amount of work, found with `count` of `[load.client]`; 0 without that key.
     pub count: u64,
     pub took: Duration,
 }
 
 impl Ran {
-    /// In the form of the built-in load generator. Only the count of requests is known, no failures
-    /// and no latencies.
+    /// Converts the results to the form of the built-in load generator. Only the number of requests
+    /// is known, not failures or latencies.
     pub fn outcome(&self, task: &Task<'_>) -> Outcome {
         Outcome {
             url: task.url.to_owned(),
@@ -56,10 +56,10 @@ impl Ran {
     }
 }
 
-/// Whether this machine has what the client of `plan` requires.
+/// Checks that this machine has everything that the client of `plan` requires.
 ///
 /// # Errors
-/// [`Halt::CannotStart`], which names what is missing.
+/// Returns [`Halt::CannotStart`], which names the missing requirements.
 pub fn check(plan: &Plan) -> Result<(), Halt> {
     let missing = plan.load.client.as_ref().map(|client| missing(&client.requires));
     match missing.filter(|missing| !missing.is_empty()) {
@@ -95,7 +95,7 @@ impl Task<'_> {
         own.into_iter().chain([port]).collect()
     }
 
-    /// The figures in what it printed.
+    /// Extracts the numbers from the output.
     fn read(&self, output: &str, took: Duration) -> Result<Ran, String> {
         let positive = |value: f64| match value {
             value if value.is_finite() && value > 0.0 => Ok(value),
@@ -110,11 +110,11 @@ impl Task<'_> {
 
 impl Runner {
     /// Runs a client until its whole process group has ended, its time is over, the server has
-    /// ended or the run is interrupted.
+    /// ended or the user interrupts the run.
     ///
     /// # Errors
-    /// The outer one ends the experiment: an interruption, or a keeper that fails. The inner one
-    /// says what went wrong with the client or the server.
+    /// The outer error ends the experiment: an interruption, or a keeper that fails. The inner
+    /// error describes a failure of the client or the server.
     pub(crate) fn run_client(
         &self,
         task: &Task<'_>,
@@ -167,7 +167,7 @@ impl Runner {
     }
 }
 
-/// The end of a file, as text.
+/// Returns the end of a file as text.
 fn printed(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let start = file.metadata()?.len().saturating_sub(READ_BYTES);

@@ -1,4 +1,4 @@
-//! Commands that are run before servers and after them, each to its end, by a keeper of its own.
+//! Runs the commands `before` and `after` of servers, each to its end with its own keeper.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,13 +7,13 @@ use crate::experiment::{Configuration, Plan, Values};
 use crate::keeper::{ENDED_WELL, Keeper, Launch};
 use crate::trial::{Halt, READY_INTERVAL, Runner, broken};
 
-/// How long a command for the whole experiment may take.
+/// Time limit of a command for the whole experiment.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A command, and for whom it is run.
+/// A command to run, with its context.
 struct Work<'a> {
     argv: &'a [String],
-    /// Whose it is, in an error.
+    /// Name of the command's owner, for error messages.
     of: &'a str,
     cwd: &'a Path,
     env: Vec<(String, String)>,
@@ -21,7 +21,7 @@ struct Work<'a> {
 }
 
 impl Runner {
-    /// Runs the plan's own command `before` or `after` all rounds.
+    /// Runs the plan's command `before` or `after` all rounds.
     pub(crate) fn run_once(&self, argv: fn(&Plan) -> &[String], when: &str) -> Result<(), Halt> {
         let argv = argv(&self.plan);
         if argv.is_empty() {
@@ -34,8 +34,8 @@ impl Runner {
         self.run_to_end(keeper, &Work { argv, of: &of, cwd, env, patience: PATIENCE }, &values)
     }
 
-    /// Runs a configuration's command `before` or `after` its server. It may take as long as that
-    /// to get ready.
+    /// Runs a configuration's command `before` or `after` its server. The time limit is the
+    /// server's `ready_timeout`.
     pub(crate) fn run_beside(
         &self,
         configuration: &Configuration,

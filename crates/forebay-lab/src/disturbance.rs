@@ -1,5 +1,5 @@
-//! Slices during which the machine was busy with something else. They are left out by the evidence
-//! beside them alone, whatever their result.
+//! Slices that other work on the machine disturbed. Slices are excluded only because of evidence
+//! measured beside them, never because of their result.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,31 +8,33 @@ use forebay_stat::median;
 
 use crate::trial::Slice;
 
-/// What the evidence against a slice is.
+/// Kind of evidence against a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Disturbance {
     /// The hypervisor gave the processors to other machines.
     Steal,
-    /// The server's threads waited longer for a processor than they do as a rule.
+    /// The server's threads waited longer for a processor than usual.
     RunDelay,
-    /// A loop of fixed work took longer than it does as a rule.
+    /// A loop of fixed work took longer than usual.
     Calibration,
 }
 
-/// Stolen processor time per time, of all processors together.
+/// Least stolen processor time of a disturbed slice, per time, over all processors.
 const STEAL: f64 = 0.1;
-/// Run-queue delay per time, beyond one and a half times what the configuration has as a rule: its
-/// threads compete with each other and with the client in every slice.
+/// Least run-queue delay of a disturbed slice, per time, above 1.5 times the configuration's
+/// median. The median is not zero, because the server's threads compete with each other and with
+/// the client in every slice.
 const RUN_DELAY: f64 = 0.25;
 const USUAL_RUN_DELAY: f64 = 1.5;
-/// Time of the calibration loop over its median in the experiment.
+/// Least ratio of the calibration loop's time to its median in the experiment.
 const CALIBRATION: f64 = 1.2;
 
-/// What is usual cannot be told of fewer slices.
+/// Minimum number of slices for a median.
 const FEWEST_SLICES: usize = 10;
 
-/// The evidence against each of `slices`, all of one configuration; none against any of fewer than
-/// ten. `calibration` is the median of the experiment.
+/// Returns the evidence against each of `slices`, which belong to one configuration.
+///
+/// Fewer than ten slices get no evidence. `calibration` is the median of the whole experiment.
 pub fn disturbances(slices: &[Slice], calibration: Duration) -> Vec<Option<Disturbance>> {
     if slices.len() < FEWEST_SLICES {
         return vec![None; slices.len()];
@@ -57,7 +59,7 @@ pub fn disturbances(slices: &[Slice], calibration: Duration) -> Vec<Option<Distu
     slices.iter().zip(&delays).map(judge).collect()
 }
 
-/// The median time of the calibration loop over all slices.
+/// Returns the median time of the calibration loop over all slices.
 pub fn usual_calibration<'a>(slices: impl Iterator<Item = &'a Slice>) -> Duration {
     let times: Vec<f64> = slices.map(|slice| slice.evidence.calibration.as_secs_f64()).collect();
     Duration::from_secs_f64(median(&times).unwrap_or(0.0))

@@ -1,5 +1,5 @@
-//! Ctrl-C and its kin: the first asks the experiment to end, the second ends this program at once
-//! (its keepers tidy up all the same).
+//! Signals such as Ctrl-C. The first signal asks the experiment to end. The second ends this
+//! program at once, and its keepers still clean up.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use procfs::process::Process;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// Whether a signal has come, and which.
+/// Flag for a received signal, and its number.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     is_set: Arc<AtomicBool>,
@@ -17,8 +17,8 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Watches for SIGINT, SIGTERM and SIGHUP from now on, but for those that were to be ignored
-    /// from the start, as `nohup` has it.
+    /// Starts to watch for SIGINT, SIGTERM and SIGHUP, except for signals that were ignored at the
+    /// start (for example by `nohup`).
     pub fn watch() -> io::Result<Self> {
         let interrupt = Self::default();
         let ignored = Process::myself().and_then(|process| process.status());
@@ -32,12 +32,12 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Whether one has come.
+    /// Returns true if a signal has arrived.
     pub fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Relaxed)
     }
 
-    /// The exit code that a shell expects of a program ended by the signal that came.
+    /// Returns the exit code that a shell expects from a program ended by this signal.
     pub fn exit_code(&self) -> u8 {
         128u8.saturating_add(self.signal.load(Ordering::Relaxed) as u8)
     }

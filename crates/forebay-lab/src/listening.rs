@@ -1,4 +1,4 @@
-//! Whether something takes connections.
+//! Check for a listening server.
 
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,4 @@
-//! What the experiment ran on, so that figures are never read without it.
+//! Description of the machine, for the reports.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use procfs::{CpuInfo, Current, LoadAverage, Meminfo};
 use serde::{Deserialize, Serialize};
 
-/// A machine and the moment. What cannot be found out is empty or zero.
+/// Description of a machine and a moment. Unknown values are empty or zero.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Machine {
-    /// The operating system's own name for itself.
+    /// Name of the operating system, from its own `os-release`.
     pub os: String,
     /// Kernel name, release and architecture.
     pub kernel: String,
@@ -19,16 +19,16 @@ pub struct Machine {
     pub cores: usize,
     /// Main memory in bytes.
     pub memory: u64,
-    /// Processes that wanted to run, on average over the minute before the experiment.
+    /// Load average over the minute before the experiment.
     pub load_average: f64,
-    /// When the experiment began (RFC 3339).
+    /// Start of the experiment (RFC 3339).
     pub date: String,
-    /// This program's version.
+    /// Version of this program.
     pub forebay: String,
 }
 
 impl Machine {
-    /// Looks at this machine.
+    /// Reads the values of this machine.
     pub fn here() -> Self {
         let uname = rustix::system::uname();
         let parts = [uname.sysname(), uname.release(), uname.machine()];
@@ -49,7 +49,8 @@ impl Machine {
     }
 }
 
-/// The first line that a version command prints, on either stream; none if it does not run.
+/// Returns the first line that a version command prints to either stream; `None` if it does not
+/// run.
 pub fn version_line(argv: &[String]) -> Option<String> {
     let (program, arguments) = argv.split_first()?;
     let output = Command::new(program)
@@ -64,7 +65,7 @@ pub fn version_line(argv: &[String]) -> Option<String> {
     Some(line.chars().filter(|character| !character.is_control()).take(120).collect())
 }
 
-/// The kernel gives two digits; as `f64` they would otherwise get fifteen.
+/// Rounds to two digits, as the kernel prints them. A conversion to `f64` would show fifteen.
 fn hundredths(value: f32) -> f64 {
     (f64::from(value) * 100.0).round() / 100.0
 }

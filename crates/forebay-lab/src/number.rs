@@ -1,16 +1,17 @@
-//! How figures are written: as many digits as they deserve, with the unit that fits.
+//! Formatting of figures: significant digits and a suitable unit.
 
 use forebay_stat::{Latency, Ratio, Verdict};
 
-/// A percentile with fewer samples beyond it is not printed: it would be an accident.
+/// Minimum number of samples above a percentile. With fewer, the percentile is due to chance and is
+/// not printed.
 const FEWEST_BEYOND: u64 = 10;
 
-/// Requests per second: `12,345`, `123`, `12.3`, `1.23`.
+/// Formats requests per second: `12,345`, `123`, `12.3`, `1.23`.
 pub fn rate(value: f64) -> String {
     significant(value)
 }
 
-/// At least three digits: `12,345`, `123`, `12.3`, `1.23`.
+/// Formats a number with at least three digits: `12,345`, `123`, `12.3`, `1.23`.
 pub fn significant(value: f64) -> String {
     match value.abs() {
         magnitude if magnitude >= 99.95 => count_signed(value.round() as i64),
@@ -19,7 +20,7 @@ pub fn significant(value: f64) -> String {
     }
 }
 
-/// A whole number with its thousands set apart.
+/// Formats a whole number with separated thousands.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::new();
@@ -32,7 +33,7 @@ pub fn count(value: u64) -> String {
     out
 }
 
-/// A time given in microseconds: `850 µs`, `1.25 ms`, `2.10 s`.
+/// Formats a time given in microseconds: `850 µs`, `1.25 ms`, `2.10 s`.
 pub fn time(us: f64) -> String {
     match us {
         us if us < 999.5 => format!("{us:.0} µs"),
@@ -41,18 +42,18 @@ pub fn time(us: f64) -> String {
     }
 }
 
-/// A percentile, if there are enough latencies for it.
+/// Formats a percentile, if there are enough latencies for it.
 pub fn percentile(latency: &Latency, percent: f64) -> Option<String> {
     percentile_us(latency, percent).map(|us| time(us as f64))
 }
 
-/// A percentile in microseconds, if there are enough latencies for it.
+/// Returns a percentile in microseconds, if there are enough latencies for it.
 pub fn percentile_us(latency: &Latency, percent: f64) -> Option<u64> {
     let enough = latency.samples_beyond(percent) >= FEWEST_BEYOND;
     enough.then(|| latency.percentile_us(percent))
 }
 
-/// A size in bytes: `12 kB`, `3.4 MB` (powers of 1000).
+/// Formats a size in bytes: `12 kB`, `3.4 MB` (powers of 1000).
 pub fn size(bytes: f64) -> String {
     let (value, unit) = match bytes.abs() {
         magnitude if magnitude >= 999.5e6 => (bytes / 1e9, "GB"),
@@ -64,7 +65,7 @@ pub fn size(bytes: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// A change in bytes, with its sign.
+/// Formats a change in bytes, with its sign.
 pub fn growth(bytes: f64) -> String {
     if bytes.abs() < 0.5 {
         return "0".to_owned();
@@ -73,7 +74,7 @@ pub fn growth(bytes: f64) -> String {
     format!("{sign}{}", size(bytes.abs()))
 }
 
-/// `12.3x [11.8, 12.9]`, or `~ [0.98, 1.03]` where no difference was shown.
+/// Formats a ratio: `12.3x [11.8, 12.9]`, or `~ [0.98, 1.03]` if no difference was shown.
 pub fn ratio(ratio: &Ratio) -> String {
     if !ratio.has_interval() {
         return format!("{}x (one round)", factor(ratio.mean));
@@ -85,8 +86,8 @@ pub fn ratio(ratio: &Ratio) -> String {
     }
 }
 
-/// A factor with three digits: `0.0983`, `0.983`, `1.23`, `12.3`, `123`. Beyond what a few rounds can
-/// mean it only says so: `<0.001`, `>10,000`.
+/// Formats a factor with three digits: `0.0983`, `0.983`, `1.23`, `12.3`, `123`. A factor too
+/// extreme for a few rounds is shown as `<0.001` or `>10,000`.
 pub fn factor(value: f64) -> String {
     match value {
         value if value.is_nan() => "?".to_owned(),
@@ -130,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_ratio_names_a_winner_only_if_the_interval_allows() {
-        // Two rounds whose logarithms lie so that the interval begins at `low`.
+        // Two rounds with logarithms such that the interval begins at `low`.
         let of = |mean: f64, low: f64| {
             let spread = (mean.ln() - low.ln()) / forebay_stat::t_quantile(0.975, 1);
             let rounds = [mean.ln() - spread, mean.ln() + spread].map(|log| (log.exp(), 1.0));

@@ -1,7 +1,8 @@
-//! Slices that last longer than their load: replies to a few connections come late.
+//! Slices that last longer than their load because replies to a few connections arrive late.
 //!
-//! A server that ties a process to each kept connection, and has fewer processes than there are
-//! connections, serves the others when it closes idle ones, seconds later. Every slice waits for them.
+//! Some servers tie a process to each kept-alive connection. If they have fewer processes than
+//! connections, the other connections wait until the server closes idle ones, seconds later. Every
+//! slice waits for these replies.
 
 use std::time::Duration;
 
@@ -10,12 +11,12 @@ use forebay_load::Outcome;
 use crate::experiment::{Amount, Load};
 use crate::number;
 
-/// Slices that last so many times longer than they should are worth a note.
+/// Ratio of actual to expected duration above which slices get a note.
 const LATE: f64 = 1.5;
-/// Less in all is nothing.
+/// Excess in total below which slices get no note.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// How long the slices of a trial should have lasted, and did.
+/// Expected and actual duration of the slices of a trial.
 #[derive(Debug, Default)]
 pub struct Overrun {
     slices: u32,
@@ -24,8 +25,8 @@ pub struct Overrun {
 }
 
 impl Overrun {
-    /// Takes a slice into account. What it should have lasted is what it was given, or what its requests
-    /// take at their median latency where every connection is busy.
+    /// Adds a slice. The expected duration is the given one. For a number of requests, it is the
+    /// time that they take at their median latency if every connection is busy.
     pub fn add(&mut self, amount: Amount, outcome: &Outcome) {
         let expected = match amount {
             Amount::Duration(duration) => duration,
@@ -40,10 +41,10 @@ impl Overrun {
         self.took += outcome.duration;
     }
 
-    /// What to say of slices that lasted much longer than they should have, with the next step.
-    /// `latency` is of the whole trial.
+    /// Returns a note with advice if the slices lasted much longer than expected. `latency` covers
+    /// the whole trial.
     pub fn note(&self, load: &Load, latency: &forebay_stat::Latency) -> Option<String> {
-        // At a fixed rate, requests take as long as their rate has it.
+        // At a fixed rate, the rate determines the duration of requests.
         let is_paced = load.rate.is_some() && matches!(load.amount, Amount::Requests(_));
         let is_late = self.took > self.expected.mul_f64(LATE) && self.took > self.expected + LEAST;
         if self.slices < 2 || is_paced || !is_late {
@@ -57,13 +58,13 @@ impl Overrun {
         let median = number::time(us(usual));
         if usual * 2 > each(self.expected) {
             return Some(format!(
-                "slices lasted {took} in place of {expected}, as requests take {median}: give [load] a \
+                "slices lasted {took} instead of {expected}, as requests take {median}: give [load] a \
                  longer slice"
             ));
         }
         let connections = load.connections;
         Some(format!(
-            "slices lasted {took} in place of {expected} although most requests take {median}: some \
+            "slices lasted {took} instead of {expected} although most requests take {median}: some \
              connections are served late, as by a server with fewer processes than kept connections; \
              give it {connections} processes, or isolated = true"
         ))
@@ -87,7 +88,7 @@ mod tests {
         Plan::parse(std::path::Path::new("a.toml"), &text).unwrap().load
     }
 
-    /// A slice of requests that took `median_ms` each, and lasted for `ms`.
+    /// Returns the outcome of a slice of `ms`, with requests of `median_ms` each.
     fn outcome(median_ms: u64, ms: u32) -> Outcome {
         let mut latency = Latency::new();
         (0..100).for_each(|_| latency.record_us(median_ms * 1000));
@@ -120,7 +121,7 @@ mod tests {
         let load = load("duration = \"750ms\"");
         assert_eq!(note(&load, 2, 155), None);
         let late = note(&load, 2, 5000).unwrap();
-        assert!(late.starts_with("slices lasted 5.00 s in place of 150 ms although"), "{late}");
+        assert!(late.starts_with("slices lasted 5.00 s instead of 150 ms although"), "{late}");
         assert!(late.contains("give it 4 processes"), "{late}");
         let slow = note(&load, 200, 300).unwrap();
         assert!(slow.contains("give [load] a longer slice"), "{slow}");
@@ -130,7 +131,7 @@ mod tests {
     fn slices_of_requests_are_judged_by_their_latencies() {
         // 5 slices of 80 requests over 4 connections: 20 times 2 ms.
         assert_eq!(note(&load("requests = 400"), 2, 50), None);
-        assert!(note(&load("requests = 400"), 2, 3000).unwrap().contains("in place of 40.0 ms"));
+        assert!(note(&load("requests = 400"), 2, 3000).unwrap().contains("instead of 40.0 ms"));
         assert_eq!(note(&load("requests = 400\nrate = 10"), 2, 3000), None, "paced");
         assert_eq!(note(&load("requests = 40"), 2, 3000), None, "one slice waits for nobody else");
     }

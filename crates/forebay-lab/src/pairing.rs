@@ -1,4 +1,4 @@
-//! What is compared with what: slices of one round and number, or where there are none, whole trials.
+//! Pairs for ratios: slices with equal round and number, or whole trials if there are no slices.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::results::Results;
 use crate::trial::{Measured, Slice, counted};
 use crate::watch::CpuMethod;
 
-/// The slices of a configuration's trials that count, with the evidence against each.
+/// Slices of a configuration's counted trials, with the evidence against each.
 #[derive(Debug, Default)]
 pub struct Judged<'a> {
-    /// By round.
+    /// Keyed by round.
     rounds: BTreeMap<u32, Round<'a>>,
     is_isolated: bool,
 }
@@ -24,22 +24,22 @@ struct Round<'a> {
     slices: Vec<(&'a Slice, Option<Disturbance>)>,
 }
 
-/// A figure of which ratios are made: of a slice, and of a whole trial.
+/// Figure whose ratios are computed, for a slice and for a whole trial.
 pub struct Figure {
     slice: fn(&Slice) -> f64,
     whole: fn(&Measured) -> f64,
-    /// Whether it means anything for a single slice.
+    /// Returns true if the figure is meaningful for a single slice.
     fits_slices: fn(&Measured) -> bool,
 }
 
-/// Requests per second, or how good a client found the server.
+/// Requests per second, or the number that a client printed.
 pub const RATE: Figure = Figure {
     slice: |slice| slice.printed.map_or_else(|| slice.rate(), Printed::goodness),
     whole: Measured::goodness,
     fits_slices: |_| true,
 };
 
-/// The server's CPU time per request, which clock ticks are too coarse to tell of a slice.
+/// CPU time of the server per request. Clock ticks (10 ms) are too coarse for a single slice.
 pub const CPU: Figure = Figure {
     slice: Slice::cpu_us_per_request,
     whole: |measured| measured.cpu_us_per_request().unwrap_or(f64::NAN),
@@ -47,7 +47,7 @@ pub const CPU: Figure = Figure {
 };
 
 impl<'a> Judged<'a> {
-    /// The trials of `results`. `judge` says what the evidence against slices is.
+    /// Collects the trials of `results`. `judge` returns the evidence against slices.
     pub fn new(results: &'a Results, judge: impl Fn(&[Slice]) -> Vec<Option<Disturbance>>) -> Self {
         let all: Vec<Slice> = counted(&results.trials)
             .flat_map(|(_, measured)| measured.slices.iter().copied())
@@ -63,12 +63,12 @@ impl<'a> Judged<'a> {
         Self { rounds, is_isolated: configuration.isolated || configuration.saved.is_some() }
     }
 
-    /// How many slices there are.
+    /// Returns the number of slices.
     pub fn slices(&self) -> usize {
         self.rounds.values().map(|round| round.slices.len()).sum()
     }
 
-    /// The evidence against slices, with how many it is against.
+    /// Returns the number of disturbed slices per kind of evidence.
     pub fn disturbed(&self) -> BTreeMap<Disturbance, usize> {
         let mut found = BTreeMap::new();
         let slices = self.rounds.values().flat_map(|round| &round.slices);
@@ -78,13 +78,13 @@ impl<'a> Judged<'a> {
         found
     }
 
-    /// The evidence against the slices of a round's trial.
+    /// Returns the evidence against the slices of a round's trial.
     pub fn evidence(&self, round: u32) -> Vec<Option<Disturbance>> {
         let round = self.rounds.get(&round);
         round.into_iter().flat_map(|round| &round.slices).map(|(_, found)| *found).collect()
     }
 
-    /// `figure` over the baseline's; none where no round has both.
+    /// Returns the ratio of `figure` to the baseline's figure; `None` if no round has both.
     pub fn ratio(&self, baseline: &Judged<'_>, figure: &Figure) -> Option<Ratio> {
         let is_apart = self.is_isolated || baseline.is_isolated;
         let rounds: Vec<Vec<(f64, f64)>> = self

@@ -1,5 +1,5 @@
-//! Profile trials: behind all rounds, a server after the other is loaded once more while `perf`
-//! takes samples of it. They count for nothing else, and what goes wrong in them is a note.
+//! Profile trials: after all rounds, each server is loaded once more while `perf` takes samples.
+//! These trials have no influence on other results, and their failures are notes.
 
 mod perf;
 mod timing;
@@ -17,14 +17,14 @@ use crate::trial::{Halt, Runner};
 
 use perf::{Attached, Failure, is_installed};
 
-/// How long a server is loaded; a shorter `duration` of `[load]` counts.
+/// Duration of the load of a server, unless `duration` of `[load]` is shorter.
 const TIME: Duration = Duration::from_secs(3);
-/// Beyond these samples per second of processor time nothing more is seen.
+/// Sampling frequency above which more samples show nothing new.
 const MOST_FREQUENT: u32 = 499;
 const LEAST_FREQUENT: u32 = 19;
 
-/// Samples that are of less than this share of the time counted are worth a note, unless there can be
-/// only a few.
+/// Least share of the measured CPU time that samples must cover to avoid a note, unless only a few
+/// samples are expected.
 const LEAST_SHARE: f64 = 0.7;
 const FEWEST_EXPECTED: f64 = 50.0;
 
@@ -34,7 +34,7 @@ const MISSING: &str = "perf is not installed (Debian: apt-get install linux-perf
 /// Runs the profile trials of `experiment`.
 ///
 /// # Errors
-/// An interruption, which ends them; those before it are kept.
+/// Fails on an interruption, which ends the profile trials. Finished ones are kept.
 pub fn run(
     experiment: &mut Experiment,
     runner: &Runner,
@@ -66,7 +66,7 @@ pub fn run(
 
 fn profile_trial(runner: &Runner, configuration: &Configuration) -> Result<Profile, Failure> {
     if configuration.start.is_empty() {
-        let why = "it was not started by forebay, which does not know its processes";
+        let why = "forebay did not start this server and does not know its processes";
         return Err(Failure::Other(why.to_owned()));
     }
     let time = match runner.plan.load_of(configuration).amount {
@@ -80,7 +80,7 @@ fn profile_trial(runner: &Runner, configuration: &Configuration) -> Result<Profi
     let ended_early = attached.ended_early();
     let recorded = attached.end(runner);
     let timings = server.spec().map_or_else(Vec::new, timing::ask);
-    // Reading what was recorded takes processor time, but nothing is measured any more.
+    // Parsing takes CPU time, but all measurements are over.
     let trial = server.finish(runner)?;
     if let (true, Some(why)) = (trial.failed, &trial.void) {
         return Err(Failure::Other(why.clone()));
@@ -90,7 +90,7 @@ fn profile_trial(runner: &Runner, configuration: &Configuration) -> Result<Profi
     let mut stacks = Stacks::default();
     File::open(text)
         .and_then(|text| profile::fold(BufReader::new(text), &mut stacks))
-        .map_err(|error| Failure::Other(format!("cannot read what perf printed: {error}")))?;
+        .map_err(|error| Failure::Other(format!("cannot read the output of perf: {error}")))?;
     let counted = trial.measured.as_ref().map_or(0.0, |m| m.server.cpu.total().as_secs_f64());
     let completed = trial.measured.map_or(0, |measured| measured.outcome.requests.completed);
     let requests = (completed > 0 && !ended_early).then_some(completed);
@@ -99,14 +99,14 @@ fn profile_trial(runner: &Runner, configuration: &Configuration) -> Result<Profi
     Ok(if ended_early { profile } else { note_unsampled(profile, counted) })
 }
 
-/// `hides_kernel`: whether the system keeps the kernel's part from ordinary users.
+/// Adds notes. `hides_kernel` is true if the system hides the kernel's part from ordinary users.
 fn add_notes(
     mut profile: Profile,
     ended_early: bool,
     hides_kernel: bool,
 ) -> Result<Profile, Failure> {
     if profile.stacks.samples() == 0 {
-        let why = "perf took no sample: the server took next to no processor time";
+        let why = "perf took no sample: the server used almost no CPU time";
         return Err(Failure::Other(why.to_owned()));
     }
     if ended_early {
@@ -123,14 +123,14 @@ fn add_notes(
     if profile.stacks.cut() > 0 {
         let cut = profile.stacks.cut();
         let why =
-            format!("too many different stacks: of {cut} samples only the outer part is known");
+            format!("too many different stacks: of {cut} samples only the outer frames are known");
         profile.notes.push(why);
     }
     Ok(profile)
 }
 
-/// Notes where samples are of much less than the processor time that was counted, in seconds: the clock
-/// that samples are taken by begins anew with each process.
+/// Adds a note if the samples cover much less than `counted`, the measured CPU time in seconds. The
+/// sampling clock restarts with each process, so perf misses the start of each.
 fn note_unsampled(mut profile: Profile, counted: f64) -> Profile {
     let expected = counted * f64::from(profile.frequency);
     let share = profile.stacks.samples() as f64 / expected;
@@ -145,7 +145,7 @@ fn note_unsampled(mut profile: Profile, counted: f64) -> Profile {
     profile
 }
 
-/// Samples per second, so that those of all cores find room.
+/// Returns the sampling frequency at which the samples of all cores fit into the file.
 fn frequency(cores: usize, time: Duration) -> u32 {
     let seconds = time.as_secs_f64().max(0.1) * cores.max(1) as f64;
     let fitting = (perf::MOST_BYTES / perf::BYTES_OF_SAMPLE) as f64 / seconds;

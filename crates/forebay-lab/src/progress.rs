@@ -1,4 +1,4 @@
-//! What a person sees on standard error while an experiment runs.
+//! Progress output on standard error during an experiment.
 
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
@@ -12,18 +12,18 @@ use crate::profile::Profile;
 use crate::schedule::{Group, Progress};
 use crate::trial::Trial;
 
-/// A line per finished trial, above a bar if standard error is a terminal.
+/// Prints a line per finished trial, above a progress bar if standard error is a terminal.
 pub struct ProgressLines {
     bar: Option<ProgressBar>,
     rounds: u32,
     name_width: usize,
     unit: String,
-    /// Notes that were shown, with the name of the configuration.
+    /// Notes that were already shown, with the name of the configuration.
     shown: BTreeSet<(String, String)>,
 }
 
 impl ProgressLines {
-    /// For all trials of `plan`.
+    /// Creates the output for all trials of `plan`.
     pub fn new(plan: &Plan) -> Self {
         let width = |configuration: &Configuration| configuration.name.chars().count();
         let name_width = plan.configurations.iter().map(width).max().unwrap_or(0);
@@ -63,7 +63,7 @@ impl Progress for ProgressLines {
         );
         self.print(&line);
         for note in &trial.notes {
-            // Figures in it differ from round to round; what it is about does not.
+            // The figures of a note differ between rounds, but the topic does not.
             let about: String = note.chars().filter(|c| !c.is_ascii_digit()).collect();
             if self.shown.insert((configuration.name.clone(), about)) {
                 self.print(&format!("             {}", note.replace(char::is_control, " ")));
@@ -100,7 +100,7 @@ impl ProgressLines {
         match &self.bar {
             Some(bar) => bar.println(line),
             None => {
-                // A reader that has gone, as `head` does, must not end the experiment.
+                // A closed pipe (for example to `head`) must not end the experiment.
                 let _ = writeln!(std::io::stderr(), "{line}");
             }
         }

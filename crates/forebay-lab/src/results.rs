@@ -1,56 +1,58 @@
-//! What came of an experiment.
+//! Results of an experiment.
 
 use crate::experiment::{Configuration, Plan};
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::trial::{Halt, Trial};
 
-/// An experiment that was run, to its end or not.
+/// Experiment that was run completely or partly.
 #[derive(Debug)]
 pub struct Experiment {
-    /// What was to be done.
+    /// The validated experiment file.
     pub plan: Plan,
-    /// What the order came from.
+    /// Seed of the order.
     pub seed: u64,
-    /// Whether the baseline was compared with itself.
+    /// The baseline was compared with itself.
     pub against_itself: bool,
-    /// What it ran on.
+    /// Machine of the experiment.
     pub machine: Machine,
-    /// One per configuration, in the order of the plan.
+    /// Results per configuration, in the order of the plan.
     pub results: Vec<Results>,
-    /// Rounds in which every configuration was tried.
+    /// Number of rounds with a trial of every configuration.
     pub rounds_finished: u32,
-    /// The level of its intervals is 1 less this: 95 %, but for an experiment that ended because of
-    /// them.
+    /// One minus the level of the intervals: 0.05, except in an experiment that ended early because
+    /// its intervals were narrow enough.
     pub alpha: f64,
-    /// Why there are no more rounds, in words.
+    /// Reason why the experiment ended early, as text.
     pub incomplete: Option<String>,
-    /// The same as data.
+    /// Reason why the experiment ended early, as data.
     pub halt: Option<Halt>,
 }
 
-/// What came of one configuration.
+/// Results of one configuration.
 #[derive(Debug)]
 pub struct Results {
     /// The configuration.
     pub configuration: Configuration,
-    /// What it requires and this machine lacks; it was not tried then.
+    /// Missing requirements. If there are any, the configuration was not tried.
     pub missing: Vec<String>,
-    /// What its version command printed.
+    /// Output of its version command.
     pub version: Option<String>,
     /// Its trials, in the order of the rounds.
     pub trials: Vec<Trial>,
-    /// What its profile trial showed, where there was one.
+    /// Result of its profile trial, if there was one.
     pub profile: Option<Profile>,
 }
 
 impl Results {
-    /// Whether it can be tried here: nothing is missing, and it is none of old figures alone.
+    /// Returns true if the configuration can run here: nothing is missing, and it is not from a
+    /// saved report.
     pub fn can_run(&self) -> bool {
         self.missing.is_empty() && self.configuration.saved.is_none()
     }
 
-    /// These as what a configuration is compared with that is started in the same way now.
+    /// Converts the results to a reference for the current configuration that starts in the same
+    /// way.
     pub fn saved(self, label: &str, date: &str) -> Self {
         let configuration = Configuration {
             name: format!("{} ({label})", self.configuration.name),
@@ -59,18 +61,18 @@ impl Results {
             saved: Some(date.to_owned()),
             ..self.configuration
         };
-        // Its stacks are not saved.
+        // A saved report does not contain the stacks.
         Self { configuration, profile: None, ..self }
     }
 }
 
 impl Experiment {
-    /// Whether there is anything to show.
+    /// Returns true if there is at least one trial.
     pub fn measured_anything(&self) -> bool {
         self.results.iter().any(|results| !results.trials.is_empty())
     }
 
-    /// Whether a trial was lost to something other than the load generator's limits.
+    /// Returns true if a trial failed for a reason other than the load generator's limits.
     pub fn found_failures(&self) -> bool {
         self.results.iter().flat_map(|results| &results.trials).any(|trial| trial.failed)
     }

@@ -1,5 +1,5 @@
-//! Whether two experiments can be taken together: going on with one that ended early, only with the very
-//! same one, and comparing with figures that were saved.
+//! Combination of two experiments. Resuming requires an identical experiment; a comparison with
+//! saved results requires an equal load and machine.
 
 use serde_json::Value;
 
@@ -7,13 +7,13 @@ use crate::experiment::Plan;
 use crate::machine::Machine;
 use crate::results::{Experiment, Results};
 
-/// What a report may say differently without being of another experiment.
+/// Keys that may differ without making it another experiment.
 const WORDS: [&str; 3] = ["title", "notes", "rounds"];
 
-/// Takes over the trials and the seed of `earlier`.
+/// Takes the trials and the seed of `earlier`.
 ///
 /// # Errors
-/// The first thing in which it was another experiment, in words.
+/// Returns the first difference between the experiments.
 pub fn take_over(experiment: &mut Experiment, earlier: Experiment) -> Result<(), String> {
     if let Some(difference) = difference(experiment, &earlier) {
         return Err(difference);
@@ -28,7 +28,8 @@ pub fn take_over(experiment: &mut Experiment, earlier: Experiment) -> Result<(),
     Ok(())
 }
 
-/// Why figures that were saved cannot be compared with those of `plan` on this machine, if so.
+/// Returns the reason why saved results cannot be compared with those of `plan` on this machine, if
+/// any.
 pub fn incomparable(saved: &Experiment, plan: &Plan) -> Option<String> {
     let loads = [&saved.plan, plan].map(|plan| {
         serde_json::json!({ "load": plan.load, "check": plan.check, "services": plan.services })
@@ -38,7 +39,7 @@ pub fn incomparable(saved: &Experiment, plan: &Plan) -> Option<String> {
 
 fn difference(now: &Experiment, earlier: &Experiment) -> Option<String> {
     if now.against_itself != earlier.against_itself {
-        return Some("one of both is an experiment against itself (--aa)".to_owned());
+        return Some("one of the two is an experiment against itself (--aa)".to_owned());
     }
     let plans =
         [&earlier.plan, &now.plan].map(|plan| serde_json::to_value(plan).unwrap_or_default());
@@ -47,7 +48,8 @@ fn difference(now: &Experiment, earlier: &Experiment) -> Option<String> {
         .or_else(|| earlier.results.iter().zip(&now.results).find_map(|(a, b)| other_server(a, b)))
 }
 
-/// The first value that changed, with its place; objects of a list are known by their names.
+/// Returns the first value that changed, with its position. Objects of a list are identified by
+/// name.
 fn changed(place: &str, was: &Value, is: &Value) -> Option<String> {
     match (was, is) {
         (Value::Object(was), Value::Object(is)) => {

@@ -1,4 +1,5 @@
-//! A round: fresh servers, each ready, checked and warm, loaded in turns, checked again and gone.
+//! A round: starts fresh servers, waits until they are ready and warm, loads them in turns, checks
+//! them again and ends them.
 
 use std::mem;
 use std::sync::atomic::Ordering;
@@ -20,13 +21,13 @@ use crate::steady::{WINDOW, is_steady};
 use crate::trial::{Check, Halt, Measured, Runner, Slice, Trial, broken, refuse_occupied, stop};
 use crate::watch::{Cpu, Sampler, Tree, Witness};
 
-/// How often a running load is looked at for an interruption or the server's end.
+/// Interval at which a running load is checked for an interruption or the server's end.
 const LOAD_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A server between its turns may take this share of a core; more is worth a note.
+/// Share of a core that a server may use between its turns without a note.
 const RESTLESS: f64 = 0.05;
 
-/// Lines of a crashed server's output in a note.
+/// Number of lines of a crashed server's output in a note.
 const QUOTED_LINES: usize = 3;
 
 impl Executor for Runner {
@@ -42,25 +43,25 @@ impl Executor for Runner {
     }
 }
 
-/// A server that runs, with its load. Dropped, it is ended.
+/// Running server with its load. Dropping it ends the server.
 pub(crate) struct Standing<'a> {
     member: Member<'a>,
     check: Check,
-    /// The load as the plan has it.
+    /// The load of the plan.
     task: experiment::Load,
     values: Values,
-    /// Before the services, which it needs to the end.
+    /// Before the services in the drop order: the server needs them until its end.
     keeper: Keeper,
     _services: Services,
-    /// None of a server that has failed.
+    /// `None` if the server has failed.
     load: Option<Load>,
-    /// Why it has failed.
+    /// Reason of the failure.
     failure: Option<String>,
-    /// What else happened.
+    /// Other notes.
     notes: Vec<String>,
 }
 
-/// What a server is loaded with, and what came of it so far.
+/// Load of a server and its results so far.
 struct Load {
     driver: Driver,
     tree: Tree,
@@ -72,7 +73,7 @@ struct Load {
     overrun: Overrun,
 }
 
-/// What loads a server.
+/// Source of the load.
 enum Driver {
     /// The built-in load generator, with its connections.
     Turns(Box<Turns>),
@@ -80,7 +81,7 @@ enum Driver {
     Command,
 }
 
-/// What the server did while others had their turns.
+/// Activity of the server during the turns of others.
 #[derive(Default)]
 struct Idle {
     since: Option<(Instant, Cpu)>,
@@ -89,8 +90,8 @@ struct Idle {
 }
 
 impl<'a> Standing<'a> {
-    /// Starts a server and waits until it is right, and warm. One that fails then stands all the
-    /// same, without a load.
+    /// Starts a server and waits until it replies correctly and is warm. A server that fails during
+    /// this is returned without a load.
     pub(crate) fn start(runner: &Runner, member: Member<'a>) -> Result<Self, Halt> {
         let configuration = member.configuration;
         let services = runner.start_services()?;
@@ -131,7 +132,7 @@ impl<'a> Standing<'a> {
         Ok(server)
     }
 
-    /// What the server is loaded by, as the warm-up left it, or how the server failed.
+    /// Warms the server up and returns the source of the load, or the reason of a failure.
     fn warm_up(&mut self, runner: &Runner) -> Result<Result<Driver, String>, Halt> {
         let mut driver = match (&self.task.client, &self.check) {
             (None, Check::Request(spec)) => match Turns::new(spec) {
@@ -159,11 +160,11 @@ impl<'a> Standing<'a> {
         }
         Ok(match runner.probe(&self.check, None) {
             Ok(()) => Ok(driver),
-            Err(wrong) => Err(format!("no right answer after warm-up: {wrong}")),
+            Err(wrong) => Err(format!("no correct reply after the warm-up: {wrong}")),
         })
     }
 
-    /// Loads the server until its rate is steady, or until `ceiling` has passed, which is a note.
+    /// Loads the server until its rate is steady. If `ceiling` passes first, adds a note.
     fn until_steady(
         &mut self,
         runner: &Runner,
@@ -189,7 +190,7 @@ impl<'a> Standing<'a> {
         Ok(Ok(()))
     }
 
-    /// Has the client's command load the server. `slice` counts from 1; 0 is the warm-up.
+    /// Runs the client's command. `slice` counts from 1; 0 is the warm-up.
     fn run_client(
         &mut self,
         runner: &Runner,
@@ -197,7 +198,7 @@ impl<'a> Standing<'a> {
         slice: u32,
     ) -> Result<Result<(Outcome, Printed), String>, Halt> {
         let Some(client) = &self.task.client else {
-            return Err(Halt::Broken("no client to be run".to_owned()));
+            return Err(Halt::Broken("no client to run".to_owned()));
         };
         let Amount::Duration(duration) = amount else {
             return Err(Halt::Broken("a client loads for a time".to_owned()));
@@ -216,7 +217,7 @@ impl<'a> Standing<'a> {
         Ok(ran.map(|ran| (ran.outcome(&task), ran.printed)))
     }
 
-    /// What it is asked for, by the built-in load generator.
+    /// Returns the request of the built-in load generator.
     pub(crate) fn spec(&self) -> Option<&Spec> {
         match &self.check {
             Check::Request(spec) => Some(spec),
@@ -224,7 +225,7 @@ impl<'a> Standing<'a> {
         }
     }
 
-    /// The server's processes.
+    /// Returns the server's processes.
     pub(crate) fn tree(&self) -> Tree {
         self.keeper.tree()
     }
@@ -252,14 +253,14 @@ impl<'a> Standing<'a> {
         };
         let glance = load.sampler.end();
         let evidence = witness.end(&load.tree);
-        // The last: what ends with its request has ended by now, and been counted.
+        // Read last: processes that end with their request have ended by now and are counted.
         let after = load.tree.cpu();
         let cpu = after - before;
         load.idle.begin(after);
         match driven? {
             Ok((outcome, printed)) => {
                 load.cpu = load.cpu + cpu;
-                // A command also takes time to start and end, which is not the server's.
+                // A command also takes time to start and end, which is not the server's time.
                 if printed.is_none() {
                     load.overrun.add(turn.amount, &outcome);
                 }
@@ -285,7 +286,7 @@ impl<'a> Standing<'a> {
         Ok(())
     }
 
-    /// Checks the server once more, ends it and says what came of the trial.
+    /// Checks the server again, ends it and returns the result of the trial.
     pub(crate) fn finish(mut self, runner: &Runner) -> Result<Trial, Halt> {
         let (id, configuration) = (self.member.id, self.member.configuration);
         let mut trial = match self.load.take() {
@@ -339,14 +340,14 @@ impl<'a> Standing<'a> {
         Trial { id, measured: Some(measured), void, failed, notes }
     }
 
-    /// What the server did wrong although the load ran to its end.
+    /// Returns a failure of the server that became visible after the end of the load.
     fn failure_after(&mut self, runner: &Runner, outcome: &Outcome) -> Option<String> {
         if outcome.gave_up {
-            return Some("no connection could be made any more".to_owned());
+            return Some("no further connection could be made".to_owned());
         }
         let wrong = runner.probe(&self.check, None).err()?;
         let ended = self.keeper.ended().map(|how| format!(" ({how})")).unwrap_or_default();
-        Some(format!("no right answer after the load: {wrong}{ended}"))
+        Some(format!("no correct reply after the load: {wrong}{ended}"))
     }
 }
 
@@ -365,7 +366,7 @@ impl Load {
     }
 
     fn finish(self) -> Option<Measured> {
-        // Connections that stay open would keep processes for themselves.
+        // Open connections would keep processes of the server alive.
         drop(self.driver);
         let mut server = self.sampler.finish();
         server.cpu = self.cpu;
@@ -394,7 +395,7 @@ impl Idle {
     }
 }
 
-/// What is known of a server that ended under load.
+/// Returns a note about a server that ended under load.
 fn crash_note(completed: u64, keeper: &mut Keeper) -> Option<String> {
     let how = keeper.ended()?.to_owned();
     let output = keeper.last_output();
@@ -406,7 +407,7 @@ fn crash_note(completed: u64, keeper: &mut Keeper) -> Option<String> {
     Some(format!("crashed after {completed} requests ({how}){quoted}"))
 }
 
-/// Runs a slice to its end, to an interruption or to the server's end (the inner error).
+/// Runs a slice to its end, an interruption, or the server's end (the inner error).
 fn drive(
     turns: &mut Turns,
     (stop, rate): (Stop, Option<Rate>),

@@ -1,4 +1,4 @@
-//! Runs an experiment: looks up what it needs, has its rounds run, and ends it where they are enough.
+//! Runs an experiment: checks its requirements, runs its rounds, and ends when the results suffice.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,31 +15,32 @@ use crate::summary::rows;
 use crate::trial::{Halt, Runner};
 use crate::{client, keeper, profiling, resume, service};
 
-/// How an experiment is run.
+/// Options of a run.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// What the order comes from.
+    /// Seed of the order.
     pub seed: u64,
-    /// Whether the baseline is compared with itself.
+    /// Compares the baseline with itself.
     pub against_itself: bool,
-    /// No more rounds than are needed for the interval of each ratio of rates to end this close to its
-    /// middle: 0.03 for 3 % on either side.
+    /// Ends early when the interval of each ratio of rates is at most this far from its middle on
+    /// either side: 0.03 for 3 %.
     pub until: Option<f64>,
-    /// What came of a part of the same experiment; it goes on from there, with the same seed.
+    /// Results of a part of the same experiment, which this run continues with the same seed.
     pub earlier: Option<Experiment>,
-    /// Results that were saved, to be compared with as they are.
+    /// Saved results for a comparison.
     pub saved: Vec<Results>,
-    /// Whether each configuration gets a profile trial, behind all rounds.
+    /// Runs a profile trial of each configuration after all rounds.
     pub profile: bool,
 }
 
-/// Rounds before the first look at how wide intervals are.
+/// Number of rounds before the first check of the interval widths.
 const FIRST_LOOK: u32 = 3;
 
 /// Runs `plan` on this machine. `program` is the running `forebay`.
 ///
 /// # Errors
-/// How the experiment, or this machine, differs from that of the earlier part. Nothing was started.
+/// Returns the difference if the experiment or this machine is not that of the earlier part.
+/// Nothing was started then.
 pub fn run(
     plan: Plan,
     options: Options,
@@ -77,16 +78,16 @@ pub fn run(
     Ok(experiment)
 }
 
-/// Which trials are run.
+/// Trials to run.
 struct Wanted {
-    /// Those of the rounds that are left.
+    /// Runs the remaining rounds.
     rounds: bool,
     until: Option<f64>,
-    /// Those that are profiled.
+    /// Runs the profile trials.
     profile: bool,
 }
 
-/// Runs the trials that are wanted; returns why they ended early.
+/// Runs the trials. Returns the reason of an early end.
 fn run_trials(
     experiment: &mut Experiment,
     wanted: &Wanted,
@@ -115,7 +116,7 @@ fn run_trials(
     halt.or(runner.run_once(|plan| &plan.after, "after").err())
 }
 
-/// Runs the rounds that are left; returns why they ended early.
+/// Runs the remaining rounds. Returns the reason of an early end.
 fn run_rounds(
     experiment: &mut Experiment,
     plan: &Plan,
@@ -138,7 +139,7 @@ fn run_rounds(
     rounds.halt
 }
 
-/// The level of intervals: 95 %.
+/// One minus the level of the intervals: 95 %.
 const ALPHA: f64 = 0.05;
 
 fn take(experiment: &mut Experiment, rounds: &Rounds) {
@@ -148,8 +149,8 @@ fn take(experiment: &mut Experiment, rounds: &Rounds) {
     experiment.rounds_finished = rounds.finished;
 }
 
-/// Looks whether the interval of each ratio of rates is as narrow as that. Each look could end the
-/// experiment by chance, so the k-th spends 1 / k (k + 1) of the level, all together the whole.
+/// Returns true if the interval of each ratio of rates is narrow enough. Each check could end the
+/// experiment by chance, so check k uses 1 / k (k + 1) of `ALPHA`. All checks together use `ALPHA`.
 fn is_narrow(experiment: &mut Experiment, until: f64) -> bool {
     if experiment.rounds_finished < FIRST_LOOK {
         return false;
@@ -174,12 +175,12 @@ fn look_up(configuration: &Configuration) -> Results {
     }
 }
 
-/// Makes this process fit to run trials; returns the cores of those servers that name none.
+/// Prepares this process for trials. Returns the cores of servers without `cpus`.
 fn prepare(plan: &Plan) -> Result<Vec<usize>, Halt> {
     let halt = |what: &str, error: rustix::io::Errno| {
         Halt::Broken(format!("{what}: {}", io::Error::from(error)))
     };
-    // If a keeper is killed, what it kept falls to this process, which ends it.
+    // If a keeper is killed, its processes become children of this process, which then ends them.
     service::check(plan)?;
     client::check(plan)?;
     set_child_subreaper(Some(getpid())).map_err(|error| halt("cannot adopt orphans", error))?;
@@ -188,7 +189,7 @@ fn prepare(plan: &Plan) -> Result<Vec<usize>, Halt> {
     }
     let before = sched_getaffinity(None).map_err(|error| halt("cannot read the cores", error))?;
     sched_setaffinity(None, &keeper::cpu_set(&plan.load.cpus)).map_err(|error| {
-        halt(&format!("cannot keep the load generator to cores {:?}", plan.load.cpus), error)
+        halt(&format!("cannot restrict the load generator to cores {:?}", plan.load.cpus), error)
     })?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| before.is_set(cpu)).collect())
 }

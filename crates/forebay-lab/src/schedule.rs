@@ -1,38 +1,40 @@
-//! Rounds: every configuration once per round, in turns, in an order that a seed decides.
+//! Rounds: every configuration once per round, in turns, in an order determined by a seed.
 //!
-//! Randomised multiple interleaved trials (Abedi and Brecht, "Conducting Repeatable Experiments in
-//! Highly Variable Cloud Computing Environments", ICPE 2017): what changes on the machine while the
-//! experiment lasts then falls on all configurations alike instead of on the last one. Within a round
-//! the servers run side by side and are loaded one at a time, slice by slice, so that the two sides
-//! of a pair are fractions of a second apart (as duet benchmarking has it, Bulej et al., ICPE 2020).
+//! The method is that of randomised multiple interleaved trials (Abedi and Brecht, "Conducting
+//! Repeatable Experiments in Highly Variable Cloud Computing Environments", ICPE 2017). A change on
+//! the machine during the experiment then affects all configurations, and not only the last one.
+//!
+//! Within a round, the servers run at the same time and are loaded one at a time, slice by slice.
+//! The two sides of a pair are therefore fractions of a second apart, as in duet benchmarking
+//! (Bulej et al., ICPE 2020).
 
 use crate::experiment::{Amount, Cell, Configuration, Plan};
 use crate::profile::Profile;
 use crate::results::Experiment;
 use crate::trial::{Halt, Trial, TrialId};
 
-/// Configurations whose servers run side by side, and are loaded in turns.
+/// Configurations whose servers run at the same time and are loaded in turns.
 #[derive(Clone, Debug)]
 pub struct Group<'a> {
-    /// In the order in which they are started.
+    /// Members in the order of their start.
     pub members: Vec<Member<'a>>,
-    /// In the order in which they are taken.
+    /// Turns in the order of their execution.
     pub turns: Vec<Turn>,
 }
 
-/// One trial of a group.
+/// A trial of a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
-    /// What is tried.
+    /// The tested configuration.
     pub configuration: &'a Configuration,
-    /// Where it stands.
+    /// Round and order of the trial.
     pub id: TrialId,
-    /// Its place in the plan.
+    /// Index of the configuration in the plan.
     index: usize,
 }
 
 impl<'a> Member<'a> {
-    /// Of a trial that is in no round.
+    /// Returns the member of a trial outside the rounds.
     pub fn apart(configuration: &'a Configuration) -> Self {
         Self { configuration, id: TrialId { round: 0, order: 0 }, index: 0 }
     }
@@ -41,45 +43,45 @@ impl<'a> Member<'a> {
 /// A slice of one member's load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Turn {
-    /// Which member.
+    /// Index of the member.
     pub member: usize,
-    /// Which slice, from 0: those of one number are compared with each other.
+    /// Number of the slice, from 0. Slices with equal numbers are compared with each other.
     pub slice: u32,
-    /// How much it is.
+    /// Amount of load.
     pub amount: Amount,
 }
 
 /// Runs the trials of a group: starts a fresh server for each, loads them in turns, ends them. The
-/// scheduler knows no more of it.
+/// trait keeps the scheduler independent of processes.
 pub trait Executor {
-    /// The trials, in the order of the members. One that went wrong in the middle is a void
-    /// [`Trial`]; a [`Halt`] ends the experiment.
+    /// Returns the trials in the order of the members. A trial that failed is a void [`Trial`]. A
+    /// [`Halt`] ends the experiment.
     fn run(&mut self, group: &Group<'_>) -> Result<Vec<Trial>, Halt>;
 }
 
-/// Follows the trials as they are run.
+/// Receiver of progress events.
 pub trait Progress {
-    /// So many trials are to come in all.
+    /// Reports the total number of trials.
     fn expect(&mut self, trials: u64);
-    /// The trials of a group begin.
+    /// Reports that the trials of a group begin.
     fn begin(&mut self, round: u32, group: &Group<'_>);
-    /// A trial has ended.
+    /// Reports that a trial has ended.
     fn end(&mut self, configuration: &Configuration, trial: &Trial);
-    /// The profile trial of a configuration begins.
+    /// Reports that the profile trial of a configuration begins.
     fn begin_profile(&mut self, _: &Configuration) {}
-    /// A profile trial has ended.
+    /// Reports that a profile trial has ended.
     fn end_profile(&mut self, _: &Configuration, _: &Profile) {}
-    /// Trials have ended; so far this is what came of the experiment.
+    /// Saves the results so far, after trials have ended.
     ///
     /// # Errors
-    /// Why it could not be kept, which ends the experiment.
+    /// Fails if the results cannot be saved, which ends the experiment.
     fn save(&mut self, experiment: &Experiment) -> Result<(), String> {
         let _ = experiment;
         Ok(())
     }
 }
 
-/// Shows nothing.
+/// Progress that shows nothing.
 pub struct Silent;
 
 impl Progress for Silent {
@@ -88,32 +90,33 @@ impl Progress for Silent {
     fn end(&mut self, _: &Configuration, _: &Trial) {}
 }
 
-/// What came of all rounds.
+/// Results of all rounds.
 #[derive(Debug)]
 pub struct Rounds {
-    /// Per configuration of the plan, its trials in the order of the rounds.
+    /// Trials per configuration of the plan, in the order of the rounds.
     pub trials: Vec<Vec<Trial>>,
-    /// Rounds in which every configuration was tried.
+    /// Number of rounds with a trial of every configuration.
     pub finished: u32,
-    /// Why there are no more.
+    /// Reason of an early end.
     pub halt: Option<Halt>,
 }
 
-/// Decides after each group whether the experiment goes on.
+/// Callback after each group that decides if the experiment continues.
 pub type Decide<'a> = &'a mut dyn FnMut(&mut dyn Progress, &Rounds, Moment) -> Result<bool, Halt>;
 
-/// When a decision is asked for.
+/// Moment of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// More groups of the round are to come.
+    /// The round has further groups.
     WithinRound,
     /// The round is over.
     AfterRound,
 }
 
-/// Runs every round of `plan`, unless `decide` says that there are enough, with those configurations that
-/// `available` says can run. `earlier` has the trials of a part of it that was run before, with the same
-/// seed; those are not run again.
+/// Runs every round of `plan` until `decide` ends the experiment.
+///
+/// Configurations that are not `available` are skipped. `earlier` contains the trials of a part
+/// that ran before with the same seed; these are not repeated.
 pub fn run(
     plan: &Plan,
     (available, earlier): (&[bool], Vec<Vec<Trial>>),
@@ -154,7 +157,7 @@ pub fn run(
 }
 
 impl Rounds {
-    /// Whether the trials of `group` have been run.
+    /// Returns true if the trials of `group` have been run.
     fn has(&self, group: &Group<'_>) -> bool {
         let has = |member: &Member<'_>| {
             self.trials[member.index].iter().any(|trial| trial.id.round == member.id.round)
@@ -178,8 +181,9 @@ impl Rounds {
     }
 }
 
-/// The groups of a round: those that run side by side together, those of each cell of a matrix apart, where
-/// the first of them stands in the round's order, and each that is isolated alone.
+/// Returns the groups of a round. Configurations that run at the same time form one group per cell
+/// of a matrix, at the position of the first of them in the round's order. An isolated
+/// configuration forms its own group.
 fn groups<'a>(
     plan: &'a Plan,
     available: &[bool],
@@ -187,7 +191,8 @@ fn groups<'a>(
     rng: &mut fastrand::Rng,
 ) -> Vec<Group<'a>> {
     let order = shuffled(plan.configurations.len(), rng);
-    // Drawn for all, so that a missing configuration does not change the order of the others.
+    // Random numbers are drawn for all configurations, so that a missing one does not change the
+    // order of the others.
     let mut cells: Vec<Sweeps<'a>> = Vec::new();
     for configuration in &plan.configurations {
         if cells.iter().all(|sweeps| sweeps.cell != configuration.cell.as_ref()) {
@@ -224,12 +229,12 @@ fn groups<'a>(
     groups
 }
 
-/// In which order the configurations of a cell take each of their slices.
+/// Order of the configurations of a cell in each of their slices.
 struct Sweeps<'a> {
     cell: Option<&'a Cell>,
     slices: Vec<Amount>,
     orders: Vec<Vec<usize>>,
-    /// The group that runs them, if any does.
+    /// Index of the group that runs them, if any.
     group: Option<usize>,
 }
 
@@ -252,11 +257,11 @@ fn shuffled(count: usize, rng: &mut fastrand::Rng) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// Writes down what it is asked to run.
+    /// Records the trials that it should run.
     #[derive(Default)]
     struct Recorder {
         ran: Vec<(u32, u32, String)>,
-        /// By group: which configuration has which slice, in order.
+        /// By group: configuration and slice, in order.
         turns: Vec<Vec<(String, u32)>>,
         halt_at: Option<usize>,
     }
@@ -395,7 +400,7 @@ mod tests {
         for turns in recorder.turns {
             let cell = if turns[0].0.ends_with("[connections 1]") { "1]" } else { "4]" };
             assert!(turns.iter().all(|(name, _)| name.ends_with(cell)), "{turns:?}");
-            // Slices are of 20 requests for each connection.
+            // Each slice has 20 requests per connection.
             assert_eq!(turns.len(), if cell == "1]" { 2 * 40 } else { 2 * 10 });
         }
     }

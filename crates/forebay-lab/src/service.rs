@@ -1,4 +1,4 @@
-//! What runs beside a trial's server: started before it, ended after it, not measured.
+//! Services of a trial: started before the server, ended after it, not measured.
 
 use std::time::Instant;
 
@@ -8,11 +8,11 @@ use crate::listening::is_listening;
 use crate::trial::Halt;
 use crate::trial::{READY_INTERVAL, Runner, broken};
 
-/// The services of one trial, running. Dropped, they end, the last one first.
+/// Running services of one trial. Dropping this ends them, the last one first.
 #[derive(Default)]
 pub struct Services {
     keepers: Vec<Keeper>,
-    /// Where they are.
+    /// Ports and directories of the services.
     pub values: Vec<ServiceValues>,
 }
 
@@ -24,7 +24,7 @@ impl Drop for Services {
     }
 }
 
-/// Says what the services of `plan` need and this machine lacks, if anything.
+/// Checks the requirements of the services of `plan`.
 pub fn check(plan: &Plan) -> Result<(), Halt> {
     for service in &plan.services {
         let missing = missing(&service.requires);
@@ -36,7 +36,7 @@ pub fn check(plan: &Plan) -> Result<(), Halt> {
 }
 
 impl Runner {
-    /// Starts the services of the plan, each when those before it are ready.
+    /// Starts the services of the plan. Each starts when the previous ones are ready.
     pub(crate) fn start_services(&self) -> Result<Services, Halt> {
         let mut services = Services::default();
         for service in &self.plan.services {

@@ -1,15 +1,15 @@
-//! Whether a warm-up has come to rest.
+//! Detection of a steady rate during the warm-up.
 
 use std::time::Duration;
 
-/// The rate is looked at over windows of this length.
+/// Length of a window over which the rate is computed.
 pub const WINDOW: Duration = Duration::from_millis(250);
-/// So many windows are compared with as many before them.
+/// Number of last windows that are compared with as many windows before them.
 const WINDOWS: usize = 3;
-/// Their means may differ by this share.
+/// Largest relative difference of their means.
 const ALIKE: f64 = 0.03;
 
-/// Whether the last of `rates`, of a window each, are like those before them.
+/// Returns true if the last of `rates`, one per window, equal those before them.
 pub fn is_steady(rates: &[f64]) -> bool {
     let Some(first) = rates.len().checked_sub(2 * WINDOWS) else { return false };
     let mean = |rates: &[f64]| rates.iter().sum::<f64>() / WINDOWS as f64;

@@ -1,4 +1,4 @@
-//! From trials to one row per configuration: what all reports print.
+//! Summary of trials: one row per configuration, which all reports print.
 
 use std::collections::BTreeMap;
 
@@ -11,70 +11,72 @@ use crate::pairing::{CPU, Judged, RATE};
 use crate::results::{Experiment, Results};
 use crate::trial::{Measured, Slice, Trial, counted};
 
-/// One configuration's figures. Void trials count for nothing but `failed` and `notes`.
+/// Figures of one configuration. Void trials only contribute to `failed` and `notes`.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The configuration's name.
     pub name: String,
-    /// Whether the others are compared with it.
+    /// The others are compared with this one.
     pub baseline: bool,
-    /// What its server calls itself.
+    /// Version as printed by the server.
     pub version: Option<String>,
-    /// Trials that count.
+    /// Number of counted trials.
     pub counted: usize,
     /// Requests per second over the trials.
     pub rate: Option<Summary>,
-    /// All latencies of all trials in one histogram: percentiles are never averaged.
+    /// All latencies of all trials in one histogram, because percentiles must not be averaged.
     pub latency: Latency,
-    /// The server's CPU time per completed request over all trials, in microseconds.
+    /// CPU time of the server per completed request over all trials, in microseconds.
     pub cpu_us_per_request: Option<f64>,
-    /// The same over the baseline's, paired as the rate is; less is better.
+    /// Ratio of that CPU time to the baseline's, paired as the rate is; less is better.
     pub cpu_ratio: Option<Ratio>,
-    /// Growth of memory with requests; none of too few slices.
+    /// Growth of memory with requests; `None` with too few slices.
     pub leak: Option<Leak>,
-    /// Slices of trials that count.
+    /// Number of slices of counted trials.
     pub slices: usize,
-    /// Those of them that the machine disturbed, which no ratio has.
+    /// Number of those slices that were disturbed, which no ratio includes.
     pub disturbed: usize,
     /// Mean growth of resident memory during the load, in bytes.
     pub memory_growth: Option<f64>,
     /// Largest resident memory seen, in bytes.
     pub memory_most: Option<u64>,
-    /// Failed requests, those of void trials included.
+    /// Failed requests, including those of void trials.
     pub failed: u64,
-    /// What it is compared with: the baseline as a rule; none of that itself.
+    /// Name of the reference of this configuration; usually the baseline, `None` for
+    /// the baseline itself.
     pub reference: Option<String>,
-    /// Rate over that of the reference, paired by round; none where either lacks.
+    /// Ratio of the rate to that of the reference, paired by round; `None` if either is missing.
     pub ratio: Option<Ratio>,
-    /// What a client's number is of; none of the built-in load generator's rate.
+    /// Unit of a client's number; `None` for the rate of the built-in load generator.
     pub unit: Option<String>,
-    /// What else is to be known.
+    /// Further notes.
     pub notes: Vec<String>,
 }
 
-/// How memory grew with requests, over the trials that have slices enough to tell.
+/// Growth of memory with requests, over the trials with enough slices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Leak {
     /// Bytes per request: the mean over trials.
     pub slope: f64,
-    /// Its 95 % interval: over trials, of fewer than three over the slices of the first.
+    /// 95 % interval of `slope`: over trials, or with fewer than three trials over the slices of
+    /// the first.
     pub ci95: [f64; 2],
-    /// Trials.
+    /// Number of trials.
     pub trials: usize,
-    /// Those in which memory grew and went on growing.
+    /// Number of trials whose memory grew and continued to grow.
     pub leaking: usize,
-    /// Requests served in a trial, on average.
+    /// Mean number of requests in a trial.
     pub requests: f64,
 }
 
-/// Growth in a trial below which a cache that fills may be taken for a leak, in bytes: Forebay, in
-/// front of 256 new connections, grows by 8 MB over its first 80,000 requests, and then no more.
+/// Bytes of growth in a trial below which the growth may be a cache that fills. Forebay grows by
+/// 8 MB over its first 80,000 requests on 256 new connections, and then no more.
 const MOST_OF_A_CACHE: f64 = 16e6;
 
-/// The quiet moments of a trial that are looked at: slices are joined to so many bursts at most.
+/// Maximum number of idle pauses of a trial that are used; slices are joined into as many bursts.
 const MOST_BURSTS: usize = 12;
 
-/// One row per configuration, in the order of the plan.
+/// Returns one row per configuration, in the order of the plan.
 pub fn rows(experiment: &Experiment) -> Vec<Row> {
     let judged = judged(experiment);
     let named = |name: &str| {
@@ -100,7 +102,7 @@ pub fn rows(experiment: &Experiment) -> Vec<Row> {
     rows
 }
 
-/// The slices of each configuration, with the evidence against them.
+/// Returns the slices of each configuration, with the evidence against them.
 pub fn judged(experiment: &Experiment) -> Vec<Judged<'_>> {
     let slices = experiment.results.iter().flat_map(|results| counted(&results.trials));
     let usual = usual_calibration(slices.flat_map(|(_, measured)| &measured.slices));
@@ -108,7 +110,7 @@ pub fn judged(experiment: &Experiment) -> Vec<Judged<'_>> {
     experiment.results.iter().map(judge).collect()
 }
 
-/// Holm's correction over what was compared.
+/// Applies Holm's correction over all comparisons.
 fn correct(mut ratios: Vec<&mut Ratio>) {
     let p: Vec<f64> = ratios.iter().map(|ratio| ratio.p).collect();
     for (ratio, corrected) in ratios.iter_mut().zip(holm(&p)) {
@@ -147,7 +149,7 @@ fn row(results: &Results, judged: &Judged<'_>, reference: Option<(&Results, &Jud
     }
 }
 
-/// Growth of memory with requests in each trial, and over all.
+/// Returns the growth of memory with requests in each trial, and over all trials.
 fn leak(counted: &[&Measured]) -> Option<Leak> {
     let growths: Vec<Growth> =
         counted.iter().filter_map(|measured| growth(&bursts(&measured.slices))).collect();
@@ -164,7 +166,7 @@ fn leak(counted: &[&Measured]) -> Option<Leak> {
     })
 }
 
-/// Requests served so far, and resident memory then, after each burst of slices.
+/// Returns the requests so far and the resident memory after each burst of slices.
 fn bursts(slices: &[Slice]) -> Vec<(f64, f64)> {
     let joined = slices.len().div_ceil(MOST_BURSTS).max(1);
     let mut served = 0;
@@ -176,7 +178,7 @@ fn bursts(slices: &[Slice]) -> Vec<(f64, f64)> {
 }
 
 impl Leak {
-    /// Whether memory leaks: in most trials, and on the whole.
+    /// Returns true if memory leaks: in most trials, and in the mean.
     pub fn is_leak(&self) -> bool {
         self.leaking * 2 > self.trials && self.ci95[0] > 0.0
     }
@@ -204,7 +206,7 @@ fn notes(results: &Results, judged: &Judged<'_>, leak: Option<Leak>) -> Vec<Stri
     );
     notes.extend(results.configuration.saved.as_ref().map(|date| {
         format!(
-            "measured on {date}, not beside the others: what changed since is in the ratio, too"
+            "measured on {date}, not together with the others: the ratio includes changes since then"
         )
     }));
     notes.extend(void_notes(&results.trials));
@@ -219,7 +221,7 @@ fn notes(results: &Results, judged: &Judged<'_>, leak: Option<Leak>) -> Vec<Stri
     notes.into_iter().map(harmless).collect()
 }
 
-/// On one line and without what could command a terminal: some of it comes from servers.
+/// Returns the note on one line without control characters: some of it comes from servers.
 fn harmless(note: String) -> String {
     note.replace(char::is_control, " ")
 }
@@ -229,7 +231,7 @@ fn leak_note(leak: Leak) -> String {
     let (size, trials) = (number::size(leak.slope), leak.trials);
     let requests = number::count(leak.requests as u64);
     let (what, doubt) = if leak.slope * leak.requests < MOST_OF_A_CACHE {
-        ("grows by", ": a leak, or a cache that still fills; a longer duration tells")
+        ("grows by", ": a leak, or a cache that still fills; a longer duration shows which")
     } else {
         ("leaks", "")
     };
@@ -279,7 +281,7 @@ fn failure_note(results: &Results) -> Option<String> {
     Some(format!("failed requests: {}{first}", counts.join(", ")))
 }
 
-/// Says which rounds stand apart from the others. They count all the same.
+/// Returns a note that names the outlying rounds. They count nevertheless.
 fn outlier_note(trials: &[Trial]) -> Option<String> {
     let counted: Vec<(&Trial, &Measured)> = counted(trials).collect();
     if counted.len() < 4 {
@@ -295,5 +297,5 @@ fn outlier_note(trials: &[Trial]) -> Option<String> {
     if rounds.is_empty() {
         return None;
     }
-    Some(format!("the rate of round {} stands apart (counted all the same)", rounds.join(", ")))
+    Some(format!("the rate of round {} is an outlier (it counts nevertheless)", rounds.join(", ")))
 }

@@ -1,4 +1,4 @@
-//! A trial: what is measured of it, and what a fresh server is started with. `round.rs` runs them.
+//! Trials: their results, and the start of a fresh server. `round.rs` runs them.
 
 use std::fmt;
 use std::net::TcpListener;
@@ -15,79 +15,79 @@ use crate::keeper::{Keeper, KeeperError, Launch};
 use crate::listening::is_listening;
 use crate::watch::{Evidence, Series};
 
-/// How often a server that is not ready yet is asked again.
+/// Interval between checks of a server that is not ready yet.
 pub(crate) const READY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Where a trial stands in the experiment; both count from 1.
+/// Position of a trial in the experiment. Both numbers count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrialId {
-    /// The round.
+    /// Number of the round.
     pub round: u32,
-    /// The place within the round, in which servers are started.
+    /// Position within the round, in the order of server starts.
     pub order: u32,
 }
 
-/// What came of one trial.
+/// Result of one trial.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// Where it stands in the experiment.
+    /// Position in the experiment.
     pub id: TrialId,
-    /// What was measured; none if it did not come to that.
+    /// Measurements; `None` if the trial failed before.
     pub measured: Option<Measured>,
-    /// Why it does not count; none: it counts.
+    /// Reason why the trial does not count; `None` if it counts.
     pub void: Option<String>,
-    /// Whether it is void because the server failed, not because of how it was measured.
+    /// The trial is void because the server failed, not because of the measurement.
     pub failed: bool,
-    /// What else happened.
+    /// Other notes.
     pub notes: Vec<String>,
 }
 
-/// A measured load.
+/// Measurements of a load.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// What the clients saw.
+    /// Results of the clients.
     pub outcome: Outcome,
-    /// What the server took.
+    /// Resource usage of the server.
     pub server: Series,
-    /// The slices that the load was cut into, in their order.
+    /// Slices of the load, in their order.
     pub slices: Vec<Slice>,
 }
 
-/// One turn of the server: a slice of its load.
+/// A turn of the server: a slice of its load.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
-    /// Its number, from 0: other configurations' of the same round and number were loaded at about
-    /// the same time.
+    /// Number of the slice, from 0. Slices of other configurations with equal round and number were
+    /// loaded at about the same time.
     pub number: u32,
-    /// How long it took, to the last reply.
+    /// Duration until the last reply.
     pub duration: Duration,
-    /// Requests completed.
+    /// Number of completed requests.
     pub completed: u64,
-    /// The server's CPU time.
+    /// CPU time of the server.
     pub cpu: Duration,
-    /// The server's resident memory after it, in bytes.
+    /// Resident memory of the server after the slice, in bytes.
     pub rss: u64,
-    /// What the machine did meanwhile.
+    /// Evidence of disturbances on the machine.
     pub evidence: Evidence,
-    /// What the client printed, where it is a command.
+    /// Number that the client printed, if it is a command.
     pub printed: Option<Printed>,
 }
 
-/// Why an experiment ends before its last round.
+/// Reason why an experiment ends before its last round.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Halt {
-    /// A signal asked for it.
+    /// A signal interrupted the run.
     Interrupted,
-    /// A configuration gave no right answer in its time.
+    /// A configuration gave no correct reply in time.
     CannotStart {
-        /// Its name.
+        /// Name of the configuration.
         configuration: String,
-        /// What happened instead.
+        /// Reason of the failure.
         reason: String,
-        /// The last lines that its server printed.
+        /// Last lines of the server's output.
         output: Vec<String>,
     },
-    /// Something that the experiment itself needs did not work.
+    /// An operation that the experiment itself needs failed.
     Broken(String),
 }
 
@@ -103,7 +103,7 @@ impl fmt::Display for Halt {
     }
 }
 
-/// The trials that count, with what they measured.
+/// Returns the counted trials with their measurements.
 pub fn counted(trials: &[Trial]) -> impl Iterator<Item = (&Trial, &Measured)> {
     trials
         .iter()
@@ -118,27 +118,27 @@ pub struct Runner {
     pub(crate) interrupt: Interrupt,
     pub(crate) cores: usize,
     pub(crate) server_cpus: Vec<usize>,
-    /// Of the experiment: the order of trials and the seeds of clients follow from it.
+    /// Seed of the experiment, from which the order of trials and the seeds of clients are derived.
     pub(crate) seed: u64,
 }
 
-/// How a server is checked before and after it is loaded.
+/// Check of a server before and after its load.
 pub(crate) enum Check {
-    /// By the request that it is loaded with.
+    /// Sends the request of the load.
     Request(Box<Spec>),
-    /// By a connection to it: `HOST:PORT` or `unix:PATH`.
+    /// Connects to `HOST:PORT` or `unix:PATH`.
     Connection(String),
 }
 
 impl Trial {
-    /// A trial in which the server failed before anything was measured.
+    /// Returns a trial with a server that failed before the measurement.
     pub fn failed(id: TrialId, reason: impl Into<String>) -> Self {
         Self { id, measured: None, void: Some(reason.into()), failed: true, notes: Vec::new() }
     }
 }
 
 impl Slice {
-    /// Completed requests per second, or what a client printed in their place.
+    /// Returns completed requests per second, or the number that a client printed.
     pub fn rate(&self) -> f64 {
         if let Some(printed) = self.printed {
             return printed.value;
@@ -146,14 +146,14 @@ impl Slice {
         self.completed as f64 / self.duration.as_secs_f64().max(1e-9)
     }
 
-    /// The server's CPU time in microseconds per completed request.
+    /// Returns the CPU time of the server in microseconds per completed request.
     pub fn cpu_us_per_request(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.completed as f64
     }
 }
 
 impl Measured {
-    /// Completed requests per second, or what a client printed in their place: the mean of its runs.
+    /// Returns completed requests per second, or the mean of the numbers that a client printed.
     pub fn rate(&self) -> f64 {
         let printed: Vec<f64> =
             self.slices.iter().filter_map(|slice| Some(slice.printed?.value)).collect();
@@ -163,14 +163,14 @@ impl Measured {
         }
     }
 
-    /// The rate, or its reciprocal where less of what a client printed is better.
+    /// Returns the rate, or its reciprocal if less is better, so that more is always better.
     pub fn goodness(&self) -> f64 {
         let printed = self.slices.first().and_then(|slice| slice.printed);
         let of = |printed: Printed| Printed { value: self.rate(), ..printed }.goodness();
         printed.map_or_else(|| self.rate(), of)
     }
 
-    /// The server's CPU time, user and system, in microseconds per completed request.
+    /// Returns the CPU time of the server, user and system, in microseconds per completed request.
     pub fn cpu_us_per_request(&self) -> Option<f64> {
         let completed = self.outcome.requests.completed;
         let is_seen = completed > 0 && self.is_watched();
@@ -178,20 +178,23 @@ impl Measured {
         is_seen.then(|| total / completed as f64)
     }
 
-    /// Whether the server's processes were seen: those of one that ran already are not.
+    /// Returns true if the server's processes were watched. Those of a server that ran already are
+    /// not.
     pub fn is_watched(&self) -> bool {
         self.server.most.processes > 0
     }
 
-    /// Resident memory at a quiet moment after the load minus before it, in bytes.
+    /// Returns the resident memory in the idle pause after the load minus that before it, in bytes.
     pub fn memory_growth(&self) -> f64 {
         self.server.rss_end as f64 - self.server.rss_start as f64
     }
 }
 
 impl Runner {
-    /// `program` is the running `forebay`; the machine has `cores`. Servers without `cpus` of their
-    /// own run on `server_cpus`. `seed` is the experiment's.
+    /// Creates a runner.
+    ///
+    /// `program` is the running `forebay`, and the machine has `cores` cores. Servers without
+    /// `cpus` run on `server_cpus`. `seed` is the experiment's seed.
     pub fn new(
         plan: &Plan,
         program: PathBuf,
@@ -203,15 +206,16 @@ impl Runner {
         Self { plan: plan.clone(), program, interrupt, cores, server_cpus, seed }
     }
 
-    /// What placeholders stand for; `dir` is that of the configuration or service.
+    /// Returns the values of placeholders. `dir` belongs to the configuration or service.
     pub(crate) fn values(
         &self,
         dir: &Path,
         keeper: &Keeper,
         services: &[ServiceValues],
     ) -> Result<Values, Halt> {
-        let port = free_port()
-            .ok_or_else(|| Halt::Broken("no free port on 127.0.0.1: end what uses them".into()))?;
+        let port = free_port().ok_or_else(|| {
+            Halt::Broken("no free port on 127.0.0.1: end programs that use ports".into())
+        })?;
         let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
         let (dir, tmp) = (text(dir), text(keeper.tmp()));
         Ok(Values { port, dir, tmp, services: services.to_vec() })
@@ -248,7 +252,7 @@ impl Runner {
         }
     }
 
-    /// A command with its placeholders filled in; `forebay` is this very program.
+    /// Replaces the placeholders of a command. `forebay` is replaced by the path of this program.
     pub(crate) fn fill_command(&self, start: &[String], values: &Values) -> Vec<String> {
         let mut argv: Vec<String> = start.iter().map(|argument| values.fill(argument)).collect();
         if argv[0] == "forebay" {
@@ -257,7 +261,7 @@ impl Runner {
         argv
     }
 
-    /// The request as it is probed, warmed up with and measured.
+    /// Returns the request for probes, warm-up and measurement.
     pub(crate) fn spec(&self, load: &Load, url: Url, values: &Values) -> Spec {
         let url = match url.protocol() {
             Protocol::Http | Protocol::Https if load.http2 => {
@@ -324,7 +328,7 @@ impl Runner {
             let reason = match keeper.ended() {
                 Some(how) => format!("it never answered: {how}"),
                 None if left.is_zero() => {
-                    format!("no right answer within {:?}: {wrong}", configuration.ready_timeout)
+                    format!("no correct reply within {:?}: {wrong}", configuration.ready_timeout)
                 }
                 None => {
                     std::thread::sleep(READY_INTERVAL);
@@ -339,7 +343,7 @@ impl Runner {
         }
     }
 
-    /// Asks once, exactly as the load will; the error says what was wrong with the answer.
+    /// Sends one request, equal to those of the load. The error describes a wrong reply.
     pub(crate) fn probe(&self, check: &Check, patience: Option<Duration>) -> Result<(), String> {
         let spec = match check {
             Check::Request(spec) => spec.as_ref(),
@@ -366,8 +370,8 @@ pub(crate) fn stop(amount: Amount) -> Stop {
     }
 }
 
-/// A port that nothing listens on, below those that the kernel gives to outgoing connections: among
-/// those, one of the client's own could take it, or a probe could even connect to itself.
+/// Returns a port without a listener, below the range of outgoing connections. Inside that range, a
+/// connection of the client could take the port, or a probe could even connect to itself.
 fn free_port() -> Option<u16> {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
     let lowest = range.and_then(|text| text.split_whitespace().next()?.parse().ok());

@@ -274,7 +274,7 @@ fn a_leak_is_told_with_its_size_and_a_cache_is_none() {
     let caching = growing(&|served| served.min(800) * 4100);
     let rows = rows(&experiment(&["leaks", "caches"], vec![leaking, caching]));
     let note = "grows by 4 kB a request [4 kB, 4 kB], in 3 of 3 trials of 2,400 requests: \
-                a leak, or a cache that still fills; a longer duration tells";
+                a leak, or a cache that still fills; a longer duration shows which";
     assert_eq!(rows[0].notes, [note]);
     assert_eq!(rows[1].notes, [""; 0]);
     assert!(!rows[1].leak.unwrap().is_leak());
@@ -348,7 +348,7 @@ fn what_is_no_report_is_refused_in_words() {
         report::read(&changed.to_string()).unwrap_err()
     };
     assert!(report::read("").is_err() && report::read("{\"schema\": ").is_err());
-    assert!(refused(&|json| json["schema"] = "forebay.bench/1".into()).contains("no report"));
+    assert!(refused(&|json| json["schema"] = "forebay.bench/1".into()).contains("not a report"));
     assert!(refused(&|json| json["plan"] = serde_json::Value::Null).contains("plan"));
     assert!(refused(&|json| json["plan"]["load"]["slice"] = (-1.0).into()).contains("plan"));
     assert!(refused(&|json| json["configurations"][0]["name"] = "b".into()).contains("config"));

@@ -48,7 +48,7 @@ fn a_wrong_answer_is_not_ready() {
     let experiment = Experiment::new(SHORT).server_with("wrong", "wrong", lines);
     let run = experiment.run(&[]);
     assert_eq!(run.code, Some(3));
-    assert!(run.stderr.contains("no right answer within 400ms"), "{}", run.stderr);
+    assert!(run.stderr.contains("no correct reply within 400ms"), "{}", run.stderr);
     assert!(run.stderr.contains("a reply has status 500, not 200"), "{}", run.stderr);
     experiment.wait_until_gone("a wrong answer");
 }
@@ -59,7 +59,7 @@ fn a_server_that_never_answers_is_not_ready() {
     let experiment = Experiment::new(SHORT).server_with("mute", "mute", lines);
     let run = experiment.run(&[]);
     assert_eq!(run.code, Some(3));
-    assert!(run.stderr.contains("no right answer within 400ms"), "{}", run.stderr);
+    assert!(run.stderr.contains("no correct reply within 400ms"), "{}", run.stderr);
     assert!(run.stderr.contains("it printed nothing"), "{}", run.stderr);
     experiment.wait_until_gone("a mute server");
 }
@@ -70,7 +70,7 @@ fn a_body_without_the_text_is_not_ready() {
     let experiment = Experiment::new(&load).server_with("hello", "", "ready_timeout = \"400ms\"");
     let run = experiment.run(&[]);
     assert_eq!(run.code, Some(3));
-    assert!(run.stderr.contains("no right answer within 400ms"), "{}", run.stderr);
+    assert!(run.stderr.contains("no correct reply within 400ms"), "{}", run.stderr);
 }
 
 #[test]

@@ -145,7 +145,7 @@ fn nothing_to_compare_is_an_error() {
     let lines = "requires = [\"no-such-server\"]";
     let run = Experiment::new(SHORT).server_with("elsewhere", "", lines).run(&[]);
     assert_eq!(run.code, Some(3));
-    assert!(run.stderr.contains("every configuration lacks something"), "{}", run.stderr);
+    assert!(run.stderr.contains("every configuration lacks a requirement"), "{}", run.stderr);
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn a_server_that_does_not_run_is_named() {
     let experiment = Experiment::new("");
     let run = experiment.run_without_file(&["--url", &url, "--aa"]);
     assert_eq!(run.code, Some(3), "{}", run.stderr);
-    assert!(run.stderr.contains("no right answer within 5s"), "{}", run.stderr);
+    assert!(run.stderr.contains("no correct reply within 5s"), "{}", run.stderr);
     experiment.wait_until_gone("a server that did not run");
 }
 

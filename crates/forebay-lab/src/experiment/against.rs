@@ -1,9 +1,9 @@
-//! An experiment beside what it was before: another revision of it, or results that were saved.
+//! Comparison of an experiment with an earlier one: another revision, or saved results.
 
 use super::{Configuration, Plan};
 
-/// What has to be equal for a saved configuration to be the same as now; what stands beside it says where
-/// it comes from, or is only words.
+/// Returns true if both configurations start the server in the same way. Fields that only describe
+/// a configuration or its origin are ignored.
 fn is_started_alike(now: &Configuration, then: &Configuration) -> bool {
     let like_now = Configuration {
         name: now.name.clone(),
@@ -17,12 +17,14 @@ fn is_started_alike(now: &Configuration, then: &Configuration) -> bool {
 }
 
 impl Plan {
-    /// Adds to each configuration what was called so in `earlier`, named after `label`, and has the two
-    /// compared. Returns the names of those that `earlier` has but that are started as they are now:
-    /// running them again would compare a server with itself.
+    /// Adds the configurations of `earlier` with equal names, marked with `label`, as the
+    /// references of the current ones.
+    ///
+    /// Returns the names of configurations that start in the same way in both revisions. Running
+    /// those again would compare a server with itself.
     ///
     /// # Errors
-    /// `earlier` has none of the configurations.
+    /// Fails if `earlier` has none of the configurations.
     pub fn compare_with(&mut self, earlier: &Plan, label: &str) -> Result<Vec<String>, String> {
         let mut unchanged = Vec::new();
         let mut found = Vec::new();

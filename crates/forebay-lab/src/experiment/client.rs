@@ -1,4 +1,4 @@
-//! `[load.client]`: a command that loads the server in place of the built-in load generator.
+//! `[load.client]`: a command that loads the server instead of the built-in load generator.
 
 use std::time::Duration;
 
@@ -11,63 +11,66 @@ use super::matrix::Matrix;
 use super::parse::Reader;
 use super::{Amount, Problem, file, seconds};
 
-/// Of `timeout`, which begins when the time of the load is over.
+/// Default of `timeout`, which starts when the time of the load is over.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_UNIT: &str = "per second";
 
-/// A command that loads a server and prints how that went.
+/// Command that loads a server and prints a result.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Client {
-    /// May hold placeholders, and `{url}`, `{duration}`, `{connections}` and `{seed}`.
+    /// Command with its arguments. May contain placeholders, and `{url}`, `{duration}`,
+    /// `{connections}` and `{seed}`.
     pub command: Vec<String>,
-    /// Where the number is that counts.
+    /// Position of the result in the output.
     pub metric: Find,
-    /// What it is a number of, as `transactions/s`.
+    /// Unit of the result, such as `transactions/s`.
     pub unit: String,
-    /// Which of two numbers is the better one.
+    /// Direction of better results.
     pub better: Better,
-    /// Where it says how much was done: the server's CPU time is divided by it.
+    /// Position of the amount of work in the output. The server's CPU time is divided by the
+    /// amount.
     pub count: Option<Find>,
-    /// How much longer than the load it may take.
+    /// Time that the command may take beyond the duration of the load.
     #[serde(with = "seconds")]
     pub timeout: Duration,
-    /// Programs or Debian packages without which the experiment cannot run.
+    /// Programs or Debian packages that the command requires.
     pub requires: Vec<String>,
-    /// Whether it is run anew for each slice of a trial, in place of once.
+    /// Runs the command once per slice instead of once per trial.
     pub in_slices: bool,
 }
 
-/// Which of two numbers is the better one.
+/// Direction of better results.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
-    /// As of a rate.
+    /// More is better, as for a rate.
     Higher,
-    /// As of a time.
+    /// Less is better, as for a time.
     Lower,
 }
 
-/// Where a number is in what a command prints.
+/// Position of a number in the output of a command.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Find {
-    /// The group of a regular expression, where it matches last.
+    /// The group of a regular expression, at its last match.
     Pattern(String),
-    /// A JSON pointer (RFC 6901) into the last line that is a JSON object, or into the whole.
+    /// A JSON pointer (RFC 6901) into the last line that is a JSON object, or into the whole
+    /// output.
     Json(String),
 }
 
-/// The number that a client printed.
+/// Number that a client printed.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Printed {
-    /// As it was printed: above 0, and finite.
+    /// The number as printed: finite and greater than 0.
     pub value: f64,
-    /// Which of two is the better one.
+    /// Direction of better results.
     pub better: Better,
 }
 
 impl Printed {
-    /// The number, or its reciprocal where less is better, so that more is always better.
+    /// Returns the number, or its reciprocal if less is better, so that more is always better.
     pub fn goodness(self) -> f64 {
         match self.better {
             Better::Higher => self.value,
@@ -77,10 +80,10 @@ impl Printed {
 }
 
 impl Find {
-    /// The number in `output`.
+    /// Finds the number in `output`.
     ///
     /// # Errors
-    /// Why there is none, in words.
+    /// Returns the reason why no number was found.
     pub fn number(&self, output: &str) -> Result<f64, String> {
         match self {
             Self::Pattern(pattern) => {
@@ -109,13 +112,13 @@ impl Find {
     }
 }
 
-/// As much of a text as fits in a message.
+/// Returns the start of a text, short enough for a message.
 fn short(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
 impl Reader<'_> {
-    /// The command that `load` names, if it does.
+    /// Parses the command of `[load.client]`, if there is one.
     pub(super) fn client(&self, load: &file::Load) -> Result<Option<Client>, Problem> {
         let Some(typed) = &load.client else { return Ok(None) };
         self.refuse_beside_client(load)?;
@@ -145,7 +148,7 @@ impl Reader<'_> {
         }))
     }
 
-    /// What only the built-in load generator does.
+    /// Rejects keys that only the built-in load generator supports.
     fn refuse_beside_client(&self, load: &file::Load) -> Result<(), Problem> {
         let warmup = load.warmup.as_ref().filter(
             |typed| matches!(typed.get_ref(), toml::Value::Integer(requests) if *requests != 0),
@@ -161,7 +164,7 @@ impl Reader<'_> {
         ];
         match given.into_iter().find_map(|(key, span)| Some((key, span?))) {
             Some((key, span)) => {
-                let message = format!("{key} means nothing to a client of [load.client]");
+                let message = format!("{key} has no effect with [load.client]");
                 let help = "give times (duration, warmup) and put the rest into its command";
                 Err(self.at(span, message, help))
             }
@@ -169,7 +172,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Refuses what a matrix would change without effect.
+    /// Rejects matrix keys that would have no effect.
     pub(super) fn refuse_in_matrix(
         &self,
         matrix: &Matrix,
@@ -179,8 +182,7 @@ impl Reader<'_> {
             |key: &&Spanned<String>| ["rate", "streams"].contains(&key.get_ref().as_str());
         match matrix.keys().find(is_built_in).filter(|_| client.is_some()) {
             Some(key) => {
-                let message =
-                    format!("{} means nothing to a client of [load.client]", key.get_ref());
+                let message = format!("{} has no effect with [load.client]", key.get_ref());
                 Err(self.at(key.span(), message, "leave it out"))
             }
             None => Ok(()),
@@ -211,7 +213,8 @@ impl Reader<'_> {
         }
     }
 
-    /// How long a slice is: a client's command runs once a trial unless the file has slices.
+    /// Returns the length of a slice. A client's command runs once per trial unless the file sets
+    /// `slice`.
     pub(super) fn slice(
         &self,
         load: &file::Load,

@@ -1,4 +1,4 @@
-//! Keys that mean the same wherever they stand: commands to run, times that need not be given.
+//! Parsers of keys that occur in several tables: commands and optional durations.
 
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use super::Problem;
 use super::parse::Reader;
 
 impl Reader<'_> {
-    /// A command, or none.
     pub(super) fn command(
         &self,
         typed: Option<Spanned<Vec<String>>>,
@@ -21,7 +20,6 @@ impl Reader<'_> {
         Ok(typed.into_inner())
     }
 
-    /// A time, or none.
     pub(super) fn optional_duration(
         &self,
         typed: &Option<Spanned<String>>,

@@ -1,6 +1,6 @@
-//! What was typed: the experiment file as TOML, before any of it is checked.
+//! The experiment file as parsed TOML, before validation.
 //!
-//! Keys carry their place in the file ([`Spanned`]) where `plan.rs` may still refuse them.
+//! Keys carry their position in the file ([`Spanned`]) if validation can still reject them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,6 @@ use toml::Spanned;
 
 use super::matrix::Matrix;
 
-/// A whole experiment file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct File {
@@ -29,7 +28,7 @@ pub struct File {
     pub configurations: Vec<Spanned<Configuration>>,
 }
 
-/// `[load]`: what every configuration is given to do.
+/// `[load]`: the load of every configuration.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
@@ -64,7 +63,7 @@ pub struct Load {
     pub client: Option<Spanned<Client>>,
 }
 
-/// `[load.client]`: a command in place of the built-in load generator.
+/// `[load.client]`: a command instead of the built-in load generator.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Client {
@@ -76,7 +75,7 @@ pub struct Client {
     pub requires: Vec<String>,
 }
 
-/// Where a number is in what a command prints; the last two are those of `metric`.
+/// Position of a number in the output of a command. Only `metric` has the last two keys.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Find {
@@ -86,7 +85,7 @@ pub struct Find {
     pub better: Option<Spanned<String>>,
 }
 
-/// `[check]`: what a right answer looks like.
+/// `[check]`: the expected reply.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
@@ -94,14 +93,14 @@ pub struct Check {
     pub body_contains: Option<String>,
 }
 
-/// `[against]`: how an older revision is made ready.
+/// `[against]`: preparation of an older revision.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Against {
     pub build: Option<String>,
 }
 
-/// One `[[service]]`: what every configuration needs beside its own server.
+/// `[[service]]`: a process that every configuration needs in addition to its own server.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
@@ -120,7 +119,7 @@ pub struct Service {
     pub cpus: Option<Spanned<Vec<usize>>>,
 }
 
-/// One `[[configuration]]`: a way of serving the application.
+/// `[[configuration]]`: a way to serve the application.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Configuration {

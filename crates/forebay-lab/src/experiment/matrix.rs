@@ -1,4 +1,4 @@
-//! A matrix: every configuration under each combination of the values of some keys.
+//! The matrix: every configuration is measured with each combination of the values of some keys.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -9,41 +9,41 @@ use toml::{Spanned, Value};
 use super::parse::{MAX_CONNECTIONS, MAX_STREAMS, Reader};
 use super::{Configuration, Load, Problem, Template};
 
-/// More combinations than this take days, and were hardly meant.
+/// Maximum number of combinations. More would take days and are probably a mistake.
 const MOST_CELLS: usize = 64;
 const MOST_BODY_BYTES: u32 = 16 * 1024 * 1024;
 const MOST_RATE: u32 = 100_000_000;
-/// What has a meaning of its own in placeholders.
+/// Placeholders that Forebay defines itself.
 const TAKEN: [&str; 3] = ["port", "dir", "tmp"];
 
-/// What a combination changes of the load.
+/// Changes that a combination makes to the load.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Cell {
-    /// Its values in words.
+    /// Values of the combination, as text for names.
     pub label: String,
     /// Concurrent connections.
     pub connections: Option<u32>,
-    /// What is asked for.
+    /// Path of the request.
     pub path: Option<String>,
-    /// Requests per second of an open loop; 0: a closed loop.
+    /// Requests per second of an open loop; 0 for a closed loop.
     pub rate: Option<u32>,
-    /// HTTP/2 requests in flight on each connection.
+    /// Concurrent HTTP/2 requests per connection.
     pub streams: Option<u32>,
-    /// Whether it is asked over HTTP/2.
+    /// Sends requests over HTTP/2.
     pub http2: Option<bool>,
-    /// Whether connections are used again.
+    /// Reuses connections.
     pub keepalive: Option<bool>,
     /// Length of the request body.
     pub body_bytes: Option<u32>,
-    /// What further placeholders stand for.
+    /// Values of further placeholders.
     pub placeholders: Vec<(String, String)>,
 }
 
-/// `[matrix]` as it was typed.
+/// `[matrix]` as parsed.
 pub type Matrix = BTreeMap<Spanned<String>, Vec<Spanned<Value>>>;
 
 impl Reader<'_> {
-    /// The configurations under each combination; they alone, where there is no matrix.
+    /// Returns the configurations for each combination, or unchanged without a matrix.
     pub(super) fn expand(
         &self,
         matrix: Matrix,
@@ -117,7 +117,7 @@ impl Reader<'_> {
         value.get_ref().as_bool().ok_or_else(wrong)
     }
 
-    /// A value as it stands in placeholders and names.
+    /// Returns a value as text for placeholders and names.
     fn words(&self, value: &Spanned<Value>) -> Result<String, Problem> {
         match value.get_ref() {
             Value::String(text) if !text.chars().any(char::is_control) => Ok(text.clone()),
@@ -132,7 +132,7 @@ impl Reader<'_> {
     }
 }
 
-/// The configurations in the cell with the index `n`, each compared with the baseline there.
+/// Returns the configurations of cell `n`, each with the cell's baseline as its reference.
 fn in_cell<'a>(
     configurations: &'a [Configuration],
     n: usize,
@@ -152,7 +152,7 @@ fn in_cell<'a>(
     })
 }
 
-/// A configuration with the placeholders of its cell filled in.
+/// Replaces the cell's placeholders in a configuration.
 fn filled(configuration: &Configuration, placeholders: &[(String, String)]) -> Configuration {
     let fill = |text: &String| {
         let fill = |text: String, (name, value): &(String, String)| {
@@ -177,7 +177,7 @@ fn filled(configuration: &Configuration, placeholders: &[(String, String)]) -> C
 }
 
 impl Cell {
-    /// Makes `load` that of this cell.
+    /// Applies this cell to `load`.
     pub fn change(&self, load: &mut Load) {
         load.connections = self.connections.unwrap_or(load.connections);
         load.threads = load.threads.min(load.connections);

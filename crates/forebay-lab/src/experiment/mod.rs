@@ -1,4 +1,4 @@
-//! The experiment: what the file says (`file`), checked and resolved (`plan`).
+//! The experiment: the parsed file (`file`), and the validated plan with defaults (`plan`).
 
 mod against;
 mod client;

@@ -1,4 +1,4 @@
-//! From the text of an experiment file to a [`Plan`], or to the first thing wrong with it.
+//! Converts the text of an experiment file to a [`Plan`], or reports the first error.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -23,7 +23,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const DEFAULT_READY_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) const DEFAULT_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Larger files are refused before they are parsed.
+/// Size limit, checked before the file is parsed.
 const LARGEST_FILE: u64 = 1024 * 1024;
 pub(super) const MAX_CONNECTIONS: u32 = 60_000;
 pub(super) const MAX_STREAMS: u32 = 65_536;
@@ -33,7 +33,7 @@ const MAX_CPU: usize = 1023;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Plan {
-    /// Reads and checks an experiment file.
+    /// Reads and validates an experiment file.
     pub fn read(path: &Path) -> Result<Self, Problem> {
         let unreadable = |error: std::io::Error| {
             let message = format!("cannot read the experiment {}: {error}", path.display());
@@ -43,7 +43,7 @@ impl Plan {
         Self::parse(path, &text)
     }
 
-    /// Checks the text of an experiment file that lies at `path`.
+    /// Validates the text of the experiment file `path`.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Problem> {
         let reader = Reader { path, text, dir: directory_of(path)? };
         let file: File = toml::from_str(text).map_err(|error| reader.not_understood(&error))?;
@@ -51,7 +51,7 @@ impl Plan {
     }
 }
 
-/// The file being read, for pointing at its lines.
+/// The file that is read, for error messages with line and column.
 pub(super) struct Reader<'a> {
     path: &'a Path,
     text: &'a str,
@@ -273,7 +273,7 @@ impl Reader<'_> {
         self.time(typed.get_ref(), typed.span()).map(Some)
     }
 
-    /// Whether a configuration runs while no other does.
+    /// Returns true if a configuration runs without other servers at the same time.
     fn is_isolated(&self, typed: &Option<Spanned<bool>>, load: &Load) -> Result<bool, Problem> {
         match typed {
             Some(typed) if load.think.is_some() && !typed.get_ref() => {
@@ -284,10 +284,10 @@ impl Reader<'_> {
         }
     }
 
-    /// Servers would take turns although clients pause.
+    /// Returns the error for a configuration that is not isolated although clients pause.
     fn in_turns(&self, span: Range<usize>) -> Problem {
         let help = "leave out isolated: a turn may be shorter than a pause";
-        self.at(span, "servers cannot take turns where clients pause", help)
+        self.at(span, "servers cannot take turns when clients pause", help)
     }
 
     fn rate(&self, typed: &Option<Spanned<f64>>) -> Result<Option<f64>, Problem> {
@@ -303,7 +303,7 @@ impl Reader<'_> {
         let Some(typed) = typed else { return Ok("/".to_owned()) };
         let clean = typed.get_ref().bytes().all(|byte| byte.is_ascii_graphic());
         if !typed.get_ref().starts_with('/') || !clean {
-            let help = "begin it with / and percent-encode spaces and letters beyond ASCII";
+            let help = "begin it with / and percent-encode spaces and non-ASCII characters";
             return Err(self.at(typed.span(), "not a request path", help));
         }
         Ok(typed.into_inner())
@@ -397,7 +397,7 @@ impl Reader<'_> {
         Err(self.at(typed.span(), format!("{} is out of range", typed.get_ref()), help))
     }
 
-    /// A refusal by the TOML reader, with the nearest known key where the key is unknown.
+    /// Converts an error of the TOML parser. For an unknown key, suggests the nearest known key.
     fn not_understood(&self, error: &toml::de::Error) -> Problem {
         let span = error.span().unwrap_or(0..0);
         let message = error.message().lines().next().unwrap_or("not TOML").to_owned();
@@ -426,7 +426,7 @@ impl Reader<'_> {
     }
 }
 
-/// A text file, unless it is larger than what anybody writes by hand.
+/// Reads a text file of at most 1 MiB.
 fn read_text(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     std::fs::File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
@@ -436,8 +436,8 @@ fn read_text(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Two client threads at most by default: one drives several servers' worth of load, and what the
-/// client takes is taken from the server on the same machine.
+/// Returns the default number of client threads, at most two: one thread can load several servers,
+/// and the client takes its CPU time from the server on the same machine.
 fn default_threads(connections: u32) -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     (cores / 2).clamp(1, 2).min(connections)
@@ -460,7 +460,7 @@ fn directory_of(path: &Path) -> Result<PathBuf, Problem> {
     Ok(absolute)
 }
 
-/// Values to fill placeholders with, for seeing whether what comes of it is right.
+/// Returns example values for placeholders, to validate the text that results.
 fn example_values(services: &[Service]) -> Values {
     let tmp = || "/tmp".to_owned();
     let at =
@@ -469,14 +469,14 @@ fn example_values(services: &[Service]) -> Values {
     Values { port: 8080, dir: "/dir".to_owned(), tmp: tmp(), services }
 }
 
-/// The unknown key and the known ones, out of serde's message.
+/// Extracts the unknown key and the known keys from serde's message.
 fn unknown_field(message: &str) -> Option<(&str, Vec<&str>)> {
     let mut names = message.strip_prefix("unknown field `")?.split('`').step_by(2);
     let found = names.next()?;
     Some((found, names.filter(|name| !name.is_empty()).collect()))
 }
 
-/// The known key that is at most two edits away (Levenshtein distance).
+/// Returns the known key with the smallest Levenshtein distance, if the distance is at most two.
 fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     let scored = known.iter().map(|&key| (edits(found, key), key));
     scored.min().filter(|&(edits, _)| edits <= 2).map(|(_, key)| key)

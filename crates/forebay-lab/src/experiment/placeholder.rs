@@ -1,32 +1,33 @@
-//! `{port}`, `{dir}`, `{tmp}` and those of services: what differs from trial to trial or from machine to machine.
+//! Placeholders `{port}`, `{dir}`, `{tmp}` and those of services. Their values differ between
+//! trials or machines.
 
-/// The values of one trial.
+/// Values of the placeholders of one trial.
 #[derive(Clone, Debug)]
 pub struct Values {
-    /// A port that was free when the trial began.
+    /// Port that was free when the trial began.
     pub port: u16,
-    /// The experiment file's directory, absolute.
+    /// Absolute directory of the experiment file.
     pub dir: String,
-    /// The trial's own temporary directory.
+    /// Temporary directory of the trial.
     pub tmp: String,
-    /// The services that run beside it.
+    /// Services of the trial.
     pub services: Vec<ServiceValues>,
 }
 
-/// Where a service of the trial is: `{NAME.port}` and `{NAME.tmp}`.
+/// Values of a service's placeholders: `{NAME.port}` and `{NAME.tmp}`.
 #[derive(Clone, Debug)]
 pub struct ServiceValues {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
-    /// Its port.
+    /// Port of the service.
     pub port: u16,
-    /// Its own temporary directory.
+    /// Temporary directory of the service.
     pub tmp: String,
 }
 
 impl Values {
-    /// Fills in the placeholders of `text`. Other braces are left alone: a start command may be a
-    /// shell or awk script full of them.
+    /// Replaces the placeholders in `text`. Other braces remain: a start command may be a shell or
+    /// awk script with many braces.
     pub fn fill(&self, text: &str) -> String {
         let own = text
             .replace("{port}", &self.port.to_string())

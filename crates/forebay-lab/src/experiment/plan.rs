@@ -1,4 +1,4 @@
-//! An experiment that can be run: checked, with every default filled in.
+//! Validated experiment with all defaults filled in.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,28 +7,28 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cell, Client, Values, seconds};
 
-/// A whole experiment. What exists is valid: names differ, one configuration is the baseline.
+/// Validated experiment: names are unique, and exactly one configuration is the baseline.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Plan {
-    /// What the experiment is about.
+    /// Title of the reports.
     pub title: String,
-    /// The experiment file's directory, absolute: what `{dir}` stands for.
+    /// Absolute directory of the experiment file, the value of `{dir}`.
     pub dir: PathBuf,
-    /// What every configuration is given to do.
+    /// Load of every configuration.
     pub load: Load,
-    /// What a right answer looks like.
+    /// Expected reply.
     pub check: Check,
-    /// What runs beside every configuration's server, started in this order.
+    /// Processes that run in addition to every configuration's server, started in this order.
     pub services: Vec<Service>,
-    /// The ways of serving, in the order of the file.
+    /// The configurations in the order of the file.
     pub configurations: Vec<Configuration>,
-    /// How often each configuration is measured.
+    /// Number of trials per configuration.
     pub rounds: u32,
-    /// A command that is run before the first round, and has to end; may hold `{dir}` and `{tmp}`.
+    /// Command that runs to its end before the first round. May contain `{dir}` and `{tmp}`.
     pub before: Vec<String>,
-    /// One that is run after the last.
+    /// Command that runs to its end after the last round.
     pub after: Vec<String>,
-    /// What is run by a shell to make an older revision ready to be compared with.
+    /// Shell command that builds an older revision for a comparison.
     pub build: Option<String>,
 }
 
@@ -39,173 +39,178 @@ pub struct Load {
     pub path: String,
     /// Concurrent connections.
     pub connections: u32,
-    /// How much is measured.
+    /// Amount of measured load.
     pub amount: Amount,
-    /// How much is sent before measuring; none: the first measured request is a cold one.
+    /// Amount of load before the measurement; `None` makes the first measured request a cold one.
     pub warmup: Option<Amount>,
-    /// How long the warm-up goes on at most until the rate is steady; none: it is not looked at.
+    /// Time limit of a warm-up that continues until the rate is steady; `None` does not check the
+    /// rate.
     #[serde(with = "seconds::option")]
     pub steady: Option<Duration>,
-    /// About how long a server is loaded before it is another's turn.
+    /// Approximate time that a server is loaded before the next server's turn.
     #[serde(with = "seconds")]
     pub slice: Duration,
-    /// Whether servers run one after the other instead of in turns, unless a configuration says so.
+    /// Runs servers one after the other instead of in turns. A configuration can override this.
     pub isolated: bool,
-    /// Whether `http://` servers are asked over HTTP/2, by prior knowledge, and `https://` ones by ALPN.
+    /// Sends requests to `http://` servers over HTTP/2 with prior knowledge, to `https://` servers
+    /// with ALPN.
     pub http2: bool,
-    /// HTTP/2 requests in flight on each connection.
+    /// Concurrent HTTP/2 requests per connection.
     pub streams: u32,
-    /// Whether any certificate of an `https://` server is taken.
+    /// Accepts any certificate of `https://` servers.
     pub insecure: bool,
-    /// File with the certificates of those that issue the servers'; placeholders are filled in.
+    /// File with the certificate authorities of the servers. May contain placeholders.
     pub ca: Option<String>,
-    /// Whether connections that are made anew resume their sessions of TLS.
+    /// Resumes TLS sessions on new connections.
     pub tls_resume: bool,
-    /// Directory below which the path names a script, for FastCGI, SCGI and uwsgi.
+    /// Directory of scripts for FastCGI, SCGI and uwsgi. The path is appended to it.
     pub root: Option<String>,
-    /// What a servlet container asked by AJP wants of web servers.
+    /// Secret that a servlet container requires from web servers (AJP).
     pub secret: Option<String>,
-    /// Variables for an application asked by FastCGI, SCGI and uwsgi.
+    /// Variables for an application over FastCGI, SCGI or uwsgi.
     pub params: Vec<(String, String)>,
-    /// Requests per second of an open loop; none: a closed loop.
+    /// Requests per second of an open loop; `None` for a closed loop.
     pub rate: Option<f64>,
-    /// Pause on each connection between a reply and the next request. Servers then run one after the
-    /// other: a slice may be shorter than a pause.
+    /// Pause on each connection between a reply and the next request. Servers then run one after
+    /// the other, because a slice may be shorter than a pause.
     #[serde(with = "seconds::option")]
     pub think: Option<Duration>,
-    /// Client threads.
+    /// Number of client threads.
     pub threads: u32,
-    /// Whether a connection carries more than one request.
+    /// Reuses connections.
     pub keepalive: bool,
     /// Request method.
     pub method: String,
     /// Further request headers.
     pub headers: Vec<(String, String)>,
-    /// Request body, sent as it is; empty: none.
+    /// Request body, sent unchanged; empty for none.
     pub body: String,
-    /// How long one request may take.
+    /// Time limit of one request.
     #[serde(with = "seconds")]
     pub timeout: Duration,
-    /// The cores that the load generator is confined to; empty: all.
+    /// Cores of the load generator; empty for all.
     pub cpus: Vec<usize>,
-    /// A command that loads the servers in place of the built-in load generator.
+    /// Command that loads the servers instead of the built-in load generator.
     pub client: Option<Client>,
 }
 
-/// How much load: a number of requests or a time.
+/// Amount of load: a number of requests or a time.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub enum Amount {
     /// This many requests over all connections.
     #[serde(rename = "requests")]
     Requests(u64),
-    /// As many as fit in this time.
+    /// As many requests as fit into this time.
     #[serde(rename = "duration_s", with = "seconds")]
     Duration(Duration),
 }
 
-/// A file that is filled in and placed in the directory of a trial.
+/// File that is copied into the directory of a trial with its placeholders replaced.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Template {
-    /// Its path, relative to the experiment; the last part is its name in the trial's directory.
+    /// Path relative to the experiment. The file name is also the name in the trial's directory.
     pub path: String,
-    /// What is in it, placeholders included, as it was when the experiment was read.
+    /// Content with placeholders, as read together with the experiment.
     pub text: String,
 }
 
-/// What an answer must be like to count as right.
+/// Condition for a correct reply.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Check {
-    /// The status it must have.
+    /// Expected status.
     pub status: u16,
-    /// A text its body must contain.
+    /// Text that the body must contain.
     pub body_contains: Option<String>,
 }
 
-/// What every configuration needs beside its own server, such as a database or a backend. It is
-/// started afresh for each trial, before the server, and what it takes is not counted.
+/// Process that every configuration needs in addition to its own server, such as a database or a
+/// backend. It is restarted for each trial, before the server, and is not measured.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Service {
-    /// Its name: `{NAME.port}` and `{NAME.tmp}` say where it is.
+    /// Name, used in `{NAME.port}` and `{NAME.tmp}`.
     pub name: String,
-    /// Its command; may hold placeholders.
+    /// Command with its arguments. May contain placeholders.
     pub start: Vec<String>,
-    /// What it listens on once it is ready: `HOST:PORT` or `unix:PATH`; may hold placeholders.
+    /// Address of the service when it is ready: `HOST:PORT` or `unix:PATH`. May contain
+    /// placeholders.
     pub listens: String,
-    /// Programs or Debian packages without which the experiment cannot run.
+    /// Programs or Debian packages that the service requires.
     pub requires: Vec<String>,
-    /// Environment variables added; values may hold placeholders.
+    /// Additional environment variables. Values may contain placeholders.
     pub env: Vec<(String, String)>,
-    /// Its working directory; may hold placeholders.
+    /// Working directory. May contain placeholders.
     pub cwd: String,
-    /// Files, relative to the experiment, that are filled in and placed in its directory.
+    /// Files that are copied into the service's directory with their placeholders replaced.
     pub templates: Vec<Template>,
-    /// How long it may take until it listens.
+    /// Time limit until the service listens.
     #[serde(with = "seconds")]
     pub ready_timeout: Duration,
-    /// How long it may take to end after SIGTERM before it is killed.
+    /// Time from SIGTERM to SIGKILL.
     #[serde(with = "seconds")]
     pub stop_timeout: Duration,
-    /// The cores that it is confined to; empty: all.
+    /// Cores of the service; empty for all.
     pub cpus: Vec<usize>,
 }
 
-/// One way of serving the application.
+/// A way to serve the application.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Configuration {
-    /// Its name in every report.
+    /// Name in every report.
     pub name: String,
-    /// Whether the others are compared with it.
+    /// The other configurations are compared with this one.
     pub baseline: bool,
-    /// The server's command; may hold placeholders. Empty: the server runs already, and what it takes
-    /// is not known.
+    /// Command of the server. May contain placeholders. If empty, the server runs already and its
+    /// resource usage is unknown.
     pub start: Vec<String>,
-    /// A command that is run before each start of its server, and has to end; may hold placeholders.
+    /// Command that runs to its end before each start of the server. May contain placeholders.
     pub before: Vec<String>,
-    /// One that is run after its server has ended.
+    /// Command that runs to its end after the server has ended.
     pub after: Vec<String>,
-    /// Where it answers, without the load's path; may hold placeholders.
+    /// URL without the load's path. May contain placeholders.
     pub url: String,
-    /// A path in place of the load's; empty: `url` is whole.
+    /// Path instead of the load's path; empty if `url` is complete.
     pub path: Option<String>,
-    /// Programs or Debian packages without which it is left out.
+    /// Programs or Debian packages. The configuration is skipped if one is missing.
     pub requires: Vec<String>,
-    /// Environment variables added to the server's; values may hold placeholders.
+    /// Additional environment variables of the server. Values may contain placeholders.
     pub env: Vec<(String, String)>,
-    /// The server's working directory; may hold placeholders.
+    /// Working directory of the server. May contain placeholders.
     pub cwd: String,
-    /// Files, relative to the experiment, that are filled in and placed in the trial's directory.
+    /// Files that are copied into the trial's directory with their placeholders replaced.
     pub templates: Vec<Template>,
-    /// How long it may take until the first right answer.
+    /// Time limit until the first correct reply.
     #[serde(with = "seconds")]
     pub ready_timeout: Duration,
-    /// How long it may take to end after SIGTERM before it is killed.
+    /// Time from SIGTERM to SIGKILL.
     #[serde(with = "seconds")]
     pub stop_timeout: Duration,
-    /// A command whose first line of output tells the server's version.
+    /// Command that prints the server's version in its first line.
     pub version: Vec<String>,
-    /// A remark for the report.
+    /// Remark for the report.
     pub notes: Option<String>,
-    /// The cores that the server is confined to; empty: all.
+    /// Cores of the server; empty for all.
     pub cpus: Vec<usize>,
-    /// Whether its server runs while no other does, and is loaded without a break.
+    /// Runs the server without other servers at the same time, and loads it without a break.
     pub isolated: bool,
-    /// What `{dir}` stands for: the experiment's directory, or that of an older revision.
+    /// Value of `{dir}`: the directory of the experiment, or of an older revision.
     pub dir: PathBuf,
-    /// The name of what it is compared with in place of the baseline: what it was before.
+    /// Name of an earlier form of this configuration, its reference instead of the baseline.
     pub reference: Option<String>,
-    /// Where it stands in the matrix, if there is one.
+    /// Cell of the matrix, if there is one.
     pub cell: Option<Cell>,
-    /// When it was measured, if that was not in this experiment: it is not run again.
+    /// Date of the measurement if the results come from a saved report. Such a configuration does
+    /// not run.
     pub saved: Option<String>,
 }
 
-/// A load by number of requests is cut into so many slices at most, of at least so many requests
-/// for each connection: the ends of slices, where connections wait for the last reply, must not rule.
+/// Maximum number of slices of a load given as a number of requests, and minimum number of requests
+/// per connection in a slice. At the end of a slice connections idle until the last reply, which
+/// must not dominate the result.
 const MOST_SLICES_OF_REQUESTS: u64 = 50;
 const FEWEST_REQUESTS: u64 = 20;
 
 impl Load {
-    /// What each slice of a trial's load is. All slices together are the whole amount.
+    /// Returns the amount of each slice of a trial. The slices add up to the whole amount.
     pub fn slices(&self) -> Vec<Amount> {
         if self.client.as_ref().is_some_and(|client| !client.in_slices) {
             return vec![self.amount];
@@ -230,7 +235,7 @@ impl Plan {
     /// Keeps the named configurations and the baseline. The error is the first unknown name.
     pub fn keep_only(&mut self, names: &[String]) -> Result<(), String> {
         let is_named = |c: &Configuration, name: &String| {
-            // In a matrix, the name alone means all of its cells.
+            // In a matrix, a bare name selects all of its cells.
             c.name == *name || c.cell.is_some() && c.name.starts_with(&format!("{name} ["))
         };
         let known = |name: &&String| !self.configurations.iter().any(|c| is_named(c, name));
@@ -244,7 +249,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The load that a configuration is given.
+    /// Returns the load of a configuration.
     pub fn load_of(&self, configuration: &Configuration) -> Load {
         let mut load = self.load.clone();
         if let Some(cell) = &configuration.cell {
@@ -253,8 +258,8 @@ impl Plan {
         load
     }
 
-    /// Leaves the baseline and a second copy of it: the difference between the two is what this
-    /// machine and this experiment produce out of nothing.
+    /// Keeps only the baseline and adds a copy of it. The difference between the two is the noise
+    /// of the machine and the experiment.
     pub fn against_itself(&mut self) {
         self.configurations.retain(|configuration| configuration.baseline);
         let mut twin = self.baseline().clone();
@@ -263,8 +268,8 @@ impl Plan {
         self.configurations.push(twin);
     }
 
-    /// The name of what a configuration is compared with; none of the baseline, and of what is there
-    /// for others to be compared with.
+    /// Returns the name of the reference of this configuration. Returns `None` for
+    /// the baseline, and for a configuration that only serves as a reference.
     pub fn reference<'a>(&'a self, configuration: &'a Configuration) -> Option<&'a str> {
         let name = configuration.name.as_str();
         let is_reference = |other: &Configuration| other.reference.as_deref() == Some(name);
@@ -275,7 +280,7 @@ impl Plan {
         }
     }
 
-    /// What the others are compared with.
+    /// Returns the baseline.
     pub fn baseline(&self) -> &Configuration {
         let found = self.configurations.iter().find(|configuration| configuration.baseline);
         found.expect("a plan has exactly one baseline")
@@ -283,16 +288,15 @@ impl Plan {
 }
 
 impl Configuration {
-    /// Where its server listens, `HOST:PORT` or `unix:PATH`, if its `url` is `tcp://HOST:PORT` or
-    /// `unix:PATH`: for a client with a protocol of its own. Such a server is ready when it takes
-    /// connections.
+    /// Returns the address of a server with its own protocol: `HOST:PORT` or `unix:PATH`, if `url`
+    /// is `tcp://HOST:PORT` or `unix:PATH`. Such a server is ready when it accepts connections.
     pub fn address(&self, values: &Values) -> Option<String> {
         let url = values.fill(&self.url);
         let is_path = url.starts_with("unix:");
         url.strip_prefix("tcp://").map(str::to_owned).or(is_path.then_some(url))
     }
 
-    /// The address asked and loaded, with the placeholders filled in.
+    /// Returns the URL to request, with its placeholders replaced.
     pub fn target(&self, load: &Load, values: &Values) -> String {
         let url = values.fill(&self.url);
         match self.path.as_ref().unwrap_or(&load.path) {

@@ -1,4 +1,4 @@
-//! What is wrong with an experiment file: where, why, and what to do about it.
+//! Error in an experiment file: position, reason and advice.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -8,8 +8,8 @@ use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity,
 };
 
-/// A refused experiment file. `Display` shows the line with a caret under the place, in colour only
-/// where standard error is a terminal and `NO_COLOR` is not set.
+/// Rejected experiment file. `Display` shows the line with a caret below the position. Colours need
+/// a terminal on standard error, and `NO_COLOR` to be unset.
 pub struct Problem {
     message: String,
     help: Option<String>,
@@ -22,7 +22,7 @@ struct Place {
 }
 
 impl Problem {
-    /// A problem at a place in the file `text` read from `path`.
+    /// Creates a problem at a position in `text`, the content of `path`.
     pub fn at(
         path: &Path,
         text: &str,
@@ -39,12 +39,12 @@ impl Problem {
         }
     }
 
-    /// A problem with no line to point at, such as a file that cannot be read.
+    /// Creates a problem without a position, such as a file that cannot be read.
     pub fn whole(message: impl Into<String>, help: impl Into<String>) -> Self {
         Self { message: message.into(), help: Some(help.into()), source: None }
     }
 
-    /// The message in ASCII, without colour, whatever standard error is.
+    /// Returns the message in ASCII without colours.
     pub fn plain(&self) -> String {
         self.render(GraphicalTheme::none())
     }
@@ -83,7 +83,7 @@ impl fmt::Debug for Problem {
 
 impl std::error::Error for Problem {}
 
-/// Cuts a span at the end of its first line: a caret under one line says more than a box.
+/// Cuts a span at the end of its first line: a caret below one line is clearer than a box.
 fn on_one_line(text: &str, span: std::ops::Range<usize>) -> std::ops::Range<usize> {
     let start = span.start.min(text.len());
     let end = span.end.clamp(start, text.len());
@@ -91,7 +91,7 @@ fn on_one_line(text: &str, span: std::ops::Range<usize>) -> std::ops::Range<usiz
     start..line_end.map_or(end, |length| start + length)
 }
 
-/// The text with what could command a terminal blanked out, byte for byte.
+/// Replaces control characters, which could be terminal commands, and keeps all byte positions.
 fn harmless(text: &str) -> String {
     let commands = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
     let mut shown = String::with_capacity(text.len());
@@ -104,7 +104,7 @@ fn harmless(text: &str) -> String {
     shown
 }
 
-/// What miette renders; its `Display` is the bare message.
+/// The problem as miette renders it. Its `Display` is only the message.
 struct Shown<'a>(&'a Problem);
 
 impl fmt::Display for Shown<'_> {

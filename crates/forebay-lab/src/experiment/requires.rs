@@ -1,15 +1,15 @@
-//! What a configuration needs on this machine: programs, Debian packages, modules of Perl.
+//! Requirements of a configuration: programs, Debian packages and Perl modules.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use forebay_process::search_path;
 
-/// Begins the name of a module of Perl.
+/// Prefix of the name of a Perl module.
 const PERL: &str = "perl:";
 
-/// The names among `requires` that are neither a program nor an installed Debian package; for
-/// `perl:Module`, those that Perl does not find.
+/// Returns the names in `requires` that are neither a program nor an installed Debian package. A
+/// name `perl:Module` is missing if Perl cannot load the module.
 pub fn missing(requires: &[String]) -> Vec<String> {
     let is_there = |name: &&String| match name.strip_prefix(PERL) {
         Some(module) => is_perl_module(module),
@@ -18,7 +18,7 @@ pub fn missing(requires: &[String]) -> Vec<String> {
     requires.iter().filter(|name| !is_there(name)).cloned().collect()
 }
 
-/// What is missing, in words, with the command that installs what a package could bring.
+/// Lists missing requirements as text, with the command that installs packages.
 pub fn in_words(missing: &[String]) -> String {
     let packages: Vec<&str> =
         missing.iter().map(String::as_str).filter(|name| !name.starts_with(PERL)).collect();
@@ -36,7 +36,8 @@ fn is_program(name: &str) -> bool {
     std::env::split_paths(&search_path()).any(|directory| is_runnable(&directory.join(name)))
 }
 
-/// Whether Perl loads a module: it is named in an argument, never in the text of a program.
+/// Returns true if Perl can load a module. The module name is an argument, never part of the
+/// program text.
 fn is_perl_module(module: &str) -> bool {
     Command::new("perl")
         .args(["-e", "eval { require((shift =~ s{::}{/}gr) . '.pm') } or exit 1", module])

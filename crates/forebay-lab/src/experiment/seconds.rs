@@ -1,4 +1,4 @@
-//! Times in JSON: a number of seconds.
+//! Serialization of durations as a number of seconds.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Er
     Duration::try_from_secs_f64(f64::deserialize(from)?).map_err(de::Error::custom)
 }
 
-/// A time that need not be there.
+/// Serialization of optional durations.
 pub mod option {
     use super::{Deserialize, Deserializer, Duration, Serializer, de};
 

@@ -1,4 +1,4 @@
-//! From what was typed of a `[[service]]` to a [`Service`].
+//! Converts a parsed `[[service]]` to a [`Service`].
 
 use toml::Spanned;
 
@@ -6,7 +6,7 @@ use super::parse::{DEFAULT_READY_TIMEOUT, DEFAULT_STOP_TIMEOUT, Reader};
 use super::{Problem, Service, file};
 
 impl Reader<'_> {
-    /// The services, whose names differ and can stand in a placeholder.
+    /// Validates the services: names are unique and usable in placeholders.
     pub(super) fn services(
         &self,
         typed: Vec<Spanned<file::Service>>,

@@ -1,4 +1,4 @@
-//! The keeper as `forebay compare` sees it.
+//! Handle of a keeper in `forebay compare`.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
@@ -16,18 +16,19 @@ use super::room::{OUTPUT_FILE, remove_soon};
 use super::signal_name;
 use crate::watch::Tree;
 
-/// The keeper answers at once; on a loaded machine "at once" may take a while.
+/// Time limit for the start of a keeper. It answers at once, but a loaded machine may delay that.
 const OPENING_PATIENCE: Duration = Duration::from_secs(30);
-/// Beyond the grace period: the keeper's own patience with SIGKILL, and then some.
+/// Time limit in addition to the grace period: longer than the keeper's own limit after SIGKILL.
 const STOPPING_PATIENCE: Duration = Duration::from_secs(30);
-/// How much of the server's last output an error quotes.
+/// Number of lines and bytes of the server's output that an error quotes.
 const QUOTED_LINES: usize = 12;
 const QUOTED_BYTES: u64 = 8 * 1024;
 
-/// How a program ended that did what it was to do, and all that it started.
+/// Text for a program that ended with success, including everything that it started.
 pub(crate) const ENDED_WELL: &str = "it ended with exit status 0";
 
-/// A running keeper and what it keeps. Dropping it stops the server as [`stop`](Self::stop) does.
+/// Running keeper and its server. Dropping the handle stops the server as [`stop`](Self::stop)
+/// does.
 pub struct Keeper {
     child: Child,
     orders: Option<ChildStdin>,
@@ -39,12 +40,12 @@ pub struct Keeper {
     notes: Vec<String>,
 }
 
-/// A keeper that could not do its work.
+/// Failure of a keeper.
 #[derive(Debug)]
 pub struct KeeperError(String);
 
 impl Keeper {
-    /// Starts a keeper: `program` is the running `forebay`. Its directory exists on return.
+    /// Starts a keeper. `program` is the running `forebay`. The trial's directory exists on return.
     pub fn open(program: &Path) -> Result<Self, KeeperError> {
         let mut child = Command::new(program)
             .arg("__keeper")
@@ -75,23 +76,24 @@ impl Keeper {
         }
     }
 
-    /// Orders the server to be started.
+    /// Orders the keeper to start the server.
     pub fn start(&mut self, launch: Launch) -> Result<(), KeeperError> {
         self.grace = launch.grace;
         self.order(&Order::Start(launch)).map_err(KeeperError::from)
     }
 
-    /// The trial's temporary directory.
+    /// Returns the trial's temporary directory.
     pub fn tmp(&self) -> &Path {
         &self.tmp
     }
 
-    /// The server's processes.
+    /// Returns the server's processes.
     pub fn tree(&self) -> Tree {
         Tree::new(self.child.id() as i32, self.cgroup.clone())
     }
 
-    /// How the server ended, if it has ended by itself. One that went into the background has not.
+    /// Returns the reason if the server ended by itself. A server that went into the background has
+    /// not ended.
     pub fn ended(&mut self) -> Option<&str> {
         loop {
             match self.events.try_recv() {
@@ -106,12 +108,12 @@ impl Keeper {
         self.ended.as_deref()
     }
 
-    /// The last lines that the server printed.
+    /// Returns the last lines of the server's output.
     pub fn last_output(&self) -> Vec<String> {
         last_lines(&self.tmp.join(OUTPUT_FILE)).unwrap_or_default()
     }
 
-    /// Ends the server, waits until all is gone and returns what is worth telling about the trial.
+    /// Ends the server, waits until all processes are gone, and returns notes for the report.
     pub fn stop(mut self) -> Vec<String> {
         let _ = self.ended();
         self.end();
@@ -165,8 +167,9 @@ impl Keeper {
         self.tidy_up();
     }
 
-    /// What remains if the keeper was killed; nothing as a rule. Its orphans are our children then,
-    /// as `forebay compare` is a subreaper too; other keepers are left alone, with what they keep.
+    /// Cleans up if the keeper was killed. The keeper's orphans are children of this process then,
+    /// because `forebay compare` is a subreaper too. Other keepers and their processes are left
+    /// alone.
     fn tidy_up(&mut self) {
         if self.tmp.as_os_str().is_empty() || !self.tmp.exists() {
             return;
@@ -206,11 +209,11 @@ impl std::error::Error for KeeperError {}
 
 impl From<io::Error> for KeeperError {
     fn from(error: io::Error) -> Self {
-        Self(format!("the keeper does not listen: {error}"))
+        Self(format!("the keeper does not accept orders: {error}"))
     }
 }
 
-/// The children of this process that are no keepers, and all that those have started.
+/// Returns the children of this process that are not keepers, with all their descendants.
 fn orphans() -> Vec<i32> {
     let own = std::process::id() as i32;
     let is_keeper = |pid: i32| {
@@ -228,7 +231,7 @@ fn orphans() -> Vec<i32> {
     orphans
 }
 
-/// Reads the keeper's events on a thread of their own.
+/// Reads the keeper's events on a separate thread.
 fn follow(stdout: Option<std::process::ChildStdout>) -> Receiver<Event> {
     let (sender, events) = mpsc::channel();
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! The keeper's own life: start, watch, end, tidy up.
+//! Main function of a keeper: start, watch and end the server, then clean up.
 
 use std::fs::File;
 use std::io::{self, BufRead, Write};
@@ -17,11 +17,11 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 pub fn keep() -> ExitCode {
     let guardian = match Guardian::new(read_orders) {
         Ok(guardian) => guardian,
-        Err(error) => return refuse(&format!("cannot look after processes: {error}")),
+        Err(error) => return refuse(&format!("cannot supervise processes: {error}")),
     };
     let room = match Room::open() {
         Ok(room) => room,
-        Err(error) => return refuse(&format!("cannot make a temporary directory: {error}")),
+        Err(error) => return refuse(&format!("cannot create a temporary directory: {error}")),
     };
     let cgroup = room.cgroup.as_ref().map(|group| group.path().to_owned());
     report(&Event::Open { tmp: room.path().to_owned(), cgroup });
@@ -84,7 +84,7 @@ impl Keeping {
             .map_err(|error| format!("cannot record the server's output: {error}"))?;
         let program = forebay_process::Launch {
             cgroup: self.room.cgroup.as_ref().map(|group| group.path().to_owned()),
-            // CPU time is then counted from /proc.
+            // Without a control group, CPU time is counted from /proc.
             cgroup_is_optional: true,
             cpus: launch.cpus.clone(),
             argv: launch.argv.iter().map(Into::into).collect(),
@@ -99,11 +99,12 @@ impl Keeping {
         started.map_err(|error| format!("cannot start a process: {error}"))
     }
 
-    /// SIGTERM, then waits for the end or for the grace period.
+    /// Sends SIGTERM, then waits for the end or for the grace period.
     fn end_politely(&mut self) {
         match self.guardian.program() {
             Some(server) => drop(kill_process_group(server, Signal::TERM)),
-            // The server went into the background: its masters are our children now.
+            // The server went into the background, so its master processes are children of this
+            // keeper.
             None => {
                 let own = std::process::id() as i32;
                 self.guardian.request_stop(|stat| stat.parent == own);
@@ -123,7 +124,8 @@ fn read_orders(order: &dyn Fn(Order) -> bool) {
     }
 }
 
-/// Nobody may be listening any more, which is no reason to stop tidying up.
+/// Sends an event. An error is ignored: even if `forebay compare` is gone, the keeper must clean
+/// up.
 fn report(event: &Event) {
     let mut out = io::stdout().lock();
     let _ = serde_json::to_writer(&mut out, event).map_err(io::Error::from);

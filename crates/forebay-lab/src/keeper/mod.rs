@@ -1,13 +1,13 @@
-//! The keeper: the [guardian](forebay_process::Guardian) of one trial's server, with a place for it.
+//! The keeper: the [guardian](forebay_process::Guardian) of one trial's server, with its directory.
 //!
-//! `forebay compare` runs a keeper (this very program, as `forebay __keeper`) for every trial and
+//! `forebay compare` runs a keeper (the same program, as `forebay __keeper`) for every trial and
 //! holds the other end of its standard input. The keeper
 //!
-//! - makes the trial's temporary directory and, where permitted, its control group;
-//! - ends the server when told, when signalled, and when its standard input ends, which it does
-//!   however `forebay compare` may die: SIGTERM to the server's process group, then, after a grace
-//!   period, SIGKILL to all that is left, until the kernel says there is no descendant any more;
-//! - then removes the directory and the group, and ends.
+//! - creates the trial's temporary directory and, if permitted, its control group;
+//! - ends the server on order, on a signal, and at the end of its standard input, which ends even
+//!   if `forebay compare` is killed: first SIGTERM to the server's process group, then, after a
+//!   grace period, SIGKILL to all remaining processes, until the kernel reports no descendants;
+//! - then removes the directory and the group, and exits.
 //!
 //! Orders and events (`protocol`) are lines of JSON on its standard input and output. `handle` is
 //! the other side, in `forebay compare`.
@@ -24,7 +24,7 @@ pub use keep::keep;
 pub use protocol::Launch;
 pub use room::OUTPUT_FILE;
 
-/// A signal's usual name, or its number.
+/// Returns a signal's name, or its number if it has none.
 pub fn signal_name(signal: i32) -> String {
     let name = signal_hook::low_level::signal_name(signal);
     name.map_or_else(|| format!("signal {signal}"), str::to_owned)

@@ -1,14 +1,14 @@
-//! What `forebay compare` and a keeper say to each other, one JSON object per line.
+//! Messages between `forebay compare` and a keeper, one JSON object per line.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// From `forebay compare` to the keeper. The end of the stream means [`Order::Stop`].
+/// Message from `forebay compare` to the keeper. The end of the stream means [`Order::Stop`].
 #[derive(Debug, Deserialize, Serialize)]
 pub enum Order {
-    /// Start the server; given once.
+    /// Start the server; sent at most once.
     Start(Launch),
     /// End everything.
     Stop,
@@ -17,35 +17,35 @@ pub enum Order {
 /// A server to start.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Launch {
-    /// Program and arguments; a program without a slash is looked for in `PATH`.
+    /// Program and arguments. A program name without a slash is looked up in `PATH`.
     pub argv: Vec<String>,
-    /// Added to the environment of `forebay compare`.
+    /// Variables in addition to the environment of `forebay compare`.
     pub env: Vec<(String, String)>,
     /// Working directory.
     pub cwd: PathBuf,
-    /// Cores to run on; empty: all that `forebay compare` was given.
+    /// Cores to run on; empty for all cores of `forebay compare`.
     pub cpus: Vec<usize>,
     /// Time from SIGTERM to SIGKILL.
     pub grace: Duration,
 }
 
-/// From the keeper to `forebay compare`.
+/// Message from the keeper to `forebay compare`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub enum Event {
-    /// The first: the trial's directory and control group are there.
+    /// First message: the trial's directory and control group exist.
     Open { tmp: PathBuf, cgroup: Option<PathBuf> },
-    /// The trial's directory could not be made.
+    /// The trial's directory could not be created.
     NotOpened { reason: String },
-    /// The server's process is there (its program may yet turn out to be missing).
+    /// The server's process exists, although its program may still turn out to be missing.
     Started { pid: i32 },
     /// The server could not be started.
     NotStarted { reason: String },
     /// The server's first process ended by itself.
     MainEnded { how: String, clean: bool },
-    /// Another of its processes, orphaned by then, was ended by a signal.
+    /// A signal ended another process of the server, which was an orphan by then.
     Died { pid: i32, signal: i32 },
-    /// The last of its processes ended by itself.
+    /// The last process of the server ended by itself.
     AllEnded,
-    /// The last: all is gone, but for what `left` names.
+    /// Last message: everything is gone except for the items in `left`.
     Stopped { left: Vec<String> },
 }

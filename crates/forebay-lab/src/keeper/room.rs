@@ -1,4 +1,4 @@
-//! A trial's place on the machine: its temporary directory and its control group.
+//! Temporary directory and control group of a trial.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 use forebay_process::cgroup::Cgroup;
 use tempfile::TempDir;
 
-/// The file in the trial's directory that takes the server's standard output and error.
+/// File in the trial's directory for the server's standard output and error.
 pub const OUTPUT_FILE: &str = "server-output.log";
 
-/// What the names of directories and control groups begin with; the keeper's process id follows.
+/// Prefix of the names of directories and control groups. The keeper's process ID follows.
 const PREFIX: &str = "forebay-compare-";
 
-/// A directory that only its owner can write to, but servers that drop privileges can read; and a
-/// control group where permitted. Both are gone when this is dropped.
+/// Directory that only its owner can write to, and a control group if permitted. Servers that drop
+/// privileges can still read the directory. Dropping this removes both.
 pub struct Room {
     directory: Option<TempDir>,
     pub cgroup: Option<Cgroup>,
 }
 
 impl Room {
-    /// Makes both.
+    /// Creates both.
     pub fn open() -> std::io::Result<Self> {
         sweep();
         let keeper = std::process::id();
@@ -34,12 +34,11 @@ impl Room {
         Ok(Self { directory: Some(directory), cgroup })
     }
 
-    /// The temporary directory.
     pub fn path(&self) -> &Path {
         self.directory.as_ref().map_or(Path::new(""), TempDir::path)
     }
 
-    /// Removes both; returns what could not be removed.
+    /// Removes both. Returns the items that could not be removed.
     pub fn close(&mut self) -> Vec<String> {
         let mut left = Vec::new();
         if let Some(directory) = self.directory.take() {
@@ -61,9 +60,9 @@ impl Drop for Room {
     }
 }
 
-/// Ends what is left of earlier trials. Nobody could, where a keeper was killed together with its
-/// `forebay compare`: the kernel then ends the server, but not what that put into the background.
-/// Only the control group still knows those processes.
+/// Ends the remains of earlier trials. If a keeper was killed together with its `forebay compare`,
+/// the kernel ended the server but not the processes that the server had put into the background.
+/// Only the control group still lists those processes.
 fn sweep() {
     for (name, cgroup) in Cgroup::siblings() {
         let Some(keeper) = name.strip_prefix(PREFIX).filter(|pid| pid.parse::<u32>().is_ok())
@@ -80,7 +79,8 @@ fn sweep() {
     }
 }
 
-/// Whether a keeper of this id lives; neither a zombie nor whoever got the id later is one.
+/// Returns true if a keeper with this process ID is alive. A zombie and another process that reused
+/// the ID do not count.
 fn is_alive(keeper: &str) -> bool {
     let command = Path::new("/proc").join(keeper).join("cmdline");
     std::fs::read(command).is_ok_and(|line| line.split(|&byte| byte == 0).any(|a| a == b"__keeper"))
@@ -94,7 +94,8 @@ fn remove_directories(prefix: &str) {
     }
 }
 
-/// Removes a group whose last process was only just reaped: the kernel may need a moment.
+/// Removes a group. If its last process was just reaped, the kernel needs a moment, so the removal
+/// is retried.
 pub fn remove_soon(cgroup: &Cgroup) -> std::io::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {

@@ -1,21 +1,22 @@
-//! Functions by themselves, wherever they stand in stacks.
+//! Totals per function, over all its positions in stacks.
 
 use std::collections::HashMap;
 
 use super::Stacks;
 
-/// What a function took.
+/// Samples of a function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Function<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Samples in the function itself; the second number is of what the stacks are beside.
+    /// Samples in the function itself, of this profile and of the one merged with
+    /// [`Stacks::beside`].
     pub own: [u64; 2],
-    /// Samples in it and in what it calls.
+    /// Samples in the function and in its callees.
     pub total: [u64; 2],
 }
 
-/// All functions of `stacks`, by what they take themselves, most first. One that calls itself
+/// Returns all functions of `stacks`, sorted by their own samples, most first. A recursive function
 /// counts once.
 pub fn functions(stacks: &Stacks) -> Vec<Function<'_>> {
     let totals = stacks.totals();
@@ -23,7 +24,7 @@ pub fn functions(stacks: &Stacks) -> Vec<Function<'_>> {
     for (index, node) in stacks.nodes().iter().enumerate().skip(1) {
         let name = stacks.name(index);
         let of = found.entry(name).or_insert(Function { name, own: [0; 2], total: [0; 2] });
-        // What a function takes that calls itself is in the outermost of its calls.
+        // The outermost call of a recursive function includes the samples of its inner calls.
         let total = if is_called_by(stacks, index, name) { [0; 2] } else { totals[index] };
         of.own = sum(of.own, node.own);
         of.total = sum(of.total, total);

@@ -1,9 +1,9 @@
-//! Lines of a text that may hold anything, none longer than a limit.
+//! Lines of an untrusted text, limited in length.
 
 use std::io::{self, BufRead};
 
-/// Reads the next line into `line`, without its end and without what is beyond `limit` bytes.
-/// False at the end of the text.
+/// Reads the next line into `line`, without its line end and at most `limit` bytes. Returns false
+/// at the end of the text.
 pub fn next_line(text: &mut impl BufRead, limit: usize, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     let mut any = false;

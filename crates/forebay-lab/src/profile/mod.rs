@@ -1,4 +1,4 @@
-//! What profile trials show: where servers spend their processor time, by call stack.
+//! Results of profile trials: CPU time of servers by call stack.
 
 mod functions;
 mod lines;
@@ -9,28 +9,30 @@ pub use functions::{Function, functions};
 pub use script::fold;
 pub use stacks::{KERNEL, Node, Stacks};
 
-/// What came of a configuration's profile trial, which counts for nothing else.
+/// Result of a configuration's profile trial, which has no influence on other results.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// Samples per second of processor time.
+    /// Samples per second of CPU time.
     pub frequency: u32,
-    /// Requests completed while samples were taken; none where that is not known.
+    /// Requests completed while samples were taken; `None` if unknown.
     pub requests: Option<u64>,
-    /// The stacks that were sampled.
+    /// The sampled stacks.
     pub stacks: Stacks,
-    /// Steps that the server itself times in `Server-Timing` fields, with their medians in milliseconds.
+    /// Steps that the server itself times in `Server-Timing` fields, with their medians in
+    /// milliseconds.
     pub timings: Vec<(String, f64)>,
-    /// Why there are no stacks, and what else is to be known.
+    /// Reasons for missing stacks, and other notes.
     pub notes: Vec<String>,
 }
 
 impl Profile {
-    /// One that shows nothing, and why.
+    /// Returns an empty profile with the reason.
     pub fn none(why: String) -> Self {
         Self { notes: vec![why], ..Self::default() }
     }
 
-    /// Processor time of a sample in microseconds per request; none where requests are not known.
+    /// Returns the CPU time per sample in microseconds per request; `None` if the number of
+    /// requests is unknown.
     pub fn us_per_request(&self) -> Option<f64> {
         let requests = self.requests.filter(|&requests| requests > 0 && self.frequency > 0)?;
         Some(1e6 / f64::from(self.frequency) / requests as f64)

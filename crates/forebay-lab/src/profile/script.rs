@@ -1,5 +1,5 @@
-//! Reads what `perf script -F comm,tid,ip,sym,dso` prints: a line that names the thread, one for each
-//! frame from the innermost on, an empty line.
+//! Parser of the output of `perf script -F comm,tid,ip,sym,dso`: a line with the thread, a line per
+//! frame from the innermost, and an empty line.
 //!
 //! ```text
 //! nginx 18204
@@ -12,30 +12,31 @@ use std::io::{self, BufRead};
 use super::lines::next_line;
 use super::stacks::{DEEPEST, KERNEL, Stacks};
 
-/// Bytes of a line that are read: symbols of C++ may have thousands, the path behind is then lost.
+/// Number of bytes of a line that are read. C++ symbols can have thousands; the path after a longer
+/// one is lost.
 const LONGEST_LINE: usize = 16 * 1024;
 const UNKNOWN: &str = "[unknown]";
 
-/// A sample that is being read.
+/// Sample that is being read.
 #[derive(Default)]
 struct Sample {
     thread: Option<String>,
-    /// From the innermost.
+    /// Frames from the innermost.
     frames: Vec<String>,
 }
 
 /// Adds the samples in `text` to `stacks`. The outermost frame is the thread's name, without the
-/// number that tells the threads of a pool from each other.
+/// number that distinguishes the threads of a pool.
 ///
 /// # Errors
-/// Those of `text`.
+/// Returns the errors of reading `text`.
 pub fn fold(mut text: impl BufRead, stacks: &mut Stacks) -> io::Result<()> {
     let (mut line, mut sample) = (Vec::new(), Sample::default());
     while next_line(&mut text, LONGEST_LINE, &mut line)? {
         match line.first() {
             None => sample.end(stacks),
             Some(b' ' | b'\t') if sample.thread.is_some() => {
-                // The outermost of more are lost.
+                // Beyond the limit, the outermost frames are lost.
                 if sample.frames.len() < DEEPEST {
                     sample.frames.push(function(&String::from_utf8_lossy(&line)));
                 }
@@ -53,7 +54,7 @@ pub fn fold(mut text: impl BufRead, stacks: &mut Stacks) -> io::Result<()> {
 impl Sample {
     fn end(&mut self, stacks: &mut Stacks) {
         let Some(thread) = self.thread.take() else { return };
-        // What could not be unwound any further says nothing.
+        // Frames that perf could not unwind contain no information.
         while self.frames.last().is_some_and(|frame| frame == UNKNOWN) {
             self.frames.pop();
         }
@@ -63,23 +64,24 @@ impl Sample {
     }
 }
 
-/// `serve-12  4711` is `serve`.
+/// Returns the name of a thread's pool: `serve` for `serve-12  4711`.
 fn thread(line: &str) -> String {
     let line = line.trim();
     let name = line.rsplit_once(char::is_whitespace).map_or(line, |(name, _)| name.trim_end());
     let pool = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    // What is called python3 has no number.
+    // The separator is required: `python3` is a name without a number.
     match pool.strip_suffix(['-', '_', '#', ':', '/', ' ']) {
         Some(pool) if !pool.is_empty() && pool.len() + 1 < name.len() => pool.to_owned(),
         _ => name.to_owned(),
     }
 }
 
-/// `4e9fa ngx_writev (/usr/sbin/nginx)` is `ngx_writev`; one without a name is called after its file.
+/// Returns the function of a frame: `ngx_writev` for `4e9fa ngx_writev (/usr/sbin/nginx)`. A frame
+/// without a symbol gets the name of its file.
 fn function(line: &str) -> String {
     let line = line.trim();
     let symbol = line.split_once(' ').map_or("", |(_, symbol)| symbol.trim_start());
-    // Arguments of C++, and spaces in paths, are in parentheses or behind spaces, too.
+    // C++ arguments also contain parentheses, and paths can contain spaces.
     let found = [" (/", " (["].into_iter().filter_map(|begin| symbol.rfind(begin)).max();
     let (name, file) = match found.or_else(|| symbol.rfind(" (")) {
         Some(at) => (&symbol[..at], symbol[at + 2..].trim_end_matches(')')),
@@ -99,7 +101,7 @@ fn function(line: &str) -> String {
     format!("[{base}]{mark}")
 }
 
-/// Rust's older symbols end in `::h` and 16 digits, which change with each build.
+/// Removes the suffix of Rust's legacy symbols: `::h` and 16 digits, which change with each build.
 fn without_hash(name: &str) -> &str {
     match name.rsplit_once("::h") {
         Some((name, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {

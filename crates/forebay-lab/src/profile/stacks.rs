@@ -1,27 +1,27 @@
-//! Call stacks with how often each was seen, as a tree: stacks that begin alike share their beginning.
+//! Call stacks with their number of samples, as a tree that shares common outer frames.
 //!
-//! The form in files is the folded one of Brendan Gregg's flame graphs: `main;parse;read 12`, a line
-//! for each stack, outermost function first. Functions of the kernel end in `_[k]`.
+//! Files use the folded format of Brendan Gregg's flame graphs: one line per stack, such as
+//! `main;parse;read 12`, outermost function first. Names of kernel functions end with `_[k]`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, BufRead, Write};
 
 use super::lines::next_line;
 
-/// What names of the kernel's functions end in.
+/// Suffix of the names of kernel functions.
 pub const KERNEL: &str = "_[k]";
 
-/// Nodes beyond which a new stack counts for the part of it that is known: 10 MB or so.
+/// Maximum number of nodes, about 10 MB. Above it, a new stack counts for its longest known prefix.
 const MOST_NODES: usize = 100_000;
-/// Frames of a stack that are kept, from the outermost.
+/// Maximum number of frames of a stack, from the outermost.
 pub const DEEPEST: usize = 160;
-/// Characters of a name that are kept.
+/// Maximum number of characters of a name.
 const LONGEST_NAME: usize = 200;
-/// Bytes of a line in a file: a stack of the deepest, each frame with the longest name.
+/// Maximum number of bytes of a line in a file: the deepest stack with the longest names.
 const LONGEST_LINE: usize = DEEPEST * (LONGEST_NAME * 4 + 1) + 32;
 const ROOT: usize = 0;
 
-/// A tree of call stacks.
+/// Tree of call stacks.
 #[derive(Clone, Debug)]
 pub struct Stacks {
     names: Vec<String>,
@@ -30,15 +30,16 @@ pub struct Stacks {
     cut: u64,
 }
 
-/// A function where it stands in stacks.
+/// Function at one position of the tree.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
     name: u32,
-    /// The index of its caller; of the root its own.
+    /// Index of the caller; the root is its own caller.
     pub caller: usize,
-    /// Samples in the function itself; the second number is that of what it is [beside](Stacks::beside).
+    /// Samples in the function itself, of this profile and of the one merged with
+    /// [`beside`](Stacks::beside).
     pub own: [u64; 2],
-    /// What it calls: index by name.
+    /// Callees: index by name.
     callees: BTreeMap<u32, usize>,
 }
 
@@ -50,7 +51,7 @@ impl Default for Stacks {
 }
 
 impl Stacks {
-    /// Counts a stack, outermost function first.
+    /// Adds a stack, outermost function first.
     pub fn add<'a>(&mut self, stack: impl IntoIterator<Item = &'a str>, count: u64) {
         let mut at = ROOT;
         for name in stack.into_iter().take(DEEPEST) {
@@ -71,7 +72,7 @@ impl Stacks {
         self.nodes[at].own[0] += count;
     }
 
-    /// A tree of the stacks of both, in which each node has the samples of either.
+    /// Merges two trees. Each node has the samples of both profiles.
     pub fn beside(&self, other: &Self) -> Self {
         let mut both = self.clone();
         let mut places = vec![ROOT; other.nodes.len()];
@@ -84,17 +85,18 @@ impl Stacks {
         both
     }
 
-    /// Nodes, each behind its caller; the first is the root, which is no function.
+    /// Returns the nodes. A caller precedes its callees, and the first node is the root, which is
+    /// not a function.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The name of the function at `index`.
+    /// Returns the name of the function at `index`.
     pub fn name(&self, index: usize) -> &str {
         &self.names[self.nodes[index].name as usize]
     }
 
-    /// Samples in each node and all that it calls, on both sides.
+    /// Returns the samples in each node including its callees, for both profiles.
     pub fn totals(&self) -> Vec<[u64; 2]> {
         let mut totals: Vec<[u64; 2]> = self.nodes.iter().map(|node| node.own).collect();
         for (index, node) in self.nodes.iter().enumerate().skip(1).rev() {
@@ -105,20 +107,20 @@ impl Stacks {
         totals
     }
 
-    /// All samples.
+    /// Returns the number of samples.
     pub fn samples(&self) -> u64 {
         self.nodes.iter().map(|node| node.own[0]).sum()
     }
 
-    /// Samples whose stack was cut, as there were too many different ones.
+    /// Returns the number of samples with a shortened stack, because the tree was full.
     pub fn cut(&self) -> u64 {
         self.cut
     }
 
-    /// Writes the folded form, sorted.
+    /// Writes the folded format, sorted.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn write_folded(&self, out: &mut dyn Write) -> io::Result<()> {
         let sampled = (0..self.nodes.len()).filter(|&index| self.nodes[index].own[0] > 0);
         let mut lines: Vec<(Vec<&str>, u64)> =
@@ -130,10 +132,10 @@ impl Stacks {
         Ok(())
     }
 
-    /// Reads the folded form.
+    /// Parses the folded format.
     ///
     /// # Errors
-    /// What is wrong, with the number of the line.
+    /// Returns a description with the line number.
     pub fn read_folded(mut text: impl BufRead) -> Result<Self, String> {
         let mut stacks = Self::default();
         let mut line = Vec::new();
@@ -145,7 +147,7 @@ impl Stacks {
                 Some((path, count.parse::<u32>().ok().filter(|&count| count > 0)?))
             });
             let Some((path, count)) = counted else {
-                return Err(format!("line {number} is no stack with a count behind it"));
+                return Err(format!("line {number} is not a stack followed by a count"));
             };
             stacks.add(path.split(';').filter(|name| !name.is_empty()), count.into());
         }
@@ -184,14 +186,14 @@ impl Stacks {
     }
 }
 
-/// A name as a line of the folded form, and a page, can hold it. Names come from the programs that
-/// are measured, and may hold anything.
+/// Replaces characters that the folded format or a web page cannot contain. Names come from the
+/// measured programs and may contain anything.
 fn cleaned(name: &str) -> String {
-    // The mark of the kernel survives a cut.
+    // The suffix of kernel functions survives truncation.
     let (name, mark) = name.strip_suffix(KERNEL).map_or((name, ""), |name| (name, KERNEL));
     let plain = |c: char| match c {
         ';' => ':',
-        // The others turn the direction of text, or are none.
+        // These characters change the direction of text, or are not characters.
         c if c.is_control() || "\u{fffe}\u{ffff}".contains(c) => '\u{fffd}',
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
         c => c,

@@ -1,7 +1,7 @@
-//! `perf`, kept as servers are, so that nothing is left of it or of what it writes.
+//! `perf`, run by a keeper like a server, so that neither its processes nor its files remain.
 //!
-//! Stacks are unwound by DWARF's frame information: programs of distributions are built without
-//! frame pointers, of which nginx of Debian shows half of each stack. It costs 16 kB a sample.
+//! Stacks are unwound with DWARF frame information. Distributions build programs without frame
+//! pointers; Debian's nginx then shows only half of each stack. DWARF costs 16 kB per sample.
 
 use std::fmt;
 use std::fs::{self, DirBuilder};
@@ -14,56 +14,57 @@ use crate::keeper::{ENDED_WELL, Keeper, Launch};
 use crate::trial::{Halt, READY_INTERVAL, Runner, broken};
 use crate::watch::Tree;
 
-/// Bytes that perf may write.
+/// Maximum size of perf's data file.
 pub const MOST_BYTES: u64 = 256 * 1024 * 1024;
-/// Bytes that a sample takes, about: of the stack alone 16 kB are copied.
+/// Approximate size of a sample. The copied stack alone is 16 kB.
 pub const BYTES_OF_SAMPLE: u64 = 17 * 1024;
-/// Of text that is made of it, in blocks of 512 bytes, or of 1024 where sh counts so.
+/// Limit of the text file, in blocks of 512 bytes (or 1024, depending on the shell).
 const MOST_BLOCKS: &str = "1048576";
 
-/// Until perf takes samples, and until it has written the last: it looks at each process.
+/// Time limits until perf takes samples, and until it has written the last one. perf examines each
+/// process.
 const ATTACH_PATIENCE: Duration = Duration::from_secs(20);
 const END_PATIENCE: Duration = Duration::from_secs(30);
-/// Until stacks are unwound and named: 1,500 samples take half a second.
+/// Time limit for unwinding stacks and looking up symbols: 1,500 samples take half a second.
 const SCRIPT_PATIENCE: Duration = Duration::from_secs(180);
-/// A process may end between being listed and being attached to.
+/// A process may end between the listing and the attachment, so the attachment is retried.
 const ATTEMPTS: usize = 3;
 const QUOTED_LINES: usize = 2;
-/// Bytes; with less, a disk was too full for perf.
+/// Free bytes below which the disk was probably too full for perf.
 const LEAST_ROOM: u64 = 256 * 1024;
 
-/// What perf runs in place of a program: a file that says that samples are taken from here on, and
-/// one to wait for.
+/// Shell command that perf runs instead of a program. It creates a file when sampling has started,
+/// and waits for another.
 const UNTIL_STOPPED: &str = r#": >"$1/started"; until [ -e "$1/stop" ]; do sleep 0.02; done"#;
 const SCRIPT: &str = r#"ulimit -f "$2"; exec perf script -i "$1/perf.data" --no-inline -F comm,tid,ip,sym,dso >"$1/stacks""#;
 
-/// Why there is no profile.
+/// Reason for a missing profile.
 #[derive(Debug, PartialEq)]
 pub enum Failure {
-    /// A signal asked for it.
+    /// A signal interrupted the run.
     Interrupted,
-    /// This system does not allow it, of any configuration.
+    /// This system does not permit profiles of any configuration.
     Refused(String),
-    /// It went wrong this once.
+    /// A failure of this one profile.
     Other(String),
 }
 
-/// A perf that takes samples. Dropped, it ends, and all that it wrote is gone.
+/// Running perf. Dropping it ends perf and removes its files.
 pub struct Attached {
     keeper: Keeper,
     dir: PathBuf,
 }
 
-/// Whether there is a perf.
+/// Returns true if perf is installed.
 pub fn is_installed() -> bool {
     missing(&["perf".to_owned()]).is_empty()
 }
 
 impl Attached {
-    /// Has perf take samples of the processes of `tree`, and of all that they start.
+    /// Starts sampling the processes of `tree` and all processes that they start.
     pub fn begin(runner: &Runner, tree: &Tree, frequency: u32) -> Result<Self, Failure> {
-        // One clock for each processor also samples processes that live for less than a period. Where
-        // that is refused: by process.
+        // System-wide sampling of a control group has one clock per processor, which also samples
+        // processes shorter than a period. If the system refuses that, perf attaches to processes.
         if let Some(group) = tree.cgroup().and_then(name_of_group) {
             match Self::attach(runner, &["-a", "-G", &group], frequency) {
                 Err(Failure::Refused(_) | Failure::Other(_)) => {}
@@ -87,19 +88,19 @@ impl Attached {
         }
     }
 
-    /// Whether it has ended before it was told to.
+    /// Returns true if perf ended before [`end`](Self::end).
     pub fn ended_early(&mut self) -> bool {
         self.keeper.ended().is_some()
     }
 
-    /// Ends taking samples, and waits until all are written.
+    /// Stops sampling, and waits until all samples are written.
     pub fn end(&mut self, runner: &Runner) -> Result<(), Failure> {
         fs::write(self.dir.join("stop"), "")
             .map_err(|error| Failure::Other(format!("cannot stop perf: {error}")))?;
         wait(runner, "perf record", &mut self.keeper, END_PATIENCE)
     }
 
-    /// The file of stacks as `perf script` prints them.
+    /// Converts the samples with `perf script` and returns the file of stacks.
     pub fn script(&self, runner: &Runner) -> Result<PathBuf, Failure> {
         let mut keeper = Keeper::open(&runner.program).map_err(broken)?;
         let dir = self.dir.to_string_lossy();
@@ -111,9 +112,9 @@ impl Attached {
     fn attach(runner: &Runner, watched: &[&str], frequency: u32) -> Result<Self, Failure> {
         let mut keeper = Keeper::open(&runner.program).map_err(broken)?;
         let dir = keeper.tmp().join("profile");
-        // Samples hold parts of the server's memory.
+        // Samples contain parts of the server's memory, so only the owner may read them.
         let made = DirBuilder::new().mode(0o700).create(&dir);
-        made.map_err(|error| Failure::Other(format!("cannot make {}: {error}", dir.display())))?;
+        made.map_err(|error| Failure::Other(format!("cannot create {}: {error}", dir.display())))?;
         let (frequency, most) = (frequency.to_string(), MOST_BYTES.to_string());
         let most = format!("{most}B");
         let (text, data) = (dir.to_string_lossy(), dir.join("perf.data"));
@@ -165,7 +166,7 @@ impl From<Halt> for Failure {
 fn launch(argv: &[&str]) -> Launch {
     Launch {
         argv: argv.iter().map(|&word| word.to_owned()).collect(),
-        // Nobody's own settings change what is recorded and printed.
+        // The user's own settings must not change the recording or the output.
         env: [("PERF_CONFIG", "/dev/null"), ("LC_ALL", "C"), ("DEBUGINFOD_URLS", "")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .to_vec(),
@@ -175,14 +176,14 @@ fn launch(argv: &[&str]) -> Launch {
     }
 }
 
-/// A control group as perf calls it: below where version 2 is mounted.
+/// Returns the name of a control group for perf: its path relative to the mount point of cgroup v2.
 fn name_of_group(path: &Path) -> Option<String> {
     let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
     let name = mounts.iter().find_map(|mount| path.strip_prefix(mount).ok())?;
     name.to_str().map(str::to_owned)
 }
 
-/// Waits until `what`, which `keeper` keeps, has ended well.
+/// Waits until `what`, run by `keeper`, has ended with success.
 fn wait(
     runner: &Runner,
     what: &str,
@@ -207,26 +208,26 @@ fn wait(
     }
 }
 
-/// What went wrong, and what to do where the system refuses.
+/// Returns the failure, with advice if the system refused.
 fn failure(why: &str, keeper: &Keeper) -> Failure {
     let output = keeper.last_output();
-    // What perf says about a full disk has no room there itself.
+    // On a full disk, perf's own message about that may be missing.
     if let Ok(place) = rustix::fs::statvfs(keeper.tmp())
         && place.f_bavail * place.f_frsize < LEAST_ROOM
     {
         let disk = keeper.tmp().parent().unwrap_or(keeper.tmp()).display();
-        return Failure::Other(format!("{why}: no room in {disk}; make some, or set TMPDIR"));
+        return Failure::Other(format!("{why}: no space in {disk}; free some, or set TMPDIR"));
     }
     describe(why, &output, &paranoid())
 }
 
-/// What the kernel lets unprivileged processes see: kernel.perf_event_paranoid.
+/// Returns kernel.perf_event_paranoid: the access of unprivileged processes.
 fn paranoid() -> String {
     let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     level.trim().to_owned()
 }
 
-/// Whether unprivileged processes may not see what the kernel does for them.
+/// Returns true if unprivileged processes may not sample the kernel.
 pub fn hides_kernel() -> bool {
     paranoid().parse::<i32>().is_ok_and(|level| level > 1)
 }

@@ -1,21 +1,22 @@
-//! What a server itself tells of where a request's time goes: `Server-Timing` fields
-//! (<https://www.w3.org/TR/server-timing/>), as Forebay sends them with `timing = true`.
+//! Times that a server itself reports for its requests: `Server-Timing` fields
+//! (<https://www.w3.org/TR/server-timing/>). Forebay sends them with `timing = true`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use forebay_load::{Spec, fetch};
 
-/// Requests that are asked, one at a time.
+/// Number of requests, sent one after the other.
 const REQUESTS: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(2);
-/// No request is begun later than this: nobody can interrupt them.
+/// Time after which no further request starts: these requests cannot be interrupted.
 const LONGEST: Duration = Duration::from_secs(2);
-/// Steps that are kept, and characters of their names.
+/// Maximum number of steps, and of characters of their names.
 const MOST_STEPS: usize = 20;
 const LONGEST_NAME: usize = 40;
 
-/// The median of each step in milliseconds, in the server's order; nothing where it tells nothing.
+/// Returns the median of each step in milliseconds, in the server's order. The result is empty if
+/// the server reports no steps.
 pub fn ask(spec: &Spec) -> Vec<(String, f64)> {
     if spec.method != "GET" || !spec.body.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Every trial as a line of comma-separated values, for spreadsheets.
+//! The report as CSV: one line per trial, for spreadsheets.
 
 use crate::{Experiment, Trial};
 
@@ -6,7 +6,7 @@ const COLUMNS: &str = "configuration,round,order,void,requests_per_s,completed,f
                        p99_us,cpu_us_per_request,rss_start,rss_end,rss_max,processes_max,threads_max,\
                        fds_max";
 
-/// All trials. What was not measured is empty.
+/// Returns all trials as CSV. Values that were not measured are empty.
 pub fn csv(experiment: &Experiment) -> String {
     let mut out = format!("{COLUMNS}\n");
     for results in &experiment.results {
@@ -43,7 +43,8 @@ fn line(name: &str, trial: &Trial) -> String {
     line
 }
 
-/// A text as RFC 4180 has it; one that a spreadsheet would take for a formula is not taken for one.
+/// Quotes a text according to RFC 4180. A prefix prevents spreadsheets from reading it as a
+/// formula.
 fn quoted(text: &str) -> String {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let plain = if is_formula { format!("'{text}") } else { text.to_owned() };

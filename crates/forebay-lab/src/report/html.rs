@@ -1,4 +1,4 @@
-//! The report as one HTML page: no scripts, and nothing is fetched from anywhere.
+//! The report as one HTML page, without scripts and without external resources.
 
 use minijinja::Environment;
 use minijinja::value::Serde;
@@ -14,14 +14,14 @@ use crate::{Experiment, Measured, Results, Row, Template, Trial, summary};
 const TEMPLATE: &str = include_str!("page.html");
 const MISSING: &str = "–";
 
-/// The page. All text from the experiment and from servers is escaped.
+/// Renders the page. All text from the experiment and from servers is escaped.
 pub fn html(experiment: &Experiment) -> Result<String, minijinja::Error> {
     let mut environment = Environment::new();
     environment.add_template("page.html", TEMPLATE)?;
     environment.get_template("page.html")?.render(Serde(&page(experiment)))
 }
 
-/// What the template shows. Charts are finished SVG; all else is text still to be escaped.
+/// Data for the template. Charts are finished SVG; all other text is escaped by the template.
 #[derive(Serialize)]
 struct Page<'a> {
     title: &'a str,
@@ -62,13 +62,13 @@ struct RowView {
     notes: Vec<String>,
 }
 
-/// How a configuration was started.
+/// Start of a configuration.
 #[derive(Serialize)]
 struct ConfigurationView<'a> {
     name: &'a str,
-    /// What is known, by name.
+    /// Names and values.
     lines: Vec<(&'static str, String)>,
-    /// Its own files and those of the services.
+    /// Files of the configuration and of the services.
     files: Vec<&'a Template>,
 }
 
@@ -166,7 +166,7 @@ fn configurations(experiment: &Experiment) -> Vec<ConfigurationView<'_>> {
     experiment.results.iter().map(view).collect()
 }
 
-/// A command as a shell would take it.
+/// Formats a command with the quotes that a shell needs.
 fn command(argv: &[String]) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "{}_-+=./:,@%".contains(c);
     let quoted = |word: &String| {
@@ -178,7 +178,7 @@ fn command(argv: &[String]) -> String {
     argv.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// All trials in the order in which they ran.
+/// Returns all trials in the order of their execution.
 fn trials(experiment: &Experiment) -> Vec<TrialView<'_>> {
     let mut all: Vec<(&str, &Trial)> = experiment
         .results

@@ -1,5 +1,5 @@
-//! The report as JSON, schema `forebay.compare/1`. Times in microseconds end in `_us`, in seconds
-//! in `_s`; sizes are bytes. What was not measured is null.
+//! The report as JSON, schema `forebay.compare/1`. Times in microseconds have names ending in
+//! `_us`, times in seconds in `_s`. Sizes are bytes. Values that were not measured are null.
 
 use forebay_stat::{Ratio, Summary, Verdict};
 use serde_json::{Map, Value, json};
@@ -13,10 +13,10 @@ use crate::trial::{Halt, Measured, Slice, Trial};
 use crate::watch::CpuMethod;
 use crate::{Experiment, Results};
 
-/// The name of this form.
+/// Name of the schema.
 pub const SCHEMA: &str = "forebay.compare/1";
 
-/// Everything measured, trial by trial.
+/// Converts all measurements to JSON, including each trial.
 pub fn json(experiment: &Experiment) -> Value {
     let rows = summary::rows(experiment);
     let judged = summary::judged(experiment);
@@ -64,7 +64,7 @@ fn machine(experiment: &Experiment) -> Value {
     machine
 }
 
-/// The end of what a server printed that could not start.
+/// Returns the last output of a server that could not start.
 fn output(experiment: &Experiment) -> Value {
     match &experiment.halt {
         Some(Halt::CannotStart { output, .. }) => json!(output),
@@ -133,7 +133,7 @@ fn rate(rate: &Summary) -> Value {
     })
 }
 
-/// An interval without a bound has null for it.
+/// Converts a ratio. An unbounded end of the interval becomes null.
 fn ratio(ratio: &Ratio) -> Value {
     json!({
         "mean": ratio.mean,
@@ -150,7 +150,7 @@ fn ratio(ratio: &Ratio) -> Value {
     })
 }
 
-/// Less is better here.
+/// Converts a ratio of CPU times: less is better.
 fn cpu_ratio(cpu: &Ratio) -> Value {
     let mut object = ratio(cpu);
     object["verdict"] = json!(match cpu.verdict() {
@@ -171,7 +171,7 @@ fn leak(leak: &Leak) -> Value {
     })
 }
 
-/// The latencies of all counted trials together, in the form that a single trial has.
+/// Returns the latencies of all counted trials together, in the form of a single trial.
 fn merged_latency(results: &Results, row: &Row) -> Value {
     let Some((_, any)) = crate::trial::counted(&results.trials).next() else { return Value::Null };
     let mut outcome = any.outcome.clone();

@@ -4,7 +4,7 @@ use super::{cells, columns, conclusions, noise_floor};
 use crate::number;
 use crate::{Experiment, summary};
 
-/// Title, conclusions, table and what it ran on.
+/// Returns title, conclusions, table, load and machine.
 pub fn markdown(experiment: &Experiment) -> String {
     let rows = summary::rows(experiment);
     let mut out = format!("# {}\n\n", escaped(&experiment.plan.title));
@@ -27,7 +27,7 @@ pub fn markdown(experiment: &Experiment) -> String {
     out
 }
 
-/// One line on load, rounds and machine.
+/// Describes load, rounds and machine in one line.
 fn setting(experiment: &Experiment) -> String {
     let machine = &experiment.machine;
     format!(
@@ -46,7 +46,7 @@ fn setting(experiment: &Experiment) -> String {
     )
 }
 
-/// Text that Markdown shows as it is, on one line, also inside a table.
+/// Escapes text for Markdown, on one line, also for use in a table.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

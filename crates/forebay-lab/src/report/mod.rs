@@ -1,4 +1,4 @@
-//! What an experiment says, for every kind of reader: a terminal, a program, a repository, a browser.
+//! Reports of an experiment for a terminal, a program, a repository and a browser.
 
 mod chart;
 mod csv;
@@ -21,7 +21,7 @@ pub use table::table;
 
 use crate::number;
 
-/// The columns of the table, in every report.
+/// Columns of the table in every report.
 const COLUMNS: [&str; 12] = [
     "Configuration",
     "Requests/s",
@@ -37,7 +37,7 @@ const COLUMNS: [&str; 12] = [
     "Notes",
 ];
 
-/// The columns, with what a client's number is of in place of requests.
+/// Returns the columns. A client's unit replaces requests.
 fn columns(plan: &crate::Plan) -> [String; 12] {
     let mut columns = COLUMNS.map(str::to_owned);
     if let Some(client) = &plan.load.client {
@@ -47,7 +47,7 @@ fn columns(plan: &crate::Plan) -> [String; 12] {
     columns
 }
 
-/// A row's cells up to the notes, which each report places in its own way.
+/// Returns a row's cells except the notes, which each report places differently.
 fn cells(row: &crate::Row) -> [String; 11] {
     let missing = || "–".to_owned();
     let rate = row.rate.as_ref();
@@ -67,7 +67,7 @@ fn cells(row: &crate::Row) -> [String; 11] {
     ]
 }
 
-/// The load in words: what every configuration was given to do.
+/// Describes the load of every configuration.
 fn load_in_words(plan: &crate::Plan) -> String {
     let load = &plan.load;
     use crate::experiment::Amount;
@@ -102,6 +102,6 @@ fn load_in_words(plan: &crate::Plan) -> String {
         load.method,
         load.path,
         think.unwrap_or_default(),
-        if is_matrix { ", but for what names say in brackets" } else { "" }
+        if is_matrix { ", except for the values in brackets" } else { "" }
     )
 }

@@ -1,4 +1,4 @@
-//! Profiles in the reports: names of their files, a summary for programs, and what the page shows.
+//! Profiles in the reports: names of their files, a summary for programs, and the view of the page.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,19 +13,18 @@ use crate::number;
 use crate::profile::{Function, KERNEL, Profile, Stacks, functions};
 use crate::{Experiment, Results};
 
-/// Functions of a profile in JSON, and on the page.
+/// Maximum number of functions of a profile in JSON and on the page.
 const MOST_FUNCTIONS: usize = 50;
-/// Characters of a configuration's name in that of its file.
+/// Maximum length of a configuration's name in a file name.
 const LONGEST_NAME: usize = 60;
 
-/// The names of the files with the stacks of each configuration; none of one without any.
+/// Returns the file name for the stacks of each configuration; `None` without stacks.
 pub fn folded_names(experiment: &Experiment) -> Vec<Option<String>> {
     let named = experiment.results.iter().zip(names(experiment));
     named.map(|(results, name)| stacks(results).map(|_| name)).collect()
 }
 
-/// Reads the stacks of a report in JSON, from the files that lie beside it in `folder`. What is wrong
-/// with one becomes a note.
+/// Reads the stacks of a JSON report from the files in `folder`. An error becomes a note.
 pub fn read_folded(experiment: &mut Experiment, folder: &Path) {
     let names = names(experiment);
     for (results, name) in experiment.results.iter_mut().zip(names) {
@@ -35,14 +34,15 @@ pub fn read_folded(experiment: &mut Experiment, folder: &Path) {
         match file.and_then(|file| Stacks::read_folded(BufReader::new(file))) {
             Ok(stacks) => profile.stacks = stacks,
             Err(why) => {
-                let why = format!("cannot read {name}: {why}; --resume --profile makes it anew");
+                let why = format!("cannot read {name}: {why}; --resume --profile creates it again");
                 *profile = Profile::none(why);
             }
         }
     }
 }
 
-/// Whether there are stacks or not, so that a name stays that of its configuration.
+/// Returns file names for all configurations. Those without stacks are included, so that the names
+/// of the others do not depend on them.
 fn names(experiment: &Experiment) -> Vec<String> {
     let mut taken = BTreeSet::new();
     let mut name = |results: &Results| {
@@ -51,7 +51,7 @@ fn names(experiment: &Experiment) -> Vec<String> {
             results.configuration.name.chars().map(plain).take(LONGEST_NAME).collect();
         let mut file = format!("profile-{name}.folded");
         let mut number = 1;
-        // File systems may take letters of either case for the same.
+        // Some file systems do not distinguish upper and lower case.
         while !taken.insert(file.to_ascii_lowercase()) {
             number += 1;
             file = format!("profile-{name}-{number}.folded");
@@ -61,7 +61,7 @@ fn names(experiment: &Experiment) -> Vec<String> {
     experiment.results.iter().map(&mut name).collect()
 }
 
-/// The summary of a profile, for programs.
+/// Returns the summary of a profile, for programs.
 pub fn json_of(results: &Results, file: Option<String>) -> Value {
     let Some(profile) = &results.profile else { return Value::Null };
     let samples = profile.stacks.samples();
@@ -89,10 +89,10 @@ pub fn json_of(results: &Results, file: Option<String>) -> Value {
     })
 }
 
-/// What the page shows of profiles.
+/// Profiles as the page shows them.
 #[derive(Serialize)]
 pub struct ProfilesView<'a> {
-    /// What holds for all of them.
+    /// Notes for all profiles.
     notes: Vec<&'a str>,
     profiles: Vec<ProfileView<'a>>,
 }
@@ -105,22 +105,22 @@ struct ProfileView<'a> {
     notes: Vec<&'a str>,
     chart: Option<String>,
     file: Option<String>,
-    /// Name, and shares of it alone and with what it calls.
+    /// Name, own share and share including callees.
     functions: Vec<[String; 3]>,
     difference: Option<DifferenceView<'a>>,
 }
 
-/// A profile beside that of what its configuration is compared with.
+/// Profile compared with that of the configuration's reference.
 #[derive(Serialize)]
 struct DifferenceView<'a> {
     reference: &'a str,
     unit: &'static str,
     chart: Option<String>,
-    /// Name, what it takes itself, what it took, the difference.
+    /// Name, own time, the reference's own time, difference.
     functions: Vec<[String; 4]>,
 }
 
-/// The view; none where no configuration was profiled.
+/// Returns the view; `None` if no configuration was profiled.
 pub fn view(experiment: &Experiment) -> Option<ProfilesView<'_>> {
     let profiled = || experiment.results.iter().filter_map(|results| results.profile.as_ref());
     let first = profiled().next()?;
@@ -165,7 +165,7 @@ fn profile_view<'a>(
 
 const PER_REQUEST: &str = "µs/request";
 
-/// `1,480 samples at 499 Hz, 41,234 requests, 71.9 µs/request`.
+/// Formats the figures: `1,480 samples at 499 Hz, 41,234 requests, 71.9 µs/request`.
 fn figures(profile: &Profile) -> String {
     let samples = profile.stacks.samples();
     let taken = format!("{} samples at {} Hz", number::count(samples), profile.frequency);
@@ -179,7 +179,7 @@ fn figures(profile: &Profile) -> String {
     }
 }
 
-/// `head 21 µs, route 3 µs`.
+/// Formats the steps: `head 21 µs, route 3 µs`.
 fn timings(profile: &Profile) -> Option<String> {
     let step = |(name, ms): &(String, f64)| format!("{name} {}", number::time(ms * 1e3));
     let steps: Vec<String> = profile.timings.iter().map(step).collect();
@@ -219,7 +219,7 @@ fn difference<'a>(experiment: &'a Experiment, results: &'a Results) -> Option<Di
     })
 }
 
-/// The stacks of a configuration, if any were sampled.
+/// Returns the stacks of a configuration, if any were sampled.
 fn stacks(results: &Results) -> Option<&Stacks> {
     results.profile.as_ref().map(|profile| &profile.stacks).filter(|stacks| stacks.samples() > 0)
 }

@@ -1,4 +1,4 @@
-//! From a report in JSON back to the experiment, so that it can go on or be compared with.
+//! Parser of JSON reports, to resume an experiment or to compare with it.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::trial::{Measured, Slice, Trial, TrialId};
 use crate::watch::{Cpu, CpuMethod, Evidence, Glance, Point, Series};
 use crate::{Experiment, Machine, Results};
 
-/// Reads what [`json`](super::json()) wrote.
+/// Parses the output of [`json`](super::json()).
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// Returns a description of the error.
 pub fn read(text: &str) -> Result<Experiment, String> {
     let json: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if json["schema"] != SCHEMA {
-        return Err(format!("it is no report of `forebay compare` (schema {SCHEMA})"));
+        return Err(format!("it is not a report of `forebay compare` (schema {SCHEMA})"));
     }
     experiment(&json).map_err(|field| format!("it is damaged, or of another version: {field}"))
 }
@@ -65,7 +65,7 @@ fn results_of(configuration: &Configuration, json: &Value) -> Result<Results, St
     })
 }
 
-/// Without its stacks, which are in a file of their own.
+/// Parses a profile without its stacks, which are in a separate file.
 fn profile(json: &Value) -> Result<Option<Profile>, String> {
     if json.is_null() {
         return Ok(None);
@@ -155,7 +155,7 @@ fn duration(json: &Value, name: &str, unit: f64) -> Result<Duration, String> {
     time(json[name].as_f64().ok_or_else(|| name.to_owned())?, unit, name)
 }
 
-/// To the nanosecond, as it was before it became a number with a point.
+/// Converts to nanoseconds, the precision before the conversion to a decimal number.
 fn time(value: f64, unit: f64, name: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(value * unit).map_err(|_| name.to_owned())
 }

@@ -1,18 +1,18 @@
-//! The result in words.
+//! The result as sentences.
 
 use forebay_stat::{Ratio, Verdict};
 
 use crate::number;
 use crate::{Experiment, Row};
 
-/// An interval whose ends differ by more than this factor says nothing, not "no difference".
+/// Ratio of the interval's ends above which the result is inconclusive, and not "no difference".
 const WIDE: f64 = 1.5;
-/// A difference that matters.
+/// Least relevant difference.
 const MATTERS: f64 = 1.02;
-/// Nobody is advised to run more rounds than this.
+/// Maximum number of rounds in advice.
 const MOST_ROUNDS: f64 = 1000.0;
 
-/// One sentence per configuration that was compared with another.
+/// Returns one sentence per configuration with a reference.
 pub fn conclusions(rows: &[Row]) -> Vec<String> {
     rows.iter().filter_map(conclusion).collect()
 }
@@ -44,10 +44,11 @@ fn conclusion(row: &Row) -> Option<String> {
     })
 }
 
-/// How to narrow an interval that is wider than what matters.
+/// Returns advice to narrow an interval that is wider than a relevant difference.
 fn narrower(ratio: &Ratio) -> String {
     let half = (ratio.ci95[1] / ratio.ci95[0]).ln() / 2.0;
-    // An interval narrows with the root of the number of rounds.
+    // The width of an interval is inversely proportional to the square root of the number of
+    // rounds.
     let rounds = (ratio.pairs as f64 * (half / MATTERS.ln()).powi(2)).ceil();
     if rounds <= ratio.pairs as f64 || rounds > MOST_ROUNDS {
         return String::new();
@@ -55,7 +56,7 @@ fn narrower(ratio: &Ratio) -> String {
     format!("; about {rounds} rounds (--rounds) would narrow it to 2 % on either side")
 }
 
-/// What an experiment against itself found, as a sentence.
+/// Returns the result of an experiment against itself, as a sentence.
 pub fn noise_floor(experiment: &Experiment, rows: &[Row]) -> Option<String> {
     if !experiment.against_itself {
         return None;

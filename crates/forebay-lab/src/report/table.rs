@@ -5,7 +5,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, pre
 use super::{cells, columns, conclusions, noise_floor};
 use crate::{Experiment, summary};
 
-/// The table, the notes it refers to by number, and the conclusions.
+/// Returns the table, the numbered notes, and the conclusions.
 pub fn table(experiment: &Experiment) -> String {
     let rows = summary::rows(experiment);
     let mut footnotes: Vec<String> = Vec::new();
@@ -14,7 +14,7 @@ pub fn table(experiment: &Experiment) -> String {
     table
         .load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()))
         .set_header(columns.iter().map(|name| narrow(name)));
-    // On a terminal that is narrower than the table, cells wrap.
+    // Cells wrap on a terminal that is narrower than the table.
     table.set_content_arrangement(ContentArrangement::Dynamic);
     for row in &rows {
         let mut line: Vec<Cell> = cells(row).into_iter().map(Cell::new).collect();
@@ -37,13 +37,13 @@ pub fn table(experiment: &Experiment) -> String {
     out
 }
 
-/// A heading on as many lines as it has words that may part.
+/// Breaks a heading into lines at its spaces.
 fn narrow(heading: &str) -> String {
     let kept = heading.replacen("Ratio to ", "Ratio to\u{a0}", 1);
     kept.replacen("CPU ratio", "CPU\u{a0}ratio", 1).replace(' ', "\n").replace('\u{a0}', " ")
 }
 
-/// The numbers of `notes` among the footnotes, which equal notes share.
+/// Returns the footnote numbers of `notes`. Equal notes share a number.
 fn references(notes: &[String], footnotes: &mut Vec<String>) -> String {
     let mut number = |note: &String| {
         let known = footnotes.iter().position(|footnote| footnote == note);

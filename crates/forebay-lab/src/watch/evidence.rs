@@ -1,4 +1,4 @@
-//! What disturbs a measurement without being part of it: seen from the machine, never from the result.
+//! Evidence of disturbances during a measurement, read from the machine and never from the result.
 
 use std::fs;
 use std::hint::black_box;
@@ -6,42 +6,43 @@ use std::time::{Duration, Instant};
 
 use super::Tree;
 
-/// What the machine did to others during a slice.
+/// Disturbances during a slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evidence {
-    /// Processor time that the hypervisor gave to other machines, of all processors together.
+    /// Processor time that the hypervisor gave to other machines, over all processors.
     pub steal: Duration,
-    /// How long threads of the server were ready to run and had to wait.
+    /// Time that threads of the server were ready to run but had to wait.
     pub run_delay: Duration,
-    /// The slower of two runs of a fixed loop, before the slice and behind it.
+    /// The slower of two runs of a fixed loop, one before and one after the slice.
     pub calibration: Duration,
 }
 
-/// Looks at the machine at the beginning of a slice and at its end.
+/// Reads the machine's counters at the start and at the end of a slice.
 pub struct Witness {
     steal: Duration,
     run_delay: Duration,
     calibration: Duration,
 }
 
-/// Turns of the calibration loop: 0.1 ms or so.
+/// Iterations of the calibration loop, about 0.1 ms.
 const TURNS: u64 = 100_000;
-/// The fastest of so many runs counts, so that a mere interrupt is no evidence.
+/// Number of runs. The fastest counts, so that a single interrupt is not evidence.
 const RUNS: usize = 3;
 
 impl Witness {
-    /// Looks before a slice.
+    /// Reads the counters before a slice.
     pub fn begin(tree: &Tree) -> Self {
         let calibration = calibrate();
         Self { steal: steal(), run_delay: tree.run_delay(), calibration }
     }
 
-    /// Looks behind it.
+    /// Reads the counters after the slice.
     pub fn end(self, tree: &Tree) -> Evidence {
         let (steal, run_delay) = (steal(), tree.run_delay());
         Evidence {
             steal: steal.saturating_sub(self.steal),
-            // Processes that ended meanwhile took their figures with them.
+            // Processes that ended in between no longer contribute, which could make the difference
+            // negative.
             run_delay: run_delay.saturating_sub(self.run_delay),
             calibration: self.calibration.max(calibrate()),
         }
@@ -61,7 +62,7 @@ fn calibrate() -> Duration {
     (0..RUNS).map(|_| run()).min().unwrap_or_default()
 }
 
-/// Stolen time since the machine started (proc_stat(5), the eighth figure of the first line).
+/// Returns the stolen time since the boot (proc_stat(5), the eighth figure of the first line).
 fn steal() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks = text.lines().next().and_then(|line| line.split_whitespace().nth(8)?.parse().ok());
@@ -75,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_calibration_takes_time_and_a_quiet_process_no_delay() {
-        // Not this process: other tests start children of it meanwhile.
+        // This process would not do: other tests start children of it at the same time.
         let mut parent = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let tree = Tree::new(parent.id() as i32, None);
         let evidence = Witness::begin(&tree).end(&tree);

@@ -1,4 +1,4 @@
-//! Watching processes: who descends from whom, what CPU and memory a server takes.
+//! Observation of processes: their descent, and the CPU time and memory of a server.
 
 mod evidence;
 mod sample;

@@ -1,4 +1,4 @@
-//! A thread that looks at a server several times a second while it is loaded.
+//! Thread that samples a server several times a second during its load.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use super::{Cpu, CpuMethod, Glance, Tree};
 
-/// From the beginning of a turn to the first look: in the middle of a short one.
+/// Time from the start of a turn to the first sample: in the middle of a short turn.
 const FIRST: Duration = Duration::from_millis(70);
-/// Long enough not to disturb what is measured, short enough to see a peak.
+/// Interval of samples: long enough not to disturb the measurement, short enough to see a peak.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// How often and how long to look for a quiet moment.
+/// Interval, number and time limit of samples in search of an idle moment.
 const QUIET_INTERVAL: Duration = Duration::from_millis(10);
 const QUIET_LOOKS: usize = 3;
 const QUIET_PATIENCE: Duration = Duration::from_secs(2);
@@ -19,30 +19,31 @@ const QUIET_PATIENCE: Duration = Duration::from_secs(2);
 /// Resident memory at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// How long the server had been loaded by then.
+    /// Time that the server had been loaded.
     pub at: Duration,
     /// Resident memory in bytes.
     pub rss: u64,
 }
 
-/// What was seen of a server while it was loaded.
+/// Observations of a server during its load.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// CPU time taken in its turns.
+    /// CPU time used in its turns.
     pub cpu: Cpu,
-    /// How that was counted.
+    /// Source of the CPU time.
     pub cpu_method: CpuMethod,
     /// Resident memory over time, from the start of the load to its end.
     pub memory: Vec<Point>,
-    /// Resident memory in bytes at a quiet moment before the load.
+    /// Resident memory in bytes in the idle pause before the load.
     pub rss_start: u64,
-    /// The same after it, once processes that only served requests in flight are gone.
+    /// Resident memory in bytes in the idle pause after the load, when processes that only served
+    /// requests are gone.
     pub rss_end: u64,
-    /// The largest of everything seen.
+    /// Maximum of each value.
     pub most: Glance,
 }
 
-/// A sampler, which looks only in its server's turns.
+/// Sampler that is active only in its server's turns.
 pub struct Sampler {
     orders: Sender<Order>,
     looks: Receiver<Glance>,
@@ -56,28 +57,28 @@ enum Order {
 }
 
 impl Sampler {
-    /// Looks for a quiet moment before it returns.
+    /// Starts the thread. Returns after the sample of an idle moment.
     pub fn start(tree: Tree) -> Self {
         let (orders, ordered) = mpsc::channel();
         let (looked, looks) = mpsc::channel();
         let thread = std::thread::spawn(move || sample(&tree, &ordered, &looked));
-        // An error here means that the thread is gone, which `finish` will report.
+        // An error means that the thread has ended; `finish` reports that.
         let _ = looks.recv();
         Self { orders, looks, thread }
     }
 
-    /// The server's turn begins.
+    /// Starts the server's turn.
     pub fn begin(&self) {
         let _ = self.orders.send(Order::Begin);
     }
 
-    /// The server's turn is over; what was seen then.
+    /// Ends the server's turn and returns the sample at its end.
     pub fn end(&self) -> Glance {
         let _ = self.orders.send(Order::End);
         self.looks.recv().unwrap_or_default()
     }
 
-    /// Waits for a quiet moment and returns what was seen.
+    /// Waits for an idle moment and returns all observations.
     pub fn finish(self) -> Series {
         let _ = self.orders.send(Order::Finish);
         self.thread.join().expect("the sampler only reads /proc and control group files")
@@ -126,7 +127,8 @@ impl Series {
     }
 }
 
-/// The least of a few looks: the process that answered the last check may still be ending.
+/// Returns the smallest of a few samples: the process that replied to the last check may still be
+/// ending.
 fn quiet_before(tree: &Tree) -> Glance {
     let mut quiet = tree.glance();
     for _ in 1..QUIET_LOOKS {
@@ -139,7 +141,7 @@ fn quiet_before(tree: &Tree) -> Glance {
     quiet
 }
 
-/// A look once there are no more processes than before, or when patience ends.
+/// Returns a sample when there are no more processes than before, or at the time limit.
 fn quiet_after(tree: &Tree, before: &Glance) -> Glance {
     let deadline = Instant::now() + QUIET_PATIENCE;
     loop {

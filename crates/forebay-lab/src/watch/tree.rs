@@ -1,4 +1,4 @@
-//! All processes that descend from one, and what they take together.
+//! All descendants of a process, and their common resource usage.
 
 use std::fs;
 use std::path::Path;
@@ -8,17 +8,17 @@ use forebay_process::Cpu;
 use forebay_process::cgroup::Cgroup;
 use forebay_process::descendants::{Stat, descendants};
 
-/// How the server's CPU time is counted.
+/// Source of the server's CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuMethod {
-    /// By the trial's control group: exact, to the microsecond.
+    /// The trial's control group: exact to the microsecond.
     Cgroup,
-    /// From `/proc`, in clock ticks (10 ms as a rule): of the processes alive and of those that a
-    /// parent waited for. Children of a process that ignores SIGCHLD are lost.
+    /// `/proc`, in clock ticks (usually 10 ms). The sum includes processes that are alive and those
+    /// reaped by a parent. Children of a process that ignores SIGCHLD are missing.
     Proc,
 }
 
-/// What the processes take at one moment.
+/// Resource usage of the processes at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Glance {
     /// Resident memory in bytes; a page shared by n processes counts n times.
@@ -27,41 +27,43 @@ pub struct Glance {
     pub threads: u64,
     /// Processes.
     pub processes: u64,
-    /// Open file descriptors, of those processes that may be looked into.
+    /// Open file descriptors, of processes with readable `/proc` entries.
     pub fds: u64,
 }
 
-/// The processes of one trial's server: the descendants of its keeper.
+/// Processes of one trial's server: the descendants of its keeper.
 pub struct Tree {
     keeper: i32,
     cgroup: Option<Cgroup>,
 }
 
 impl Tree {
-    /// The descendants of process `keeper`. The control group is used only if they are in it.
+    /// Creates the tree of process `keeper`. The control group is used only if it contains
+    /// processes.
     pub fn new(keeper: i32, cgroup: Option<Cgroup>) -> Self {
         let occupied = |group: &Cgroup| group.processes().is_ok_and(|pids| !pids.is_empty());
         Self { keeper, cgroup: cgroup.filter(occupied) }
     }
 
-    /// How [`cpu`](Self::cpu) counts.
+    /// Returns the source of [`cpu`](Self::cpu).
     pub fn method(&self) -> CpuMethod {
         if self.cgroup.is_some() { CpuMethod::Cgroup } else { CpuMethod::Proc }
     }
 
-    /// CPU time taken so far, ended processes included.
+    /// Returns the CPU time used so far, including ended processes.
     pub fn cpu(&self) -> Cpu {
         if let Some(cpu) = self.cgroup.as_ref().and_then(|group| group.cpu().ok()) {
             return cpu;
         }
-        // The keeper is first: what its children leave behind while the rest is read is then
-        // missed for a moment, never counted twice.
+        // The keeper is read first. The CPU time of a child that ends during the loop is then
+        // missing for a moment, but never counted twice.
         let ended = Stat::of(self.keeper).map_or(Cpu::default(), |keeper| keeper.cpu_of_children);
         let taken = |stat: &Stat| stat.cpu + stat.cpu_of_children;
         ended + descendants(self.keeper).iter().map(taken).sum()
     }
 
-    /// What is taken now. Costs a few microseconds per process, so take it a few times a second.
+    /// Returns the current resource usage. The call costs a few microseconds per process, so it is
+    /// made only a few times per second.
     pub fn glance(&self) -> Glance {
         let mut glance = Glance::default();
         for stat in self.processes() {
@@ -74,7 +76,7 @@ impl Tree {
         glance
     }
 
-    /// How long threads of the processes alive were ready to run but had to wait for a processor.
+    /// Returns the time that threads of living processes were ready to run but had to wait.
     pub fn run_delay(&self) -> Duration {
         let pids: Vec<i32> = match self.cgroup.as_ref().and_then(|group| group.processes().ok()) {
             Some(pids) => pids,
@@ -83,12 +85,12 @@ impl Tree {
         pids.into_iter().map(run_delay).sum()
     }
 
-    /// The control group that they are in, if they have one.
+    /// Returns the control group of the processes, if they have one.
     pub fn cgroup(&self) -> Option<&Path> {
         self.cgroup.as_ref().map(Cgroup::path)
     }
 
-    /// The processes alive; zombies are not.
+    /// Returns the living processes, without zombies.
     pub fn pids(&self) -> Vec<i32> {
         self.processes().iter().filter(|stat| stat.rss > 0).map(|stat| stat.pid).collect()
     }
@@ -101,8 +103,9 @@ impl Tree {
     }
 }
 
-/// The second figure of `/proc/PID/task/TID/schedstat`, over all threads, is nanoseconds
-/// (Documentation/scheduler/sched-stats.rst). Zero where the kernel does not count it.
+/// Returns the run-queue delay of a process: the sum over all threads of the second figure of
+/// `/proc/PID/task/TID/schedstat`, in nanoseconds (Documentation/scheduler/sched-stats.rst).
+/// Returns zero if the kernel does not count it.
 fn run_delay(pid: i32) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let waited = tasks.filter_map(|task| {

@@ -1,4 +1,4 @@
-//! Resident memory and processor time while a server was loaded: a line per trial.
+//! Charts of resident memory and CPU time during the load, with one line per trial.
 
 use super::{Area, EndLabel, Scale, Screen, Svg, both, colours, end_labels, value_axis};
 use crate::number;
@@ -6,41 +6,42 @@ use crate::watch::CpuMethod;
 use crate::{Experiment, Measured, Results, Row, Slice, trial};
 
 const BOTTOM: f64 = 280.0;
-/// If trials differ more than this in length they are drawn equally long.
+/// Maximum ratio between the durations of trials on a common time axis. Beyond it, all lines have
+/// equal length.
 const COMPARABLE: f64 = 4.0;
 
-/// What the horizontal axis shows.
+/// Meaning of the horizontal axis.
 enum Across {
-    /// Seconds since the load began, up to this many.
+    /// Seconds since the start of the load, up to this value.
     Seconds(f64),
-    /// The part of its load that a trial has behind it.
+    /// Completed share of a trial's load.
     Share,
 }
 
-/// A chart and what its horizontal axis shows.
+/// Chart and the meaning of its horizontal axis.
 pub struct Chart {
     pub svg: String,
     pub axis: &'static str,
 }
 
-/// A line of one trial: seconds since its load began, and the value then.
+/// Line of one trial: pairs of seconds since the start of the load, and value.
 type Line = Vec<(f64, f64)>;
 
-/// The figure of all lines of a configuration: its value, and how it is written.
+/// Figure at the end of a configuration's lines: its value and its text.
 type End<'a> = &'a dyn Fn(&[Line]) -> Option<(f64, String)>;
 
-/// What the lines of a chart are.
+/// Content of a chart with lines.
 struct LineChart<'a> {
     title: &'a str,
     highest: f64,
-    /// By configuration, by trial.
+    /// Lines by configuration and trial.
     lines: Vec<Vec<Line>>,
-    /// What stands at the end of a configuration's lines.
+    /// Figure at the end of a configuration's lines.
     end: End<'a>,
     label: &'a dyn Fn(f64) -> String,
 }
 
-/// Resident memory; none where no trial counts.
+/// Draws resident memory; `None` if no trial counts.
 pub fn memory(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
     let most = rows.iter().filter_map(|row| row.memory_most).max()?;
     let line = |measured: &Measured| {
@@ -63,10 +64,10 @@ pub fn memory(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
     )
 }
 
-/// Cores taken in each slice; none where no trial has slices of which that is known.
+/// Draws the cores used in each slice; `None` if no trial has slices with a known CPU time.
 pub fn cpu(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
     let line = |measured: &Measured| {
-        // Clock ticks are too coarse to tell of a slice.
+        // Clock ticks (10 ms) are too coarse for a single slice.
         let is_known = measured.server.cpu_method == CpuMethod::Cgroup && measured.slices.len() > 1;
         let mut loaded = 0.0;
         let slices = measured.slices.iter().filter(|_| is_known);
@@ -92,7 +93,7 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The lines of the trials that count and were watched.
+/// Returns the lines of the counted trials with watched processes.
 fn lines(experiment: &Experiment, line: impl Fn(&Measured) -> Line) -> Vec<Vec<Line>> {
     let of = |results: &Results| {
         let counted = trial::counted(&results.trials).map(|(_, measured)| measured);

@@ -1,47 +1,49 @@
-//! Flame graphs: a row of boxes for each level of calls, callers below, each as wide as what it took.
+//! Flame graphs: a row of boxes per call level, callers at the bottom. The width of a box is its
+//! time.
 //!
-//! After Brendan Gregg, "The Flame Graph", Communications of the ACM 59(6), 2016. A graph of two
-//! profiles has each box as wide as the larger of both makes it, so that what is gone is seen, too.
+//! After Brendan Gregg, "The Flame Graph", Communications of the ACM 59(6), 2016. In a graph of two
+//! profiles, each box has the larger of both widths, so that functions that disappeared are
+//! visible, too.
 
 use super::{Screen, Svg, both};
 use crate::number;
 use crate::profile::{KERNEL, Stacks};
 
 const ROW: f64 = 17.0;
-/// Of a character of the labels, which are monospaced at 12 pixels.
+/// Width of a label's character: monospaced font of 12 pixels.
 const CHARACTER: f64 = 7.3;
-/// Narrower boxes are not drawn; a tenth of a percent or so.
+/// Minimum width of a box, about a tenth of a percent. Narrower boxes are not drawn.
 const NARROWEST: f64 = 1.0;
-/// A difference of fewer standard errors (of counts, Poisson) may be chance.
+/// Number of standard errors (of counts, Poisson) below which a difference may be chance.
 const CERTAIN: f64 = 2.0;
 
-/// What samples are worth.
+/// Weight of samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Unit {
-    /// Of a sample, of this profile and of that beside it.
+    /// Weight of a sample, in this profile and in the one merged with it.
     pub worth: [f64; 2],
-    /// What that is of, behind a figure.
+    /// Unit, printed after a figure.
     pub name: &'static str,
 }
 
-/// The graph of a profile.
+/// Draws the graph of a profile.
 pub fn flame(stacks: &Stacks, unit: Unit, label: &str) -> Option<String> {
     let unit = Unit { worth: [unit.worth[0], 0.0], ..unit };
     both(|screen| Graph::new(stacks, unit, screen)?.draw(label, false))
 }
 
-/// The graph of two profiles [beside](Stacks::beside) each other, coloured by what is more or less.
+/// Draws the graph of two profiles merged with [`beside`](Stacks::beside), coloured by the change.
 pub fn flame_difference(stacks: &Stacks, unit: Unit, label: &str) -> Option<String> {
     both(|screen| Graph::new(stacks, unit, screen)?.draw(label, true))
 }
 
-/// Boxes and where they stand.
+/// Boxes and their positions.
 struct Graph<'a> {
     stacks: &'a Stacks,
     unit: Unit,
     screen: Screen,
     totals: Vec<[u64; 2]>,
-    /// By index; none of boxes that are too narrow.
+    /// Position by node index; `None` if the box is too narrow.
     boxes: Vec<Option<Place>>,
     levels: usize,
 }
@@ -68,7 +70,7 @@ impl<'a> Graph<'a> {
         let mut boxes = vec![None; nodes.len()];
         boxes[0] = Some(Place { left: margin, width: all * scale, level: 0 });
         let mut levels = 1;
-        // Callers stand before what they call.
+        // Callers precede their callees in `nodes`.
         for caller in 0..nodes.len() {
             let Some(Place { mut left, level, .. }) = boxes[caller] else { continue };
             levels = levels.max(level + 1);
@@ -88,7 +90,7 @@ impl<'a> Graph<'a> {
         let drawn = self.boxes.iter().enumerate();
         let mut drawn: Vec<(usize, Place)> =
             drawn.filter_map(|(index, place)| Some((index, (*place)?))).collect();
-        // The same whatever order stacks came in.
+        // The order of the input must not affect the drawing.
         drawn.sort_by(|(_, a), (_, b)| a.level.cmp(&b.level).then(a.left.total_cmp(&b.left)));
         for (index, place) in drawn {
             let (name, is_kernel) = self.name(index);
@@ -144,7 +146,7 @@ impl<'a> Graph<'a> {
         [0, 1].map(|side| self.totals[index][side] as f64 * self.unit.worth[side])
     }
 
-    /// The class of a box by what has changed: against what all of the baseline takes.
+    /// Returns the CSS class of a box for its change, relative to all of the baseline's time.
     fn change(&self, index: usize) -> &'static str {
         let [ours, theirs] = self.worth(index);
         let variance =
@@ -165,8 +167,8 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// Boxes of a drawing: what programs that are measured call their functions must not make a page
-/// that no browser shows.
+/// Returns the maximum number of boxes of a drawing. The measured programs choose the function
+/// names, and must not be able to create a page too large for browsers.
 fn most(screen: Screen) -> usize {
     match screen {
         Screen::Wide => 3000,
@@ -174,7 +176,7 @@ fn most(screen: Screen) -> usize {
     }
 }
 
-/// Widths of all nodes: what callees take, and the larger of what is taken by the function itself.
+/// Returns the widths of all nodes: the widths of the callees plus the larger of both own times.
 fn widths(stacks: &Stacks, unit: Unit) -> Vec<f64> {
     let nodes = stacks.nodes();
     let own = |side: usize, index: usize| nodes[index].own[side] as f64 * unit.worth[side];
@@ -186,8 +188,8 @@ fn widths(stacks: &Stacks, unit: Unit) -> Vec<f64> {
     widths
 }
 
-/// The `most` widest of those that are not too narrow. None is without its caller, which is at least
-/// as wide and stands before it.
+/// Returns the `most` widest nodes that are wide enough. A caller is at least as wide as its
+/// callees and precedes them, so it is always included.
 fn widest(widths: &[f64], narrowest: f64, most: usize) -> Vec<usize> {
     let mut found: Vec<usize> =
         (0..widths.len()).filter(|&index| index == 0 || widths[index] >= narrowest).collect();
@@ -196,7 +198,7 @@ fn widest(widths: &[f64], narrowest: f64, most: usize) -> Vec<usize> {
     found
 }
 
-/// As much of a name as a box has room for; nothing rather than three letters.
+/// Shortens a name to the width of its box; empty if fewer than four characters fit.
 fn fit(name: &str, width: f64) -> String {
     let cost = |c: char| if c.is_ascii() { 1 } else { 2 };
     let room = ((width - 5.0) / CHARACTER).max(0.0) as usize;
@@ -246,7 +248,7 @@ mod tests {
 
     #[test]
     fn what_is_gone_keeps_its_place_and_chance_no_colour() {
-        // Ours at 1, theirs at 0.5 for a sample.
+        // A sample counts 1 in our profile and 0.5 in the other.
         let ours = stacks("main;new 400\nmain;same 1000\n");
         let both = ours.beside(&stacks("main;gone 900\nmain;same 2010\n"));
         let graph = Graph::new(&both, TIME, Screen::Wide).unwrap();

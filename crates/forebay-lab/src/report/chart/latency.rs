@@ -1,4 +1,4 @@
-//! Latency by percentile: of all trials of a configuration together.
+//! Chart of latency by percentile, over all trials of a configuration.
 
 use super::{Area, EndLabel, Scale, Screen, Svg, both, colours, end_labels, value_axis};
 use crate::Row;
@@ -6,10 +6,10 @@ use crate::number;
 
 const BOTTOM: f64 = 320.0;
 const PERCENTILES: [f64; 6] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
-/// A range wider than this is drawn on a logarithmic axis.
+/// Ratio of largest to smallest value above which the axis is logarithmic.
 const LINEAR_RANGE: f64 = 8.0;
 
-/// The chart; none where no latency was recorded.
+/// Draws the chart; `None` if no latency was recorded.
 pub fn latency(rows: &[Row]) -> Option<String> {
     both(|screen| chart(rows, screen))
 }
@@ -60,7 +60,7 @@ fn chart(rows: &[Row], screen: Screen) -> Option<String> {
     Some(svg.finish())
 }
 
-/// Percent and microseconds, of those percentiles that enough latencies stand behind.
+/// Returns percent and microseconds of the percentiles with enough latencies.
 fn points(row: &Row) -> Vec<(f64, f64)> {
     PERCENTILES
         .iter()
@@ -70,8 +70,8 @@ fn points(row: &Row) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Where a percentile stands on an axis that ends with `rarest`: each factor of ten in how rare a
-/// latency is takes the same width.
+/// Returns the horizontal position of a percentile on an axis that ends with `rarest`. Each factor
+/// of ten in rarity has equal width.
 fn across(area: Area, percent: f64, rarest: f64) -> f64 {
     let rarity = |percent: f64| -(1.0 - percent / 100.0).log10();
     let (first, last) = (rarity(PERCENTILES[0]), rarity(rarest.max(PERCENTILES[1])));

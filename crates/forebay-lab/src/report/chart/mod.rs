@@ -1,5 +1,5 @@
-//! Charts as inline SVG. Colours are CSS variables of the page, so that they follow its theme;
-//! series are labelled where they end, so that colour is never the only key.
+//! Charts as inline SVG. Colours are CSS variables of the page and follow its theme. Each series
+//! has a label at its end, so that it can be identified without colour.
 
 mod course;
 mod flame;
@@ -17,17 +17,17 @@ pub use rate::rate;
 use scale::Scale;
 use svg::Svg;
 
-/// What a chart is drawn for: the page has it twice, and shows the one that fits.
+/// Target of a chart. The page contains each chart for both targets and shows the suitable one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Screen {
-    /// Names stand beside the lines.
+    /// Names are next to the lines.
     Wide,
-    /// A telephone, of 400 px or so: names stand above or below, where they have room.
+    /// A telephone of about 400 px. Names are above or below the lines.
     Narrow,
 }
 
 impl Screen {
-    /// Width of a chart in its own units; the page scales it.
+    /// Returns the width of a chart in its own units, which the page scales.
     fn width(self) -> f64 {
         match self {
             Self::Wide => 940.0,
@@ -35,7 +35,7 @@ impl Screen {
         }
     }
 
-    /// The class of the element, by which the page shows or hides it.
+    /// Returns the CSS class that shows or hides the element.
     fn class(self) -> &'static str {
         match self {
             Self::Wide => "wide",
@@ -43,7 +43,7 @@ impl Screen {
         }
     }
 
-    /// About how many ticks an axis across has.
+    /// Returns the approximate number of ticks of a horizontal axis.
     fn steps(self) -> usize {
         match self {
             Self::Wide => 5,
@@ -51,7 +51,7 @@ impl Screen {
         }
     }
 
-    /// The area of a chart of lines, with room for what is beside it.
+    /// Returns the area of a line chart, which leaves space for labels.
     fn area(self, bottom: f64) -> Area {
         match self {
             Self::Wide => Area { left: 78.0, right: 630.0, top: 10.0, bottom },
@@ -60,17 +60,17 @@ impl Screen {
     }
 }
 
-/// A chart for each kind of screen.
+/// Draws a chart for each target.
 fn both(draw: impl Fn(Screen) -> Option<String>) -> Option<String> {
     Some(draw(Screen::Wide)? + &draw(Screen::Narrow)?)
 }
 
-/// What fits beside an axis; longer names are cut on a chart (the table has them whole).
+/// Maximum length of a name next to an axis. Longer names are cut in charts, but not in the table.
 const LONGEST_NAME: usize = 28;
-/// What fits with a figure at the end of a line.
+/// Maximum length of a name together with a figure at the end of a line.
 const LONGEST_END: usize = 24;
 
-/// The area between the axes.
+/// Area between the axes.
 #[derive(Clone, Copy)]
 struct Area {
     left: f64,
@@ -79,12 +79,12 @@ struct Area {
     bottom: f64,
 }
 
-/// The CSS colour of the series at `index`; the baseline is neutral.
+/// Returns the CSS colour of series `index`; the baseline is neutral.
 fn colour(index: usize, baseline: bool) -> String {
     if baseline { "var(--base)".to_owned() } else { format!("var(--s{})", index % 7) }
 }
 
-/// Colours in the order of the rows: the baseline takes none from the others.
+/// Returns colours in the order of the rows. The baseline does not use up a colour.
 fn colours<'a>(baselines: impl Iterator<Item = &'a bool>) -> Vec<String> {
     let mut next = 0;
     baselines
@@ -104,7 +104,7 @@ fn short(name: &str, longest: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// Horizontal grid lines with their labels on the left.
+/// Draws horizontal grid lines with labels on the left.
 fn value_axis(svg: &mut Svg, area: Area, scale: &Scale, label: impl Fn(f64) -> String) {
     for &tick in scale.ticks() {
         let y = scale.at(tick);
@@ -113,7 +113,7 @@ fn value_axis(svg: &mut Svg, area: Area, scale: &Scale, label: impl Fn(f64) -> S
     }
 }
 
-/// A series' name and last figure at its end.
+/// Name and last figure at the end of a series.
 struct EndLabel<'a> {
     y: f64,
     name: &'a str,
@@ -121,8 +121,8 @@ struct EndLabel<'a> {
     colour: String,
 }
 
-/// Writes names beside the ends of their lines, moved apart where they would overlap; on a narrow
-/// screen one below the other under the axis.
+/// Draws names next to the ends of their lines, moved apart to avoid overlaps. On a narrow screen,
+/// the names are listed below the axis.
 fn end_labels(svg: &mut Svg, screen: Screen, area: Area, mut labels: Vec<EndLabel<'_>>) {
     const LINE: f64 = 17.0;
     if screen == Screen::Narrow {

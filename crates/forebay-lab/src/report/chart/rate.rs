@@ -1,4 +1,4 @@
-//! Requests per second: a bar to the mean, the 95 % interval of the mean, and a dot per trial.
+//! Chart of requests per second: a bar for the mean, its 95 % interval, and a dot per trial.
 
 use forebay_stat::{Summary, t_quantile};
 
@@ -8,16 +8,16 @@ use crate::{Experiment, Row, trial};
 
 const TOP: f64 = 8.0;
 
-/// Where bars stand.
+/// Positions of the bars.
 #[derive(Clone, Copy)]
 struct Bars {
     left: f64,
     right: f64,
     /// Height of a row.
     row: f64,
-    /// From the top of a row to the middle of its bar.
+    /// Distance from the top of a row to the middle of its bar.
     middle: f64,
-    /// Where figures end.
+    /// Right end of the figures.
     value: f64,
 }
 
@@ -27,7 +27,7 @@ impl Bars {
             Screen::Wide => {
                 Self { left: 232.0, right: 848.0, row: 46.0, middle: 23.0, value: 932.0 }
             }
-            // The name stands above.
+            // The name is above the bar.
             Screen::Narrow => {
                 Self { left: 6.0, right: 306.0, row: 60.0, middle: 40.0, value: 378.0 }
             }
@@ -35,7 +35,7 @@ impl Bars {
     }
 }
 
-/// The chart; none where no trial counts.
+/// Draws the chart; `None` if no trial counts.
 pub fn rate(experiment: &Experiment, rows: &[Row]) -> Option<String> {
     both(|screen| chart(experiment, rows, screen))
 }
@@ -44,7 +44,7 @@ fn chart(experiment: &Experiment, rows: &[Row], screen: Screen) -> Option<String
     let bars = Bars::on(screen);
     let rates = || rows.iter().filter_map(|row| row.rate.as_ref());
     let highest = rates().map(|rate| rate.max).reduce(f64::max)?;
-    // Few rounds make wide intervals, which may be cut but must not rule the axis.
+    // Few rounds give wide intervals. These may be cut, but must not determine the axis.
     let widest = rates().map(|rate| rate.mean + half_interval(rate)).fold(highest, f64::max);
     let highest = widest.min(highest * 1.2);
     let bottom = TOP + bars.row * rows.len() as f64;
@@ -94,7 +94,7 @@ fn draw(
         svg.coloured_line("interval", (low, middle), (high.min(bars.right), middle), colour);
     }
     svg.coloured_line("mean", (mean, middle - 12.0), (mean, middle + 12.0), colour);
-    // A fixed spread across the bar, in the order of the rounds, keeps equal rates apart.
+    // A fixed vertical offset in the order of the rounds keeps equal rates apart.
     let step = 16.0 / trials.len().max(2).saturating_sub(1) as f64;
     for (place, (tooltip, value)) in trials.iter().enumerate() {
         let y = if trials.len() == 1 { middle } else { middle - 8.0 + step * place as f64 };
@@ -103,7 +103,7 @@ fn draw(
     svg.text("value end", (bars.value, middle + 4.5), &number::rate(rate.mean));
 }
 
-/// Half of the 95 % interval of the mean: Student's t over the trials.
+/// Returns half of the 95 % interval of the mean: Student's t over the trials.
 fn half_interval(rate: &Summary) -> f64 {
     match rate.n {
         0 | 1 => 0.0,

@@ -1,6 +1,6 @@
-//! From values to places on an axis, and which values to mark.
+//! Axes: conversion of values to positions, and ticks.
 
-/// An axis.
+/// Axis of a chart.
 pub struct Scale {
     low: f64,
     high: f64,
@@ -11,8 +11,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// From 0 to a round number at or above `highest`, with about `steps` ticks, drawn from
-    /// `start` to `end`.
+    /// Creates an axis from 0 to a round number of at least `highest`, with about `steps` ticks.
+    /// `start` and `end` are the positions of its ends.
     pub fn linear(highest: f64, steps: usize, start: f64, end: f64) -> Self {
         let highest = if highest.is_finite() && highest > 0.0 { highest } else { 1.0 };
         let step = round_step(highest / steps.max(1) as f64);
@@ -21,7 +21,8 @@ impl Scale {
         Self { low: 0.0, high: count * step, start, end, logarithmic: false, ticks }
     }
 
-    /// From a round number at or below `lowest` to one at or above `highest`, both above 0.
+    /// Creates an axis from a round number of at most `lowest` to one of at least `highest`, both
+    /// greater than 0.
     pub fn logarithmic(lowest: f64, highest: f64, start: f64, end: f64) -> Self {
         let lowest = lowest.max(f64::MIN_POSITIVE);
         let decades = (highest / lowest).log10();
@@ -39,7 +40,7 @@ impl Scale {
         Self { low, high, start, end, logarithmic: true, ticks }
     }
 
-    /// The place of a value.
+    /// Returns the position of a value.
     pub fn at(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
@@ -49,13 +50,13 @@ impl Scale {
         self.start + share * (self.end - self.start)
     }
 
-    /// The values to mark.
+    /// Returns the values of the ticks.
     pub fn ticks(&self) -> &[f64] {
         &self.ticks
     }
 }
 
-/// The nearest of 1, 2, 2.5 and 5 times a power of ten at or above `step`.
+/// Returns the smallest of 1, 2, 2.5 and 5 times a power of ten that is at least `step`.
 fn round_step(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
     let rounded = [1.0, 2.0, 2.5, 5.0, 10.0].iter().find(|&&factor| factor * power >= step * 0.999);

@@ -1,4 +1,4 @@
-//! The few shapes that the charts are made of. All text is escaped here.
+//! Shapes of the charts. This module escapes all text.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use minijinja::HtmlEscape;
 
 use super::Screen;
 
-/// A drawing under construction.
+/// Drawing under construction.
 pub struct Svg {
     screen: Screen,
     height: f64,
@@ -14,22 +14,22 @@ pub struct Svg {
     body: String,
 }
 
-/// A point in the chart's own units.
+/// Point in the chart's own units.
 pub type At = (f64, f64);
 
 impl Svg {
-    /// An empty drawing; `label` tells what it shows to those who do not see it.
+    /// Creates an empty drawing. `label` describes it for screen readers.
     pub fn new(screen: Screen, height: f64, label: &str) -> Self {
         Self { screen, height, label: label.to_owned(), body: String::new() }
     }
 
-    /// Adds to the height, at the bottom; returns what it is now.
+    /// Increases the height at the bottom and returns the new height.
     pub fn grow(&mut self, by: f64) -> f64 {
         self.height += by;
         self.height
     }
 
-    /// A straight line.
+    /// Draws a straight line.
     pub fn line(&mut self, class: &str, from: At, to: At) {
         self.add(format_args!(
             r#"<line class="{class}" x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}"/>"#,
@@ -37,7 +37,7 @@ impl Svg {
         ));
     }
 
-    /// A straight line in a colour.
+    /// Draws a straight line in a colour.
     pub fn coloured_line(&mut self, class: &str, from: At, to: At, colour: &str) {
         self.add(format_args!(
             r#"<line class="{class}" style="stroke:{colour}" x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}"/>"#,
@@ -45,7 +45,7 @@ impl Svg {
         ));
     }
 
-    /// A line through points, in a colour.
+    /// Draws a line through points, in a colour.
     pub fn path(&mut self, class: &str, points: &[At], colour: &str) {
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         self.add(format_args!(
@@ -54,7 +54,7 @@ impl Svg {
         ));
     }
 
-    /// A filled circle with a tooltip.
+    /// Draws a filled circle with a tooltip.
     pub fn dot(&mut self, class: &str, at: At, radius: f64, colour: &str, tooltip: &str) {
         self.add(format_args!(
             r#"<circle class="{class}" style="fill:{colour}" cx="{:.1}" cy="{:.1}" r="{radius}"><title>{}</title></circle>"#,
@@ -64,7 +64,7 @@ impl Svg {
         ));
     }
 
-    /// A filled rectangle.
+    /// Draws a filled rectangle.
     pub fn bar(&mut self, class: &str, at: At, size: At, colour: &str) {
         self.add(format_args!(
             r#"<rect class="{class}" style="fill:{colour}" x="{:.1}" y="{:.1}" width="{:.1}" height="{:.1}"/>"#,
@@ -72,7 +72,7 @@ impl Svg {
         ));
     }
 
-    /// Text; its class says how it is aligned.
+    /// Draws text. The class determines the alignment.
     pub fn text(&mut self, class: &str, at: At, text: &str) {
         self.add(format_args!(
             r#"<text class="{class}" x="{:.1}" y="{:.1}">{}</text>"#,
@@ -82,7 +82,7 @@ impl Svg {
         ));
     }
 
-    /// Text in a colour.
+    /// Draws text in a colour.
     pub fn coloured_text(&mut self, class: &str, at: At, text: &str, colour: &str) {
         self.add(format_args!(
             r#"<text class="{class}" style="fill:{colour}" x="{:.1}" y="{:.1}">{}</text>"#,
@@ -92,7 +92,7 @@ impl Svg {
         ));
     }
 
-    /// A box with a tooltip and a label, which may be empty.
+    /// Draws a box with a tooltip and a label, which may be empty.
     pub fn frame(&mut self, class: &str, at: At, size: At, tooltip: &str, label: &str) {
         self.add(format_args!(
             r#"<g><title>{}</title><rect class="{class}" x="{:.1}" y="{:.1}" width="{:.1}" height="{:.1}"/>"#,
@@ -108,7 +108,7 @@ impl Svg {
         self.add(format_args!("</g>"));
     }
 
-    /// The element.
+    /// Returns the SVG element.
     pub fn finish(self) -> String {
         format!(
             "<svg class=\"{}\" viewBox=\"0 0 {} {:.0}\" role=\"img\" aria-label=\"{}\">\n{}</svg>",
