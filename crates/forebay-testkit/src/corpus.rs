@@ -1,48 +1,48 @@
-//! Readers of the corpora of requests that servers must answer rightly.
+//! Readers of the corpora of requests with known correct replies.
 
 use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
 
-/// One request of Http11Probe, and what a server should do with it.
+/// One request of Http11Probe, with the expected reaction of a server.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// "RFC9112-5.1-OBS-FOLD".
+    /// Identifier, such as "RFC9112-5.1-OBS-FOLD".
     pub id: String,
-    /// "Compliance", "Smuggling" or "MalformedInput".
+    /// Category: "Compliance", "Smuggling" or "MalformedInput".
     pub category: String,
-    /// The section that decides, if one does.
+    /// Section of the RFC that defines the correct reaction, if there is one.
     pub rfc: Option<String>,
-    /// Whether the probe counts the case; otherwise it is informative.
+    /// The probe scores the case; otherwise the case is informative.
     pub is_scored: bool,
-    /// The answers that are right, as the probe writes them: "400 or close".
+    /// Correct reactions in the probe's notation, such as "400 or close".
     pub expected: String,
-    /// What the case is about.
+    /// Description of the case.
     pub description: String,
-    /// The bytes to send.
+    /// Bytes to send.
     pub raw: Vec<u8>,
 }
 
-/// What a server did.
+/// Reaction of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It replied with this status, and closed or not.
+    /// The server replied with this status.
     Status {
         /// The status code.
         code: u16,
-        /// Whether it closed the connection afterwards.
+        /// The server closed the connection after the reply.
         closed: bool,
     },
-    /// It closed without a reply.
+    /// The server closed the connection without a reply.
     Closed,
-    /// It neither replied nor closed in time.
+    /// The server neither replied nor closed in time.
     Silence,
 }
 
 impl Case {
-    /// Whether the outcome is among the right answers. As the corpus has it, any 4xx or 5xx is as
-    /// good as the expected error, and closing serves where an error is expected.
+    /// Returns true if the outcome is correct. According to the corpus, any 4xx or 5xx is as good
+    /// as the expected error, and a close is as good as an error.
     pub fn accepts(&self, outcome: Outcome) -> bool {
         let words: Vec<_> = self.expected.split(|c: char| !c.is_ascii_alphanumeric()).collect();
         let wants_success = words.iter().any(|word| word.starts_with('2'));
@@ -58,15 +58,15 @@ impl Case {
     }
 }
 
-/// The copy of Http11Probe's cases beside this crate.
+/// Reads the copy of Http11Probe's cases in this crate.
 pub fn http11probe() -> Vec<Case> {
     read(concat!(env!("CARGO_MANIFEST_DIR"), "/corpora/http11probe.json"))
 }
 
-/// Reads the cases of a file in the form of `corpora/http11probe.json`.
+/// Reads the cases of a file in the format of `corpora/http11probe.json`.
 ///
 /// # Panics
-/// When the file cannot be read or has another form.
+/// Panics if the file cannot be read or has another format.
 pub fn read(path: impl AsRef<Path>) -> Vec<Case> {
     let path = path.as_ref();
     let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
@@ -88,7 +88,7 @@ struct Entry {
     scored: bool,
     expected: String,
     description: String,
-    /// Each character stands for the byte of its number.
+    /// Each character represents the byte of its code point.
     raw: String,
 }
 

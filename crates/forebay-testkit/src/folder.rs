@@ -1,4 +1,4 @@
-//! A temporary folder that the servers under test can read, whatever user they work as.
+//! Temporary folder that servers under test can read as any user.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -6,21 +6,22 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// A temporary folder, readable by all, removed with what it holds when dropped.
+/// Temporary folder, readable by all users. Dropping it removes the folder and its content.
 #[derive(Debug)]
 pub struct Folder {
     dir: TempDir,
 }
 
 impl Folder {
-    /// An empty folder. Its name is short, so that a socket in it stays below the system's limit.
+    /// Creates an empty folder. The name is short, so that socket paths fit into the system's
+    /// limit.
     pub fn new() -> Self {
         let dir = TempDir::with_prefix("fb-").expect("the temporary directory can be written");
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("it is ours");
         Self { dir }
     }
 
-    /// Writes a file; missing folders on its way are made. Returns its path.
+    /// Writes a file, creates missing folders, and returns the file's path.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.dir.path().join(name);
         let parent = path.parent().expect("a file stands in a folder");
@@ -29,14 +30,14 @@ impl Folder {
         path
     }
 
-    /// Writes a file with the run bit set.
+    /// Writes an executable file.
     pub fn script(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.write(name, content);
         fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("it is ours");
         path
     }
 
-    /// Where the folder is.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }

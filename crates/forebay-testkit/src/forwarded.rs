@@ -1,7 +1,7 @@
-//! Fields about the client's address, for tests of who is trusted to send them: the same cases are put
-//! to Forebay, nginx and Apache.
+//! Fields about the client's address, for tests of trusted proxies. Forebay, nginx and Apache get
+//! identical cases.
 
-/// The `X-Forwarded-For` fields of a request from 127.0.0.1, and the client that they name where
+/// `X-Forwarded-For` fields of a request from 127.0.0.1, and the resulting client address if
 /// 127.0.0.0/8, 10.0.0.0/8 and fd00::/8 are trusted.
 pub const CASES: [(&[&str], &str); 20] = [
     (&[], "127.0.0.1"),
@@ -9,19 +9,19 @@ pub const CASES: [(&[&str], &str); 20] = [
     (&["  192.0.2.1  "], "192.0.2.1"),
     (&["192.0.2.1, 10.0.0.1"], "192.0.2.1"),
     (&["192.0.2.1,10.0.0.1,10.0.0.2"], "192.0.2.1"),
-    // Addresses to the left of the first untrusted one can be forged by it.
+    // The first untrusted address can forge the addresses to its left.
     (&["203.0.113.9, 192.0.2.1"], "192.0.2.1"),
     (&["10.0.0.9, 192.0.2.1, 10.0.0.1"], "192.0.2.1"),
     (&["127.0.0.1, 192.0.2.1"], "192.0.2.1"),
     (&["203.0.113.9, 192.0.2.1, 10.0.0.1, 10.1.2.3"], "192.0.2.1"),
-    // All trusted: the one furthest away.
+    // If all are trusted, the leftmost counts.
     (&["10.0.0.1"], "10.0.0.1"),
     (&["10.0.0.1, 10.0.0.2"], "10.0.0.1"),
     (&["2001:db8::1"], "2001:db8::1"),
     (&["2001:db8::1, 10.0.0.1"], "2001:db8::1"),
     (&["2001:db8::1, fd00::1"], "2001:db8::1"),
     (&["192.0.2.1, fd00::1, 10.0.0.1"], "192.0.2.1"),
-    // The search ends at anything but an address.
+    // The search ends at anything that is not an address.
     (&["unknown"], "127.0.0.1"),
     (&["192.0.2.1, unknown, 10.0.0.1"], "10.0.0.1"),
     (&["evil.example, 192.0.2.1"], "192.0.2.1"),
@@ -30,8 +30,8 @@ pub const CASES: [(&[&str], &str); 20] = [
     (&["203.0.113.9", "192.0.2.1, 10.0.0.1"], "192.0.2.1"),
 ];
 
-/// Forged fields about where a request comes from, in every spelling that a backend may map to the
-/// variable of a trusted one.
+/// Forged fields about the origin of a request, in every spelling that a backend may map to the
+/// variable of a trusted field.
 pub const FORGED: &str = "X_Forwarded_For: 6.6.6.1\r\nx_real_ip: 6.6.6.2\r\nX.Forwarded.Proto: 6.6.6.3\r\n\
     X_FORWARDED_HOST: 6.6.6.4\r\nX-Forwarded-Port: 6.6.6.5\r\nX-Forwarded-Ssl: 6.6.6.6\r\n\
     X-Forwarded-Prefix: 6.6.6.7\r\nX-Forwarded-Server: 6.6.6.8\r\nX-Forwarded-Scheme: 6.6.6.9\r\n\

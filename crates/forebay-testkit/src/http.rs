@@ -1,5 +1,5 @@
-//! A raw HTTP/1.1 client: it sends any bytes it is given and reads one reply at a time, by the
-//! message framing of RFC 9112, section 6. It follows nothing, retries nothing and repairs nothing.
+//! Raw HTTP/1.1 client. It sends arbitrary bytes and reads one reply at a time, with the message
+//! framing of RFC 9112, section 6. It follows no redirects, retries nothing and repairs nothing.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -7,15 +7,15 @@ use std::net::SocketAddr;
 use crate::DEADLINE;
 use crate::stream::{Address, Stream};
 
-/// One connection to a server.
+/// Connection to a server.
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,
-    /// Read from the connection, not yet taken by a reply.
+    /// Bytes that were read but do not belong to a reply yet.
     buffer: Vec<u8>,
 }
 
-/// How the end of a body was found.
+/// Source of the end of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// The status or the method allows no body.
@@ -28,17 +28,17 @@ pub enum Framing {
     Close,
 }
 
-/// Header names and values, as they came and in the order they came.
+/// Header names and values, unchanged and in the received order.
 pub type Headers = Vec<(String, String)>;
 
-/// One reply.
+/// Reply of a server.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// "HTTP/1.1" or "HTTP/1.0".
+    /// Version: "HTTP/1.1" or "HTTP/1.0".
     pub version: String,
     /// The status code.
     pub status: u16,
-    /// What follows the status code.
+    /// Reason phrase.
     pub reason: String,
     /// The header section.
     pub headers: Headers,
@@ -46,9 +46,9 @@ pub struct Reply {
     pub body: Vec<u8>,
     /// The trailer section of a chunked body.
     pub trailers: Headers,
-    /// How the end of the body was found.
+    /// Source of the end of the body.
     pub framing: Framing,
-    /// The status and headers of each 1xx reply that came before.
+    /// Status and headers of each preceding 1xx reply.
     pub interim: Vec<(u16, Headers)>,
 }
 
@@ -56,57 +56,58 @@ impl Client {
     /// Connects.
     ///
     /// # Panics
-    /// When nobody listens there.
+    /// Panics if nothing listens on the address.
     pub fn connect(address: impl Into<Address>) -> Self {
         let address = address.into();
         Self::try_connect(&address).unwrap_or_else(|error| panic!("{address:?}: {error}"))
     }
 
-    /// Connects, for a caller who has an answer to failure.
+    /// Connects, and returns an error if that fails.
     pub fn try_connect(address: &Address) -> io::Result<Self> {
         Ok(Self { stream: Stream::connect(address, DEADLINE)?, buffer: Vec::new() })
     }
 
-    /// Over a connection that there is.
+    /// Uses an existing connection.
     pub fn over(stream: Stream) -> Self {
         Self { stream, buffer: Vec::new() }
     }
 
-    /// The connection itself.
+    /// Returns the connection.
     pub fn stream(&mut self) -> &mut Stream {
         &mut self.stream
     }
 
-    /// Sends GET and reads the reply; the connection stays open if the server wants it so.
+    /// Sends GET and reads the reply. The connection stays open if the server keeps it.
     ///
     /// # Panics
-    /// When no whole reply comes before the deadline.
+    /// Panics if no complete reply arrives before the deadline.
     pub fn get(&mut self, target: &str) -> Reply {
         self.try_get(target).unwrap_or_else(|error| panic!("GET {target}: {error}"))
     }
 
-    /// As [`Client::get`], for a caller who has an answer to failure.
+    /// Works as [`Client::get`], but returns an error if that fails.
     pub fn try_get(&mut self, target: &str) -> io::Result<Reply> {
         let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         self.try_send(request.as_bytes())?;
         self.try_reply()
     }
 
-    /// Sends the bytes as they are.
+    /// Sends bytes unchanged.
     ///
     /// # Panics
-    /// When the server takes no more.
+    /// Panics if the server accepts no more bytes.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.try_send(bytes.as_ref()).unwrap_or_else(|error| panic!("sending: {error}"));
     }
 
-    /// As [`Client::send`]: a server that refuses a request may close before it has read it all.
+    /// Works as [`Client::send`], but returns an error: a server that rejects a request may close
+    /// before it has read everything.
     pub fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)?;
         self.stream.flush()
     }
 
-    /// Half-closes: ends the sending direction; replies can still be read.
+    /// Closes the sending direction; replies can still be read.
     pub fn finish_sending(&mut self) {
         self.stream.finish_sending().expect("the connection is open");
     }
@@ -114,47 +115,47 @@ impl Client {
     /// Reads the reply to a request other than HEAD.
     ///
     /// # Panics
-    /// When no whole reply comes before the deadline.
+    /// Panics if no complete reply arrives before the deadline.
     pub fn reply(&mut self) -> Reply {
         self.try_reply().unwrap_or_else(|error| panic!("no reply: {error}"))
     }
 
-    /// As [`Client::reply`], for a caller who has an answer to failure.
+    /// Works as [`Client::reply`], but returns an error if that fails.
     pub fn try_reply(&mut self) -> io::Result<Reply> {
         let mut reply = self.read_head()?;
         self.read_body(&mut reply)?;
         Ok(reply)
     }
 
-    /// Reads the reply to HEAD, which has no body whatever its headers say.
+    /// Reads the reply to HEAD, which never has a body, regardless of its headers.
     ///
     /// # Panics
-    /// When no whole head comes before the deadline.
+    /// Panics if no complete head arrives before the deadline.
     pub fn reply_to_head(&mut self) -> Reply {
         self.read_head().unwrap_or_else(|error| panic!("no reply: {error}"))
     }
 
-    /// Reads a 1xx reply by itself, for a client that waits for 100 (Continue).
+    /// Reads a single 1xx reply, for a client that waits for 100 (Continue).
     ///
     /// # Panics
-    /// When none comes before the deadline.
+    /// Panics if none arrives before the deadline.
     pub fn interim_reply(&mut self) -> (u16, Headers) {
         let head = self.read_one_head().unwrap_or_else(|error| panic!("no reply: {error}"));
         (head.status, head.headers)
     }
 
-    /// The next bytes as they are, for a reply that is looked at while it comes.
+    /// Reads the next bytes unchanged, for a reply that is examined while it arrives.
     ///
     /// # Panics
-    /// When they do not come before the deadline.
+    /// Panics if they do not arrive before the deadline.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         self.take(count).unwrap_or_else(|error| panic!("{count} bytes: {error}"))
     }
 
-    /// All that the server still sends until it closes. A reset counts as closing.
+    /// Reads everything until the server closes. A reset counts as a close.
     ///
     /// # Panics
-    /// When it does not close before the deadline.
+    /// Panics if the server does not close before the deadline.
     pub fn rest(&mut self) -> Vec<u8> {
         loop {
             match self.fill() {
@@ -168,18 +169,18 @@ impl Client {
         }
     }
 
-    /// Whether the server closes without sending anything more.
+    /// Returns true if the server closes without sending anything else.
     ///
     /// # Panics
-    /// As [`Client::rest`].
+    /// Panics as [`Client::rest`] does.
     pub fn is_closed(&mut self) -> bool {
         self.rest().is_empty()
     }
 
-    /// The own address of a TCP connection.
+    /// Returns the local address of a TCP connection.
     ///
     /// # Panics
-    /// When it is none.
+    /// Panics for another kind of connection.
     pub fn local_addr(&self) -> SocketAddr {
         match &self.stream {
             Stream::Tls(stream) => {
@@ -190,12 +191,12 @@ impl Client {
         }
     }
 
-    /// The connection below, for what HTTP has no name for.
+    /// Returns the connection, for operations below HTTP.
     pub fn into_stream(self) -> Stream {
         self.stream
     }
 
-    /// The head of the final reply, with the interim ones before it.
+    /// Reads the head of the final reply and the preceding 1xx replies.
     fn read_head(&mut self) -> io::Result<Reply> {
         let mut interim = Vec::new();
         loop {
@@ -268,7 +269,7 @@ impl Client {
         }
     }
 
-    /// Header fields up to and with the empty line.
+    /// Reads header fields including the empty line.
     fn fields(&mut self) -> io::Result<Headers> {
         let mut fields = Vec::new();
         loop {
@@ -282,7 +283,7 @@ impl Client {
         }
     }
 
-    /// A line, without the CR LF that must end it. Bytes beyond ASCII are taken as Latin-1.
+    /// Reads a line and removes its mandatory CR LF. Non-ASCII bytes are read as Latin-1.
     fn line(&mut self) -> io::Result<String> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -307,7 +308,7 @@ impl Client {
         Ok(self.buffer.drain(..length).collect())
     }
 
-    /// Reads once; 0 at the end of the connection.
+    /// Reads once. Returns 0 at the end of the connection.
     fn fill(&mut self) -> io::Result<usize> {
         let mut bytes = [0; 16 * 1024];
         let count = self.stream.read(&mut bytes).map_err(|error| match error.kind() {
@@ -320,21 +321,21 @@ impl Client {
 }
 
 impl Reply {
-    /// The value of the first header of this name, in any case.
+    /// Returns the value of the first header with this name, ignoring case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers_named(name).first().copied()
     }
 
-    /// The values of all headers of this name, in any case.
+    /// Returns the values of all headers with this name, ignoring case.
     pub fn headers_named(&self, name: &str) -> Vec<&str> {
         let of_name = self.headers.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
         of_name.map(|(_, value)| value.as_str()).collect()
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     ///
     /// # Panics
-    /// When it is not UTF-8.
+    /// Panics if the body is not UTF-8.
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("the body is UTF-8")
     }

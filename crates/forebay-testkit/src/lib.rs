@@ -1,9 +1,10 @@
 //! Helpers for Forebay's own tests: processes that never outlive a test, real peers (nginx, Apache,
-//! php-fpm, fcgiwrap), scripted peers, a raw HTTP/1.1 client, forged fields and the readers of the corpora.
+//! php-fpm, fcgiwrap), scripted peers, a raw HTTP/1.1 client, forged fields and readers of the
+//! corpora.
 //!
-//! Everything here blocks, has a deadline, and panics with what it saw when the deadline passes:
-//! a test that goes wrong says why and ends. None of it uses Forebay's own codecs, so that a test
-//! does not agree with the code under test by sharing its mistakes.
+//! Every helper blocks, has a deadline, and panics at the deadline with the output so far. A
+//! failing test therefore ends and shows the reason. No helper uses Forebay's own codecs, because a
+//! test that shares the code under test would also share its bugs.
 #![forbid(unsafe_code)]
 
 pub mod corpus;
@@ -19,8 +20,8 @@ pub mod tls;
 
 use std::time::Duration;
 
-/// How long a helper waits for anything before it panics. Generous, as only a failing test waits.
+/// Time limit of every wait. It is generous, because only a failing test waits that long.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// How long a helper rests between two looks at a thing that cannot wake it.
+/// Interval between checks of a condition without a notification.
 const POLL: Duration = Duration::from_millis(5);

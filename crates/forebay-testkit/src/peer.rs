@@ -1,10 +1,10 @@
-//! Real servers for tests to talk to, each started in the foreground with a configuration of its own,
-//! working as root and as an ordinary user, and gone with the test.
+//! Real servers for tests. Each runs in the foreground with its own configuration, works as root
+//! and as an ordinary user, and ends with the test.
 //!
-//! `scripts/peers` lists all of them; asking for one that it lacks is a failure. Where one is not
-//! installed the starter returns `None`, and the test ends there: the skip is printed or, when
-//! `FOREBAY_SKIPPED` names a file, listed in it. With `FOREBAY_REQUIRE_PEERS=1`, as `scripts/test`
-//! sets it once it has installed the servers, an absent one is a failure.
+//! `scripts/peers` lists all of them; a request for an unlisted one is a failure. If a server is
+//! not installed, its start function returns `None` and the test ends. The skip is then printed, or
+//! written to the file in `FOREBAY_SKIPPED`. With `FOREBAY_REQUIRE_PEERS=1`, which `scripts/test`
+//! sets after it has installed the servers, a missing one is a failure.
 
 mod apache;
 mod fcgiwrap;
@@ -49,7 +49,7 @@ pub use python::{grpc, wsgiref};
 pub use tomcat::{restart_tomcat, tomcat, tomcat_http2};
 pub use uwsgi::{UwsgiApp, UwsgiSocket, uwsgi, uwsgi_tcp};
 
-/// How often a server is started anew because somebody else took its port.
+/// Number of attempts to start a server whose port another process takes.
 const ATTEMPTS: usize = 5;
 
 /// A running server.
@@ -62,15 +62,15 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Where it listens.
+    /// Returns the address of the server.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// The port of a server that listens on TCP.
+    /// Returns the port of a server on TCP.
     ///
     /// # Panics
-    /// When it listens on a Unix socket.
+    /// Panics if the server listens on a Unix socket.
     pub fn port(&self) -> u16 {
         match &self.address {
             Address::Tcp(address) => address.port(),
@@ -78,10 +78,10 @@ impl Peer {
         }
     }
 
-    /// The path of the socket of a server that listens on one.
+    /// Returns the path of the server's Unix socket.
     ///
     /// # Panics
-    /// When it listens on TCP.
+    /// Panics if the server listens on TCP.
     pub fn socket(&self) -> &Path {
         match &self.address {
             Address::Unix(path) => path,
@@ -89,28 +89,28 @@ impl Peer {
         }
     }
 
-    /// The folder of its configuration, logs and temporary files.
+    /// Returns the folder of the server's configuration, logs and temporary files.
     pub fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// The process, for its output and its signals.
+    /// Returns the process, for its output and for signals.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }
 
-    /// Ends it with SIGTERM.
+    /// Ends the server with SIGTERM.
     pub fn stop(self) -> Exit {
         self.process.stop()
     }
 }
 
-/// Kills a server, with all that it has under way; its folder.
+/// Kills a server in the middle of its work. Returns its folder.
 pub fn kill(peer: Peer) -> Folder {
     end(peer, Signal::KILL)
 }
 
-/// Ends a server by SIGTERM, and waits until it has ended; its folder.
+/// Ends a server with SIGTERM and waits for its end. Returns its folder.
 pub fn stop(peer: Peer) -> Folder {
     end(peer, Signal::TERM)
 }
@@ -122,8 +122,8 @@ fn end(mut peer: Peer, signal: Signal) -> Folder {
     folder
 }
 
-/// Starts a JVM, which is ready when its output contains `started`; else what went wrong. It takes
-/// seconds, several times as long on a busy machine.
+/// Starts a JVM and waits until its output contains `started`. Returns an error if that fails. The
+/// start takes seconds, and several times as long on a busy machine.
 fn start_jvm(command: Command, started: &str) -> Result<Process, String> {
     let mut process = Process::start(command);
     let mut outcome = Ok(());
@@ -136,10 +136,10 @@ fn start_jvm(command: Command, started: &str) -> Result<Process, String> {
     outcome.map(|()| process)
 }
 
-/// Whether these packages of Debian are there; if not, the test is accounted for as skipped.
+/// Returns true if these Debian packages are installed. If not, the test is reported as skipped.
 ///
 /// # Panics
-/// When `scripts/peers` lacks one.
+/// Panics if `scripts/peers` lacks a package.
 pub fn has(packages: &[&str]) -> bool {
     let entries: Vec<_> = packages.iter().map(|package| Entry::of_package(package)).collect();
     let Some(missing) = entries.iter().find(|entry| !entry.is_installed()) else { return true };
@@ -147,10 +147,10 @@ pub fn has(packages: &[&str]) -> bool {
     false
 }
 
-/// The path of a program; if it is not there, the test is accounted for as skipped.
+/// Returns the path of a program. If it is missing, the test is reported as skipped.
 ///
 /// # Panics
-/// When `scripts/peers` lacks it.
+/// Panics if `scripts/peers` lacks the program.
 pub fn installed(program: &str) -> Option<PathBuf> {
     let entry = Entry::of_program(program);
     let found = process::find(program);
@@ -160,19 +160,19 @@ pub fn installed(program: &str) -> Option<PathBuf> {
     found
 }
 
-/// The path of a program in Go of `scripts/peers`; if it has not been built, the test is accounted for
-/// as skipped.
+/// Returns the path of a Go program of `scripts/peers`. If it has not been built, the test is
+/// reported as skipped.
 ///
 /// # Panics
-/// When `scripts/peers` lacks it.
+/// Panics if `scripts/peers` lacks the program.
 pub fn built_from_go(program: &str) -> Option<PathBuf> {
     has(&[program]).then(|| Entry::of_package(program).go_program())
 }
 
-/// Whether a Perl module of this package is there; if not, the test is accounted for as skipped.
+/// Returns true if Perl can load a module of this package. If not, the test is reported as skipped.
 ///
 /// # Panics
-/// When `scripts/peers` lacks the package.
+/// Panics if `scripts/peers` lacks the package.
 pub fn has_perl(module: &str, package: &str) -> bool {
     let entry = Entry::of_package(package);
     let loads = list::perl_loads(module);
@@ -198,10 +198,11 @@ fn skip_without(entry: &Entry) {
     skip(&format!("{what} is not installed (Debian package {})", entry.package));
 }
 
-/// Reports that the running test is skipped, and why. For peers there are [`has`] and [`installed`].
+/// Reports that the running test is skipped, with the reason. For peers, use [`has`] and
+/// [`installed`].
 ///
 /// # Panics
-/// When `FOREBAY_REQUIRE_PEERS` is 1: then nothing may be skipped.
+/// Panics if `FOREBAY_REQUIRE_PEERS` is 1: no test may be skipped then.
 pub fn skip(reason: &str) {
     let is_failure = env::var("FOREBAY_REQUIRE_PEERS").is_ok_and(|value| value == "1");
     let list = env::var_os("FOREBAY_SKIPPED").map(PathBuf::from);
@@ -214,11 +215,11 @@ fn account_for_skip(reason: &str, is_failure: bool, list: Option<&Path>) {
     assert!(!is_failure, "{test} may not be skipped: {reason}");
     let line = format!("skipped: {test}: {reason}\n");
     let Some(list) = list else {
-        // Past the test runner's capture, which hides what passing tests print.
+        // Written past the test runner's capture, which hides the output of passing tests.
         let _no_console = io::stderr().write_all(line.as_bytes());
         return;
     };
-    // In one write to a file that is only appended to, as tests run at the same time.
+    // A single write in append mode, because tests run at the same time.
     OpenOptions::new()
         .create(true)
         .append(true)
@@ -227,24 +228,25 @@ fn account_for_skip(reason: &str, is_failure: bool, list: Option<&Path>) {
         .unwrap_or_else(|error| panic!("FOREBAY_SKIPPED={}: {error}", list.display()));
 }
 
-/// Whether servers need a user to change to.
+/// Returns true if servers need an unprivileged user.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The user and group that root's servers work as: Debian's for this purpose.
+/// User and group of root's servers: the one that Debian provides for web servers.
 const WORKER: &str = "www-data";
 
-/// Starts a TCP server on a free port, again on another if somebody took it. `start` gets the folder
-/// and the port; the server must write its process id to `pid` in the folder once it listens.
+/// Starts a TCP server on a free port. If another process takes the port, retries with another
+/// port. `start` gets the folder and the port. The server must write its process ID to `pid` in the
+/// folder when it listens.
 fn on_free_port(start: impl Fn(&Folder, u16) -> Process) -> Peer {
-    // Its own word that it listens, as another process could answer on its port.
+    // The server itself must report that it listens: another process could answer on the port.
     on_free_port_when(start, |folder, _| {
         fs::read_to_string(folder.path().join("pid")).is_ok_and(|id| !id.is_empty())
     })
 }
 
-/// As [`on_free_port`], for a server that signals in another way that it listens.
+/// Works as [`on_free_port`], for a server with another sign that it listens.
 fn on_free_port_when(
     start: impl Fn(&Folder, u16) -> Process,
     listens: impl Fn(&Folder, u16) -> bool,
@@ -255,7 +257,7 @@ fn on_free_port_when(
     })
 }
 
-/// As [`on_free_port`], where `start` returns once the server listens, or says what went wrong.
+/// Works as [`on_free_port`]; `start` returns when the server listens, or returns an error.
 fn on_a_free_port(start: impl Fn(&Folder, u16) -> Result<Process, String>) -> Peer {
     let mut failure = String::new();
     for _ in 0..ATTEMPTS {
@@ -273,10 +275,10 @@ fn on_a_free_port(start: impl Fn(&Folder, u16) -> Result<Process, String>) -> Pe
     panic!("no port stayed free in {ATTEMPTS} attempts: {failure}");
 }
 
-/// Starts a server anew in the folder of one that was killed or stopped, on its port.
+/// Restarts a server in the folder of one that was killed or stopped, on the same port.
 ///
 /// # Panics
-/// When it does not start, as where somebody else has taken the port.
+/// Panics if the server does not start, for example because another process has taken the port.
 fn restart(
     folder: Folder,
     address: &Address,
@@ -298,7 +300,7 @@ fn on_socket(start: impl FnOnce(&Folder, &Path) -> Process) -> Peer {
     Peer { process, address, folder }
 }
 
-/// The text with `{port}` and `{tmp}` filled in.
+/// Replaces `{port}` and `{tmp}` in a text.
 fn filled_in(text: &str, folder: &Folder, port: u16) -> String {
     let tmp = folder.path().to_str().expect("temporary folders have plain names");
     text.replace("{port}", &port.to_string()).replace("{tmp}", tmp)

@@ -1,4 +1,4 @@
-//! A process that never outlives its test, with all that it started.
+//! Process that never outlives its test, with all its descendants.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -17,11 +17,11 @@ use crate::http::Client;
 use crate::stream::{Address, Stream};
 use crate::{DEADLINE, POLL};
 
-/// How much of the output a panic shows, in lines.
+/// Number of output lines that a panic shows.
 const TAIL: usize = 40;
 
-/// A child in a process group of its own. Its standard output and error are kept; the whole group is
-/// killed when this is dropped.
+/// Child process in its own process group. Its standard output and error are recorded. Dropping
+/// this kills the whole group.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -31,31 +31,32 @@ pub struct Process {
     output: TempDir,
 }
 
-/// What a process left when it ended.
+/// State of a process at its end.
 #[derive(Debug)]
 pub struct Exit {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// All it printed, on both outputs, in order.
+    /// Everything that the process printed, on both outputs, in order.
     pub output: String,
-    /// Command lines of the processes of its group that outlived it. They are killed by now.
+    /// Command lines of the group's processes that outlived it. They have been killed.
     pub survivors: Vec<String>,
 }
 
 impl Process {
-    /// Starts a command with nothing on its standard input.
+    /// Starts a command with an empty standard input.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// Panics if the command cannot be started.
     pub fn start(command: Command) -> Self {
         let name = command.get_program().to_string_lossy().into_owned();
         Self::try_start(command).unwrap_or_else(|error| panic!("{name} did not start: {error}"))
     }
 
-    /// As [`Process::start`], for a caller who has an answer to failure.
+    /// Works as [`Process::start`], but returns an error if that fails.
     pub fn try_start(mut command: Command) -> io::Result<Self> {
         let output = TempDir::with_prefix("fb-")?;
-        // Appending: the two outputs and whatever the child opens again share one end of file.
+        // In append mode, both outputs and files that the child opens again share the end of the
+        // file.
         let file =
             OpenOptions::new().create(true).append(true).open(output.path().join("output"))?;
         let child = command
@@ -76,7 +77,7 @@ impl Process {
     /// Waits until a connection to the address succeeds.
     ///
     /// # Panics
-    /// When the process ends first or the deadline passes, with the end of what it printed.
+    /// Panics if the process ends first or the deadline passes, with the end of the output.
     pub fn wait_until_listening(&mut self, address: impl Into<Address>) {
         let address = address.into();
         let done = |_: &Self| Stream::connect(&address, DEADLINE).is_ok();
@@ -87,7 +88,7 @@ impl Process {
     /// Waits until GET of the path is answered with a status below 500.
     ///
     /// # Panics
-    /// As [`Process::wait_until_listening`].
+    /// Panics as [`Process::wait_until_listening`] does.
     pub fn wait_until_ready(&mut self, address: impl Into<Address>, path: &str) {
         let address = address.into();
         let done = |_: &Self| {
@@ -99,20 +100,20 @@ impl Process {
             .unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Waits until the output holds the text.
+    /// Waits until the output contains the text.
     ///
     /// # Panics
-    /// As [`Process::wait_until_listening`].
+    /// Panics as [`Process::wait_until_listening`] does.
     pub fn wait_for_output(&mut self, text: &str) {
         self.wait_until(&format!("printed {text:?}"), |process| process.output().contains(text))
             .unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Asks again and again until the answer is yes. The error says what was waited for ("printed
-    /// x"), and ends with what the process printed last.
+    /// Waits until `done` returns true. The error contains `what`, such as "printed x", and the end
+    /// of the output.
     ///
     /// # Errors
-    /// When the process ends first or the deadline passes.
+    /// Fails if the process ends first or the deadline passes.
     pub fn wait_until(
         &mut self,
         what: &str,
@@ -120,7 +121,7 @@ impl Process {
     ) -> Result<(), String> {
         let until = Instant::now() + DEADLINE;
         loop {
-            // Asked first: what it did before it ended counts.
+            // Checked first: output that precedes the end counts.
             let has_ended = self.has_ended();
             if done(self) {
                 return Ok(());
@@ -135,7 +136,7 @@ impl Process {
         }
     }
 
-    /// Sends a signal to the process itself, not to its group. One that has ended gets none.
+    /// Sends a signal to the process but not to its group. A process that has ended gets none.
     pub fn signal(&mut self, signal: Signal) {
         if !self.has_ended() {
             kill_process(self.group, signal).expect("our child is there until we wait for it");
@@ -145,7 +146,7 @@ impl Process {
     /// Sends SIGTERM and waits for the end.
     ///
     /// # Panics
-    /// As [`Process::wait`].
+    /// Panics as [`Process::wait`] does.
     pub fn stop(mut self) -> Exit {
         self.signal(Signal::TERM);
         self.wait()
@@ -154,7 +155,7 @@ impl Process {
     /// Waits for the end.
     ///
     /// # Panics
-    /// When the deadline passes, with the end of what it printed.
+    /// Panics if the deadline passes, with the end of the output.
     pub fn wait(mut self) -> Exit {
         let until = Instant::now() + DEADLINE;
         while !self.has_ended() {
@@ -166,26 +167,26 @@ impl Process {
         Exit { status, output: self.output(), survivors }
     }
 
-    /// Whether the process itself has ended. Its group may still hold others.
+    /// Returns true if the process has ended. Its group may still contain others.
     pub fn has_ended(&mut self) -> bool {
-        // NOWAIT leaves the process in the table, so that its id, and with it the group's, cannot
-        // go to anybody else before `kill`.
+        // NOWAIT keeps the process in the table. Its ID, and with it the ID of the group, cannot be
+        // reused before `kill`.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         self.exit.is_some() || !matches!(waitid(WaitId::Pid(self.group), options), Ok(None))
     }
 
-    /// The process id, which is the id of its group as well.
+    /// Returns the process ID, which is also the ID of its group.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// All it printed so far, on both outputs.
+    /// Returns everything that the process has printed so far, on both outputs.
     pub fn output(&self) -> String {
         let bytes = fs::read(self.output.path().join("output")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Ends the whole group, then collects the process.
+    /// Kills the whole group, then reaps the process.
     fn kill(&mut self) -> ExitStatus {
         if let Some(status) = self.exit {
             return status;
@@ -196,7 +197,7 @@ impl Process {
         status
     }
 
-    /// Command lines of the living members of the group, but for the process itself.
+    /// Returns the command lines of the group's living members, except the process itself.
     fn others_of_group(&self) -> Vec<String> {
         let folders = fs::read_dir("/proc").expect("/proc is mounted").flatten();
         folders.filter_map(|folder| member_of(&folder.path(), self.id())).collect()
@@ -221,13 +222,13 @@ impl Drop for Process {
     }
 }
 
-/// A command that runs the program from where Debian's servers are, `/usr/sbin`, if `PATH` lacks it.
+/// Returns a command for a program in `PATH`, or in Debian's directory of servers, `/usr/sbin`.
 pub fn command(program: &str) -> Command {
     let found = find(program);
     Command::new(found.as_deref().unwrap_or(Path::new(program)))
 }
 
-/// The path of a program in `PATH`, `/usr/sbin` or `/sbin`.
+/// Returns the path of a program in `PATH`, `/usr/sbin` or `/sbin`.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -236,10 +237,10 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// Puts links to these programs, which every machine has, into a folder.
+/// Links these programs, which every machine has, into a folder.
 ///
 /// # Panics
-/// When one is not there, or cannot be linked to.
+/// Panics if a program is missing or cannot be linked.
 pub fn link_programs(programs: &[&str], folder: &Path) {
     for program in programs {
         let found = find(program).unwrap_or_else(|| panic!("{program} is missing"));
@@ -247,12 +248,12 @@ pub fn link_programs(programs: &[&str], folder: &Path) {
     }
 }
 
-/// The command line of the process with this folder in /proc, if it lives, belongs to the group and
-/// does not lead it.
+/// Returns the command line of the process with this folder in /proc, if it is alive and a member
+/// of the group, but not its leader.
 fn member_of(folder: &Path, group: u32) -> Option<String> {
     let id: u32 = folder.file_name()?.to_str()?.parse().ok()?;
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
-    // The name in parentheses may itself hold spaces and parentheses.
+    // The name in parentheses may contain spaces and parentheses.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ');
     let is_alive = !matches!(fields.next()?, "Z" | "X");
@@ -264,7 +265,7 @@ fn member_of(folder: &Path, group: u32) -> Option<String> {
     Some(line.trim_end_matches('\0').replace('\0', " "))
 }
 
-/// Whether `what` came true before the deadline.
+/// Waits for a condition. Returns true if it held before the deadline.
 pub fn eventually(mut what: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + DEADLINE;
     while !what() {

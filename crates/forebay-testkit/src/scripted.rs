@@ -1,4 +1,4 @@
-//! A peer that follows a script: what a backend does that no real server would do on demand.
+//! Peer that follows a script, for behaviour that no real server shows on demand.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpListener;
@@ -15,53 +15,53 @@ use crate::port;
 use crate::stream::{Address, Stream};
 use crate::{DEADLINE, POLL};
 
-/// One thing that a scripted peer does on a connection.
+/// Action of a scripted peer on a connection.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Reads until the bytes so far unread hold an empty line, and takes up to its end.
+    /// Reads until the unread bytes contain an empty line, and consumes them including that line.
     ReadHead,
-    /// Reads and takes this many bytes.
+    /// Reads and consumes this many bytes.
     Read(usize),
-    /// Reads as many bytes as these and fails unless they are these.
+    /// Reads and consumes as many bytes as these, and fails if they differ.
     Expect(Vec<u8>),
-    /// Reads until the other side stops sending; a reset is a failure.
+    /// Reads until the other side stops sending. A reset is a failure.
     ReadToEnd,
     /// Sends bytes.
     Send(Vec<u8>),
-    /// Sends bytes one by one, each in a write of its own.
+    /// Sends bytes one by one, each with its own write.
     SendByteByByte(Vec<u8>),
-    /// Rests; the only step that takes time. Tests of time limits need it.
+    /// Pauses. This is the only step that takes time; tests of timeouts need it.
     Pause(Duration),
-    /// Signals to the test that the script has come here.
+    /// Notifies the test that the script has reached this step.
     Signal(Sender<()>),
-    /// Closes the sending side (a half-close), and goes on reading.
+    /// Closes the sending side (a half-close), and continues to read.
     FinishSending,
-    /// Closes with RST, if over TCP. Ends the script.
+    /// Closes with RST on TCP. Ends the script.
     Reset,
 }
 
 impl Step {
-    /// [`Step::Send`] of text or bytes.
+    /// Returns [`Step::Send`] of text or bytes.
     pub fn send(bytes: impl AsRef<[u8]>) -> Self {
         Self::Send(bytes.as_ref().to_vec())
     }
 
-    /// [`Step::Expect`] of text or bytes.
+    /// Returns [`Step::Expect`] of text or bytes.
     pub fn expect(bytes: impl AsRef<[u8]>) -> Self {
         Self::Expect(bytes.as_ref().to_vec())
     }
 }
 
-/// What happened on one connection.
+/// Record of one connection.
 #[derive(Debug, Default)]
 pub struct Record {
-    /// All bytes received.
+    /// All received bytes.
     pub received: Vec<u8>,
-    /// The first step that failed, and why. The connection was closed there.
+    /// The first step that failed, with the reason. The connection was closed at this step.
     pub failure: Option<String>,
 }
 
-/// A listening peer. The connection that comes first follows the first script, and so on; each is
+/// Listening peer. The first connection follows the first script, and so on. Each connection is
 /// closed at the end of its script. Further connections are accepted and closed at once.
 #[derive(Debug)]
 pub struct Backend {
@@ -81,7 +81,7 @@ impl Backend {
         Self::start(Address::Tcp(address), None, scripts.into(), accept)
     }
 
-    /// Listens on a Unix socket in a folder of its own.
+    /// Listens on a Unix socket in its own folder.
     pub fn unix(scripts: impl Into<Vec<Vec<Step>>>) -> Self {
         let folder = Folder::new();
         let path = folder.path().join("socket");
@@ -91,15 +91,15 @@ impl Backend {
         Self::start(Address::Unix(path), Some(folder), scripts.into(), accept)
     }
 
-    /// Where it listens.
+    /// Returns the peer's address.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// The port of a TCP peer.
+    /// Returns the port of a TCP peer.
     ///
     /// # Panics
-    /// When it listens on a Unix socket.
+    /// Panics if the peer listens on a Unix socket.
     pub fn port(&self) -> u16 {
         match &self.address {
             Address::Tcp(address) => address.port(),
@@ -107,10 +107,10 @@ impl Backend {
         }
     }
 
-    /// The path of a Unix peer.
+    /// Returns the path of a Unix peer.
     ///
     /// # Panics
-    /// When it listens on TCP.
+    /// Panics if the peer listens on TCP.
     pub fn path(&self) -> &Path {
         match &self.address {
             Address::Unix(path) => path,
@@ -118,25 +118,25 @@ impl Backend {
         }
     }
 
-    /// Waits until somebody has connected.
+    /// Waits for the first connection.
     ///
     /// # Panics
-    /// When nobody does before the deadconnection.
+    /// Panics if none arrives before the deadline.
     pub fn wait_for_connection(&self) {
         let has_come = || self.accepted.load(Ordering::Acquire) > 0;
         assert!(crate::process::eventually(has_come), "nobody connected to {:?}", self.address);
     }
 
-    /// Stops listening, waits for the scripts under way and returns what happened on every
-    /// connection, in the order they came.
+    /// Stops listening, waits for the active scripts and returns the records of all connections, in
+    /// the order of their arrival.
     pub fn records(mut self) -> Vec<Record> {
         self.stop()
     }
 
-    /// As [`Backend::records`].
+    /// Works as [`Backend::records`].
     ///
     /// # Panics
-    /// When a step failed, or a script was never begun.
+    /// Panics if a step failed or a script did not begin.
     pub fn finish(mut self) -> Vec<Record> {
         let records = self.stop();
         for (index, record) in records.iter().enumerate() {
@@ -174,12 +174,13 @@ impl Backend {
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        // A thread may be inside a script that waits for its deadline: it is left to end by itself.
+        // A thread may be in a script that waits for its deadline, so it is not joined.
         self.stopping.store(true, Ordering::Release);
     }
 }
 
-/// Accepts until `stopping` is set, then collects the records; scripts never begun are failures.
+/// Accepts until `stopping` is set, then collects the records. Scripts that did not begin are
+/// failures.
 fn serve(
     scripts: Vec<Vec<Step>>,
     stopping: &AtomicBool,
@@ -188,7 +189,7 @@ fn serve(
     let mut waiting = scripts.into_iter();
     let mut running = Vec::new();
     loop {
-        // Loaded before accepting: what connected before the stop is still served.
+        // Loaded before the accept, so that connections before the stop are still served.
         let is_last = stopping.load(Ordering::Acquire);
         match accept() {
             Ok(stream) => {
@@ -229,7 +230,7 @@ fn follow(stream: Stream, steps: &[Step]) -> Record {
     connection.record
 }
 
-/// An accepted connection may have the listener's non-blocking mode.
+/// Sets blocking mode: an accepted connection may inherit the listener's non-blocking mode.
 fn set_up(stream: &Stream) -> io::Result<()> {
     match stream {
         Stream::Tcp(stream) => stream.set_nonblocking(false)?,
@@ -242,7 +243,7 @@ fn set_up(stream: &Stream) -> io::Result<()> {
 struct Connection {
     stream: Stream,
     record: Record,
-    /// How much of what was received earlier steps have taken.
+    /// Number of received bytes that earlier steps have consumed.
     taken: usize,
 }
 
@@ -269,7 +270,7 @@ impl Connection {
                 Ok(())
             }
             Step::Signal(test) => {
-                // The receiver is gone once the test has ended.
+                // The receiver no longer exists after the end of the test.
                 let _ = test.send(());
                 Ok(())
             }

@@ -1,4 +1,4 @@
-//! One type for the connections that tests make: TCP, TLS over it, or a Unix socket.
+//! Connections of tests: TCP, TLS over TCP, or a Unix socket.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustls::{ClientConnection, StreamOwned};
 use socket2::SockRef;
 
-/// Where a peer listens.
+/// Address of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A TCP address.
@@ -42,19 +42,19 @@ impl From<&Address> for Address {
     }
 }
 
-/// A connection whose reads and writes give up after a time.
+/// Connection with timeouts for reads and writes.
 #[derive(Debug)]
 pub enum Stream {
-    /// Over TCP, without Nagle's delay.
+    /// TCP without Nagle's delay.
     Tcp(TcpStream),
-    /// Over TLS, as its client.
+    /// TLS as a client.
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
-    /// Over a Unix socket.
+    /// Unix socket.
     Unix(UnixStream),
 }
 
 impl Stream {
-    /// Connects; reads and writes time out after `patience`.
+    /// Connects. Reads and writes time out after `patience`.
     pub fn connect(address: &Address, patience: Duration) -> io::Result<Self> {
         let stream = match address {
             Address::Tcp(address) => Self::Tcp(TcpStream::connect_timeout(address, patience)?),
@@ -64,7 +64,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Lets reads and writes time out after `patience`.
+    /// Sets the timeout of reads and writes.
     pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => {
@@ -83,7 +83,7 @@ impl Stream {
         }
     }
 
-    /// Half-closes: ends the sending direction; the other stays open.
+    /// Closes the sending direction; the other stays open.
     pub fn finish_sending(&mut self) -> io::Result<()> {
         match self {
             Self::Tls(stream) => {
@@ -96,7 +96,7 @@ impl Stream {
         }
     }
 
-    /// Closes with RST instead of FIN. A Unix socket has no such thing and closes.
+    /// Closes with RST instead of FIN. A Unix socket has no reset and closes normally.
     pub fn reset(self) {
         if let Self::Tcp(stream) = &self {
             SockRef::from(stream).set_linger(Some(Duration::ZERO)).expect("the socket is open");
@@ -105,7 +105,7 @@ impl Stream {
 }
 
 impl Read for Stream {
-    /// A read with a time limit is not restarted by the system when a signal comes in between.
+    /// The system does not restart a read with a timeout after a signal, so this loop does.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let read = match self {

@@ -1,4 +1,4 @@
-//! Certificates made for a test, and clients that trust them.
+//! Certificates for tests, and clients that trust them.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -19,23 +19,23 @@ use crate::DEADLINE;
 use crate::http::Client;
 use crate::stream::Stream;
 
-/// Who issues certificates.
+/// Certificate authority.
 pub struct Authority {
-    /// Its own certificate, in PEM.
+    /// Its own certificate in PEM.
     pub pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// A certificate and its key, in PEM.
+/// Certificate and its key, in PEM.
 pub struct Identity {
     /// The certificate.
     pub certificate: String,
-    /// Its key.
+    /// The private key.
     pub key: String,
 }
 
 impl Authority {
-    /// One that is called `name`.
+    /// Creates an authority with the name `name`.
     pub fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -46,17 +46,17 @@ impl Authority {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    /// A certificate for these names or addresses, the first of which is its common name.
+    /// Issues a certificate for these names or addresses. The first is its common name.
     pub fn issue(&self, names: &[&str]) -> Identity {
         self.sign(params(names))
     }
 
-    /// As [`Authority::issue`], of the year 2000.
+    /// Works as [`Authority::issue`], for a certificate that expired in 2000.
     pub fn issue_expired(&self, names: &[&str]) -> Identity {
         self.issue_until(names, 2000)
     }
 
-    /// As [`Authority::issue`], from the year 2000 to the end of `year`.
+    /// Works as [`Authority::issue`], valid from the year 2000 to the end of `year`.
     pub fn issue_until(&self, names: &[&str], year: i32) -> Identity {
         let mut params = params(names);
         params.not_before = date_time_ymd(2000, 1, 1);
@@ -70,12 +70,12 @@ impl Authority {
         Identity { certificate, key: key.serialize_pem() }
     }
 
-    /// What a client goes by that trusts this authority alone.
+    /// Returns the configuration of a client that trusts only this authority.
     pub fn client(&self) -> ClientConfig {
         self.client_of(None, rustls::ALL_VERSIONS)
     }
 
-    /// As [`Authority::client`], with a certificate of its own, by these versions of the protocol.
+    /// Works as [`Authority::client`], with a client certificate and these protocol versions.
     pub fn client_of(
         &self,
         identity: Option<&Identity>,
@@ -110,7 +110,7 @@ fn params(names: &[&str]) -> CertificateParams {
     params
 }
 
-/// Connects, and shakes hands with who has a certificate for `name`.
+/// Connects and performs the handshake with a server that has a certificate for `name`.
 pub fn connect(
     address: SocketAddr,
     name: &str,

@@ -6,10 +6,10 @@ use super::{Peer, WORKER, filled_in, installed, is_root, on_free_port, skip};
 use crate::process::Process;
 use std::path::Path;
 
-/// Where Debian keeps the modules.
+/// Directory of Debian's modules.
 const MODULES: &str = "/usr/lib/apache2/modules";
 
-/// What stands before the caller's part.
+/// Configuration before the caller's part.
 const FRAME: &str = r#"
 ServerRoot "{tmp}"
 ServerName localhost
@@ -22,10 +22,12 @@ LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so
 StartServers 2
 "#;
 
-/// Starts Apache with the given modules ("cgi", "perl", "proxy_fcgi") and configuration, in which
-/// `{port}` is the port it listens on and `{tmp}` its folder. Files it serves must be readable by
-/// Debian's user for web servers when the test runs as root: keep them in a
-/// [`Folder`](crate::folder::Folder). `None`, with a word why, when it or a module is not installed.
+/// Starts Apache with the given modules ("cgi", "perl", "proxy_fcgi") and configuration.
+///
+/// In the configuration, `{port}` is the port and `{tmp}` the folder. If the test runs as root,
+/// Debian's user for web servers must be able to read the served files: keep them in a
+/// [`Folder`](crate::folder::Folder). Returns `None` and reports a skip if Apache or a module is
+/// not installed.
 pub fn apache(modules: &[&str], conf: &str) -> Option<Peer> {
     let program = installed("apache2")?;
     let mut frame = FRAME.to_owned();

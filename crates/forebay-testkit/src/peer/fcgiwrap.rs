@@ -6,7 +6,7 @@ use super::{Peer, installed, on_socket};
 use crate::process::Process;
 
 /// Starts fcgiwrap with this many processes on a Unix socket. It runs the script that the request's
-/// `SCRIPT_FILENAME` names. `None`, with a word why, when it is not installed.
+/// `SCRIPT_FILENAME` names. Returns `None` and reports a skip if it is not installed.
 pub fn fcgiwrap(children: usize) -> Option<Peer> {
     let program = installed("fcgiwrap")?;
     Some(on_socket(|_, socket| {

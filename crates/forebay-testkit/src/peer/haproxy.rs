@@ -8,7 +8,7 @@ use crate::DEADLINE;
 use crate::process::Process;
 use crate::stream::{Address, Stream};
 
-/// What stands in front of the caller's part.
+/// Configuration before the caller's part.
 const DEFAULTS: &str = "defaults
     mode http
     timeout connect 10s
@@ -16,8 +16,8 @@ const DEFAULTS: &str = "defaults
     timeout server 10s
 ";
 
-/// Starts HAProxy with the given sections, in which `{port}` is a free port, for
-/// `bind 127.0.0.1:{port}`. `None`, with a word why, when it is not installed.
+/// Starts HAProxy with the given sections, which contain `{port}` in `bind 127.0.0.1:{port}`.
+/// Returns `None` and reports a skip if HAProxy is not installed.
 pub fn haproxy(sections: &str) -> Option<Peer> {
     let program = installed("haproxy")?;
     let start = |folder: &_, port| {
@@ -27,7 +27,7 @@ pub fn haproxy(sections: &str) -> Option<Peer> {
         command.arg("-db").arg("-f").arg(file);
         Process::start(command)
     };
-    // It writes no process id in the foreground, and ends where the port is in use.
+    // In the foreground, HAProxy writes no process ID, but it ends if the port is in use.
     Some(on_free_port_when(start, |_, port| {
         let address = Address::Tcp((Ipv4Addr::LOCALHOST, port).into());
         Stream::connect(&address, DEADLINE).is_ok()

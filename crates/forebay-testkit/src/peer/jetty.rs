@@ -7,18 +7,18 @@ use crate::folder::Folder;
 use crate::process::Process;
 use crate::stream::Address;
 
-/// Where Debian keeps it.
+/// Directory of Debian's Jetty.
 const HOME: &str = "/usr/share/jetty9";
 
-/// HTTP/1.1, HTTP/2 by prior knowledge, and JSP. Its folder is not scanned: an application that writes
-/// to its own would be deployed anew, and be missing meanwhile.
+/// HTTP/1.1, HTTP/2 with prior knowledge, and JSP. Jetty does not scan the folder: otherwise it
+/// would redeploy an application that writes to its own folder, which would be missing meanwhile.
 const MODULES: &str = "--module=http\n--module=http2c\n--module=deploy\n--module=jsp\n";
 
-/// Jetty's word, and the end of its start.
+/// Text that Jetty prints at the end of its start.
 const STARTED: &str = "Server:main: Started @";
 
-/// Starts Jetty with these pages (JSP), and this many streams at once on a connection of HTTP/2.
-/// `None`, with a word why, when it is not installed.
+/// Starts Jetty with these JSP pages and this limit of concurrent streams per HTTP/2 connection.
+/// Returns `None` and reports a skip if it is not installed.
 pub fn jetty_http2(pages: &[(&str, &str)], streams: usize) -> Option<Peer> {
     if !has(&["jetty9", "libjetty9-extra-java"]) {
         return None;
@@ -38,10 +38,10 @@ pub fn jetty_http2(pages: &[(&str, &str)], streams: usize) -> Option<Peer> {
     }))
 }
 
-/// Starts Jetty anew in the folder of one that was killed or stopped, on its port.
+/// Restarts Jetty in the folder of one that was killed or stopped, on the same port.
 ///
 /// # Panics
-/// When it does not start, as where somebody else has taken the port.
+/// Panics if Jetty does not start, for example because another process has taken the port.
 pub fn restart_jetty(folder: Folder, address: &Address) -> Peer {
     restart(folder, address, start)
 }

@@ -1,4 +1,4 @@
-//! The list of peers, `scripts/peers`: what is installed for the tests, and how it is recognised.
+//! The list of peers, `scripts/peers`: packages for the tests, and how to recognise them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,49 +9,49 @@ use crate::process;
 
 const LIST: &str = include_str!("../../../../scripts/peers");
 
-/// Where `scripts/install-peers` puts programs in Go.
+/// Directory of Go programs, filled by `scripts/install-peers`.
 const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/bin");
 
-/// The interpreter whose modules Debian's packages are.
+/// Interpreter for the modules of Debian packages.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// A line of the list.
+/// Line of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// The package of Debian, or the name of a program in Go.
+    /// Debian package, or name of a Go program.
     pub(super) package: &'static str,
-    /// How it is recognised.
+    /// Sign that the package is installed.
     pub(super) sign: Sign,
 }
 
-/// How a package is recognised.
+/// Sign that a package is installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
-    /// The name of a program.
+    /// Name of a program.
     Program(&'static str),
-    /// A module that Perl loads.
+    /// Module that Perl loads.
     Perl(&'static str),
-    /// A module that Python imports.
+    /// Module that Python imports.
     Python(&'static str),
-    /// The path of a file, with `*` for any text in a part of it.
+    /// Path of a file, with `*` for any text within a path component.
     File(&'static str),
-    /// The path of the package of Go that a program of that name is built from.
+    /// Go package from which the program is built.
     Go(&'static str),
 }
 
 impl Entry {
-    /// The line of a package.
+    /// Returns the line of a package.
     ///
     /// # Panics
-    /// When it is not in the list.
+    /// Panics if the list lacks the package.
     pub(super) fn of_package(package: &str) -> Self {
         Self::find(&format!("the package {package}"), |entry| entry.package == package)
     }
 
-    /// The line of a program.
+    /// Returns the line of a program.
     ///
     /// # Panics
-    /// When it is not in the list.
+    /// Panics if the list lacks the program.
     pub(super) fn of_program(name: &str) -> Self {
         Self::find(
             &format!("the program {name}"),
@@ -59,7 +59,7 @@ impl Entry {
         )
     }
 
-    /// Whether the package is there.
+    /// Returns true if the package is installed.
     pub(super) fn is_installed(self) -> bool {
         match self.sign {
             Sign::Program(name) => process::find(name).is_some(),
@@ -70,7 +70,7 @@ impl Entry {
         }
     }
 
-    /// Where a program in Go is, once it is built.
+    /// Returns the path of a Go program after its build.
     pub(super) fn go_program(self) -> PathBuf {
         Path::new(TOOLS).join(self.package)
     }
@@ -81,12 +81,12 @@ impl Entry {
     }
 }
 
-/// Whether Perl loads a module.
+/// Returns true if Perl loads a module.
 pub(super) fn perl_loads(module: &str) -> bool {
     runs("perl", &[&format!("-M{module}"), "-e1"])
 }
 
-/// The files that a pattern of the list means, sorted by name.
+/// Returns the files that match a pattern of the list, sorted by name.
 pub(super) fn matches(pattern: &str) -> Vec<PathBuf> {
     let mut found = vec![PathBuf::from("/")];
     for part in pattern.split('/').filter(|part| !part.is_empty()) {

@@ -7,9 +7,9 @@ use crate::folder::Folder;
 use crate::process::Process;
 use crate::stream::{Address, Stream};
 
-/// Starts it on a Unix socket with the application in `site`, with further `options` such as
-/// "/multiplex=True". Sources of handlers in there are compiled at their first request. `None`, with
-/// a word why, when it or the compiler is not installed.
+/// Starts the server on a Unix socket with the application in `site` and further `options` such as
+/// "/multiplex=True". The sources of handlers in `site` are compiled at their first request.
+/// Returns `None` and reports a skip if the server or the compiler is not installed.
 pub fn mono_fastcgi(site: &Folder, options: &[&str]) -> Option<Peer> {
     is_installed().then(|| {
         on_socket(|folder, socket| {
@@ -18,13 +18,13 @@ pub fn mono_fastcgi(site: &Folder, options: &[&str]) -> Option<Peer> {
     })
 }
 
-/// As [`mono_fastcgi`], on TCP.
+/// Works as [`mono_fastcgi`], on TCP.
 pub fn mono_fastcgi_tcp(site: &Folder, options: &[&str]) -> Option<Peer> {
     is_installed().then(|| {
         let start = |folder: &Folder, port: u16| {
             start(folder, site, &format!("tcp:127.0.0.1:{port}"), options)
         };
-        // It writes no process id of its own, nor a word when it listens.
+        // The server neither writes its process ID nor prints when it listens.
         on_free_port_when(start, |_, port| {
             let address = Address::Tcp((std::net::Ipv4Addr::LOCALHOST, port).into());
             Stream::connect(&address, crate::DEADLINE).is_ok()
@@ -32,16 +32,16 @@ pub fn mono_fastcgi_tcp(site: &Folder, options: &[&str]) -> Option<Peer> {
     })
 }
 
-/// Whether the server, the compiler and the runtime are there; if not, the test is accounted for as
-/// skipped.
+/// Returns true if the server, the compiler and the runtime are installed. If not, the test is
+/// reported as skipped.
 pub fn has_mono() -> bool {
     is_installed() && has(&["mono-runtime"])
 }
 
-/// Compiles the C# `source` in the folder to `program`, beside it.
+/// Compiles the C# `source` in the folder to `program` in the same folder.
 ///
 /// # Panics
-/// When it does not compile.
+/// Panics if the source does not compile.
 pub fn compile_cs(folder: &Folder, source: &str, program: &str) {
     let mut command = Command::new("mcs");
     command.args(["-reference:System.Web", source, &format!("-out:{program}")]);
@@ -53,7 +53,7 @@ fn start(folder: &Folder, site: &Folder, socket: &str, options: &[&str]) -> Proc
     let mut command = Command::new("fastcgi-mono-server4");
     command.arg(format!("/applications=/:{}", site.path().display()));
     command.arg(format!("/socket={socket}")).args(options);
-    // Where it compiles.
+    // Directory of the compiled handlers.
     command.env("TMPDIR", folder.path()).env("HOME", folder.path());
     Process::start(command)
 }

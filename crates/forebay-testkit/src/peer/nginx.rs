@@ -4,7 +4,7 @@ use super::{Peer, filled_in, installed, is_root, on_free_port};
 use crate::process::Process;
 use std::process::Command;
 
-/// What stands around the caller's part. Access logs are the caller's to switch on.
+/// Configuration around the caller's part. The caller can enable access logs.
 const FRAME: &str = r#"
 daemon off;
 worker_processes 1;
@@ -22,8 +22,9 @@ http {
 }
 "#;
 
-/// Starts nginx with the given content of `http { ... }`, in which `{port}` is a free port, for
-/// `listen 127.0.0.1:{port}`, and `{tmp}` its folder. `None`, with a word why, when it is not installed.
+/// Starts nginx with the given content of `http { ... }`. In it, `{port}` is a free port, for
+/// `listen 127.0.0.1:{port}`, and `{tmp}` the folder. Returns `None` and reports a skip if nginx is
+/// not installed.
 pub fn nginx(http: &str) -> Option<Peer> {
     let program = installed("nginx")?;
     Some(on_free_port(|folder, port| {
@@ -32,7 +33,7 @@ pub fn nginx(http: &str) -> Option<Peer> {
         let mut command = Command::new(&program);
         command.arg("-c").arg(file).arg("-e").arg("stderr");
         if is_root() {
-            // Its workers must reach the test's files, wherever they are.
+            // The workers must be able to read the test's files anywhere.
             command.args(["-g", "user root;"]);
         }
         Process::start(command)

@@ -7,14 +7,16 @@ use std::process::Command;
 use super::{Peer, WORKER, has, is_root, on_socket};
 use crate::process::{self, Process};
 
-/// Starts php-fpm with this many processes on a Unix socket. PHP files must be readable by Debian's
-/// user for web servers when the test runs as root: keep them in a
-/// [`Folder`](crate::folder::Folder). `None`, with a word why, when it is not installed.
+/// Starts php-fpm with this many processes on a Unix socket.
+///
+/// If the test runs as root, Debian's user for web servers must be able to read the PHP files: keep
+/// them in a [`Folder`](crate::folder::Folder). Returns `None` and reports a skip if php-fpm is not
+/// installed.
 pub fn php_fpm(children: usize) -> Option<Peer> {
     php_fpm_with(children, "")
 }
 
-/// As [`php_fpm`], with further lines for the pool ("pm.max_requests = 10").
+/// Works as [`php_fpm`], with further lines for the pool, such as "pm.max_requests = 10".
 pub fn php_fpm_with(children: usize, lines: &str) -> Option<Peer> {
     let program = installed_program()?;
     Some(on_socket(|folder, socket| {
@@ -41,12 +43,12 @@ pub fn php_fpm_with(children: usize, lines: &str) -> Option<Peer> {
     }))
 }
 
-/// Whether php-fpm is there; if not, the test is accounted for as skipped.
+/// Returns true if php-fpm is installed. If not, the test is reported as skipped.
 pub fn has_php_fpm() -> bool {
     installed_program().is_some()
 }
 
-/// Whether php-cgi is there; if not, the test is accounted for as skipped.
+/// Returns true if php-cgi is installed. If not, the test is reported as skipped.
 pub fn has_php_cgi() -> bool {
     has(&["php-cgi"])
 }
@@ -55,7 +57,7 @@ fn installed_program() -> Option<PathBuf> {
     has(&["php-fpm"]).then(program)?
 }
 
-/// Debian has the version in the name of the program: the newest installed.
+/// Returns the newest installed version. Debian puts the version into the program's name.
 fn program() -> Option<PathBuf> {
     if let Some(program) = process::find("php-fpm") {
         return Some(program);

@@ -6,13 +6,14 @@ use std::process::Command;
 use super::{Peer, has_perl, on_free_port};
 use crate::process::Process;
 
-/// Whether Perl has these modules, each named with its Debian package; with a word why not.
+/// Returns true if Perl has these modules, each with its Debian package. If not, the test is
+/// reported as skipped.
 pub fn perl_has(modules: &[(&str, &str)]) -> bool {
     modules.iter().all(|(module, package)| has_perl(module, package))
 }
 
-/// Starlet with two processes, behind a proxy as its documentation has it: the client's address, the
-/// host and the port are those that the proxy sends.
+/// Starlet with two processes behind a proxy, as its documentation recommends. The client's
+/// address, the host and the port come from the proxy's fields.
 const STARLET: &str = r#"
     my ($app, $port, $pid) = @ARGV;
     my $ready = sub { open my $file, '>', $pid or die; print $file $$ };
@@ -33,8 +34,8 @@ const FASTCGI: &str = r#"
     Plack::Handler::FCGI->new(keep_stderr => 1)->run($app);
 "#;
 
-/// A small SCGI server, since Plack has none: a request for each connection, in four processes that
-/// share a socket. The output is that of Plack's handler for CGI.
+/// Small SCGI server, because Plack has none. Each connection carries one request, and four
+/// processes share a socket. Plack's CGI handler writes the output.
 const SCGI: &str = r#"
     my ($app, $port, $pid) = @ARGV;
     my $socket = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 100,
@@ -62,7 +63,8 @@ const SCGI: &str = r#"
     }
 "#;
 
-/// Starts Starlet with the application in this file. `None`, with a word why, where it is missing.
+/// Starts Starlet with the application in this file. Returns `None` and reports a skip if it is
+/// missing.
 pub fn starlet(app: &Path) -> Option<Peer> {
     let modules = [
         ("Plack::Handler::Starlet", "starlet"),
@@ -71,7 +73,8 @@ pub fn starlet(app: &Path) -> Option<Peer> {
     perl_has(&modules).then(|| start(STARLET, &modules, app))
 }
 
-/// Starts Starman with the application in this file. `None`, with a word why, where it is missing.
+/// Starts Starman with the application in this file. Returns `None` and reports a skip if it is
+/// missing.
 pub fn starman(app: &Path) -> Option<Peer> {
     const STARMAN: &str = r#"
         my ($app, $port, $pid) = @ARGV;
@@ -89,15 +92,15 @@ pub fn starman(app: &Path) -> Option<Peer> {
     Some(peer)
 }
 
-/// Starts Plack's FastCGI handler with the application in this file. `None`, with a word why, where it
-/// is missing.
+/// Starts Plack's FastCGI handler with the application in this file. Returns `None` and reports a
+/// skip if it is missing.
 pub fn plack_fastcgi(app: &Path) -> Option<Peer> {
     let modules = [("Plack::Handler::FCGI", "libplack-perl"), ("FCGI", "libfcgi-perl")];
     perl_has(&modules).then(|| start(FASTCGI, &[modules[0], ("IO::Socket::INET", "perl")], app))
 }
 
-/// Starts a small SCGI server with the application in this file. `None`, with a word why, where Plack is
-/// missing.
+/// Starts a small SCGI server with the application in this file. Returns `None` and reports a skip
+/// if Plack is missing.
 pub fn plack_scgi(app: &Path) -> Option<Peer> {
     let plack = ("Plack::Handler::CGI", "libplack-perl");
     perl_has(&[plack]).then(|| start(SCGI, &[plack, ("IO::Socket::INET", "perl")], app))

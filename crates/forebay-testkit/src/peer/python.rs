@@ -1,5 +1,6 @@
-//! Servers in Python: wsgiref, of its own library <https://docs.python.org/3/library/wsgiref.html>, and
-//! gRPC <https://grpc.io/docs/languages/python/>.
+//! Servers in Python: wsgiref of the standard library
+//! <https://docs.python.org/3/library/wsgiref.html>, and gRPC
+//! <https://grpc.io/docs/languages/python/>.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,8 +18,8 @@ with open(pid, 'w') as file:
 server.serve_forever()
 ";
 
-/// Starts wsgiref with the `application` of this Python file. `None`, with a word why, where Python is
-/// missing.
+/// Starts wsgiref with the `application` of this Python file. Returns `None` and reports a skip if
+/// Python is missing.
 pub fn wsgiref(app: &Path) -> Option<Peer> {
     has(&["python3"]).then(|| {
         on_free_port(|folder, port| {
@@ -30,8 +31,8 @@ pub fn wsgiref(app: &Path) -> Option<Peer> {
     })
 }
 
-/// Starts the gRPC server of this Python file, which is given `serve`, its port, and a file for its
-/// process id. `None`, with a word why, where the library is missing.
+/// Starts the gRPC server of this Python file. Its arguments are `serve`, its port, and a file for
+/// its process ID. Returns `None` and reports a skip if the library is missing.
 pub fn grpc(script: &Path) -> Option<Peer> {
     has(&["python3-grpcio"]).then(|| {
         on_free_port(|folder, port| {

@@ -7,10 +7,10 @@ use crate::folder::Folder;
 use crate::process::Process;
 use crate::stream::Address;
 
-/// Where Debian keeps it.
+/// Directory of Debian's Tomcat.
 const HOME: &str = "/usr/share/tomcat10";
 
-/// No shutdown port; JSP alone, which needs no compiler.
+/// No shutdown port, and only JSP, which needs no compiler.
 const SERVER: &str = r#"<Server port="-1">
   <Service name="Catalina">
     {connector}
@@ -24,7 +24,7 @@ const SERVER: &str = r#"<Server port="-1">
 const AJP: &str =
     r#"<Connector protocol="AJP/1.3" address="127.0.0.1" port="{port}" {attributes}/>"#;
 
-/// HTTP/1.1, and HTTP/2 by prior knowledge.
+/// HTTP/1.1, and HTTP/2 with prior knowledge.
 const HTTP: &str = r#"<Connector protocol="HTTP/1.1" address="127.0.0.1" port="{port}" maxPostSize="-1">
       <UpgradeProtocol className="org.apache.coyote.http2.Http2Protocol" {attributes}/>
     </Connector>"#;
@@ -41,18 +41,18 @@ const WEB: &str = r#"<web-app xmlns="https://jakarta.ee/xml/ns/jakartaee" versio
 </web-app>
 "#;
 
-/// Tomcat's word, and the end of its start: connectors take requests from here on.
+/// Text that Tomcat prints at the end of its start. Its connectors accept requests from then on.
 const STARTED: &str = "Server startup in";
 
-/// Starts Tomcat with these pages (JSP), an AJP connector with these attributes
-/// (`secret="x" packetSize="8192"`) on TCP, and this `jvmRoute`. `None`, with a word why, when it is not
+/// Starts Tomcat with these JSP pages, an AJP connector with these attributes (`secret="x"
+/// packetSize="8192"`) on TCP, and this `jvmRoute`. Returns `None` and reports a skip if it is not
 /// installed.
 pub fn tomcat(pages: &[(&str, &str)], connector: &str, route: &str) -> Option<Peer> {
     tomcat_with(pages, &AJP.replace("{attributes}", connector), route)
 }
 
-/// As [`tomcat`], with a connector of HTTP in place of AJP, whose HTTP/2 has these attributes
-/// (`maxConcurrentStreams="100"`).
+/// Works as [`tomcat`], with an HTTP connector instead of AJP. The attributes are those of its
+/// HTTP/2 (`maxConcurrentStreams="100"`).
 pub fn tomcat_http2(pages: &[(&str, &str)], attributes: &str) -> Option<Peer> {
     tomcat_with(pages, &HTTP.replace("{attributes}", attributes), "t1")
 }
@@ -76,10 +76,10 @@ fn tomcat_with(pages: &[(&str, &str)], connector: &str, route: &str) -> Option<P
     }))
 }
 
-/// Starts Tomcat anew in the folder of one that was killed or stopped, on its port.
+/// Restarts Tomcat in the folder of one that was killed or stopped, on the same port.
 ///
 /// # Panics
-/// When it does not start, as where somebody else has taken the port.
+/// Panics if Tomcat does not start, for example because another process has taken the port.
 pub fn restart_tomcat(folder: Folder, address: &Address) -> Peer {
     restart(folder, address, start)
 }

@@ -6,7 +6,7 @@ use super::{Peer, has, on_free_port, on_socket};
 use crate::folder::Folder;
 use crate::process::Process;
 
-/// The protocol that uWSGI listens for. The names are those of its options.
+/// Protocol of uWSGI's socket, named after its options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UwsgiSocket {
     /// uwsgi.
@@ -17,7 +17,7 @@ pub enum UwsgiSocket {
     Fastcgi,
 }
 
-/// An application for uWSGI, as the text of its file.
+/// Application for uWSGI, as the text of its file.
 #[derive(Clone, Copy, Debug)]
 pub enum UwsgiApp<'a> {
     /// A Python file with a WSGI `application`.
@@ -26,14 +26,14 @@ pub enum UwsgiApp<'a> {
     Psgi(&'a str),
 }
 
-/// Starts uWSGI with two processes on a Unix socket. `None`, with a word why, when it or the plugin
-/// for the application's language is not installed.
+/// Starts uWSGI with two processes on a Unix socket. Returns `None` and reports a skip if uWSGI or
+/// the plugin for the application's language is not installed.
 pub fn uwsgi(speaks: UwsgiSocket, app: UwsgiApp<'_>) -> Option<Peer> {
     is_installed(app)
         .then(|| on_socket(|folder, socket| start(folder, speaks, &socket.to_string_lossy(), app)))
 }
 
-/// As [`uwsgi`], on TCP.
+/// Works as [`uwsgi`], on TCP.
 pub fn uwsgi_tcp(speaks: UwsgiSocket, app: UwsgiApp<'_>) -> Option<Peer> {
     is_installed(app).then(|| {
         on_free_port(|folder, port| start(folder, speaks, &format!("127.0.0.1:{port}"), app))
