@@ -1,4 +1,4 @@
-//! The `forebay bench` subcommand: flags to a load, its progress, its report and exit code.
+//! The `forebay bench` subcommand: options, progress, report and exit code.
 
 pub mod duration;
 mod export;
@@ -18,29 +18,30 @@ use forebay_load::{
     Arrivals, Control, Error, Gateway, Outcome, Rate, Spec, Stop, TlsOptions, Url, run as run_load,
 };
 
-/// Drive load at a server and report what its clients saw
+/// Send load to a server and report the results
 ///
-/// Keeps CONNECTIONS busy for a time (-d) or a number of requests (-n), each sending its next
-/// request when it has its reply, over HTTP/2 on up to STREAMS at once; with -r requests are due at
-/// a given rate whether or not replies come. Latency counts from when a request was due to the last byte of its reply.
+/// Keeps CONNECTIONS busy for a time (-d) or a number of requests (-n). Each connection sends its
+/// next request when it has the reply to the last one. HTTP/2 sends up to STREAMS requests at once
+/// per connection. With -r, requests are due at a given rate, regardless of replies. Latency counts
+/// from the due time of a request to the last byte of its reply.
 ///
-/// Exit codes: 0 all well; 1 requests failed or replies were 4xx or 5xx (unless --allow-failures);
-/// 2 wrong usage; 3 the server could not be reached, or a result file not written.
+/// Exit codes: 0 success; 1 failed requests, or replies with 4xx or 5xx (unless --allow-failures);
+/// 2 wrong usage; 3 the server cannot be reached, or a result file cannot be written.
 #[derive(clap::Args)]
 pub struct Args {
     #[arg(
-        help = "What to ask for: http://HOST[:PORT]/PATH or http+unix:///SOCKET:/PATH; with https in place of \
-                  http over TLS, with h2c over HTTP/2, with fcgi, scgi, uwsgi or ajp straight to an \
+        help = "URL to request: http://HOST[:PORT]/PATH or http+unix:///SOCKET:/PATH; with https instead of \
+                  http over TLS, with h2c over HTTP/2, with fcgi, scgi, uwsgi or ajp directly to an \
                   application"
     )]
     url: String,
-    /// Connections kept busy at the same time
+    /// Number of concurrent connections
     #[arg(short, long, default_value_t = 10, allow_negative_numbers = true)]
     connections: usize,
     /// Stop after exactly this many requests
     #[arg(short = 'n', long, conflicts_with = "duration", allow_negative_numbers = true)]
     requests: Option<u64>,
-    /// Stop after this time, as in 10s, 500ms or 2m [default: 10s]
+    /// Stop after this time, such as 10s, 500ms or 2m [default: 10s]
     #[arg(short, long, value_parser = duration::parse)]
     duration: Option<Duration>,
     /// Load threads [default: one per core, at most one per connection]
@@ -49,7 +50,7 @@ pub struct Args {
     /// Requests per second over all connections, instead of as fast as replies come
     #[arg(short, long, allow_negative_numbers = true)]
     rate: Option<f64>,
-    /// How requests of a given rate are spread over time
+    /// Distribution of the requests of a given rate over time
     #[arg(long, value_enum, default_value_t = Spread::Poisson, requires = "rate")]
     arrivals: Spread,
     /// Request method
@@ -61,54 +62,55 @@ pub struct Args {
     /// Request body
     #[arg(long, value_name = "TEXT")]
     body: Option<String>,
-    /// File with the request body, of 64 MiB at the most
+    /// File with the request body, at most 64 MiB
     #[arg(long, value_name = "FILE", conflicts_with = "body")]
     body_file: Option<PathBuf>,
-    /// Directory below which the path names a script, for fcgi, scgi and uwsgi: SCRIPT_FILENAME
+    /// Directory of scripts for fcgi, scgi and uwsgi; the path is appended to it for
+    /// SCRIPT_FILENAME
     #[arg(long, value_name = "DIR")]
     root: Option<String>,
-    /// Variable for an application behind fcgi, scgi or uwsgi, 'NAME=value'; may be repeated
+    /// Variable for an application over fcgi, scgi or uwsgi, 'NAME=value'; may be repeated
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]
     params: Vec<(String, String)>,
-    /// What a servlet container behind ajp asks of web servers: secret of Tomcat's connector
+    /// Secret that a servlet container requires over ajp: `secret` of Tomcat's connector
     #[arg(long, value_name = "TEXT")]
     secret: Option<String>,
     /// Use a new connection for each request
     #[arg(long)]
     no_keepalive: bool,
-    /// Speak HTTP/2: with https:// by ALPN, else by prior knowledge, as h2c:// does
+    /// Use HTTP/2: with ALPN for https://, else with prior knowledge, as h2c:// does
     #[arg(long)]
     http2: bool,
-    /// Take any certificate of an https:// server
+    /// Accept any certificate of an https:// server
     #[arg(long)]
     insecure: bool,
-    /// File with the certificates, in PEM, of those that issue the server's [default: those that this
-    /// machine trusts]
+    /// PEM file with the certificate authorities to trust [default: those of this machine]
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     ca: Option<PathBuf>,
-    /// Resume TLS sessions: a connection's first handshake is full, its later ones are not; with
-    /// --no-keepalive there is one for each request
+    /// Resume TLS sessions: only a connection's first handshake is full; with --no-keepalive there
+    /// is one handshake per request
     #[arg(long)]
     tls_resume: bool,
-    /// HTTP/2 requests in flight per connection, fewer where the server allows fewer
+    /// Concurrent HTTP/2 requests per connection, fewer if the server allows fewer
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     streams: usize,
-    /// Pause on each connection between a reply and the next request, as in 100ms
+    /// Pause on each connection between a reply and the next request, such as 100ms
     #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "rate")]
     think: Option<Duration>,
-    /// Longest that a request may take, as in 5s
+    /// Time limit of a request, such as 5s
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
     timeout: Duration,
-    /// Write the result as JSON; - is standard output, and the report goes to standard error
+    /// Write the result as JSON; - means standard output, and the report then goes to standard
+    /// error
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the result as a CSV table of one row
+    /// Write the result as CSV with one row
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     /// Write the latencies as an HdrHistogram interval log, in microseconds
     #[arg(long, value_name = "FILE")]
     hlog: Option<PathBuf>,
-    /// Exit with 0 although requests failed
+    /// Exit with 0 even if requests failed
     #[arg(long)]
     allow_failures: bool,
     /// Print errors only
@@ -116,12 +118,12 @@ pub struct Args {
     quiet: bool,
 }
 
-/// The names of [`Arrivals`] on the command line.
+/// Names of [`Arrivals`] on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Spread {
     /// Independent users: exponentially distributed gaps
     Poisson,
-    /// The same gap between all
+    /// Equal gaps
     Even,
 }
 
@@ -134,7 +136,7 @@ pub fn run(args: &Args) -> ExitCode {
     };
     let control = Arc::new(Control::default());
     if let Err(error) = end_on_interrupt(control.clone()) {
-        return fail(3, &format!("Ctrl-C could not be caught: {error}"));
+        return fail(3, &format!("cannot catch Ctrl-C: {error}"));
     }
     let began = SystemTime::now();
     let show = !args.quiet && io::stderr().is_terminal();
@@ -144,7 +146,7 @@ pub fn run(args: &Args) -> ExitCode {
         Err(error) => return fail(3, &error.to_string()),
     };
     if !args.quiet {
-        // A closed pipe must not keep the result from its files.
+        // A closed pipe must not prevent the result files.
         let text = report::text(&spec, &outcome, control.cancelled.load(Ordering::Relaxed));
         let _ = if args.outputs().uses_stdout() {
             io::stderr().write_all(text.as_bytes())
@@ -159,7 +161,7 @@ pub fn run(args: &Args) -> ExitCode {
 }
 
 impl Args {
-    /// The load that the flags describe, or what is wrong with them.
+    /// Returns the load that the options describe.
     fn spec(&self) -> Result<Spec, String> {
         let url = Url::parse(&self.url);
         let url = if self.http2 { url.and_then(Url::over_http2) } else { url };
@@ -217,8 +219,8 @@ fn has_failures(outcome: &Outcome) -> bool {
     outcome.requests.failed > 0 || outcome.error_replies() > 0 || outcome.gave_up
 }
 
-/// The first Ctrl-C (or SIGTERM) ends the run, and what was measured is reported; the second ends
-/// the program.
+/// Handles Ctrl-C and SIGTERM. The first ends the run with a report of the results so far, the
+/// second ends the program.
 fn end_on_interrupt(control: Arc<Control>) -> Result<(), ctrlc::Error> {
     ctrlc::set_handler(move || {
         if control.cancelled.swap(true, Ordering::Relaxed) {
@@ -240,7 +242,7 @@ fn parse_field(text: &str) -> Result<(String, String), String> {
 fn parse_param(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write it as NAME=value")?;
     if name.is_empty() || text.contains('\0') {
-        return Err("a variable has a name, and no NUL byte".to_owned());
+        return Err("a variable needs a name, and must not contain a NUL byte".to_owned());
     }
     Ok((name.to_owned(), value.to_owned()))
 }

@@ -10,21 +10,22 @@ use forebay_origin::{AppStart, check_spool, record_descriptors, try_starts};
 
 use crate::serve::cores;
 
-/// Check a configuration file without serving by it
+/// Check a configuration file without serving it
 #[derive(clap::Args)]
 #[command(after_help = "\
-The file is read, and its paths, programs, users and groups are looked for on this machine, as
-`forebay serve` does before it starts. Python is asked whether it is new enough and has the module
-of a WSGI application; nothing of the application is run, but with --start. Not looked at is whether ports are free,
-names of backends have addresses, and whoever starts Forebay may become another user (root may).
-Whether Forebay is root is judged by who runs `check`: to a normal user it does not say that `serve`
-as root refuses PHP without a `user`, and Python is not asked about an application with one.")]
+The file is read, and its paths, programs, users and groups are looked up on this machine, as
+`forebay serve` does before it starts. Python must be recent enough and have the module of a
+WSGI application. Code of the application runs only with --start. These facts are not checked:
+that ports are free, that names of backends have addresses, and that the user who starts Forebay
+may switch to another user (root may). The checks assume the current user. A normal user is
+therefore not warned that `serve` as root refuses PHP without a `user`, and Python is not checked
+for an application with a `user`.")]
 pub struct Args {
     /// The configuration file
     #[arg(required_unless_present = "schema")]
     file: Option<PathBuf>,
 
-    /// Start each application as `forebay serve` does, say which cannot start, and end it again
+    /// Start each application as `forebay serve` does, report failures, and end it again
     #[arg(long, conflicts_with = "schema")]
     start: bool,
 
@@ -56,8 +57,8 @@ pub fn run(args: Args) -> ExitCode {
     }
 }
 
-/// Whether large bodies can be spooled by the user that `[server]` names, who this process becomes
-/// unless it `is_user` already.
+/// Checks that the user of `[server]` can spool large bodies. Switches to this user unless
+/// `is_user` is already true.
 fn spools(plan: &Plan, is_user: bool) -> Result<(), String> {
     let server = &plan.server;
     if server.spool_dir.is_some() && !is_user {
@@ -69,7 +70,7 @@ fn spools(plan: &Plan, is_user: bool) -> Result<(), String> {
     check_spool(plan).map_err(|error| error.to_string())
 }
 
-/// Starts each application, as the user that `[server]` names, and ends it; whether all can start.
+/// Starts each application as the user of `[server]`, and ends it. Returns true if all can start.
 fn starts(plan: &Plan) -> bool {
     let server = &plan.server;
     if let Err(error) = drop_privileges(server.user.as_deref(), server.group.as_deref()) {
@@ -92,7 +93,7 @@ fn starts(plan: &Plan) -> bool {
     all
 }
 
-/// The plan, and lines about what is doubtful in it; else why it cannot be served by.
+/// Returns the plan and its warnings, or the reason why it cannot be served.
 fn checked(file: &Path) -> Result<(Plan, String), String> {
     let (mut plan, warnings) = looked_up(file).map_err(|error| error.to_string())?;
     let threads = plan.server.threads.unwrap_or_else(cores);
@@ -109,7 +110,7 @@ fn looked_up(file: &Path) -> Result<(Plan, Option<ConfError>), ConfError> {
     Ok((plan, warnings))
 }
 
-/// Prints a line. A closed pipe is ignored, a full disk is an error.
+/// Prints a line. Ignores a closed pipe, but reports a full disk.
 fn print_line(line: &str) -> ExitCode {
     match writeln!(std::io::stdout(), "{line}") {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -120,7 +121,7 @@ fn print_line(line: &str) -> ExitCode {
     }
 }
 
-/// `1 site, 3 routes, 0 apps`
+/// Returns text such as `1 site, 3 routes, 0 apps`.
 fn summary(plan: &Plan) -> String {
     let count = |number: usize, noun: &str| {
         format!("{number} {noun}{}", if number == 1 { "" } else { "s" })

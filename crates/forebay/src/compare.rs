@@ -20,54 +20,56 @@ use against::Place;
 use regression::Regressions;
 use saving::Saving;
 
-/// Start several ways of serving one application, load them in turns, and say which is faster, by how
-/// much, and how sure that is.
+/// Start several ways of serving an application, load them in turns, and report which is faster, by
+/// how much, and with what certainty.
 ///
-/// Give an experiment file, or servers that run (--url), or commands that start them (--cmd).
+/// Give an experiment file, or running servers (--url), or commands that start servers (--cmd).
 ///
-/// Exit codes: 0 all well; 1 a trial was lost to a failure, or a configuration is slower than --threshold
-/// allows; 2 wrong usage, nothing started; 3 something could not be started.
+/// Exit codes: 0 success; 1 a trial failed, or a configuration is slower than --threshold allows; 2
+/// wrong usage, nothing was started; 3 something could not be started.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The experiment: a TOML file
+    /// The experiment file (TOML)
     #[arg(required_unless_present_any = ["urls", "commands"])]
     file: Option<PathBuf>,
-    /// A server that runs already; may be repeated. The first is what others are compared with
+    /// A running server; may be repeated. The others are compared with the first
     #[arg(long = "url", value_name = "URL", conflicts_with = "file")]
     urls: Vec<String>,
-    /// A command that starts a server on 127.0.0.1:{port}, which is also in PORT; may be repeated
+    /// A command that starts a server on 127.0.0.1:{port}, also in PORT; may be repeated
     #[arg(long = "cmd", value_name = "COMMAND", conflicts_with = "file")]
     commands: Vec<String>,
-    /// What servers of --cmd are asked for
+    /// Path to request from servers of --cmd
     #[arg(long, value_name = "PATH", requires = "commands", default_value = "/")]
     path: String,
-    /// How long each server is measured in a round, as in 5s, whatever the file says
+    /// Measured time per server and round, such as 5s; overrides the file
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     duration: Option<Duration>,
-    /// Run rounds (at most --rounds, or 40) until every interval ends so close to its middle, as in '+-3%'
+    /// Run rounds (at most --rounds, or 40) until every interval is within this distance of its
+    /// middle, such as '+-3%'
     #[arg(long, value_name = "PERCENT", value_parser = percent, allow_hyphen_values = true)]
     until: Option<f64>,
-    /// Exit with 1 if a configuration is slower by more than this than the baseline, or than it was
-    /// (--against, where it is 5% unless given)
+    /// Exit with 1 if a configuration is slower than the baseline by more than this, or with
+    /// --against slower than before (default there: 5%)
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     threshold: Option<f64>,
-    /// Save the results under this name, in forebay-saved beside the experiment
+    /// Save the results under this name, in forebay-saved in the experiment's directory
     #[arg(long, value_name = "NAME", value_parser = against::name)]
     save: Option<String>,
-    /// Compare each configuration with what it was: as saved (--save), or in a git revision, which is
-    /// checked out below --out and built by [against] build. What is started differently now is run again
+    /// Compare each configuration with an earlier form: saved results (--save), or a git revision,
+    /// which is checked out below --out and built with [against] build. Configurations that start
+    /// differently now are run again
     #[arg(long, value_name = "NAME|REVISION", conflicts_with = "aa")]
     against: Option<String>,
-    /// Write what failed or is slower than --threshold as JUnit XML
+    /// Write failures, and configurations slower than --threshold, as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Trials per configuration, instead of the file's
+    /// Trials per configuration; overrides the file
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Concurrent connections, instead of the file's
+    /// Concurrent connections; overrides the file
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     connections: Option<u32>,
-    /// Close each connection after one reply, whatever the file says
+    /// Close each connection after one reply; overrides the file
     #[arg(long)]
     no_keepalive: bool,
     /// Run only this configuration and the baseline; may be repeated
@@ -76,37 +78,38 @@ pub struct Args {
     /// Repeat the order of an earlier run
     #[arg(long)]
     seed: Option<u64>,
-    /// Go on with an experiment that ended early, from report.json in --out; more --rounds add to it
+    /// Resume an experiment that ended early, from report.json in --out; a larger --rounds extends
+    /// it
     #[arg(long, conflicts_with = "seed")]
     resume: bool,
-    /// Afterwards, load each configuration once more under perf, which counts for nothing, and put flame
-    /// graphs, and what differs from the baseline's, in the page; --resume adds them to a finished run
+    /// After the measurement, load each configuration again under perf, and add flame graphs and
+    /// differences from the baseline to the page; --resume adds them to a finished run
     #[arg(long)]
     profile: bool,
-    /// Where report.html, report.md, report.csv, report.json and, of profiles, profile-NAME.folded are
-    /// written
+    /// Directory for report.html, report.md, report.csv, report.json and, with --profile,
+    /// profile-NAME.folded
     #[arg(long, value_name = "DIR", default_value = "forebay-report")]
     out: PathBuf,
-    /// Also write the JSON here; `-` is standard output, in place of the table
+    /// Also write the JSON here; `-` means standard output, instead of the table
     #[arg(long, value_name = "FILE|-")]
     json: Option<PathBuf>,
-    /// Run the baseline against itself: what this machine makes of no difference at all
+    /// Compare the baseline with itself, which shows the noise of this machine
     #[arg(long)]
     aa: bool,
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(long)]
     quiet: bool,
 }
 
-/// Rounds of --until, unless --rounds says otherwise.
+/// Default of --rounds with --until.
 const MOST_ROUNDS: u32 = 40;
-/// What --against allows, unless --threshold says otherwise.
+/// Default of --threshold with --against.
 const THRESHOLD: f64 = 0.05;
-/// What everything that was measured is kept in, below --out.
+/// File in --out with all measurements.
 const REPORT: &str = "report.json";
-/// Nothing was started: usage, experiment file or a place to write to.
+/// Exit code if nothing was started: wrong usage, invalid experiment file or unwritable output.
 const REFUSED: u8 = 2;
-/// A server or something else that the experiment needs could not be started.
+/// Exit code if a server or something else that the experiment needs could not be started.
 const NOT_STARTED: u8 = 3;
 
 pub fn run(args: Args) -> ExitCode {
@@ -149,7 +152,7 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
     let shown: Box<dyn Progress> = if args.quiet {
         Box::new(Silent)
     } else {
-        print_stderr(format_args!("seed {seed} (the same order again: --seed {seed})"));
+        print_stderr(format_args!("seed {seed} (to repeat this order: --seed {seed})"));
         Box::new(ProgressLines::new(&plan))
     };
     let mut progress = Saving::new(shown, args.out.join(REPORT));
@@ -158,8 +161,8 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
     let experiment = ran.map_err(|difference| {
         let path = args.out.join(REPORT);
         format!(
-            "error: --resume: this is another experiment than that in {}: {difference}; begin anew \
-             without --resume, or elsewhere with --out",
+            "error: --resume: this experiment differs from the one in {}: {difference}; start again \
+             without --resume, or use another directory with --out",
             path.display()
         )
     })?;
@@ -176,7 +179,7 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
         let kept = args.out.join(REPORT);
         if experiment.measured_anything() && kept.is_file() {
             print_stderr(format_args!(
-                "what was measured is kept in {}: make room and write the reports with --resume, which \
+                "the measurements are in {}: free disk space and write the reports with --resume, which \
                  measures only what is missing",
                 kept.display()
             ));
@@ -185,12 +188,12 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
     }
     regressions.print();
     if !args.commands.is_empty() && matches!(experiment.halt, Some(Halt::CannotStart { .. })) {
-        print_stderr("a command of --cmd has to listen on 127.0.0.1:{port}, which is also in PORT");
+        print_stderr("a command of --cmd must listen on 127.0.0.1:{port}, which is also in PORT");
     }
     Ok(exit_code(&experiment, &regressions, &interrupt))
 }
 
-/// Saves what is whole.
+/// Saves the results of a complete experiment.
 fn save(args: &Args, experiment: &Experiment) -> Result<(), String> {
     let Some(name) = args.save.as_ref().filter(|_| experiment.halt.is_none()) else {
         return Ok(());
@@ -202,13 +205,13 @@ fn save(args: &Args, experiment: &Experiment) -> Result<(), String> {
     Ok(())
 }
 
-/// What a run before this one left in `out`.
+/// Reads the results of an earlier run from `out`.
 fn earlier(out: &Path) -> Result<Experiment, String> {
     let path = out.join(REPORT);
     let wrong = |why: String| {
         format!(
-            "error: --resume: cannot go on from {}: {why}; begin anew without --resume, or give the \
-             place of the earlier run with --out",
+            "error: --resume: cannot continue from {}: {why}; start again without --resume, or give \
+             the directory of the earlier run with --out",
             path.display()
         )
     };
@@ -218,16 +221,16 @@ fn earlier(out: &Path) -> Result<Experiment, String> {
     Ok(experiment)
 }
 
-/// `3`, `3%` or `+-3%` as 0.03.
+/// Parses `3`, `3%` or `+-3%` as 0.03.
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_start_matches("+-").trim_start_matches('±').trim_end_matches('%');
     match number.trim().parse::<f64>() {
         Ok(percent) if percent > 0.0 && percent < 100.0 => Ok(percent / 100.0),
-        _ => Err("write a number of percent above 0, as in 3%".to_owned()),
+        _ => Err("write a percentage greater than 0, such as 3%".to_owned()),
     }
 }
 
-/// Whether the results can be expected to be writable once the experiment is over.
+/// Checks before the experiment that the results can probably be written after it.
 fn check_outputs(args: &Args) -> Result<(), String> {
     fs::create_dir_all(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
     tempfile::tempfile_in(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
@@ -252,7 +255,7 @@ fn plan(args: &Args) -> Result<Plan, String> {
     plan.rounds = args.rounds.unwrap_or(rounds);
     if let Some(duration) = args.duration {
         if duration.is_zero() {
-            return Err("error: --duration: give a time above zero".to_owned());
+            return Err("error: --duration: give a time greater than zero".to_owned());
         }
         plan.load.amount = Amount::Duration(duration);
     }
@@ -261,7 +264,7 @@ fn plan(args: &Args) -> Result<Plan, String> {
         plan.load.threads = plan.load.threads.min(connections);
     }
     if args.no_keepalive && plan.load.client.is_some() {
-        let why = "the client is a command, which says itself whether it keeps connections";
+        let why = "the client is a command, which decides itself about keep-alive";
         return Err(format!("error: --no-keepalive: {why}"));
     }
     plan.load.keepalive &= !args.no_keepalive;
@@ -293,7 +296,7 @@ fn write_reports(args: &Args, experiment: &Experiment) -> Result<(), String> {
         ("report.md", report::markdown(experiment)),
         ("report.csv", report::csv(experiment)),
     ];
-    // What all else can be made of comes first.
+    // First, because all other files can be created from it.
     for (name, text) in [(REPORT, json.clone())].into_iter().chain(files) {
         let path = args.out.join(name);
         saving::replace(&path, text.as_bytes()).map_err(|error| cannot_write(&path, &error))?;
@@ -320,7 +323,7 @@ fn exit_code(
     match &experiment.halt {
         Some(Halt::Interrupted) => {
             print_stderr(
-                "error: interrupted; everything that was started has been ended. --resume goes on",
+                "error: interrupted; everything that was started has been ended. Continue with --resume",
             );
             ExitCode::from(interrupt.exit_code())
         }
@@ -332,7 +335,7 @@ fn exit_code(
             ExitCode::from(NOT_STARTED)
         }
         None if experiment.results.iter().all(|results| !results.missing.is_empty()) => {
-            print_stderr("error: nothing could be compared: every configuration lacks something");
+            print_stderr("error: nothing to compare: every configuration lacks a requirement");
             for results in &experiment.results {
                 let name = &results.configuration.name;
                 print_stderr(format_args!("  {name}: not found: {}", results.missing.join(", ")));
@@ -357,19 +360,20 @@ fn quote(output: &[String]) {
     }
 }
 
-/// A reader that went away, as `head` does, is no error.
+/// Prints to standard output. Ignores errors: a closed pipe (for example to `head`) is not an
+/// error.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// As [`print()`], a line to standard error.
+/// Prints a line to standard error, ignoring errors as [`print()`] does.
 fn print_stderr(line: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> String {
     format!(
-        "error: cannot write {}: {error}; choose another place with --out or --json",
+        "error: cannot write {}: {error}; choose another directory with --out or --json",
         path.display()
     )
 }

@@ -19,7 +19,7 @@ pub struct Args {
 
 /// Prints the script for `command`.
 pub fn run(args: &Args, mut command: clap::Command) -> ExitCode {
-    // `generate` panics if it cannot write, so the script is made in memory.
+    // `generate` panics if it cannot write, so it writes to memory.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "forebay", &mut script);
     match io::stdout().write_all(&script) {

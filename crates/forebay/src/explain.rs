@@ -7,7 +7,7 @@ use forebay_origin::{Question, explain};
 
 use crate::body_file;
 
-/// Say what would become of a request, without starting anything
+/// Explain how a request would be handled, without starting anything
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -16,25 +16,25 @@ Examples:
   forebay explain site.toml http://example.org/ -H 'X-Forwarded-For: 192.0.2.1'
   forebay explain site.toml /sign-in --body 'user=ann&next=%2Forders'
 
-Prints the site and why it is that one, the route with its line in the file, the origin, and the
-variables or header lines that it would be sent; then the cookies, the query and the form that the
-request carries, decoded. The client is taken to be 127.0.0.1. Files and scripts are looked for;
-nothing is started, and no backend is connected to.")]
+Prints the site and the reason for its choice, the route with its line in the file, the origin, and
+the variables or header lines that it would receive; then the decoded cookies, query and form of the
+request. The client's address is 127.0.0.1. Files and scripts are looked up. Nothing is started,
+and no backend is connected to.")]
 pub struct Args {
     /// The configuration file
     file: PathBuf,
-    /// A URL, or a path of the first site
+    /// A URL, or a path on the first site
     url: String,
-    /// The method; GET, or with a body POST, unless given
+    /// The method [default: GET, or POST with a body]
     #[arg(short = 'X', long = "method", value_name = "METHOD")]
     method: Option<String>,
-    /// A header field; may be given several times
+    /// A header field; may be repeated
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     fields: Vec<String>,
-    /// The body: a form such as 'a=b&c=d', unless a Content-Type says otherwise
+    /// The body: a form such as 'a=b&c=d', unless a Content-Type field names another type
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     body: Option<String>,
-    /// File with the body, of 64 MiB at the most
+    /// File with the body, at most 64 MiB
     #[arg(long, value_name = "FILE", conflicts_with = "body")]
     body_file: Option<PathBuf>,
 }

@@ -1,11 +1,11 @@
-//! The `forebay init` subcommand: files to begin with.
+//! The `forebay init` subcommand: files for a first experiment.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Write files to begin with
+/// Write files for a first experiment
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -14,20 +14,20 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// An experiment for what is found: app.psgi, wsgi.py, cgi-bin, index.php or package.json
+    /// An experiment for an application: app.psgi, wsgi.py, cgi-bin, index.php or package.json
     Compare {
-        /// Where the application is, and the files are written
+        /// Directory of the application, also for the new files
         #[arg(default_value = ".")]
         dir: PathBuf,
     },
 }
 
-/// An application that can be recognised, and the files for it.
+/// Type of application, with its files.
 struct Kind {
-    /// The file or directory that tells it.
+    /// File or directory that identifies the type.
     mark: &'static str,
     experiment: &'static str,
-    /// For `forebay serve`, where it needs one.
+    /// Configuration for `forebay serve`, if the type needs one.
     site: Option<&'static str>,
 }
 
@@ -72,12 +72,12 @@ pub fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Writes the files for what is found in `dir`, and says so. No file is replaced.
+/// Writes the files for the application in `dir` and returns a report. Never replaces a file.
 fn write(dir: &Path) -> Result<String, String> {
     let Some(kind) = KINDS.iter().find(|kind| dir.join(kind.mark).exists()) else {
         let marks: Vec<&str> = KINDS.iter().map(|kind| kind.mark).collect();
         return Err(format!(
-            "{}: found none of {}; compare takes servers without a file, too: --url, --cmd",
+            "{}: found none of {}; compare also accepts servers without a file: --url, --cmd",
             dir.display(),
             marks.join(", ")
         ));
@@ -86,7 +86,7 @@ fn write(dir: &Path) -> Result<String, String> {
     let files = files.into_iter().filter_map(|(name, text)| Some((dir.join(name), text?)));
     let files: Vec<(PathBuf, &str)> = files.collect();
     if let Some((path, _)) = files.iter().find(|(path, _)| path.symlink_metadata().is_ok()) {
-        return Err(format!("{} is there already; nothing was written", path.display()));
+        return Err(format!("{} exists already; nothing was written", path.display()));
     }
     for (path, text) in &files {
         File::create_new(path)
@@ -117,7 +117,7 @@ mod tests {
             assert!(plan.configurations.len() >= 2, "{}", kind.mark);
             assert_eq!(dir.path().join(SITE).exists(), kind.site.is_some());
             let again = write(dir.path()).unwrap_err();
-            assert!(again.contains("is there already"), "{again}");
+            assert!(again.contains("exists already"), "{again}");
         }
     }
 

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use forebay_engine::keep_from_programs;
 
-/// The front door for web applications of any age, and the instrument that measures it.
+/// A front server for web applications of any age, with a tool to measure it.
 #[derive(Parser)]
 #[command(name = "forebay", version, about, arg_required_else_help = true)]
 struct Cli {
@@ -36,11 +36,11 @@ enum Verb {
     Completions(completions::Args),
 }
 
-/// Exit code: something could not be started, reached or written.
+/// Exit code if something could not be started, reached or written.
 const CANNOT_WRITE: u8 = 3;
 
 fn main() -> ExitCode {
-    // Steps on the way to an application's program, which nobody types.
+    // Internal subcommands, with which Forebay starts helper processes.
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next() {
         Some(verb) if verb == "__guardian" => return forebay_process::guard_program(arguments),

@@ -13,7 +13,7 @@ Examples:
   forebay man                               print forebay(1)
   forebay man /usr/local/share/man/man1     write all pages into a directory")]
 pub struct Args {
-    /// The directory to write all pages into; without it, forebay(1) goes to standard output
+    /// Directory for all pages; without it, forebay(1) is printed to standard output
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
 }

@@ -16,7 +16,7 @@ use forebay_engine::{
 use forebay_origin::{Origins, SiteTls, check, check_spool, record_descriptors};
 use forebay_process::{processors_for, record_processors};
 
-/// Exit codes of the README: bad usage or configuration, and what could not be started.
+/// Exit codes as documented in the README: wrong usage or configuration, and a failed start.
 const BAD_CONFIGURATION: u8 = 2;
 const CANNOT_START: u8 = 3;
 
@@ -24,24 +24,25 @@ const CANNOT_START: u8 = 3;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  forebay serve site.toml                       serve what a configuration file says
+  forebay serve site.toml                       serve the sites of a configuration file
   forebay serve htdocs                          serve the files of a directory
-  forebay serve --to http://127.0.0.1:3000      pass everything to a backend
+  forebay serve --to http://127.0.0.1:3000      pass all requests to a backend
 
-Ctrl-C and SIGTERM finish the requests under way; a second one ends at once.
-SIGHUP reads the configuration again: a mistake in it changes nothing, and no connection is
-closed. SIGUSR1 opens the access log anew.")]
+Ctrl-C and SIGTERM end Forebay after the active requests; a second signal ends it at once.
+SIGHUP reads the configuration again. An error in it changes nothing, and all connections stay
+open. SIGUSR1 reopens the access log.")]
 pub struct Args {
     /// A configuration file, or a directory of files to serve.
     #[arg(value_name = "FILE|DIR", required_unless_present = "to")]
     source: Option<PathBuf>,
-    /// Listen here instead of where the configuration says: ADDRESS:PORT, :PORT or unix:PATH.
+    /// Listen on this address instead of those in the configuration: ADDRESS:PORT, :PORT or
+    /// unix:PATH.
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
     /// Pass every request to this backend, without a configuration file.
     #[arg(long, value_name = "URL", conflicts_with = "source")]
     to: Option<String>,
-    /// Threads that serve; one per core unless given.
+    /// Number of threads that serve [default: one per core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }
@@ -58,7 +59,7 @@ pub fn run(args: Args) -> ExitCode {
 
 struct Failure {
     code: u8,
-    /// Ends with a line break.
+    /// Includes the final line break.
     message: String,
 }
 
@@ -73,7 +74,7 @@ impl Failure {
 }
 
 fn serve(args: Args) -> Result<(), Failure> {
-    // First, as nothing else may be open then.
+    // First, because no other file may be open at this point.
     let inherited = Inherited::take().map_err(Failure::start)?;
     keep_from_programs(3);
     // Before the first secret is read.
@@ -85,7 +86,7 @@ fn serve(args: Args) -> Result<(), Failure> {
     let notes = plan.share_connections(threads).map_err(unshared)?;
     let (user, group) = (plan.server.user.as_deref(), plan.server.group.as_deref());
     let identity = Identity::find(user, group).map_err(Failure::start)?;
-    // Keys may be root's alone.
+    // Keys are read before the change of user, because only root may be able to read them.
     let tls = SiteTls::load(&plan, None).map_err(Failure::configuration)?;
     let (listeners, admin) = (wanted(&plan), plan.server.admin);
     let mut server = Server::open(listeners, threads, admin, inherited, identity.as_ref())
@@ -122,16 +123,16 @@ fn serve(args: Args) -> Result<(), Failure> {
     outcome.map_err(Failure::start)
 }
 
-/// The origins that serve, and the threads that stop replaced ones.
+/// The current origins, and the threads that stop replaced ones.
 struct Live {
     origins: Mutex<Arc<Origins>>,
     retiring: Mutex<Vec<JoinHandle<()>>>,
     fixed: Fixed,
-    /// The number that was started; a reload does not change it.
+    /// Number of started threads, which a reload does not change.
     threads: usize,
 }
 
-/// What of `[server]` a reload cannot change.
+/// Settings of `[server]` that a reload cannot change.
 #[derive(PartialEq)]
 struct Fixed {
     threads: Option<usize>,
@@ -169,7 +170,7 @@ impl Live {
         self.origins.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the configuration again, and starts what is new in it.
+    /// Reads the configuration again, and starts new applications and listeners.
     fn reload(self: &Arc<Self>, args: &Args, errors: &ErrorLog) -> Result<Reload, String> {
         let warn = |warning: &str| errors.log(warning);
         let mut plan = plan(args, warn).map_err(|failure| failure.message)?;
@@ -178,7 +179,7 @@ impl Live {
         if Fixed::of(&plan) != self.fixed {
             errors.log(
                 "`threads`, `affinity`, `admin`, `admin_hosts`, `admin_token`, `user` and `group` \
-                 change with a restart only",
+                 change only with a restart",
             );
         }
         let (wanted, grace) = (wanted(&plan), plan.server.grace);
@@ -230,12 +231,12 @@ fn threads(args: &Args, plan: &Plan) -> usize {
     args.threads.map(usize::from).or(plan.server.threads).unwrap_or_else(cores)
 }
 
-/// Why requests cannot share connections as the configuration has it.
+/// Converts the reason why threads cannot share the connections of the configuration.
 fn unshared(why: String) -> Failure {
     Failure::configuration(format!("forebay: {why}\n"))
 }
 
-/// The plan, of which this machine has what it needs; what is doubtful about it goes to `warn`.
+/// Returns the plan after a check of this machine's requirements. Warnings go to `warn`.
 fn plan(args: &Args, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
     let plan = read_plan(args)?;
     check_listeners(&plan)?;
@@ -251,7 +252,9 @@ fn read_plan(args: &Args) -> Result<Plan, Failure> {
         .as_deref()
         .map(|text| {
             Listen::parse(text).map_err(|error| {
-                Failure::configuration(format!("forebay: --listen {text} is no address\n{error}"))
+                Failure::configuration(format!(
+                    "forebay: --listen {text} is not an address\n{error}"
+                ))
             })
         })
         .transpose()?;
@@ -274,7 +277,7 @@ fn read_plan(args: &Args) -> Result<Plan, Failure> {
     }
 }
 
-/// All sites answer on the one address, selected by host name.
+/// Makes all sites listen on one address. The host name selects the site.
 fn override_listen(plan: &mut Plan, listen: &Listen) {
     for site in &mut plan.sites {
         let beside = listen.beside_for_http3();
@@ -283,7 +286,7 @@ fn override_listen(plan: &mut Plan, listen: &Listen) {
     }
 }
 
-/// What `--listen` asks for may be more than the sites have.
+/// Checks that every site supports the listeners of `--listen`.
 fn check_listeners(plan: &Plan) -> Result<(), Failure> {
     let lacks = |site: &Site| site.tls.is_none() && site.listen.iter().any(Listen::is_https);
     if plan.sites.iter().any(lacks) {
@@ -295,7 +298,7 @@ fn check_listeners(plan: &Plan) -> Result<(), Failure> {
     let lacks = |site: &Site| site.ajp.is_none() && site.listen.iter().any(Listen::is_ajp);
     if plan.sites.iter().any(lacks) {
         return Err(Failure::configuration(
-            "forebay: --listen cannot make a site take AJP: write listen = \"ajp://...\" in its \
+            "forebay: --listen cannot enable AJP for a site: write listen = \"ajp://...\" in its \
              configuration file\n",
         ));
     }
@@ -319,8 +322,8 @@ fn url(listen: &Listen) -> String {
     }
 }
 
-/// The default number of threads: processors of the affinity mask, or as many as the quota of the
-/// control group (cpu.max) is worth where that is fewer.
+/// Returns the default number of threads: the processors of the affinity mask, or fewer if the CPU
+/// quota of the control group (cpu.max) is smaller.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -138,7 +138,7 @@ fn http2_is_spoken_by_its_scheme_and_by_its_flag() {
     assert_eq!(output.status.code(), Some(1));
     let report = text(&output.stdout);
     assert!(report.contains("10 connections of 4 streams"), "{report}");
-    assert!(report.contains("speaks HTTP/1.1, not HTTP/2 by prior knowledge"), "{report}");
+    assert!(report.contains("speaks HTTP/1.1, not HTTP/2 with prior knowledge"), "{report}");
 }
 
 #[test]
@@ -163,11 +163,11 @@ fn wrong_usage_exits_with_2_and_says_what_to_do() {
         (&[url, "-H", "no colon"], "name: value"),
         (&[url, "-H", "X: a\r\nY: b"], "not a header field"),
         (&[url, "-H", "Content-Length: 5"], "leave out"),
-        (&[url, "-X", "G ET"], "not a method"),
+        (&[url, "-X", "G ET"], "cannot be sent"),
         (&[url, "-r", "0"], "rate"),
         (&[url, "-r", "5", "--think", "1s"], "cannot be used with"),
         (&[url, "--body-file", "/nonexistent"], "/nonexistent"),
-        (&[url, "--body-file", "/dev/zero"], "more than 64 MiB"),
+        (&[url, "--body-file", "/dev/zero"], "larger than 64 MiB"),
         (&[url, "--json", "/nonexistent/r.json"], "directory does not exist"),
         (&[url, "--csv", "/"], "is a directory"),
         (&[url, "--csv", "-", "--json", "-"], "standard output"),

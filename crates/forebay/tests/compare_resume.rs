@@ -90,7 +90,7 @@ fn a_report_that_cannot_be_written_at_the_end_is_written_by_resume() {
     fs::create_dir_all(experiment.path("forebay-report/report.html.part")).unwrap();
     let run = experiment.run(&["--rounds", "2"]);
     assert_eq!(run.code, Some(3), "{}", run.stderr);
-    let expected = ["cannot write forebay-report/report.html", "make room", "--resume"];
+    let expected = ["cannot write forebay-report/report.html", "free disk space", "--resume"];
     assert!(expected.iter().all(|part| run.stderr.contains(part)), "{}", run.stderr);
     let requests = experiment.requests();
     fs::remove_dir(experiment.path("forebay-report/report.html.part")).unwrap();
@@ -125,7 +125,7 @@ fn another_experiment_is_refused_and_what_changed_is_named() {
     fs::write(&report, &text[..text.len() / 2]).unwrap();
     let run = experiment.run(&["--resume"]);
     assert_eq!(run.code, Some(2), "{}", run.stderr);
-    assert!(run.stderr.contains("cannot go on from"), "{}", run.stderr);
+    assert!(run.stderr.contains("cannot continue from"), "{}", run.stderr);
     assert_eq!(experiment.requests(), requests, "nothing was started");
 }
 

@@ -419,7 +419,7 @@ fn a_body_without_an_end_is_not_read() {
     let output = run(&folder(), &["/old", "--body-file", "/dev/zero"]);
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(error.contains("--body-file /dev/zero: it has more than 64 MiB"), "{error}");
+    assert!(error.contains("--body-file /dev/zero: it is larger than 64 MiB"), "{error}");
 }
 
 #[test]

@@ -1,16 +1,17 @@
-//! Times on the command line: a number and its unit.
+//! Times on the command line: a number with a unit.
 
 use std::time::Duration;
 
 const UNITS: [(&str, f64); 5] =
     [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
 
-/// Longer times are typing errors; they also keep clear of the end of the clock.
+/// Longer times are typing errors. The limit also prevents an overflow of the clock.
 const LONGEST_S: f64 = 366.0 * 86_400.0;
 
 /// Parses `10s`, `500ms`, `1.5m`, `250us` or `1h`.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a time: write a number and a unit, as in 10s or 500ms");
+    let wrong =
+        || format!("{text:?} is not a time: write a number and a unit, such as 10s or 500ms");
     let split = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wrong)?;
     let (number, unit) = text.split_at(split);
     let (_, scale) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;

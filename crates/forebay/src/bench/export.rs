@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use forebay_load::Outcome;
 use serde_json::Value;
 
-/// Where results are wanted. `-` is standard output.
+/// Destinations of the results. `-` is standard output.
 #[derive(Clone, Copy, Debug)]
 pub struct Outputs<'a> {
     pub json: Option<&'a Path>,
@@ -16,7 +16,7 @@ pub struct Outputs<'a> {
     pub hlog: Option<&'a Path>,
 }
 
-/// The columns of CSV: their names, and where JSON has their values.
+/// Columns of the CSV file: the name, and the position of the value in the JSON.
 const COLUMNS: &[(&str, &str)] = &[
     ("url", "/url"),
     ("protocol", "/protocol"),
@@ -53,7 +53,7 @@ const COLUMNS: &[(&str, &str)] = &[
 ];
 
 impl Outputs<'_> {
-    /// Whether the files can be expected to be writable once the run is over.
+    /// Checks before the run that the files can probably be written after it.
     pub fn check(self) -> Result<(), String> {
         if self.files().filter(|(_, path)| is_stdout(path)).count() > 1 {
             return Err("only one result can go to standard output".to_owned());
@@ -70,12 +70,12 @@ impl Outputs<'_> {
         Ok(())
     }
 
-    /// Whether standard output is taken by a result.
+    /// Returns true if a result goes to standard output.
     pub fn uses_stdout(self) -> bool {
         self.files().any(|(_, path)| is_stdout(path))
     }
 
-    /// Writes the results; all of them are tried, the first error is returned.
+    /// Writes the results. Tries all of them and returns the first error.
     pub fn write(self, outcome: &Outcome, began: SystemTime) -> Result<(), String> {
         let results = self.files().map(|(flag, path)| {
             let bytes = match flag {
@@ -104,7 +104,7 @@ fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// A heading and one row (RFC 4180).
+/// Returns a heading and one row (RFC 4180).
 fn csv(json: &Value) -> String {
     let names: Vec<_> = COLUMNS.iter().map(|(name, _)| *name).collect();
     let values: Vec<_> = COLUMNS

@@ -1,4 +1,4 @@
-//! The progress bar, drawn by a thread of its own so that it costs no load.
+//! Progress bar, drawn on a separate thread so that it does not affect the load.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use forebay_load::{Control, Stop};
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Between two drawings.
+/// Interval of drawing.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// Runs `load` and, with `show`, draws its progress on standard error meanwhile.
+/// Runs `load`. If `show` is true, draws its progress on standard error.
 pub fn watch<T>(show: bool, stop: Stop, control: &Control, load: impl FnOnce() -> T) -> T {
     if !show {
         return load();

@@ -1,18 +1,18 @@
-//! The report that a person reads.
+//! Report for people.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use forebay_load::{Handshakes, Outcome, Spec};
 
-/// The percentiles of the table.
+/// Percentiles of the table.
 const PERCENTILES: [(&str, f64); 6] =
     [("p50", 50.0), ("p75", 75.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99.9", 99.9)];
 
-/// A percentile with fewer latencies beyond it rests on too few to be shown.
+/// Least number of latencies above a percentile that is shown.
 const SAMPLES_BEYOND: u64 = 10;
 
-/// The report of a run, `cancelled` where it was ended early.
+/// Returns the report of a run. `cancelled` is true if the run was ended early.
 pub fn text(spec: &Spec, outcome: &Outcome, cancelled: bool) -> String {
     let mut out = format!(
         "{} {}: {}{}, {}, {}{}\n\n",
@@ -51,7 +51,7 @@ fn rate(spec: &Spec, outcome: &Outcome) -> String {
         grouped(outcome.requests.completed)
     );
     if outcome.requests.resent > 0 {
-        text += &format!(", {} sent again on a new connection", grouped(outcome.requests.resent));
+        text += &format!(", {} resent on a new connection", grouped(outcome.requests.resent));
     }
     if let Some(rate) = spec.rate {
         text += &format!("; {} requests/s wanted", figure(rate.per_second));
@@ -164,7 +164,7 @@ fn warnings(outcome: &Outcome, out: &mut String) {
         }
     }
     if outcome.gave_up {
-        lines.push("the run ended early: no connection could be made any more".to_owned());
+        lines.push("the run ended early: no further connection could be made".to_owned());
     }
     if outcome.requests.unsent > 0 {
         lines.push(format!(
@@ -175,8 +175,8 @@ fn warnings(outcome: &Outcome, out: &mut String) {
     }
     if outcome.client.saturated {
         lines.push(
-            "the load threads were busy for more than 85 % of the time, so the rate may be \
-             theirs and not the server's: use more threads (-t), or put client and server on \
+            "the load threads were busy for more than 85 % of the time, so the rate may be limited \
+             by the client: use more threads (-t), or put client and server on \
              different cores"
                 .to_owned(),
         );
@@ -189,7 +189,7 @@ fn warnings(outcome: &Outcome, out: &mut String) {
     }
 }
 
-/// Three significant digits, or all digits of a whole number above.
+/// Formats three significant digits, or all digits of a larger whole number.
 fn figure(value: f64) -> String {
     match value {
         v if v >= 99.95 => grouped(v.round() as u64),
@@ -223,7 +223,7 @@ fn counted(count: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
-/// Digits in groups of three.
+/// Formats digits in groups of three.
 fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);

@@ -1,4 +1,4 @@
-//! What an experiment is compared with beside itself: results that were saved, or a revision in git.
+//! References of an experiment besides its own baseline: saved results, or a git revision.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use forebay_lab::{Experiment, Plan, Results, report};
 
 use super::{cannot_write, saving};
 
-/// Where results are saved, beside the experiment file.
+/// Directory of saved results, next to the experiment file.
 const FOLDER: &str = "forebay-saved";
-/// Written into a checkout when its build has ended well; what was run is in it.
+/// File in a checkout that records its successful build. It contains the build command.
 const BUILT: &str = ".forebay-built";
 const LONGEST_NAME: usize = 64;
 
-/// A name under which results are saved.
+/// Validates a name for saved results.
 pub fn name(text: &str) -> Result<String, String> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     if text.is_empty()
@@ -22,7 +22,7 @@ pub fn name(text: &str) -> Result<String, String> {
         || text.starts_with(['.', '-'])
         || !text.bytes().all(is_plain)
     {
-        return Err("letters, digits, dots, - and _ make a name of up to 64".to_owned());
+        return Err("use letters, digits, dots, - and _, at most 64 characters".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -31,7 +31,7 @@ fn saved_path(plan: &Plan, name: &str) -> PathBuf {
     plan.dir.join(FOLDER).join(format!("{name}.json"))
 }
 
-/// Saves what came of an experiment; returns where.
+/// Saves the results of an experiment and returns the path.
 pub fn save(experiment: &Experiment, name: &str) -> Result<PathBuf, String> {
     let path = saved_path(&experiment.plan, name);
     let text = format!("{:#}\n", report::json(experiment));
@@ -41,18 +41,18 @@ pub fn save(experiment: &Experiment, name: &str) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Where the experiment is, and what a revision of it is made ready in.
+/// Directories for a comparison.
 pub struct Place<'a> {
     /// The experiment file, if there is one.
     pub file: Option<&'a Path>,
-    /// Checkouts are made below it.
+    /// Parent directory of checkouts.
     pub out: &'a Path,
-    /// Whether what a build prints is kept back.
+    /// Hides the output of builds.
     pub quiet: bool,
 }
 
-/// Adds what `label` names to the plan: a configuration more for each that can be run as it was then.
-/// Returns saved results of those that cannot.
+/// Adds the configurations that `label` names to the plan, if they start differently now. Returns
+/// saved results of the others.
 pub fn prepare(plan: &mut Plan, label: &str, place: &Place<'_>) -> Result<Vec<Results>, String> {
     let path = name(label).ok().map(|name| saved_path(plan, &name));
     match path.filter(|path| path.is_file()) {
@@ -82,8 +82,8 @@ fn of_saved(plan: &mut Plan, label: &str, path: &Path) -> Result<Vec<Results>, S
         return Err(wrong(
             label,
             &format!(
-                "{names}: started as it is now, so that only the saved figures can be compared with, and \
-                 {difference}; save them anew, or name a git revision"
+                "{names}: starts as before, so only the saved results can be used, but \
+                 {difference}; save them again, or name a git revision"
             ),
         ));
     }
@@ -92,7 +92,7 @@ fn of_saved(plan: &mut Plan, label: &str, path: &Path) -> Result<Vec<Results>, S
     Ok(kept.map(|results| results.saved(label, &date)).collect())
 }
 
-/// The experiment as it was in a revision, which is checked out and built.
+/// Returns the experiment of a revision, which is checked out and built.
 fn of_revision(plan: &Plan, revision: &str, place: &Place<'_>) -> Result<Plan, String> {
     let Some(file) = place.file.and_then(Path::file_name) else {
         return Err(wrong(revision, "nothing was saved under this name"));
@@ -120,7 +120,7 @@ fn of_revision(plan: &Plan, revision: &str, place: &Place<'_>) -> Result<Plan, S
     Err(wrong(revision, &format!("it has no {prefix}{}", file.display())))
 }
 
-/// A checkout of its own, which shares objects with the repository at `top`.
+/// Creates a checkout that shares objects with the repository at `top`.
 fn check_out(top: &Path, commit: &str, checkout: &Path) -> Result<(), String> {
     if checkout.exists() {
         fs::remove_dir_all(checkout).map_err(|error| cannot_write(checkout, &error))?;
@@ -149,12 +149,12 @@ fn run_build(build: &str, dir: &Path, quiet: bool) -> Result<(), String> {
     Err(format!("the build ([against] build = {build:?}) failed in {}: {status}", dir.display()))
 }
 
-/// What git prints, without the end of its line; its own words where it fails.
+/// Returns git's output without the final line break, or its error message.
 fn git(dir: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("git")
         .current_dir(dir)
         .args(arguments)
-        // A hook of git's has these, which are of its repository alone.
+        // A git hook sets these variables for its own repository.
         .env_remove("GIT_DIR")
         .env_remove("GIT_WORK_TREE")
         .env_remove("GIT_INDEX_FILE")

@@ -1,17 +1,17 @@
-//! An experiment without a file: servers that run, and commands that start servers.
+//! Experiment without a file: running servers, and commands that start servers.
 
 use std::path::Path;
 
 use forebay_lab::Plan;
 
-/// A first answer within a minute: so long is measured in all, beside starts and warm-ups.
+/// Total measured time, without starts and warm-ups: a first result within a minute.
 const MEASURED_MS: u64 = 36_000;
 const ROUNDS: u64 = 6;
-/// Longer trials need more patience than they are worth, shorter ones have too few slices.
+/// Longer trials take too long for a first result, shorter ones have too few slices.
 const LONGEST_MS: u64 = 3000;
 const SHORTEST_MS: u64 = 750;
 
-/// The plan, or what is wrong with what was given.
+/// Returns the plan for servers and commands.
 pub fn plan(
     urls: &[String],
     commands: &[String],
@@ -20,11 +20,9 @@ pub fn plan(
 ) -> Result<Plan, String> {
     let count = urls.len() + commands.len();
     if count < 2 && !against_itself {
-        return Err(
-            "error: there is nothing to compare it with: give --url or --cmd twice, or --aa \
-                    to see how much one server differs from itself"
-                .to_owned(),
-        );
+        return Err("error: nothing to compare with: give --url or --cmd twice, or --aa \
+                    to see the difference of one server from itself"
+            .to_owned());
     }
     let each = MEASURED_MS / ROUNDS / count.max(2) as u64;
     let mut text = format!(
@@ -50,12 +48,12 @@ pub fn plan(
     }
     let mut plan = Plan::parse(Path::new("command-line"), &text)
         .map_err(|problem| format!("error: {}", problem.plain()))?;
-    // What follows the host of a URL is its own.
+    // A complete URL replaces the path of the load.
     plan.configurations[..urls.len()].iter_mut().for_each(|each| each.path = Some(String::new()));
     Ok(plan)
 }
 
-/// Names for what was given: itself, with a number where it was given before.
+/// Returns a name for each argument: its text, with a number if it is repeated.
 fn distinct(given: &[String]) -> Vec<String> {
     let name = |(index, text): (usize, &String)| {
         let before = given[..index].iter().filter(|other| *other == text).count();
@@ -68,7 +66,7 @@ fn distinct(given: &[String]) -> Vec<String> {
     given.iter().enumerate().map(name).collect()
 }
 
-/// As a string of TOML, which takes all that JSON escapes.
+/// Quotes a TOML string. TOML accepts all escapes of JSON.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -1,19 +1,19 @@
-//! Whether an experiment is a regression, for those who run it at every change.
+//! Regressions of an experiment, for use in continuous integration.
 
 use std::fmt::Write;
 
 use forebay_lab::{Experiment, Row, Verdict, rows};
 
-/// What is wrong with each configuration, if anything.
+/// Problems of the configurations.
 pub struct Regressions {
     title: String,
-    /// Name of the configuration, and what is wrong with it.
+    /// Name and problem of each configuration.
     cases: Vec<(String, Option<String>)>,
     slower: bool,
 }
 
 impl Regressions {
-    /// Looks at each row; slower by more than `threshold` is wrong.
+    /// Checks each row. A configuration that is slower by more than `threshold` is a regression.
     pub fn find(experiment: &Experiment, threshold: Option<f64>) -> Self {
         let rows = rows(experiment);
         let slower: Vec<Option<String>> = rows.iter().map(|row| slower(row, threshold)).collect();
@@ -27,12 +27,12 @@ impl Regressions {
         Self { title: experiment.plan.title.clone(), cases: cases.collect(), slower: is_slower }
     }
 
-    /// Whether a configuration is slower than is allowed.
+    /// Returns true if a configuration is slower than allowed.
     pub fn are_any(&self) -> bool {
         self.slower
     }
 
-    /// A test for each configuration, in the XML that build servers read.
+    /// Returns a test case per configuration as JUnit XML.
     pub fn junit(&self) -> String {
         let failures = self.cases.iter().filter(|(_, wrong)| wrong.is_some()).count();
         let mut out = format!(
@@ -59,7 +59,7 @@ impl Regressions {
         out + "</testsuite>\n"
     }
 
-    /// Says what is wrong on standard error: to GitHub's runner as annotations.
+    /// Prints the problems to standard error, as annotations on GitHub's runner.
     pub fn print(&self) {
         let on_github = std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true");
         for (name, wrong) in &self.cases {
@@ -91,7 +91,7 @@ fn slower(row: &Row, threshold: Option<f64>) -> Option<String> {
     })
 }
 
-/// Text inside an attribute; control characters have no place in XML.
+/// Escapes text for an attribute. Control characters are not allowed in XML.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -107,7 +107,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Text of a workflow command, which ends with its line.
+/// Escapes the text of a workflow command, which ends at the end of its line.
 fn annotation(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }

@@ -1,4 +1,4 @@
-//! What came of an experiment so far, kept after every trial.
+//! Saves the results of an experiment after every trial.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use forebay_lab::profile::Profile;
 use forebay_lab::{Configuration, Experiment, Group, Progress, Trial, report};
 
-/// Shows progress, and writes the JSON whenever trials have ended.
+/// Progress output that also writes the JSON after each trial.
 pub struct Saving {
     shown: Box<dyn Progress>,
     path: PathBuf,
@@ -44,14 +44,14 @@ impl Progress for Saving {
         let text = format!("{:#}\n", report::json(experiment));
         replace(&self.path, text.as_bytes()).map_err(|error| {
             format!(
-                "cannot write {}: {error}; make room and go on with --resume",
+                "cannot write {}: {error}; free disk space and continue with --resume",
                 self.path.display()
             )
         })
     }
 }
 
-/// Writes the stacks of profiles beside the report; the error names the file.
+/// Writes the stacks of profiles next to the report. The error names the file.
 pub fn write_stacks(experiment: &Experiment, out: &Path) -> Result<(), String> {
     for (results, name) in experiment.results.iter().zip(report::folded_names(experiment)) {
         if let (Some(profile), Some(name)) = (&results.profile, name) {
@@ -64,7 +64,7 @@ pub fn write_stacks(experiment: &Experiment, out: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes a file in place of what is there at once, so that one of them is whole whatever happens.
+/// Replaces a file atomically, so that a crash leaves either the old or the new content.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     replace_by(path, |file| file.write_all(text))
 }
