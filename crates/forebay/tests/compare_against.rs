@@ -95,7 +95,7 @@ fn saved_figures_are_compared_with_where_the_start_is_the_same() {
     let old = &json["configurations"][1];
     assert_eq!(old["trials"], first["configurations"][0]["trials"], "not run again");
     assert_eq!(json["configurations"][0]["ratio"]["verdict"], "slower");
-    assert!(old["notes"].to_string().contains("not beside the others"), "{old}");
+    assert!(old["notes"].to_string().contains("not together with the others"), "{old}");
 
     let run = experiment.run(&["--against", "first", "--connections", "3"]);
     assert_eq!(run.code, Some(2), "{}", run.stderr);
