@@ -1,17 +1,21 @@
-//! Lists with weights, as `Accept-Encoding` has them (RFC 9110 section 12.4.2), and lists of entity
+//! Lists with weights, such as `Accept-Encoding` (RFC 9110 section 12.4.2), and lists of entity
 //! tags (section 13.1).
 
-/// An element and how much it is liked, in thousandths.
+/// Element of a list and its weight in thousandths.
 pub type Accepted<'a> = (&'a [u8], u16);
 
-/// The elements of a field's value. What is malformed is left out, as if it were not accepted.
+/// Returns the elements of a field's value. Malformed elements are skipped, as if they were not
+/// accepted.
 pub fn weighted(value: &[u8]) -> impl Iterator<Item = Accepted<'_>> {
     value.split(|&b| b == b',').filter_map(parse)
 }
 
-/// The content codings of `offered` that a client accepts, as indices, the best first (RFC 9110
-/// section 12.5.3): by the client's weights, ties in the order of `offered`. Those that weigh less
-/// than no coding are left out. `accepted` are the elements of all `Accept-Encoding` fields.
+/// Returns the content codings of `offered` that a client accepts, as indices, best first (RFC 9110
+/// section 12.5.3).
+///
+/// The client's weights determine the order, and for equal weights the order of `offered`. Codings
+/// with less weight than `identity` are skipped. `accepted` contains the elements of all
+/// `Accept-Encoding` fields.
 pub fn rank_codings(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize> {
     let weight = |name: &str| {
         let named = |other: &[u8]| other.eq_ignore_ascii_case(name.as_bytes());
@@ -33,8 +37,8 @@ pub fn rank_codings(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize> {
     found.into_iter().map(|(_, index)| index).collect()
 }
 
-/// Whether a list of entity tags has `etag`, which is strong, or is `*`. With `weak` a tag that is
-/// weak itself counts as well: the weak comparison of RFC 9110 section 8.8.3.2.
+/// Returns true if a list of entity tags contains `etag`, which is strong, or is `*`. With `weak`,
+/// a weak tag matches, too: the weak comparison of RFC 9110 section 8.8.3.2.
 pub fn lists_tag(tags: &[u8], etag: &[u8], weak: bool) -> bool {
     tags == b"*"
         || tags.split(|&b| b == b',').map(<[u8]>::trim_ascii).any(|tag| {
@@ -43,7 +47,7 @@ pub fn lists_tag(tags: &[u8], etag: &[u8], weak: bool) -> bool {
         })
 }
 
-/// `element` or `element;q=0.5`.
+/// Parses `element` or `element;q=0.5`.
 fn parse(element: &[u8]) -> Option<Accepted<'_>> {
     let mut parts = element.split(|&b| b == b';').map(<[u8]>::trim_ascii);
     let element = parts.next().filter(|element| !element.is_empty())?;

@@ -1,13 +1,13 @@
-//! AJP 1.3 (<https://tomcat.apache.org/connectors-doc/ajp/ajpv13a.html>): how a web server passes
-//! requests on to a servlet container, one at a time on a connection, in packets.
+//! AJP 1.3 (<https://tomcat.apache.org/connectors-doc/ajp/ajpv13a.html>): the protocol between a
+//! web server and a servlet container. A connection carries one request at a time, in packets.
 //!
-//! The web server writes [`Forward`], [`data_header`] and [`PING`], and reads with [`ReplyDecoder`] and
-//! [`parse_pong`]. The container reads with [`parse_request`] and [`parse_data`], and writes
+//! The web server writes [`Forward`], [`data_header`] and [`PING`], and reads with [`ReplyDecoder`]
+//! and [`parse_pong`]. The container reads with [`parse_request`] and [`parse_data`], and writes
 //! [`SendHeaders`], [`append_body_chunk`], [`append_get_body_chunk`], [`append_end`] and [`PONG`].
 //!
-//! A body of known length begins with a data packet that nobody asked for; further ones, and all of
-//! a body of unknown length, are asked for one by one. AJP has no trailers, no interim replies and
-//! no upgrade.
+//! The web server sends the first data packet of a body with known length on its own. The container
+//! asks for each further packet, and for each packet of a body with unknown length. AJP has no
+//! trailers, no interim replies and no upgrade.
 
 mod codes;
 mod error;
@@ -27,26 +27,26 @@ pub use send::{SendHeaders, append_body_chunk, append_end, append_get_body_chunk
 
 /// Length of a packet's header, in bytes.
 pub const HEADER: usize = 4;
-/// Smallest limit on packets, header included, and the one that Tomcat has unless told otherwise.
+/// Smallest limit of packets including the header, and Tomcat's default.
 pub const LEAST_PACKET: usize = 8192;
-/// Largest limit on packets, header included.
+/// Largest limit of packets including the header.
 pub const MOST_PACKET: usize = 65_536;
-/// Most fields of a head, as Tomcat has it.
+/// Maximum number of fields in a head, as in Tomcat.
 pub const MOST_FIELDS: usize = 100;
 
-/// Asks a container whether it answers.
+/// Packet that asks a container for a sign of life.
 pub const PING: &[u8] = &[0x12, 0x34, 0, 1, kind::CPING];
-/// A container's answer to [`PING`].
+/// A container's reply to [`PING`].
 pub const PONG: &[u8] = &[b'A', b'B', 0, 1, kind::CPONG];
 /// The data packet that ends a body.
 pub const END_OF_BODY: &[u8] = &[0x12, 0x34, 0, 0];
 
-/// What packets of the web server begin with.
+/// First bytes of packets from the web server.
 const TO_CONTAINER: [u8; 2] = [0x12, 0x34];
-/// What packets of the container begin with.
+/// First bytes of packets from the container.
 const TO_FRONT: [u8; 2] = *b"AB";
 
-/// The first byte of a payload. Data packets have none.
+/// First byte of a payload. Data packets have none.
 mod kind {
     pub const FORWARD_REQUEST: u8 = 2;
     pub const SEND_BODY_CHUNK: u8 = 3;
@@ -58,17 +58,18 @@ mod kind {
     pub const CPING: u8 = 10;
 }
 
-/// Most bytes of a request's body that fit one packet.
+/// Returns the maximum number of bytes of a request's body in one packet.
 pub const fn most_data(packet_size: usize) -> usize {
     packet_size - HEADER - 2
 }
 
-/// Most bytes of a reply's body that fit one packet.
+/// Returns the maximum number of bytes of a reply's body in one packet.
 pub const fn most_chunk(packet_size: usize) -> usize {
     packet_size - HEADER - 4
 }
 
-/// What goes in front of `length` bytes of a request's body, which are at most [`most_data`].
+/// Returns the bytes that precede `length` bytes of a request's body. `length` is at most
+/// [`most_data`].
 pub fn data_header(length: usize) -> [u8; 6] {
     debug_assert!(length <= most_data(MOST_PACKET), "a data packet has room for it");
     let [high, low] = (length as u16).to_be_bytes();

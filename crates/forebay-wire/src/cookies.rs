@@ -1,23 +1,23 @@
-//! The `Cookie` field as a server reads it (RFC 6265 sections 4.2 and 5.4, and its successor's
-//! nameless cookies).
+//! The `Cookie` field as read by a server (RFC 6265 sections 4.2 and 5.4, and the cookies without a
+//! name of its successor).
 //!
 //! Specification: <https://www.rfc-editor.org/rfc/rfc6265>
 //!
-//! Nothing is decoded and nothing is refused: what a cookie's value means is between the server
-//! that set it and itself, and a browser sends along what other servers of the domain have set.
+//! Nothing is decoded or rejected. Only the server that set a cookie knows its encoding, and a
+//! browser also sends cookies from other servers of the domain.
 
-/// One cookie of a `Cookie` field.
+/// Cookie of a `Cookie` field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cookie<'a> {
-    /// The name, which case matters in; empty where there is no equals sign.
+    /// Case-sensitive name; empty if there is no equals sign.
     pub name: &'a [u8],
-    /// The value as it came, without white space around it.
+    /// Value without surrounding white space.
     pub value: &'a [u8],
 }
 
 impl<'a> Cookie<'a> {
-    /// The value without the quotes around it, where it has some. They are a part of the value by
-    /// the RFC; servers that write them take them off when reading.
+    /// Returns the value without surrounding quotes. According to the RFC, the quotes belong to the
+    /// value, but servers that write them remove them when reading.
     pub fn unquoted(self) -> &'a [u8] {
         match self.value {
             [b'"', inner @ .., b'"'] => inner,
@@ -26,7 +26,7 @@ impl<'a> Cookie<'a> {
     }
 }
 
-/// The cookies of a field's value in their order, repeated names included.
+/// Returns the cookies of a field's value in their order, including repeated names.
 pub fn cookies(value: &[u8]) -> impl Iterator<Item = Cookie<'_>> {
     value.split(|&b| b == b';').map(trim).filter(|pair| !pair.is_empty()).map(|pair| {
         match memchr::memchr(b'=', pair) {
@@ -36,8 +36,8 @@ pub fn cookies(value: &[u8]) -> impl Iterator<Item = Cookie<'_>> {
     })
 }
 
-/// The first cookie of that name, which is the one whose path fits best: browsers send the cookies
-/// with longer paths first.
+/// Returns the first cookie with this name. It has the most specific path, because browsers send
+/// cookies with longer paths first.
 pub fn find<'a>(value: &'a [u8], name: &[u8]) -> Option<Cookie<'a>> {
     cookies(value).find(|cookie| cookie.name == name)
 }
@@ -68,7 +68,7 @@ mod tests {
             ("; ;a=b;;", &[("a", "b")]),
             ("a=b=c==", &[("a", "b=c==")]),
             ("a=\"b c\"; d=e", &[("a", "\"b c\""), ("d", "e")]),
-            // A semicolon ends a value even in quotes, as browsers never send one inside.
+            // A semicolon ends a value even in quotes: browsers never send one inside a value.
             ("a=\"b;c\"", &[("a", "\"b"), ("", "c\"")]),
             ("a=b, c=d", &[("a", "b, c=d")]),
             ("a=%20+\\\"", &[("a", "%20+\\\"")]),

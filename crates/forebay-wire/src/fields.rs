@@ -1,34 +1,34 @@
-//! Fields of a message in one arena: names and values as ranges of one buffer.
+//! Fields of a message in an arena: names and values are ranges of one buffer.
 //!
-//! HTTP/2 heads are decoded straight into it, replies are built in it. Clearing keeps both
-//! allocations, so a connection that reuses its heads allocates nothing per message.
+//! HTTP/2 heads are decoded directly into the arena, and replies are built in it. `clear` keeps
+//! both allocations, so a connection that reuses its heads allocates nothing per message.
 //!
-//! What is not here: which fields a message may have (`http1`, `http2::head`).
+//! The rules about allowed fields are in `http1` and `http2::head`.
 
 use crate::Span;
 use crate::http1::KnownField;
 
-/// One field of an arena. Only meaningful together with the [`Fields`] that it is of.
+/// Field of an arena. Only meaningful together with its [`Fields`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where the name lies.
+    /// Position of the name.
     pub name: Span,
-    /// Where the value lies.
+    /// Position of the value.
     pub value: Span,
-    /// Which of the names that the gateway must understand it is.
+    /// Kind of the name, if the gateway must understand it.
     pub known: KnownField,
     /// Compressors must not remember the value (RFC 7541 section 7.1.3).
     pub sensitive: bool,
 }
 
-/// A field as the reader sees it.
+/// Field with resolved name and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldRef<'a> {
-    /// The name, case kept.
+    /// The name with its original case.
     pub name: &'a [u8],
     /// The value without surrounding white space.
     pub value: &'a [u8],
-    /// Which of the names that the gateway must understand it is.
+    /// Kind of the name, if the gateway must understand it.
     pub known: KnownField,
     /// Compressors must not remember the value (RFC 7541 section 7.1.3).
     pub sensitive: bool,
@@ -42,24 +42,24 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// No fields, and nothing allocated.
+    /// Creates an empty arena without allocations.
     pub const fn new() -> Self {
         Self { bytes: Vec::new(), entries: Vec::new() }
     }
 
-    /// Appends a field; its name is classified. The caller vouches for both being valid.
+    /// Appends a field and classifies its name. The caller guarantees that both parts are valid.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         self.push_known(KnownField::of(name), name, value);
     }
 
-    /// Appends a field whose name the caller has classified.
+    /// Appends a field with a name that the caller has classified.
     pub fn push_known(&mut self, known: KnownField, name: &[u8], value: &[u8]) {
         let name = self.append(name);
         let value = self.append(value);
         self.entries.push(Entry { name, value, known, sensitive: false });
     }
 
-    /// Appends a field whose name and value lie one behind the other in `joined`.
+    /// Appends a field. `joined` contains its name, directly followed by its value.
     pub(crate) fn push_joined(&mut self, known: KnownField, joined: &[u8], name_len: usize) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(joined);
@@ -68,7 +68,7 @@ impl Fields {
         self.entries.push(Entry { name, value, known, sensitive: false });
     }
 
-    /// Appends a field with a number as its value.
+    /// Appends a field with a numeric value.
     pub fn push_number(&mut self, name: &[u8], value: u64) {
         let known = KnownField::of(name);
         let name = self.append(name);
@@ -78,84 +78,84 @@ impl Fields {
         self.entries.push(Entry { name, value, known, sensitive: false });
     }
 
-    /// Appends bytes that no field names yet, and gives their place.
+    /// Appends bytes that do not belong to a field yet, and returns their position.
     pub fn append(&mut self, bytes: &[u8]) -> Span {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
         Span::new(start, self.bytes.len())
     }
 
-    /// Forgets all fields and keeps the memory.
+    /// Removes all fields and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
     }
 
-    /// Drops the fields for which `keep` is false. Their bytes stay until [`Self::clear`].
+    /// Removes the fields for which `keep` returns false. Their bytes remain until [`Self::clear`].
     pub fn retain(&mut self, mut keep: impl FnMut(FieldRef) -> bool) {
         let bytes = &self.bytes;
         self.entries.retain(|entry| keep(entry.of(bytes)));
     }
 
-    /// The fields in order.
+    /// Returns the fields in order.
     pub fn iter(&self) -> Iter<'_> {
         self.into_iter()
     }
 
-    /// The first field of this kind.
+    /// Returns the value of the first field of this kind.
     pub fn value(&self, known: KnownField) -> Option<&[u8]> {
         let entry = self.entries.iter().find(|entry| entry.known == known)?;
         Some(entry.value.of(&self.bytes))
     }
 
-    /// The value of the first field with this name, whatever its case.
+    /// Returns the value of the first field with this name, ignoring case.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         let named = |entry: &&Entry| entry.name.of(&self.bytes).eq_ignore_ascii_case(name);
         self.entries.iter().find(named).map(|entry| entry.value.of(&self.bytes))
     }
 
-    /// The values of all fields with this name, whatever its case.
+    /// Returns the values of all fields with this name, ignoring case.
     pub fn get_all<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         let named = move |entry: &&Entry| entry.name.of(&self.bytes).eq_ignore_ascii_case(name);
         self.entries.iter().filter(named).map(|entry| entry.value.of(&self.bytes))
     }
 
-    /// How many fields there are.
+    /// Returns the number of fields.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is no field.
+    /// Returns true if there is no field.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The arena that spans are ranges of.
+    /// Returns the arena to which spans refer.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The entries in order.
+    /// Returns the entries in order.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Bytes allocated.
+    /// Returns the number of allocated bytes.
     pub fn allocated(&self) -> usize {
         self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// The arena, for a decoder that writes in place.
+    /// Returns the arena, for a decoder that writes in place.
     pub(crate) fn arena(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Names as a field what already lies in the arena.
+    /// Makes bytes of the arena a field.
     pub(crate) fn push_entry(&mut self, entry: Entry) {
         self.entries.push(entry);
     }
 
-    /// Makes all fields of this name one, in the place of the first, their values joined.
+    /// Joins all fields with this name into one, at the position of the first.
     pub(crate) fn join(&mut self, name: &[u8], separator: &[u8]) {
         let start = self.bytes.len();
         for entry in &self.entries {
@@ -179,7 +179,7 @@ impl Fields {
         });
     }
 
-    /// Drops the first `count` entries, whose bytes stay named by other spans.
+    /// Removes the first `count` entries. Other spans may still refer to their bytes.
     pub(crate) fn drop_first(&mut self, count: usize) {
         self.entries.drain(..count);
     }
@@ -194,7 +194,7 @@ impl<'a> IntoIterator for &'a Fields {
     }
 }
 
-/// The fields of an arena in order.
+/// Iterator over the fields of an arena.
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     bytes: &'a [u8],
@@ -209,7 +209,8 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-/// The fields of `lines`, each of which ends in CRLF. What is no field line is left out.
+/// Returns the fields of `lines`, each of which ends with CRLF. Lines that are not fields are
+/// skipped.
 pub fn of_lines(lines: &[u8]) -> impl Iterator<Item = FieldRef<'_>> {
     lines.split(|&byte| byte == b'\n').filter_map(|line| {
         let colon = memchr::memchr(b':', line)?;
@@ -219,7 +220,7 @@ pub fn of_lines(lines: &[u8]) -> impl Iterator<Item = FieldRef<'_>> {
 }
 
 impl Entry {
-    /// The field in its arena.
+    /// Returns the field in its arena.
     pub fn of(self, bytes: &[u8]) -> FieldRef<'_> {
         FieldRef {
             name: self.name.of(bytes),

@@ -2,41 +2,41 @@
 //!
 //! Specification: <https://url.spec.whatwg.org/#application/x-www-form-urlencoded>
 //!
-//! [`pairs`] finds the pairs and copies nothing; [`decode`] copies only what has something to
-//! decode. Nothing is refused: every text is a form, and a broken escape stands for itself. How
-//! large a form may be is for whoever reads the body.
+//! [`pairs`] finds the pairs without copies, and [`decode`] copies only if there is something to
+//! decode. Nothing is rejected: every text is a form, and an invalid escape represents itself. The
+//! reader of the body limits the size of a form.
 
 use std::borrow::Cow;
 
 use memchr::{memchr, memchr2};
 
-/// Where two readers of forms differ.
+/// Differences between two readers of forms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// As browsers do: `&` separates, and what is empty between two of them is nothing.
+    /// The rules of browsers: `&` separates pairs, and empty pairs are skipped.
     #[default]
     Whatwg,
-    /// As Plack does, by `WWW::Form::UrlEncoded`: `;` separates, too, one space behind a separator
-    /// or at the start is skipped, and what is empty between two is a pair of empty texts.
+    /// The rules of Plack with `WWW::Form::UrlEncoded`: `;` is a separator, too. One space at the
+    /// start or after a separator is skipped. An empty pair is a pair of empty strings.
     Plack,
 }
 
-/// A pair as it stands in the form.
+/// Pair in its encoded form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair<'a> {
-    /// The name, encoded.
+    /// The encoded name.
     pub name: &'a [u8],
-    /// The value, encoded; empty where there is no equals sign.
+    /// The encoded value; empty without an equals sign.
     pub value: &'a [u8],
 }
 
-/// The pairs of `form` in their order, repeated names included.
+/// Returns the pairs of `form` in their order, including repeated names.
 pub fn pairs(form: &[u8], dialect: Dialect) -> Pairs<'_> {
-    // Of an empty form, too, neither dialect has a pair.
+    // In both dialects, an empty form has no pairs.
     Pairs { rest: (!form.is_empty()).then_some(form), dialect }
 }
 
-/// What [`pairs`] gives.
+/// Iterator returned by [`pairs`].
 #[derive(Clone, Debug)]
 pub struct Pairs<'a> {
     rest: Option<&'a [u8]>,
@@ -66,7 +66,7 @@ impl<'a> Iterator for Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
-    /// Takes the text up to the separator; with it, where its first equals sign is.
+    /// Takes the text up to the separator. Returns it with the position of its first equals sign.
     fn until(&mut self, rest: &'a [u8], separator: Option<usize>) -> (&'a [u8], Option<usize>) {
         let end = separator.unwrap_or(rest.len());
         self.rest = separator.map(|at| &rest[at + 1..]);
@@ -74,7 +74,7 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// A name or value decoded: `+` is a space, `%` and two hexadecimal digits are a byte.
+/// Decodes a name or value: `+` is a space, and `%` with two hexadecimal digits is a byte.
 pub fn decode(encoded: &[u8]) -> Cow<'_, [u8]> {
     let Some(first) = memchr2(b'+', b'%', encoded) else { return Cow::Borrowed(encoded) };
     let mut out = Vec::with_capacity(encoded.len());
@@ -97,8 +97,8 @@ pub fn decode(encoded: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Decoded text: what is not UTF-8 becomes U+FFFD, as the WHATWG's readers have it. Plack leaves
-/// bytes as they are: for it there is only [`decode`].
+/// Decodes a text and replaces invalid UTF-8 with U+FFFD, as the WHATWG specification requires.
+/// Plack leaves the bytes unchanged, so it needs only [`decode`].
 pub fn text(encoded: &[u8]) -> Cow<'_, str> {
     match decode(encoded) {
         Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
@@ -109,7 +109,7 @@ pub fn text(encoded: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Appends a pair as browsers write it, behind a `&` unless `out` is empty.
+/// Appends a pair as browsers write it. A `&` precedes it unless `out` is empty.
 pub fn encode(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     if !out.is_empty() {
         out.push(b'&');
@@ -137,7 +137,7 @@ fn escaped(digits: &[u8]) -> Option<u8> {
     (high < 16 && low < 16).then_some(high << 4 | low)
 }
 
-/// The value of each hexadecimal digit; 255 for other bytes.
+/// Value of each hexadecimal digit; 255 for other bytes.
 const HEX: [u8; 256] = {
     let mut table = [255; 256];
     let mut value = 0;

@@ -1,34 +1,34 @@
-//! The `Forwarded` field: what proxies report about their clients.
+//! The `Forwarded` field: information from proxies about their clients.
 //!
 //! Specification: <https://www.rfc-editor.org/rfc/rfc7239>
 //!
-//! Read strictly, but for spaces around the semicolons, which many write. Of the parameters `for`
-//! and `proto` are used; `by`, `host` and extensions only have to be well formed.
+//! The parser is strict, except for spaces around semicolons, which are common. Of the parameters,
+//! only `for` and `proto` are used; `by`, `host` and extensions must only be well-formed.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::http1::is_token;
 
-/// What one proxy reports about its peer.
+/// Information from one proxy about its peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Element {
-    /// The other end of the connection to that proxy, where the proxy names it.
+    /// Peer of the connection to that proxy, if the proxy names it.
     pub client: Option<Node>,
-    /// Whether the request came to that proxy by `https`, where it says so.
+    /// The request reached that proxy over `https`, if the proxy says so.
     pub https: Option<bool>,
 }
 
-/// The other end of a connection.
+/// Peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// Its address. An IPv4 address in IPv6 form is given as IPv4.
+    /// Address of the peer. An IPv4-mapped IPv6 address becomes IPv4.
     Address(IpAddr),
     /// `unknown`, or a name that only the proxy understands.
     Hidden,
 }
 
-/// The field is not of the form that the RFC gives.
+/// Error for a field that does not conform to the RFC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -40,8 +40,8 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Appends the elements of one field's value, from left to right. Fields of one message are one list
-/// in the order in which they came. What was appended before an error is meaningless.
+/// Appends the elements of one field's value, from left to right. Several fields of a message form
+/// one list in their order. After an error, the appended elements are meaningless.
 pub fn decode(value: &[u8], elements: &mut Vec<Element>) -> Result<(), Malformed> {
     let mut rest = Rest(value);
     loop {
@@ -57,11 +57,12 @@ pub fn decode(value: &[u8], elements: &mut Vec<Element>) -> Result<(), Malformed
     }
 }
 
-/// What has not been read yet.
+/// Unread part of the value.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
-    /// Pairs up to a comma or the end; `None` where there is nothing, which a list may have in it.
+    /// Reads pairs up to a comma or the end. Returns `None` for an empty element, which a list may
+    /// contain.
     fn element(&mut self) -> Result<Option<Element>, Malformed> {
         let mut element = Element::default();
         let mut names: Vec<&[u8]> = Vec::new();
@@ -98,7 +99,7 @@ impl<'a> Rest<'a> {
         if is_token(token) { Ok(token) } else { Err(Malformed) }
     }
 
-    /// A token, or what stands in quotes, without them.
+    /// Reads a token, or the content of a quoted string.
     fn value(&mut self) -> Result<Vec<u8>, Malformed> {
         if self.0.first() != Some(&b'"') {
             return self.token().map(<[u8]>::to_vec);
@@ -141,7 +142,7 @@ impl Element {
     }
 }
 
-/// A node, perhaps with a port.
+/// Parses a node with an optional port.
 fn node(text: &[u8]) -> Option<Node> {
     let text = str::from_utf8(text).ok()?;
     let (name, port) = match text.strip_prefix('[') {
@@ -174,12 +175,13 @@ fn is_obfuscated(name: &str) -> bool {
     name.strip_prefix('_').is_some_and(|rest| !rest.is_empty() && rest.bytes().all(allowed))
 }
 
-/// What may stand in quotes, a quotation mark and a backslash behind a backslash only.
+/// Returns true if a quoted string may contain the byte. A quotation mark or backslash needs a
+/// backslash before it.
 fn is_quotable(byte: &u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
 
-/// Pairs of one element: the RFC has four.
+/// Maximum number of pairs in an element; the RFC defines four.
 const PAIRS: usize = 16;
 
 #[cfg(test)]

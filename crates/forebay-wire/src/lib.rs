@@ -1,12 +1,12 @@
 //! Sans-I/O codecs for HTTP/1, HTTP/2, HTTP/3, FastCGI, SCGI, uwsgi, AJP, CGI, forms and the PROXY
-//! protocol: bytes to heads, body frames, records, packets, pairs and parts.
+//! protocol.
 //!
-//! Nothing here opens a socket, reads a clock or logs. A parser is given the bytes received so far
-//! and answers with ranges ([`Span`]) into them; an encoder appends to a `Vec<u8>` that the caller
-//! owns. Both roles of a protocol are here: what the gateway accepts, the load generator sends.
+//! Nothing here opens a socket, reads a clock or logs. A parser gets the bytes received so far and
+//! returns ranges ([`Span`]) of them. An encoder appends to a `Vec<u8>` of the caller. Both roles
+//! of a protocol are here: the load generator sends what the gateway accepts.
 //!
-//! What is not here: connection pools, retries, timeouts (`forebay-engine`), and what a request
-//! means (`forebay-origin`).
+//! Connection pools, retries and timeouts are in `forebay-engine`, and the meaning of requests is
+//! in `forebay-origin`.
 #![forbid(unsafe_code)]
 
 pub mod accept;

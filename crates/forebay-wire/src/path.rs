@@ -1,11 +1,11 @@
-//! Request paths (RFC 3986 sections 2.1 and 5.2.4): decoded once, without dot segments.
+//! Request paths (RFC 3986 sections 2.1 and 5.2.4), decoded once and without dot segments.
 
 use std::fmt;
 
-/// Why a path is refused. The client is at fault; the answer is [`PathError::status`].
+/// Reason why a path is rejected. The client is at fault, and [`PathError::status`] is the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathError {
-    /// `%` without two hexadecimal digits behind it.
+    /// `%` without two hexadecimal digits.
     Escape,
     /// A NUL byte, bare or escaped.
     Nul,
@@ -13,16 +13,16 @@ pub enum PathError {
     AboveRoot,
     /// Not empty and not starting with a slash.
     Relative,
-    /// A dot segment with parameters (`..;x`), which some servers take for one without.
+    /// Dot segment with parameters (`..;x`), which some servers read as one without.
     Parameters,
-    /// A dot segment beside a slash in disguise, as in `/..%2f`.
+    /// Dot segment next to a disguised slash, such as `/..%2f`.
     HiddenDots,
-    /// A slash in disguise, where those are refused.
+    /// Disguised slash, if the configuration rejects those.
     EncodedSlash,
 }
 
 impl PathError {
-    /// The status of the answer: 404 for an encoded slash, as Apache has it, else 400.
+    /// Returns the status of the reply: 404 for an encoded slash, as in Apache, else 400.
     pub fn status(self) -> u16 {
         if self == Self::EncodedSlash { 404 } else { 400 }
     }
@@ -36,7 +36,7 @@ impl fmt::Display for PathError {
             Self::AboveRoot => "the path leads above the root",
             Self::Relative => "the path does not start with a slash",
             Self::Parameters => "a dot segment with parameters in the path",
-            Self::HiddenDots => "a dot segment beside an encoded slash or a backslash in the path",
+            Self::HiddenDots => "a dot segment next to an encoded slash or a backslash in the path",
             Self::EncodedSlash => "an encoded slash or a backslash in the path",
         })
     }
@@ -44,10 +44,11 @@ impl fmt::Display for PathError {
 
 impl std::error::Error for PathError {}
 
-/// Appends to `out` the path of `target` (its query is cut off) that routes and files are looked
-/// up by: percent-decoded once, repeated slashes merged, dot segments removed.
+/// Appends the normalized path of `target` to `out`, for the lookup of routes and files. The query
+/// is removed, the path is percent-decoded once, repeated slashes are merged, and dot segments are
+/// removed.
 ///
-/// An escaped slash stays `%2F`: it is data within a segment, and no file name can hold it.
+/// An escaped slash stays `%2F`: it is data within a segment, and no file name can contain it.
 pub fn normalize(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     let path = without_query(target);
     let start = out.len();
@@ -66,8 +67,8 @@ pub fn normalize(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     Ok(())
 }
 
-/// The path of `target` where [`normalize`] and [`canonical`] leave it as it is and it has no slash in
-/// disguise; `None` where it has to be looked at more closely.
+/// Returns the path of `target` if [`normalize`] and [`canonical`] would not change it and it has
+/// no disguised slash. Returns `None` if the path needs a closer examination.
 pub fn as_plain(target: &[u8]) -> Option<&[u8]> {
     let mut after_slash = false;
     if target.first() != Some(&b'/') {
@@ -85,7 +86,7 @@ pub fn as_plain(target: &[u8]) -> Option<&[u8]> {
     Some(target)
 }
 
-/// Bytes that [`as_plain`] looks at; `%` for all with which a path is not plain anywhere.
+/// Bytes that [`as_plain`] examines. `%` represents all bytes that no plain path contains.
 const SPECIAL: [u8; 256] = {
     let mut table = [0; 256];
     table[b'?' as usize] = b'?';
@@ -97,16 +98,18 @@ const SPECIAL: [u8; 256] = {
     table
 };
 
-/// Whether a server may take other bytes of the path of `target` for slashes: `%2F`, a backslash or
-/// `%5C`. Those are slashes in disguise.
+/// Returns true if the path of `target` contains a disguised slash: `%2F`, a backslash or `%5C`,
+/// which some servers read as slashes.
 pub fn has_hidden_slash(target: &[u8]) -> bool {
     let path = without_query(target);
     memchr::memchr2_iter(b'\\', b'%', path).any(|at| hidden_slash(&path[at..]).is_some())
 }
 
-/// `target` with repeated slashes merged and dot segments removed as [`normalize`] does it, but its
-/// escapes as they came; `None` where that changes nothing. Decoded once, the path of the result is
-/// what [`normalize`] makes of `target`, which has to be one that it takes.
+/// Returns `target` with merged slashes and without dot segments, as [`normalize`] does, but with
+/// its original escapes. Returns `None` if nothing changes.
+///
+/// Decoding the result once gives the same path as [`normalize`]. The caller must pass a target
+/// that [`normalize`] accepts.
 pub fn canonical(target: &[u8]) -> Option<Vec<u8>> {
     let path = without_query(target);
     if is_plain(path) {
@@ -135,8 +138,8 @@ pub fn canonical(target: &[u8]) -> Option<Vec<u8>> {
     (out != target).then_some(out)
 }
 
-/// Appends to `out` the path of `target` as a server reads it that takes slashes in disguise for
-/// slashes. `target` is one that [`canonical`] leaves as it is.
+/// Appends to `out` the path of `target` as read by a server that treats disguised slashes as
+/// slashes. `target` must be canonical (see [`canonical`]).
 pub fn unmask(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     let start = out.len();
     let mut rest = without_query(target);
@@ -161,7 +164,7 @@ pub fn unmask(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     normalize(&plain, out)
 }
 
-/// What of `target` follows `prefix`, which is matched with the escapes of `target` decoded.
+/// Returns the part of `target` after `prefix`. Escapes of `target` are decoded for the comparison.
 pub fn strip_prefix<'a>(target: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     let mut rest = target;
     for &wanted in prefix {
@@ -178,7 +181,7 @@ fn without_query(target: &[u8]) -> &[u8] {
     &target[..memchr::memchr(b'?', target).unwrap_or(target.len())]
 }
 
-/// How many dots a dot segment has, escaped or not; 0 for any other segment.
+/// Returns the number of dots of a dot segment, escaped or not; 0 for any other segment.
 fn dots(mut segment: &[u8]) -> usize {
     for count in 0..=2 {
         segment = match segment {
@@ -190,7 +193,7 @@ fn dots(mut segment: &[u8]) -> usize {
     0
 }
 
-/// The length of a slash in disguise that `rest` begins with.
+/// Returns the length of a disguised slash at the start of `rest`.
 fn hidden_slash(rest: &[u8]) -> Option<usize> {
     match rest {
         [b'\\', ..] => Some(1),
@@ -199,19 +202,19 @@ fn hidden_slash(rest: &[u8]) -> Option<usize> {
     }
 }
 
-/// The byte of an escape that `rest` begins with.
+/// Returns the byte of an escape at the start of `rest`.
 fn escape(rest: &[u8]) -> Option<u8> {
     Some(hex_digit(rest.get(1)?)? << 4 | hex_digit(rest.get(2)?)?)
 }
 
-/// `path` percent-decoded once, but for `%2F`, and otherwise as it came.
+/// Decodes the percent escapes of `path` once, except `%2F`.
 pub fn decode(path: &[u8]) -> Result<Vec<u8>, PathError> {
     let mut out = Vec::with_capacity(path.len());
     decode_onto(path, &mut out)?;
     Ok(out)
 }
 
-/// Whether there is nothing to decode, merge or remove.
+/// Returns true if there is nothing to decode, merge or remove.
 fn is_plain(path: &[u8]) -> bool {
     let mut after_slash = false;
     path.iter().all(|&byte| {
@@ -239,7 +242,8 @@ fn hex_digit(byte: &u8) -> Option<u8> {
     (*byte as char).to_digit(16).map(|digit| digit as u8)
 }
 
-/// In place, from `start` on: segments move towards the front, never past what is read next.
+/// Removes dot segments in place, from `start`. Segments move towards the start and never overwrite
+/// unread bytes.
 fn remove_dot_segments(out: &mut Vec<u8>, start: usize) -> Result<(), PathError> {
     if out[start..].contains(&0) {
         return Err(PathError::Nul);

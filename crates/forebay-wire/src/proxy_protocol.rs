@@ -1,42 +1,42 @@
-//! The PROXY protocol, versions 1 and 2: the client's address, sent by a proxy in the first bytes of a
+//! The PROXY protocol, versions 1 and 2: a proxy sends the client's address in the first bytes of a
 //! connection.
 //!
 //! Specification: <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>
 //!
-//! [`decode`] reads either version; [`encode_v1`] and [`encode_v2`] write them. Checksums and the
-//! meaning of TLVs are not looked at, only that TLVs are well formed.
+//! [`decode`] reads both versions, [`encode_v1`] and [`encode_v2`] write them. Checksums and the
+//! meaning of TLVs are ignored; TLVs must only be well-formed.
 
 use std::fmt;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Whom the proxy names as the source of the connection.
+/// Source of the connection according to the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announced {
-    /// The proxy itself (a health check, say), or a client without an IP address: the addresses of
-    /// the connection hold.
+    /// The proxy itself (for example a health check), or a client without an IP address. The
+    /// addresses of the connection are valid.
     Local,
     /// A client of the proxy.
     Client {
-        /// The client's address.
+        /// Address of the client.
         source: SocketAddr,
-        /// The address it connected to.
+        /// Address to which the client connected.
         destination: SocketAddr,
     },
 }
 
-/// The rule that a header broke. The proxy that sent it is at fault.
+/// Rule that a header violated. The proxy that sent it is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyError {
-    /// The connection begins with something else.
+    /// The connection starts with other bytes.
     Missing,
-    /// A version 1 line that is longer than 107 bytes, or not of the form the specification gives.
+    /// Version 1 line that is longer than 107 bytes or malformed.
     Line,
-    /// Version 2 with a version, command, family or transport that there is not.
+    /// Version 2 header with an undefined version, command, family or transport.
     Kind,
-    /// Version 2 with less in it than its family needs, or with TLVs that do not fit in.
+    /// Version 2 header that is shorter than its family requires, or has TLVs that do not fit.
     Length,
-    /// Version 2 with more than [`LARGEST`] bytes.
+    /// Version 2 header with more than [`LARGEST`] bytes.
     TooLarge,
 }
 
@@ -54,11 +54,11 @@ impl fmt::Display for ProxyError {
 
 impl std::error::Error for ProxyError {}
 
-/// Largest header that is taken, in bytes: addresses of every family and some TLVs.
+/// Maximum size of a header in bytes: addresses of every family and some TLVs.
 pub const LARGEST: usize = 4096;
 
-/// Reads a header from the first bytes of a connection: its content and its length in bytes;
-/// `None` while it is incomplete. What follows the header is not looked at.
+/// Parses a header at the start of a connection. Returns its content and its length in bytes, or
+/// `None` if it is incomplete. Bytes after the header are ignored.
 pub fn decode(bytes: &[u8]) -> Result<Option<(Announced, usize)>, ProxyError> {
     if starts_like(bytes, SIGNATURE) {
         return decode_v2(bytes);
@@ -69,7 +69,7 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Announced, usize)>, ProxyError> {
     Err(ProxyError::Missing)
 }
 
-/// Appends a version 1 line. Where one address alone is of IPv6, the other is written in its form.
+/// Appends a version 1 line. If only one address is IPv6, the other is written as IPv4-mapped.
 pub fn encode_v1(out: &mut Vec<u8>, source: SocketAddr, destination: SocketAddr) {
     let ports = (source.port(), destination.port());
     match of_one_family(source, destination) {
@@ -79,8 +79,8 @@ pub fn encode_v1(out: &mut Vec<u8>, source: SocketAddr, destination: SocketAddr)
     .expect("a vector takes everything");
 }
 
-/// Appends a version 2 header without TLVs. Where one address alone is of IPv6, the other is written
-/// in its form.
+/// Appends a version 2 header without TLVs. If only one address is IPv6, the other is written as
+/// IPv4-mapped.
 pub fn encode_v2(out: &mut Vec<u8>, source: SocketAddr, destination: SocketAddr) {
     out.extend_from_slice(SIGNATURE);
     out.push(0x20 | PROXY);
@@ -100,12 +100,12 @@ pub fn encode_v2(out: &mut Vec<u8>, source: SocketAddr, destination: SocketAddr)
     out.extend_from_slice(&destination.port().to_be_bytes());
 }
 
-/// Appends the version 1 header of a connection that the proxy opened for itself.
+/// Appends the version 1 header of a connection that the proxy opened for its own purposes.
 pub fn encode_local_v1(out: &mut Vec<u8>) {
     out.extend_from_slice(b"PROXY UNKNOWN\r\n");
 }
 
-/// Appends the version 2 header (LOCAL) of a connection that the proxy opened for itself.
+/// Appends the version 2 header (LOCAL) of a connection that the proxy opened for its own purposes.
 pub fn encode_local_v2(out: &mut Vec<u8>) {
     out.extend_from_slice(SIGNATURE);
     out.extend_from_slice(&[LOCAL_COMMAND, UNSPECIFIED, 0, 0]);
@@ -128,7 +128,7 @@ fn of_one_family(source: SocketAddr, destination: SocketAddr) -> Pair {
     }
 }
 
-/// Whether the two agree as far as both go.
+/// Returns true if the two agree in their common length.
 fn starts_like(bytes: &[u8], beginning: &[u8]) -> bool {
     bytes.iter().zip(beginning).all(|(a, b)| a == b)
 }
@@ -151,7 +151,7 @@ fn announced(line: &str) -> Option<Announced> {
     let mut words = line.strip_prefix("PROXY ")?.split(' ');
     let family = words.next()?;
     if family == "UNKNOWN" {
-        // What follows it is to be ignored.
+        // The rest of the line must be ignored.
         return Some(Announced::Local);
     }
     let (source, destination): (IpAddr, IpAddr) =
@@ -178,7 +178,7 @@ fn port(digits: &str) -> Option<u16> {
 }
 
 fn decode_v2(bytes: &[u8]) -> Result<Option<(Announced, usize)>, ProxyError> {
-    // The earliest byte that is wrong ends it, however the bytes come.
+    // The earliest wrong byte causes the error, regardless of the sizes of reads.
     let Some(&command) = bytes.get(12) else { return Ok(None) };
     if !matches!(command, LOCAL_COMMAND | PROXY_COMMAND) {
         return Err(ProxyError::Kind);
@@ -217,7 +217,7 @@ fn decode_v2(bytes: &[u8]) -> Result<Option<(Announced, usize)>, ProxyError> {
     Ok(Some((announced, end)))
 }
 
-/// Two addresses of `N` bytes each, then two ports; the caller has seen that they are there.
+/// Parses two addresses of `N` bytes each, then two ports. The caller has checked the length.
 fn client<const N: usize>(content: &[u8], address: fn([u8; N]) -> IpAddr) -> Announced {
     let octets =
         |at: usize| address(content[at..at + N].try_into().expect("the length has been checked"));
@@ -238,9 +238,9 @@ fn check_tlvs(mut bytes: &[u8]) -> Result<(), ProxyError> {
 }
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Signature, command, family and length.
+/// Length of signature, command, family and length field.
 const V2_HEADER: usize = 16;
-/// A version 1 line with its line end.
+/// Maximum length of a version 1 line including its line end.
 const LONGEST_LINE: usize = 107;
 const PROXY: u8 = 1;
 const LOCAL_COMMAND: u8 = 0x20;

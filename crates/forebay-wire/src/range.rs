@@ -1,6 +1,6 @@
-//! Ranges of bytes (RFC 9110 section 14): which parts of a representation a `Range` field asks for.
+//! Byte ranges (RFC 9110 section 14): the parts of a representation that a `Range` field requests.
 
-/// `length` bytes from `start` on.
+/// Range of `length` bytes, starting at `start`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Offset of the first byte.
@@ -9,21 +9,22 @@ pub struct Part {
     pub length: u64,
 }
 
-/// What a `Range` field comes to.
+/// Meaning of a `Range` field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ranges {
-    /// The whole: the field is malformed or not of bytes, and is ignored as RFC 9110 asks; or it
-    /// asks for more than it should.
+    /// The whole representation. The field is malformed or has another unit and is ignored as RFC
+    /// 9110 requires, or it requests more than allowed.
     Whole,
-    /// Parts, at least one, in the order of the request; no two overlap.
+    /// At least one part, in the order of the request, without overlaps.
     Parts(Vec<Part>),
-    /// Nothing of it is there.
+    /// No requested byte exists.
     Unsatisfiable,
 }
 
-/// Reads the value of a `Range` field for a representation of `length` bytes. More than `most`
-/// ranges, like those that overlap, are an attack or a mistake, and get the whole: a reply never
-/// holds a byte twice.
+/// Parses the value of a `Range` field for a representation of `length` bytes.
+///
+/// More than `most` ranges and overlapping ranges are an attack or a mistake. They get the whole
+/// representation, so that a reply never contains a byte twice.
 pub fn parse(value: &[u8], length: u64, most: usize) -> Ranges {
     let Some(list) = str::from_utf8(value).ok().and_then(|text| text.strip_prefix("bytes=")) else {
         return Ranges::Whole;
@@ -50,7 +51,7 @@ fn overlap(parts: &[Part]) -> bool {
     sorted.windows(2).any(|pair| pair[0].start + pair[0].length > pair[1].start)
 }
 
-/// What a range has of `length` bytes; `None` where that is nothing.
+/// Returns the part of a range within `length` bytes; `None` if it is empty.
 fn part((first, last): (Option<u64>, Option<u64>), length: u64) -> Option<Part> {
     let (start, end) = match (first, last) {
         (Some(first), last) => {
@@ -61,7 +62,7 @@ fn part((first, last): (Option<u64>, Option<u64>), length: u64) -> Option<Part> 
     (start < end).then(|| Part { start, length: end - start })
 }
 
-/// `first-last`, `first-` or `-suffix`.
+/// Parses `first-last`, `first-` or `-suffix`.
 fn parse_range(range: &str) -> Option<(Option<u64>, Option<u64>)> {
     let (first, last) = range.split_once('-')?;
     let number = |text: &str| match text {

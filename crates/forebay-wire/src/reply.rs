@@ -1,65 +1,65 @@
-//! The heads of one reply: interim ones (1xx), then the final one, in whatever syntax they come.
+//! Heads of one reply: interim ones (1xx), then the final one, in any syntax.
 
 use std::fmt;
 
 use crate::cgi::{self, CgiError, NphHead, NphParser};
 use crate::http1::{HeadError, Limits, Progress, ResponseHead, ResponseParser};
 
-/// Reads one head from a growing buffer.
+/// Parser of one head from a growing buffer.
 pub trait HeadParser: Copy {
-    /// The head.
+    /// Type of the head.
     type Head;
-    /// The rule that it broke.
+    /// Type of the violated rule.
     type Error;
 
-    /// Reads on. `bytes` is all that has come since the end of the head before.
+    /// Continues the parsing. `bytes` is everything since the end of the previous head.
     fn parse(&mut self, bytes: &[u8], head: &mut Self::Head) -> Result<Progress, Self::Error>;
 
-    /// The status of a head that is whole.
+    /// Returns the status of a complete head.
     fn status(head: &Self::Head) -> u16;
 }
 
-/// Reads the heads of one reply.
+/// Reader of the heads of one reply.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyReader<P> {
-    /// For each head anew.
+    /// Initial parser, copied for each head.
     fresh: P,
     parser: P,
     interim: usize,
     count: usize,
 }
 
-/// What has been read.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyStep {
     /// More bytes are needed.
     Partial,
-    /// The head of an interim reply, so many bytes long. The next head follows behind it.
+    /// Head of an interim reply with this length in bytes. The next head follows it.
     Interim(usize),
-    /// The head of the final reply, or of a 101, so many bytes long.
+    /// Head of the final reply, or of a 101, with this length in bytes.
     Final(usize),
 }
 
-/// The rule that the heads broke.
+/// Rule that the heads violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyError<E> {
-    /// One of a head.
+    /// Rule of a single head.
     Head(E),
-    /// Interim replies are more, or longer, than one reply may have.
+    /// Too many interim replies, or too long ones.
     Interim,
 }
 
-/// Interim replies in front of one reply.
+/// Maximum number of interim replies before a reply.
 const MOST_INTERIM: usize = 256;
 
 impl<P: HeadParser> ReplyReader<P> {
-    /// Reads with `parser`, which has not read anything yet. All interim replies together may be as
-    /// long as one head by default.
+    /// Creates a reader with an unused `parser`. The total size of all interim replies is limited
+    /// to the default limit of one head.
     pub fn new(parser: P) -> Self {
         Self { fresh: parser, parser, interim: 0, count: 0 }
     }
 
-    /// Reads on. `bytes` is all that has come since the end of the head before.
+    /// Continues the reading. `bytes` is everything since the end of the previous head.
     pub fn read(
         &mut self,
         bytes: &[u8],
@@ -124,7 +124,7 @@ impl<E: fmt::Display> fmt::Display for ReplyError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Head(error) => error.fmt(f),
-            Self::Interim => f.write_str("interim replies (1xx) without end"),
+            Self::Interim => f.write_str("too many interim replies (1xx)"),
         }
     }
 }
@@ -135,7 +135,7 @@ impl<E: fmt::Debug + fmt::Display> std::error::Error for ReplyError<E> {}
 mod tests {
     use super::*;
 
-    /// The statuses of the interim heads and of the final one, and how long they are together.
+    /// Returns the statuses of the interim heads and of the final one, and their total length.
     fn read<P: HeadParser>(
         parser: P,
         mut head: P::Head,

@@ -1,22 +1,22 @@
-//! Replies that ask the gateway to send a file: `X-Accel-Redirect`, as nginx has it, and
-//! `X-Sendfile`, as lighttpd and Apache's mod_xsendfile have it.
+//! Replies that ask the gateway to send a file: `X-Accel-Redirect` of nginx, and `X-Sendfile` of
+//! lighttpd and Apache's mod_xsendfile.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::path;
 
-/// The file that a field names.
+/// File that a field names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// `X-Accel-Redirect`: a percent-encoded path, always below the directory.
+    /// `X-Accel-Redirect`: a percent-encoded path, always relative to the directory.
     Uri(Vec<u8>),
     /// `X-Sendfile`: a file name, absolute or relative to the directory.
     File(Vec<u8>),
 }
 
-/// The file that the field lines of a reply ask for, and those of the lines that go with it; `None`
-/// where they ask for none.
+/// Returns the file that the field lines of a reply request, and the lines that remain valid for
+/// it. Returns `None` if they request no file.
 pub fn find(lines: &[u8]) -> Option<(Place, Vec<u8>)> {
     let mut place = None;
     let mut fields = Vec::new();
@@ -33,8 +33,8 @@ pub fn find(lines: &[u8]) -> Option<(Place, Vec<u8>)> {
     place.map(|place| (place, fields))
 }
 
-/// Removes the lines of `out`, from `start` on, that speak to a gateway alone: `X-Accel-*` and
-/// `X-Sendfile`, which name files and places that clients have no business to know.
+/// Removes the lines of `out` from `start` that only concern a gateway: `X-Accel-*` and
+/// `X-Sendfile`. They contain file names and other details that clients must not see.
 pub fn strip(out: &mut Vec<u8>, start: usize) {
     let lines = &out[start..];
     let mut starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', lines).map(|at| at + 1));
@@ -46,7 +46,7 @@ pub fn strip(out: &mut Vec<u8>, start: usize) {
     kept.for_each(|line| out.extend_from_slice(line));
 }
 
-/// Whether the name that `line` begins with is of a field for a gateway alone.
+/// Returns true if `line` starts with the name of a field that only concerns a gateway.
 pub fn is_for_gateway(line: &[u8]) -> bool {
     let starts_with =
         |name: &[u8]| line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
@@ -54,7 +54,7 @@ pub fn is_for_gateway(line: &[u8]) -> bool {
         && (starts_with(b"x-accel-") || starts_with(b"x-sendfile"))
 }
 
-/// Whether a field describes the dropped body, or is an instruction to the gateway.
+/// Returns true if a field describes the dropped body, or is an instruction to the gateway.
 fn is_of_the_body(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 6] = [
         b"accept-ranges",
@@ -68,7 +68,7 @@ fn is_of_the_body(name: &[u8]) -> bool {
 }
 
 impl Place {
-    /// The path to look up below `root`, with a slash in front; `None` where it leads elsewhere.
+    /// Returns the path to look up in `root`, with a leading slash; `None` if it leaves `root`.
     pub fn below(&self, root: &Path) -> Option<Vec<u8>> {
         let found = match self {
             Self::Uri(uri) => {

@@ -1,34 +1,35 @@
 //! A range of a receive buffer.
 
-/// A range `start..end` of the buffer that a head was parsed from, in bytes.
+/// Range `start..end` of the buffer from which a head was parsed, in bytes.
 ///
-/// Spans keep heads free of borrowed and owned strings: the same span is read by every encoder.
-/// A span is only meaningful together with the bytes it was parsed from.
+/// With spans, heads need neither borrowed nor owned strings, and every encoder can read them. A
+/// span is only meaningful together with the parsed buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// Offset of the first byte.
     pub start: u32,
-    /// Offset just past the last byte.
+    /// Offset after the last byte.
     pub end: u32,
 }
 
 impl Span {
-    /// The span `start..end`. Heads are limited to well below 4 GiB, so offsets fit 32 bits.
+    /// Creates the span `start..end`. Heads are limited to far less than 4 GiB, so offsets fit into
+    /// 32 bits.
     pub fn new(start: usize, end: usize) -> Self {
         Self { start: start as u32, end: end as u32 }
     }
 
-    /// The bytes this span names in `bytes`; empty where it does not fit them.
+    /// Returns the bytes of the span in `bytes`; empty if the span exceeds them.
     pub fn of(self, bytes: &[u8]) -> &[u8] {
         bytes.get(self.start as usize..self.end as usize).unwrap_or_default()
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(self) -> usize {
         self.end.saturating_sub(self.start) as usize
     }
 
-    /// Whether the span holds no byte.
+    /// Returns true if the span is empty.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }

@@ -1,5 +1,5 @@
-//! uwsgi (<https://uwsgi-docs.readthedocs.io/en/latest/Protocol.html>): a request is a packet of
-//! variables, then the body; the reply is HTTP and ends with the connection.
+//! uwsgi (<https://uwsgi-docs.readthedocs.io/en/latest/Protocol.html>). A request is a packet of
+//! variables, followed by the body. The reply is HTTP and ends when the connection ends.
 //!
 //! [`Packet`] writes the packet of a request; [`parse`] reads it.
 
@@ -8,20 +8,20 @@ use std::ops::Range;
 
 use crate::cgi::Sink;
 
-/// Largest length of all variables of a packet with their own lengths, in bytes: the
-/// length field has 16 bits. Of a longer packet the rest would be parsed as the body.
+/// Maximum total size of a packet's variables with their lengths, in bytes: the length field has 16
+/// bits. The server would read the rest of a longer packet as the body.
 pub const MOST: usize = 65_535;
 /// Length of a packet's header, in bytes.
 pub const HEADER: usize = 4;
 
-/// The rule that a client broke.
+/// Rule that a client violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UwsgiError {
-    /// Variables of this many bytes, which is more than [`MOST`].
+    /// Variables of this many bytes, more than [`MOST`].
     TooLarge(usize),
-    /// A length leads past the end of the packet.
+    /// Length that exceeds the packet.
     Truncated,
-    /// A variable without name.
+    /// Variable without a name.
     Name,
 }
 
@@ -29,17 +29,17 @@ impl fmt::Display for UwsgiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLarge(length) => {
-                write!(f, "variables of {length} bytes, where uwsgi has room for {MOST}")
+                write!(f, "variables of {length} bytes, but uwsgi allows at most {MOST}")
             }
-            Self::Truncated => f.write_str("a length leads past the end of the packet"),
-            Self::Name => f.write_str("a variable without name"),
+            Self::Truncated => f.write_str("a length exceeds the packet"),
+            Self::Name => f.write_str("a variable without a name"),
         }
     }
 }
 
 impl std::error::Error for UwsgiError {}
 
-/// Writes variables as a packet; [`Packet::finish`] puts its length in front.
+/// Encoder of variables as a packet. [`Packet::finish`] writes its length.
 #[derive(Debug)]
 pub struct Packet<'a> {
     out: &'a mut Vec<u8>,
@@ -48,7 +48,7 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Starts a packet with these modifiers at the end of `out`. `modifier1` is the kind of
+    /// Starts a packet with these modifiers at the end of `out`. `modifier1` is the type of the
     /// application: 0 WSGI, 5 PSGI, 6 Lua, 7 Rack.
     pub fn new(out: &'a mut Vec<u8>, modifier1: u8, modifier2: u8) -> Self {
         let start = out.len();
@@ -56,7 +56,8 @@ impl<'a> Packet<'a> {
         Self { out, start, has_long: false }
     }
 
-    /// Ends the packet; the body follows. One that is too long is taken back.
+    /// Completes the packet. The body follows. A packet that is too long is removed from the
+    /// buffer.
     pub fn finish(self) -> Result<(), UwsgiError> {
         let length = self.out.len() - self.start - HEADER;
         if self.has_long || length > MOST {
@@ -79,21 +80,22 @@ impl Sink for Packet<'_> {
     }
 }
 
-/// A packet that was read.
+/// Parsed packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parsed {
-    /// The kind of application that is asked for.
+    /// Type of the requested application.
     pub modifier1: u8,
-    /// What it means depends on `modifier1`.
+    /// The meaning depends on `modifier1`.
     pub modifier2: u8,
     /// Names and values, as ranges of the input, in their order.
     pub variables: Vec<(Range<usize>, Range<usize>)>,
-    /// Length of the packet in bytes, header included. The body follows, `CONTENT_LENGTH` bytes.
+    /// Length of the packet in bytes, including the header. `CONTENT_LENGTH` bytes of the body
+    /// follow.
     pub len: usize,
 }
 
-/// Reads the packet at the start of `input`, which is all that has come so far. `None` asks for
-/// more.
+/// Parses the packet at the start of `input`, which is everything received so far. `None` asks for
+/// more input.
 pub fn parse(input: &[u8]) -> Result<Option<Parsed>, UwsgiError> {
     let [modifier1, low, high, modifier2, ..] = *input else { return Ok(None) };
     let len = HEADER + usize::from(u16::from_le_bytes([low, high]));
@@ -112,7 +114,7 @@ pub fn parse(input: &[u8]) -> Result<Option<Parsed>, UwsgiError> {
     Ok(Some(parsed))
 }
 
-/// What the length at `at` counts.
+/// Returns the range of the part whose length field is at `at`.
 fn part(packet: &[u8], at: usize) -> Result<Range<usize>, UwsgiError> {
     let [low, high] = *packet.get(at..at + 2).ok_or(UwsgiError::Truncated)? else {
         return Err(UwsgiError::Truncated);

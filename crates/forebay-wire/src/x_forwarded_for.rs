@@ -1,14 +1,14 @@
-//! `X-Forwarded-For`: the addresses that a request has come by, the nearest last.
+//! `X-Forwarded-For`: the addresses of the client and of proxies, the nearest last.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// The addresses of one field's value from the right; `None` for what is none, which ends what can
-/// be believed.
+/// Returns the addresses of one field's value from the right. `None` represents an element that is
+/// not an address; elements further left cannot be trusted.
 pub fn addresses(value: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
     value.rsplit(|&b| b == b',').map(address)
 }
 
-/// An address, perhaps with a port, an IPv6 one perhaps in brackets.
+/// Parses an address with an optional port. An IPv6 address may have brackets.
 fn address(element: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(element).ok()?.trim();
     if let Ok(address) = text.parse::<IpAddr>() {

@@ -1,6 +1,6 @@
-//! Names that have a number.
+//! Numeric codes of names.
 
-/// Methods, from 1 on.
+/// Methods, starting with code 1.
 const METHODS: [&[u8]; 27] = [
     b"OPTIONS",
     b"GET",
@@ -31,16 +31,16 @@ const METHODS: [&[u8]; 27] = [
     b"MKACTIVITY",
 ];
 
-/// In place of a method's number: an attribute names it.
+/// Code of a method without its own code. An attribute contains the name.
 pub(super) const STORED_METHOD: u8 = 0xFF;
-/// Behind the last attribute.
+/// Byte after the last attribute.
 pub(super) const ARE_DONE: u8 = 0xFF;
-/// The attribute of two strings, a name and a value.
+/// Attribute with two strings: name and value.
 pub(super) const REQUEST_ATTRIBUTE: u8 = 0x0A;
-/// The attribute that is a number.
+/// Attribute with a number.
 pub(super) const SSL_KEY_SIZE: u8 = 0x0B;
 
-/// Request fields, from 0xA001 on.
+/// Request fields, starting with code 0xA001.
 pub(super) const REQUEST_FIELDS: &[&[u8]] = &[
     b"Accept",
     b"Accept-Charset",
@@ -58,7 +58,7 @@ pub(super) const REQUEST_FIELDS: &[&[u8]] = &[
     b"User-Agent",
 ];
 
-/// Reply fields, from 0xA001 on.
+/// Reply fields, starting with code 0xA001.
 pub(super) const REPLY_FIELDS: &[&[u8]] = &[
     b"Content-Type",
     b"Content-Language",
@@ -73,39 +73,39 @@ pub(super) const REPLY_FIELDS: &[&[u8]] = &[
     b"WWW-Authenticate",
 ];
 
-/// Numbers of fields begin with this byte, so no name is as long as [`FIRST_FIELD`].
+/// First byte of field codes. A name therefore cannot have the length [`FIRST_FIELD`] or more.
 const FIELD_PAGE: u16 = 0xA000;
-/// The length from which on a name would be taken for a number.
+/// Length from which a name would be read as a code.
 pub(super) const FIRST_FIELD: usize = FIELD_PAGE as usize;
 
-/// What a request may be given beside its line and fields, each at most once.
+/// Attribute of a request, which occurs at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attribute {
-    /// Unused: containers find the context by themselves.
+    /// Unused: containers find the context themselves.
     Context = 0x01,
-    /// Unused, too.
+    /// Unused.
     ServletPath = 0x02,
-    /// The user that the web server has let in.
+    /// User that the web server has authenticated.
     RemoteUser = 0x03,
-    /// By which scheme.
+    /// Authentication scheme.
     AuthType = 0x04,
-    /// What follows the target's question mark.
+    /// The part of the target after the question mark.
     QueryString = 0x05,
     /// The container's `jvmRoute`.
     Route = 0x06,
-    /// The client's certificate, as PEM.
+    /// The client's certificate in PEM.
     SslCert = 0x07,
-    /// The cipher suite.
+    /// Cipher suite.
     SslCipher = 0x08,
-    /// The TLS session, in hexadecimal.
+    /// TLS session ID in hexadecimal.
     SslSession = 0x09,
-    /// What the container asks of web servers.
+    /// Secret that the container requires from web servers.
     Secret = 0x0C,
-    /// A method without number.
+    /// Method without a code.
     StoredMethod = 0x0D,
 }
 
-/// One more than the largest number of an [`Attribute`].
+/// One more than the largest code of an [`Attribute`].
 pub(super) const ATTRIBUTES: usize = 0x0E;
 
 impl Attribute {
@@ -127,7 +127,7 @@ impl Attribute {
     }
 }
 
-/// The number of a method; [`STORED_METHOD`] where it has none.
+/// Returns the code of a method; [`STORED_METHOD`] if it has none.
 pub(super) fn method_code(method: &[u8]) -> u8 {
     let at = METHODS.iter().position(|known| *known == method);
     at.map_or(STORED_METHOD, |at| at as u8 + 1)
@@ -137,13 +137,13 @@ pub(super) fn method(code: u8) -> Option<&'static [u8]> {
     METHODS.get(usize::from(code).checked_sub(1)?).copied()
 }
 
-/// The number of a field in `table`, if it has one.
+/// Returns the code of a field in `table`, if it has one.
 pub(super) fn field_code(table: &[&[u8]], name: &[u8]) -> Option<u16> {
     let at = table.iter().position(|known| known.eq_ignore_ascii_case(name))?;
     Some(FIELD_PAGE + at as u16 + 1)
 }
 
-/// Whether `code` stands for a field and is not the length of its name.
+/// Returns true if `code` is the code of a field, and not the length of its name.
 pub(super) fn is_field_code(code: u16) -> bool {
     code & 0xFF00 == FIELD_PAGE
 }

@@ -1,41 +1,41 @@
-//! The rules that a peer may break.
+//! Protocol violations.
 
 use std::fmt;
 
-/// The rule that was broken.
+/// Rule that the peer violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AjpError {
-    /// A packet that begins with another byte: most often not AJP at all.
+    /// Wrong first byte of a packet, usually because the peer does not speak AJP.
     Magic(u8),
-    /// A packet of this many bytes, header included, which is more than the limit behind it.
+    /// Length of a packet including its header, which exceeds the limit in the second value.
     TooLarge(usize, usize),
-    /// A packet of a type that the peer does not send, or not now.
+    /// Packet type that the peer may not send, or not now.
     Kind(u8),
-    /// The web server asks the container to end.
+    /// Shutdown request from the web server.
     Shutdown,
-    /// A length leads past the end of its packet, or a packet is longer than what it holds.
+    /// Length that exceeds its packet, or a packet that is longer than its content.
     Length,
-    /// A string without NUL behind it, or with one in it, or none where there has to be one.
+    /// String without a final NUL, with an embedded NUL, or missing although required.
     Text,
-    /// A method without name, or one that is no token.
+    /// Missing method, or a method that is not a token.
     Method,
-    /// A target with bytes that no target has.
+    /// Target with an invalid byte.
     Target,
-    /// A number that stands for no field.
+    /// Code without a field.
     FieldCode(u16),
-    /// A field whose name is no token or whose value has control bytes.
+    /// Field with a name that is not a token, or a value with control bytes.
     Field,
-    /// A length that is no number, or two that differ.
+    /// Invalid length, or two different lengths.
     ContentLength,
     /// More fields than [`super::MOST_FIELDS`].
     Fields(usize),
-    /// An attribute of unknown number, whose length nobody knows, or one given twice.
+    /// Attribute with an unknown code, and therefore unknown length, or a repeated attribute.
     Attribute(u8),
-    /// A status that no reply has.
+    /// Invalid status of a reply.
     Status(u16),
-    /// A second head of one reply.
+    /// Second head of one reply.
     SecondHead,
-    /// Body, or the reply's end, before its head.
+    /// Body or end of a reply without a head.
     NoHead,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for AjpError {
         match self {
             Self::Magic(byte) => write!(f, "packet that begins with the byte {byte:#04x}"),
             Self::TooLarge(length, most) => {
-                write!(f, "packet of {length} bytes, where packet_size is {most}")
+                write!(f, "packet of {length} bytes, but packet_size is {most}")
             }
             Self::Kind(kind) => write!(f, "packet of unexpected type {kind}"),
             Self::Shutdown => f.write_str("a request to shut down"),

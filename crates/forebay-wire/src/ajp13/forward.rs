@@ -1,4 +1,4 @@
-//! Writing the head of a request, as a web server does.
+//! Encoding of a request's head, as a web server.
 
 use super::codes::{
     ARE_DONE, REQUEST_ATTRIBUTE, REQUEST_FIELDS, SSL_KEY_SIZE, STORED_METHOD, method_code,
@@ -6,38 +6,38 @@ use super::codes::{
 use super::packet::Writer;
 use super::{AjpError, Attribute, MOST_FIELDS, TO_CONTAINER, kind};
 
-/// What a request begins with. No part holds a NUL byte.
+/// Start of a request. No part contains a NUL byte.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLine<'a> {
     /// The method.
     pub method: &'a [u8],
-    /// `HTTP/1.1` and the like.
+    /// Version, such as `HTTP/1.1`.
     pub protocol: &'a [u8],
-    /// The path as it came, without query.
+    /// The path as received, without query.
     pub uri: &'a [u8],
     /// The client's address.
     pub remote_addr: &'a [u8],
-    /// The client's name, or its address once more.
+    /// The client's host name, or its address again.
     pub remote_host: &'a [u8],
-    /// The host that was asked.
+    /// Requested host.
     pub server_name: &'a [u8],
-    /// The port that was asked.
+    /// Requested port.
     pub server_port: u16,
-    /// Whether the client came by TLS.
+    /// The client used TLS.
     pub is_ssl: bool,
 }
 
-/// Writes a request: fields first, then attributes.
+/// Encoder of a request: first fields, then attributes.
 #[derive(Debug)]
 pub struct Forward<'a> {
     writer: Writer<'a>,
     method: &'a [u8],
-    /// Where the number of fields stands.
+    /// Position of the number of fields.
     count_at: usize,
     count: usize,
 }
 
-/// Writes the attributes of a request; [`Self::finish`] ends it.
+/// Encoder of a request's attributes. [`Self::finish`] completes the request.
 #[derive(Debug)]
 pub struct Attributes<'a> {
     writer: Writer<'a>,
@@ -60,20 +60,20 @@ impl<'a> Forward<'a> {
         Self { writer, method: line.method, count_at, count: 0 }
     }
 
-    /// Adds a field. The caller vouches for name and value being valid.
+    /// Adds a field. The caller guarantees that name and value are valid.
     pub fn field(&mut self, name: &[u8], value: &[u8]) {
         self.count += 1;
         self.writer.field(REQUEST_FIELDS, name, value);
     }
 
-    /// Adds a field with a number as its value.
+    /// Adds a field with a numeric value.
     pub fn field_number(&mut self, name: &[u8], value: u64) {
         let mut digits = Vec::with_capacity(20);
         crate::http1::encode::decimal(&mut digits, value);
         self.field(name, &digits);
     }
 
-    /// Ends the fields. The method is an attribute where it has no number.
+    /// Completes the fields. A method without a code becomes an attribute.
     pub fn attributes(mut self) -> Attributes<'a> {
         self.writer.set_int(self.count_at, self.count.min(MOST_FIELDS) as u16);
         let mut attributes = Attributes { writer: self.writer, fields: self.count };
@@ -91,21 +91,22 @@ impl Attributes<'_> {
         self.writer.text(value);
     }
 
-    /// Adds the length of the TLS session's key, in bits.
+    /// Adds the key length of the TLS session, in bits.
     pub fn ssl_key_size(&mut self, bits: u16) {
         self.writer.byte(SSL_KEY_SIZE);
         self.writer.int(bits);
     }
 
-    /// Adds an attribute by its name. Tomcat refuses those that it was not told of but for
-    /// `AJP_REMOTE_PORT`, `AJP_LOCAL_ADDR`, `AJP_SSL_PROTOCOL` and `JK_LB_ACTIVATION`.
+    /// Adds an attribute with a name. Tomcat rejects names that its configuration does not allow,
+    /// except `AJP_REMOTE_PORT`, `AJP_LOCAL_ADDR`, `AJP_SSL_PROTOCOL` and `JK_LB_ACTIVATION`.
     pub fn request_attribute(&mut self, name: &[u8], value: &[u8]) {
         self.writer.byte(REQUEST_ATTRIBUTE);
         self.writer.text(name);
         self.writer.text(value);
     }
 
-    /// Ends the request; data packets may follow. One that is too large is taken back.
+    /// Completes the request; data packets may follow. A request that is too large is removed from
+    /// the buffer.
     pub fn finish(mut self, packet_size: usize) -> Result<(), AjpError> {
         self.writer.byte(ARE_DONE);
         let (fields, start) = (self.fields, self.writer.start());

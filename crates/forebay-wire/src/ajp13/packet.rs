@@ -1,4 +1,4 @@
-//! Packets, and what they are made of.
+//! Packets and their parts.
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use super::{AjpError, HEADER, TO_CONTAINER, TO_FRONT, kind};
 use crate::fields::Fields;
 use crate::http1::{KnownField, is_field_value, is_token, parse_length};
 
-/// The payload of the packet at the start of `input`, which begins with `magic`; `None` asks for
-/// more. The packet ends where the payload does.
+/// Returns the payload of the packet at the start of `input`, which begins with `magic`. `None`
+/// asks for more input. The packet ends at the end of the payload.
 pub(super) fn payload(
     input: &[u8],
     magic: [u8; 2],
@@ -27,21 +27,21 @@ pub(super) fn payload(
     Ok((input.len() >= end).then_some(HEADER..end))
 }
 
-/// A piece of a request's body.
+/// Piece of a request's body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// Where it lies in the input; empty at the body's end.
+    /// Position in the input; empty at the end of the body.
     pub range: Range<usize>,
-    /// Length of the packet, header included.
+    /// Length of the packet including its header.
     pub len: usize,
 }
 
-/// Reads the data packet at the start of `input`, for a container. `None` asks for more.
+/// Parses the data packet at the start of `input`, as a container. `None` asks for more input.
 pub fn parse_data(input: &[u8], packet_size: usize) -> Result<Option<Data>, AjpError> {
     let Some(payload) = payload(input, TO_CONTAINER, packet_size)? else { return Ok(None) };
     let len = payload.end;
     let [high, low, ref data @ ..] = input[payload.clone()] else {
-        // mod_jk ends a body so, mod_proxy_ajp by a length of 0.
+        // mod_jk ends a body with an empty packet, mod_proxy_ajp with a length of 0.
         let is_end = payload.is_empty();
         return if is_end {
             Ok(Some(Data { range: len..len, len }))
@@ -55,7 +55,8 @@ pub fn parse_data(input: &[u8], packet_size: usize) -> Result<Option<Data>, AjpE
     Ok(Some(Data { range: payload.start + 2..len, len }))
 }
 
-/// Reads the answer to a ping at the start of `input`: its length. `None` asks for more.
+/// Parses the reply to a ping at the start of `input` and returns its length. `None` asks for more
+/// input.
 pub fn parse_pong(input: &[u8]) -> Result<Option<usize>, AjpError> {
     let Some(payload) = payload(input, TO_FRONT, super::MOST_PACKET)? else { return Ok(None) };
     match input[payload.clone()] {
@@ -65,7 +66,7 @@ pub fn parse_pong(input: &[u8]) -> Result<Option<usize>, AjpError> {
     }
 }
 
-/// Reads a payload from its start to its end.
+/// Parser of a payload.
 pub(super) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -79,7 +80,7 @@ impl<'a> Reader<'a> {
         Ok(u16::from_be_bytes([self.byte()?, self.byte()?]))
     }
 
-    /// A string, or `None` for null.
+    /// Reads a string, or `None` for null.
     pub fn text(&mut self) -> Result<Option<&'a [u8]>, AjpError> {
         let length = self.int()?;
         self.text_of(length)
@@ -102,7 +103,7 @@ impl<'a> Reader<'a> {
         Ok(Some(text))
     }
 
-    /// Fields, whose names may be numbers of `table`; the value of `Content-Length` among them.
+    /// Reads fields, whose names may be codes of `table`. Returns the value of `Content-Length`.
     pub fn fields(
         &mut self,
         table: &'static [&'static [u8]],
@@ -120,7 +121,7 @@ impl<'a> Reader<'a> {
             } else {
                 self.text_of(code)?.ok_or(AjpError::Text)?
             };
-            // A container may send null for a field without value.
+            // A container may send null as the value of an empty field.
             let value = self.text()?.unwrap_or_default();
             if !is_token(name) || !is_field_value(value) {
                 return Err(AjpError::Field);
@@ -138,7 +139,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes one packet at the end of a buffer; [`Self::finish`] puts its length in front.
+/// Encoder of one packet at the end of a buffer. [`Self::finish`] writes its length.
 #[derive(Debug)]
 pub(super) struct Writer<'a> {
     pub out: &'a mut Vec<u8>,
@@ -153,7 +154,7 @@ impl<'a> Writer<'a> {
         Self { out, start, has_long: false }
     }
 
-    /// Where the packet begins in the buffer.
+    /// Returns the position of the packet in the buffer.
     pub fn start(&self) -> usize {
         self.start
     }
@@ -166,7 +167,7 @@ impl<'a> Writer<'a> {
         self.out.extend_from_slice(&int.to_be_bytes());
     }
 
-    /// A string; one longer than its length can say makes the packet too large.
+    /// Appends a string. A string longer than its length field makes the packet too large.
     pub fn text(&mut self, text: &[u8]) {
         self.has_long |= text.len() >= usize::from(u16::MAX);
         self.int(text.len() as u16);
@@ -174,7 +175,7 @@ impl<'a> Writer<'a> {
         self.out.push(0);
     }
 
-    /// A field, whose name is a number where `table` has one.
+    /// Appends a field. The name becomes a code if `table` has one.
     pub fn field(&mut self, table: &[&[u8]], name: &[u8], value: &[u8]) {
         match super::codes::field_code(table, name) {
             Some(code) => self.int(code),
@@ -191,7 +192,7 @@ impl<'a> Writer<'a> {
         self.out[at..at + 2].copy_from_slice(&int.to_be_bytes());
     }
 
-    /// Ends the packet. One that is too large is taken back.
+    /// Completes the packet. A packet that is too large is removed from the buffer.
     pub fn finish(self, packet_size: usize) -> Result<(), AjpError> {
         let length = self.out.len() - self.start;
         if self.has_long || length > packet_size {

@@ -1,4 +1,4 @@
-//! Reading replies, as a web server does.
+//! Parser of replies, as a web server.
 
 use std::ops::Range;
 
@@ -9,46 +9,46 @@ use crate::Span;
 use crate::fields::Fields;
 use crate::http1::is_field_value;
 
-/// The head of a reply.
+/// Head of a reply.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyHead {
     /// The status, 200 to 999: AJP has no interim replies.
     pub status: u16,
-    /// The fields, and the bytes of the message.
+    /// Fields, and the bytes of the message.
     pub fields: Fields,
-    /// Length of the body, in bytes, where it is told.
+    /// Length of the body in bytes, if known.
     pub content_length: Option<u64>,
     message: Span,
 }
 
-/// What a packet means. Ranges are of the input given.
+/// Meaning of a packet. Ranges refer to the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The head has been read.
+    /// The head was read.
     Head,
     /// The next piece of the body, never empty.
     Body(Range<usize>),
-    /// What has come is to reach the client now.
+    /// Everything so far must be sent to the client now.
     Flush,
-    /// The container waits for as many bytes of the request's body, or for its end.
+    /// The container waits for this many bytes of the request's body, or for its end.
     WantsBody(usize),
-    /// The reply is over.
+    /// The reply is complete.
     End {
-        /// Whether the connection may carry another request.
+        /// The connection may carry another request.
         reuse: bool,
     },
 }
 
-/// What one call of [`ReplyDecoder::decode`] found; no event asks for more input.
+/// Result of one call of [`ReplyDecoder::decode`]. No event asks for more input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Bytes of the input that are done with.
+    /// Number of consumed bytes of the input.
     pub consumed: usize,
-    /// What was found among them.
+    /// Event in the consumed bytes.
     pub event: Option<Event>,
 }
 
-/// Decodes the packets of one reply.
+/// Decoder of the packets of one reply.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyDecoder {
     packet_size: usize,
@@ -57,7 +57,7 @@ pub struct ReplyDecoder {
 }
 
 impl ReplyHead {
-    /// The reason phrase; empty where the container has put the status itself in its place.
+    /// Returns the reason phrase; empty if the container sent the status code instead.
     pub fn reason(&self) -> &[u8] {
         let message = self.message.of(self.fields.bytes());
         if message.iter().all(u8::is_ascii_digit) { b"" } else { message }
@@ -80,18 +80,18 @@ impl ReplyHead {
 }
 
 impl ReplyDecoder {
-    /// A decoder for the reply to one request, in packets of `packet_size` bytes at the most.
+    /// Creates a decoder for the reply to one request, in packets of at most `packet_size` bytes.
     pub fn new(packet_size: usize) -> Self {
         Self { packet_size, has_head: false, has_ended: false }
     }
 
-    /// Whether the head has been read.
+    /// Returns true if the head was read.
     pub fn has_head(&self) -> bool {
         self.has_head
     }
 
-    /// The next event in `input`, which is what came after the last `consumed` byte. A head is read
-    /// into `head`. What comes behind the reply's end is left alone.
+    /// Decodes the next event in `input`, which starts with the first unconsumed byte. A head is
+    /// read into `head`. Bytes after the end of the reply are not read.
     pub fn decode(&mut self, input: &[u8], head: &mut ReplyHead) -> Result<Step, AjpError> {
         if self.has_ended {
             return Ok(Step { consumed: 0, event: None });
@@ -110,7 +110,7 @@ impl ReplyDecoder {
             }
             kind::SEND_BODY_CHUNK => {
                 let length = usize::from(reader.int()?);
-                // Behind the bytes is a NUL, which some leave out.
+                // A NUL follows the bytes, but some containers omit it.
                 if length > reader.0.len() || reader.0.len() > length + 1 {
                     return Err(AjpError::Length);
                 }

@@ -1,4 +1,4 @@
-//! Reading requests, as a container does.
+//! Parser of requests, as a container.
 
 use super::codes::{
     ARE_DONE, ATTRIBUTES, REQUEST_ATTRIBUTE, REQUEST_FIELDS, SSL_KEY_SIZE, STORED_METHOD, method,
@@ -9,47 +9,47 @@ use crate::Span;
 use crate::fields::Fields;
 use crate::http1::{is_target, is_token};
 
-/// The head of a request. Spans are of the arena of its fields.
+/// Head of a request. Spans refer to the arena of its fields.
 #[derive(Clone, Debug, Default)]
 pub struct RequestHead {
-    /// The fields, and the bytes of all else.
+    /// Fields, and the bytes of all other parts.
     pub fields: Fields,
-    /// Length of the body, in bytes, where it is told.
+    /// Length of the body in bytes, if known.
     pub content_length: Option<u64>,
     /// The method: a token.
     pub method: Span,
-    /// `HTTP/1.1` and the like.
+    /// Version, such as `HTTP/1.1`.
     pub protocol: Span,
     /// The path without query, as the client sent it.
     pub uri: Span,
     /// The client's address.
     pub remote_addr: Span,
-    /// The client's name; empty where it has none.
+    /// The client's host name; empty without one.
     pub remote_host: Span,
-    /// The host that was asked.
+    /// Requested host.
     pub server_name: Span,
-    /// The port that was asked.
+    /// Requested port.
     pub server_port: u16,
-    /// Whether the client came by TLS.
+    /// The client used TLS.
     pub is_ssl: bool,
-    /// Length of the TLS session's key, in bits.
+    /// Key length of the TLS session, in bits.
     pub ssl_key_size: Option<u16>,
-    /// Attributes by their names.
+    /// Attributes with names.
     pub request_attributes: Vec<(Span, Span)>,
     attributes: [Option<Span>; ATTRIBUTES],
 }
 
-/// What a web server sent.
+/// Packet that a web server sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming {
     /// A request, whose head was read.
     Request,
-    /// It asks whether the container answers.
+    /// A request for a sign of life.
     Ping,
 }
 
-/// Reads what a web server sends between two requests from the start of `input`: what it is and the
-/// length of its packet. `None` asks for more.
+/// Parses the packet between two requests at the start of `input`. Returns its type and length.
+/// `None` asks for more input.
 pub fn parse_request(
     input: &[u8],
     packet_size: usize,
@@ -71,12 +71,12 @@ pub fn parse_request(
 }
 
 impl RequestHead {
-    /// The value of an attribute.
+    /// Returns the value of an attribute.
     pub fn attribute(&self, attribute: Attribute) -> Option<&[u8]> {
         Some(self.attributes[attribute as usize]?.of(self.fields.bytes()))
     }
 
-    /// The value of an attribute by its name.
+    /// Returns the value of an attribute with a name.
     pub fn request_attribute(&self, name: &[u8]) -> Option<&[u8]> {
         let bytes = self.fields.bytes();
         let named = |(given, _): &&(Span, Span)| given.of(bytes) == name;
@@ -104,7 +104,7 @@ impl RequestHead {
             (STORED_METHOD, Some(stored)) if is_token(stored.of(self.fields.bytes())) => stored,
             (STORED_METHOD, _) => return Err(AjpError::Method),
             (code, None) => self.fields.append(method(code).ok_or(AjpError::Method)?),
-            // Which of the two is meant?
+            // Code and attribute contradict each other.
             (_, Some(_)) => return Err(AjpError::Method),
         };
         Ok(())
@@ -138,7 +138,7 @@ impl RequestHead {
         }
     }
 
-    /// Forgets the last request and keeps the memory.
+    /// Clears the head and keeps the memory.
     fn clear(&mut self) {
         self.fields.clear();
         self.request_attributes.clear();

@@ -1,21 +1,21 @@
-//! Writing replies, as a container does.
+//! Encoding of replies, as a container.
 
 use super::codes::REPLY_FIELDS;
 use super::packet::Writer;
 use super::{AjpError, MOST_FIELDS, MOST_PACKET, TO_FRONT, kind, most_chunk};
 
-/// Writes the head of a reply; [`Self::finish`] ends it.
+/// Encoder of a reply's head. [`Self::finish`] completes it.
 #[derive(Debug)]
 pub struct SendHeaders<'a> {
     writer: Writer<'a>,
-    /// Where the number of fields stands.
+    /// Position of the number of fields.
     count_at: usize,
     count: usize,
 }
 
 impl<'a> SendHeaders<'a> {
-    /// Starts at the end of `out` the head of a reply. mod_jk fails on a null message, so there
-    /// always is one.
+    /// Starts the head of a reply at the end of `out`. The message is mandatory, because mod_jk
+    /// fails on null.
     pub fn new(out: &'a mut Vec<u8>, status: u16, message: &[u8]) -> Self {
         let mut writer = Writer::new(out, TO_FRONT, kind::SEND_HEADERS);
         writer.int(status);
@@ -25,13 +25,13 @@ impl<'a> SendHeaders<'a> {
         Self { writer, count_at, count: 0 }
     }
 
-    /// Adds a field. The caller vouches for name and value being valid.
+    /// Adds a field. The caller guarantees that name and value are valid.
     pub fn field(&mut self, name: &[u8], value: &[u8]) {
         self.count += 1;
         self.writer.field(REPLY_FIELDS, name, value);
     }
 
-    /// Ends the head. One that is too large is taken back.
+    /// Completes the head. A head that is too large is removed from the buffer.
     pub fn finish(mut self, packet_size: usize) -> Result<(), AjpError> {
         if self.count > MOST_FIELDS {
             let start = self.writer.start();
@@ -43,8 +43,8 @@ impl<'a> SendHeaders<'a> {
     }
 }
 
-/// Appends a piece of a body, in as many packets as it takes; an empty one has what came before
-/// reach the client.
+/// Appends a piece of a body, in as many packets as needed. An empty piece makes the web server
+/// send everything so far to the client.
 pub fn append_body_chunk(out: &mut Vec<u8>, mut data: &[u8], packet_size: usize) {
     loop {
         let (piece, rest) = data.split_at(data.len().min(most_chunk(packet_size)));
@@ -58,8 +58,8 @@ pub fn append_body_chunk(out: &mut Vec<u8>, mut data: &[u8], packet_size: usize)
     }
 }
 
-/// What goes in front of `length` bytes of a reply's body, which are at most [`most_chunk`]; behind them
-/// goes a NUL.
+/// Returns the bytes that precede `length` bytes of a reply's body. `length` is at most
+/// [`most_chunk`]. A NUL follows the body bytes.
 pub fn chunk_header(length: usize) -> [u8; 7] {
     debug_assert!(length <= most_chunk(MOST_PACKET), "a packet has room for it");
     let [high, low] = (length as u16).to_be_bytes();
@@ -67,13 +67,13 @@ pub fn chunk_header(length: usize) -> [u8; 7] {
     [TO_FRONT[0], TO_FRONT[1], whole_high, whole_low, kind::SEND_BODY_CHUNK, high, low]
 }
 
-/// Appends the request for as many bytes of the request's body.
+/// Appends the request for this many bytes of the request's body.
 pub fn append_get_body_chunk(out: &mut Vec<u8>, length: usize) {
     let [high, low] = (length.min(usize::from(u16::MAX)) as u16).to_be_bytes();
     out.extend_from_slice(&[TO_FRONT[0], TO_FRONT[1], 0, 3, kind::GET_BODY_CHUNK, high, low]);
 }
 
-/// Appends the end of a reply; `reuse` where the connection may carry another request.
+/// Appends the end of a reply. `reuse` allows another request on the connection.
 pub fn append_end(out: &mut Vec<u8>, reuse: bool) {
     out.extend_from_slice(&[TO_FRONT[0], TO_FRONT[1], 0, 2, kind::END_RESPONSE, u8::from(reuse)]);
 }

@@ -1,7 +1,7 @@
-//! CGI (RFC 3875): the variables of a request and the head of a script's reply.
+//! CGI (RFC 3875): the variables of a request, and the head of a script's reply.
 //!
-//! The same variables go to a CGI process as its environment, to FastCGI as PARAMS and to a
-//! persistent worker as a block; [`Sink`] is what differs.
+//! A CGI process gets the variables as its environment, FastCGI as PARAMS, and a persistent worker
+//! as a block. [`Sink`] abstracts from these encodings.
 
 mod nph;
 mod reply;
@@ -13,18 +13,18 @@ pub use variables::{Block, Request, Sink, variables};
 
 use std::fmt;
 
-/// The rule that the head of a script's reply broke. The application is at fault.
+/// Rule that the head of a script's reply violated. The application is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgiError {
-    /// A header line without colon, or with a bad name.
+    /// Header line without a colon or with an invalid name.
     Name,
-    /// A header value with a control byte.
+    /// Header value with a control byte.
     Value,
     /// `Status` that does not start with three digits from 102 to 999.
     Status,
     /// `Content-Length` that is not a number, or is given twice.
     ContentLength,
-    /// The head is larger than the limit, or has more fields than it.
+    /// The head exceeds the limit of its size or of its number of fields.
     TooLarge,
     /// The output ended before the blank line.
     Premature,

@@ -1,17 +1,17 @@
-//! Heads of "non-parsed header" output (RFC 3875 section 5): HTTP, as scripts print it.
+//! Heads of "non-parsed header" output (RFC 3875 section 5): HTTP, as printed by scripts.
 
 use crate::http1::{HeadError, Limits, Progress, ResponseHead, ResponseParser};
 
-/// The head of non-parsed header output.
+/// Head of non-parsed header output.
 #[derive(Clone, Debug, Default)]
 pub struct NphHead {
     /// The head. Spans are offsets into `bytes`.
     pub head: ResponseHead,
-    /// The head as it should have been printed, with CRLF at the end of each line.
+    /// The head with CRLF at the end of each line.
     pub bytes: Vec<u8>,
 }
 
-/// Parses such a head from a growing buffer; used anew for each head.
+/// Parser of such a head from a growing buffer. Each head needs a new parser.
 #[derive(Clone, Copy, Debug)]
 pub struct NphParser {
     limits: Limits,
@@ -19,18 +19,18 @@ pub struct NphParser {
 }
 
 impl NphParser {
-    /// A parser for the reply to a request; `to_head` where its method was HEAD.
+    /// Creates a parser of the reply to a request. `to_head` is true if its method was HEAD.
     pub fn new(limits: Limits, to_head: bool) -> Self {
         Self { limits, to_head }
     }
 
-    /// Reads on. `output` is all that has come since the end of the head before.
+    /// Continues the parsing. `output` is everything since the end of the previous head.
     pub fn parse(self, output: &[u8], head: &mut NphHead) -> Result<Progress, HeadError> {
         let Some((bytes, end)) = http_head(output) else {
             let is_full = output.len() > self.limits.head;
             return if is_full { Err(HeadError::TooLarge) } else { Ok(Progress::Partial) };
         };
-        // Each LF may have become a CRLF.
+        // Each LF may have become a CRLF, which doubles the size at most.
         let limits = Limits { head: 2 * self.limits.head, ..self.limits };
         head.bytes = bytes;
         match ResponseParser::new(limits, self.to_head).parse(&head.bytes, &mut head.head)? {
@@ -40,10 +40,10 @@ impl NphParser {
     }
 }
 
-/// Takes the head off `output`: with CRLF at the end of each line, where scripts may print LF, and
-/// its length in `output`, blank line included. `None` while the blank line has not come.
+/// Converts the head of `output` to lines that end with CRLF, because scripts may print LF. Returns
+/// the head and its length in `output` including the blank line; `None` before the blank line.
 ///
-/// The head is not checked: that is for [`ResponseParser`].
+/// The head is not validated. [`ResponseParser`] does that.
 pub fn http_head(output: &[u8]) -> Option<(Vec<u8>, usize)> {
     let end = head_end(output)?;
     let mut head = Vec::with_capacity(end + 64);
@@ -55,7 +55,7 @@ pub fn http_head(output: &[u8]) -> Option<(Vec<u8>, usize)> {
     Some((head, end))
 }
 
-/// Where the blank line ends that ends the head.
+/// Returns the end of the blank line that ends the head.
 fn head_end(output: &[u8]) -> Option<usize> {
     memchr::memchr_iter(b'\n', output).find_map(|at| match &output[at + 1..] {
         [b'\n', ..] => Some(at + 2),

@@ -1,4 +1,4 @@
-//! The head of a CGI reply (RFC 3875 section 6): lines ending in LF or CRLF, then a blank one.
+//! The head of a CGI reply (RFC 3875 section 6): lines that end with LF or CRLF, and a blank line.
 
 use memchr::memchr;
 
@@ -7,26 +7,26 @@ use crate::http1::{Field, KnownField, Limits, Progress, is_field_value, is_tchar
 
 use super::CgiError;
 
-/// The head of a script's reply. Spans are offsets into the buffer it was parsed from.
+/// Head of a script's reply. Spans are offsets into the parsed buffer.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyHead {
-    /// `Status`; where it is absent 302 with an absolute `Location`, else 200.
+    /// `Status`; if absent, 302 with an absolute `Location`, else 200.
     pub status: u16,
-    /// The words behind the number in `Status`.
+    /// The text after the number in `Status`.
     pub reason: Span,
     /// The `Location` field.
     pub location: Option<Span>,
-    /// `Content-Length` where given.
+    /// `Content-Length`, if given.
     pub content_length: Option<u64>,
-    /// All field lines, `Status` among them.
+    /// All field lines including `Status`.
     pub fields: Vec<Field>,
-    /// Length of the head in bytes, blank line included.
+    /// Length of the head in bytes, including the blank line.
     pub len: usize,
 }
 
 impl ReplyHead {
-    /// Whether `Location` asks for an internal redirect: a local path, no `Status`, no body meant
-    /// (RFC 3875 section 6.2.2).
+    /// Returns true if `Location` requests an internal redirect: a local path without `Status` (RFC
+    /// 3875 section 6.2.2).
     pub fn is_local_redirect(&self, bytes: &[u8]) -> bool {
         let local =
             |span: Span| matches!(span.of(bytes), [b'/', rest @ ..] if !rest.starts_with(b"/"));
@@ -35,7 +35,7 @@ impl ReplyHead {
     }
 }
 
-/// Parses the head of a CGI reply from a growing buffer.
+/// Parser of the head of a CGI reply from a growing buffer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplyParser {
     line: usize,
@@ -44,12 +44,12 @@ pub struct ReplyParser {
 }
 
 impl ReplyParser {
-    /// A parser with these limits; the target limit is not used.
+    /// Creates a parser with these limits. The limit of targets is not used.
     pub fn new(limits: Limits) -> Self {
         Self { limits, ..Self::default() }
     }
 
-    /// Reads on. `bytes` is all that the script has written so far.
+    /// Continues the parsing. `bytes` is everything that the script has written so far.
     pub fn parse(&mut self, bytes: &[u8], head: &mut ReplyHead) -> Result<Progress, CgiError> {
         if self.searched == 0 {
             head.fields.clear();
@@ -83,8 +83,8 @@ impl ReplyParser {
     }
 }
 
-/// How Python's cgitb begins a page, so that it shows wherever the output of the script stood: within
-/// a head this line is to be a field that means nothing.
+/// Start of a page of Python's cgitb. The comment makes the page visible after any other output of
+/// the script. Within a head, the line is accepted as a field without meaning.
 const COMMENT: &[u8] = b"<!--:";
 
 fn trim_line_end(line: &[u8]) -> &[u8] {
@@ -139,7 +139,8 @@ fn finish(bytes: &[u8], head: &mut ReplyHead) -> Result<(), CgiError> {
     Ok(())
 }
 
-/// Not 100 or 101, which are between the client and the server. Other 1xx are interim replies.
+/// Parses `Status`. 100 and 101 are rejected, because they concern only client and server. Other
+/// 1xx are interim replies.
 fn parse_status(value: &[u8]) -> Result<u16, CgiError> {
     match value {
         [a @ b'1'..=b'9', b, c, rest @ ..]

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use crate::ClientAddress;
 use crate::http1::{Claims, Field, KnownField, RequestHead, Version, encode};
 
-/// Takes the variables one by one, in the encoding of some protocol.
+/// Receiver of variables, which encodes them for a protocol.
 pub trait Sink {
-    /// One variable. Neither part holds a NUL byte.
+    /// Receives one variable. Neither part contains a NUL byte.
     fn variable(&mut self, name: &[u8], value: &[u8]);
 }
 
-/// `name NUL value NUL` after each other, as a persistent worker gets them.
+/// Sequence of `name NUL value NUL`, the encoding for persistent workers.
 #[derive(Clone, Debug, Default)]
 pub struct Block(pub Vec<u8>);
 
@@ -30,47 +30,48 @@ impl Sink for Vec<(Vec<u8>, Vec<u8>)> {
     }
 }
 
-/// What the variables are made from, beside the head itself. Paths are decoded.
+/// Data for the variables, in addition to the head. Paths are decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The parsed head.
     pub head: &'a RequestHead,
-    /// The bytes that its spans refer to.
+    /// Bytes to which the head's spans refer.
     pub bytes: &'a [u8],
-    /// The part of the path that names the script.
+    /// Part of the path that names the script.
     pub script_name: &'a [u8],
-    /// The script's file; empty where an application has none; variables that only scripts use
-    /// are left out then.
+    /// File of the script. If an application has none, this is empty, and variables that only
+    /// scripts use are skipped.
     pub script_filename: &'a [u8],
-    /// The part of the path behind the script; empty where there is none.
+    /// Part of the path after the script; may be empty.
     pub path_info: &'a [u8],
-    /// The directory that paths are looked up in; empty where there is none.
+    /// Directory for the lookup of paths; may be empty.
     pub document_root: &'a [u8],
-    /// Path without query, decoded, as nginx's `$document_uri`.
+    /// Decoded path without query, as nginx's `$document_uri`.
     pub document_uri: &'a [u8],
-    /// Length of the request body, in bytes, where there is one.
+    /// Length of the request body in bytes, if there is one.
     pub content_length: Option<u64>,
-    /// Who the client is.
+    /// Address of the client.
     pub client: ClientAddress,
-    /// The address that took the connection.
+    /// Local address of the connection.
     pub server: SocketAddr,
-    /// Whether the client came by TLS.
+    /// The client used TLS.
     pub https: bool,
-    /// More about the connection: `SSL_` variables by the names of Apache's mod_ssl, which are left out
-    /// without TLS, and what a web server in front tells; the `AUTH_TYPE` of `user`, if not `Basic`.
+    /// Further variables of the connection: `SSL_` variables with the names of Apache's mod_ssl
+    /// (only with TLS), variables from a front web server, and `AUTH_TYPE` of `user` if it is not
+    /// `Basic`.
     pub connection: &'a [(&'static str, String)],
-    /// Which fields that say where the request comes from are a trusted proxy's.
+    /// Fields about the origin of the request that a trusted proxy has set.
     pub claims: Claims,
-    /// The user that Basic authentication has admitted; empty where the route requires none.
+    /// User that Basic authentication has admitted; empty if the route does not require one.
     pub user: &'a [u8],
 }
 
 /// Passes the variables of `request` to `sink`.
 ///
-/// Header fields are passed as `HTTP_*` where their name is made of letters, digits and hyphens
-/// alone, since `_` and `.` would fold onto other names, and never `Proxy` (httpoxy). What the client
-/// may have made up about where the request comes from (`X-Forwarded-*`) is left out. Fields of one
-/// name are joined by `", "`, cookies by `"; "`.
+/// A header field becomes `HTTP_*` only if its name consists of letters, digits and hyphens. Names
+/// with `_` or `.` could be mistaken for other fields. `Proxy` is never passed (httpoxy). Fields
+/// about the origin of the request (`X-Forwarded-*`) are skipped if the client may have forged
+/// them. Fields with equal names are joined with `", "`, cookies with `"; "`.
 pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     let Request { head, bytes, .. } = *request;
     let target = head.path_and_query.of(bytes);
@@ -85,7 +86,7 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     let is_script = !request.script_filename.is_empty();
     if is_script {
         sink.variable(b"SCRIPT_FILENAME", request.script_filename);
-        // php-cgi and php-fpm refuse to run without it (cgi.force_redirect).
+        // php-cgi and php-fpm refuse to run without this variable (cgi.force_redirect).
         sink.variable(b"REDIRECT_STATUS", b"200");
     }
     if !request.path_info.is_empty() || !is_script {
@@ -121,7 +122,7 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
             name => sink.variable(name.as_bytes(), value.as_bytes()),
         }
     }
-    // Addresses, numbers and names of fields are written in here before they are passed on.
+    // Buffer for addresses, numbers and names of fields.
     let mut text = Vec::with_capacity(64);
     addresses(request, &mut text, sink);
     if !request.user.is_empty() {
@@ -131,7 +132,7 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     if let Some(length) = request.content_length {
         number(b"CONTENT_LENGTH", length, &mut text, sink);
     } else if head.value(KnownField::ContentLength, bytes).is_some() {
-        // A body is announced, and there is none.
+        // The head announces a body, but there is none.
         sink.variable(b"CONTENT_LENGTH", b"0");
     }
     if let Some(content_type) = head.value(KnownField::ContentType, bytes) {
@@ -159,7 +160,7 @@ fn number(name: &[u8], value: u64, text: &mut Vec<u8>, sink: &mut impl Sink) {
     sink.variable(name, text);
 }
 
-/// `authority` without its port.
+/// Returns `authority` without its port.
 fn host_of(authority: &[u8]) -> &[u8] {
     match memchr::memrchr(b':', authority) {
         Some(at) if authority[at + 1..].iter().all(u8::is_ascii_digit) => &authority[..at],
@@ -178,7 +179,7 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
                 && other.name.len() == text.len()
                 && other.name.of(bytes).eq_ignore_ascii_case(text)
         };
-        // Whoever has let a user in keeps the password to itself, as Apache does.
+        // The password stays with the server that has authenticated the user, as in Apache.
         let is_password = !user.is_empty() && text.eq_ignore_ascii_case(b"authorization");
         let has_own_variable =
             matches!(field.known, KnownField::ContentLength | KnownField::ContentType);
@@ -204,7 +205,7 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
         }
         let mut others = head.fields[at + 1..].iter().filter(is_same).peekable();
         if others.peek().is_none() {
-            // An absolute target goes before `Host` (RFC 9112 section 3.2.2), for scripts, too.
+            // An absolute target overrides `Host` (RFC 9112 section 3.2.2), for scripts, too.
             let host = head.authority.filter(|_| field.known == KnownField::Host);
             sink.variable(name, host.unwrap_or(field.value).of(bytes));
             continue;
@@ -221,7 +222,7 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
     }
 }
 
-/// What becomes of a byte of a field's name in that of its variable; 0 where the name is not passed.
+/// Maps a byte of a field's name to the byte in the variable's name; 0 if the field is not passed.
 const IN_VARIABLE: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;

@@ -1,20 +1,20 @@
-//! Reading the records of a responder's reply.
+//! Decoder of the records of a responder's reply.
 
 use std::fmt;
 use std::ops::Range;
 
 use super::{HEADER, VERSION, kind};
 
-/// The rule that a responder broke.
+/// Rule that a responder violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastcgiError {
-    /// A record of a version other than 1: most often not FastCGI at all.
+    /// Record version other than 1, usually because the peer does not speak FastCGI.
     Version(u8),
-    /// A record for a request that is not ours.
+    /// Record for another request.
     RequestId(u16),
-    /// A record type that a responder does not send.
+    /// Record type that a responder does not send.
     Kind(u8),
-    /// END_REQUEST of other than eight bytes.
+    /// END_REQUEST whose length is not eight bytes.
     EndLength(u16),
 }
 
@@ -34,51 +34,51 @@ impl std::error::Error for FastcgiError {}
 /// `protocolStatus` of END_REQUEST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolStatus {
-    /// The request ran to its end.
+    /// The request was completed.
     Complete,
     /// The application does not multiplex requests on one connection.
     CantMultiplex,
-    /// The application is out of some resource.
+    /// The application lacks a resource.
     Overloaded,
-    /// The application does not know the role, or an unknown status.
+    /// The application does not support the role, or sent an unknown status.
     Refused,
 }
 
-/// What a piece of the reply means. Ranges are of the input given.
+/// Meaning of a piece of the reply. Ranges refer to the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Output of the application.
     Stdout(Range<usize>),
-    /// Words for the error log.
+    /// Text for the error log.
     Stderr(Range<usize>),
-    /// The request is over; the connection may be used again if that was asked for.
+    /// The request is complete. The connection may be reused if the request asked for that.
     End {
-        /// The exit status that the application gives.
+        /// The application's exit status.
         app_status: u32,
-        /// How the request ended.
+        /// Outcome of the request.
         status: ProtocolStatus,
     },
-    /// Names and values, to be read by [`pairs()`](super::pairs()): the answer to FCGI_GET_VALUES. Only
-    /// where requests are multiplexed.
+    /// Names and values for [`pairs()`](super::pairs()): the reply to FCGI_GET_VALUES. Only a
+    /// multiplexed decoder returns this event.
     Values(Range<usize>),
 }
 
-/// What one call of [`Decoder::decode`] found; no event asks for more input.
+/// Result of one call of [`Decoder::decode`]. No event asks for more input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Bytes of the input that are done with.
+    /// Number of consumed bytes of the input.
     pub consumed: usize,
-    /// The request that it is about; 0 without an event, or where it is about none.
+    /// Request ID of the event; 0 without an event, or for an event of the connection.
     pub id: u16,
-    /// What was found among them.
+    /// Event in the consumed bytes.
     pub event: Option<Event>,
 }
 
-/// Decodes the records of one request's reply, or of many on one connection. Content is passed on
-/// before its record is whole.
+/// Decoder of the records of one request's reply, or of several on one connection. Content is
+/// returned before its record is complete.
 #[derive(Clone, Debug)]
 pub struct Decoder {
-    /// The only request; `None` where there may be many.
+    /// ID of the only request; `None` if there may be several.
     only: Option<u16>,
     id: u16,
     kind: u8,
@@ -88,23 +88,23 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder for the reply to request `id`.
+    /// Creates a decoder of the reply to request `id`.
     pub fn new(id: u16) -> Self {
         Self { only: Some(id), id, kind: 0, content: 0, padding: 0, ended: false }
     }
 
-    /// A decoder for the replies to any number of requests. The caller checks
-    /// whether their identifiers are in use.
+    /// Creates a decoder of the replies to several requests. The caller checks that the IDs are in
+    /// use.
     pub fn multiplexed() -> Self {
         Self { only: None, id: 0, kind: 0, content: 0, padding: 0, ended: false }
     }
 
-    /// Whether END_REQUEST and its padding have been read, where there is one request.
+    /// Returns true if END_REQUEST of the only request and its padding have been read.
     pub fn is_done(&self) -> bool {
         self.ended && self.padding == 0
     }
 
-    /// The next event in `input`, which is what came after the last `consumed` byte.
+    /// Decodes the next event in `input`, which starts with the first unconsumed byte.
     pub fn decode(&mut self, input: &[u8]) -> Result<Step, FastcgiError> {
         let mut at = 0;
         loop {
@@ -154,7 +154,7 @@ impl Decoder {
             kind::STDOUT | kind::STDERR if is_expected => {}
             kind::END_REQUEST if is_expected && length == 8 => {}
             kind::END_REQUEST if is_expected => return Err(FastcgiError::EndLength(length)),
-            // Management records may come at any time and mean nothing to a request.
+            // Management records may arrive at any time and do not concern a request.
             _ if id == 0 && (kind::GET_VALUES..=kind::UNKNOWN).contains(&self.kind) => {}
             kind::STDOUT | kind::STDERR | kind::END_REQUEST => {
                 return Err(FastcgiError::RequestId(id));

@@ -1,4 +1,4 @@
-//! Writing the records of a request, appended to a caller's buffer.
+//! Encoding of the records of a request, appended to a buffer.
 
 use crate::cgi::Sink;
 
@@ -19,7 +19,7 @@ pub fn abort(out: &mut Vec<u8>, id: u16) {
     header(out, kind::ABORT_REQUEST, id, 0);
 }
 
-/// Appends `data` as STDIN records, without the empty one that ends the stream.
+/// Appends `data` as STDIN records, without the empty record that ends the stream.
 pub fn stdin(out: &mut Vec<u8>, id: u16, data: &[u8]) {
     for piece in data.chunks(CONTENT_LIMIT) {
         header(out, kind::STDIN, id, piece.len() as u16);
@@ -27,7 +27,7 @@ pub fn stdin(out: &mut Vec<u8>, id: u16, data: &[u8]) {
     }
 }
 
-/// Appends the header of a STDIN record whose `length` bytes the caller sends itself.
+/// Appends the header of a STDIN record. The caller sends the `length` bytes of content.
 pub fn stdin_header(out: &mut Vec<u8>, id: u16, length: u16) {
     header(out, kind::STDIN, id, length);
 }
@@ -40,7 +40,7 @@ pub fn end_of_stdin(out: &mut Vec<u8>, id: u16) {
 /// Appends GET_VALUES, which asks for these variables (section 4.1).
 ///
 /// # Panics
-/// When a name has more than 127 bytes.
+/// Panics if a name is longer than 127 bytes.
 pub fn get_values(out: &mut Vec<u8>, names: &[&str]) {
     let length: usize = names.iter().map(|name| name.len() + 2).sum();
     header(out, kind::GET_VALUES, 0, length as u16);
@@ -57,12 +57,12 @@ fn header(out: &mut Vec<u8>, kind: u8, id: u16, length: u16) {
     out.extend_from_slice(&[VERSION, kind, id1, id0, length1, length0, 0, 0]);
 }
 
-/// Writes name-value pairs as PARAMS records; [`Params::finish`] ends the stream.
+/// Encoder of name-value pairs as PARAMS records. [`Params::finish`] ends the stream.
 #[derive(Debug)]
 pub struct Params<'a> {
     out: &'a mut Vec<u8>,
     id: u16,
-    /// Where the header of the record being filled stands.
+    /// Position of the header of the record that is being filled.
     record: usize,
 }
 
@@ -84,7 +84,7 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// Turns what is past the limit into further records: a stream may be cut anywhere.
+    /// Moves content above the limit to further records. A stream may be divided at any byte.
     fn close_full_records(&mut self) {
         while self.out.len() - self.record - HEADER > CONTENT_LIMIT {
             let cut = self.record + HEADER + CONTENT_LIMIT;

@@ -1,7 +1,7 @@
-//! FastCGI records (FastCGI specification 1.0), for a web server that speaks to responders.
+//! FastCGI records (FastCGI specification 1.0), for a web server with responders.
 //!
 //! [`begin`], [`Params`] and [`stdin`] write a request; [`Decoder`] reads the records of its reply.
-//! [`get_values`] asks what an application can do, and [`pairs()`] reads what it says.
+//! [`get_values`] asks for the capabilities of an application, and [`pairs()`] parses the reply.
 
 mod decode;
 mod encode;

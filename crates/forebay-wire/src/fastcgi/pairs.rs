@@ -1,9 +1,9 @@
-//! Reading name-value pairs (section 3.4).
+//! Parser of name-value pairs (section 3.4).
 
 use std::ops::Range;
 
-/// The names and values in the content of a whole stream or record, as ranges of it. `None` where a
-/// length leads past its end.
+/// Returns the names and values in the content of a complete stream or record, as ranges. Returns
+/// `None` if a length exceeds the content.
 pub fn pairs(content: &[u8]) -> Option<Vec<(Range<usize>, Range<usize>)>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -18,7 +18,7 @@ pub fn pairs(content: &[u8]) -> Option<Vec<(Range<usize>, Range<usize>)>> {
     Some(found)
 }
 
-/// A length of one byte, or of four with the first bit set.
+/// Reads a length of one byte, or of four bytes with the first bit set.
 fn length(content: &[u8], at: &mut usize) -> Option<usize> {
     let first = *content.get(*at)?;
     if first < 128 {

@@ -1,4 +1,4 @@
-//! Message bodies (RFC 9112 sections 6 and 7): which of the bytes received are payload.
+//! Message bodies (RFC 9112 sections 6 and 7): separates payload from framing.
 
 use std::ops::Range;
 
@@ -9,18 +9,18 @@ use crate::Span;
 use super::fields::{Lines, parse_line};
 use super::{Field, HttpError, KnownField, RequestFraming, ResponseFraming, may_be_trailer};
 
-/// Longest chunk-size line and longest trailer section, in bytes.
+/// Maximum length of a chunk-size line and of a trailer section, in bytes.
 const LINE_LIMIT: usize = 256;
 const TRAILER_LIMIT: usize = 8 * 1024;
 
-/// What one call of [`BodyDecoder::decode`] found.
+/// Result of one call of [`BodyDecoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Bytes of the input that are done with, framing included.
+    /// Number of consumed bytes of the input, including framing.
     pub consumed: usize,
-    /// The payload among them; empty when more input is needed or only framing was read.
+    /// Payload in the consumed bytes; empty if more input is needed or only framing was read.
     pub data: Range<usize>,
-    /// The body is complete; bytes behind `consumed` belong to the next message.
+    /// The body is complete. Bytes after `consumed` belong to the next message.
     pub done: bool,
 }
 
@@ -30,12 +30,12 @@ impl Step {
     }
 }
 
-/// Decodes one body. Payload is never copied: it is named as a range of the input.
+/// Decoder of one body. Payload is never copied: it is returned as a range of the input.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
     state: State,
     trailer: usize,
-    /// The lines of the trailer section that may be passed on; `None` where they are dropped.
+    /// Lines of the trailer section that may be forwarded; `None` if they are dropped.
     kept: Option<Vec<u8>>,
 }
 
@@ -51,7 +51,7 @@ enum State {
 }
 
 impl BodyDecoder {
-    /// A decoder for a request body.
+    /// Creates a decoder of a request body.
     pub fn request(framing: RequestFraming) -> Self {
         Self::new(match framing {
             RequestFraming::None => State::Done,
@@ -60,7 +60,7 @@ impl BodyDecoder {
         })
     }
 
-    /// A decoder for a response body.
+    /// Creates a decoder of a response body.
     pub fn response(framing: ResponseFraming) -> Self {
         Self::new(match framing {
             ResponseFraming::None | ResponseFraming::Length(0) => State::Done,
@@ -74,37 +74,37 @@ impl BodyDecoder {
         Self { state, trailer: 0, kept: None }
     }
 
-    /// Keeps those trailer fields that may be passed on, for [`BodyDecoder::trailers`].
+    /// Keeps the trailer fields that may be forwarded, for [`BodyDecoder::trailers`].
     pub fn keeping_trailers(mut self) -> Self {
         self.kept = Some(Vec::new());
         self
     }
 
-    /// The trailer fields that were kept, as lines that end in CRLF.
+    /// Returns the kept trailer fields, as lines that end with CRLF.
     pub fn trailers(&self) -> &[u8] {
         self.kept.as_deref().unwrap_or_default()
     }
 
-    /// Whether the body is complete.
+    /// Returns true if the body is complete.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// Whether the connection closing now ends the body rightly.
+    /// Returns true if the body is complete when the connection closes now.
     pub fn ends_at_close(&self) -> bool {
         matches!(self.state, State::Close | State::Done)
     }
 
-    /// The connection has closed: a body that ends so is complete.
+    /// Reports that the connection has closed, which may complete the body.
     pub fn close(&mut self) {
         if self.state == State::Close {
             self.state = State::Done;
         }
     }
 
-    /// The next piece of payload in `input`, which is what came after the last `consumed` byte.
+    /// Decodes the next piece of payload in `input`, which starts with the first unconsumed byte.
     ///
-    /// A step without data, not done and with nothing consumed asks for more input.
+    /// A step without data that is not done and has consumed nothing asks for more input.
     pub fn decode(&mut self, input: &[u8]) -> Result<Step, HttpError> {
         let mut at = 0;
         loop {
@@ -160,8 +160,8 @@ impl BodyDecoder {
         }
     }
 
-    /// One trailer line: checked, then dropped unless it is to be kept. Fields that framing or routing depend on are
-    /// refused there (RFC 9110 section 6.5.1).
+    /// Checks one trailer line, then drops it unless it may be forwarded. Fields for framing or
+    /// routing are rejected (RFC 9110 section 6.5.1).
     fn trailer_line(&mut self, rest: &[u8]) -> Result<Step, HttpError> {
         let room = TRAILER_LIMIT - self.trailer;
         let line = Lines::default().next(rest, room).map_err(|_| HttpError::Trailer)?;
@@ -188,7 +188,7 @@ fn check_trailer(bytes: &[u8], line: Span) -> Result<Field, HttpError> {
     if forbidden { Err(HttpError::Trailer) } else { Ok(field) }
 }
 
-/// Refuses a size line early when its first bytes already are wrong.
+/// Rejects a size line as soon as its first byte is invalid.
 fn check_partial_size(line: &[u8]) -> Result<(), HttpError> {
     match line.first() {
         Some(byte) if !byte.is_ascii_hexdigit() => Err(HttpError::ChunkSize),
@@ -196,7 +196,8 @@ fn check_partial_size(line: &[u8]) -> Result<(), HttpError> {
     }
 }
 
-/// `1*HEXDIG [ chunk-ext ]`; at most 2^60-1 bytes, which no sum of offsets overflows.
+/// Parses `1*HEXDIG [ chunk-ext ]`. The limit of 2^60-1 bytes prevents overflows of sums of
+/// offsets.
 fn parse_size(line: &[u8]) -> Result<u64, HttpError> {
     let end = line.iter().position(|b| !b.is_ascii_hexdigit()).unwrap_or(line.len());
     if end == 0 || end > 15 {
@@ -213,8 +214,8 @@ fn hex(digit: u8) -> u64 {
     (digit as char).to_digit(16).map_or(0, u64::from)
 }
 
-/// `*( ";" name [ "=" value ] )` with tokens or quoted strings, no white space (RFC 9112 section
-/// 7.1.1 forbids generating it). Extensions mean nothing to us and are dropped.
+/// Checks `*( ";" name [ "=" value ] )` with tokens or quoted strings. White space is rejected (RFC
+/// 9112 section 7.1.1 forbids it). Extensions are ignored.
 fn check_extension(mut rest: &[u8]) -> Result<(), HttpError> {
     while let Some((b';', after)) = rest.split_first() {
         rest = skip_token(after)?;

@@ -17,22 +17,22 @@ pub(crate) fn is_tchar(byte: u8) -> bool {
     TOKEN[byte as usize]
 }
 
-/// Whether `bytes` is a token: at least one `tchar`.
+/// Returns true if `bytes` is a token: at least one `tchar`.
 pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|&b| is_tchar(b))
 }
 
-/// Whether `bytes` may stand as a field value: no control byte but tab.
+/// Returns true if `bytes` is a valid field value: no control byte except tab.
 pub fn is_field_value(bytes: &[u8]) -> bool {
     are_all(bytes, is_value_byte)
 }
 
-/// Whether `is_good`, which is true of `a`, is true of all `bytes`. Where there is no branch
-/// in it, 16 are looked at by the instructions that one takes.
+/// Returns true if `is_good`, which must be true for `a`, is true for all `bytes`. If `is_good` has
+/// no branch, the compiler checks 16 bytes with the instructions for one.
 pub(super) fn are_all(bytes: &[u8], is_good: impl Fn(u8) -> bool) -> bool {
     let is_good = |chunk: &[u8; 16]| !chunk.iter().fold(false, |bad, &byte| bad | !is_good(byte));
     let mut short = [b'a'; 16];
-    // The last ones may be among those before, too.
+    // The last chunk may overlap the previous one.
     let last = bytes.last_chunk().unwrap_or_else(|| {
         short[..bytes.len()].copy_from_slice(bytes);
         &short
@@ -45,28 +45,28 @@ fn is_value_byte(byte: u8) -> bool {
     (byte == b'\t') | ((byte >= 0x20) & (byte != 0x7f))
 }
 
-/// Whether `byte` may stand in a request target. Bytes above ASCII are let through as nginx does:
-/// they mean the same to everyone downstream.
+/// Returns true if a request target may contain `byte`. Non-ASCII bytes are accepted, as in nginx:
+/// all servers agree on their meaning.
 pub(super) fn is_target_byte(byte: u8) -> bool {
     (byte > 0x20) & (byte != 0x7f) & (byte != b'#')
 }
 
-/// Whether all of `bytes` may stand in a request target.
+/// Returns true if a request target may contain all of `bytes`.
 pub(crate) fn is_target(bytes: &[u8]) -> bool {
     are_all(bytes, is_target_byte)
 }
 
-/// Whether a letter among `bytes` is in upper case.
+/// Returns true if `bytes` contains an upper-case letter.
 pub(crate) fn has_upper_case(bytes: &[u8]) -> bool {
     !are_all(bytes, |byte| !byte.is_ascii_uppercase())
 }
 
-/// ASCII case-insensitive equality.
+/// Compares bytes and ignores ASCII case.
 pub fn eq_ignore_case(a: &[u8], b: &[u8]) -> bool {
     a.eq_ignore_ascii_case(b)
 }
 
-/// `bytes` without leading and trailing spaces and tabs.
+/// Returns `bytes` without leading and trailing spaces and tabs.
 pub(super) fn trim(bytes: &[u8]) -> &[u8] {
     let is_space = |b: &u8| *b == b' ' || *b == b'\t';
     let start = bytes.iter().position(|b| !is_space(b)).unwrap_or(bytes.len());
@@ -74,7 +74,7 @@ pub(super) fn trim(bytes: &[u8]) -> &[u8] {
     &bytes[start..end]
 }
 
-/// Whether the comma-separated list `value` has the element `token`, ignoring case.
+/// Returns true if the comma-separated list `value` contains `token`, ignoring case.
 pub fn list_has(value: &[u8], token: &[u8]) -> bool {
     value.split(|&b| b == b',').any(|element| trim(element).eq_ignore_ascii_case(token))
 }

@@ -1,23 +1,24 @@
-//! Fields that say where a request comes from, which only a trusted proxy can know, and names that
-//! servers take for those of other fields.
+//! Fields about the origin of a request, which only a trusted proxy can know, and names that
+//! servers mistake for other fields.
 
 use super::chars::are_all;
 use super::{Field, KnownField, may_be_trailer};
 
-/// Which of the fields that say where a request comes from are a trusted proxy's own.
+/// Fields about the origin of a request that a trusted proxy has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Claims {
-    /// None: the client can have written them all.
+    /// None: the client may have written all of them.
     #[default]
     Nobodys,
-    /// `X-Forwarded-*` and its kin.
+    /// `X-Forwarded-*` and similar fields.
     XForwarded,
     /// `Forwarded`.
     Forwarded,
 }
 
 impl Claims {
-    /// Whether a client may have made up what `field` says about where the request comes from.
+    /// Returns true if `field` is about the origin of the request and the client may have forged
+    /// it.
     pub fn are_forged(self, field: &Field, bytes: &[u8]) -> bool {
         if field.known == KnownField::Forwarded {
             return self != Self::Forwarded;
@@ -26,8 +27,8 @@ impl Claims {
     }
 }
 
-/// Fields beside `X-Forwarded-*` that applications take a proxy's word from: which client, scheme,
-/// and path it was asked for.
+/// Fields besides `X-Forwarded-*` that applications trust about the client, the scheme or the
+/// requested path.
 const CLAIMS: [&[u8]; 5] =
     [b"x-real-ip", b"x-scheme", b"x-original-url", b"x-rewrite-url", b"front-end-https"];
 
@@ -41,9 +42,11 @@ fn is_claim(name: &[u8]) -> bool {
         || CLAIMS.iter().any(|claim| claim.eq_ignore_ascii_case(name))
 }
 
-/// Whether `field` has a name with other marks than hyphens, such as `X_Real_IP`, that CGI and its
-/// heirs (PSGI, WSGI, Rack) join with another field of `fields` or with one that a gateway writes
-/// or must understand.
+/// Returns true if `field` is disguised: its name has other marks than hyphens, such as
+/// `X_Real_IP`.
+///
+/// CGI and its successors (PSGI, WSGI, Rack) would mistake it for another field of `fields`, or for
+/// a field that a gateway writes or must understand.
 pub fn is_disguised(field: &Field, fields: &[Field], bytes: &[u8]) -> bool {
     let name = field.name.of(bytes);
     if field.known != KnownField::Other || are_all(name, is_plain) {
@@ -54,14 +57,14 @@ pub fn is_disguised(field: &Field, fields: &[Field], bytes: &[u8]) -> bool {
     KnownField::of(&meant) != KnownField::Other || is_claim(&meant) || fields.iter().any(is_meant)
 }
 
-/// Whether a trailer of a request may be passed on: as [`may_be_trailer`], nor a claim about the
-/// client, nor either in disguise.
+/// Returns true if a trailer of a request may be forwarded: [`may_be_trailer`] holds, and the field
+/// is not about the origin of the request. Disguised names count as the real ones.
 pub fn may_be_request_trailer(name: &[u8]) -> bool {
     let meant = meant(name);
     may_be_trailer(&meant) && !is_claim(&meant)
 }
 
-/// A name with hyphens for its other marks, as CGI and its heirs read it.
+/// Returns a name with hyphens instead of its other marks, as CGI and its successors read it.
 fn meant(name: &[u8]) -> Vec<u8> {
     name.iter().map(|&byte| if is_plain(byte) { byte } else { b'-' }).collect()
 }

@@ -1,8 +1,8 @@
-//! Writing messages: start lines, field lines and chunk framing, appended to a caller's buffer.
+//! Encoding of messages: start lines, field lines and chunk framing, appended to a buffer.
 
 use super::{RequestHead, ResponseHead};
 
-/// Appends `name: value` CRLF. The caller vouches for both being valid.
+/// Appends `name: value` CRLF. The caller guarantees that both are valid.
 pub fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
@@ -36,7 +36,7 @@ pub fn decimal(out: &mut Vec<u8>, mut value: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Appends an address as text, IPv4 ones as such also where they come mapped into IPv6.
+/// Appends an address as text. IPv4-mapped IPv6 addresses are written as IPv4.
 pub fn address(out: &mut Vec<u8>, address: std::net::IpAddr) {
     match address.to_canonical() {
         std::net::IpAddr::V4(address) => {
@@ -54,14 +54,14 @@ pub fn address(out: &mut Vec<u8>, address: std::net::IpAddr) {
                 text[at] = b'0' + octet % 10;
                 at += 2;
             }
-            // All but the dot behind the last.
+            // All except the dot after the last octet.
             out.extend_from_slice(&text[..at - 1]);
         }
         std::net::IpAddr::V6(address) => out.extend_from_slice(address.to_string().as_bytes()),
     }
 }
 
-/// Appends a status line, with the reason phrase of RFC 9110 where `reason` is empty.
+/// Appends a status line, with the reason phrase of RFC 9110 if `reason` is empty.
 pub fn status_line(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
     if status == 200 && matches!(reason, b"" | b"OK") {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
@@ -95,17 +95,17 @@ pub fn chunk_size(out: &mut Vec<u8>, size: usize) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// What follows the data of each chunk.
+/// Bytes after the data of each chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
 
 /// The last chunk with an empty trailer section.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// The interim reply that lets a client send its body.
+/// Interim reply that permits a client to send its body.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Appends the end-to-end field lines of a request, runs of them copied at once. `drop` names
-/// further ones to leave out.
+/// Appends the end-to-end field lines of a request. Adjacent lines are copied together. `drop`
+/// returns true for further fields to skip.
 pub fn forward_request_fields(
     out: &mut Vec<u8>,
     head: &RequestHead,
@@ -119,7 +119,7 @@ pub fn forward_request_fields(
     });
 }
 
-/// Appends the end-to-end field lines of a response, runs of them copied at once.
+/// Appends the end-to-end field lines of a response. Adjacent lines are copied together.
 pub fn forward_response_fields(
     out: &mut Vec<u8>,
     head: &ResponseHead,
@@ -155,7 +155,7 @@ fn copy_lines(
     out.extend_from_slice(&bytes[run]);
 }
 
-/// The reason phrase that RFC 9110 section 15 gives a status, or `Unknown`.
+/// Returns the reason phrase for a status (RFC 9110 section 15), or `Unknown`.
 pub fn reason_phrase(status: u16) -> &'static str {
     match status {
         100 => "Continue",

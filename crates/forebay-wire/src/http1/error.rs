@@ -1,28 +1,28 @@
-//! Which rule a message broke.
+//! Violated rules of messages.
 
 use std::fmt;
 
-/// The rule that a message head broke. The peer that sent it is at fault.
+/// Rule that a message head violated. The peer that sent it is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
-    /// A line ends in LF without CR, or CR stands alone.
+    /// Line that ends with LF without CR, or a CR without LF.
     BareLineEnd,
-    /// The request line or status line is not of the form the RFC gives.
+    /// Malformed request line or status line.
     StartLine,
     /// The method is not a token.
     Method,
-    /// The request target has a byte that may not stand there, or a form its method does not allow.
+    /// Request target with an invalid byte, or a form that its method does not allow.
     Target,
-    /// Another major version than 1.
+    /// Major version other than 1.
     Version,
-    /// A field line without colon, with a bad name or with space before the colon; in a request
-    /// also a name that a backend may take for `Content-Length` or `Transfer-Encoding`.
+    /// Field line without a colon, with an invalid name or with a space before the colon. In a
+    /// request also a name that a backend may mistake for `Content-Length` or `Transfer-Encoding`.
     FieldName,
-    /// A field value with a control byte.
+    /// Field value with a control byte.
     FieldValue,
-    /// A field continued on the next line.
+    /// Field that continues on the next line.
     ObsFold,
-    /// No `Host` in HTTP/1.1, more than one, or one that is not a host.
+    /// No `Host` in HTTP/1.1, more than one, or an invalid one.
     Host,
     /// `Content-Length` that is repeated, signed, listed, empty or too large.
     ContentLength,
@@ -30,18 +30,18 @@ pub enum HeadError {
     TransferEncoding,
     /// Both `Content-Length` and `Transfer-Encoding`.
     AmbiguousLength,
-    /// A body of GET or HEAD, where the limits do not allow it.
+    /// Body of GET or HEAD, if the limits do not allow it.
     GetBody,
     /// `Expect` other than `100-continue`.
     Expect,
     /// The request target is longer than the limit.
     TargetTooLong,
-    /// The head is larger than the limit, or has more fields than it.
+    /// The head exceeds the limit of its size or of its number of fields.
     TooLarge,
 }
 
 impl HeadError {
-    /// The status to answer with when the peer is a client.
+    /// Returns the status for the reply if the peer is a client.
     pub fn status(self) -> u16 {
         match self {
             Self::TargetTooLong => 414,
@@ -78,16 +78,16 @@ impl fmt::Display for HeadError {
 
 impl std::error::Error for HeadError {}
 
-/// The rule that a message body broke.
+/// Rule that a message body violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpError {
-    /// A chunk size that is not bare hexadecimal digits, or too large.
+    /// Chunk size that is not hexadecimal or is too large.
     ChunkSize,
-    /// A chunk extension with a byte that may not stand there, an empty or an over-long one.
+    /// Chunk extension that is empty, too long, or contains an invalid byte.
     ChunkExtension,
-    /// A chunk is not followed by CRLF.
+    /// Chunk without CRLF at its end.
     ChunkEnd,
-    /// A malformed or over-long trailer section.
+    /// Malformed or too long trailer section.
     Trailer,
 }
 

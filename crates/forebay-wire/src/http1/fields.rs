@@ -7,17 +7,17 @@ use crate::Span;
 use super::chars::{is_field_value, is_tchar};
 use super::{HeadError, Progress};
 
-/// What a message head may be like.
+/// Limits of a message head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Largest head, in bytes, blank line included.
+    /// Maximum size of a head in bytes, including the blank line.
     pub head: usize,
-    /// Most field lines.
+    /// Maximum number of field lines.
     pub fields: usize,
-    /// Longest request target, in bytes.
+    /// Maximum length of a request target, in bytes.
     pub target: usize,
-    /// Whether GET and HEAD may announce a body. It has no meaning (RFC 9110 section 9.3.1), and a
-    /// server behind that does not expect it takes it for the next request.
+    /// Allows GET and HEAD to have a body. Such a body has no meaning (RFC 9110 section 9.3.1), and
+    /// a backend that does not expect one mistakes it for the next request.
     pub get_body: bool,
 }
 
@@ -27,27 +27,27 @@ impl Default for Limits {
     }
 }
 
-/// One field line.
+/// Field line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// The name as it came, case kept.
+    /// The name with its original case.
     pub name: Span,
     /// The value without surrounding white space.
     pub value: Span,
-    /// The whole line, CRLF included.
+    /// The whole line including CRLF.
     pub line: Span,
-    /// Which of the names that the gateway must understand it is.
+    /// Kind of the name, if the gateway must understand it.
     pub known: KnownField,
 }
 
-/// An empty list with the memory of `fields`.
+/// Returns an empty list with the memory of `fields`.
 pub(super) fn reuse(fields: &mut Vec<Field>) -> Vec<Field> {
     let mut fields = std::mem::take(fields);
     fields.clear();
     fields
 }
 
-/// Field names that framing, forwarding and files must understand.
+/// Field names that framing, forwarding and file serving must understand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each variant is the field of that name")]
 pub enum KnownField {
@@ -87,7 +87,8 @@ pub enum KnownField {
     XRealIp,
 }
 
-/// The names of [`KnownField`], in lower case, by length so that classifying is one short scan.
+/// Names of [`KnownField`] in lower case, sorted by length, so that a classification scans only a
+/// few.
 pub(crate) const NAMES: &[(&[u8], KnownField)] = &[
     (b"te", KnownField::Te),
     (b"host", KnownField::Host),
@@ -123,10 +124,10 @@ pub(crate) const NAMES: &[(&[u8], KnownField)] = &[
     (b"if-unmodified-since", KnownField::IfUnmodifiedSince),
 ];
 
-/// Longest name of [`NAMES`], at most, in bytes.
+/// Upper bound of the lengths in [`NAMES`], in bytes.
 const LONGEST: usize = 24;
 
-/// `BY_LENGTH[n]..BY_LENGTH[n + 1]` are the places in [`NAMES`] of the names n bytes long.
+/// `BY_LENGTH[n]..BY_LENGTH[n + 1]` are the positions in [`NAMES`] of the names with n bytes.
 const BY_LENGTH: [u8; LONGEST + 2] = {
     let mut table = [0; LONGEST + 2];
     let mut length = 0;
@@ -141,7 +142,7 @@ const BY_LENGTH: [u8; LONGEST + 2] = {
     table
 };
 
-/// The names of [`NAMES`] as [`lower_case_words`] has them.
+/// [`NAMES`] converted with [`lower_case_words`].
 const WORDS: [[u64; 3]; NAMES.len()] = {
     let mut words = [[0; 3]; NAMES.len()];
     let mut place = 0;
@@ -152,8 +153,8 @@ const WORDS: [[u64; 3]; NAMES.len()] = {
     words
 };
 
-/// A name of at most [`LONGEST`] bytes in lower case, as three words that tell it from all others of
-/// its length: a third of the instructions of comparing bytes.
+/// Converts a name of at most [`LONGEST`] bytes to lower case, as three words that are unique among
+/// names of equal length. The comparison takes a third of the instructions of comparing bytes.
 const fn lower_case_words(name: &[u8]) -> [u64; 3] {
     let words = match (name.first_chunk(), name.last_chunk(), name.first_chunk(), name.last_chunk())
     {
@@ -179,8 +180,8 @@ const fn lower_case_words(name: &[u8]) -> [u64; 3] {
     [to_lower_case(words[0]), to_lower_case(words[1]), to_lower_case(words[2])]
 }
 
-/// Eight bytes with their letters in lower case. Bytes from `[` to `_` change, too, into none that is
-/// in a name.
+/// Converts the letters in eight bytes to lower case. Bytes from `[` to `_` change, too, but to
+/// bytes that no name contains.
 const fn to_lower_case(word: u64) -> u64 {
     const LETTER: u64 = u64::MAX / 255 * 0x40;
     word | (word & LETTER) >> 1
@@ -202,8 +203,8 @@ impl KnownField {
         place.map_or(Self::Other, |place| NAMES[places.start + place].1)
     }
 
-    /// Whether the field is about this connection alone and never forwarded (RFC 9110 section
-    /// 7.6.1). Fields that `Connection` itself names are the caller's to drop.
+    /// Returns true if the field concerns only this connection and is never forwarded (RFC 9110
+    /// section 7.6.1). The caller drops the fields that `Connection` lists.
     pub fn is_hop_by_hop(self) -> bool {
         matches!(
             self,
@@ -218,17 +219,18 @@ impl KnownField {
     }
 }
 
-/// Reads lines of a growing buffer, each byte once: drip-feeding costs a peer's time, not ours.
+/// Reader of lines from a growing buffer. Each byte is examined once, so a peer that sends byte by
+/// byte causes no extra work.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lines {
     /// Start of the line being read.
     pub start: usize,
-    /// No LF before this offset.
+    /// No LF precedes this offset.
     searched: usize,
 }
 
 impl Lines {
-    /// The next whole line, CRLF included, or `None` when it has not all come.
+    /// Returns the next complete line including CRLF; `None` if it is incomplete.
     pub fn next(&mut self, bytes: &[u8], limit: usize) -> Result<Option<Span>, HeadError> {
         let from = self.searched.max(self.start);
         let window = &bytes[from.min(bytes.len())..bytes.len().min(limit)];
@@ -246,7 +248,7 @@ impl Lines {
     }
 }
 
-/// Reads field lines up to and including the blank one.
+/// Reads field lines including the blank line.
 pub(super) fn parse(
     lines: &mut Lines,
     bytes: &[u8],
@@ -293,9 +295,10 @@ pub(super) fn parse_line(bytes: &[u8], line: Span) -> Result<Field, HeadError> {
     })
 }
 
-/// Whether `name` would be `Content-Length` or `Transfer-Encoding` to a backend that takes other
-/// marks for hyphens, as those do that make `Transfer_Encoding` the variable
-/// `HTTP_TRANSFER_ENCODING`. Such a backend would see another end of the body than we do.
+/// Returns true if a backend may mistake `name` for `Content-Length` or `Transfer-Encoding`.
+///
+/// Some backends treat other marks as hyphens: `Transfer_Encoding` becomes the variable
+/// `HTTP_TRANSFER_ENCODING`. Such a backend would find another end of the body than Forebay.
 pub(crate) fn is_disguised_framing(name: &[u8]) -> bool {
     const FRAMING: [&[u8]; 2] = [b"contentlength", b"transferencoding"];
     let letters = || name.iter().filter(|byte| byte.is_ascii_alphanumeric());
@@ -306,7 +309,7 @@ pub(crate) fn is_disguised_framing(name: &[u8]) -> bool {
         })
 }
 
-/// A `Content-Length` value: digits alone, at most 2^63-1 (RFC 9110 section 8.6). `None` if not.
+/// Parses a `Content-Length` value: only digits, at most 2^63-1 (RFC 9110 section 8.6).
 pub(crate) fn parse_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
         return None;

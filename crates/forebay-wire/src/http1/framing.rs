@@ -1,4 +1,4 @@
-//! The fields by which a message, request or response, is delimited, and its connection kept (RFC 9112
+//! Fields that delimit a message and decide about keep-alive, for requests and responses (RFC 9112
 //! sections 6 and 9).
 
 use super::chars::{list_has, trim};
@@ -13,7 +13,7 @@ pub struct Framing {
 }
 
 impl Framing {
-    /// Takes the value of a `Content-Length`, of which there is one at the most.
+    /// Reads the value of `Content-Length`, which may occur only once.
     pub fn read_length(&mut self, value: &[u8]) -> Result<(), HeadError> {
         let parsed = parse_length(value).ok_or(HeadError::ContentLength)?;
         match self.length.replace(parsed) {
@@ -22,7 +22,7 @@ impl Framing {
         }
     }
 
-    /// Takes the value of a `Transfer-Encoding`: `chunked` alone, once, and not of HTTP/1.0.
+    /// Reads the value of `Transfer-Encoding`: exactly `chunked`, once, and not in HTTP/1.0.
     pub fn read_coding(&mut self, value: &[u8], version: Version) -> Result<(), HeadError> {
         let fits = version == Version::Http11 && !self.chunked;
         if !fits || !value.eq_ignore_ascii_case(b"chunked") {
@@ -32,7 +32,7 @@ impl Framing {
         Ok(())
     }
 
-    /// Whether the body is chunked, and its length; a message with both is refused.
+    /// Returns true for a chunked body, and the length. Rejects a message with both.
     pub fn end(self) -> Result<(bool, Option<u64>), HeadError> {
         if self.chunked && self.length.is_some() {
             return Err(HeadError::AmbiguousLength);
@@ -41,7 +41,7 @@ impl Framing {
     }
 }
 
-/// The options in the `Connection` fields of a message.
+/// Options in the `Connection` fields of a message.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectionOptions {
     close: bool,
@@ -51,9 +51,9 @@ pub struct ConnectionOptions {
 }
 
 impl ConnectionOptions {
-    /// Adds those of one field.
+    /// Adds the options of one field.
     pub fn read(&mut self, value: &[u8]) {
-        // The usual one, first.
+        // Fast path for the usual value.
         if value == b"keep-alive" {
             self.keep_alive = true;
             return;
@@ -71,13 +71,13 @@ impl ConnectionOptions {
         }
     }
 
-    /// Whether the connection may be used again.
+    /// Returns true if the connection may be reused.
     pub fn keeps_alive(self, version: Version) -> bool {
         !self.close && (version == Version::Http11 || self.keep_alive)
     }
 }
 
-/// Whether some `Connection` field among `fields` lists `name`.
+/// Returns true if a `Connection` field in `fields` lists `name`.
 pub fn connection_lists(fields: &[Field], name: &[u8], bytes: &[u8]) -> bool {
     let mut connection = fields.iter().filter(|field| field.known == KnownField::Connection);
     connection.any(|field| list_has(field.value.of(bytes), name))

@@ -1,9 +1,10 @@
 //! HTTP/1.0 and HTTP/1.1 messages (RFC 9110, RFC 9112).
 //!
-//! [`RequestParser`] and [`ResponseParser`] turn the first bytes of a message into a head of
-//! [`Span`](crate::Span)s; [`BodyDecoder`] turns what follows into ranges of payload; [`encode`]
-//! writes the framing of messages going out. What RFC 9112 leaves to a lenient recipient is refused
-//! here: bare LF, obs-fold, space before the colon, `Content-Length` beside `Transfer-Encoding`.
+//! [`RequestParser`] and [`ResponseParser`] parse the start of a message into a head of
+//! [`Span`](crate::Span)s. [`BodyDecoder`] returns ranges of payload from the bytes that follow.
+//! [`encode`] writes the framing of messages. The parsers reject what RFC 9112 permits lenient
+//! recipients to accept: bare LF, obs-fold, a space before the colon, and `Content-Length` together
+//! with `Transfer-Encoding`.
 
 mod body;
 mod chars;
@@ -30,25 +31,25 @@ pub(crate) use target::is_host;
 pub use target::{TargetForm, host_of};
 pub use trailer::may_be_trailer;
 
-/// The protocol version of a message. Anything else is refused as [`HeadError::Version`].
+/// Protocol version of a message. Others are rejected with [`HeadError::Version`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
-    /// HTTP/1.0: connections close unless keep-alive is asked for.
+    /// HTTP/1.0: connections close unless a message requests keep-alive.
     Http10,
-    /// HTTP/1.1 and what may come after it: connections stay open unless close is asked for.
+    /// HTTP/1.1 and later minor versions: connections stay open unless a message requests a close.
     #[default]
     Http11,
-    /// HTTP/2, of a request whose head was written down as one of HTTP/1.
+    /// HTTP/2, for a request whose head was converted to HTTP/1.
     Http2,
-    /// HTTP/3, likewise.
+    /// HTTP/3, for a request whose head was converted to HTTP/1.
     Http3,
 }
 
-/// Whether a parser has seen the whole head.
+/// Progress of a parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// More bytes are needed.
     Partial,
-    /// The head is complete and this many bytes long, blank line included.
+    /// The head is complete and has this many bytes, including the blank line.
     Complete(usize),
 }

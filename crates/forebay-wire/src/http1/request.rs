@@ -8,7 +8,7 @@ use super::framing::{ConnectionOptions, Framing, connection_lists};
 use super::target::{self, TargetForm, is_host};
 use super::{Field, HeadError, KnownField, Limits, Progress, Version};
 
-/// How a request body is delimited (RFC 9112 section 6.3).
+/// Delimitation of a request body (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestFraming {
     /// No body.
@@ -20,12 +20,12 @@ pub enum RequestFraming {
     Chunked,
 }
 
-/// A request head that obeys every rule. Spans are offsets into the buffer it was parsed from.
+/// Valid request head. Spans are offsets into the parsed buffer.
 #[derive(Clone, Debug, Default)]
 pub struct RequestHead {
-    /// The method, case kept.
+    /// The method with its original case.
     pub method: Span,
-    /// The request target as it came.
+    /// The request target as received.
     pub target: Span,
     /// Path and query of the target; empty for `CONNECT`. The path of an absolute target may be
     /// empty, which means `/`.
@@ -36,37 +36,37 @@ pub struct RequestHead {
     pub version: Version,
     /// All field lines in order.
     pub fields: Vec<Field>,
-    /// `host[:port]` that the request is for: of an absolute target, else of `Host`.
+    /// `host[:port]` of the request: from an absolute target, else from `Host`.
     pub authority: Option<Span>,
-    /// How the body ends.
+    /// Delimitation of the body.
     pub framing: RequestFraming,
-    /// Whether the connection may be used again after the reply.
+    /// The connection may be reused after the reply.
     pub keep_alive: bool,
     /// The client waits for `100 Continue` before it sends the body.
     pub expect_continue: bool,
     /// `Connection: upgrade` with an `Upgrade` field.
     pub upgrade: bool,
-    /// `Connection` names fields beyond `close`, `keep-alive` and `upgrade`.
+    /// `Connection` names fields other than `close`, `keep-alive` and `upgrade`.
     pub connection_names_fields: bool,
-    /// Length of the head in bytes, blank line included.
+    /// Length of the head in bytes, including the blank line.
     pub len: usize,
 }
 
 impl RequestHead {
-    /// The value of the first field of this kind.
+    /// Returns the value of the first field of this kind.
     pub fn value<'a>(&self, known: KnownField, bytes: &'a [u8]) -> Option<&'a [u8]> {
         self.fields.iter().find(|field| field.known == known).map(|field| field.value.of(bytes))
     }
 
-    /// Whether some `Connection` field lists `name`.
+    /// Returns true if a `Connection` field lists `name`.
     pub fn connection_lists(&self, name: &[u8], bytes: &[u8]) -> bool {
         connection_lists(&self.fields, name, bytes)
     }
 }
 
-/// Parses request heads from a growing buffer; used anew for each head.
+/// Parser of a request head from a growing buffer. Each head needs a new parser.
 ///
-/// Calling it again with more bytes goes on where the last call stopped.
+/// A further call with more bytes continues at the position of the previous call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestParser {
     lines: Lines,
@@ -75,12 +75,12 @@ pub struct RequestParser {
 }
 
 impl RequestParser {
-    /// A parser with these limits.
+    /// Creates a parser with these limits.
     pub fn new(limits: Limits) -> Self {
         Self { limits, ..Self::default() }
     }
 
-    /// Reads on. `bytes` is everything received since the end of the previous message.
+    /// Continues the parsing. `bytes` is everything received since the end of the previous message.
     ///
     /// Up to two empty lines before the request line are skipped (RFC 9112 section 2.2).
     pub fn parse(&mut self, bytes: &[u8], head: &mut RequestHead) -> Result<Progress, HeadError> {
@@ -116,9 +116,10 @@ impl RequestParser {
         Ok(false)
     }
 
-    /// The next line, with an over-long first line told apart from an over-long head.
+    /// Returns the next line. Distinguishes a first line that is too long from a head that is too
+    /// large.
     fn next_line(&mut self, bytes: &[u8]) -> Result<Option<Span>, HeadError> {
-        // Method, version and two spaces beside the longest target allowed.
+        // Space for method, version and two spaces in addition to the longest target.
         let limit = self.limits.head.min(self.limits.target + 64);
         self.lines.next(bytes, limit).map_err(|error| match error {
             HeadError::TooLarge => HeadError::TargetTooLong,
@@ -155,8 +156,8 @@ fn parse_start_line(
     Ok(())
 }
 
-/// `HTTP/1.0`, or `HTTP/1.1` for that and any higher minor version (RFC 9110 section 2.5); another
-/// version that is well formed is [`HeadError::Version`].
+/// Parses the version: `HTTP/1.0`, or `HTTP/1.1` for 1.1 and any higher minor version (RFC 9110
+/// section 2.5). Another well-formed version is [`HeadError::Version`].
 pub(super) fn parse_version(text: &[u8]) -> Result<Version, HeadError> {
     match text {
         [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'1'..=b'9'] => Ok(Version::Http11),
@@ -170,7 +171,7 @@ pub(super) fn parse_version(text: &[u8]) -> Result<Version, HeadError> {
     }
 }
 
-/// Draws the conclusions from the fields, and refuses what they contradict.
+/// Evaluates the fields and rejects contradictions.
 fn finish(bytes: &[u8], head: &mut RequestHead) -> Result<(), HeadError> {
     let mut framing = Framing::default();
     let mut host = None;

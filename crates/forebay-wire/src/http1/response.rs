@@ -1,4 +1,4 @@
-//! Response heads (RFC 9112 section 4), as a backend or a server under load sends them.
+//! Response heads (RFC 9112 section 4), from a backend or a server under load.
 
 use crate::Span;
 
@@ -7,10 +7,10 @@ use super::framing::{ConnectionOptions, Framing, connection_lists};
 use super::request::parse_version;
 use super::{Field, HeadError, KnownField, Limits, Progress, Version};
 
-/// How a response body is delimited (RFC 9112 section 6.3).
+/// Delimitation of a response body (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResponseFraming {
-    /// No body, whatever the fields say: the reply to HEAD, 1xx, 204, 304.
+    /// No body, regardless of the fields: the reply to HEAD, 1xx, 204, 304.
     #[default]
     None,
     /// This many bytes.
@@ -21,7 +21,7 @@ pub enum ResponseFraming {
     Close,
 }
 
-/// A response head that obeys every rule. Spans are offsets into the buffer it was parsed from.
+/// Valid response head. Spans are offsets into the parsed buffer.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseHead {
     /// The protocol version.
@@ -32,26 +32,26 @@ pub struct ResponseHead {
     pub reason: Span,
     /// All field lines in order.
     pub fields: Vec<Field>,
-    /// How the body ends.
+    /// Delimitation of the body.
     pub framing: ResponseFraming,
-    /// `Content-Length` where given, even where there is no body.
+    /// `Content-Length` if given, even without a body.
     pub content_length: Option<u64>,
-    /// Whether the connection may be used again after the body.
+    /// The connection may be reused after the body.
     pub keep_alive: bool,
-    /// `Connection` names fields beyond `close`, `keep-alive` and `upgrade`.
+    /// `Connection` names fields other than `close`, `keep-alive` and `upgrade`.
     pub connection_names_fields: bool,
-    /// Length of the head in bytes, blank line included.
+    /// Length of the head in bytes, including the blank line.
     pub len: usize,
 }
 
 impl ResponseHead {
-    /// Whether some `Connection` field lists `name`.
+    /// Returns true if a `Connection` field lists `name`.
     pub fn connection_lists(&self, name: &[u8], bytes: &[u8]) -> bool {
         connection_lists(&self.fields, name, bytes)
     }
 }
 
-/// Parses response heads from a growing buffer; used anew for each head.
+/// Parser of a response head from a growing buffer. Each head needs a new parser.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResponseParser {
     lines: Lines,
@@ -61,12 +61,12 @@ pub struct ResponseParser {
 }
 
 impl ResponseParser {
-    /// A parser for the reply to a request; `head_request` where its method was HEAD.
+    /// Creates a parser of the reply to a request. `head_request` is true if its method was HEAD.
     pub fn new(limits: Limits, head_request: bool) -> Self {
         Self { limits, head_request, ..Self::default() }
     }
 
-    /// Reads on. `bytes` is everything received since the end of the previous message.
+    /// Continues the parsing. `bytes` is everything received since the end of the previous message.
     pub fn parse(&mut self, bytes: &[u8], head: &mut ResponseHead) -> Result<Progress, HeadError> {
         if !self.started {
             *head =
@@ -98,7 +98,7 @@ fn parse_status_line(bytes: &[u8], line: Span, head: &mut ResponseHead) -> Resul
     }
     let digit = |byte: &u8| u16::from(byte - b'0');
     head.status = digit(a) * 100 + digit(b) * 10 + digit(c);
-    // Servers that leave the reason out leave the space out, too.
+    // Servers that omit the reason omit the space, too.
     if !(reason.is_empty() || reason[0] == b' ' && super::is_field_value(reason)) {
         return Err(HeadError::StartLine);
     }
@@ -121,8 +121,9 @@ fn finish(bytes: &[u8], head: &mut ResponseHead, head_request: bool) -> Result<(
     }
     let (chunked, length) = framing.end()?;
     head.content_length = length;
-    // These fields announce a body where there is none: if one comes, it would be parsed as the head
-    // of the next reply (RFC 9110 section 8.6 and RFC 9112 section 6.1 forbid both fields here).
+    // These fields announce a body although there is none. If a body arrived, it would be parsed as
+    // the head of the next reply (RFC 9110 section 8.6 and RFC 9112 section 6.1 forbid both fields
+    // here).
     let announces_body = chunked || length.is_some_and(|length| length > 0);
     if head.status < 200 && announces_body {
         return Err(if chunked { HeadError::TransferEncoding } else { HeadError::ContentLength });

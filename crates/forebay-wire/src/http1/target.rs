@@ -17,13 +17,13 @@ pub enum TargetForm {
         /// `host[:port]` of the target.
         authority: Span,
     },
-    /// `host:port`, for CONNECT alone.
+    /// `host:port`, only for CONNECT.
     Authority,
-    /// `*`, for OPTIONS alone.
+    /// `*`, only for OPTIONS.
     Asterisk,
 }
 
-/// What a well-formed target is made of.
+/// Parts of a well-formed target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ParsedTarget {
     pub form: TargetForm,
@@ -31,7 +31,8 @@ pub(super) struct ParsedTarget {
     pub path_and_query: Span,
 }
 
-/// Classifies `span` of `bytes`; `None` where the method does not allow the form or a byte is bad.
+/// Classifies `span` of `bytes`. Returns `None` for a form that the method does not allow, or an
+/// invalid byte.
 pub(super) fn parse(bytes: &[u8], span: Span, method: &[u8]) -> Option<ParsedTarget> {
     let target = span.of(bytes);
     if target.is_empty() || !is_target(target) {
@@ -39,7 +40,7 @@ pub(super) fn parse(bytes: &[u8], span: Span, method: &[u8]) -> Option<ParsedTar
     }
     if method == b"CONNECT" {
         let form = TargetForm::Authority;
-        // Its port may not be left out (RFC 9110 section 9.3.6).
+        // The port is mandatory (RFC 9110 section 9.3.6).
         let has_port = target.last().is_some_and(u8::is_ascii_digit) && target.contains(&b':');
         let fits = has_port && is_host(target);
         return fits.then_some(ParsedTarget { form, path_and_query: Span::default() });
@@ -74,10 +75,11 @@ fn starts_with_ignore_case(bytes: &[u8], prefix: &[u8]) -> bool {
     bytes.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix))
 }
 
-/// Whether `host` is a `Host` field value: a registered name, IPv4 or bracketed IPv6 address with an
-/// optional port (RFC 9110 section 7.2). User information is refused, and so are an empty name and
-/// one with an empty label, such as `..`, which RFC 3986 allows: no site can be named so, and
-/// applications make file names of hosts.
+/// Returns true if `host` is a valid `Host` value: a registered name, an IPv4 address or a
+/// bracketed IPv6 address, with an optional port (RFC 9110 section 7.2).
+///
+/// User information, an empty name and empty labels, such as in `..`, are rejected. RFC 3986 allows
+/// empty labels, but no site can have such a name, and applications use hosts as file names.
 pub(crate) fn is_host(host: &[u8]) -> bool {
     let (name, port) = match host.first() {
         Some(b'[') => match host.iter().position(|&b| b == b']') {
@@ -98,7 +100,7 @@ pub(crate) fn is_host(host: &[u8]) -> bool {
     name_fits && port_fits
 }
 
-/// The host of `host[:port]`, without the dot that a fully qualified name may end in.
+/// Returns the host of `host[:port]`, without the final dot of a fully qualified name.
 pub fn host_of(authority: &[u8]) -> &[u8] {
     let without_port = match memchr::memrchr(b':', authority) {
         Some(at) if authority[at + 1..].iter().all(u8::is_ascii_digit) => &authority[..at],
@@ -111,15 +113,15 @@ fn is_ipv6(address: &[u8]) -> bool {
     str::from_utf8(address).is_ok_and(|address| address.parse::<Ipv6Addr>().is_ok())
 }
 
-/// A port may be empty, and is a number of 16 bits else.
+/// Returns true for a 16-bit number or an empty port.
 fn is_port(digits: &[u8]) -> bool {
     let number = |digits: &[u8]| digits.iter().fold(0, |sum, b| sum * 10 + u32::from(b - b'0'));
     digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit) && number(digits) <= 65_535
 }
 
-/// Whether labels of good bytes stand between dots, of which one may be the last byte.
+/// Returns true if valid labels are separated by dots. One dot may be the last byte.
 fn is_registered_name(name: &[u8]) -> bool {
-    // Without a branch for each byte: what was seen of all gathers in bits.
+    // No branch per byte: the properties of all bytes accumulate in bits.
     let (mut seen, mut previous) = (0, DOT);
     for &byte in name {
         let kind = HOST[byte as usize];
@@ -134,8 +136,8 @@ fn is_registered_name(name: &[u8]) -> bool {
             || name.iter().enumerate().all(|(at, &byte)| byte != b'%' || is_escape(at)))
 }
 
-/// What a byte is in a registered name; 0 for `unreserved` and `sub-delims` of RFC 3986 but the dot,
-/// and `_` is among the first.
+/// Property of a byte in a registered name. The value is 0 for `unreserved` (including `_`) and
+/// `sub-delims` of RFC 3986, except the dot.
 const HOST: [u8; 256] = {
     let mut table = [BAD; 256];
     let mut byte = 0;

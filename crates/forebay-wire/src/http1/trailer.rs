@@ -1,9 +1,10 @@
-//! Trailer fields (RFC 9110 section 6.5): which of them may be passed on.
+//! Trailer fields (RFC 9110 section 6.5) and the rules for forwarding them.
 
 use super::KnownField;
 
-/// Fields that a recipient needs before the body, or that a trailer could smuggle past what looked
-/// at the head: routing, conditions, authentication, caching and control of a gateway.
+/// Fields that must not be trailers. A recipient needs them before the body, or a trailer could
+/// smuggle them past a check of the head: routing, conditions, authentication, caching and control
+/// of a gateway.
 const FORBIDDEN: &[&[u8]] = &[
     b"age",
     b"authorization",
@@ -23,14 +24,14 @@ const FORBIDDEN: &[&[u8]] = &[
     b"x-sendfile",
 ];
 
-/// Beginnings of further such names.
+/// Prefixes of further such names.
 const FORBIDDEN_FAMILIES: &[&[u8]] =
     &[b"access-control-", b"content-", b"if-", b"x-accel-", b"x-forwarded-"];
 
-/// Digests of the content, which are known only behind it (RFC 9530 section 6).
+/// Digests of the content, which are known only after it (RFC 9530 section 6).
 const DIGESTS: &[&[u8]] = &[b"content-digest", b"content-md5"];
 
-/// Whether a field of this name may be passed on as a trailer.
+/// Returns true if a field with this name may be forwarded as a trailer.
 pub fn may_be_trailer(name: &[u8]) -> bool {
     let is_in = |list: &[&[u8]]| list.iter().any(|other| name.eq_ignore_ascii_case(other));
     let begins = |family: &&[u8]| {

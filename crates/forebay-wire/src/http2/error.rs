@@ -1,10 +1,10 @@
-//! Which rule a peer broke, and how far the damage goes.
+//! Violated rules, and the scope of the consequences.
 
 use std::fmt;
 
 use super::hpack::HpackError;
 
-/// An error code as it stands in RST_STREAM and GOAWAY (RFC 9113 section 7).
+/// Error code of RST_STREAM and GOAWAY (RFC 9113 section 7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorCode(pub u32);
 
@@ -26,7 +26,7 @@ impl ErrorCode {
     pub const HTTP_1_1_REQUIRED: Self = Self(0xd);
 }
 
-/// The names of the codes from 0.
+/// Names of the codes, from 0.
 const CODES: [&str; 14] = [
     "NO_ERROR",
     "PROTOCOL_ERROR",
@@ -53,107 +53,108 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// The rule that a peer broke. The peer is at fault, always.
+/// Rule that the peer violated. The peer is always at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// The connection does not begin with the client preface.
+    /// The connection does not start with the client preface.
     Preface,
     /// The first frame is not SETTINGS.
     FirstFrame,
-    /// A frame larger than we allow.
+    /// Frame larger than the limit that we announced.
     FrameTooLarge,
-    /// A frame whose length its type does not allow.
+    /// Frame with a length that its type does not allow.
     FrameLength,
-    /// A frame on stream 0 that belongs to a stream.
+    /// Frame on stream 0 although its type needs a stream.
     StreamZero,
-    /// A frame on a stream that belongs to the connection.
+    /// Frame on a stream although its type concerns the connection.
     StreamNotZero,
     /// Padding longer than the frame.
     Padding,
-    /// Another frame between HEADERS and the end of its block.
+    /// Other frame between HEADERS and the end of its block.
     ContinuationExpected,
     /// CONTINUATION without a block to continue.
     ContinuationUnexpected,
-    /// A setting with a value that it cannot have.
+    /// Setting with an invalid value.
     SettingValue,
-    /// A window that a setting or an update makes larger than 2^31-1.
+    /// Window that a setting or an update would make larger than 2^31-1.
     WindowOverflow,
-    /// A window update by zero.
+    /// Window update of zero.
     WindowIncrement,
     /// More DATA than the window allows.
     WindowExceeded,
-    /// A stream that depends on itself.
+    /// Stream that depends on itself.
     SelfDependency,
-    /// PRIORITY_UPDATE by a server, or about stream 0.
+    /// PRIORITY_UPDATE from a server, or for stream 0.
     PriorityUpdate,
-    /// PUSH_PROMISE, which is switched off or may not come from a client.
+    /// PUSH_PROMISE, which is disabled, or came from a client.
     Push,
-    /// A stream identifier that the peer may not open, or smaller than one opened before.
+    /// Stream identifier that the peer may not open, or that is smaller than an earlier one.
     StreamId,
     /// A frame on an idle stream (RFC 9113 section 5.1).
     IdleStream,
-    /// A frame on a stream that the peer has ended.
+    /// Frame on a stream that the peer has ended.
     ClosedStream,
-    /// More streams at once than we allow.
+    /// More concurrent streams than the limit that we announced.
     TooManyStreams,
-    /// A header block that cannot be decompressed.
+    /// Header block that cannot be decompressed.
     Compression(HpackError),
-    /// A head, or trailers, against the rules of HTTP.
+    /// Head or trailers that violate the rules of HTTP.
     Head(HeadRule),
-    /// DATA before the head, or DATA where no body may be.
+    /// DATA before the head, or although no body is allowed.
     UnexpectedData,
     /// `content-length` differs from the sum of DATA.
     ContentLength,
-    /// More of what costs us and brings the peer nothing than an honest peer sends.
+    /// More frames of a kind that costs us work without a benefit for the peer than an honest peer
+    /// sends.
     Abuse(Abuse),
 }
 
-/// The rule that a head broke (RFC 9113 section 8, and the rules of HTTP/1.1 where it leaves room).
+/// Rule that a head violated (RFC 9113 section 8, and the rules of HTTP/1.1 if it leaves a choice).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadRule {
-    /// A name that is empty, has upper case, or a byte that no token has; in a request also one
-    /// that a backend may take for `Content-Length` or `Transfer-Encoding`.
+    /// Name that is empty, contains upper case, or contains a byte that no token has. In a request
+    /// also a name that a backend may mistake for `Content-Length` or `Transfer-Encoding`.
     FieldName,
-    /// A value with a control byte, or with white space at an end.
+    /// Value with a control byte, or with white space at either end.
     FieldValue,
-    /// An unknown pseudo-field, a repeated one, one behind a field, one of the other direction, or
-    /// one that is missing or out of place for the method.
+    /// Pseudo-field that is unknown, repeated, after a field, of the other direction, missing, or
+    /// not allowed for the method.
     PseudoField,
     /// `:method` is not a token.
     Method,
     /// `:scheme` is not a scheme.
     Scheme,
-    /// `:path` without leading slash, or with a byte that may not stand there.
+    /// `:path` without a leading slash, or with an invalid byte.
     Path,
-    /// No `:authority` or `host`, one that is not a host, or two that differ.
+    /// No `:authority` or `host`, an invalid one, or two different ones.
     Authority,
     /// `:status` is not a number of three digits, or is 101.
     Status,
     /// `:protocol` that we have not offered, or that is not a token.
     Protocol,
-    /// `connection` or another field about an HTTP/1.1 connection.
+    /// `connection` or another field that concerns an HTTP/1.1 connection.
     ConnectionField,
     /// `te` other than `trailers`.
     Te,
-    /// `content-length` that is repeated, signed, listed, empty, too large, or out of place.
+    /// `content-length` that is repeated, signed, listed, empty, too large, or not allowed.
     ContentLength,
-    /// A field in the trailers that framing or routing depend on.
+    /// Field in the trailers that framing or routing depends on.
     Trailers,
     /// A second head that does not end the stream.
     TrailersEnd,
-    /// A body of GET or HEAD, where the limits do not allow it.
+    /// Body of GET or HEAD, if the limits do not allow it.
     GetBody,
     /// `expect` other than `100-continue`.
     Expect,
     /// The path is longer than the limit.
     TargetTooLong,
-    /// The list is larger than the limit, or has more fields than it.
+    /// The list exceeds the limit of its size or of its number of fields.
     TooLarge,
 }
 
 impl HeadRule {
-    /// The status to answer a request with that is well formed otherwise; `None` where it is
-    /// malformed, which resets the stream.
+    /// Returns the status for the reply to an otherwise well-formed request. Returns `None` for a
+    /// malformed request, which resets the stream.
     pub fn status(self) -> Option<u16> {
         match self {
             Self::Expect => Some(417),
@@ -164,16 +165,16 @@ impl HeadRule {
     }
 }
 
-/// What a peer did too much of. Each is counted apart.
+/// Kind of abuse. Each is counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abuse {
-    /// Streams that it opened and reset.
+    /// Streams that the peer opened and reset.
     Resets,
-    /// Streams that it made us reset.
+    /// Streams that the peer made us reset.
     ProvokedResets,
-    /// Streams beyond the number allowed at once.
+    /// Streams above the limit of concurrent streams.
     RefusedStreams,
-    /// CONTINUATION frames, or a header block without end.
+    /// CONTINUATION frames, or a header block that does not end.
     Continuation,
     /// Header lists above the limit.
     HeaderLists,
@@ -183,16 +184,16 @@ pub enum Abuse {
     Pings,
     /// DATA frames without data.
     EmptyData,
-    /// Window updates by a few bytes.
+    /// Window updates of a few bytes.
     WindowUpdates,
     /// PRIORITY and PRIORITY_UPDATE frames.
     Priorities,
-    /// Frames of unknown types, and others without effect.
+    /// Frames of unknown types, and other frames without an effect.
     UselessFrames,
 }
 
 impl Rule {
-    /// The code that the peer is sent.
+    /// Returns the error code for the peer.
     pub fn code(self) -> ErrorCode {
         match self {
             Self::FrameTooLarge | Self::FrameLength => ErrorCode::FRAME_SIZE_ERROR,
@@ -206,31 +207,31 @@ impl Rule {
     }
 }
 
-/// How much an error ends.
+/// Scope of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// GOAWAY was written; nothing more is read.
+    /// The connection: GOAWAY was written, and no more input is read.
     Connection,
-    /// RST_STREAM was written for this stream alone.
+    /// One stream: RST_STREAM was written for it.
     Stream(u32),
 }
 
-/// A broken rule and what ends by it.
+/// Violated rule with its scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Http2Error {
     /// The rule.
     pub rule: Rule,
-    /// What ends.
+    /// The scope of the error.
     pub scope: Scope,
 }
 
 impl Http2Error {
-    /// An error that ends the connection.
+    /// Creates an error that ends the connection.
     pub fn connection(rule: Rule) -> Self {
         Self { rule, scope: Scope::Connection }
     }
 
-    /// An error that ends one stream.
+    /// Creates an error that ends one stream.
     pub fn stream(stream: u32, rule: Rule) -> Self {
         Self { rule, scope: Scope::Stream(stream) }
     }
@@ -305,7 +306,7 @@ impl fmt::Display for HeadRule {
 }
 
 impl Abuse {
-    /// A short name, as a label of a counter.
+    /// Returns a short name, for the label of a counter.
     pub fn label(self) -> &'static str {
         match self {
             Self::Resets => "resets",

@@ -1,18 +1,18 @@
 //! Frames (RFC 9113 sections 4 and 6, RFC 9218 section 7).
 //!
-//! [`Header::decode`] and [`Header::check`] need nine bytes, so that a frame that may not be is
-//! refused before its payload comes; [`decode`] reads the payload. Which frames may come when is
-//! the connection's business.
+//! [`Header::decode`] and [`Header::check`] need nine bytes, so that an invalid frame is rejected
+//! before its payload arrives. [`decode`] reads the payload. The connection decides which frames
+//! are allowed at a moment.
 
 use super::error::{ErrorCode, Http2Error, Rule};
 
 /// Length of a frame header.
 pub const HEADER_LEN: usize = 9;
 
-/// Largest payload until a setting says otherwise.
+/// Maximum payload until a setting changes it.
 pub const DEFAULT_FRAME: usize = 16_384;
 
-/// What a client sends first (section 3.4).
+/// First bytes of a client (section 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The type of a frame.
@@ -30,11 +30,11 @@ pub enum Kind {
     WindowUpdate,
     Continuation,
     PriorityUpdate,
-    /// Any other type, which is ignored.
+    /// Any other type; such frames are ignored.
     Unknown,
 }
 
-/// Flags of a frame; the bits of unknown ones are ignored.
+/// Flags of a frame. Unknown flags are ignored.
 pub mod flags {
     /// The last frame of a stream (DATA, HEADERS).
     pub const END_STREAM: u8 = 0x1;
@@ -50,21 +50,21 @@ pub mod flags {
 
 /// Identifiers of settings.
 pub mod settings {
-    /// Largest HPACK table.
+    /// Maximum size of the HPACK table.
     pub const HEADER_TABLE_SIZE: u16 = 0x1;
-    /// Whether a server may push.
+    /// Permission for server push.
     pub const ENABLE_PUSH: u16 = 0x2;
-    /// Most streams at once.
+    /// Maximum number of concurrent streams.
     pub const MAX_CONCURRENT_STREAMS: u16 = 0x3;
-    /// Window of a new stream.
+    /// Initial window of a stream.
     pub const INITIAL_WINDOW_SIZE: u16 = 0x4;
-    /// Largest frame payload.
+    /// Maximum size of a frame payload.
     pub const MAX_FRAME_SIZE: u16 = 0x5;
-    /// Largest list of fields, which is advice.
+    /// Maximum size of a list of fields (advisory).
     pub const MAX_HEADER_LIST_SIZE: u16 = 0x6;
     /// Extended CONNECT (RFC 8441).
     pub const ENABLE_CONNECT_PROTOCOL: u16 = 0x8;
-    /// Priorities are those of RFC 9218 alone.
+    /// Only the priorities of RFC 9218 are used.
     pub const NO_RFC7540_PRIORITIES: u16 = 0x9;
 }
 
@@ -75,13 +75,13 @@ pub struct Header {
     pub len: usize,
     /// The type.
     pub kind: Kind,
-    /// Flags, of which some mean something to the type.
+    /// Flags, some of which are meaningful for the type.
     pub flags: u8,
-    /// The stream, zero for the connection.
+    /// Stream of the frame; zero for the connection.
     pub stream: u32,
 }
 
-/// A frame whose payload keeps the rules of its type.
+/// Frame with a payload that conforms to its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of RFC 9113 section 6")]
 pub enum Frame<'a> {
@@ -100,12 +100,12 @@ pub enum Frame<'a> {
     Unknown,
 }
 
-/// The pairs of a SETTINGS frame, not judged yet.
+/// Pairs of a SETTINGS frame, not yet validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings<'a>(&'a [u8]);
 
 impl Settings<'_> {
-    /// Identifiers and values in order.
+    /// Returns identifiers and values in order.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u32)> {
         let (pairs, _) = self.0.as_chunks::<6>();
         pairs.iter().map(|&[a, b, c, d, e, f]| {
@@ -114,7 +114,8 @@ impl Settings<'_> {
     }
 }
 
-/// The next whole frame of `input` and its length, or `None` when it has not all come.
+/// Decodes the next complete frame of `input`. Returns the frame and its length, or `None` if it is
+/// incomplete.
 pub fn decode(input: &[u8], largest: usize) -> Result<Option<(Frame<'_>, usize)>, Http2Error> {
     let Some(header) = Header::decode(input) else { return Ok(None) };
     header.check(largest)?;
@@ -124,7 +125,7 @@ pub fn decode(input: &[u8], largest: usize) -> Result<Option<(Frame<'_>, usize)>
 }
 
 impl Header {
-    /// Reads a header; `None` when fewer than nine bytes have come.
+    /// Decodes a header; `None` for fewer than nine bytes.
     pub fn decode(input: &[u8]) -> Option<Self> {
         let &[a, b, c, kind, flags, s0, s1, s2, s3] = input.first_chunk::<HEADER_LEN>()?;
         Some(Self {
@@ -135,7 +136,7 @@ impl Header {
         })
     }
 
-    /// Refuses what length and stream already give away.
+    /// Rejects frames that are invalid because of their length or stream.
     pub fn check(&self, largest: usize) -> Result<(), Http2Error> {
         if self.len > largest {
             return Err(Http2Error::connection(Rule::FrameTooLarge));
@@ -169,18 +170,19 @@ impl Header {
         }
     }
 
-    /// Whether all of these flags are set.
+    /// Returns true if all of these flags are set.
     pub fn has(&self, flags: u8) -> bool {
         self.flags & flags == flags
     }
 
-    /// Bytes before the content of DATA and HEADERS: length of the padding, priority.
+    /// Returns the number of bytes before the content of DATA and HEADERS: padding length and
+    /// priority.
     fn prefix(&self) -> usize {
         let priority = self.kind == Kind::Headers && self.has(flags::PRIORITY);
         usize::from(self.has(flags::PADDED)) + if priority { 5 } else { 0 }
     }
 
-    /// Reads the payload, which is all there, of a header that was checked.
+    /// Decodes the complete payload of a checked header.
     pub fn frame<'a>(&self, payload: &'a [u8]) -> Result<Frame<'a>, Http2Error> {
         let stream = self.stream;
         let end_stream = self.has(flags::END_STREAM);
@@ -236,7 +238,7 @@ impl Header {
         Ok(&rest[..len])
     }
 
-    /// Priorities of RFC 7540 are read for this rule alone.
+    /// Checks the rule about self-dependency, the only use of RFC 7540 priorities.
     fn check_dependency(&self, priority: [u8; 5]) -> Result<(), Http2Error> {
         if first_u32(&priority) & 0x7fff_ffff == self.stream {
             return Err(Http2Error::connection(Rule::SelfDependency));
@@ -281,7 +283,7 @@ pub fn header(out: &mut Vec<u8>, len: usize, kind: Kind, flags: u8, stream: u32)
     out.extend_from_slice(&header_bytes(len, kind, flags, stream));
 }
 
-/// Writes a frame header over the first nine bytes of `out`.
+/// Overwrites the first nine bytes of `out` with a frame header.
 pub fn set_header(out: &mut [u8], len: usize, kind: Kind, flags: u8, stream: u32) {
     if let Some(place) = out.first_chunk_mut() {
         *place = header_bytes(len, kind, flags, stream);
@@ -341,8 +343,8 @@ pub fn priority_update(out: &mut Vec<u8>, stream: u32, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// Makes the header block behind the header at `start` HEADERS, and CONTINUATION frames of what is
-/// more than `largest`.
+/// Converts the header block after the header at `start` to a HEADERS frame, and the part above
+/// `largest` to CONTINUATION frames.
 pub fn finish_block(
     out: &mut Vec<u8>,
     start: usize,

@@ -1,4 +1,4 @@
-//! Heads and trailers: what RFC 9113 section 8 allows, as strictly as HTTP/1.1's are read here.
+//! Heads and trailers: the rules of RFC 9113 section 8, as strict as those for HTTP/1.1 here.
 
 use crate::Span;
 use crate::fields::{Entry, FieldRef, Fields};
@@ -8,8 +8,8 @@ use super::error::HeadRule;
 use super::hpack::{Decoded, Flaw};
 
 impl FieldRef<'_> {
-    /// Whether HTTP/2 and HTTP/3 forbid it (RFC 9113 section 8.2.2, RFC 9114 section 4.2), or have
-    /// `:authority` in its place.
+    /// Returns true if HTTP/2 and HTTP/3 forbid the field (RFC 9113 section 8.2.2, RFC 9114 section
+    /// 4.2) or use `:authority` instead.
     pub(crate) fn is_http1_only(&self) -> bool {
         match self.known {
             KnownField::Connection
@@ -24,26 +24,26 @@ impl FieldRef<'_> {
     }
 }
 
-/// Longest authority that a head caches as valid, in bytes.
+/// Maximum length of an authority that is cached as valid, in bytes.
 const CHECKED_LIMIT: usize = 256;
 
-/// What a request head may be like, beside the limits of its size.
+/// Limits of a request head, in addition to those of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// Longest `:path`, in bytes.
+    /// Maximum length of `:path`, in bytes.
     pub target: usize,
-    /// Whether GET and HEAD may have a body, as with HTTP/1.1.
+    /// Allows GET and HEAD to have a body, as with HTTP/1.1.
     pub get_body: bool,
-    /// Whether extended CONNECT was offered (RFC 8441).
+    /// Extended CONNECT was offered (RFC 8441).
     pub extended_connect: bool,
 }
 
-/// How a reply is to be sent among others (RFC 9218 section 4).
+/// Priority of a reply among others (RFC 9218 section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priority {
-    /// 0 to 7; the smaller goes first.
+    /// Urgency from 0 to 7; smaller values are sent first.
     pub urgency: u8,
-    /// Whether a part of the reply is of use, so that it may take turns with others.
+    /// Parts of the reply are useful, so that it may alternate with others.
     pub incremental: bool,
 }
 
@@ -54,8 +54,8 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// Reads the `priority` field, a dictionary of structured fields (RFC 8941 section 3.2), of
-    /// which unknown and malformed members are ignored.
+    /// Parses the `priority` field, a dictionary of structured fields (RFC 8941 section 3.2).
+    /// Unknown and malformed members are ignored.
     pub fn parse(value: &[u8]) -> Self {
         let mut priority = Self::default();
         for member in value.split(|&byte| byte == b',') {
@@ -70,20 +70,20 @@ impl Priority {
     }
 }
 
-/// A head that obeys every rule. Spans are ranges of the arena of `fields`.
+/// Valid head. Spans are ranges of the arena of `fields`.
 #[derive(Clone, Debug, Default)]
 pub struct Head {
-    /// All fields but the pseudo-fields, in order. A request has exactly one `host`, unless it is
-    /// CONNECT, taken from `:authority` where the client sent none; crumbs of a cookie are one
+    /// All fields except pseudo-fields, in order. A request other than CONNECT has exactly one
+    /// `host`, copied from `:authority` if the client sent none. Cookie crumbs are joined to one
     /// field.
     pub fields: Fields,
     /// `:method` of a request.
     pub method: Span,
     /// `:scheme`; empty for CONNECT.
     pub scheme: Span,
-    /// `:authority`, or `host` where there is none.
+    /// `:authority`, or `host` if it is missing.
     pub authority: Span,
-    /// `:path`, query included; empty for CONNECT.
+    /// `:path` including the query; empty for CONNECT.
     pub path: Span,
     /// `:protocol` of an extended CONNECT; empty otherwise.
     pub protocol: Span,
@@ -91,17 +91,17 @@ pub struct Head {
     pub status: u16,
     /// `content-length`.
     pub content_length: Option<u64>,
-    /// The client waits for 100 before it sends the body.
+    /// The client waits for status 100 before it sends the body.
     pub expect_continue: bool,
     /// `te: trailers`.
     pub accepts_trailers: bool,
     /// The `priority` field.
     pub priority: Priority,
-    /// The last valid `:authority`: one that equals it is not checked again.
+    /// The last valid `:authority`. An equal one is not checked again.
     checked: Vec<u8>,
 }
 
-/// A pseudo-field, and its place among those found.
+/// Pseudo-field, also the index of its value in the list of those found.
 #[derive(Clone, Copy)]
 enum Pseudo {
     Method,
@@ -127,12 +127,12 @@ impl Pseudo {
 }
 
 impl Head {
-    /// The bytes that a span of this head names.
+    /// Returns the bytes of a span of this head.
     pub fn bytes(&self, span: Span) -> &[u8] {
         span.of(self.fields.bytes())
     }
 
-    /// Forgets all and keeps the memory.
+    /// Clears the head and keeps the memory.
     pub fn clear(&mut self) {
         let (mut fields, checked) =
             (std::mem::take(&mut self.fields), std::mem::take(&mut self.checked));
@@ -140,7 +140,7 @@ impl Head {
         *self = Self { fields, checked, ..Self::default() };
     }
 
-    /// Draws the conclusions from a decoded request, and refuses what breaks a rule.
+    /// Evaluates a decoded request and rejects violations.
     pub fn finish_request(
         &mut self,
         decoded: Decoded,
@@ -175,13 +175,13 @@ impl Head {
             return Err(HeadRule::GetBody);
         }
         if summary.crumbs > 1 {
-            // RFC 9113 section 8.2.3.
+            // Joins the crumbs (RFC 9113 section 8.2.3).
             self.fields.join(b"cookie", b"; ");
         }
         Ok(())
     }
 
-    /// The same for a reply, interim or final.
+    /// Evaluates a decoded reply, interim or final.
     pub fn finish_reply(&mut self, decoded: Decoded) -> Result<(), HeadRule> {
         let found = self.take_pseudo_fields(decoded)?;
         if found[..Pseudo::Status as usize].iter().any(Option::is_some) {
@@ -194,7 +194,7 @@ impl Head {
             }
             _ => return Err(HeadRule::Status),
         };
-        // 101 is HTTP/1.1's alone (RFC 9113 section 8.6).
+        // Only HTTP/1.1 has status 101 (RFC 9113 section 8.6).
         if self.status == 101 {
             return Err(HeadRule::Status);
         }
@@ -205,7 +205,7 @@ impl Head {
         Ok(())
     }
 
-    /// The same for trailers.
+    /// Evaluates decoded trailers.
     pub fn finish_trailers(&mut self, decoded: Decoded) -> Result<(), HeadRule> {
         let found = self.take_pseudo_fields(decoded)?;
         if found.iter().any(Option::is_some) {
@@ -220,7 +220,7 @@ impl Head {
         Ok(())
     }
 
-    /// Values of the pseudo-fields, by [`Pseudo`]; they leave `fields`.
+    /// Removes the pseudo-fields from `fields` and returns their values, indexed by [`Pseudo`].
     fn take_pseudo_fields(&mut self, decoded: Decoded) -> Result<[Option<Span>; 6], HeadRule> {
         match decoded.flaw {
             Flaw::None => {}
@@ -248,7 +248,7 @@ impl Head {
         Ok(found)
     }
 
-    /// Checks every field and collects those that framing and routing need.
+    /// Checks every field, and collects those for framing and routing.
     fn read_fields(&mut self, role: Role) -> Result<FieldSummary, HeadRule> {
         let mut summary = FieldSummary::default();
         let bytes = self.fields.bytes();
@@ -277,7 +277,7 @@ impl Head {
         let chosen = if is_tunnel { authority } else { authority.or(host) };
         let chosen = chosen.ok_or(HeadRule::Authority)?;
         let text = chosen.of(bytes);
-        // The port of a tunnel may not be left out (RFC 9110 section 9.3.6).
+        // The port of a tunnel is mandatory (RFC 9110 section 9.3.6).
         let has_port = text.last().is_some_and(u8::is_ascii_digit) && text.contains(&b':');
         if text.is_empty() || is_tunnel && !has_port {
             return Err(HeadRule::Authority);
@@ -326,7 +326,7 @@ impl Head {
     }
 }
 
-/// Whose fields are read.
+/// Type of the message whose fields are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Request,
@@ -334,7 +334,7 @@ enum Role {
     Trailers,
 }
 
-/// What the fields of a message settle beyond themselves.
+/// Facts from the fields of a message.
 #[derive(Default)]
 struct FieldSummary {
     host: Option<Span>,

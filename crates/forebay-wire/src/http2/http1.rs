@@ -1,5 +1,5 @@
-//! Heads as those of HTTP/1.1: a request's, in which those read it who are behind a front, and a
-//! reply's, as a proxy passes it on whatever its backend speaks.
+//! Conversion of heads to HTTP/1.1: of requests, for the handlers after the server, and of replies,
+//! for a proxy.
 
 use super::Head;
 use crate::Span;
@@ -9,11 +9,11 @@ use crate::http1::{
 };
 
 impl Head {
-    /// Writes the head, which came by `version`, down in `bytes`, which is empty, as lines of HTTP/1.1,
-    /// and names its parts in `head`. Nothing follows the request's head where it `ends`.
+    /// Writes the head to the empty `bytes` as lines of HTTP/1.1, and describes its parts in
+    /// `head`. `version` is the original version. `ends` is true if no body follows.
     ///
-    /// An extended CONNECT (RFC 8441) becomes the GET of an upgrade; one to WebSocket gets
-    /// `websocket_key`, as only HTTP/1.1 has the field.
+    /// An extended CONNECT (RFC 8441) becomes the GET of an upgrade. For WebSocket, `websocket_key`
+    /// is added, a field that only HTTP/1.1 has.
     pub fn write_http1(
         &self,
         version: Version,
@@ -74,8 +74,8 @@ impl Head {
         };
     }
 
-    /// As [`Head::write_http1`], for a reply, to a request for the head alone where it is `to_head`.
-    /// A body whose length is not told is one of chunks.
+    /// Works as [`Head::write_http1`], for a reply. `to_head` is true if the request's method was
+    /// HEAD. A body of unknown length becomes chunked.
     pub fn write_http1_reply(
         &self,
         ends: bool,
@@ -107,8 +107,8 @@ impl Head {
         };
     }
 
-    /// Writes the fields of trailers down as lines, without those that may not be trailers
-    /// (RFC 9110 section 6.5.1).
+    /// Writes the trailer fields as lines, without those that must not be trailers (RFC 9110
+    /// section 6.5.1).
     pub fn write_trailers(&self, lines: &mut Vec<u8>) {
         for field in self.fields.iter().filter(|field| may_be_trailer(field.name)) {
             append_line(lines, field.known, field.name, field.value);

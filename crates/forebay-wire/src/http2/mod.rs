@@ -1,10 +1,10 @@
-//! HTTP/2 (RFC 9113), both roles, without sockets or clock.
+//! HTTP/2 (RFC 9113) for both roles, without sockets or a clock.
 //!
-//! [`Connection`] turns bytes into events and calls into bytes; front, upstreams and the load
-//! generator drive the same one. Below it are [`frame`]s, [`hpack`] and the rules for heads, each of
-//! use alone. Heads are decoded straight into an arena of [`Fields`](crate::fields::Fields).
+//! [`Connection`] converts bytes to events, and calls to bytes. The server, the upstreams and the
+//! load generator use it. The [`frame`]s, [`hpack`] and the rules for heads are usable on their
+//! own. Heads are decoded directly into an arena of [`Fields`](crate::fields::Fields).
 //!
-//! What is not here: sockets, timers, and what a request means.
+//! Sockets, timers and the meaning of requests are outside this module.
 
 mod connection;
 mod error;

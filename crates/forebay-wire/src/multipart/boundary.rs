@@ -1,14 +1,14 @@
-//! The boundary that a `Content-Type` names.
+//! Boundary of a `Content-Type` field.
 
 use crate::http1::is_token;
 
-/// What separates the parts of a form: 1 to 70 bytes (RFC 2046 section 5.1.1).
+/// Separator of the parts of a form: 1 to 70 bytes (RFC 2046 section 5.1.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Boundary(Vec<u8>);
 
 impl Boundary {
-    /// The boundary of a `Content-Type` field's value; `None` where that is not of
-    /// `multipart/form-data`, or names no boundary, a bad one or two.
+    /// Returns the boundary of a `Content-Type` value. Returns `None` for another type than
+    /// `multipart/form-data`, and for a missing, invalid or repeated boundary.
     pub fn of(content_type: &[u8]) -> Option<Self> {
         let end = content_type.iter().position(|&b| b == b';').unwrap_or(content_type.len());
         let (kind, mut rest) = content_type.split_at(end);
@@ -25,7 +25,7 @@ impl Boundary {
         Self::new(&boundary?)
     }
 
-    /// These bytes as a boundary, if they may be one.
+    /// Creates a boundary from these bytes, if they are valid.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let fits = (1..=70).contains(&bytes.len())
             && bytes.iter().all(|&b| is_boundary_byte(b))
@@ -33,23 +33,23 @@ impl Boundary {
         fits.then(|| Self(bytes.to_vec()))
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the boundary.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// The letters, digits and marks of RFC 2046 and those further marks that tokens may have, which
-/// clients do write.
+/// Returns true for letters, digits and marks of RFC 2046, and for further marks of tokens, which
+/// clients use.
 fn is_boundary_byte(byte: u8) -> bool {
     matches!(byte, b' ' | b'(' | b')' | b',' | b'/' | b':' | b'=' | b'?') || is_token(&[byte])
 }
 
-/// Name, unquoted value, and what follows.
+/// Name, unquoted value, and the text after them.
 type Parameter<'a> = (&'a [u8], Vec<u8>, &'a [u8]);
 
-/// `; name=value` at the start of `text`; `Some(None)` where nothing is left, `None` where what is
-/// left is malformed.
+/// Parses `; name=value` at the start of `text`. Returns `Some(None)` at the end of the text, and
+/// `None` for malformed text.
 fn parameter(text: &[u8]) -> Option<Option<Parameter<'_>>> {
     let text = text.trim_ascii();
     if text.is_empty() || text == b";" {
@@ -78,7 +78,8 @@ fn parameter(text: &[u8]) -> Option<Option<Parameter<'_>>> {
     None
 }
 
-/// Boundaries with marks that would need quotes are written without them all the same.
+/// Returns true for a value without quotes. Clients write boundaries without quotes even if they
+/// contain marks that need them.
 fn is_token_or_boundary(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().all(|&b| b != b' ' && is_boundary_byte(b))
 }

@@ -1,4 +1,4 @@
-//! The head of a part: its name, the name of its file, its type.
+//! Head of a part: its name, the name of its file, and its type.
 
 use std::borrow::Cow;
 
@@ -9,15 +9,15 @@ use crate::http1::{is_field_value, is_token};
 
 use super::MultipartError;
 
-/// The head of a part. Spans are of the input that it was found in.
+/// Head of a part. Spans refer to the input in which it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The name of the form's field, as it stands between the quotes; see [`plain`].
+    /// Name of the form's field, with the escapes between the quotes; see [`plain`].
     pub name: Span,
-    /// The name of the file, where the part is one, as it stands between the quotes. It is what a
-    /// client wrote: a path in it means nothing here.
+    /// File name, if the part is a file, with the escapes between the quotes. The client chose the
+    /// name: a path in it has no meaning here.
     pub filename: Option<Span>,
-    /// The `Content-Type`, where there is one.
+    /// The `Content-Type`, if present.
     pub content_type: Option<Span>,
     /// The head, without the blank line.
     pub head: Span,
@@ -32,9 +32,11 @@ impl Part {
     }
 }
 
-/// A name without the backslashes that old browsers put before quotes. Those of today write `%22`
-/// for a quote, but no less for the three characters, so escapes are left alone; and so are other
-/// backslashes, as in paths of Windows.
+/// Returns a name without the backslashes that old browsers put before quotes.
+///
+/// Current browsers write `%22` for a quote, but also for these three characters, so percent
+/// escapes stay unchanged. Other backslashes stay unchanged, too, because Windows paths contain
+/// them.
 pub fn plain(name: &[u8]) -> Cow<'_, [u8]> {
     if memmem::find(name, b"\\\"").is_none() {
         return Cow::Borrowed(name);
@@ -48,7 +50,7 @@ pub fn plain(name: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Reads a head: lines that end in CRLF, each a field.
+/// Parses a head: lines that end with CRLF, each a field.
 pub(super) fn parse(head: &[u8]) -> Result<Part, MultipartError> {
     let mut disposition = None;
     let mut content_type = None;
@@ -85,8 +87,8 @@ fn field(head: &[u8], line: Span) -> Result<(Span, Span), MultipartError> {
     Ok((Span::new(start, start + colon), value))
 }
 
-/// `form-data; name="..."; filename="..."`. Other parameters pass, `filename*` among them, which
-/// RFC 7578 section 4.2 forbids and browsers do not write.
+/// Parses `form-data; name="..."; filename="..."`. Other parameters are ignored, including
+/// `filename*`, which RFC 7578 section 4.2 forbids and browsers do not write.
 fn names(head: &[u8], value: Span) -> Option<(Span, Option<Span>)> {
     let text = value.of(head);
     let end = memchr(b';', text).unwrap_or(text.len());
@@ -96,7 +98,7 @@ fn names(head: &[u8], value: Span) -> Option<(Span, Option<Span>)> {
     let (mut name, mut filename) = (None, None);
     let mut at = end;
     while at < text.len() {
-        // At a semicolon.
+        // `at` is the position of a semicolon.
         at += 1 + leading_space(&text[at + 1..]);
         if at == text.len() {
             break;
@@ -125,8 +127,9 @@ fn names(head: &[u8], value: Span) -> Option<(Span, Option<Span>)> {
     Some((name?, filename))
 }
 
-/// The value at `start`, without its quotes, and where it ends. A byte behind a backslash does not
-/// end it, so that a name that ends in a backslash, which some would read otherwise, is refused.
+/// Returns the value at `start` without its quotes, and the position of its end. A byte after a
+/// backslash does not end the value. A name that ends with a backslash, which some parsers read
+/// differently, is therefore rejected.
 fn parameter_value(text: &[u8], start: usize) -> Option<(Span, usize)> {
     if text.get(start) != Some(&b'"') {
         let length = text[start..].iter().position(|b| matches!(b, b';' | b' ' | b'\t'));

@@ -1,12 +1,12 @@
-//! `multipart/form-data`: the parts of a form with files, as its bytes come.
+//! `multipart/form-data`: the parts of a form with files, decoded as the bytes arrive.
 //!
 //! Specifications: <https://www.rfc-editor.org/rfc/rfc7578>, RFC 2046 section 5.1 for the
-//! delimiters, and <https://html.spec.whatwg.org/#multipart-form-data> for what browsers write.
+//! delimiters, and <https://html.spec.whatwg.org/#multipart-form-data> for the output of browsers.
 //!
-//! [`Decoder::decode`] is given what has come and not yet been used, and names what it found as
-//! ranges of that; contents are never copied or kept. What is refused is what two readers may take
-//! differently: bare LF and folded lines in the heads of parts, delimiters with something behind
-//! them, parts without a name or with two.
+//! [`Decoder::decode`] gets the unconsumed bytes and returns ranges of them. Contents are never
+//! copied or stored. The decoder rejects input that two parsers may read differently: bare LF and
+//! folded lines in the heads of parts, delimiters with trailing bytes, and parts with no name or
+//! two names.
 
 mod boundary;
 mod disposition;
@@ -19,15 +19,15 @@ use std::ops::Range;
 
 use memchr::{memchr, memmem};
 
-/// Limits on a form.
+/// Limits of a form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most parts.
+    /// Maximum number of parts.
     pub parts: usize,
-    /// Largest head of a part, in bytes, blank line included; also how much may stand before the
-    /// first part.
+    /// Maximum size of the head of a part in bytes, including the blank line. Also the maximum size
+    /// of the preamble before the first part.
     pub head: usize,
-    /// Largest content of a part, in bytes.
+    /// Maximum size of the content of a part, in bytes.
     pub content: u64,
 }
 
@@ -37,27 +37,27 @@ impl Default for Limits {
     }
 }
 
-/// The rule that a form broke. The client is at fault.
+/// Rule that a form violated. The client is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MultipartError {
-    /// A delimiter with something else behind it than the end of its line or `--`.
+    /// Delimiter with trailing bytes other than a line end or `--`.
     Delimiter,
-    /// The head of a part has a line that is no field, does not end in CRLF or goes on in the next.
+    /// Head of a part with a line that is not a field, does not end with CRLF or is folded.
     Head,
-    /// A part that does not say once that it is `form-data`, and what its name is.
+    /// Part without exactly one `form-data` disposition with a name.
     Disposition,
     /// More parts than the limit.
     Parts,
-    /// The head of a part, or what stands before the first, is larger than the limit.
+    /// The head of a part or the preamble exceeds the limit.
     HeadTooLarge,
-    /// The content of a part is larger than the limit.
+    /// The content of a part exceeds the limit.
     ContentTooLarge,
     /// The form ended before its last delimiter.
     Premature,
 }
 
 impl MultipartError {
-    /// The status to answer with.
+    /// Returns the status for the reply.
     pub fn status(self) -> u16 {
         match self {
             Self::Parts | Self::HeadTooLarge | Self::ContentTooLarge => 413,
@@ -71,7 +71,7 @@ impl fmt::Display for MultipartError {
         f.write_str(match self {
             Self::Delimiter => "malformed delimiter between the parts of a form",
             Self::Head => "malformed head of a part of a form",
-            Self::Disposition => "a part of a form without its name",
+            Self::Disposition => "a part of a form without a name",
             Self::Parts => "too many parts in a form",
             Self::HeadTooLarge => "the head of a part of a form is too large",
             Self::ContentTooLarge => "a part of a form is too large",
@@ -82,72 +82,72 @@ impl fmt::Display for MultipartError {
 
 impl std::error::Error for MultipartError {}
 
-/// What one call of [`Decoder::decode`] found.
+/// Result of one call of [`Decoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Bytes of the input that are done with.
+    /// Number of consumed bytes of the input.
     pub consumed: usize,
-    /// What they hold.
+    /// Event in the consumed bytes.
     pub event: Event,
 }
 
-/// A piece of a form. Ranges and spans are of the input of the call that found it.
+/// Piece of a form. Ranges and spans refer to the input of the call that returned it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Nothing yet: more input is needed.
+    /// No event: more input is needed.
     More,
-    /// A part begins.
+    /// Start of a part.
     Part(Part),
-    /// Some of its content.
+    /// Content of the part.
     Content(Range<usize>),
-    /// The part is complete.
+    /// End of the part.
     PartEnd,
-    /// The form is complete; what follows is to be ignored.
+    /// End of the form. All further input must be ignored.
     End,
 }
 
-/// Decodes one form.
+/// Decoder of one form.
 #[derive(Clone, Debug)]
 pub struct Decoder {
-    /// CRLF and the delimiter.
+    /// CRLF followed by the delimiter.
     delimiter: memmem::Finder<'static>,
     state: State,
     limits: Limits,
-    /// Parts that have begun.
+    /// Number of parts that have begun.
     parts: usize,
-    /// How much of the present head or preamble has been looked at and, for a preamble, dropped.
+    /// Number of examined bytes of the current head or preamble. Those of a preamble are dropped.
     seen: usize,
-    /// Length of the present content so far.
+    /// Length of the current content so far.
     content: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// At the very start, where the delimiter needs no CRLF before it.
+    /// At the start of the form, where the delimiter needs no preceding CRLF.
     Start,
-    /// What stands before the first delimiter, and means nothing.
+    /// In the preamble before the first delimiter, which is ignored.
     Preamble,
-    /// Behind a delimiter.
+    /// After a delimiter.
     Delimited,
     Head,
-    /// Before the CRLF of the blank line, which may be that of the delimiter.
+    /// Before the CRLF of the blank line, which may belong to the next delimiter.
     Blank,
     Content,
     Done,
 }
 
 impl Decoder {
-    /// A decoder of a form with this boundary.
+    /// Creates a decoder of a form with this boundary.
     pub fn new(boundary: &Boundary, limits: Limits) -> Self {
         let delimiter = [b"\r\n--", boundary.as_bytes()].concat();
         let delimiter = memmem::Finder::new(&delimiter).into_owned();
         Self { delimiter, state: State::Start, limits, parts: 0, seen: 0, content: 0 }
     }
 
-    /// The next piece of the form in `input`, which is what came after the last `consumed` byte.
+    /// Decodes the next piece of the form in `input`, which starts with the first unconsumed byte.
     ///
-    /// [`Event::More`] with all input that there is means that more is to be read. What is held back
-    /// is at most a head within its limit, or the beginning of a delimiter.
+    /// [`Event::More`] asks for more input. The unconsumed bytes are then at most a head within its
+    /// limit, or the start of a delimiter.
     pub fn decode(&mut self, input: &[u8]) -> Result<Step, MultipartError> {
         let mut at = 0;
         loop {
@@ -163,12 +163,12 @@ impl Decoder {
         }
     }
 
-    /// Whether the form is complete.
+    /// Returns true if the form is complete.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// The input has ended: an error where the form has not.
+    /// Reports the end of the input. Fails if the form is incomplete.
     pub fn finish(&self) -> Result<(), MultipartError> {
         if self.is_done() { Ok(()) } else { Err(MultipartError::Premature) }
     }
@@ -213,7 +213,8 @@ impl Decoder {
         Ok(Step { consumed, event: Event::More })
     }
 
-    /// `--` ends the form, a line end begins a part. White space may stand before the latter.
+    /// Handles the bytes after a delimiter: `--` ends the form, a line end starts a part. White
+    /// space may precede the line end.
     fn delimited(&mut self, input: &[u8]) -> Result<Step, MultipartError> {
         if input.starts_with(b"--") {
             self.state = State::Done;
@@ -237,7 +238,7 @@ impl Decoder {
         }
     }
 
-    /// A whole head, without the CRLF of its blank line.
+    /// Reads a complete head, without the CRLF of its blank line.
     fn head(&mut self, input: &[u8]) -> Result<Step, MultipartError> {
         let window = &input[..input.len().min(self.limits.head)];
         while let Some(found) = memchr(b'\n', &window[self.seen..]) {
@@ -261,8 +262,9 @@ impl Decoder {
         Ok(Step { consumed: 0, event: Event::More })
     }
 
-    /// Where a part has no content its delimiter may follow at once: the blank line's CRLF is then
-    /// the delimiter's (RFC 2046 section 5.1.1). Else content begins behind it.
+    /// Handles the blank line. The delimiter of a part without content may follow at once: then the
+    /// CRLF of the blank line belongs to the delimiter (RFC 2046 section 5.1.1). Otherwise the
+    /// content starts after the blank line.
     fn blank(&mut self, input: &[u8]) -> Step {
         let delimiter = self.delimiter.needle();
         if input.starts_with(delimiter) {
@@ -294,7 +296,7 @@ impl Decoder {
         Ok(Step { consumed: self.delimiter.needle().len(), event: Event::PartEnd })
     }
 
-    /// How many bytes at the end of `input` may be the beginning of a delimiter.
+    /// Returns the number of bytes at the end of `input` that may be the start of a delimiter.
     fn held(&self, input: &[u8]) -> usize {
         let delimiter = self.delimiter.needle();
         let tail = &input[input.len().saturating_sub(delimiter.len() - 1)..];
@@ -304,7 +306,7 @@ impl Decoder {
 }
 
 impl Step {
-    /// Names the same bytes in an input that begins `by` bytes earlier.
+    /// Adjusts the positions to an input that starts `by` bytes earlier.
     fn shift(&mut self, by: usize) {
         self.consumed += by;
         match &mut self.event {
@@ -315,6 +317,6 @@ impl Step {
     }
 }
 
-/// Most white space between a delimiter and the end of its line, in bytes. It is there for gateways
-/// of long ago that padded lines.
+/// Maximum white space between a delimiter and the end of its line, in bytes. The RFC allows it
+/// because of old gateways that padded lines.
 const PADDING: usize = 64;

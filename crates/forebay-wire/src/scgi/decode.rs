@@ -1,26 +1,26 @@
-//! Reading the head of a request.
+//! Parser of the head of a request.
 
 use std::fmt;
 use std::ops::Range;
 
 use memchr::memchr;
 
-/// The rule that a client broke.
+/// Rule that a client violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScgiError {
-    /// The length in front is no number, or has a zero in front.
+    /// The length before the head is not a number, or has a leading zero.
     Length,
     /// The head is longer than the limit, in bytes.
     TooLarge(usize),
-    /// No comma behind the variables.
+    /// No comma after the variables.
     Comma,
-    /// A name without value, or without name.
+    /// Name without a value, or an empty name.
     Pairs,
     /// The first variable is not `CONTENT_LENGTH` with a number.
     ContentLength,
     /// `SCGI` is missing or not "1".
     Version,
-    /// A name is given twice.
+    /// Repeated name.
     Repeated,
 }
 
@@ -29,30 +29,30 @@ impl fmt::Display for ScgiError {
         match self {
             Self::Length => f.write_str("malformed length of the head"),
             Self::TooLarge(most) => write!(f, "head of more than {most} bytes"),
-            Self::Comma => f.write_str("no comma behind the head"),
-            Self::Pairs => f.write_str("variables that are no pairs of name and value"),
-            Self::ContentLength => f.write_str("CONTENT_LENGTH does not come first"),
-            Self::Version => f.write_str("no variable SCGI of 1"),
-            Self::Repeated => f.write_str("a variable is given twice"),
+            Self::Comma => f.write_str("no comma after the head"),
+            Self::Pairs => f.write_str("variables that are not pairs of name and value"),
+            Self::ContentLength => f.write_str("CONTENT_LENGTH is not the first variable"),
+            Self::Version => f.write_str("no variable SCGI with the value 1"),
+            Self::Repeated => f.write_str("a repeated variable"),
         }
     }
 }
 
 impl std::error::Error for ScgiError {}
 
-/// A head that was read.
+/// Parsed head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parsed {
     /// Names and values, as ranges of the input, in their order.
     pub variables: Vec<(Range<usize>, Range<usize>)>,
-    /// Length of the body behind the head, in bytes.
+    /// Length of the body after the head, in bytes.
     pub content_length: u64,
-    /// Length of the head in bytes, comma included.
+    /// Length of the head in bytes, including the comma.
     pub len: usize,
 }
 
-/// Reads the head at the start of `input`, which is all that has come so far. `None` asks for more.
-/// A netstring of more than `most` bytes is refused.
+/// Parses the head at the start of `input`, which is everything received so far. `None` asks for
+/// more input. A netstring of more than `most` bytes is rejected.
 pub fn parse(input: &[u8], most: usize) -> Result<Option<Parsed>, ScgiError> {
     let Some((start, length)) = netstring(input, most)? else { return Ok(None) };
     let end = start + length;
@@ -76,10 +76,10 @@ pub fn parse(input: &[u8], most: usize) -> Result<Option<Parsed>, ScgiError> {
     Ok(Some(parsed))
 }
 
-/// Where the content of the netstring starts, and its length.
+/// Returns the start and the length of the netstring's content.
 fn netstring(input: &[u8], most: usize) -> Result<Option<(usize, usize)>, ScgiError> {
     let digits = input.iter().take_while(|b| b.is_ascii_digit()).count();
-    // Ten digits are more than any limit has.
+    // No limit has more than ten digits.
     if digits > 10 || digits > 1 && input[0] == b'0' {
         return Err(ScgiError::Length);
     }
@@ -95,7 +95,7 @@ fn netstring(input: &[u8], most: usize) -> Result<Option<(usize, usize)>, ScgiEr
     }
 }
 
-/// The range from `at` to the next NUL.
+/// Returns the range from `at` to the next NUL.
 fn field(input: &[u8], at: usize, end: usize) -> Result<Range<usize>, ScgiError> {
     let rest = input.get(at..end).ok_or(ScgiError::Pairs)?;
     let length = memchr(0, rest).ok_or(ScgiError::Pairs)?;
@@ -119,7 +119,8 @@ fn check(input: &[u8], parsed: &mut Parsed) -> Result<(), ScgiError> {
     if is_repeated { Err(ScgiError::Repeated) } else { Ok(()) }
 }
 
-/// Decimal digits alone: parsers disagree about signs and spaces, which request smuggling uses.
+/// Parses decimal digits only: parsers disagree about signs and spaces, which enables request
+/// smuggling.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;

@@ -1,12 +1,12 @@
-//! Writing the head of a request, appended to a caller's buffer.
+//! Encoding of the head of a request, appended to a buffer.
 
 use crate::cgi::Sink;
 use crate::http1::encode::decimal;
 
-/// Writes variables as a netstring; [`Head::finish`] puts its length in front and ends it.
+/// Encoder of variables as a netstring. [`Head::finish`] inserts its length and completes it.
 ///
-/// `CONTENT_LENGTH` and `SCGI` are written first, as the specification asks, and so are left out
-/// where they come again: a name may be given once.
+/// `CONTENT_LENGTH` and `SCGI` are written first, as the specification requires. Later variables
+/// with these names are skipped, because a name may occur only once.
 #[derive(Debug)]
 pub struct Head<'a> {
     out: &'a mut Vec<u8>,
@@ -14,7 +14,7 @@ pub struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Starts at the end of `out` the head of a request with a body of `content_length` bytes.
+    /// Starts the head of a request at the end of `out`. Its body has `content_length` bytes.
     pub fn new(out: &'a mut Vec<u8>, content_length: u64) -> Self {
         let start = out.len();
         out.extend_from_slice(b"CONTENT_LENGTH\0");
@@ -23,7 +23,7 @@ impl<'a> Head<'a> {
         Self { out, start }
     }
 
-    /// Ends the netstring; the body follows.
+    /// Completes the netstring. The body follows.
     pub fn finish(self) {
         let mut length = Vec::with_capacity(8);
         decimal(&mut length, (self.out.len() - self.start) as u64);

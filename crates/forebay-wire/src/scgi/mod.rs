@@ -1,6 +1,6 @@
-//! SCGI (<https://python.ca/scgi/protocol.txt>): a request is one netstring of NUL-separated
-//! variables, then the body; the reply is that of a CGI script, or HTTP, and ends with the
-//! connection.
+//! SCGI (<https://python.ca/scgi/protocol.txt>). A request is a netstring of NUL-separated
+//! variables, followed by the body. The reply is that of a CGI script or HTTP, and ends when the
+//! connection ends.
 //!
 //! [`Head`] writes the head of a request; [`parse`] reads it.
 

@@ -1,4 +1,4 @@
-//! Header blocks to fields (RFC 7541 sections 3 and 6).
+//! Decoder of header blocks (RFC 7541 sections 3 and 6).
 
 use crate::Span;
 use crate::fields::{Entry as Field, Fields};
@@ -8,41 +8,41 @@ use super::static_table::{self, ENTRIES};
 use super::table::{Entry, Table};
 use super::{DEFAULT_TABLE, ENTRY_OVERHEAD, HpackError, huffman, integer};
 
-/// How much one block may decode to.
+/// Limits of the result of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListLimits {
-    /// Largest sum of names, values and 32 bytes for each field (RFC 9113 section 6.5.2).
+    /// Maximum sum of names, values and 32 bytes per field (RFC 9113 section 6.5.2).
     pub size: usize,
-    /// Most fields, pseudo-fields and each crumb of a cookie included.
+    /// Maximum number of fields, including pseudo-fields and each crumb of a cookie.
     pub fields: usize,
 }
 
-/// What no message may have, found while decoding.
+/// Violation in a field, found while decoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flaw {
     /// Nothing.
     #[default]
     None,
-    /// A name with upper case, or with a byte that no lower-case token has.
+    /// Name with upper case, or with a byte that no lower-case token has.
     Name,
-    /// A value with a control byte, or with white space at an end.
+    /// Value with a control byte, or with white space at either end.
     Value,
 }
 
-/// What a block was like; its fields are in the arena.
+/// Properties of a decoded block. Its fields are in the arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
-    /// The first flaw found.
+    /// The first violation.
     pub flaw: Flaw,
-    /// The list exceeds a limit; the fields in excess are missing.
+    /// The list exceeds a limit, and the excess fields are missing.
     pub too_large: bool,
 }
 
-/// Decodes the blocks of one direction of a connection, each once and in order.
+/// Decoder of the blocks of one direction of a connection. Each block is decoded once and in order.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     table: Table,
-    /// The largest table that the settings allow.
+    /// Maximum table size that the settings allow.
     allowed: usize,
 }
 
@@ -53,15 +53,16 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// The peer has acknowledged this setting. Where its table is larger, its next block must
-    /// begin by making it smaller (section 4.2).
+    /// Reports that the peer has acknowledged this setting. If its table is larger, its next block
+    /// must start with a reduction (section 4.2).
     pub fn set_allowed(&mut self, allowed: usize) {
         self.allowed = allowed;
     }
 
-    /// Decodes a whole block, and appends its fields to `fields`.
+    /// Decodes a complete block and appends its fields to `fields`.
     ///
-    /// A block that breaks a limit is decoded to its end, because the tables must go on agreeing.
+    /// A block that exceeds a limit is decoded to its end, because the tables of both sides must
+    /// stay equal.
     pub fn decode(
         &mut self,
         block: &[u8],
@@ -93,17 +94,17 @@ impl Decoder {
         Ok(list.found)
     }
 
-    /// Gives memory back that the table does not need now.
+    /// Frees memory that the table does not need now.
     pub fn shrink(&mut self) {
         self.table.shrink();
     }
 
-    /// Bytes allocated.
+    /// Returns the number of allocated bytes.
     pub fn allocated(&self) -> usize {
         self.table.allocated()
     }
 
-    /// Two updates at most, the smallest size first (section 4.2).
+    /// Reads the table size updates: at most two, the smallest size first (section 4.2).
     fn size_updates<'a>(&mut self, block: &'a [u8]) -> Result<&'a [u8], HpackError> {
         let mut rest = block;
         for _ in 0..2 {
@@ -137,7 +138,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Reads name and value of a literal to the end of the arena.
+    /// Appends name and value of a literal to the arena.
     fn literal(
         &self,
         name: usize,
@@ -184,7 +185,7 @@ impl Decoder {
     }
 }
 
-/// A literal whose name and value lie at the end of the arena.
+/// Literal with name and value at the end of the arena.
 pub(crate) struct Literal {
     pub name: Span,
     pub value: Span,
@@ -192,7 +193,7 @@ pub(crate) struct Literal {
     pub flaw: Flaw,
 }
 
-/// The fields of a block so far, and what the limits leave.
+/// Fields of a block so far, and the remaining limits.
 pub(crate) struct List<'a> {
     pub fields: &'a mut Fields,
     pub room: usize,
@@ -205,12 +206,12 @@ impl<'a> List<'a> {
         Self { fields, room: limits.size, left: limits.fields, found: Decoded::default() }
     }
 
-    /// Counts a field of so many bytes; false once a limit is reached.
+    /// Counts a field of this many bytes. Returns false after a limit is reached.
     pub fn has_room(&mut self, bytes: usize) -> bool {
         let size = bytes + ENTRY_OVERHEAD;
         if self.left == 0 || size > self.room {
             self.found.too_large = true;
-            // Nothing that follows is taken, so that what is there is a beginning of the list.
+            // Later fields are not accepted either, so that the result is a prefix of the list.
             self.left = 0;
             return false;
         }
@@ -236,7 +237,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// Appends a string literal (section 5.2), whose length has a prefix of `bits` bits.
+/// Appends a string literal (section 5.2) whose length has a prefix of `bits` bits.
 pub(crate) fn string(rest: &mut &[u8], bits: u32, out: &mut Vec<u8>) -> Result<(), HpackError> {
     let is_huffman = rest.first().is_some_and(|byte| byte & (1 << bits) != 0);
     let length = integer::decode(rest, bits)?;
@@ -260,13 +261,14 @@ static LOWER_TOKEN: [bool; 256] = {
     table
 };
 
-/// Whether `name` is a lower-case token, or one behind a colon.
+/// Returns true if `name` is a lower-case token, possibly after a colon.
 pub(crate) fn is_name(name: &[u8]) -> bool {
     let token = name.strip_prefix(b":").unwrap_or(name);
     !token.is_empty() && token.iter().all(|&byte| LOWER_TOKEN[byte as usize])
 }
 
-/// Whether `value` is a field value without white space around it (RFC 9113 section 8.2.1).
+/// Returns true if `value` is a field value without surrounding white space (RFC 9113 section
+/// 8.2.1).
 pub(crate) fn is_value(value: &[u8]) -> bool {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
     let is_padded = value.first().is_some_and(is_space) || value.last().is_some_and(is_space);

@@ -1,7 +1,7 @@
-//! Fields to header blocks (RFC 7541 sections 4.2, 6 and 7.1).
+//! Encoder of header blocks (RFC 7541 sections 4.2, 6 and 7.1).
 //!
-//! What is sent a second time goes into the table, what is sent once does not: paths, lengths and
-//! request ids do not push out what repeats, and no list of names has to guess which those are.
+//! A field enters the table when it is sent for the second time. Paths, lengths and request IDs
+//! therefore do not evict repeated fields, and no list of names is needed.
 
 use crate::fields::FieldRef;
 use crate::http1::has_upper_case;
@@ -10,11 +10,11 @@ use super::static_table::{self, ENTRIES, hash};
 use super::table::{Entry, Table};
 use super::{DEFAULT_TABLE, ENTRY_OVERHEAD, huffman, integer};
 
-/// Slots that find entries by hash, and slots that remember hashes sent once.
+/// Number of slots that find entries by hash, and of slots for hashes of fields sent once.
 const SLOTS: usize = 128;
 const SEEN: usize = 64;
 
-/// Shorter values gain two bytes at most by the Huffman code.
+/// Minimum length for the Huffman code. Shorter values become at most two bytes shorter.
 pub(crate) const HUFFMAN_FROM: usize = 8;
 
 /// Cookies shorter than this could be guessed byte by byte from the size of the block (RFC 7541
@@ -27,20 +27,21 @@ const SIZE_UPDATE: u8 = 0x20;
 const NEVER_INDEXED: u8 = 0x10;
 const NOT_INDEXED: u8 = 0x00;
 
-/// Encodes the blocks of one direction of a connection, in the order in which they are sent.
+/// Encoder of the blocks of one direction of a connection, in the order in which they are sent.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     table: Table,
-    /// Our own limit for the table.
+    /// Our own limit of the table size.
     wanted: usize,
-    /// The smallest size since the last block where the peer must be told of it, and the size now.
+    /// Pending size update for the peer: the smallest size since the last block, and the current
+    /// size.
     update: Option<(usize, usize)>,
-    /// Number of the newest entry with a name, or with a name and value, of this hash. Empty until
-    /// the first block and after [`Self::shrink`].
+    /// Number of the newest entry whose name, or name and value, has this hash. Empty until the
+    /// first block and after [`Self::shrink`].
     slots: Vec<u32>,
-    /// Hashes of what was sent, but is not in the table.
+    /// Hashes of fields that were sent but are not in the table.
     seen: Vec<u32>,
-    /// A name in lower case.
+    /// Buffer for a name in lower case.
     lower: Vec<u8>,
 }
 
@@ -51,7 +52,7 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    /// An encoder whose table takes no more than `wanted` bytes, whatever the peer allows.
+    /// Creates an encoder whose table uses at most `wanted` bytes, regardless of the peer's limit.
     pub fn new(wanted: usize) -> Self {
         let (slots, seen, lower) = (Vec::new(), Vec::new(), Vec::new());
         let table = Table::new(DEFAULT_TABLE);
@@ -60,7 +61,7 @@ impl Encoder {
         encoder
     }
 
-    /// The peer's settings allow a table of this size.
+    /// Reports that the peer's settings allow a table of this size.
     pub fn set_allowed(&mut self, allowed: usize) {
         let size = allowed.min(self.wanted);
         let smallest = self.update.map_or(self.table.limit(), |(smallest, _)| smallest);
@@ -70,7 +71,7 @@ impl Encoder {
         }
     }
 
-    /// Begins a block.
+    /// Starts a block.
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         if let Some((smallest, size)) = self.update.take() {
             if smallest < size {
@@ -96,7 +97,7 @@ impl Encoder {
         self.pair(out, b":status", &digits);
     }
 
-    /// Appends a field, its name in lower case.
+    /// Appends a field and converts its name to lower case.
     pub fn field(&mut self, out: &mut Vec<u8>, field: FieldRef) {
         if has_upper_case(field.name) {
             let mut lower = std::mem::take(&mut self.lower);
@@ -109,18 +110,18 @@ impl Encoder {
         }
     }
 
-    /// Appends a field whose name is in lower case.
+    /// Appends a field with a lower-case name.
     pub fn pair(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
         self.encode(out, name, value, false);
     }
 
-    /// Gives memory back that the table does not need now; what it has stays.
+    /// Frees memory that the table does not need now. Entries are kept.
     pub fn shrink(&mut self) {
         self.table.shrink();
         (self.slots, self.seen, self.lower) = Default::default();
     }
 
-    /// Bytes allocated.
+    /// Returns the number of allocated bytes.
     pub fn allocated(&self) -> usize {
         let hashes = (self.slots.capacity() + self.seen.capacity()) * size_of::<u32>();
         self.table.allocated() + hashes + self.lower.capacity()
@@ -158,19 +159,19 @@ impl Encoder {
         }
     }
 
-    /// The place of the entry that `hash` leads to, if it `fits`.
+    /// Returns the index of the entry to which `hash` leads, if it `fits`.
     fn find(&self, hash: u32, fits: impl Fn(&[u8], &[u8]) -> bool) -> Option<usize> {
         let place = self.table.place_of(self.slots[hash as usize % SLOTS])?;
         let (_, name, value) = self.table.get(place)?;
         fits(name, value).then_some(place)
     }
 
-    /// Whether a field with this hash was sent before, not long ago.
+    /// Returns true if a field with this hash was sent recently. Records the hash.
     fn repeats(&mut self, hash: u32) -> bool {
         std::mem::replace(&mut self.seen[hash as usize % SEEN], hash) == hash
     }
 
-    /// Larger entries would push out too much.
+    /// Returns the maximum size of an entry. Larger ones would evict too many others.
     fn largest(&self) -> usize {
         self.table.limit() / 4 * 3
     }
@@ -193,14 +194,15 @@ impl Encoder {
     }
 }
 
-/// The static entry with this value among those of one name, the first of which is `index`.
+/// Returns the static entry with this value among those with one name. `index` is the first of
+/// them.
 fn exact(index: usize, name: &[u8], value: &[u8]) -> Option<usize> {
     let same_name = ENTRIES[index - 1..].iter().take_while(|entry| entry.0 == name);
     same_name.zip(index..).find(|(entry, _)| entry.1 == value).map(|(_, index)| index)
 }
 
-/// What no table should remember: guesses of others on the same connection could be compared with
-/// it.
+/// Returns true if no table may store the field. An attacker on the same connection could otherwise
+/// test guesses against it.
 pub(crate) fn is_secret(name: &[u8], value: &[u8]) -> bool {
     match name {
         b"authorization" | b"proxy-authorization" | b"set-cookie" => true,

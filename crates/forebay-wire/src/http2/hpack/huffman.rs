@@ -1,8 +1,8 @@
 //! The Huffman code of RFC 7541 appendix B.
 //!
 //! The code is canonical: codes of one length are consecutive, in the order of their symbols, and
-//! longer codes follow shorter ones. So the list of lengths in appendix B gives all the rest, which
-//! is computed here when the crate is compiled.
+//! longer codes follow shorter ones. The list of lengths in appendix B therefore determines the
+//! code, which is computed at compile time.
 
 use super::HpackError;
 
@@ -26,17 +26,17 @@ const LENGTHS: [u8; 256] = [
     26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26, //
 ];
 
-/// Longest code, which octets and the end of string share.
+/// Maximum length of a code, for octets and the end of string.
 const LONGEST: usize = 30;
 
-/// Bits that index [`SHORT`]: 79 symbols, all that URLs and common values are made of, have codes
-/// of at most ten.
+/// Number of bits that index [`SHORT`]. 79 symbols, which include all in URLs and common values,
+/// have codes of at most ten bits.
 const SHORT_BITS: u32 = 10;
 
 struct Code {
-    /// Symbols in the order of their codes; the last, 256, is the end of the string.
+    /// Symbols in the order of their codes. The last, 256, is the end of string.
     symbols: [u16; 257],
-    /// Place in `symbols` of the first code of each length.
+    /// Position in `symbols` of the first code of each length.
     place: [u16; LONGEST + 2],
     /// The first code of each length.
     first: [u32; LONGEST + 2],
@@ -79,8 +79,8 @@ static CODES: [u32; 256] = {
     codes
 };
 
-/// What ten bits begin with: the length of a code in the upper byte and its octet in the lower, or
-/// zero where the code is longer.
+/// Table for ten bits: the length of the first code in the upper byte, and its octet in the lower
+/// byte. Zero for a longer code.
 static SHORT: [u16; 1 << SHORT_BITS] = {
     let code = canonical();
     let mut table = [0; 1 << SHORT_BITS];
@@ -103,8 +103,8 @@ static SHORT: [u16; 1 << SHORT_BITS] = {
     table
 };
 
-/// Appends what `input` encodes. Padding must be fewer than eight bits, all of them ones (section
-/// 5.2), and the end of string may not be encoded.
+/// Decodes `input` and appends the result. The padding must be fewer than eight bits, all ones
+/// (section 5.2). An encoded end of string is an error.
 pub(crate) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
     let start = out.len();
     // The shortest code has five bits.
@@ -120,7 +120,7 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> Result<usize, HpackError> {
     let mut written = 0;
     loop {
         if let Some(word) = input.first_chunk::<8>() {
-            // Whole bytes of the word as many as fit; the bits behind them are read again.
+            // As many whole bytes of the word as fit. The bits after them are read again.
             window |= u64::from_be_bytes(*word) >> valid;
             let taken = (63 - valid) / 8;
             valid += taken * 8;
@@ -157,12 +157,12 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> Result<usize, HpackError> {
             window <<= length;
             valid -= length;
         }
-        // Bits beyond the valid ones are read again.
+        // Bits after the valid ones are read again.
         window &= !(u64::MAX >> valid);
     }
 }
 
-/// The last symbols, of fewer than 30 bits.
+/// Decodes the last symbols, which have fewer than 30 bits.
 fn finish(
     mut window: u64,
     mut valid: u32,
@@ -170,9 +170,9 @@ fn finish(
     mut written: usize,
 ) -> Result<usize, HpackError> {
     loop {
-        // `valid` is below 30, so the shift fits.
+        // `valid` is less than 30, so the shift is valid.
         let padded = window | u64::MAX >> valid;
-        // No code of fewer than eight bits is all ones.
+        // No code shorter than eight bits consists only of ones.
         if valid < 8 && padded == u64::MAX {
             return Ok(written);
         }
@@ -194,7 +194,7 @@ fn split(short: u16) -> (u32, u8) {
     (u32::from(short >> 8), short as u8)
 }
 
-/// A code of more than ten bits at the top of `window`.
+/// Decodes a code of more than ten bits at the top of `window`.
 fn long(window: u64) -> Result<(u32, u8), HpackError> {
     let bits = (window >> 32) as u32;
     for length in SHORT_BITS as usize + 1..=LONGEST {
@@ -209,13 +209,13 @@ fn long(window: u64) -> Result<(u32, u8), HpackError> {
     Err(HpackError::EndOfString)
 }
 
-/// Length of `input` when encoded, in bytes.
+/// Returns the encoded length of `input`, in bytes.
 pub(crate) fn encoded_len(input: &[u8]) -> usize {
     let bits: usize = input.iter().map(|&byte| LENGTHS[byte as usize] as usize).sum();
     bits.div_ceil(8)
 }
 
-/// Appends `input` encoded, padded with ones.
+/// Encodes `input` and appends the result, padded with ones.
 pub(crate) fn encode(input: &[u8], out: &mut Vec<u8>) {
     let (mut window, mut valid) = (0u64, 0u32);
     for &byte in input {
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn codes_are_those_of_the_appendix() {
-        // One of each group of the list in appendix B.
+        // A sample of each group in appendix B.
         for (symbol, code, length) in [
             (b'0', 0x0, 5),
             (b't', 0x9, 5),

@@ -2,10 +2,11 @@
 
 use super::HpackError;
 
-/// Largest integer taken: more than any index, length or table size has use for.
+/// Maximum integer: more than any index, length or table size needs.
 const LARGEST: u32 = (1 << 28) - 1;
 
-/// The integer whose prefix has `bits` bits in the first byte of `input`; `input` moves behind it.
+/// Decodes an integer with a prefix of `bits` bits in the first byte of `input`, and advances
+/// `input`.
 #[inline]
 pub(crate) fn decode(input: &mut &[u8], bits: u32) -> Result<usize, HpackError> {
     let (&first, rest) = input.split_first().ok_or(HpackError::Truncated)?;
@@ -30,7 +31,8 @@ fn decode_rest(input: &mut &[u8], mut value: u32) -> Result<usize, HpackError> {
     Err(HpackError::Integer)
 }
 
-/// Appends `value` with a prefix of `bits` bits, whose byte has the upper bits of `pattern`.
+/// Appends `value` with a prefix of `bits` bits. The upper bits of the first byte come from
+/// `pattern`.
 #[inline]
 pub(crate) fn encode(out: &mut Vec<u8>, value: usize, bits: u32, pattern: u8) {
     let prefix = (1usize << bits) - 1;

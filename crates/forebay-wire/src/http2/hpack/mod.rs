@@ -1,8 +1,8 @@
 //! HPACK, the compression of heads (RFC 7541).
 //!
-//! [`Decoder`] reads header blocks into an arena of [`Fields`](crate::fields::Fields); [`Encoder`]
-//! writes them. Each keeps the dynamic table of its direction, so one of each belongs to a
-//! connection, and every block that comes must be decoded, wanted or not.
+//! [`Decoder`] reads header blocks into an arena of [`Fields`](crate::fields::Fields), and
+//! [`Encoder`] writes them. Each contains the dynamic table of its direction, so a connection needs
+//! one of each. Every received block must be decoded, even if its stream was reset.
 
 mod decoder;
 mod encoder;
@@ -18,26 +18,25 @@ pub(crate) use decoder::{List, Literal, is_name, is_value, string};
 pub use encoder::Encoder;
 pub(crate) use encoder::{HUFFMAN_FROM, is_secret};
 
-/// The rule of RFC 7541 that a header block broke. Each ends the connection, because the tables of
-/// the two sides no longer agree.
+/// Rule of RFC 7541 that a header block violated. Each violation ends the connection, because the
+/// tables of the two sides differ from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HpackError {
     /// The block ends within a field.
     Truncated,
-    /// An integer above 2^28-1, or of more than five bytes.
+    /// Integer above 2^28-1, or of more than five bytes.
     Integer,
-    /// Index zero, or one that neither table has.
+    /// Index zero, or an index without an entry.
     Index,
-    /// A size update above the limit that was advertised.
+    /// Size update above the announced limit.
     TableSize,
-    /// A size update behind a field, or a third one.
+    /// Size update after a field, or a third one.
     TableUpdate,
-    /// The table must shrink to the limit that was advertised, and the block does not begin with
-    /// that update.
+    /// The table must shrink to the announced limit, but the block does not start with that update.
     MissingUpdate,
-    /// Huffman padding of eight bits or more, or not all ones.
+    /// Huffman padding of eight bits or more, or with a zero bit.
     Padding,
-    /// The end-of-string symbol within a string.
+    /// End-of-string symbol within a string.
     EndOfString,
 }
 
@@ -49,7 +48,7 @@ impl fmt::Display for HpackError {
             Self::Index => "HPACK index without entry",
             Self::TableSize => "HPACK table larger than allowed",
             Self::TableUpdate => "HPACK table size update out of place",
-            Self::MissingUpdate => "HPACK table not reduced as the settings ask",
+            Self::MissingUpdate => "HPACK table not reduced as the settings require",
             Self::Padding => "malformed Huffman padding",
             Self::EndOfString => "end of string within a Huffman string",
         })
@@ -58,8 +57,8 @@ impl fmt::Display for HpackError {
 
 impl std::error::Error for HpackError {}
 
-/// What an entry of the dynamic table counts beyond its name and value (section 4.1).
+/// Size that an entry of the dynamic table counts in addition to its name and value (section 4.1).
 pub(crate) const ENTRY_OVERHEAD: usize = 32;
 
-/// Size of a dynamic table until a setting says otherwise.
+/// Size of a dynamic table until a setting changes it.
 pub const DEFAULT_TABLE: usize = 4_096;

@@ -2,13 +2,13 @@
 
 use crate::http1::{KnownField, NAMES};
 
-/// Entries of the static table; indices begin at one.
+/// Number of entries. Indices start at one.
 pub(super) const LEN: usize = ENTRIES.len();
 
-/// `:status` values begin at this index, with the codes of [`STATUSES`].
+/// Index of the first `:status` entry. The values are those of [`STATUSES`].
 pub(super) const STATUS: usize = 8;
 
-/// The status codes that the static table has, in order.
+/// Status codes of the static table, in order.
 pub(super) const STATUSES: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
 
 pub(super) const ENTRIES: [(&[u8], &[u8]); 61] = [
@@ -94,7 +94,7 @@ pub(super) static KNOWN: [KnownField; LEN] = {
 
 const SLOTS: usize = 256;
 
-/// Index of the first entry of each name, by the hash of the name; zero where there is none.
+/// Index of the first entry of each name, by the hash of the name; zero for an empty slot.
 static BY_NAME: [u8; SLOTS] = {
     let mut slots = [0; SLOTS];
     let mut at = 0;
@@ -112,7 +112,7 @@ static BY_NAME: [u8; SLOTS] = {
     slots
 };
 
-/// The first index with this name, given the hash of the name with seed zero.
+/// Returns the first index of this name. `hash` is the hash of the name with seed zero.
 pub(super) fn index_of(name: &[u8], hash: u32) -> Option<usize> {
     let mut slot = hash as usize % SLOTS;
     loop {
@@ -124,8 +124,8 @@ pub(super) fn index_of(name: &[u8], hash: u32) -> Option<usize> {
     }
 }
 
-/// A hash of short strings: a multiplication for each eight bytes. Only our own side of the
-/// compression relies on it, with verified matches, so collisions cost a few bytes at worst.
+/// Hashes a short string with one multiplication per eight bytes. Only our own encoder relies on
+/// the hash and verifies matches, so a collision costs at most a few bytes.
 pub(super) const fn hash(seed: u32, bytes: &[u8]) -> u32 {
     let mut state = (seed as u64) ^ bytes.len() as u64;
     let mut rest = bytes;
@@ -133,7 +133,7 @@ pub(super) const fn hash(seed: u32, bytes: &[u8]) -> u32 {
         state = mix(state, u64::from_le_bytes(*word));
         rest = behind;
     }
-    // The last bytes of a short string in two overlapping halves.
+    // The last bytes of a short string, in two overlapping halves.
     let tail = if let (Some(a), Some(b)) = (rest.first_chunk::<4>(), rest.last_chunk::<4>()) {
         u32::from_le_bytes(*a) as u64 | (u32::from_le_bytes(*b) as u64) << 32
     } else if let [first, .., last] = rest {
@@ -148,7 +148,7 @@ pub(super) const fn hash(seed: u32, bytes: &[u8]) -> u32 {
 }
 
 const fn mix(state: u64, word: u64) -> u64 {
-    // An odd number whose bits are those of the golden ratio's fraction.
+    // Odd number with the bits of the golden ratio's fraction.
     let product = (state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     product ^ product >> 29
 }

@@ -1,4 +1,4 @@
-//! The dynamic table (RFC 7541 sections 2.3.2 and 4), the same for both directions.
+//! The dynamic table (RFC 7541 sections 2.3.2 and 4), for both directions.
 
 use std::collections::VecDeque;
 
@@ -6,18 +6,18 @@ use crate::http1::KnownField;
 
 use super::ENTRY_OVERHEAD;
 
-/// What the table remembers of an entry beside its bytes.
+/// Data of an entry in addition to its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    /// Offset of the name in the sum of all that was ever inserted; the value follows it.
+    /// Offset of the name in the sequence of all bytes ever inserted; the value follows it.
     start: u32,
     name_len: u32,
     value_len: u32,
-    /// The kind of its name; the encoder has no use for it.
+    /// Kind of the name, for the decoder only.
     pub known: KnownField,
-    /// What a message may not have in it (decoder), so that each string is checked once.
+    /// Violation in the entry, for the decoder, so that each string is checked only once.
     pub flaw: super::decoder::Flaw,
-    /// The hash of name and value (encoder).
+    /// Hash of name and value, for the encoder.
     pub hash: u32,
 }
 
@@ -31,16 +31,16 @@ impl Entry {
     }
 }
 
-/// Entries, newest first, evicted so that their sizes never exceed `limit`.
+/// Entries, evicted so that the sum of their sizes never exceeds `limit`.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
-    /// Bytes of the entries in the order of insertion, behind some that are evicted.
+    /// Bytes of the entries in the order of insertion, after some of evicted entries.
     bytes: Vec<u8>,
-    /// What `bytes[0]` has as offset in entries.
+    /// Offset of `bytes[0]` in terms of `Entry::start`.
     base: u32,
-    /// The newest is the last.
+    /// The newest entry is the last.
     entries: VecDeque<Entry>,
-    /// How many were ever inserted.
+    /// Number of insertions so far.
     inserted: u32,
     size: usize,
     limit: usize,
@@ -52,13 +52,13 @@ impl Table {
         Self { bytes, base: 0, entries, inserted: 0, size: 0, limit }
     }
 
-    /// Changes the limit, and evicts what no longer fits.
+    /// Changes the limit, and evicts entries that no longer fit.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
         self.evict_to(limit);
     }
 
-    /// Inserts an entry; one larger than the table empties it (section 4.4).
+    /// Inserts an entry. An entry larger than the table empties it (section 4.4).
     pub fn insert(&mut self, name: &[u8], value: &[u8], mut entry: Entry) {
         let size = entry.size();
         if size > self.limit {
@@ -75,14 +75,14 @@ impl Table {
         self.size += size;
     }
 
-    /// The entry at `place`, the newest being zero, with name and value.
+    /// Returns entry `place` with name and value. The newest is zero.
     pub fn get(&self, place: usize) -> Option<(&Entry, &[u8], &[u8])> {
         let (entry, joined) = self.joined(place)?;
         let (name, value) = joined.split_at_checked(entry.name_len as usize)?;
         Some((entry, name, value))
     }
 
-    /// The same with the value right behind the name.
+    /// Returns entry `place` with its name, directly followed by its value.
     pub fn joined(&self, place: usize) -> Option<(&Entry, &[u8])> {
         let entry = self.entries.get(self.entries.len().checked_sub(place + 1)?)?;
         let start = entry.start.wrapping_sub(self.base) as usize;
@@ -90,25 +90,25 @@ impl Table {
         Some((entry, self.bytes.get(start..end)?))
     }
 
-    /// The place of the entry inserted as the `number`th, where it is still there.
+    /// Returns the position of the entry with this insertion number, if it is still present.
     pub fn place_of(&self, number: u32) -> Option<usize> {
         let age = self.inserted.wrapping_sub(number) as usize;
         (age < self.entries.len()).then_some(age)
     }
 
-    /// The number that [`Self::place_of`] finds the newest entry by.
+    /// Returns the insertion number of the newest entry, for [`Self::place_of`].
     pub fn newest(&self) -> u32 {
         self.inserted
     }
 
-    /// Gives memory back that no entry needs.
+    /// Frees memory that no entry needs.
     pub fn shrink(&mut self) {
         self.drop_evicted();
         self.bytes.shrink_to_fit();
         self.entries.shrink_to_fit();
     }
 
-    /// Bytes allocated.
+    /// Returns the number of allocated bytes.
     pub fn allocated(&self) -> usize {
         self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
@@ -137,8 +137,8 @@ impl Table {
         }
     }
 
-    /// Moves the live bytes to the front once as many are dead as alive: at most one byte is moved
-    /// for each that is inserted, and no more than twice the limit is held.
+    /// Moves the live bytes to the start when at least as many are dead. At most one byte is moved
+    /// per inserted byte, and the table holds at most twice its limit.
     fn make_room(&mut self, needed: usize) {
         if self.bytes.len() + needed > self.bytes.capacity() {
             let live = self.size - self.entries.len() * ENTRY_OVERHEAD;
@@ -157,7 +157,7 @@ impl Table {
 }
 
 impl Entry {
-    /// What to remember of a name and a value.
+    /// Creates an entry for a name and a value.
     pub fn new(name: &[u8], value: &[u8]) -> Self {
         Self {
             start: 0,
