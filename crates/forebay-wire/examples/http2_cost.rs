@@ -1,4 +1,4 @@
-//! Work of the HTTP/2 codec to count instructions of, one kind for each run:
+//! Workloads of the HTTP/2 codec for instruction counts, one per run:
 //!
 //! ```text
 //! cargo build --release -p forebay-wire --example http2_cost
@@ -6,7 +6,7 @@
 //!     target/release/examples/http2_cost decode-head|encode-head|exchange
 //! ```
 //!
-//! Each kind warms up first, as a connection does, then does its work 1,000 times.
+//! Each workload warms up first, as a connection does, then runs 1,000 times.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -19,7 +19,7 @@ const ROUNDS: usize = 1_000;
 const LIMITS: ListLimits = ListLimits { size: 32 * 1024, fields: 100 };
 const HEAD: HeadLimits = HeadLimits { target: 8 * 1024, get_body: false, extended_connect: true };
 
-/// What a browser sends for one image of a page: four pseudo-fields, eight fields.
+/// Request of a browser for an image of a page: four pseudo-fields and eight fields.
 const REQUEST: &[(&str, &str)] = &[
     (":method", "GET"),
     (":scheme", "https"),
@@ -68,7 +68,7 @@ fn main() {
     println!("{:.0} ns each, warm-up included", start.elapsed().as_nanos() as f64 / ROUNDS as f64);
 }
 
-/// Blocks as a client sends them: the path differs, the rest repeats.
+/// Returns the blocks of a client's requests: the path differs, other fields repeat.
 fn blocks() -> Vec<Vec<u8>> {
     let mut encoder = Encoder::default();
     let block = |at: usize| {
@@ -99,7 +99,7 @@ fn decode_head() {
     }
 }
 
-/// The first request of a connection: all fields are literals in the Huffman code.
+/// Decodes the first request of a connection, whose fields are all literals in Huffman code.
 fn decode_first() {
     let block = &blocks()[0];
     let mut head = Head::default();
@@ -135,7 +135,7 @@ fn measured_encode(encoder: &mut Encoder, fields: &Fields, out: &mut Vec<u8>) {
     black_box(&out);
 }
 
-/// Requests 32 at a time, as the load generator and the front would do it.
+/// Exchanges 32 requests at a time, as the load generator and the server do.
 fn exchange() {
     let mut server = Connection::server(Config::default());
     let mut client = Connection::client(Config::default());

@@ -130,7 +130,7 @@ impl Fields {
         self.entries.is_empty()
     }
 
-    /// Returns the arena to which spans refer.
+    /// Returns the arena of the spans.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

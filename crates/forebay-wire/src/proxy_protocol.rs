@@ -20,7 +20,7 @@ pub enum Announced {
     Client {
         /// Address of the client.
         source: SocketAddr,
-        /// Address to which the client connected.
+        /// Destination address of the client's connection.
         destination: SocketAddr,
     },
 }

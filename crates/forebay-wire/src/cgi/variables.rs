@@ -35,7 +35,7 @@ impl Sink for Vec<(Vec<u8>, Vec<u8>)> {
 pub struct Request<'a> {
     /// The parsed head.
     pub head: &'a RequestHead,
-    /// Bytes to which the head's spans refer.
+    /// Bytes of the head's spans.
     pub bytes: &'a [u8],
     /// Part of the path that names the script.
     pub script_name: &'a [u8],

@@ -212,7 +212,7 @@ impl Rule {
 pub enum Scope {
     /// The connection: GOAWAY was written, and no more input is read.
     Connection,
-    /// One stream: RST_STREAM was written for it.
+    /// A single stream: RST_STREAM was written for it.
     Stream(u32),
 }
 

@@ -1,11 +1,11 @@
-//! Which rule a client broke, and how far the damage goes.
+//! Violated rules, and the scope of the consequences.
 
 use std::fmt;
 
 use crate::http2::HeadRule;
 use crate::http2::hpack::HpackError;
 
-/// An error code as QUIC carries it (RFC 9114 section 8.1, RFC 9204 section 6).
+/// Error code of QUIC (RFC 9114 section 8.1, RFC 9204 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorCode(pub u32);
 
@@ -30,47 +30,48 @@ impl ErrorCode {
     pub const QPACK_ENCODER_STREAM_ERROR: Self = Self(0x201);
 }
 
-/// The rule that a client broke.
+/// Rule that a client violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// A frame of a type that may not stand where it does.
+    /// Frame type that is not allowed at its position.
     FrameUnexpected,
-    /// A frame that is cut short, or whose contents do not fit its length.
+    /// Truncated frame, or contents that do not fit its length.
     Frame,
-    /// A field section that cannot be decompressed.
+    /// Field section that cannot be decompressed.
     Compression(HpackError),
-    /// A head, or trailers, against the rules of HTTP.
+    /// Head or trailers that violate the rules of HTTP.
     Head(HeadRule),
     /// `content-length` differs from the sum of DATA.
     ContentLength,
-    /// The stream ends before its head does.
+    /// The stream ends before its head is complete.
     Incomplete,
     /// Trailers above the limits.
     Trailers,
     /// Settings that are repeated, or that HTTP/3 does not have.
     Settings,
-    /// The control stream begins with another frame than SETTINGS.
+    /// The first frame of the control stream is not SETTINGS.
     MissingSettings,
-    /// A second stream of a kind of which there is one, or a push by a client.
+    /// Second stream of a kind that may exist only once, or a push from a client.
     StreamCreation,
-    /// A stream ended that must stay open as long as the connection.
+    /// End of a stream that must stay open as long as the connection.
     ClosedCriticalStream,
-    /// A push that was never promised.
+    /// Push that was never promised.
     PushId,
-    /// An entry for the dynamic table, for which there is no room.
+    /// Entry for the dynamic table, which has no space.
     EncoderStream,
-    /// More of what costs us and brings the client nothing than an honest one sends.
+    /// More frames of a kind that costs us work without a benefit for the client than an honest
+    /// client sends.
     Abuse,
 }
 
-/// A rule was broken by the client.
+/// Violated rule with its consequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Http3Error {
     /// The rule.
     pub rule: Rule,
-    /// What the client is told.
+    /// Error code for the client.
     pub code: ErrorCode,
-    /// Whether the connection ends, and not the stream alone.
+    /// The error ends the connection, and not only the stream.
     pub ends_connection: bool,
 }
 
@@ -91,17 +92,17 @@ impl Http3Error {
         Self::connection(Rule::Frame, ErrorCode::FRAME_ERROR)
     }
 
-    /// A request that is no good, beside others that may be.
+    /// Creates the error of a malformed request, which does not affect other requests.
     pub fn malformed(rule: Rule) -> Self {
         Self::stream(rule, ErrorCode::MESSAGE_ERROR)
     }
 
-    /// More of what costs us and brings the client nothing than an honest one sends.
+    /// Creates the error for abuse.
     pub fn abuse() -> Self {
         Self::connection(Rule::Abuse, ErrorCode::EXCESSIVE_LOAD)
     }
 
-    /// A second stream of a kind of which there is one.
+    /// Creates the error for a second stream of a kind that may exist only once.
     pub fn repeated_stream() -> Self {
         Self::connection(Rule::StreamCreation, ErrorCode::STREAM_CREATION_ERROR)
     }

@@ -1,4 +1,4 @@
-//! Frames (RFC 9114 section 7): their headers one by one as they come, and those that a server sends.
+//! Frames (RFC 9114 section 7): headers as they arrive, and the frames that a server sends.
 
 use super::{qpack, settings, varint};
 use crate::fields::FieldRef;
@@ -10,27 +10,27 @@ pub const SETTINGS: u64 = 0x04;
 pub const PUSH_PROMISE: u64 = 0x05;
 pub const GOAWAY: u64 = 0x07;
 pub const MAX_PUSH_ID: u64 = 0x0d;
-/// RFC 9218 section 7.2: of a request, and of a push.
+/// Priority update of a request (RFC 9218 section 7.2).
 pub const PRIORITY_UPDATE: u64 = 0xf_0700;
-/// See [`PRIORITY_UPDATE`].
+/// Priority update of a push.
 pub const PRIORITY_UPDATE_OF_PUSH: u64 = 0xf_0701;
 
-/// Whether a frame of this type belongs to HTTP/2 and must not come (section 7.2.8).
+/// Returns true if a frame of this type belongs to HTTP/2 and is forbidden (section 7.2.8).
 pub fn is_forbidden(kind: u64) -> bool {
     matches!(kind, 0x02 | 0x06 | 0x08 | 0x09)
 }
 
-/// Most bytes of the header of a frame.
+/// Maximum length of the header of a frame.
 const LARGEST_HEADER: usize = 16;
 
-/// The header of a frame: its type, and how many bytes follow.
+/// Header of a frame: its type, and the length of its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
     pub kind: u64,
     pub length: u64,
 }
 
-/// Gathers the header of a frame from pieces.
+/// Decoder of the header of a frame from pieces.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderDecoder {
     bytes: [u8; LARGEST_HEADER],
@@ -38,12 +38,12 @@ pub struct HeaderDecoder {
 }
 
 impl HeaderDecoder {
-    /// Whether a header has begun to come and has not ended.
+    /// Returns true if a header has arrived partly.
     pub fn is_partial(&self) -> bool {
         self.len > 0
     }
 
-    /// Takes as much of `input` as the header has, and moves it behind that.
+    /// Consumes as much of `input` as the header has. Returns the header when it is complete.
     pub fn decode(&mut self, input: &mut &[u8]) -> Option<FrameHeader> {
         while let Some((&byte, rest)) = input.split_first() {
             self.bytes[self.len] = byte;
@@ -61,8 +61,8 @@ impl HeaderDecoder {
     }
 }
 
-/// Appends what a server's control stream begins with: its type, and the settings. `largest_section` is
-/// the limit on a head, as [`ListLimits`](crate::http2::hpack::ListLimits) counts it.
+/// Appends the start of a server's control stream: its type, and the settings. `largest_section` is
+/// the limit of a head, counted as in [`ListLimits`](crate::http2::hpack::ListLimits).
 pub fn opening(out: &mut Vec<u8>, largest_section: usize) {
     let pairs = [
         (settings::QPACK_MAX_TABLE_CAPACITY, 0),
@@ -79,8 +79,8 @@ pub fn opening(out: &mut Vec<u8>, largest_section: usize) {
     frame(out, SETTINGS, &payload);
 }
 
-/// Appends GOAWAY: requests on this stream and those behind it are not taken up. `None`: none is refused
-/// yet, but the client should send no more.
+/// Appends GOAWAY: requests on `stream` and later ones are not processed. With `None` no request is
+/// refused yet, but the client should send no more.
 pub fn goaway(out: &mut Vec<u8>, stream: Option<u64>) {
     let mut payload = Vec::new();
     // The largest stream that a client can open.

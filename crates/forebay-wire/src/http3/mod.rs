@@ -1,16 +1,17 @@
-//! HTTP/3 (RFC 9114), the server's role, without sockets or clock: what stands on the streams of a
-//! QUIC connection.
+//! HTTP/3 (RFC 9114) as a server, without sockets or a clock: the contents of the streams of a QUIC
+//! connection.
 //!
-//! A [`RequestDecoder`] takes the bytes of a request stream apart, a [`UniDecoder`] those of a stream
-//! that goes one way; heads are decoded by [`qpack`] into the same [`Head`](crate::http2::Head) as
-//! HTTP/2's, which refuses what breaks a rule. Field sections refer to the static table alone: the
-//! settings allow no other, so that no stream waits for another and nothing is kept of a peer.
+//! A [`RequestDecoder`] decodes a request stream, and a [`UniDecoder`] a unidirectional stream.
+//! [`qpack`] decodes heads into the [`Head`](crate::http2::Head) of HTTP/2, which rejects
+//! violations. Field sections refer only to the static table, because the settings allow no dynamic
+//! table. No stream therefore waits for another, and a peer uses no memory.
 //!
-//! The crate `h3` is not used: it gathers a HEADERS frame, or one of unknown type, in memory as long
-//! as its sender says it is, and looks at limits behind that; it gives no sign of a client that has
-//! given a request up; and it hands fields over in a map, in which what our checks look at is gone.
+//! The crate `h3` is not used for three reasons. It buffers a HEADERS frame, or a frame of unknown
+//! type, up to the length that the sender announces, and checks limits only afterwards. It does not
+//! report that a client has abandoned a request. It returns fields in a map, without details that
+//! our checks need.
 //!
-//! What is not here: QUIC, flow control, and what a request means.
+//! QUIC, flow control and the meaning of requests are outside this module.
 
 mod error;
 mod frame;

@@ -1,7 +1,7 @@
-//! QPACK, the compression of heads (RFC 9204), with the static table alone.
+//! QPACK, the compression of heads (RFC 9204), with only the static table.
 //!
-//! A peer that keeps to our settings refers to no other table, and what we send refers to none that its
-//! settings could forbid.
+//! A peer that obeys our settings refers to no other table. Our own field sections do not either,
+//! so no settings of the peer can forbid them.
 
 mod static_table;
 
@@ -15,18 +15,18 @@ use crate::http2::hpack::{
 
 use static_table::ENTRIES;
 
-/// Decodes a field section, and appends its fields to `fields`.
+/// Decodes a field section and appends its fields to `fields`.
 ///
 /// # Errors
-/// Where it cannot be decoded, which ends the connection; a reference to a dynamic table is one to an
-/// entry that there is not.
+/// Fails if the section cannot be decoded, which ends the connection. A reference to the dynamic
+/// table counts as a reference to a missing entry.
 pub fn decode(
     section: &[u8],
     limits: ListLimits,
     fields: &mut Fields,
 ) -> Result<Decoded, HpackError> {
     let mut rest = section;
-    // The prefix (section 4.5.1): no entry of the dynamic table is needed, whatever its base.
+    // The prefix (section 4.5.1): no entry of the dynamic table may be required, whatever its base.
     if integer::decode(&mut rest, 8)? != 0 {
         return Err(HpackError::Index);
     }
@@ -38,7 +38,7 @@ pub fn decode(
     let mut list = List::new(limits, fields);
     while let Some(&first) = rest.first() {
         match first {
-            // Indexed, static.
+            // Indexed field of the static table.
             0xc0.. => {
                 let place = integer::decode(&mut rest, 6)?;
                 let (name, value) = ENTRIES.get(place).ok_or(HpackError::Index)?;
@@ -46,7 +46,7 @@ pub fn decode(
                     list.fields.push(name, value);
                 }
             }
-            // A literal with a name of the static table.
+            // Literal with a name of the static table.
             0x50..=0x5f | 0x70..=0x7f => {
                 let place = integer::decode(&mut rest, 4)?;
                 let (name, _) = ENTRIES.get(place).ok_or(HpackError::Index)?;
@@ -55,7 +55,7 @@ pub fn decode(
                 arena.extend_from_slice(name);
                 literal(start, Flaw::None, &mut rest, &mut list, first & 0x20 != 0)?;
             }
-            // A literal with a name of its own.
+            // Literal with its own name.
             0x20..=0x3f => {
                 let arena = list.fields.arena();
                 let start = arena.len();
@@ -70,7 +70,7 @@ pub fn decode(
     Ok(list.found)
 }
 
-/// Reads the value of a literal whose name lies in the arena from `start` on.
+/// Reads the value of a literal whose name starts at `start` in the arena.
 fn literal(
     start: usize,
     flaw: Flaw,
@@ -90,7 +90,7 @@ fn literal(
     Ok(())
 }
 
-/// Begins a field section.
+/// Starts a field section.
 pub fn begin(out: &mut Vec<u8>) {
     out.extend_from_slice(&[0, 0]);
 }
@@ -101,7 +101,7 @@ pub fn status(out: &mut Vec<u8>, status: u16) {
     pair(out, b":status", &[digit(status / 100), digit(status / 10), digit(status)], false);
 }
 
-/// Appends a field, its name in lower case.
+/// Appends a field and converts its name to lower case.
 pub fn field(out: &mut Vec<u8>, field: FieldRef<'_>) {
     if has_upper_case(field.name) {
         let lower = field.name.to_ascii_lowercase();
@@ -111,7 +111,7 @@ pub fn field(out: &mut Vec<u8>, field: FieldRef<'_>) {
     }
 }
 
-/// Appends a field whose name is in lower case.
+/// Appends a field with a lower-case name.
 fn pair(out: &mut Vec<u8>, name: &[u8], value: &[u8], sensitive: bool) {
     let places = static_table::places_of(name);
     if let Some(&place) = places.iter().find(|&&place| ENTRIES[usize::from(place)].1 == value) {

@@ -1,4 +1,5 @@
-//! The stream of a request: frames to a head, data and trailers (RFC 9114 section 4.1).
+//! Decoder of a request stream: converts frames to a head, data and trailers (RFC 9114 section
+//! 4.1).
 
 use std::ops::Range;
 
@@ -8,56 +9,56 @@ use super::qpack;
 use crate::http2::hpack::ListLimits;
 use crate::http2::{Head, HeadLimits, HeadRule, budget};
 
-/// Largest frame of an unknown type, in bytes, as by HTTP/2.
+/// Maximum length of a frame of an unknown type in bytes, as in HTTP/2.
 const LARGEST_UNKNOWN: u64 = 16 * 1024;
 
-/// What has come.
+/// Event of a request stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A field section is whole: the head, or behind it the trailers.
+    /// A field section is complete: the head, or the trailers after it.
     Section,
-    /// The head is longer than allowed, and has not been read.
+    /// The head is longer than allowed, and was not read.
     TooLarge,
     /// Data of the body, as a range of the input.
     Data(Range<usize>),
 }
 
-/// What a call of [`RequestDecoder::decode`] did.
+/// Result of one call of [`RequestDecoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// How much of the input has been read.
+    /// Number of consumed bytes of the input.
     pub consumed: usize,
-    /// What has come; `None`: all was read, and more is needed.
+    /// Event in the consumed bytes; `None` if more input is needed.
     pub event: Option<Event>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The head is to come.
+    /// Before the head.
     Head,
-    /// Data may come, or trailers.
+    /// Data or trailers may follow.
     Body,
-    /// Nothing may come but frames of unknown types.
+    /// Only frames of unknown types may follow.
     Ended,
 }
 
-/// Reads the stream of one request, in whatever pieces it comes.
+/// Decoder of the stream of one request, in pieces of any size.
 #[derive(Clone, Debug)]
 pub struct RequestDecoder {
     stage: Stage,
     header: HeaderDecoder,
-    /// The type of the frame whose payload comes, and how much of it is left.
+    /// Type of the frame whose payload is arriving, and its remaining length.
     frame: Option<(u64, u64)>,
-    /// The field section that comes.
+    /// Received part of a field section.
     section: Vec<u8>,
     largest_section: usize,
-    /// What `content-length` leaves.
+    /// Remaining bytes of `content-length`.
     content_left: Option<u64>,
     price: u32,
 }
 
 impl RequestDecoder {
-    /// Field sections may have so many bytes as they are sent.
+    /// Creates a decoder. Encoded field sections may have at most `largest_section` bytes.
     pub fn new(largest_section: usize) -> Self {
         Self {
             stage: Stage::Head,
@@ -70,28 +71,28 @@ impl RequestDecoder {
         }
     }
 
-    /// The body has as many bytes as the head says, where it does.
+    /// Sets the length of the body, if the head contains it.
     pub fn expect_content(&mut self, length: Option<u64>) {
         self.content_left = length;
     }
 
-    /// How long what has come of a field section that was not taken is, in bytes.
+    /// Returns the length in bytes of the field section so far, unless it was taken.
     pub fn section_len(&self) -> usize {
         self.section.len()
     }
 
-    /// Takes the field section that has just come.
+    /// Takes the complete field section.
     pub fn take_section(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.section)
     }
 
-    /// What frames that bring nothing have cost since this was last asked (`http2::budget`), also where
-    /// what came behind them is an error.
+    /// Returns the price of useless frames since the last call (`http2::budget`), even if an error
+    /// followed them.
     pub fn take_price(&mut self) -> u32 {
         std::mem::take(&mut self.price)
     }
 
-    /// Reads on until something has come. To be called again with what was not consumed.
+    /// Decodes `input` until an event. The caller repeats the call with the unconsumed rest.
     pub fn decode(&mut self, input: &[u8]) -> Result<Step, Http3Error> {
         let mut rest = input;
         loop {
@@ -131,7 +132,7 @@ impl RequestDecoder {
         Ok(Step { consumed: input.len(), event: None })
     }
 
-    /// The stream has ended; fails where the request has not.
+    /// Reports the end of the stream. Fails if the request is incomplete.
     pub fn end(&self) -> Result<(), Http3Error> {
         if self.frame.is_some() || self.header.is_partial() {
             return Err(Http3Error::frame());
@@ -189,7 +190,7 @@ impl RequestDecoder {
     }
 }
 
-/// Reads a request's head; the rule that it breaks, where that is one of heads.
+/// Reads a request's head. The inner error is a violated rule of heads.
 pub fn read_head(
     section: &[u8],
     list: ListLimits,

@@ -1,4 +1,4 @@
-//! Streams that a client sends on and does not read from: control, and those of QPACK (RFC 9114 section
+//! Unidirectional streams of a client: the control stream, and those of QPACK (RFC 9114 section
 //! 6.2, RFC 9204 section 4.2).
 
 use super::error::{ErrorCode, Http3Error, Rule};
@@ -6,19 +6,19 @@ use super::frame::{self, FrameHeader, HeaderDecoder};
 use super::varint;
 use crate::http2::budget;
 
-/// Largest SETTINGS frame, in bytes: an honest one has ten pairs.
+/// Maximum length of a SETTINGS frame in bytes. An honest client sends about ten pairs.
 const LARGEST_SETTINGS: u64 = 1024;
 
-/// What a stream is for.
+/// Kind of a unidirectional stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UniKind {
     /// Frames about the connection.
     Control,
-    /// Entries for the dynamic table, which has no room for any.
+    /// Entries for the dynamic table, which has no space for any.
     Encoder,
-    /// What the client has decoded.
+    /// Acknowledgements of decoded field sections.
     Decoder,
-    /// Something that we do not know, and do not read.
+    /// Unknown type, which is not read.
     Unknown,
 }
 
@@ -29,27 +29,27 @@ impl UniKind {
     const DECODER: u64 = 0x03;
 }
 
-/// Reads one such stream, in whatever pieces it comes.
+/// Decoder of one such stream, in pieces of any size.
 #[derive(Clone, Debug, Default)]
 pub struct UniDecoder {
     kind: Option<UniKind>,
-    /// Bytes of the type so far.
+    /// Received bytes of the type.
     first: Vec<u8>,
     header: HeaderDecoder,
-    /// The frame whose payload comes.
+    /// Frame whose payload is arriving.
     frame: Option<FrameHeader>,
-    /// What has come of a payload that is looked at.
+    /// Received part of a payload that is examined.
     payload: Vec<u8>,
     has_settings: bool,
 }
 
 impl UniDecoder {
-    /// What the stream is for, once that has come.
+    /// Returns the kind of the stream, after its type has arrived.
     pub fn kind(&self) -> Option<UniKind> {
         self.kind
     }
 
-    /// Takes in what has come; what of it brings nothing costs so much (`http2::budget`).
+    /// Processes input. Returns the price of its useless part (`http2::budget`).
     pub fn receive(&mut self, input: &[u8]) -> Result<u32, Http3Error> {
         let mut input = input;
         let kind = match self.kind {
@@ -68,14 +68,14 @@ impl UniDecoder {
                 )),
                 false => Ok(budget::USELESS.saturating_mul(input.len() as u32)),
             },
-            // Streams that were cancelled, each of which has its price already. Nothing of ours waits
-            // for what the client has decoded.
+            // Cancelled streams, each of which has its price already. We do not wait for
+            // acknowledgements of the client.
             UniKind::Decoder => Ok(input.len() as u32),
             UniKind::Unknown => Ok(0),
         }
     }
 
-    /// The stream has ended; what it costs where it was of no use.
+    /// Reports the end of the stream. Returns the price if the stream was useless.
     pub fn end(&self) -> Result<u32, Http3Error> {
         match self.kind {
             None | Some(UniKind::Unknown) => Ok(budget::USELESS),
@@ -167,7 +167,7 @@ impl UniDecoder {
                 self.has_settings = true;
                 check_settings(payload)
             }
-            // Nothing is pushed, so that neither has a meaning (section 7.2).
+            // Nothing is pushed, so neither frame has a meaning (section 7.2).
             frame::GOAWAY | frame::MAX_PUSH_ID => match varint::decode(&mut payload) {
                 Some(_) if payload.is_empty() => Ok(()),
                 _ => Err(Http3Error::frame()),
@@ -178,20 +178,21 @@ impl UniDecoder {
     }
 }
 
-/// The instruction that gives the dynamic table no room (RFC 9204 section 4.3.1), which is as before.
+/// Instruction that sets the dynamic table's capacity to zero (RFC 9204 section 4.3.1), which
+/// changes nothing.
 const SET_CAPACITY_0: u8 = 0x20;
 
 fn is_looked_at(kind: u64) -> bool {
     matches!(kind, frame::SETTINGS | frame::GOAWAY | frame::MAX_PUSH_ID | frame::CANCEL_PUSH)
 }
 
-/// Nothing that a client's settings say changes what it is sent; they must be some, though.
+/// Checks that the settings are valid. No setting of a client changes our replies.
 fn check_settings(mut payload: &[u8]) -> Result<(), Http3Error> {
     let mut seen = Vec::new();
     while !payload.is_empty() {
         let pair = (varint::decode(&mut payload), varint::decode(&mut payload));
         let (Some(setting), Some(_)) = pair else { return Err(Http3Error::frame()) };
-        // Those of HTTP/2 (section 7.2.4.1).
+        // Settings of HTTP/2 (section 7.2.4.1).
         if matches!(setting, 0x00 | 0x02..=0x05) || seen.contains(&setting) {
             return Err(Http3Error::connection(Rule::Settings, ErrorCode::SETTINGS_ERROR));
         }

@@ -1,9 +1,10 @@
-//! Integers of QUIC (RFC 9000 section 16).
+//! Variable-length integers of QUIC (RFC 9000 section 16).
 
-/// The largest integer there is.
+/// Largest integer.
 pub const LARGEST: u64 = (1 << 62) - 1;
 
-/// The integer at the beginning of `input`, which moves behind it; `None` where it is cut short.
+/// Decodes the integer at the start of `input`, and advances `input`. Returns `None` if it is
+/// truncated.
 pub fn decode(input: &mut &[u8]) -> Option<u64> {
     let first = *input.first()?;
     let length = 1usize << (first >> 6);
@@ -13,7 +14,7 @@ pub fn decode(input: &mut &[u8]) -> Option<u64> {
     Some(bytes[1..].iter().fold(value, |value, &byte| value << 8 | u64::from(byte)))
 }
 
-/// Appends `value`, which is no larger than [`LARGEST`], in as few bytes as it takes.
+/// Appends `value`, at most [`LARGEST`], in as few bytes as possible.
 pub fn encode(out: &mut Vec<u8>, value: u64) {
     match value {
         0..=0x3f => out.push(value as u8),

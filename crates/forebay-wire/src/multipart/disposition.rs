@@ -9,7 +9,7 @@ use crate::http1::{is_field_value, is_token};
 
 use super::MultipartError;
 
-/// Head of a part. Spans refer to the input in which it was found.
+/// Head of a part. Spans refer to the decoder's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Name of the form's field, with the escapes between the quotes; see [`plain`].

@@ -123,7 +123,7 @@ pub struct Decoder {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// At the start of the form, where the delimiter needs no preceding CRLF.
+    /// At the start of the form: the delimiter needs no preceding CRLF here.
     Start,
     /// In the preamble before the first delimiter, which is ignored.
     Preamble,

@@ -1,68 +1,70 @@
-//! What a peer may cost: frames that bring it nothing are paid from a budget, which work refills.
+//! Budget of a peer: frames without a benefit for the peer are paid from it, and work refills it.
 //!
-//! An attack is not one frame that is wrong, but thousands that are right. So each frame that costs
-//! more than it brings has a price, streams that are answered and data that is sent pay some of it
-//! back, and time the rest. A peer that has spent all is sent away.
+//! An attack consists not of one invalid frame, but of thousands of valid ones. Each frame that
+//! costs more than its benefit therefore has a price. Streams with replies and sent data pay part
+//! of it back, and time pays the rest. A peer without budget loses its connection.
 
 use std::time::Instant;
 
-/// What a connection may spend at once.
+/// Budget of a new connection, and its maximum.
 pub const FULL: u32 = 10_000;
 
-/// What comes back in a second.
+/// Refill per second.
 const REFILL: u32 = 1_000;
 
-/// A stream opened and reset, or made us reset: 500 at once, 50 a second for ever.
+/// Price of a stream that the peer opened and reset, or made us reset: 500 at once, 50 per second
+/// permanently.
 pub const RESET: u32 = 20;
 
-/// A reset of a stream whose reply was complete, or of one that is gone.
+/// Price of a reset after a complete reply, or of a stream that no longer exists.
 pub const LATE_RESET: u32 = 1;
 
-/// A header list above the limit, which is decoded to its end: 50 at once.
+/// Price of a header list above the limit, which is decoded to its end: 50 at once.
 pub const HEADER_LIST: u32 = 200;
 
-/// SETTINGS, for which an acknowledgement is written, and each of its pairs.
+/// Price of SETTINGS, which requires an acknowledgement.
 pub const SETTINGS: u32 = 40;
-/// See [`SETTINGS`].
+/// Price of each pair in SETTINGS.
 pub const SETTING: u32 = 2;
 
-/// PING that no DATA pays for: 1,000 at once, 100 a second for ever.
+/// Price of a PING that DATA does not pay for: 1,000 at once, 100 per second permanently.
 pub const PING: u32 = 10;
 
-/// DATA without data that does not end the stream.
+/// Price of DATA without content that does not end the stream.
 pub const EMPTY_DATA: u32 = 10;
 
-/// A window update by less than [`SMALL_UPDATE`], or for a stream that is gone. Data that is sent
-/// pays for two.
+/// Price of a window update smaller than [`SMALL_UPDATE`], or for a stream that no longer exists.
+/// Sent data pays for two.
 pub const WINDOW_UPDATE: u32 = 1;
-/// See [`WINDOW_UPDATE`].
+/// Increment from which a window update is free.
 pub const SMALL_UPDATE: u32 = 1_024;
 
-/// PRIORITY, PRIORITY_UPDATE.
+/// Price of PRIORITY and PRIORITY_UPDATE.
 pub const PRIORITY: u32 = 5;
 
-/// A frame of an unknown type, an acknowledgement of nothing, a GOAWAY from a client.
+/// Price of a frame of an unknown type, of an acknowledgement without a request, and of a GOAWAY
+/// from a client.
 pub const USELESS: u32 = 10;
 
-/// CONTINUATION with less than [`SMALL_FRAGMENT`] bytes.
+/// Price of a CONTINUATION with fewer than [`SMALL_FRAGMENT`] bytes.
 pub const CONTINUATION: u32 = 50;
-/// See [`CONTINUATION`].
+/// Length from which a CONTINUATION is free.
 pub const SMALL_FRAGMENT: usize = 1_024;
 
-/// A stream that ended as it should pays for half a reset.
+/// Refill for a stream that ended normally: half the price of a reset.
 pub const STREAM_DONE: u32 = 10;
 
-/// A DATA frame that we send.
+/// Refill for a DATA frame that we send.
 pub const DATA_SENT: u32 = 2;
 
-/// PINGs that DATA pays for, at most as many as have not come yet.
+/// Maximum number of PINGs that DATA can prepay.
 const PAID_PINGS: u32 = 1_000;
 
-/// What is left.
+/// Remaining budget of a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     left: u32,
-    /// PINGs that DATA has paid for.
+    /// Number of PINGs that DATA has prepaid.
     paid_pings: u32,
     refilled: Option<Instant>,
 }
@@ -74,7 +76,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Pays `price`; false when that is more than is left.
+    /// Pays `price`. Returns false if the budget is too small.
     #[must_use]
     pub fn spend(&mut self, price: u32, now: Instant) -> bool {
         if self.left < price {
@@ -87,14 +89,14 @@ impl Budget {
         fits
     }
 
-    /// Counts a DATA frame with content, sent or received: it pays for one PING. gRPC measures its
-    /// bandwidth by a PING for each frame that it reads. DATA buys nothing else, because a stream
-    /// with two small frames would otherwise pay for its own reset.
+    /// Counts a sent or received DATA frame with content, which pays for one PING. gRPC measures
+    /// its bandwidth with a PING per frame that it reads. DATA pays for nothing else, because a
+    /// stream with two small frames would otherwise pay for its own reset.
     pub fn allow_ping(&mut self) {
         self.paid_pings = (self.paid_pings + 1).min(PAID_PINGS);
     }
 
-    /// Pays for a PING; false when that is more than is left.
+    /// Pays for a PING. Returns false if the budget is too small.
     #[must_use]
     pub fn spend_ping(&mut self, now: Instant) -> bool {
         if self.paid_pings > 0 {
@@ -104,7 +106,7 @@ impl Budget {
         self.spend(PING, now)
     }
 
-    /// The peer let us do some work.
+    /// Adds a refill for work that the peer requested.
     pub fn earn(&mut self, amount: u32) {
         self.left = (self.left + amount).min(FULL);
     }

@@ -7,28 +7,28 @@ use crate::http2::hpack::{DEFAULT_TABLE, ListLimits};
 /// Limits and sizes of a connection.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Most streams that a client may have open at once.
+    /// Maximum number of concurrent streams of a client.
     pub streams: u32,
-    /// Largest list of fields.
+    /// Limits of a list of fields.
     pub list: ListLimits,
-    /// What requests may be like beside.
+    /// Further limits of requests.
     pub head: HeadLimits,
-    /// Window of a new stream, at least 65,535 bytes, and what it may grow to.
+    /// Initial window of a stream, at least 65,535 bytes.
     pub stream_window: u32,
-    /// See [`Self::stream_window`]; never less than that.
+    /// Maximum of a stream's window, at least [`Self::stream_window`].
     pub stream_window_limit: u32,
-    /// Bytes by which the windows of all streams together may be beyond
-    /// [`Self::stream_window_limit`], each up to an equal part. 0: none.
+    /// Number of bytes by which the windows of all streams together may exceed
+    /// [`Self::stream_window_limit`]. Each stream gets at most an equal part. 0 disables this.
     pub shared_window_limit: u32,
-    /// Window of the connection, at least 65,535 bytes, and what it may grow to.
+    /// Initial window of the connection, at least 65,535 bytes.
     pub connection_window: u32,
-    /// See [`Self::connection_window`].
+    /// Maximum of the connection's window.
     pub connection_window_limit: u32,
-    /// Most that the encoder's table takes, in bytes.
+    /// Maximum size of the encoder's table, in bytes.
     pub encoder_table: usize,
-    /// No more DATA is taken while this many bytes wait to be written.
+    /// No DATA is accepted for sending while this many bytes wait to be written.
     pub output: usize,
-    /// Nothing more is read while this many bytes wait to be written.
+    /// No input is accepted while this many bytes wait to be written.
     pub output_limit: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Frames without payload for the caller: settings, windows, resets, priorities, GOAWAY.
+//! Frames without a payload for the caller: settings, windows, resets, priorities, GOAWAY.
 
 use std::time::Instant;
 
@@ -9,10 +9,10 @@ use crate::http2::Priority;
 use crate::http2::error::{Abuse, ErrorCode, Http2Error, Rule};
 use crate::http2::frame::{self, DEFAULT_FRAME, Frame, Settings, settings};
 
-/// The payload of a PING that measures.
+/// Payload of a PING that measures the round trip.
 pub(super) const MEASURE: [u8; 8] = *b"measure\0";
 
-/// Most PRIORITY_UPDATE frames kept for streams to come.
+/// Maximum number of stored PRIORITY_UPDATE frames for streams that do not exist yet.
 const PRIORITIES: usize = 16;
 
 type Found = Result<Option<Event>, Http2Error>;
@@ -50,7 +50,7 @@ impl Connection {
         let is_client = self.role == Role::Client;
         match id {
             settings::HEADER_TABLE_SIZE => self.encoder.set_allowed(value as usize),
-            // A server may not switch it on (RFC 9113 section 6.5.2).
+            // A server must not enable push (RFC 9113 section 6.5.2).
             settings::ENABLE_PUSH if value > u32::from(!is_client) => return Err(bad()),
             settings::MAX_CONCURRENT_STREAMS if is_client => self.peer.streams = value,
             settings::INITIAL_WINDOW_SIZE => self.initial_window(value)?,
@@ -61,7 +61,7 @@ impl Connection {
                 }
                 self.peer.frame = size;
             }
-            // It may not be taken back (RFC 8441 section 3).
+            // The permission cannot be revoked (RFC 8441 section 3).
             settings::ENABLE_CONNECT_PROTOCOL if is_client => {
                 if value > 1 || value == 0 && self.peer.extended_connect {
                     return Err(bad());
@@ -154,7 +154,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Refuses frames for idle streams (RFC 9113 section 5.1).
+    /// Rejects frames for idle streams (RFC 9113 section 5.1).
     fn expect_opened(&self, id: u32) -> Result<(), Http2Error> {
         if id > self.last_opened || !Self::is_client_stream(id) {
             return Err(Http2Error::connection(Rule::IdleStream));
@@ -174,7 +174,7 @@ impl Connection {
             self.active -= 1;
         }
         self.update_window(now);
-        // A server that resets what we asked for costs us little.
+        // A server that resets our own requests costs us little.
         if self.role == Role::Server {
             self.charge(price, Abuse::Resets, now)?;
         }
@@ -197,13 +197,15 @@ impl Connection {
             }
             self.update_window(now);
         }
-        // Last: an error code fails the streams that are left, which are those the peer has seen.
+        // Pushed last: with an error code, the caller fails the remaining streams, which the peer
+        // has processed.
         self.events.push_back(Event::Goaway { code });
         Ok(None)
     }
 
     fn priority_update(&mut self, id: u32, value: &[u8], now: Instant) -> Found {
-        // A server has no use for one, and a stream of the server cannot be meant: none is pushed.
+        // A client needs no PRIORITY_UPDATE, and a server's stream does not exist, because none is
+        // pushed.
         if self.role == Role::Client || id == 0 || !Self::is_client_stream(id) {
             return Err(Http2Error::connection(Rule::PriorityUpdate));
         }

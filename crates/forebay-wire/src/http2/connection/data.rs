@@ -1,4 +1,4 @@
-//! DATA frames, whose payload is taken as it comes (RFC 9113 section 6.1).
+//! DATA frames, whose payload is processed as it arrives (RFC 9113 section 6.1).
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::http2::frame::{HEADER_LEN, Header, flags};
 type Found = Result<Option<Event>, Http2Error>;
 
 impl Connection {
-    /// The header of a DATA frame, and the length of its padding.
+    /// Reads the header of a DATA frame, and the length of its padding.
     pub(super) fn begin_data(
         &mut self,
         header: &Header,
@@ -34,7 +34,7 @@ impl Connection {
         self.inbound.pass(padding);
         let end = header.has(flags::END_STREAM);
         let left = len - padding;
-        // One byte of the padding is its length, which is read.
+        // The length field is one byte of the padding and has been read.
         let data = DataFrame { stream, left, padding: padding.saturating_sub(1), end };
         self.reading = Reading::Data(data);
         let checked = self.check_data(data, padding, now);
@@ -81,7 +81,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Some payload of a DATA frame.
+    /// Processes payload of a DATA frame.
     pub(super) fn data(
         &mut self,
         mut frame: DataFrame,
@@ -118,7 +118,7 @@ impl Connection {
             self.ended(id);
         }
         if discards && len == 0 {
-            // Nothing was taken nor told; what is behind it waits for nothing.
+            // No data was returned, so the padding can be skipped at once.
             return self.skip_padding(frame, input, now);
         }
         let event = Event::Data { stream: id, data: 0..len, end };

@@ -1,95 +1,99 @@
-//! What a connection reports to its caller.
+//! Events that a connection reports to its caller.
 
 use std::ops::Range;
 
 use crate::http2::Head;
 use crate::http2::error::{ErrorCode, HeadRule, Rule};
 
-/// What [`Connection::receive`](super::Connection::receive) found.
+/// Result of [`Connection::receive`](super::Connection::receive).
 #[derive(Debug, Default)]
 pub struct Step {
-    /// Bytes of the input that are done with.
+    /// Number of consumed bytes of the input.
     pub consumed: usize,
-    /// What they meant; `None` when more input is needed.
+    /// Event in the consumed bytes; `None` if more input is needed.
     pub event: Option<Event>,
 }
 
-/// Something that the caller must know.
+/// Event for the caller.
 #[derive(Debug)]
 pub enum Event {
     /// A request (server) or a final reply (client).
     Head {
-        /// Its stream.
+        /// Stream of the head.
         stream: u32,
-        /// The head, to be given back by [`Connection::recycle`](super::Connection::recycle).
+        /// The head, which the caller returns with
+        /// [`Connection::recycle`](super::Connection::recycle).
         head: Box<Head>,
-        /// Nothing follows.
+        /// The stream ends with the head.
         end: bool,
     },
     /// An interim reply, status 100 to 199 (client).
     Interim {
-        /// Its stream.
+        /// Stream of the head.
         stream: u32,
-        /// The head, to be given back by [`Connection::recycle`](super::Connection::recycle).
+        /// The head, which the caller returns with
+        /// [`Connection::recycle`](super::Connection::recycle).
         head: Box<Head>,
     },
-    /// A request that is well formed, but that we do not serve: the rule has the status to reply
-    /// with (server).
+    /// A well-formed request that is not supported (server). The rule contains the status for the
+    /// reply.
     Unacceptable {
-        /// Its stream.
+        /// Stream of the request.
         stream: u32,
-        /// What is wrong with it.
+        /// The violated rule.
         rule: HeadRule,
-        /// Nothing follows.
+        /// The stream ends with the head.
         end: bool,
     },
-    /// Data, to be given back by [`Connection::consume`](super::Connection::consume).
+    /// Data. The caller returns its window with
+    /// [`Connection::consume`](super::Connection::consume).
     Data {
-        /// Its stream.
+        /// Stream of the data.
         stream: u32,
-        /// Where it lies in the input that was given to [`Connection::receive`](super::Connection::receive).
+        /// Position in the input of [`Connection::receive`](super::Connection::receive).
         data: Range<usize>,
-        /// Nothing follows.
+        /// The stream ends with this data.
         end: bool,
     },
     /// Trailers, which end the stream.
     Trailers {
-        /// Its stream.
+        /// Stream of the trailers.
         stream: u32,
-        /// Their fields, to be given back by [`Connection::recycle`](super::Connection::recycle).
+        /// The fields, which the caller returns with
+        /// [`Connection::recycle`](super::Connection::recycle).
         head: Box<Head>,
     },
-    /// The stream is gone.
+    /// The stream was reset.
     Reset {
-        /// Its identifier.
+        /// Identifier of the stream.
         stream: u32,
-        /// Why.
+        /// Cause of the reset.
         cause: Cause,
     },
-    /// A stream that was never announced was refused by us.
+    /// We refused a stream for which no event was reported before.
     Refused {
-        /// Its identifier.
+        /// Identifier of the stream.
         stream: u32,
-        /// The rule that it broke.
+        /// The violated rule.
         rule: Rule,
     },
-    /// The peer opens no more streams, or takes no more. [`Event::Reset`] has come before for each
-    /// stream that the peer has not processed.
+    /// The peer opens or accepts no more streams. An [`Event::Reset`] precedes this for each stream
+    /// that the peer has not processed.
     Goaway {
-        /// Why.
+        /// Reason in the frame.
         code: ErrorCode,
     },
-    /// The peer's settings have come or changed.
+    /// The peer's settings have arrived or changed.
     Settings,
 }
 
-/// Why a stream is gone.
+/// Cause of a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The peer reset it.
+    /// The peer reset the stream.
     Peer(ErrorCode),
-    /// The peer broke this rule, so that we reset it.
+    /// The peer violated this rule, so we reset the stream.
     Rule(Rule),
-    /// The peer goes away, and has not processed it: it may be sent elsewhere.
+    /// The peer sent GOAWAY and has not processed the stream, which may be sent again elsewhere.
     Unprocessed,
 }

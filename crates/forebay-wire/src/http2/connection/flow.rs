@@ -1,30 +1,32 @@
-//! Windows that open as the receiver consumes, and grow by measurement (RFC 9113 section 5.2).
+//! Windows that open as the receiver consumes data, and grow with the measured rate (RFC 9113
+//! section 5.2).
 
 use std::time::{Duration, Instant};
 
-/// What a window is without settings or updates.
+/// Size of a window without settings or updates.
 pub(super) const DEFAULT_WINDOW: u32 = 65_535;
 
-/// The largest window there is.
+/// Maximum size of a window.
 pub(super) const LARGEST_WINDOW: i64 = 0x7fff_ffff;
 
-/// A shorter round trip counts as this one. Next door a sender waits for the processor longer than for
-/// the wire: while Tomcat sent one large reply, Forebay slept 4.0 times for a MB, and 2.7 with this.
+/// Minimum of the round trip in calculations. On the same machine, a sender waits longer for the
+/// processor than for the network. While Tomcat sent one large reply, Forebay slept 4.0 times per
+/// MB, and 2.7 times with this minimum.
 const SHORTEST_TRIP: Duration = Duration::from_millis(5);
 
-/// The receiving side of a window, of a stream or of the connection: `available`, `held`,
-/// `credit` and what has not come yet of a frame that has begun sum up to `size`.
+/// Receiving side of a window, of a stream or of the connection. The sum of `available`, `held`,
+/// `credit` and the missing part of a started frame is at most `size`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inbound {
-    /// What the peer may still send.
+    /// Bytes that the peer may still send.
     available: u32,
-    /// What came and is not consumed.
+    /// Bytes that arrived and are not consumed.
     held: u32,
-    /// What is consumed, but not announced.
+    /// Bytes that are consumed but not announced.
     credit: u32,
-    /// What may be held at most.
+    /// Maximum number of held bytes.
     size: u32,
-    /// When the last update was sent.
+    /// Time of the last update.
     updated: Option<Instant>,
 }
 
@@ -33,7 +35,7 @@ impl Inbound {
         Self { available: size, held: 0, credit: 0, size, updated: None }
     }
 
-    /// A frame of `len` bytes begins; false where the window does not allow it.
+    /// Reserves `len` bytes for a frame. Returns false if the window is too small.
     #[must_use]
     pub fn reserve(&mut self, len: u32) -> bool {
         let fits = len <= self.available;
@@ -43,33 +45,33 @@ impl Inbound {
         fits
     }
 
-    /// `len` bytes of what was reserved have come.
+    /// Counts `len` reserved bytes that have arrived.
     pub fn arrive(&mut self, len: u32) {
         self.held += len;
     }
 
-    /// `len` bytes of what was reserved need no memory, come or not.
+    /// Counts `len` reserved bytes that need no memory, whether they have arrived or not.
     pub fn pass(&mut self, len: u32) {
         self.credit += len;
     }
 
-    /// `len` bytes that came need no memory any more.
+    /// Counts `len` held bytes that no longer need memory.
     pub fn consume(&mut self, len: u32) {
         let len = len.min(self.held);
         self.held -= len;
         self.credit += len;
     }
 
-    /// What came and is not consumed.
+    /// Returns the number of bytes that arrived and are not consumed.
     pub fn held(&self) -> u32 {
         self.held
     }
 
-    /// The increment to announce, once it is half of the window.
+    /// Returns the increment to announce, if it is at least half of the window.
     ///
-    /// A window that was used up twice as fast as a round trip takes held the peer up: it doubles,
-    /// up to `limit`. So it holds some 10 ms of what comes, or four round trips, and who reads less than
-    /// 3 MB/s next door has no more than it began with.
+    /// A window that was used up within two round trips has blocked the peer, so it doubles, up to
+    /// `limit`. The window then covers about 10 ms of data, or four round trips. A reader on the
+    /// same machine with less than 3 MB/s keeps the initial window.
     pub fn update(
         &mut self,
         now: Instant,
@@ -95,12 +97,12 @@ impl Inbound {
         Some(increment)
     }
 
-    /// By how much the window is larger than `limit`.
+    /// Returns the number of bytes by which the window exceeds `limit`.
     pub fn beyond(&self, limit: u32) -> u32 {
         self.size.saturating_sub(limit)
     }
 
-    /// Opens the window to `size` at once.
+    /// Enlarges the window to `size` at once. Returns the increment.
     pub fn open_to(&mut self, size: u32) -> u32 {
         let increment = size.saturating_sub(self.size);
         self.size += increment;
@@ -134,7 +136,7 @@ mod tests {
         assert_eq!(window.update(now, None, 1_000), Some(50));
         assert!(window.reserve(50) && !window.reserve(1));
         window.arrive(50);
-        // More than is held cannot be consumed.
+        // More bytes than held cannot be consumed.
         window.consume(500);
         assert_eq!(window.update(now, None, 1_000), Some(100));
         assert!(window.reserve(100) && !window.reserve(1));

@@ -1,13 +1,13 @@
-//! A connection, server or client: bytes in, events out; calls in, bytes out.
+//! HTTP/2 connection as server or client: converts bytes to events, and calls to bytes.
 //!
-//! The caller gives what it read to [`Connection::receive`], again and again until an event comes
-//! no more, and writes [`Connection::output`], in which the frames of all streams gather, once it
-//! has nothing else to do. Data is not copied on its way in: an event names a range of the input.
-//! On its way out [`Connection::send_data`] takes what windows, priorities and the size of the
-//! output allow; [`Connection::poll_writable`] names the stream whose turn it is to go on.
+//! The caller passes its input to [`Connection::receive`] until no event is returned. When it has
+//! nothing else to do, it writes [`Connection::output`], which collects the frames of all streams.
+//! Received data is not copied: an event contains a range of the input. [`Connection::send_data`]
+//! accepts as much data as windows, priorities and the size of the output allow.
+//! [`Connection::poll_writable`] returns the next stream that may send.
 //!
-//! There is no clock: where time matters the caller passes it. What a stream and a connection may
-//! hold is bounded by [`Config`]; what a peer may cost us, by a budget (`budget.rs`).
+//! The connection has no clock; the caller passes the time. [`Config`] limits the memory of a
+//! stream and a connection, and a budget (`budget.rs`) limits the cost of a peer.
 
 pub mod budget;
 mod config;
@@ -43,7 +43,7 @@ enum Role {
     Client,
 }
 
-/// What the peer's settings say.
+/// Settings of the peer.
 #[derive(Clone, Copy, Debug)]
 struct PeerSettings {
     streams: u32,
@@ -52,10 +52,10 @@ struct PeerSettings {
     extended_connect: bool,
 }
 
-/// Where the input is: between frames, or within one whose payload is taken as it comes.
+/// State of the input: between frames, or within a frame whose payload is processed as it arrives.
 #[derive(Clone, Copy, Debug)]
 enum Reading {
-    /// The first so many bytes of the preface have been read.
+    /// The preface is incomplete.
     Preface,
     /// The next frame must be SETTINGS.
     FirstFrame,
@@ -64,7 +64,7 @@ enum Reading {
     Failed,
 }
 
-/// A DATA frame of which some has come.
+/// DATA frame that has arrived partly.
 #[derive(Clone, Copy, Debug)]
 struct DataFrame {
     stream: u32,
@@ -73,7 +73,7 @@ struct DataFrame {
     end: bool,
 }
 
-/// A header block that goes on in CONTINUATION frames.
+/// Header block that continues in CONTINUATION frames.
 #[derive(Clone, Copy, Debug)]
 struct OpenBlock {
     stream: u32,
@@ -81,11 +81,11 @@ struct OpenBlock {
     frames: usize,
 }
 
-/// Streams that are remembered as closed, so that a frame for one is told from one for a stream that
-/// was never open.
+/// Number of closed streams that are remembered, to distinguish their frames from those of streams
+/// that were never open.
 const CLOSED: usize = 16;
 
-/// One HTTP/2 connection. See the module.
+/// HTTP/2 connection. See the module documentation.
 #[derive(Debug)]
 pub struct Connection {
     role: Role,
@@ -94,20 +94,20 @@ pub struct Connection {
     decoder: Decoder,
     encoder: Encoder,
     streams: Streams,
-    /// Streams that are not closed, of those that the client opened.
+    /// Number of open streams that the client opened.
     active: u32,
-    /// Bytes by which windows of `streams` are beyond their limit.
+    /// Number of bytes by which the windows of `streams` exceed their limit.
     lent: u32,
     /// The highest stream that the client has opened.
     last_opened: u32,
-    /// Streams that we have reset lately: what comes for them is dropped.
+    /// Streams that we have reset recently. Their frames are dropped.
     reset: VecDeque<u32>,
-    /// The highest stream that `reset` has forgotten.
+    /// The highest stream that was removed from `reset`.
     reset_forgotten: u32,
-    /// Streams that were closed lately, and where the next one goes.
+    /// Streams that were closed recently, as a ring buffer, and its next position.
     closed: [u32; CLOSED],
     next_closed: usize,
-    /// Of a header block what has come.
+    /// The received part of a header block.
     block: Vec<u8>,
     open_block: Option<OpenBlock>,
     events: VecDeque<Event>,
@@ -119,24 +119,25 @@ pub struct Connection {
     send_window: i64,
     peer: PeerSettings,
     settings_unacknowledged: u32,
-    /// A PING of ours that measures, and what the fastest one took.
+    /// Start of our active PING, and the fastest measured round trip.
     ping: Option<Instant>,
     round_trip: Option<Duration>,
     queue: Queue,
-    /// The stream that `poll_writable` named last.
+    /// The stream that `poll_writable` returned last.
     turn: u32,
     budget: Budget,
-    /// Streams above this are not taken (ours to the peer: `accept_to`; the peer's to us).
+    /// Streams above these limits are not accepted: `accept_to` for the peer's streams,
+    /// `peer_accepts_to` for ours.
     accept_to: u32,
     peer_accepts_to: u32,
     is_draining: bool,
     out: Vec<u8>,
-    /// Bytes at the beginning of `out` that are written.
+    /// Number of bytes at the start of `out` that are written.
     written: usize,
 }
 
 impl Connection {
-    /// The server's side; its settings are in the output.
+    /// Creates the server's side. Its settings are in the output.
     pub fn server(config: Config) -> Self {
         let mut connection = Self::new(Role::Server, Reading::Preface, config);
         let config = &connection.config;
@@ -153,7 +154,7 @@ impl Connection {
         connection
     }
 
-    /// The client's side; preface and settings are in the output.
+    /// Creates the client's side. Preface and settings are in the output.
     pub fn client(config: Config) -> Self {
         let mut connection = Self::new(Role::Client, Reading::FirstFrame, config);
         let window = connection.config.stream_window;
@@ -228,7 +229,7 @@ impl Connection {
         }
     }
 
-    /// Takes a head back that an event brought, so that its memory serves another.
+    /// Takes a head of an event back, to reuse its memory.
     pub fn recycle(&mut self, mut head: Box<Head>) {
         const KEPT: usize = 32;
         const LARGEST: usize = 8 * 1024;
@@ -238,12 +239,12 @@ impl Connection {
         }
     }
 
-    /// Bytes to write, of all streams.
+    /// Returns the bytes to write, of all streams.
     pub fn output(&self) -> &[u8] {
         &self.out[self.written..]
     }
 
-    /// So many bytes of the output are written.
+    /// Reports that this many bytes of the output were written.
     pub fn wrote(&mut self, len: usize) {
         self.written = self.written.saturating_add(len).min(self.out.len());
         if self.written == self.out.len() {
@@ -255,35 +256,36 @@ impl Connection {
         }
     }
 
-    /// Whether the peer reads what we write: if not, [`Self::receive`] takes nothing either.
+    /// Returns true if input is accepted. If the peer does not read our output, [`Self::receive`]
+    /// accepts nothing.
     pub fn can_receive(&self) -> bool {
         self.output().len() < self.config.output_limit
     }
 
-    /// Whether a header block has begun and goes on in frames to come.
+    /// Returns true if a header block is incomplete.
     pub fn is_within_block(&self) -> bool {
         self.open_block.is_some()
     }
 
-    /// Streams that are open, or whose data is not consumed.
+    /// Returns the number of streams that are open or have unconsumed data.
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
 
-    /// Whether one of the sides goes away and no stream is left: the connection may be closed once
-    /// the output is written.
+    /// Returns true if one side has sent GOAWAY and no stream is left. The connection may be closed
+    /// after the output is written.
     pub fn is_finished(&self) -> bool {
         matches!(self.reading, Reading::Failed)
             || self.streams.is_empty() && (self.accept_to < u32::MAX || self.is_draining)
     }
 
-    /// Whether the peer takes extended CONNECT (client).
+    /// Returns true if the peer accepts extended CONNECT (client).
     pub fn peer_takes_extended_connect(&self) -> bool {
         self.peer.extended_connect
     }
 
-    /// Sends a PING, unless one is under way: its answer measures the round trip and shows that the
-    /// peer lives.
+    /// Sends a PING unless one is active. Its reply measures the round trip and shows that the peer
+    /// is alive.
     pub fn ping(&mut self, now: Instant) {
         if self.ping.is_none() {
             self.ping = Some(now);
@@ -291,18 +293,18 @@ impl Connection {
         }
     }
 
-    /// Since when a PING waits for its answer.
+    /// Returns the time of the PING without a reply, if there is one.
     pub fn unanswered_ping(&self) -> Option<Instant> {
         self.ping
     }
 
-    /// The fastest round trip that was measured.
+    /// Returns the fastest measured round trip.
     pub fn round_trip(&self) -> Option<Duration> {
         self.round_trip
     }
 
-    /// A stream that has had data and no window for as long as `limit` says of its number, if there
-    /// is one. Updates by a few bytes do not make it younger: it must have sent 4 KiB since.
+    /// Returns a stream that has had data but no window for as long as `limit` returns for its
+    /// identifier. Small window updates do not restart the time: the stream must have sent 4 KiB.
     pub fn stalled(&self, now: Instant, limit: impl Fn(u32) -> Duration) -> Option<u32> {
         let is_stalled = |stream: &&Stream| {
             stream
@@ -312,8 +314,8 @@ impl Connection {
         self.streams.iter().find(is_stalled).map(|stream| stream.id)
     }
 
-    /// Gives back what an idle connection does not need: all buffers, but not the tables of the
-    /// compression, which are reduced to what is in them.
+    /// Frees memory that an idle connection does not need: all buffers, and the unused part of the
+    /// compression tables.
     pub fn shrink(&mut self) {
         self.decoder.shrink();
         self.encoder.shrink();
@@ -331,7 +333,7 @@ impl Connection {
         self.out.shrink_to_fit();
     }
 
-    /// Bytes that the connection takes, its own included.
+    /// Returns the number of bytes that the connection uses, including itself.
     pub fn allocated(&self) -> usize {
         let heads: usize = self.heads.iter().map(|head| head.fields.allocated()).sum();
         size_of::<Self>()
@@ -350,7 +352,7 @@ impl Connection {
             + self.out.capacity()
     }
 
-    /// Pays for a frame; a peer that has spent its budget is sent away.
+    /// Pays for a frame. A peer without budget loses its connection.
     fn charge(&mut self, price: u32, abuse: Abuse, now: Instant) -> Result<(), Http2Error> {
         if self.budget.spend(price, now) {
             return Ok(());
@@ -358,12 +360,12 @@ impl Connection {
         Err(Http2Error::connection(Rule::Abuse(abuse)))
     }
 
-    /// Whether the client of this connection could have opened `stream`.
+    /// Returns true if the client of this connection can open `stream`.
     fn is_client_stream(stream: u32) -> bool {
         !stream.is_multiple_of(2)
     }
 
-    /// Removes a stream that neither side needs, once all its data is consumed.
+    /// Removes a stream that both sides have ended, after all its data is consumed.
     fn close_if_done(&mut self, id: u32) {
         let Some(stream) = self.streams.get(id) else { return };
         if stream.is_closed() && stream.inbound.held() == 0 {
@@ -372,7 +374,7 @@ impl Connection {
         }
     }
 
-    /// One half of a stream has ended.
+    /// Handles the end of one half of a stream.
     fn ended(&mut self, id: u32) {
         let Some(stream) = self.streams.get(id) else { return };
         if stream.is_closed() {
@@ -381,7 +383,7 @@ impl Connection {
         }
     }
 
-    /// Forgets a stream; what it held of the connection's window is free.
+    /// Removes a stream, and frees its part of the connection's window.
     fn remove(&mut self, id: u32) -> Option<Stream> {
         let stream = self.streams.remove(id)?;
         self.inbound.consume(stream.inbound.held());
@@ -394,7 +396,7 @@ impl Connection {
         Some(stream)
     }
 
-    /// Resets a stream and forgets it. What comes for it from now on is dropped.
+    /// Resets a stream and removes it. Its later frames are dropped.
     fn reset_with(&mut self, id: u32, code: ErrorCode) {
         const REMEMBERED: usize = 64;
         frame::reset(&mut self.out, id, code);
@@ -410,12 +412,12 @@ impl Connection {
         self.reset.push_back(id);
     }
 
-    /// Whether we have reset this stream, as far as we remember.
+    /// Returns true if we have reset this stream and still remember it.
     fn was_reset(&self, id: u32) -> bool {
         id <= self.reset_forgotten || self.reset.contains(&id)
     }
 
-    /// Announces what is consumed of the connection's window.
+    /// Announces the consumed part of the connection's window.
     fn update_window(&mut self, now: Instant) {
         let limit = self.config.connection_window_limit;
         if let Some(increment) = self.inbound.update(now, self.round_trip, limit) {
@@ -424,7 +426,7 @@ impl Connection {
         }
     }
 
-    /// Measures the round trip, unless it is known.
+    /// Measures the round trip unless it is known.
     fn measure(&mut self, now: Instant) {
         if self.round_trip.is_none() {
             self.ping(now);

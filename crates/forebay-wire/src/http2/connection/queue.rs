@@ -1,4 +1,4 @@
-//! The order in which streams that have something to send take turns (RFC 9218 section 10).
+//! Order in which streams with data take turns (RFC 9218 section 10).
 
 use std::collections::VecDeque;
 
@@ -6,8 +6,8 @@ use crate::http2::Priority;
 
 const URGENCIES: usize = 8;
 
-/// Streams that wait for the connection, by urgency. Those that are not incremental come first
-/// among equals, in the order of their identifiers; incremental ones take turns behind them.
+/// Streams that wait for the connection, by urgency. Among streams of equal urgency, those that are
+/// not incremental come first, ordered by identifier. Incremental ones follow and take turns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     waiting: [VecDeque<(u32, bool)>; URGENCIES],
@@ -44,18 +44,17 @@ impl Queue {
         Some(stream)
     }
 
-    /// Whether one waits that is as urgent as this, or more.
+    /// Returns true if a stream waits that is at least as urgent.
     pub fn goes_before(&self, priority: Priority) -> bool {
         let more_urgent = &self.waiting[..=usize::from(priority.urgency) % URGENCIES];
         self.len > 0 && more_urgent.iter().any(|waiting| !waiting.is_empty())
     }
 
-    /// Gives the memory back.
     pub fn shrink(&mut self) {
         self.waiting.iter_mut().for_each(VecDeque::shrink_to_fit);
     }
 
-    /// Bytes allocated.
+    /// Returns the number of allocated bytes.
     pub fn allocated(&self) -> usize {
         self.waiting.iter().map(|waiting| waiting.capacity() * size_of::<(u32, bool)>()).sum()
     }

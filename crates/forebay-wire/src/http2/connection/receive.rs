@@ -1,5 +1,5 @@
-//! Bytes to events: frames in the states that streams and connection are in (RFC 9113 sections 5.1,
-//! 6.1, 6.2, 6.10 and 8.1).
+//! Conversion of bytes to events: frames in the states of streams and connection (RFC 9113 sections
+//! 5.1, 6.1, 6.2, 6.10 and 8.1).
 
 use std::time::Instant;
 
@@ -11,17 +11,18 @@ use crate::http2::frame::{DEFAULT_FRAME, Frame, HEADER_LEN, Header, Kind, PREFAC
 use crate::http2::hpack::Decoded;
 use crate::http2::{Head, Priority};
 
-/// Most CONTINUATION frames of one block.
+/// Maximum number of CONTINUATION frames of one block.
 const FRAGMENTS: usize = 16;
 
 type Found = Result<Option<Event>, Http2Error>;
 
 impl Connection {
-    /// Reads on: `input` is what came after the last byte that was consumed. To be called until no
-    /// event comes, then again with more input.
+    /// Processes `input`, which starts with the first unconsumed byte. The caller repeats the call
+    /// until no event is returned, then continues with more input.
     ///
-    /// A frame that is not DATA is taken once it is whole, so the caller must have room for 16,393
-    /// bytes. An error is of the connection, and a GOAWAY that says so is in the output.
+    /// A frame other than DATA is processed only when it is complete, so the caller needs a buffer
+    /// of 16,393 bytes. An error concerns the connection, and the output then contains a GOAWAY
+    /// with the reason.
     pub fn receive(&mut self, input: &[u8], now: Instant) -> Result<Step, Http2Error> {
         let mut at = 0;
         loop {
@@ -49,7 +50,7 @@ impl Connection {
         }
     }
 
-    /// Resets the stream that an error is of, or ends the connection.
+    /// Resets the stream of an error, or ends the connection.
     fn fail(&mut self, error: Http2Error, now: Instant) -> Result<(), Http2Error> {
         let Scope::Stream(id) = error.scope else {
             self.reading = Reading::Failed;
@@ -75,7 +76,7 @@ impl Connection {
         charged.or_else(|error| self.fail(error, now))
     }
 
-    /// The next thing in `input`, and how much of it that takes.
+    /// Processes the next item of `input`. Returns the number of consumed bytes.
     fn next(&mut self, input: &[u8], now: Instant) -> (usize, Found) {
         match self.reading {
             Reading::Failed => (input.len(), Ok(None)),
@@ -112,7 +113,7 @@ impl Connection {
         (end, found)
     }
 
-    /// Whether this frame may come now, as far as its header says.
+    /// Checks that this frame is allowed now, according to its header.
     fn expect(&self, header: &Header) -> Result<(), Http2Error> {
         if matches!(self.reading, Reading::FirstFrame)
             && (header.kind != Kind::Settings || header.has(flags::ACK))
@@ -170,13 +171,14 @@ impl Connection {
         found
     }
 
-    /// No block that decodes to a list within the limit is larger: the Huffman code is not used
-    /// where it makes strings longer. Two frames are allowed anyhow.
+    /// Returns the maximum size of a block. No block of a list within the limit is larger, because
+    /// encoders do not use the Huffman code if it makes a string longer. Two frames are always
+    /// allowed.
     fn largest_block(&self) -> usize {
         (self.config.list.size * 2).max(DEFAULT_FRAME * 2)
     }
 
-    /// A whole header block.
+    /// Processes a complete header block.
     fn head(&mut self, stream: u32, block: &[u8], end: bool, now: Instant) -> Found {
         let mut head = self.heads.pop().unwrap_or_default();
         let decoded = self.decoder.decode(block, self.config.list, &mut head.fields);
@@ -196,7 +198,7 @@ impl Connection {
                 self.recycle(head);
                 let is_new = role == Role::Server && !self.closed.contains(&stream);
                 match self.frame_without_stream(stream) {
-                    // One that was skipped, not one that was open.
+                    // A skipped identifier, not one that was open.
                     Err(_) if is_new => Err(Http2Error::connection(Rule::StreamId)),
                     found => found,
                 }
@@ -204,7 +206,7 @@ impl Connection {
         }
     }
 
-    /// DATA or HEADERS for a stream that is not there: an error, unless we have reset it.
+    /// Handles DATA or HEADERS for a stream that does not exist: an error unless we have reset it.
     pub(super) fn frame_without_stream(&self, id: u32) -> Found {
         if id > self.last_opened || !Self::is_client_stream(id) {
             return Err(Http2Error::connection(Rule::IdleStream));
@@ -261,7 +263,7 @@ impl Connection {
         }))
     }
 
-    /// The priority that came before the request.
+    /// Removes and returns the priority that arrived before the request.
     fn priority_of(&mut self, id: u32) -> Option<Priority> {
         let place = self.priorities.iter().position(|&(stream, _)| stream == id)?;
         self.priorities.remove(place).map(|(_, priority)| priority)

@@ -1,4 +1,4 @@
-//! Calls to bytes: heads, data within windows and priorities, resets, GOAWAY.
+//! Conversion of calls to bytes: heads, data within windows and priorities, resets, GOAWAY.
 
 use std::fmt;
 use std::time::Instant;
@@ -11,13 +11,13 @@ use crate::http2::Priority;
 use crate::http2::error::ErrorCode;
 use crate::http2::frame::{self, HEADER_LEN, Kind, flags};
 
-/// A window that is waited for begins to count anew once so many bytes were sent.
+/// Number of sent bytes after which the time of a stall restarts.
 const STALL_PROGRESS: usize = 4_096;
 
-/// Most that one stream of several sends in its turn.
+/// Maximum that a stream sends in its turn while others wait.
 const TURN: usize = frame::DEFAULT_FRAME;
 
-/// What a request begins with. Empty members are left out.
+/// Pseudo-fields of a request. Empty members are omitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestPseudo<'a> {
     /// `:method`.
@@ -32,14 +32,14 @@ pub struct RequestPseudo<'a> {
     pub protocol: &'a [u8],
 }
 
-/// Why something was not sent.
+/// Reason why something was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
-    /// The stream is gone, or this side of it has ended.
+    /// The stream no longer exists, or this side of it has ended.
     Closed,
     /// The peer allows no more streams now.
     Busy,
-    /// The connection takes no more streams: it goes away, or has used all identifiers.
+    /// The connection accepts no more streams: a GOAWAY was sent, or all identifiers are used.
     Exhausted,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// What a stream may send: by its turn and the room in the output, and by the windows.
+/// Bytes that a stream may send, limited by its turn and the output, and by the windows.
 #[derive(Clone, Copy)]
 struct Allowance {
     room: usize,
@@ -63,7 +63,7 @@ struct Allowance {
 }
 
 impl Connection {
-    /// How many requests may be opened now (client).
+    /// Returns the number of requests that may be opened now (client).
     pub fn available(&self) -> usize {
         if self.is_exhausted() {
             return 0;
@@ -76,7 +76,7 @@ impl Connection {
         self.peer.streams == 0
     }
 
-    /// Whether no request can be opened any more, now or later (client).
+    /// Returns true if no request can be opened now or later (client).
     pub fn is_exhausted(&self) -> bool {
         let goes_on = !self.is_draining && self.accept_to == u32::MAX && self.role == Role::Client;
         !goes_on || self.identifiers_left() == 0 || matches!(self.reading, Reading::Failed)
@@ -86,8 +86,8 @@ impl Connection {
         (0x7fff_ffff - self.last_opened.min(0x7fff_ffff)) / 2
     }
 
-    /// Opens a stream with a request (client). Fields that are HTTP/1.1's alone are left out;
-    /// names may have upper case.
+    /// Opens a stream with a request (client). Fields that only HTTP/1.1 has are omitted. Names may
+    /// contain upper case.
     pub fn send_request<'a>(
         &mut self,
         request: &RequestPseudo,
@@ -126,7 +126,7 @@ impl Connection {
         Ok(id)
     }
 
-    /// Sends a reply's head; interim ones (status below 200) any number of times before.
+    /// Sends the head of a reply. Any number of interim heads (status below 200) may precede it.
     pub fn send_reply<'a>(
         &mut self,
         id: u32,
@@ -149,7 +149,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends trailers, which end our side. All data must have been taken before.
+    /// Sends trailers, which end our side. All data must have been accepted before.
     pub fn send_trailers<'a>(
         &mut self,
         id: u32,
@@ -163,8 +163,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends as much of `data` as may go now, and says how much that is; `end` counts once that is
-    /// all. [`Self::poll_writable`] names the stream when it may go on.
+    /// Sends as much of `data` as possible now, and returns that number of bytes. `end` takes
+    /// effect when all data is accepted. [`Self::poll_writable`] returns the stream when it may
+    /// continue.
     pub fn send_data(
         &mut self,
         id: u32,
@@ -183,11 +184,13 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Sends data that `fill` writes in place, one frame of it at most; `left` bytes are left until
-    /// the end of our side. `fill` returns how many bytes it has written, and is not called when
-    /// none may go now. Where it writes none, of some that might go, the stream is not queued:
-    /// [`Self::poll_writable`] does not name it, and the caller goes on once there is something to
-    /// write. Otherwise as [`Self::send_data`].
+    /// Sends data that `fill` writes in place, at most one frame. `left` is the number of bytes
+    /// until the end of our side.
+    ///
+    /// `fill` returns the number of bytes that it wrote, and is not called if nothing may be sent
+    /// now. If it writes nothing although it could, the stream is not queued:
+    /// [`Self::poll_writable`] does not return it, and the caller continues when it has data.
+    /// Otherwise the function works as [`Self::send_data`].
     pub fn fill_data(
         &mut self,
         id: u32,
@@ -223,7 +226,7 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Counts data that is in the output; a stream with more waits for its turn or a window.
+    /// Counts data in the output. A stream with more data waits for its turn or for a window.
     fn sent_data(
         &mut self,
         id: u32,
@@ -255,9 +258,9 @@ impl Connection {
         }
     }
 
-    /// What a stream may send now. It leaves the queue.
+    /// Returns the number of bytes that a stream may send now, and removes it from the queue.
     fn allowance(&mut self, id: u32) -> Result<Allowance, SendError> {
-        // Others may have tried to send in between.
+        // Other streams may have tried to send in between.
         let has_turn = self.turn == id;
         if has_turn {
             self.turn = 0;
@@ -279,8 +282,9 @@ impl Connection {
         Ok(Allowance { room, window })
     }
 
-    /// The stream whose turn it is to go on with [`Self::send_data`], of those whose data was not
-    /// taken whole. It is named once; what it sends in its turn is its own choice.
+    /// Returns the next stream that may continue with [`Self::send_data`], among those whose data
+    /// was not accepted completely. Each is returned once per turn; the caller decides what to
+    /// send.
     pub fn poll_writable(&mut self) -> Option<u32> {
         let output = self.out.len() - self.written;
         if self.send_window <= 0 || output >= self.config.output {
@@ -289,7 +293,7 @@ impl Connection {
         while let Some(id) = self.queue.pop() {
             let Some(stream) = self.streams.get_mut(id) else { continue };
             stream.is_queued = false;
-            // A setting may have closed the window meanwhile.
+            // A setting may have closed the window in the meantime.
             if stream.send_window > 0 {
                 self.turn = id;
                 return Some(id);
@@ -298,10 +302,10 @@ impl Connection {
         None
     }
 
-    /// `len` bytes of a stream's data need no memory any more: its window opens.
+    /// Reports that `len` bytes of a stream's data no longer need memory, which opens its window.
     pub fn consume(&mut self, id: u32, len: usize, now: Instant) {
         let Some(stream) = self.streams.get_mut(id) else { return };
-        // What a caller gives back too much is not the connection's.
+        // Excess of a wrong count must not affect the connection's window.
         let len = stream.inbound.held().min(len as u32);
         stream.inbound.consume(len);
         self.inbound.consume(len);
@@ -321,8 +325,7 @@ impl Connection {
         self.close_if_done(id);
     }
 
-    /// Discards this stream's data: what came and what comes is consumed at once, without
-    /// events.
+    /// Discards this stream's data: present and future data is consumed at once, without events.
     pub fn discard(&mut self, id: u32, now: Instant) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         stream.discards = true;
@@ -330,8 +333,9 @@ impl Connection {
         self.consume(id, held, now);
     }
 
-    /// Ends a stream at once: `CANCEL` for want of interest, `NO_ERROR` behind a whole reply where
-    /// the rest of the request is of no use, `INTERNAL_ERROR` behind half of one.
+    /// Ends a stream at once. The code is `CANCEL` if the result is no longer wanted, `NO_ERROR`
+    /// after a complete reply that makes the rest of the request useless, and `INTERNAL_ERROR`
+    /// after a part of a reply.
     pub fn reset(&mut self, id: u32, code: ErrorCode, now: Instant) {
         let Some(stream) = self.streams.get(id) else { return };
         if stream.is_closed() {
@@ -342,7 +346,7 @@ impl Connection {
         self.update_window(now);
     }
 
-    /// Puts a stream elsewhere in the order of sending.
+    /// Changes the priority of a stream.
     pub fn set_priority(&mut self, id: u32, priority: Priority) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         if stream.is_queued {
@@ -352,13 +356,13 @@ impl Connection {
         stream.priority = priority;
     }
 
-    /// Asks the peer to open no more streams; those that it opens before it reads this are taken
-    /// still. [`Self::goaway`] follows a round trip later.
+    /// Asks the peer to open no more streams. Streams that it opens before it reads this are still
+    /// accepted. [`Self::goaway`] follows a round trip later.
     pub fn announce_goaway(&mut self) {
         frame::goaway(&mut self.out, 0x7fff_ffff, ErrorCode::NO_ERROR, b"");
     }
 
-    /// Takes no more streams; those that are open go on.
+    /// Accepts no more streams. Open streams continue.
     pub fn goaway(&mut self, code: ErrorCode) {
         let last = if self.role == Role::Server { self.last_opened } else { 0 };
         self.accept_to = self.accept_to.min(self.last_opened);
@@ -404,7 +408,7 @@ fn write_data(out: &mut Vec<u8>, id: u32, data: &[u8], end: bool, largest: usize
 }
 
 impl Stream {
-    /// Notes since when a window is waited for.
+    /// Records the start of a wait for a window.
     fn track_stall(&mut self, sent: usize, waits: bool, now: Instant) {
         if !self.wants_to_send {
             self.stall = None;

@@ -1,58 +1,58 @@
-//! The streams of a connection that are not closed, found by their identifiers.
+//! Open streams of a connection, indexed by identifier.
 
 use std::time::Instant;
 
 use super::flow::Inbound;
 use crate::http2::Priority;
 
-/// What one side of a stream may still send.
+/// State of one direction of a stream: what may still be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Half {
     /// Interim heads and the head.
     Head,
-    /// Data, then trailers perhaps.
+    /// Data, optionally followed by trailers.
     Body,
-    /// Nothing: END_STREAM was sent.
+    /// Nothing, because END_STREAM was sent.
     Ended,
 }
 
-/// One stream.
+/// Open stream.
 #[derive(Clone, Debug)]
 pub(super) struct Stream {
     pub id: u32,
-    /// What the peer may send.
+    /// State of the peer's direction.
     pub incoming: Half,
-    /// What we may send.
+    /// State of our direction.
     pub outgoing: Half,
-    /// What the peer may send before we open the window further.
+    /// Receive window.
     pub inbound: Inbound,
-    /// What we may send before the peer opens the window further; settings can make it negative.
+    /// Send window. Settings can make it negative.
     pub send_window: i64,
-    /// What is left of `content-length`.
+    /// Remaining bytes of `content-length`.
     pub body_left: Option<u64>,
-    /// No DATA may have content, whatever `content-length` says.
+    /// DATA must be empty, regardless of `content-length`.
     pub without_body: bool,
-    /// The request was HEAD, or CONNECT without protocol (client).
+    /// The request was HEAD, or CONNECT without a protocol (client).
     pub request: RequestKind,
-    /// Data is dropped and its windows opened as it comes.
+    /// Received data is dropped and its window reopened at once.
     pub discards: bool,
     pub priority: Priority,
-    /// `send_data` took less than it was given.
+    /// `send_data` accepted less than it was given.
     pub wants_to_send: bool,
-    /// It waits for its turn.
+    /// The stream waits for its turn.
     pub is_queued: bool,
-    /// When it began to wait for a window, and what was sent since.
+    /// Start of the wait for a window, and bytes sent since.
     pub stall: Option<Stall>,
 }
 
-/// A stream that has data and no window.
+/// Wait of a stream that has data but no window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stall {
     pub since: Instant,
     pub sent: usize,
 }
 
-/// What the method says about the body of the reply.
+/// Rule of the method about the body of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestKind {
     Ordinary,
@@ -79,18 +79,18 @@ impl Stream {
         }
     }
 
-    /// Whether neither side may send more.
+    /// Returns true if neither side may send more.
     pub fn is_closed(&self) -> bool {
         self.incoming == Half::Ended && self.outgoing == Half::Ended
     }
 }
 
-/// Streams in one allocation, and an open-addressing hash table of their indices.
+/// Streams in one allocation, with an open-addressing hash table of their indices.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Streams {
     entries: Vec<Stream>,
-    /// An index into `entries` plus one; zero where the slot is free. Its length is a power of two and
-    /// at least twice the number of entries.
+    /// Index into `entries` plus one; zero for a free slot. The length is a power of two and at
+    /// least twice the number of entries.
     slots: Vec<u32>,
 }
 
@@ -128,7 +128,7 @@ impl Streams {
         self.free(slot);
         let stream = self.entries.swap_remove(index);
         if let Some(moved) = self.entries.get(index).map(|moved| moved.id) {
-            // `swap_remove` moved the last stream here; its slot still holds the old index.
+            // `swap_remove` moved the last stream here; its slot still contains the old index.
             let old = self.entries.len() as u32 + 1;
             let mut slot = self.home(moved);
             while self.slots[slot] != old {
@@ -147,19 +147,20 @@ impl Streams {
         self.entries.iter_mut()
     }
 
-    /// Gives the memory back once there is no stream.
+    /// Frees the memory if there is no stream.
     pub fn shrink(&mut self) {
         if self.entries.is_empty() {
             *self = Self::default();
         }
     }
 
-    /// Bytes allocated.
+    /// Returns the number of allocated bytes.
     pub fn allocated(&self) -> usize {
         self.entries.capacity() * size_of::<Stream>() + self.slots.capacity() * 4
     }
 
-    /// The preferred slot. Multiplicative hashing: consecutive identifiers would form long probe runs.
+    /// Returns the preferred slot. Multiplicative hashing, because consecutive identifiers would
+    /// form long probe runs.
     fn home(&self, id: u32) -> usize {
         (id.wrapping_mul(0x9e37_79b9) >> 16) as usize & (self.slots.len() - 1)
     }
@@ -186,7 +187,8 @@ impl Streams {
         slot
     }
 
-    /// Frees a slot by backward-shift deletion, so that later entries of the probe run stay reachable.
+    /// Frees a slot with backward-shift deletion, so that later entries of the probe run stay
+    /// reachable.
     fn free(&mut self, mut hole: usize) {
         let mask = self.slots.len() - 1;
         let mut slot = hole;
@@ -228,7 +230,7 @@ mod tests {
         let mut next = 1;
         for _ in 0..20_000 {
             if expected.len() < 40 && random.bool() {
-                // Gaps make some of them meet in one slot.
+                // Gaps make some of them collide.
                 next += 2 * random.u32(1..40);
                 streams.insert(Stream::new(next, Inbound::new(10), 10));
                 expected.push(next);

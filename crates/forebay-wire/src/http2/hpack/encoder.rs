@@ -27,7 +27,7 @@ const SIZE_UPDATE: u8 = 0x20;
 const NEVER_INDEXED: u8 = 0x10;
 const NOT_INDEXED: u8 = 0x00;
 
-/// Encoder of the blocks of one direction of a connection, in the order in which they are sent.
+/// Encoder of the blocks of one direction of a connection, in the order of sending.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     table: Table,

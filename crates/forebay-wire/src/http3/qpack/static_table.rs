@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// Entries of the static table; indices begin at zero.
+/// Entries of the static table. Indices start at zero.
 pub const ENTRIES: [(&[u8], &[u8]); 99] = [
     (b":authority", b""),
     (b":path", b"/"),
@@ -106,7 +106,7 @@ pub const ENTRIES: [(&[u8], &[u8]); 99] = [
     (b"x-frame-options", b"sameorigin"),
 ];
 
-/// The places of each name.
+/// Indices of each name.
 static BY_NAME: LazyLock<HashMap<&'static [u8], Vec<u8>>> = LazyLock::new(|| {
     let mut places: HashMap<_, Vec<u8>> = HashMap::new();
     for (place, (name, _)) in (0..).zip(ENTRIES) {
@@ -115,7 +115,7 @@ static BY_NAME: LazyLock<HashMap<&'static [u8], Vec<u8>>> = LazyLock::new(|| {
     places
 });
 
-/// The places of the entries of this name.
+/// Returns the indices of the entries with this name.
 pub fn places_of(name: &[u8]) -> &'static [u8] {
     BY_NAME.get(name).map_or(&[], |places| places)
 }
