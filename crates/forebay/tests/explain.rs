@@ -327,7 +327,7 @@ fn scgi_and_uwsgi_applications() {
     let output = run(&folder, &[url, "-H", &large]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("answer    431 variables of "), "{text}");
-    assert!(text.contains("where uwsgi has room for 65535"), "{text}");
+    assert!(text.contains("but uwsgi allows at most 65535"), "{text}");
 }
 
 #[test]
