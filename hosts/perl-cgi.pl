@@ -337,36 +337,35 @@ sub finish {
     }
     $ends = 1 if !$sound || is_another();
     $\ = $, = undef;
-    fcntl $output, 4, 0;    # F_SETFL: writes wait again, whatever the script or its children made of it
+    # F_SETFL: writes wait again, whatever the script or its children made of it. A child that a destructor
+    # has forked has no $output, and ends here.
+    fcntl($output, 4, 0) || defined fileno $output || CORE::exit(1);
     # Handles that scripts keep may hold text for this client. An exec of nothing does what precedes any
     # exec, and no more: Perl writes out the buffers of all its handles.
     { no warnings 'exec'; CORE::exec @nothing }
-    my $plain = $sound && join(' ', PerlIO::get_layers(*STDOUT)) eq 'unix perlio';
     $! = 0;
-    my $told = $plain && print STDOUT $status || $ends ? end_marker($status, $ends)
-        : substr($message, $MARK, 16) . ($was_prefetched ? "E\4\0\0" : "E\0\0\0");
-    binmode STDOUT;    # this flushes
-    CORE::exit(1) if $told && $! && $! != $EINTR;    # nobody knows how much arrived
+    binmode STDOUT;    # drops layers; what they hold is written
+    CORE::exit(1) if $! && $! != $EINTR;    # nobody knows how much arrived
     $| = 0 if $|;
-    if (!$told) {
-        $ends = 1 if $plain;    # it was made a handle to read from
-        reply($status, $ends);
+    # It may have been made a handle to read from.
+    if (!$sound || !print(STDOUT '') || !reply(\*STDOUT, $status, $ends)) {
+        $ends = 1;
+        reply($output, $status, $ends);
     }
     reset_interpreter();
     return $ends;
 }
 
-# The end of a request, told behind its output: an HTTP status if it failed, and flags.
+# Writes the end marker to `$handle`: an HTTP status if the request failed, and flags. False if that fails.
 sub reply {
-    my $end_marker = end_marker(@_);
-    fcntl $output, 4, 0;
-    1 until syswrite $output, $end_marker or $! != $EINTR;
-}
-
-sub end_marker {
-    my ($status, $flags) = @_;
-    return substr($message, $MARK, 16)
-        . pack 'a C n', $status ? 'S' : 'E', $flags | $was_prefetched, $status;
+    my ($handle, $status, $flags) = @_;
+    my $end_marker = substr($message, $MARK, 16) . ($status || $flags
+        ? pack 'a C n', $status ? 'S' : 'E', $flags | $was_prefetched, $status
+        : $was_prefetched ? "E\4\0\0" : "E\0\0\0");
+    no warnings;
+    my $written;
+    1 until $written = syswrite $handle, $end_marker or $! != $EINTR;
+    return $written;
 }
 
 # Closes the script's bareword handles, as the end of a CGI process does: what was written to them
@@ -446,7 +445,7 @@ sub state_of {
     my $descriptors;
     if (!opendir $descriptors, "/proc/$process/fd") {
         local $/;
-        open my $file, '<', "/proc/$process/stat" or return $IS_WANT{ $! + 0 } ? 'writes' : 'gone';
+        open my $file, '<', "/proc/$process/stat" or return $IS_WANT{ $! + 0 } ? 'writes' : 'gone ' . ++$changes;
         return (<$file> // '') =~ /.*\) Z/s ? 'ended' : 'writes';    # it may be another user's
     }
     for (readdir $descriptors) {

@@ -78,8 +78,8 @@ sub handle_compile_error {
     return $error;
 }
 
-# Makes `tell STDOUT` 0, as in a new process: CGI::Carp asks by it whether there was a header. Behind a
-# reply it is no less than the length of its end, if it counts at all.
+# Makes `tell STDOUT` 0, as in a new process: CGI::Carp asks by it whether there was a header. After a
+# reply it is 0 if it does not count, or if the script itself has printed nothing.
 sub count_output_anew {
     uncouple_output() if tell(STDOUT) <= 0;
     binmode STDOUT, ':pop';    # this flushes

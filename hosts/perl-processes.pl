@@ -31,7 +31,8 @@ sub serve_processes {
         my ($status, $ends) = run_process($mode, $request);
         last if !defined $status;
         $ends = 1 if !await_writers() || $worn_out;
-        reply($status, $ends ? 1 : 0);
+        fcntl $output, 4, 0;    # F_SETFL: writes wait
+        reply($output, $status, $ends ? 1 : 0);
         last if $ends;
     }
     CORE::exit(0);

@@ -158,7 +158,12 @@ sub receive_body {
             return open(STDIN, '<&', $reader) || lose_body();
         }
     }
-    open my $file, '+>', undef or lose_body();
+    my $file;
+    if (!open $file, '+>', undef) {
+        my $why = $! + 0;
+        $! = $why if open my $probe, '<', '/dev/null';    # Perl says EINVAL in place of EMFILE
+        lose_body();
+    }
     for (my $left = $length - length $part;; $left -= length $part) {
         $body_lost ||= "$!" if $file && (syswrite($file, $part) || 0) != length $part;
         last if !$left;

@@ -29,6 +29,7 @@ my $has_emitted;                          # some of the reply
 my ($is_running, $told);                  # the application runs on; flags of what ended the reply
 my $serial = 0;                           # counts requests, so that old writers are known
 my ($to_http10, $undo_chunks);            # of this request
+my $starved;                              # this process has no descriptor for the body
 my ($taken_over, $children);              # psgix.io of this request; child processes before it
 my %status_lines;
 
@@ -59,6 +60,8 @@ sub serve {
     while (my $env = receive()) {
         last if answer($env);
     }
+    # Until Forebay has read the end marker, an end of this process would count as a crash.
+    1 while !$taken_over && sysread $control, my $rest, $CHUNK;
     exit 0;
 }
 
@@ -250,6 +253,8 @@ sub receive_body {
     }
     my $fault;
     open my $file, '+>', undef or $fault = "$!";
+    # Perl says EINVAL in place of ENFILE and EMFILE.
+    $starved = !open my $probe, '<', '/dev/null' if defined $fault;
     substr $message, 0, $start, '';
     while (1) {
         $fault ||= "$!" if $file && (syswrite($file, $message) || 0) != length $message;
@@ -274,7 +279,7 @@ sub answer {
     if (!eval { call($env); 1 }) {
         log_error($@);
         $is_running = 0;
-        conclude($begun ? 'A' : 'S', $begun ? 0 : 500, $env) if !$closed;
+        conclude($begun ? 'A' : 'S', $begun ? 0 : $starved ? 503 : 500, $env) if !$closed;
     }
     conclude('E', 0, $env) if !$closed;
     return $told & $ENDS if !($told & $CLEANS_UP);
@@ -485,7 +490,7 @@ sub conclude {
     my $handlers = $env->{'psgix.cleanup.handlers'};
     $closed = 1;
     $told = $is_running || ref $handlers eq 'ARRAY' && @$handlers ? $CLEANS_UP
-        : $env->{'psgix.harakiri.commit'} || $taken_over && !give_back() ? $ENDS : 0;
+        : $starved || $env->{'psgix.harakiri.commit'} || $taken_over && !give_back() ? $ENDS : 0;
     my $end_marker = $mark . pack 'a C n', $kind, $told | $was_prefetched, $number;
     my $bytes = defined $rest ? $rest . $end_marker : $end_marker;
     if (($unsaid += length $bytes) > $MUCH) {

@@ -171,14 +171,17 @@ async fn a_worker_without_descriptors_is_replaced_and_counted() {
         assert_eq!(reply, (EndKind::Status(503), String::new()), "{mode:?}");
         assert_eq!(get(&app, &other).await, "other", "{mode:?}");
         assert_eq!(app.health().crashes, 1, "{mode:?}");
-        // So has the body.
-        for _ in 0..4 {
-            get(&app, &leak).await;
+        // A small body needs a pipe, a large one a file.
+        for (crashes, length) in [(2, 4), (3, 100_000)] {
+            for _ in 0..4 {
+                get(&app, &leak).await;
+            }
+            let body = vec![b'x'; length];
+            let reply = request(&app, &other, &[], Body::Bytes(&body)).await.unwrap();
+            assert_eq!(reply, (EndKind::Status(503), String::new()), "{mode:?} {length}");
+            assert_eq!(get(&app, &other).await, "other", "{mode:?} {length}");
+            assert_eq!(app.health().crashes, crashes, "{mode:?} {length}");
         }
-        let reply = request(&app, &other, &[], Body::Bytes(b"body")).await.unwrap();
-        assert_eq!(reply, (EndKind::Status(503), String::new()), "{mode:?}");
-        assert_eq!(get(&app, &other).await, "other", "{mode:?}");
-        assert_eq!(app.health().crashes, 2, "{mode:?}");
     }
     scripts.logged("Too many open files; the worker is replaced").await;
     scripts.logged("cannot do its work any more; it is replaced").await;
@@ -334,6 +337,10 @@ sub {
         $kept{io} = $env->{'psgix.io'};
         $said .= ref $kept{io};
     }
+    if ($do eq 'leak') {
+        system "prlimit --nofile=100:100 --pid $$";
+        while (open my $handle, '<', '/dev/null') { push @{ $kept{leak} }, $handle }
+    }
     if ($do eq 'late') {
         $said .= defined(syswrite $kept{io}, 'SECRET') ? 'written' : 'refused';
     }
@@ -371,4 +378,13 @@ async fn what_an_application_keeps_of_one_request_is_of_no_use_in_another() {
     assert!(ask("io", &[("FOREBAY_TAKEOVER", "1")]).await.ends_with("IO::Socket::UNIX n"));
     assert!(ask("late", &[]).await.ends_with("refused n"));
     assert_eq!(app.status()[0].pid, pid, "none of it costs a worker: {}", scripts.log());
+    // A large body needs a file.
+    assert!(ask("leak", &[]).await.ends_with(" n"));
+    let body = vec![b'x'; 2_000_000];
+    let more = [("DO", ""), ("SERVER_PROTOCOL", "HTTP/1.1")];
+    let reply = request(&app, &name, &more, Body::Bytes(&body)).await.unwrap();
+    assert_eq!(reply, (EndKind::Status(503), String::new()));
+    let reply = request(&app, &name, &more, Body::Bytes(&body)).await.unwrap();
+    assert_eq!(reply.0, EndKind::Ok, "another worker: {}", scripts.log());
+    assert_eq!(app.health().crashes, 1);
 }
