@@ -9,6 +9,11 @@
 //! until they have come it carries one request, so that none is refused for ignorance of them, and the
 //! others wait in the order in which they came, as long as connecting may take.
 //!
+//! A connection whose settings allow no streams any more is closed once it is idle, and another one is opened.
+//! A new connection that allows none from the start may be the backend's state of the moment, so that requests
+//! wait for other settings, as long as connecting may take. A GOAWAY with an error code fails the streams without a
+//! reply at once.
+//!
 //! Requests that a backend refuses (REFUSED_STREAM) or leaves (above the last stream of its GOAWAY)
 //! were not acted on, so they go again whatever their method, as long as the body is in hand
 //! (`upstream/attempts.rs`).

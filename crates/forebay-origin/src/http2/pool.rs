@@ -108,7 +108,8 @@ impl Http2Pool {
         Fault::backend(
             503,
             format!(
-                "{name} allows no streams (its SETTINGS have MAX_CONCURRENT_STREAMS = 0), also                  not within {limit:?}"
+                "{name} allows no streams (MAX_CONCURRENT_STREAMS = 0 in its SETTINGS), and has not \
+                 changed that within {limit:?}"
             ),
         )
     }
