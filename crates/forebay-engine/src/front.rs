@@ -77,7 +77,7 @@ async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> bool
     exchange.request.head.fields.clear();
     exchange.request.path.clear();
     exchange.reply.prepare_refusal(exchange.request.method());
-    let answered = exchange.reply.respond_error(fault.status).await;
+    let answered = exchange.reply.respond_fault(fault).await;
     record(stream, exchange, start, true);
     answered.is_ok()
 }

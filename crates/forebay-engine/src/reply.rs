@@ -15,7 +15,7 @@ mod grpc;
 mod redirect;
 mod rules;
 
-pub(crate) use grpc::is_call as is_grpc_call;
+pub(crate) use grpc::{is_call as is_grpc_call, is_head_of_grpc};
 pub use redirect::InternalRedirect;
 pub use rules::{Rules, goes_out_at_once};
 
@@ -138,6 +138,7 @@ impl Reply {
         self.applied = None;
         self.offer = None;
         self.compressor = None;
+        self.to_grpc = false;
         self.empty();
     }
 
@@ -165,7 +166,6 @@ impl Reply {
     /// even that could.
     pub(crate) fn prepare_refusal(&mut self, method: &[u8]) {
         self.prepare(&RequestHead::default(), method);
-        self.to_grpc = false;
         self.keep_alive = false;
         self.http3_port = 0;
     }

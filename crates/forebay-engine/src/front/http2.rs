@@ -14,7 +14,7 @@ use std::task::Poll;
 
 use forebay_wire::http1::{RequestFraming, RequestHead, Version};
 use forebay_wire::http2::hpack::ListLimits;
-use forebay_wire::http2::{self, Config, ErrorCode, Event, HeadLimits, HeadRule, Http2Error, Rule};
+use forebay_wire::http2::{self, Config, ErrorCode, Event, HeadLimits, Http2Error, Rule};
 
 use super::{refuse, requests_allowed, rule_fault};
 use crate::context::FrontContext;
@@ -22,6 +22,7 @@ use crate::deadline::Ticks;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::limit::Limit;
+use crate::reply::is_head_of_grpc;
 use crate::request::answer;
 use crate::socket::{BUFFER, Socket, yield_to_readers};
 use crate::stream::{Accepted, Connection, Stream, websocket_key};
@@ -202,8 +203,12 @@ impl Front {
                 codec.borrow_mut().recycle(head);
                 return Some(answering);
             }
-            Event::Unacceptable { stream, rule, end } => {
-                return Some(self.open_refused(stream, rule, end));
+            Event::Unacceptable { stream, head, rule, end } => {
+                let (answered, mut exchange) = self.take_up(stream, false, end);
+                exchange.request.head = RequestHead::default();
+                exchange.reply.set_to_grpc(is_head_of_grpc(&head));
+                codec.borrow_mut().recycle(head);
+                return Some(Box::pin(refuse_stream(answered, exchange, rule_fault(rule))));
             }
             Event::Data { stream, data, end } => match self.connection.stream(stream) {
                 Some(stream) => stream.receive(&self.input[at + data.start..at + data.end], end),
@@ -248,13 +253,6 @@ impl Front {
             }
         }
         Box::pin(answer_stream(answered, exchange))
-    }
-
-    /// A request has come that is not served, for a reason that has a status.
-    fn open_refused(&mut self, id: u32, rule: HeadRule, end: bool) -> Answering {
-        let (answered, mut exchange) = self.take_up(id, false, end);
-        exchange.request.head = RequestHead::default();
-        Box::pin(refuse_stream(answered, exchange, rule_fault(rule)))
     }
 
     fn take_up(&mut self, id: u32, is_tunnel: bool, end: bool) -> (Answered, Box<Exchange>) {

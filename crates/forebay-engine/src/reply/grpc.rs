@@ -4,6 +4,7 @@
 //! Protocol: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
 
 use forebay_wire::http1::{KnownField, encode};
+use forebay_wire::http2;
 
 use super::{Length, Reply};
 use crate::fault::Fault;
@@ -26,6 +27,12 @@ const UNAUTHENTICATED: u8 = 16;
 pub(crate) fn is_call(request: &Request) -> bool {
     let content_type = || request.head.value(KnownField::ContentType, &request.bytes);
     request.method() == b"POST" && content_type().is_some_and(is_grpc)
+}
+
+/// Returns true if the head of a request that is refused is that of a call.
+pub(crate) fn is_head_of_grpc(head: &http2::Head) -> bool {
+    let mut fields = head.fields.iter();
+    fields.any(|field| field.known == KnownField::ContentType && is_grpc(field.value))
 }
 
 fn is_grpc(content_type: &[u8]) -> bool {

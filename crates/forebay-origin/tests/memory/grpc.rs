@@ -69,6 +69,29 @@ fn errors_of_the_gateway_are_a_status_of_grpc() {
 }
 
 #[test]
+fn calls_whose_head_is_refused_get_a_status_of_grpc() {
+    in_memory(&site(), async |world| {
+        let long = "/".repeat(9_000);
+        let many: Vec<_> = (0..200).map(|n| (format!("x-{n}"), "a")).collect();
+        let mut fields = CALL.to_vec();
+        fields.extend(many.iter().map(|(name, value)| (&name[..], *value)));
+        for (path, fields, message) in
+            [(&long[..], CALL, "414 "), ("/", &fields, "431 Request Header Fields Too Large")]
+        {
+            let mut client = Http2Client::connect(world).await;
+            let stream = client.ask("POST", path, fields, true);
+            let reply = client.reply(stream).await;
+            assert_eq!((reply.status, reply.field("grpc-status")), (200, Some("2")));
+            assert!(reply.field("grpc-message").unwrap().starts_with(message), "{reply:?}");
+            // The next request over the same exchange is not taken for a call.
+            let stream = client.get(&long);
+            let reply = client.reply(stream).await;
+            assert_eq!((reply.status, reply.field("grpc-status")), (414, None));
+        }
+    });
+}
+
+#[test]
 fn other_clients_get_errors_as_pages() {
     in_memory(&site(), async |world| {
         for content_type in ["text/plain", "application/grpc-web+proto"] {

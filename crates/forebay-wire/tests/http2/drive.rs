@@ -134,7 +134,7 @@ pub fn event_line(event: &Event, input: &[u8]) -> String {
             format!("{stream} head {}{}", head_line(head), end(e))
         }
         Event::Interim { stream, head } => format!("{stream} interim {}", head_line(head)),
-        Event::Unacceptable { stream, rule, end: e } => {
+        Event::Unacceptable { stream, rule, end: e, .. } => {
             format!("{stream} unacceptable {rule:?}{}", end(e))
         }
         Event::Data { stream, data, end: e } => {

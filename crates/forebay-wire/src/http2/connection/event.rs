@@ -40,6 +40,9 @@ pub enum Event {
     Unacceptable {
         /// Stream of the request.
         stream: u32,
+        /// The head as far as it was read, which the caller returns with
+        /// [`Connection::recycle`](super::Connection::recycle).
+        head: Box<Head>,
         /// The violated rule.
         rule: HeadRule,
         /// The stream ends with the head.

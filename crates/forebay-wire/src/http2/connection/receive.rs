@@ -255,10 +255,7 @@ impl Connection {
         self.streams.insert(stream);
         self.active += 1;
         Ok(Some(match refused {
-            Some(rule) => {
-                self.recycle(head);
-                Event::Unacceptable { stream: id, rule, end }
-            }
+            Some(rule) => Event::Unacceptable { stream: id, head, rule, end },
             None => Event::Head { stream: id, head, end },
         }))
     }
