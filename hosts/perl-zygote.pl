@@ -21,6 +21,7 @@ for ([\$link, $link_number], [\$control, $control_number], [\$output, $output_nu
 { open my $loaded, '<&=', $code }    # and closed
 
 INIT {
+    kill KILL => $$ if $$ != $own;    # a child that a BEGIN block has forked and not ended
     alarm 0;
     prepare();
     syswrite $link, 'r';

@@ -133,6 +133,34 @@ async fn children_that_have_let_go_of_the_client_cost_no_worker() {
 }
 
 #[tokio::test]
+async fn a_child_that_does_not_end_itself_takes_no_request() {
+    let ways = [
+        "print 'own'; fork;",
+        "print 'own'; our $o = bless []; sub DESTROY { fork }",
+        "print 'own'; our $o = bless []; END { fork } undef $o;",
+        "BEGIN { fork } print 'own';",
+        "print 'own'; tie *STDIN, 'T'; sub T::TIEHANDLE { bless [] } sub T::UNTIE { fork }",
+    ];
+    let scripts = Scripts::new();
+    let victim = victim(&scripts);
+    for mode in ALL {
+        let app = scripts.start_mode(mode);
+        for (i, way) in ways.iter().enumerate() {
+            let text = format!("#!/usr/bin/perl\n$| = 1; {way}\n");
+            let script = scripts.add(&format!("child{i}.pl"), &text);
+            for n in 0..3 {
+                // With CGI both run the script.
+                let reply = request(&app, &script, &[], Body::Empty).await.expect(way);
+                assert_eq!(reply.1.replace("own", ""), "", "{mode:?} {way}");
+                for _ in 0..5 {
+                    ask(&app, &victim, &format!("{mode:?} {i} {n}")).await;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_thread_that_still_runs_ends_the_worker() {
     let scripts = Scripts::new();
     let victim = victim(&scripts);

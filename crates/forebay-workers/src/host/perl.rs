@@ -8,6 +8,8 @@ use std::process::Command;
 const HOST: &str = concat!(
     include_str!("../../../../hosts/perl-cgi.pl"),
     "\n",
+    include_str!("../../../../hosts/perl-leftovers.pl"),
+    "\n",
     include_str!("../../../../hosts/perl-requests.pl"),
     "\n",
     include_str!("../../../../hosts/perl-scripts.pl"),

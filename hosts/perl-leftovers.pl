@@ -1,0 +1,86 @@
+# The part of the host that finds what a script has left: processes that can write to the client, threads,
+# timers. It follows perl-cgi.pl, whose variables it uses.
+
+my $MOST_SEARCHES = 8;                         # for processes that can write to the client
+my $changes = 0;                               # descriptors and processes that went during a search
+
+# Cancels the timers that count processor time, whose signals end the process. (`alarm` is the third.)
+sub stop_timers {
+    defined &set_timer && set_timer($_, 0) for 1, 2;    # ITIMER_VIRTUAL, ITIMER_PROF
+    $timed = 0;
+}
+
+# Returns true if a thread that a script has started still runs, or if that cannot be known.
+sub has_threads {
+    opendir my $tasks, '/proc/self/task' or return 1;
+    return 1 < grep { /\d/ } readdir $tasks;
+}
+
+# Reaps children. Returns 0 if no process that scripts have left can write to this client, which by then
+# is another; 1 if one has it as descriptor 1; 2 if one has it as another descriptor, or if that cannot be
+# known. Processes in `%$own` are this host's.
+#
+# A process may fork and end during a search. Its child then becomes a child of this process, and the next
+# search sees it. Each search looks at a process before it lists the children of that process. So if two
+# searches in turn see the same processes, they have seen all.
+sub background_writer {
+    my ($own) = @_;
+    # A handler would reap children during a search.
+    $SIG{CHLD} = "DEFAULT" if defined $SIG{CHLD};
+    my $before = '';
+    for (1 .. $MOST_SEARCHES) {
+        my $child;
+        1 while ($child = waitpid -1, 1) > 0;    # WNOHANG
+        return 0 if $child < 0;
+        my ($found, $seen) = search_descendants($own);
+        return $found if $found;
+        return 0 if $seen eq $before;
+        $before = $seen;
+    }
+    return 2;
+}
+
+# Looks at all descendants once. Returns the result of background_writer, and a text that lists the
+# processes and their states.
+sub search_descendants {
+    my ($own) = @_;
+    my $ours = readlink '/proc/self/fd/' . fileno $output or return 2;
+    my $children = children_of("/proc/$$/task/$$/children") or return 2;
+    my @left = grep { !$own->{$_} } @$children;
+    return 1 if grep { (readlink("/proc/$_/fd/1") // '') eq $ours } @left;
+    my $seen = '';
+    while (defined(my $process = shift @left)) {
+        my $state = state_of($process, $ours);
+        return 2 if $state eq 'writes';
+        $seen .= "$process $state,";
+        push @left, map { @{ children_of($_) || [] } } glob "/proc/$process/task/*/children";
+    }
+    return (0, $seen);
+}
+
+sub children_of {
+    my ($file) = @_;
+    local $/ = "\n";
+    open my $list, '<', $file or return undef;
+    return [split ' ', <$list> // ''];
+}
+
+# Returns "writes" if a descriptor of the process is the socket `$ours`, or if that cannot be known. Else
+# returns a text, which changes if the process ends or closes descriptors between two searches.
+sub state_of {
+    my ($process, $ours) = @_;
+    my $descriptors;
+    if (!opendir $descriptors, "/proc/$process/fd") {
+        local $/;
+        open my $file, '<', "/proc/$process/stat" or return $IS_WANT{ $! + 0 } ? 'writes' : 'gone ' . ++$changes;
+        return (<$file> // '') =~ /.*\) Z/s ? 'ended' : 'writes';    # it may be another user's
+    }
+    for (readdir $descriptors) {
+        next if !/\d/;
+        my $target = readlink("/proc/$process/fd/$_") // return 'changes ' . ++$changes;
+        return 'writes' if $target eq $ours;
+    }
+    return 'runs';
+}
+
+1;
