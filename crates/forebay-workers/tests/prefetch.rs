@@ -137,6 +137,28 @@ async fn what_a_killed_worker_had_not_read_is_run_by_another() {
     }
 }
 
+#[tokio::test]
+async fn what_a_worker_that_ends_had_not_read_is_run_by_another() {
+    let scripts = Scripts::new();
+    let (app, script) = computing(&scripts, 2).await;
+    let leaves =
+        scripts.add("leaves.pl", "#!/usr/bin/perl\n$| = 1; print $ENV{N}; system 'sleep 5 &';");
+    let before = app.status().iter().map(|worker| worker.pid).collect::<Vec<_>>();
+    let client = |client: usize| {
+        let (app, script, leaves) = (&app, &script, &leaves);
+        async move {
+            for i in 0..60 {
+                let script = if (client + i) % 20 == 0 { leaves } else { script };
+                echo(app, script, &format!("{client}-{i}"), &[]).await;
+            }
+        }
+    };
+    join_all((0..12).map(client).collect()).await;
+    let workers = app.status();
+    assert!(workers.iter().all(|worker| !before.contains(&worker.pid)), "both have ended");
+    assert_eq!(app.health().crashes, 0);
+}
+
 async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {
     std::future::poll_fn(|context| {
         Poll::Ready(match future.as_mut().poll(context) {
