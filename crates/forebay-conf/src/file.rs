@@ -28,8 +28,8 @@ pub use compress::{Coding, Compress};
 pub(crate) use places::places;
 pub use proxy::{HostField, Proxy, Redirects};
 pub use route::{
-    BasicAuth, Cgi, Fastcgi, Files, Multiplex, Precompressed, Redirect, Respond, Route, Scgi,
-    Symlinks, Uwsgi,
+    BasicAuth, Cgi, Fastcgi, Files, Multiplex, PathParameters, Precompressed, Redirect, Respond,
+    Route, Scgi, ScriptsBelow, Symlinks, Uwsgi,
 };
 pub use shape::{AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
 pub use tls::{Acme, AcmeChallenge, BackendTls, ClientAuth, Tls};

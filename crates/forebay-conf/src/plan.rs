@@ -32,8 +32,8 @@ pub use pattern::{HostPattern, Match, Matcher, PathPattern};
 pub use peer::{Address, Clients, Listen, Network, Scheme, SocketAccess};
 pub use proxy::{HostField, Proxy, Redirects};
 pub use route::{
-    Access, Action, AppServer, BasicAuth, Cgi, Fastcgi, Files, Multiplex, Redirect, RedirectPart,
-    Respond, Route, ServerProtocol, Symlinks,
+    Access, Action, AppServer, BasicAuth, Cgi, Fastcgi, Files, Multiplex, PathParameters, Redirect,
+    RedirectPart, Respond, Route, ScriptsBelow, ServerProtocol, Symlinks,
 };
 pub use tls::{Acme, AcmeChallenge, BackendTls, CertificateSource, ClientAuth, Tls};
 pub use upstream::{

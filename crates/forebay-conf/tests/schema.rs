@@ -214,7 +214,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("Range", &["app = 'a'\n[app.a]\nkind = 'psgi'\nfile = 'a-file'\n[app.a.workers]\nmax = 4\n@"]),
     ("Redirect", &["[site.route.redirect]\nto = '/x'\n@"]),
     ("Respond", &["[site.route.respond]\nbody = 'x'\n@"]),
-    ("Route", &["files = 'htdocs'\n@"]),
+    ("Route", &["files = 'htdocs'\n@", "proxy = 'http://127.0.0.1:1'\n@"]),
     ("Scgi", &["[site.route.scgi]\nto = '127.0.0.1:1'\n@"]),
     ("Server", &["respond = 'x'\n[server]\n@"]),
     (

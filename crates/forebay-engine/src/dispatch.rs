@@ -5,7 +5,7 @@ use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::limit::Limit;
 use crate::reply::Reply;
-use crate::route::{Route, Site};
+use crate::route::{Instead, Route, Site};
 use crate::stream::Stream;
 use crate::timing::Step;
 
@@ -23,12 +23,25 @@ pub async fn try_routes<'s>(
 ) -> Result<&'s Route, Fault> {
     let mut from = 0;
     let mut declined = None;
+    let mut kept_from = Vec::new();
     while let Some((at, route)) = site.route(&mut exchange.request, from) {
+        if kept_from.contains(&at) {
+            from = at + 1;
+            continue;
+        }
         *is_logged = route.log;
         if site.is_ambiguous(&exchange.request, from, at) {
             return Err(ambiguous_route());
         }
         from = at + 1;
+        let rules = site.rules_above(at, &exchange.request, stream.thread().second())?;
+        if !rules.is_empty() {
+            // In a box, as the futures of idle connections have room for all that can happen to them.
+            if let Some(rule) = Box::pin(apply_rules(stream, exchange, (site, at), rules)).await? {
+                *is_logged = rule.log;
+                return Ok(rule);
+            }
+        }
         if !admit(stream, exchange, route).await? {
             return Ok(route);
         }
@@ -44,6 +57,9 @@ pub async fn try_routes<'s>(
         if !is_for_below && fallback_to.is_none() {
             return Err(fault);
         }
+        if fault.is_kept_from_scripts {
+            kept_from.extend_from_slice(&route.keeps_from);
+        }
         exchange.reply.prepare(&exchange.request.head, exchange.request.method());
         match fallback_to {
             Some(path) if !is_for_below => {
@@ -55,6 +71,34 @@ pub async fn try_routes<'s>(
         }
     }
     Err(declined.unwrap_or_else(no_route))
+}
+
+/// Applies rules that hold for other paths of what the route numbered `at` would answer with. Returns
+/// the rule that has answered, if one has.
+async fn apply_rules<'s>(
+    stream: &Stream,
+    exchange: &mut Exchange,
+    (site, at): (&'s Site, usize),
+    rules: Vec<(usize, Vec<u8>)>,
+) -> Result<Option<&'s Route>, Fault> {
+    for (number, path) in rules {
+        let rule = &site.routes[number];
+        if !pass_gate(exchange, rule).await? {
+            return Ok(Some(rule));
+        }
+        if rule.keeps_from.contains(&at) {
+            return Err(kept_from_scripts());
+        }
+        if rule.instead != Instead::No {
+            exchange.request.reroute(path);
+            rule.take(&mut exchange.request);
+            let Exchange { body, reply, .. } = &mut *exchange;
+            admit_body(body, reply, rule).await?;
+            stream.enter(Step::Origin);
+            return serve_client(stream, rule, exchange).await.map(|()| Some(rule));
+        }
+    }
+    Ok(None)
 }
 
 /// Has the origin answer, as long as the client is there.
@@ -100,17 +144,18 @@ pub fn no_route() -> Fault {
     Fault::client(404, "no route takes this request")
 }
 
+/// A script of a directory whose files a route above sends.
+pub fn kept_from_scripts() -> Fault {
+    Fault::client(
+        404,
+        "a script in a directory of a `files` route above, which lets nothing be run there",
+    )
+}
+
 /// Step 5: who may use the route, and with how large a body. `false` where the request has been
 /// answered by that.
 async fn admit(stream: &Stream, exchange: &mut Exchange, route: &Route) -> Result<bool, Fault> {
-    exchange.reply.set_rules(route.rules.clone());
-    let offer = route.compression.as_ref().map(|compression| compression.offer(&exchange.request));
-    exchange.reply.set_offer(offer);
-    // What the gate answers is not the route's.
-    exchange.reply.set_buffered(false);
-    if let Some(gate) = &route.gate
-        && !gate.admit(exchange).await?
-    {
+    if !pass_gate(exchange, route).await? {
         return Ok(false);
     }
     let Exchange { request, body, reply, .. } = exchange;
@@ -122,6 +167,19 @@ async fn admit(stream: &Stream, exchange: &mut Exchange, route: &Route) -> Resul
         request.head.framing = body.framing();
     }
     Ok(true)
+}
+
+/// Asks the gate of the route. Returns false if the request has been answered by that.
+async fn pass_gate(exchange: &mut Exchange, route: &Route) -> Result<bool, Fault> {
+    exchange.reply.set_rules(route.rules.clone());
+    let offer = route.compression.as_ref().map(|compression| compression.offer(&exchange.request));
+    exchange.reply.set_offer(offer);
+    // What the gate answers is not the route's.
+    exchange.reply.set_buffered(false);
+    match &route.gate {
+        Some(gate) => gate.admit(exchange).await,
+        None => Ok(true),
+    }
 }
 
 /// Checks the body against the route's limit, and reads it where the origin does not. A route that

@@ -57,6 +57,9 @@ pub struct Fault {
     pub is_for_below: bool,
     /// The backend has cancelled its stream (RST_STREAM with CANCEL), which the client is sent, too.
     pub is_cancelled: bool,
+    /// As `is_not_mine`, and what is asked for is in a directory of files that script routes below
+    /// may not run.
+    pub is_kept_from_scripts: bool,
 }
 
 impl Fault {
@@ -146,6 +149,12 @@ impl Fault {
         self.not_mine()
     }
 
+    /// Returns this fault for a route whose files the script routes below may not run.
+    pub fn kept_from_scripts(mut self) -> Self {
+        self.is_kept_from_scripts = true;
+        self
+    }
+
     fn new(side: Side, status: u16, message: Cow<'static, str>) -> Self {
         Self {
             side,
@@ -156,6 +165,7 @@ impl Fault {
             is_not_mine: false,
             is_for_below: false,
             is_cancelled: false,
+            is_kept_from_scripts: false,
         }
     }
 }

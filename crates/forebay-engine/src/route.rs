@@ -10,6 +10,7 @@ use forebay_wire::http1::host_of;
 
 use crate::compress::Compression;
 use crate::exchange::{Gate, Origin};
+use crate::fault::Fault;
 use crate::forwarded::Trust;
 use crate::head::Request;
 use crate::reply::Rules;
@@ -88,6 +89,74 @@ pub struct Route {
     pub request_buffering: bool,
     /// What sends the files that the origin's replies name.
     pub sendfile: Option<Sendfile>,
+    /// The other paths of what the origin answers with; `None` if no rule above can hold for one.
+    pub other_paths: Option<Box<dyn OtherPaths>>,
+    /// A redirection and a fixed reply answer in place of what the path names.
+    pub instead: Instead,
+    /// The script routes below, by number, that get nothing of what this route takes first.
+    pub keeps_from: Vec<usize>,
+}
+
+/// Finds the other paths by which an origin may know what a request asks for.
+pub trait OtherPaths {
+    /// Returns the paths, without that of `request` itself, that the rules above the route are matched
+    /// with. `second` is the present. A fault refuses the request.
+    fn of(&self, request: &Request, second: u64) -> Result<Vec<OtherPath>, Fault>;
+}
+
+/// Another path of what a request asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct OtherPath {
+    /// The path, decoded and normal.
+    pub path: Vec<u8>,
+    /// True if the file system shows that the origin answers with just that. False for a guess about a
+    /// backend that Forebay cannot look into.
+    pub is_certain: bool,
+    /// True if the origin compares paths without regard to case.
+    pub ignores_case: bool,
+}
+
+/// The relation of a route's answer to what its path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instead {
+    /// The answer is what the path names.
+    No,
+    /// A redirection, or a fixed reply that is no error.
+    Answers,
+    /// An error.
+    Refuses,
+}
+
+/// The say of a route about a route below.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// True if it admits some clients alone.
+    pub has_gate: bool,
+    /// Its answer, if it answers in place of what is there.
+    pub instead: Instead,
+    /// True if it keeps the route below from running what is in its directory.
+    pub keeps: bool,
+}
+
+impl Rule {
+    /// Returns true if the rule, whose route has this matcher, decides about `other` and was not asked by
+    /// the method and path of the request itself.
+    pub fn holds(
+        self,
+        matcher: &Matcher,
+        (method, path): (&[u8], &[u8]),
+        other: &OtherPath,
+    ) -> bool {
+        let answers = match self.instead {
+            Instead::No => false,
+            // A redirection, or a fixed reply that is no error, refuses nobody: a guess is not enough.
+            Instead::Answers => other.is_certain,
+            Instead::Refuses => true,
+        };
+        (self.has_gate || answers || self.keeps)
+            && matcher.matches(method, path).is_none()
+            && matcher.holds_for(method, &other.path, other.ignores_case)
+    }
 }
 
 /// Where an origin may have files sent from.
@@ -102,6 +171,24 @@ impl Route {
     /// Whether a request that is not the origin's is answered by another route.
     pub(crate) fn falls_back(&self) -> bool {
         self.fallback || self.fallback_to.is_some()
+    }
+
+    /// Sets the part of the path that the route looks up. Returns false if the route does not take the
+    /// request.
+    pub(crate) fn take(&self, request: &mut Request) -> bool {
+        let method = request.head.method.of(&request.bytes);
+        let Some(found) = self.matcher.matches(method, &request.path) else { return false };
+        request.rest = request.path.len() - found.rest.len()..request.path.len();
+        true
+    }
+
+    /// Returns what the route says about the route numbered `below`.
+    fn rule(&self, below: usize) -> Rule {
+        Rule {
+            has_gate: self.gate.is_some(),
+            instead: self.instead,
+            keeps: self.keeps_from.contains(&below),
+        }
     }
 }
 
@@ -204,15 +291,29 @@ impl Site {
     /// The first route, from the one numbered `from` on, that takes `request`; sets the part of
     /// the path that it looks up.
     pub fn route(&self, request: &mut Request, from: usize) -> Option<(usize, &Route)> {
+        let mut routes = self.routes.iter().enumerate().skip(from);
+        routes.find(|(_, route)| route.take(request))
+    }
+
+    /// Returns the rules that hold for other paths of what `request` asks of the route numbered `at`,
+    /// and were not asked by its own path: their numbers, each with the path.
+    pub(crate) fn rules_above(
+        &self,
+        at: usize,
+        request: &Request,
+        second: u64,
+    ) -> Result<Vec<(usize, Vec<u8>)>, Fault> {
+        let Some(others) = &self.routes[at].other_paths else { return Ok(Vec::new()) };
         let method = request.head.method.of(&request.bytes);
-        let path = &request.path;
-        for (at, route) in self.routes.iter().enumerate().skip(from) {
-            if let Some(found) = route.matcher.matches(method, path) {
-                request.rest = path.len() - found.rest.len()..path.len();
-                return Some((at, route));
-            }
+        let mut found = Vec::new();
+        for other in others.of(request, second)? {
+            let holds = |(_, route): &(usize, &Route)| {
+                route.rule(at).holds(&route.matcher, (method, &request.path), &other)
+            };
+            let rules = self.routes[..at].iter().enumerate().filter(holds);
+            found.extend(rules.map(|(number, _)| (number, other.path.clone())));
         }
-        None
+        Ok(found)
     }
 
     /// Whether the path of `request`, read with its slashes in disguise as slashes, is not for the

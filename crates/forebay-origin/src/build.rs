@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use forebay_conf::{Action, Address, Clients, HttpVersion, Listen, Plan, Redirect, RedirectPart};
 use forebay_engine::{
-    Alpn, BackendRow, BackendsOf, Compression, ErrorLog, Gate, Origin, Route, Rules, Sendfile,
-    Site, Status, Table, Tables, Thread, Trust,
+    Alpn, BackendRow, BackendsOf, Compression, ErrorLog, Gate, Origin, OtherPaths, Route, Rules,
+    Sendfile, Site, Status, Table, Tables, Thread, Trust,
 };
 use forebay_workers::StartError;
 use tokio::sync::Semaphore;
@@ -26,6 +26,7 @@ use crate::files::{Files, ScriptRoutes};
 use crate::http2::Http2Pools;
 use crate::proxy::Proxy;
 use crate::respond::{FixedReply, Redirection};
+use crate::rules::{Others, has_gate, instead, keeps_from};
 use crate::running::RunningApp;
 use crate::script::{exact_paths, scripts_of};
 use crate::script_reaper::ScriptReaper;
@@ -294,7 +295,7 @@ impl Origins {
         let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
             matcher: route.matcher.clone(),
             gate: self.gate(route, thread),
-            origin: self.origin(route, &scripts, &self.shared[index][at], (thread, pools)),
+            origin: self.origin((site, at), &scripts, &self.shared[index][at], (thread, pools)),
             log: route.log,
             rules: rules(route),
             compression: route.compress.clone().map(|settings| Rc::new(Compression::new(settings))),
@@ -303,6 +304,10 @@ impl Origins {
             fallback_to: route.fallback_to.as_ref().map(|path| path.clone().into_bytes()),
             buffer: route.buffer,
             request_buffering: route.request_buffering,
+            other_paths: Others::of_route(site, &self.plan, at)
+                .map(|others| Box::new(others) as Box<dyn OtherPaths>),
+            instead: instead(route),
+            keeps_from: keeps_from(site, &self.plan, at),
             sendfile: route.sendfile_root.as_ref().map(|root| Sendfile {
                 root: root.clone(),
                 files: Box::new(Files::new(
@@ -333,7 +338,7 @@ impl Origins {
     }
 
     fn gate(&self, route: &forebay_conf::Route, thread: &Rc<Thread>) -> Option<Box<dyn Gate>> {
-        if route.access == forebay_conf::Access::default() {
+        if !has_gate(route) {
             return None;
         }
         let checks = self.password_checks.clone();
@@ -342,11 +347,12 @@ impl Origins {
 
     fn origin(
         &self,
-        route: &forebay_conf::Route,
+        (site, at): (&forebay_conf::Site, usize),
         scripts: &ScriptRoutes,
         Shared { room, launcher, upstream: shared }: &Shared,
         (thread, pools): (&Rc<Thread>, &Pools),
     ) -> Box<dyn Origin> {
+        let route = &site.routes[at];
         let thread = thread.clone();
         let upstream = |plan: &forebay_conf::Upstream, keep: Option<usize>, how: BackendOptions| {
             let how = || BackendOptions {
@@ -377,7 +383,10 @@ impl Origins {
         match &route.action {
             Action::Files(files) => {
                 let passes_on = route.passes_on();
-                Box::new(Files::new(thread, files.clone(), passes_on, scripts.clone()))
+                let kept_from = keeps_from(site, &self.plan, at);
+                let kept_from = kept_from.iter().map(|&below| site.routes[below].line).collect();
+                let files = Files::new(thread, files.clone(), passes_on, scripts.clone());
+                Box::new(files.kept_from(kept_from))
             }
             Action::Cgi(cgi) => {
                 let room = room.clone();

@@ -12,10 +12,13 @@ mod question;
 use std::fmt::Write;
 
 use forebay_conf::{HostPattern, Listen, Matcher, PathPattern, Plan, Route, Site};
-use forebay_engine::{Fault, Request, ambiguous_route, best_site, find_client};
+use forebay_engine::{
+    Fault, Instead, Request, ambiguous_route, best_site, find_client, kept_from_scripts,
+};
 use forebay_wire::http1::RequestFraming;
 
 use crate::build::trust;
+use crate::rules::{instead, keeps_from, rules_above};
 use origin::origin;
 use question::{Url, listener, request};
 
@@ -119,20 +122,21 @@ fn routes(
         .map_err(|error| Fault::client(error.status(), error.to_string()))?;
     let mut passed_on = None;
     let mut taken = Vec::new();
+    let mut kept_from = Vec::new();
     let mut from = 0;
     while let Some((at, route)) = next_route(site, request, from)? {
         from = at + 1;
+        if kept_from.contains(&at) {
+            continue;
+        }
         text.item(
             "route",
             format!("line {}: {}", route.line, conditions(&route.matcher)).as_bytes(),
         );
-        if !route.access.admits(request.client.ip()) {
-            let message = format!("`allow` or `deny` refuses {}", request.client);
-            return Err(Fault::client(403, message));
+        if rules(plan, (site, at), request, text)? {
+            return Ok(());
         }
-        if let Some(auth) = &route.access.basic_auth {
-            text.item("", format!("for the users of {}", auth.file.display()).as_bytes());
-        }
+        gate(route, request, text)?;
         if let RequestFraming::Length(length) = request.head.framing {
             let most = route.max_body.unwrap_or(plan.server.limits.max_body);
             if length > most {
@@ -152,6 +156,9 @@ fn routes(
                     || (fault.is_not_mine && (route.fallback || is_by_segment)) =>
             {
                 text.item("", format!("{fault}: left to the routes below").as_bytes());
+                if fault.is_kept_from_scripts {
+                    kept_from.extend(keeps_from(site, plan, at));
+                }
                 passed_on = Some(fault);
                 continue;
             }
@@ -166,6 +173,43 @@ fn routes(
         from = 0;
     }
     Err(passed_on.unwrap_or_else(|| Fault::client(404, "no route takes this request")))
+}
+
+/// Says which rules above the route numbered `at` hold for another path of what it would answer with.
+/// Returns true if one of them answers.
+fn rules(
+    plan: &Plan,
+    (site, at): (&Site, usize),
+    request: &mut Request,
+    text: &mut Explanation,
+) -> Result<bool, Fault> {
+    for (above, path) in rules_above(site, plan, at, request)? {
+        let rule = &site.routes[above];
+        let path =
+            [b"that of line ", rule.line.to_string().as_bytes(), b" holds for ", &path].concat();
+        text.item("rule", &path);
+        gate(rule, request, text)?;
+        if keeps_from(site, plan, above).contains(&at) {
+            return Err(kept_from_scripts());
+        }
+        if instead(rule) != Instead::No {
+            origin(plan, site, rule, request, text)?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Says who may use the route.
+fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
+    if !route.access.admits(request.client.ip()) {
+        let message = format!("`allow` or `deny` refuses {}", request.client);
+        return Err(Fault::client(403, message));
+    }
+    if let Some(auth) = &route.access.basic_auth {
+        text.item("", format!("for the users of {}", auth.file.display()).as_bytes());
+    }
+    Ok(())
 }
 
 /// The first route, from the one numbered `from` on, that takes the request.

@@ -32,7 +32,7 @@ use mux_pool::MuxPool;
 use shared::Shared;
 use stderr::Stderr;
 
-pub use script::{FoundScripts, Script};
+pub use script::{FoundScripts, Script, script_end};
 
 use crate::output::Output;
 use crate::reply_pump::ReplyPump;

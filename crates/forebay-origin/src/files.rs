@@ -12,14 +12,16 @@ use std::fs::File;
 use std::rc::Rc;
 
 use forebay_conf as conf;
-use forebay_engine::{Exchange, Fault, Length, Origin, Reply, Serving, Thread};
+use forebay_engine::{Exchange, Fault, Length, Origin, Reply, Serving, Thread, kept_from_scripts};
 use forebay_wire::http1::{KnownField, encode};
 
 pub use cache::fault;
 use cache::{Cache, Content, Entry, Found};
 use conditional::{Outcome, Part, decide};
 use listing::percent_encode;
-pub use scripts::ScriptRoutes;
+pub use scripts::{ScriptRoutes, runs_scripts};
+
+use crate::script::{NoScript, find as script_in};
 
 /// A directory of files, as one thread knows it.
 pub struct Files {
@@ -29,6 +31,8 @@ pub struct Files {
     scripts: ScriptRoutes,
     /// What is not here is left to the routes below.
     fallback: bool,
+    /// The lines of script routes below that get nothing of what is here.
+    kept_from: Vec<usize>,
 }
 
 impl Files {
@@ -44,7 +48,38 @@ impl Files {
             .with_siblings(!settings.precompressed.is_empty())
             .with_ranges(settings.max_ranges > 0)
             .with_scripts(scripts.clone());
-        Self { thread, settings, cache, scripts, fallback }
+        Self { thread, settings, cache, scripts, fallback, kept_from: Vec::new() }
+    }
+
+    /// Keeps the script routes on these lines from running files of the directory.
+    pub fn kept_from(self, lines: Vec<usize>) -> Self {
+        Self { kept_from: lines, ..self }
+    }
+
+    async fn answer_or_keep(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        let outcome = self.answer(exchange).await;
+        if self.kept_from.is_empty() {
+            return outcome;
+        }
+        outcome.map_err(|fault| match fault.is_not_mine && self.has(exchange.request.rest()) {
+            true => fault.kept_from_scripts(),
+            false => fault,
+        })
+    }
+
+    /// Returns true if the path, or a beginning of it, names something in the directory.
+    fn has(&self, path: &[u8]) -> bool {
+        script_in(&self.settings.root, path) != Err(NoScript::NotFound)
+    }
+
+    /// The source of a script is not sent. A route below may run it, unless it is kept from that.
+    fn not_sent(&self, entry: &Entry) -> Fault {
+        let line = entry.run_by.unwrap_or_default();
+        if self.kept_from.contains(&line) {
+            return kept_from_scripts();
+        }
+        Fault::client(404, format!("a script of the route on line {line}; its source is not sent"))
+            .for_below()
     }
 
     async fn answer(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -62,7 +97,7 @@ impl Files {
         }
         match self.cache.find(&path, self.thread.second()) {
             Ok(Found::File(entry)) if !wants_directory && entry.run_by.is_some() => {
-                Err(not_sent(&entry))
+                Err(self.not_sent(&entry))
             }
             Ok(Found::Directory(opened)) if wants_directory => {
                 let index = self.find_index(&path);
@@ -124,7 +159,7 @@ impl Files {
                 Ok(Found::File(entry)) => {
                     let is_run =
                         entry.run_by.is_some_and(|line| self.scripts.takes_path_info(line));
-                    return is_run.then(|| not_sent(&entry));
+                    return is_run.then(|| self.not_sent(&entry));
                 }
                 Err(_) => return None,
             }
@@ -248,7 +283,7 @@ impl Origin for Files {
     }
 
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), || self.answer(exchange))
+        Serving::new(&exchange.blocks(), || self.answer_or_keep(exchange))
     }
 }
 
@@ -260,13 +295,6 @@ fn not_found() -> Fault {
 pub fn is_hidden(path: &[u8]) -> bool {
     let mut parts = path.split(|&b| b == b'/');
     parts.any(|part| part.starts_with(b".") && part != b".well-known")
-}
-
-/// The source of a script is not sent.
-fn not_sent(entry: &Entry) -> Fault {
-    let line = entry.run_by.unwrap_or_default();
-    Fault::client(404, format!("a script of the route on line {line}; its source is not sent"))
-        .for_below()
 }
 
 /// Redirects to the directory's own path, so that relative links in its index work. The location is

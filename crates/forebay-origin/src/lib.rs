@@ -28,6 +28,7 @@ mod program;
 mod proxy;
 mod reply_pump;
 mod respond;
+mod rules;
 mod running;
 mod script;
 mod script_app;

@@ -173,7 +173,8 @@ pub fn scripts_of(dir: &Path, route: &Route) -> Scripts {
     Scripts::new(dir.to_owned()).only_scripts(skips_non_scripts(route)).ending_in(ends)
 }
 
-fn find(dir: &Path, path: &[u8]) -> Result<Script, NoScript> {
+/// Returns the script that `path` names below `dir`: its longest beginning that is a file.
+pub fn find(dir: &Path, path: &[u8]) -> Result<Script, NoScript> {
     let path = path.strip_prefix(b"/").unwrap_or(path);
     let mut file = dir.to_path_buf();
     let mut end = 0;

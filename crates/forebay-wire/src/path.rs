@@ -164,6 +164,25 @@ pub fn unmask(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     normalize(&plain, out)
 }
 
+/// Returns `path`, which is decoded and normal, without the parameters of its segments (`;x`), as Java
+/// servers read it; `None` if it has none. Segments that are then empty are left out.
+pub fn without_parameters(path: &[u8]) -> Option<Vec<u8>> {
+    memchr::memchr(b';', path)?;
+    let mut out = Vec::with_capacity(path.len());
+    for segment in path.split(|&b| b == b'/') {
+        let name = segment.split(|&b| b == b';').next().unwrap_or_default();
+        if !name.is_empty() {
+            out.push(b'/');
+            out.extend_from_slice(name);
+        }
+    }
+    let last = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
+    if last.is_empty() || last.starts_with(b";") {
+        out.push(b'/');
+    }
+    Some(out)
+}
+
 /// Returns the part of `target` after `prefix`. Escapes of `target` are decoded for the comparison.
 pub fn strip_prefix<'a>(target: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     let mut rest = target;
@@ -378,6 +397,21 @@ mod tests {
         }
         for plain in ["/a", "/a?%2f\\", "/%252f", "/%255c", "/%"] {
             assert!(!has_hidden_slash(plain.as_bytes()), "{plain}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_dropped_as_java_servers_drop_them() {
+        for (path, read) in [
+            ("/a;x/b", Some("/a/b")),
+            ("/;/a;b=c;d/", Some("/a/")),
+            ("/a/;x", Some("/a/")),
+            ("/;", Some("/")),
+            ("/a.jsp;jsessionid=1", Some("/a.jsp")),
+            ("/a/b", None),
+        ] {
+            let found = without_parameters(path.as_bytes());
+            assert_eq!(found.as_deref(), read.map(str::as_bytes), "{path}");
         }
     }
 

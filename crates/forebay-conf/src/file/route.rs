@@ -100,9 +100,26 @@ pub struct Route {
     /// sent it. For `proxy`, `ajp` and `app` of kind command that speaks http, h2c or ajp; all else but
     /// files does so anyway. Default: true for `app`, unless it speaks h2c; false for `proxy` and `ajp`.
     pub request_buffering: Option<At<bool>>,
+    /// The treatment of path parameters (`;x` in a segment), which Java servers drop, by the rules above
+    /// this route. "match": a rule holds for the path with and without parameters; "refuse": such a path
+    /// gets 404; "ignore": a parameter is part of the path. For `ajp`, `proxy` and `app` of kind command
+    /// that speaks http, h2c or ajp. Default: "match".
+    pub path_parameters: Option<At<PathParameters>>,
     /// The directory of files that the origin may have sent by X-Accel-Redirect or X-Sendfile. For
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`. Default: those headers mean nothing.
     pub sendfile_root: Option<At<String>>,
+}
+
+/// The treatment of path parameters by rules.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PathParameters {
+    /// A rule holds for the path with and without them.
+    Match,
+    /// A path that has one gets 404.
+    Refuse,
+    /// They are part of the path.
+    Ignore,
 }
 
 /// Users and their passwords.
@@ -136,9 +153,23 @@ pub struct Files {
     /// Whether FILE.br, FILE.zst or FILE.gz is sent to clients that take it: true, or those to look
     /// for, the preferred first, such as ["br", "gz"]. Default: false.
     pub precompressed: Option<At<AllOrList<Precompressed>>>,
+    /// The script routes below this one that may run what it takes first. "below": all of them;
+    /// "refuse": none, a script gets 404. Default: those routes whose every request this route takes
+    /// first, which would run nothing otherwise.
+    pub scripts: Option<ScriptsBelow>,
     /// Ranges that one request may ask for, at most 1000; who asks for more gets all of the file.
     /// 0: none. Default: 16.
     pub max_ranges: Option<At<usize>>,
+}
+
+/// The script routes below a route of files that may run what it takes first.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ScriptsBelow {
+    /// All.
+    Below,
+    /// None.
+    Refuse,
 }
 
 /// A compressed sibling of a file.

@@ -110,6 +110,28 @@ impl Matcher {
         })
     }
 
+    /// Returns true if the request is taken, with `ignores_case` also if the path is written in another
+    /// case: for backends that compare without regard to it.
+    pub fn holds_for(&self, method: &[u8], path: &[u8], ignores_case: bool) -> bool {
+        if !ignores_case {
+            return self.matches(method, path).is_some();
+        }
+        let is_alike = |typed: &str, path: &[u8]| path.eq_ignore_ascii_case(typed.as_bytes());
+        let ends = |suffix: &String| {
+            let start = path.len().checked_sub(suffix.len());
+            start.is_some_and(|start| is_alike(suffix, &path[start..]))
+        };
+        let takes = |pattern: &PathPattern| match pattern {
+            PathPattern::Exact(typed) => is_alike(typed, path),
+            PathPattern::Prefix(typed) => {
+                path.get(..typed.len()).is_some_and(|start| is_alike(typed, start))
+            }
+        };
+        self.takes_method(method)
+            && (self.suffixes.is_empty() || self.suffixes.iter().any(ends))
+            && (self.paths.is_empty() || self.paths.iter().any(takes))
+    }
+
     /// Whether every request that `other` takes is taken by this one, too (so that `other`, if it
     /// comes later, is never reached). May say no where the answer is yes.
     pub fn covers(&self, other: &Self) -> bool {

@@ -41,6 +41,10 @@ pub struct Route {
     /// Whether a request's body is taken in whole before an HTTP server is sent it. Default true for
     /// applications that speak HTTP, false for [`Action::Proxy`] and [`Action::Ajp`]; false where it makes no difference.
     pub request_buffering: bool,
+    /// The treatment of path parameters by the rules above this route. Default [`PathParameters::Match`]
+    /// for what may drop parameters: [`Action::Ajp`], [`Action::Proxy`], and programs that speak HTTP or
+    /// AJP; else [`PathParameters::Ignore`].
+    pub path_parameters: PathParameters,
     /// Where the origin may have files sent from, by `X-Accel-Redirect` or `X-Sendfile`.
     /// Absolute; a directory at the time of loading. `None`: those fields mean nothing.
     pub sendfile_root: Option<PathBuf>,
@@ -55,6 +59,18 @@ impl Route {
     pub fn passes_on(&self) -> bool {
         self.fallback || self.fallback_to.is_some()
     }
+}
+
+/// The treatment of path parameters (`;x` in a segment) by rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathParameters {
+    /// A rule holds for the path with and without parameters.
+    Match,
+    /// A path with a parameter is refused.
+    Refuse,
+    /// A parameter is part of the path.
+    #[default]
+    Ignore,
 }
 
 /// Who may use a route. All of it has to hold.
@@ -157,6 +173,20 @@ pub struct Files {
     pub precompressed: Vec<ContentCoding>,
     /// Ranges that one request may ask for, at most 1000. Default 16; 0: none.
     pub max_ranges: usize,
+    /// The script routes below that may run what this route takes first.
+    pub scripts: ScriptsBelow,
+}
+
+/// The script routes below a route of files that may run what it takes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScriptsBelow {
+    /// Each script route whose every request this route takes first: it would run nothing otherwise.
+    #[default]
+    Covered,
+    /// All.
+    All,
+    /// None.
+    Nothing,
 }
 
 /// Which symbolic links below a root are followed.

@@ -16,7 +16,9 @@ use super::value::{
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, AllOrList, At, File, Table, TextOr};
-use crate::plan::{Action, Cgi, ContentCoding, Files, Redirect, RedirectPart, Respond, Symlinks};
+use crate::plan::{
+    Action, Cgi, ContentCoding, Files, Redirect, RedirectPart, Respond, ScriptsBelow, Symlinks,
+};
 use crate::suggest;
 
 pub(super) fn action(
@@ -126,6 +128,11 @@ fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Outcome<File
         max_ranges: match &table.max_ranges {
             Some(at) => within(at, 0..=1000)?,
             None => default.max_ranges,
+        },
+        scripts: match table.scripts {
+            Some(file::ScriptsBelow::Below) => ScriptsBelow::All,
+            Some(file::ScriptsBelow::Refuse) => ScriptsBelow::Nothing,
+            None => ScriptsBelow::default(),
         },
         ..default
     })

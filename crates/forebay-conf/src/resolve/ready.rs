@@ -8,7 +8,8 @@ use crate::error::{ConfError, Problem};
 use crate::file::At;
 use crate::plan::{
     Access, Action, EncodedSlashes, Files, ForwardedFields, HostPattern, Listen, Log, Matcher,
-    PathPattern, Plan, Proxy, Respond, Route, Server, Site, SocketAccess, Symlinks,
+    PathParameters, PathPattern, Plan, Proxy, Respond, Route, ScriptsBelow, Server, Site,
+    SocketAccess, Symlinks,
 };
 use crate::source::SourceFile;
 
@@ -45,6 +46,7 @@ impl Plan {
             fallback_to: None,
             buffer: false,
             request_buffering: false,
+            path_parameters: PathParameters::default(),
             compress: None,
             sendfile_root: None,
             access: Access::default(),
@@ -101,6 +103,7 @@ impl Files {
             follow_symlinks: Symlinks::default(),
             precompressed: Vec::new(),
             max_ranges: 16,
+            scripts: ScriptsBelow::default(),
         }
     }
 }

@@ -11,7 +11,9 @@ use super::value::{no_control, optional_time, required, size_or_unlimited, text}
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, AppProtocol, At, File, Kind, Table};
-use crate::plan::{Access, Action, BasicAuth, Matcher, PathPattern, Route, ServerProtocol};
+use crate::plan::{
+    Access, Action, BasicAuth, Matcher, PathParameters, PathPattern, Route, ServerProtocol,
+};
 
 pub(super) fn route(
     context: &Context<'_>,
@@ -27,6 +29,7 @@ pub(super) fn route(
         buffer: buffer(typed, &action)?,
         compress: compress(&typed.compress)?,
         request_buffering: request_buffering(file, typed, &action)?,
+        path_parameters: path_parameters(file, typed, &action)?,
         action,
         log: typed.log.unwrap_or(true),
         expires: optional_time(&typed.expires)?,
@@ -136,6 +139,29 @@ fn request_buffering(file: &File, typed: &file::Route, action: &Action) -> Outco
         }
     };
     Ok(typed.request_buffering.as_ref().map_or(default, |at| at.value))
+}
+
+/// Returns how path parameters are matched, if the action is one of those that may drop them.
+fn path_parameters(file: &File, typed: &file::Route, action: &Action) -> Outcome<PathParameters> {
+    let may_drop = match action {
+        Action::Proxy(_) | Action::Ajp(_) => true,
+        Action::App(name) => streams_bodies(file, name),
+        _ => false,
+    };
+    match (&typed.path_parameters, may_drop) {
+        (None, true) => Ok(PathParameters::Match),
+        (None, false) => Ok(PathParameters::Ignore),
+        (Some(at), false) => {
+            Err(Problem::new(&at.span, "`path_parameters` makes no difference here").help(
+                "it is for `proxy`, `ajp` and for applications that speak http, h2c or ajp: leave it out",
+            ))
+        }
+        (Some(at), true) => Ok(match at.value {
+            file::PathParameters::Match => PathParameters::Match,
+            file::PathParameters::Refuse => PathParameters::Refuse,
+            file::PathParameters::Ignore => PathParameters::Ignore,
+        }),
+    }
 }
 
 /// Whether the application is a program that is passed bodies as they come.

@@ -12,7 +12,9 @@ use super::value::{size_or_unlimited, text};
 use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
 use crate::error::Problem;
 use crate::file::{self, At, File, Table};
-use crate::plan::{EncodedSlashes, ForwardedFields, HostPattern, Listen, Route, Site};
+use crate::plan::{
+    Action, EncodedSlashes, Files, ForwardedFields, HostPattern, Listen, Route, ScriptsBelow, Site,
+};
 
 /// All sites. Those with a problem are left out.
 pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Problem>) -> Vec<Site> {
@@ -174,7 +176,7 @@ fn routes(
         route.max_body = route.max_body.or(site_max_body);
         let mut compared = routes.iter().take(MOST_COMPARED);
         if let Some((first, span)) =
-            compared.find(|(r, _)| !r.passes_on() && r.matcher.covers(&route.matcher))
+            compared.find(|(r, _)| !hands_on(r) && r.matcher.covers(&route.matcher))
         {
             problems.push(
                 Problem::new(&at.span, "no request reaches this route")
@@ -191,6 +193,12 @@ fn routes(
         routes.push((route, &at.span));
     }
     routes.into_iter().map(|(route, _)| route).collect()
+}
+
+/// Returns true if the route leaves some of its requests to the routes below.
+fn hands_on(route: &Route) -> bool {
+    let runs_below = |files: &Files| files.scripts == ScriptsBelow::All;
+    route.passes_on() || matches!(&route.action, Action::Files(files) if runs_below(files))
 }
 
 /// Each route is compared with this many from the top of its site, so that the time a file takes

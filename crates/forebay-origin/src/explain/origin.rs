@@ -10,7 +10,7 @@ use forebay_conf::{
     Action, Activation, Address, Ajp, App, AppKind, AppServer, Backend, Cgi, Fastcgi, Files,
     HttpVersion, Listening, Plan, Proxy, ProxyHeader, Route, ServerProtocol, Site, Upstream,
 };
-use forebay_engine::{Fault, Request};
+use forebay_engine::{Fault, Request, kept_from_scripts};
 use forebay_wire::ajp13::{Attribute, RequestHead, parse_request};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::http1::{KnownField, RequestFraming};
@@ -28,8 +28,9 @@ use crate::mount::{self, Mount};
 use crate::program::{self, Protocol};
 use crate::proxy::{append_head, append_http2_head};
 use crate::respond::location;
+use crate::rules::keeps_from;
 use crate::running;
-use crate::script::{Script, Scripts, exact_paths, scripts_of};
+use crate::script::{NoScript, Script, Scripts, exact_paths, find, scripts_of};
 use crate::script_app::unmarked;
 use crate::upstream::announce;
 use crate::warm::Runner;
@@ -45,7 +46,9 @@ pub(super) fn origin(
     text: &mut Explanation,
 ) -> Result<Option<Vec<u8>>, Fault> {
     if let Action::Files(settings) = &route.action {
-        return files(settings, &ScriptRoutes::of(site, plan), route.passes_on(), request, text);
+        let scripts = ScriptRoutes::of(site, plan);
+        let outcome = files(settings, &scripts, route.passes_on(), request, text);
+        return outcome.map_err(|fault| kept(plan, (site, route), request, fault));
     }
     processes(plan, route, request, text).map(|()| None)
 }
@@ -103,6 +106,32 @@ fn processes(
             Ok(())
         }
     }
+}
+
+/// Returns `fault` of a files route, with the script routes below left out that may not run its files.
+fn kept(plan: &Plan, (site, route): (&Site, &Route), request: &Request, fault: Fault) -> Fault {
+    let at = site.routes.iter().position(|other| std::ptr::eq(other, route));
+    let kept_from = at.map(|at| keeps_from(site, plan, at)).unwrap_or_default();
+    let Action::Files(settings) = &route.action else { return fault };
+    let is_here = find(&settings.root, request.rest()) != Err(NoScript::NotFound);
+    if kept_from.is_empty() || !fault.is_not_mine || !is_here {
+        return fault;
+    }
+    let is_run_by = |line| kept_from.iter().any(|&below| site.routes[below].line == line);
+    match script_line(settings, &ScriptRoutes::of(site, plan), request).is_some_and(is_run_by) {
+        true => kept_from_scripts(),
+        false => fault.kept_from_scripts(),
+    }
+}
+
+/// Returns the line of the route that runs the file at the path or at a beginning of the path.
+fn script_line(settings: &Files, scripts: &ScriptRoutes, request: &Request) -> Option<usize> {
+    let rest = request.rest();
+    let itself = || {
+        let (file, path) = look_at(settings, rest).ok()?;
+        run_by(scripts, &file, &path)
+    };
+    script_before(settings, scripts, rest).or_else(itself)
 }
 
 fn files(

@@ -160,7 +160,7 @@ impl Script {
 }
 
 /// Where the first segment that ends in one of `scripts`, or as the index does, ends.
-fn script_end(path: &[u8], settings: &conf::Fastcgi) -> Option<usize> {
+pub fn script_end(path: &[u8], settings: &conf::Fastcgi) -> Option<usize> {
     let index = settings.index.as_bytes();
     let of_index = index.iter().rposition(|&b| b == b'.').map(|at| &index[at..]);
     let is_script = |segment: &[u8]| {

@@ -81,8 +81,15 @@ impl ScriptRoutes {
 
     /// Whether one of them would run the file at `path`, or what it is a copy of, which is not looked at.
     pub fn run_named(&self, path: &Path) -> bool {
+        self.line_of(path).is_some()
+    }
+
+    /// The line of the route that would run the file at `path`, which is not looked at.
+    pub fn line_of(&self, path: &Path) -> Option<usize> {
         let below = |route: &ScriptRoute| path.strip_prefix(&route.dir).ok().map(Path::to_owned);
-        self.0.iter().any(|route| below(route).is_some_and(|below| route.runs(&below, b"")))
+        let mut routes = self.0.iter();
+        let found = routes.find(|route| below(route).is_some_and(|below| route.runs(&below, b"")));
+        found.map(|route| route.line)
     }
 }
 
@@ -178,6 +185,11 @@ const DIRECTORIES_OF_ASP_NET: [&str; 7] = [
     "App_LocalResources",
     "App_WebReferences",
 ];
+
+/// Returns true if the route runs files by the paths that name them.
+pub fn runs_scripts(route: &conf::Route, plan: &Plan) -> bool {
+    script_route(route, plan).is_some()
+}
 
 fn script_route(route: &conf::Route, plan: &Plan) -> Option<ScriptRoute> {
     let mut own: &[&str] = &[];

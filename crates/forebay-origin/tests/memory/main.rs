@@ -41,6 +41,7 @@ mod proxied;
 mod proxied_fields;
 mod redirects;
 mod routing;
+mod rules;
 mod sending;
 mod time_limits;
 mod tunnels;

@@ -1,0 +1,245 @@
+//! Rules hold for what is run or sent, not for one way of writing its path.
+//!
+//! A route is a rule for the routes below if it admits some clients alone (`allow`, `deny`,
+//! `basic_auth`), answers in place of what is there (`respond`, `redirect`), or keeps a directory of
+//! files from being run. The engine matches rules with the path of the request, and with the other
+//! paths that this module finds: that of the script's file, of an index file, and the path as a server
+//! may read it that cannot be looked into.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use forebay_conf::{
+    self as conf, Access, Action, AppKind, PathParameters, Plan, ScriptsBelow, Site,
+};
+use forebay_engine::{Fault, Instead, OtherPath, OtherPaths, Request, Rule};
+use forebay_wire::path::without_parameters;
+
+use crate::fastcgi::script_end;
+use crate::files::runs_scripts;
+use crate::program::{PathMapping, Protocol};
+use crate::running;
+use crate::script::Scripts;
+
+/// Returns true if the route admits some clients alone.
+pub fn has_gate(route: &conf::Route) -> bool {
+    route.access != Access::default()
+}
+
+/// Returns whether the route answers in place of what its path names.
+pub fn instead(route: &conf::Route) -> Instead {
+    match &route.action {
+        Action::Respond(respond) if respond.status >= 400 => Instead::Refuses,
+        Action::Respond(_) | Action::Redirect(_) => Instead::Answers,
+        _ => Instead::No,
+    }
+}
+
+/// Returns the script routes below the `at`th route of `site`, by number, that get nothing of what that
+/// route takes first: of a route of files, those that its `scripts` does not name. If it takes every
+/// request of a script route first, that one would run nothing, so it is what `fallback` is for.
+pub fn keeps_from(site: &Site, plan: &Plan, at: usize) -> Vec<usize> {
+    let route = &site.routes[at];
+    let Action::Files(files) = &route.action else { return Vec::new() };
+    let is_kept = |below: &conf::Route| match files.scripts {
+        ScriptsBelow::All => false,
+        ScriptsBelow::Nothing => true,
+        ScriptsBelow::Covered => !route.matcher.covers(&below.matcher),
+    };
+    let below = site.routes.iter().enumerate().skip(at + 1);
+    below
+        .filter(|(_, below)| is_kept(below) && runs_scripts(below, plan))
+        .map(|(at, _)| at)
+        .collect()
+}
+
+/// Returns the rules that hold for other paths of what `request` asks of the `at`th route of `site`, as
+/// the engine finds them: their numbers, each with the path.
+pub fn rules_above(
+    site: &Site,
+    plan: &Plan,
+    at: usize,
+    request: &Request,
+) -> Result<Vec<(usize, Vec<u8>)>, Fault> {
+    let Some(others) = Others::of_route(site, plan, at) else { return Ok(Vec::new()) };
+    let asked = (request.method(), &request.path[..]);
+    let mut found = Vec::new();
+    for other in others.of(request, 0)? {
+        for (above, route) in site.routes[..at].iter().enumerate() {
+            let keeps = keeps_from(site, plan, above).contains(&at);
+            let rule = Rule { has_gate: has_gate(route), instead: instead(route), keeps };
+            if rule.holds(&route.matcher, asked, &other) {
+                found.push((above, other.path.clone()));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The other paths of what one route answers with.
+pub struct Others {
+    named: Named,
+    parameters: PathParameters,
+    ignores_case: bool,
+}
+
+/// The things that paths of a route name.
+enum Named {
+    /// Files, with names that answer for their directory.
+    Files(conf::Files),
+    /// Scripts, with what follows in the path.
+    Scripts(Scripts),
+    /// Scripts that a FastCGI application is sent the names of.
+    Fastcgi(Box<conf::Fastcgi>),
+    /// Things that a server knows alone. It may have its scripts in this directory.
+    Unknown(Option<Scripts>),
+}
+
+impl Others {
+    /// Returns those of the `at`th route of `site`; `None` if it answers by itself, or no rule is above.
+    pub fn of_route(site: &Site, plan: &Plan, at: usize) -> Option<Self> {
+        let route = &site.routes[at];
+        let is_rule = |(above, route): (usize, &conf::Route)| {
+            has_gate(route)
+                || instead(route) != Instead::No
+                || keeps_from(site, plan, above).contains(&at)
+        };
+        let has_rule = site.routes[..at].iter().enumerate().any(is_rule);
+        if !has_rule && route.path_parameters != PathParameters::Refuse {
+            return None;
+        }
+        let mut ignores_case = false;
+        let in_dir = |dir: &PathBuf| Scripts::new(dir.clone());
+        let named = match &route.action {
+            Action::Respond(_) | Action::Redirect(_) => return None,
+            Action::Files(files) => Named::Files(files.clone()),
+            Action::Cgi(cgi) if cgi.program.is_none() => Named::Scripts(in_dir(&cgi.dir)),
+            Action::Fastcgi(fastcgi) => Named::Fastcgi(Box::new(fastcgi.clone())),
+            Action::AppServer(server) => Named::Unknown(server.root.as_ref().map(in_dir)),
+            Action::App(name) => match &plan.apps[name].kind {
+                AppKind::CgiBin { dir, .. }
+                | AppKind::PerlCgi { dir, .. }
+                | AppKind::PythonCgi { dir, .. } => Named::Scripts(in_dir(dir)),
+                kind => {
+                    // Its names of files and its routing tables are compared without regard to case.
+                    ignores_case = matches!(kind, AppKind::Mono { .. });
+                    of_program(&plan.apps[name])
+                }
+            },
+            Action::Cgi(_) | Action::Ajp(_) | Action::Proxy(_) => Named::Unknown(None),
+        };
+        Some(Self { named, parameters: route.path_parameters, ignores_case })
+    }
+
+    /// Appends the paths that a server may make of `path` that cannot be looked into.
+    fn guess(&self, path: &[u8], root: Option<&Scripts>, second: u64, found: &mut Vec<OtherPath>) {
+        let mut guess = |path: &[u8], is_certain| {
+            let ignores_case = self.ignores_case;
+            found.push(OtherPath { path: path.to_vec(), is_certain, ignores_case });
+        };
+        if let Some(Ok(script)) = root.map(|root| root.find(path, second)) {
+            guess(&path[..path.len() - script.path_info], true);
+        }
+        // `/admin.php/x` may run `/admin.php`.
+        for end in memchr::memchr_iter(b'/', path).skip(1) {
+            if looks_like_a_name_of_a_file(&path[..end]) {
+                guess(&path[..end], false);
+            }
+        }
+    }
+}
+
+impl OtherPaths for Others {
+    fn of(&self, request: &Request, second: u64) -> Result<Vec<OtherPath>, Fault> {
+        let path = &request.path[..];
+        let mut found = Vec::new();
+        let mut certain = |path: Vec<u8>| {
+            found.push(OtherPath { path, is_certain: true, ignores_case: false });
+        };
+        match &self.named {
+            Named::Files(files) => found_index(files, request).map(certain).unwrap_or_default(),
+            Named::Scripts(scripts) => {
+                if let Ok(script) = scripts.find(request.rest(), second) {
+                    certain(path[..path.len() - script.path_info].to_vec());
+                }
+            }
+            Named::Fastcgi(fastcgi) => {
+                let end = script_end(path, fastcgi);
+                let index =
+                    if end.is_none() && path.ends_with(b"/") { &*fastcgi.index } else { "" };
+                let name = [&path[..end.unwrap_or(path.len())], index.as_bytes()].concat();
+                if name != path {
+                    certain(name);
+                }
+                if path.contains(&b'/') && !fastcgi.root.is_dir() {
+                    self.guess(path, None, second, &mut found);
+                }
+            }
+            Named::Unknown(root) => {
+                if self.parameters == PathParameters::Refuse && path.contains(&b';') {
+                    return Err(refused_parameter());
+                }
+                for read in [path, &request.unmasked].into_iter().filter(|read| !read.is_empty()) {
+                    let plain = without_parameters(read);
+                    let plain = plain.filter(|_| self.parameters == PathParameters::Match);
+                    for read in [Some(read), plain.as_deref()].into_iter().flatten() {
+                        if read != path || self.ignores_case {
+                            let ignores_case = self.ignores_case;
+                            found.push(OtherPath {
+                                path: read.to_vec(),
+                                is_certain: true,
+                                ignores_case,
+                            });
+                        }
+                        self.guess(read, root.as_ref(), second, &mut found);
+                    }
+                }
+            }
+        }
+        found.retain(|other| other.path != path || other.ignores_case);
+        Ok(found)
+    }
+}
+
+fn refused_parameter() -> Fault {
+    Fault::client(404, "a path parameter, which `path_parameters = \"refuse\"` keeps out")
+}
+
+/// Returns the path of the index file that is sent for the directory that is asked for.
+fn found_index(files: &conf::Files, request: &Request) -> Option<Vec<u8>> {
+    if !request.path.ends_with(b"/") {
+        return None;
+    }
+    let dir = files.root.join(OsStr::from_bytes(request.rest()));
+    let name = files.index.iter().find(|name| dir.join(name).is_file())?;
+    Some([&request.path, name.as_bytes()].concat())
+}
+
+/// Returns true if the last segment of `path` ends as names of scripts and pages do: in a dot and a few
+/// letters.
+fn looks_like_a_name_of_a_file(path: &[u8]) -> bool {
+    let name = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
+    let Some(dot) = memchr::memrchr(b'.', name) else { return false };
+    let end = &name[dot + 1..];
+    dot > 0
+        && matches!(end.len(), 1..=8)
+        && end[0].is_ascii_alphabetic()
+        && end.iter().all(u8::is_ascii_alphanumeric)
+}
+
+/// Returns the things that paths name for an application that takes all of them.
+fn of_program(app: &conf::App) -> Named {
+    if !running::listens(app) {
+        return Named::Unknown(None);
+    }
+    match running::program_options(app).protocol {
+        Protocol::Fastcgi(PathMapping::Scripts, settings) => Named::Fastcgi(Box::new(settings)),
+        Protocol::Fastcgi(PathMapping::Below, settings) => {
+            Named::Unknown(Some(Scripts::new(settings.root)))
+        }
+        Protocol::Fastcgi(PathMapping::Mount, _) => Named::Unknown(None),
+        Protocol::AppServer(server) => Named::Unknown(server.root.map(Scripts::new)),
+        Protocol::Http(_) | Protocol::Ajp(_) => Named::Unknown(None),
+    }
+}
