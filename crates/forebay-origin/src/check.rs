@@ -6,6 +6,7 @@
 //! workers often does not exist at first.
 
 mod clients;
+mod rules;
 
 use forebay_conf::{
     AccessLog, Action, Address, App, AppKind, AppServer, ConfError, Files, Finding, PathPattern,
@@ -52,8 +53,12 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     let doubtful =
         doubtful.chain(sources(plan)).chain(absent_roots(plan)).chain(unused_upstreams(plan));
     let doubtful = doubtful.chain(clients::doubts(plan));
-    let doubtful: Vec<_> =
-        doubtful.chain(odd_users).chain(unmatched_prefixes(plan)).chain(certificates).collect();
+    let doubtful: Vec<_> = doubtful
+        .chain(odd_users)
+        .chain(unmatched_prefixes(plan))
+        .chain(rules::all(plan))
+        .chain(certificates)
+        .collect();
     Ok((!doubtful.is_empty()).then(|| plan.warn(&doubtful)))
 }
 

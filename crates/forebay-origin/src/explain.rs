@@ -18,7 +18,7 @@ use forebay_engine::{
 use forebay_wire::http1::RequestFraming;
 
 use crate::build::trust;
-use crate::rules::{instead, keeps_from, rules_above};
+use crate::rules::{instead, keeps_from, rules_above, rules_beside};
 use origin::origin;
 use question::{Url, listener, request};
 
@@ -137,6 +137,11 @@ fn routes(
             return Ok(());
         }
         gate(route, request, text)?;
+        for beside in rules_beside(site, plan, at, &request.path) {
+            let line = site.routes[beside].line;
+            let why = format!("that of line {line} protects the same, and does not take this path");
+            text.item("no rule", why.as_bytes());
+        }
         if let RequestFraming::Length(length) = request.head.framing {
             let most = route.max_body.unwrap_or(plan.server.limits.max_body);
             if length > most {

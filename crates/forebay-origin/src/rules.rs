@@ -6,6 +6,8 @@
 //! paths that this module finds: that of the script's file, of an index file, and the path as a server
 //! may read it that cannot be looked into.
 
+mod around;
+
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -21,6 +23,8 @@ use crate::files::runs_scripts;
 use crate::program::{PathMapping, Protocol};
 use crate::running;
 use crate::script::Scripts;
+
+pub use around::{rules_beside, ways_around};
 
 /// Returns true if the route admits some clients alone.
 pub fn has_gate(route: &conf::Route) -> bool {

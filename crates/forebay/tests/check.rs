@@ -510,3 +510,102 @@ fn an_owner_of_a_socket_that_the_machine_does_not_know_is_an_error() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("there is no group no-such-group on this machine"), "{error}");
 }
+
+#[test]
+fn a_way_around_a_rule_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().display().to_string();
+    for dir in ["htdocs/admin", "other"] {
+        std::fs::create_dir_all(folder.path().join(dir)).unwrap();
+    }
+    let deny = "deny = [\"0.0.0.0/0\", \"::/0\"]";
+    let php = |path: &str| {
+        format!(
+            "[[site.route]]\n{path}suffix = \".php\"\nfastcgi = {{ to = \"unix:php.sock\", root = \"ROOT/htdocs\" }}\n"
+        )
+    };
+    let files = |path: &str, root: &str| {
+        format!("[[site.route]]\npath = \"{path}\"\nfiles = \"ROOT/{root}\"\n")
+    };
+    let gate = |paths: &str, action: &str| {
+        format!("[[site.route]]\npaths = [{paths}]\n{deny}\n{action}\n")
+    };
+    let both = "\"/admin\", \"/admin/*\"";
+    let proxy = |keys: &str| format!("proxy = {{ to = \"http://127.0.0.1:1\"{keys} }}");
+    let respond = "respond = \"no\"";
+    for (routes, path) in [
+        // A second mount of the same directory, of a part of it, or of what it is in.
+        (
+            gate("\"/admin/*\"", "files = \"ROOT/htdocs/admin\"") + &files("/all/*", "htdocs"),
+            "/all/admin/x",
+        ),
+        (
+            gate("\"/*\"", "files = \"ROOT/htdocs\"").replace("/*", "/a/*")
+                + &files("/sub/*", "htdocs/admin"),
+            "/sub/x",
+        ),
+        (gate(both, respond) + &files("/all/*", "htdocs") + &files("/*", "htdocs"), "/all/admin"),
+        (
+            gate("\"/admin/secret.txt\"", respond)
+                + &files("/all/*", "htdocs")
+                + &files("/*", "htdocs"),
+            "/all/admin/secret.txt",
+        ),
+        // A route above that takes a part first.
+        (php("") + &gate(both, "files = \"ROOT/htdocs\""), "/x.php"),
+        (php("") + &gate("\"/admin/*\"", "files = \"ROOT/htdocs/admin\""), "/admin/x.php"),
+        (
+            php("path = \"/admin/open/*\"\n")
+                + &gate("\"/admin/*\"", "files = \"ROOT/htdocs/admin\""),
+            "",
+        ),
+        // The same server under another prefix.
+        (
+            gate(both, respond)
+                + &format!(
+                    "[[site.route]]\npath = \"/api/*\"\n{}\n",
+                    proxy(", strip_prefix = \"/api\"")
+                )
+                + &format!("[[site.route]]\n{}\n", proxy("")),
+            "/api/admin",
+        ),
+        // The path without its slash, or with one.
+        (gate("\"/admin/*\"", respond) + &format!("[[site.route]]\n{}\n", proxy("")), "/admin"),
+        (gate("\"/admin\"", respond) + &format!("[[site.route]]\n{}\n", proxy("")), "/admin/"),
+        (gate("\"/admin/*\"", respond) + &files("/*", "htdocs"), ""),
+        (gate(both, respond) + &format!("[[site.route]]\n{}\n", proxy("")), ""),
+        (gate(both, respond) + &files("/*", "htdocs") + "", ""),
+        (gate("\"/admin/*\"", "files = \"ROOT/other\"") + &files("/all/*", "htdocs"), ""),
+    ] {
+        let routes = routes.replace("ROOT", &root);
+        let output = check(&[&typed("around.toml", &format!("[[site]]\nlisten = 8080\n{routes}"))]);
+        let error = but_root(output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{error}");
+        let expected = format!("WARNING: {path} gets past the rule");
+        let is_right =
+            if path.is_empty() { !error.contains("gets past") } else { error.contains(&expected) };
+        assert!(is_right, "{path}\n{routes}\n{error}");
+    }
+}
+
+#[test]
+fn a_script_that_a_route_of_files_keeps_from_being_run_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("up")).unwrap();
+    std::fs::write(folder.path().join("up/x.php"), "<?php").unwrap();
+    let root = folder.path().display();
+    for (keys, is_warned) in
+        [("", true), (", scripts = \"below\"", false), (", scripts = \"refuse\"", false)]
+    {
+        let text = format!(
+            "[[site]]\nlisten = 8080\n[[site.route]]\npath = \"/up/*\"\n\
+             files = {{ root = \"{root}/up\"{keys} }}\n[[site.route]]\nsuffix = \".php\"\n\
+             fastcgi = {{ to = \"unix:php.sock\", root = \"{root}\" }}\n"
+        );
+        let output = check(&[&typed("kept.toml", &text)]);
+        let error = but_root(output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{error}");
+        let warning = "x.php is not run: this route takes it first, and the route on line 6";
+        assert_eq!(error.contains(warning), is_warned, "{keys}\n{error}");
+    }
+}

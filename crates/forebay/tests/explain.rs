@@ -494,3 +494,36 @@ fn a_root_above_the_file_is_told_by_its_real_path_and_one_of_a_container_need_no
     assert_eq!(output.status.code(), Some(0), "{warning}");
     assert!(warning.contains("/no/such/place is no directory here"), "{warning}");
 }
+
+#[test]
+fn a_rule_that_holds_for_another_path_and_one_that_does_not() {
+    let folder = Folder::new();
+    for name in ["admin.php", "index.php", "up/evil.php", "private/a.txt"] {
+        folder.write(&format!("htdocs/{name}"), "<?php");
+    }
+    folder.write(
+        "site.toml",
+        "[[site]]\nlisten = \"127.0.0.1:8080\"\n[[site.route]]\npath = \"/admin.php\"\n\
+         deny = \"127.0.0.0/8\"\nrespond = \"in\"\n[[site.route]]\npath = \"/up/*\"\nfallback = true\n\
+         files = \"htdocs/up\"\n[[site.route]]\nsuffix = \".php\"\n\
+         fastcgi = { to = \"unix:php.sock\", root = \"htdocs\" }\n[[site.route]]\npath = \"/private/*\"\n\
+         deny = \"192.0.2.0/24\"\nfiles = \"htdocs/private\"\n[[site.route]]\npath = \"/all/*\"\n\
+         files = \"htdocs\"\n",
+    );
+    let refused = "answer    403 `allow` or `deny` refuses 127.0.0.1";
+    assert_says(
+        &folder,
+        &["/admin.php/x"],
+        &["rule      that of line 3 holds for /admin.php", refused],
+    );
+    let kept = "answer    404 a script in a directory of a `files` route above, which lets nothing be run there";
+    assert_says(&folder, &["/up/evil.php"], &[kept]);
+    assert_says(&folder, &["/up/evil.php/x.php"], &[kept]);
+    assert_says(&folder, &["/index.php/x"], &["script    {tmp}/htdocs/index.php"]);
+    let beside = "no rule   that of line 14 protects the same, and does not take this path";
+    assert_says(
+        &folder,
+        &["/all/private/a.txt"],
+        &[beside, "file      {tmp}/htdocs/private/a.txt"],
+    );
+}

@@ -1,0 +1,67 @@
+//! Rules that can be walked around, and scripts that a route of files keeps from being run.
+
+use forebay_conf::{Action, Finding, Plan, ScriptsBelow, Site};
+
+use crate::files::ScriptRoutes;
+use crate::rules::{keeps_from, ways_around};
+
+/// Returns what is doubtful about the rules of all sites.
+pub fn all(plan: &Plan) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (number, site) in plan.sites.iter().enumerate().filter(|_| plan.has_file()) {
+        let key = |at: usize, last: &str| {
+            ["site", &number.to_string(), "route", &at.to_string(), last]
+                .map(str::to_owned)
+                .to_vec()
+        };
+        for around in ways_around(site, plan) {
+            let line = site.routes[around.route].line;
+            found.push(Finding {
+                key: key(around.rule, ""),
+                message: format!(
+                    "WARNING: {} gets past the rule of this route: the route on line {line} answers \
+                     it, with what the rule protects",
+                    around.path
+                ),
+                help: format!(
+                    "add this path to the rule, or give the route on line {line} the same rule; if that \
+                     route is meant to be open, nothing is wrong"
+                ),
+            });
+        }
+        found.extend((0..site.routes.len()).filter_map(|at| {
+            let (name, line) = kept_script(site, plan, at)?;
+            Some(Finding {
+                key: key(at, "files"),
+                message: format!(
+                    "{name} is not run: this route takes it first, and the route on line {line} gets no \
+                     script of this directory"
+                ),
+                help: "write scripts = \"below\" in `files` to have it run, scripts = \"refuse\" if it \
+                       should not be, or move this route below that one"
+                    .into(),
+            })
+        }));
+    }
+    found
+}
+
+/// Returns a script in the directory of a route of files that a route below would run, and the line of
+/// that one.
+fn kept_script(site: &Site, plan: &Plan, at: usize) -> Option<(String, usize)> {
+    let Action::Files(files) = &site.routes[at].action else { return None };
+    let kept_from: Vec<_> =
+        keeps_from(site, plan, at).iter().map(|&below| site.routes[below].line).collect();
+    if kept_from.is_empty() || files.scripts == ScriptsBelow::Nothing {
+        return None;
+    }
+    let scripts = ScriptRoutes::of(site, plan);
+    let entries = std::fs::read_dir(&files.root).into_iter().flatten().take(super::LOOKED_AT);
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut run = names.filter_map(|name| {
+        let path = files.root.join(&name);
+        let line = path.is_file().then(|| scripts.line_of(&path))??;
+        kept_from.contains(&line).then_some((name, line))
+    });
+    run.next()
+}

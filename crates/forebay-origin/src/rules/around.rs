@@ -1,0 +1,314 @@
+//! Ways around a rule: routes of the same site that answer with what the rule protects, by a path that
+//! it does not take. `check` warns of them and `explain` shows them.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use forebay_conf::{self as conf, Action, AppKind, Matcher, PathPattern, Plan, Site};
+use forebay_engine::Instead;
+
+use super::{has_gate, instead, keeps_from, looks_like_a_name_of_a_file};
+
+/// A way around a rule.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Around {
+    /// The number of the rule's route.
+    pub rule: usize,
+    /// The number of the route that answers.
+    pub route: usize,
+    /// A path by which it does.
+    pub path: String,
+}
+
+/// The source of an answer, so that two routes can be compared.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    /// A file system, the addresses of servers, or an application.
+    space: String,
+    path: Vec<u8>,
+}
+
+/// The part of a place that a rule protects by one of its paths.
+struct Region {
+    place: Place,
+    /// True for all that is below the place.
+    is_dir: bool,
+}
+
+/// Returns a way around each rule of `site` by each other route, if there is one.
+pub fn ways_around(site: &Site, plan: &Plan) -> Vec<Around> {
+    let mut found: Vec<Around> = Vec::new();
+    for rule in (0..site.routes.len()).filter(|&at| protects(&site.routes[at])) {
+        for region in regions(site, plan, rule) {
+            for (route, path) in others(site, plan, rule, &region) {
+                add(&mut found, Around { rule, route, path });
+            }
+        }
+        for path in beside(&site.routes[rule].matcher) {
+            let route = reached(site, plan, rule, &path);
+            if let Some(route) = route.filter(|&at| is_unknown(&site.routes[at], plan)) {
+                add(&mut found, Around { rule, route, path });
+            }
+        }
+    }
+    found
+}
+
+/// Returns the rules of `site`, by number, that protect what the route numbered `at` answers with for
+/// `path`, and do not take that path.
+pub fn rules_beside(site: &Site, plan: &Plan, at: usize, path: &[u8]) -> Vec<usize> {
+    let Some(place) = place(&site.routes[at], plan, path) else { return Vec::new() };
+    let protects_it = |rule: &usize| {
+        let matcher = &site.routes[*rule].matcher;
+        let is_alike = matcher.suffixes.is_empty()
+            || matcher.suffixes.iter().any(|suffix| place.path.ends_with(suffix.as_bytes()));
+        matcher.matches(method(matcher), path).is_none()
+            && is_alike
+            && regions(site, plan, *rule).iter().any(|region| region.has(&place))
+    };
+    let rules = (0..site.routes.len()).filter(|&rule| rule != at && protects(&site.routes[rule]));
+    rules.filter(protects_it).collect()
+}
+
+fn add(found: &mut Vec<Around>, around: Around) {
+    if !found.iter().any(|one| one.rule == around.rule && one.route == around.route) {
+        found.push(around);
+    }
+}
+
+/// Returns true if the route refuses some requests.
+fn protects(route: &conf::Route) -> bool {
+    has_gate(route) || instead(route) == Instead::Refuses
+}
+
+fn method(matcher: &Matcher) -> &[u8] {
+    matcher.methods.first().map_or(b"GET", |method| method.as_bytes())
+}
+
+impl Region {
+    fn has(&self, place: &Place) -> bool {
+        let rest = place.path.strip_prefix(&self.place.path[..]);
+        let is_below =
+            |rest: &[u8]| rest.is_empty() || rest[0] == b'/' || self.place.path.ends_with(b"/");
+        self.place.space == place.space
+            && if self.is_dir { rest.is_some_and(is_below) } else { self.place == *place }
+    }
+}
+
+/// Returns what the rule protects: what its own origin answers with or, if it answers in place of that,
+/// what the routes below would answer with.
+fn regions(site: &Site, plan: &Plan, rule: usize) -> Vec<Region> {
+    let route = &site.routes[rule];
+    let origins = match instead(route) {
+        Instead::No => &site.routes[rule..=rule],
+        _ => &site.routes[rule + 1..],
+    };
+    let mut found = Vec::new();
+    for (path, is_dir) in beginnings(&route.matcher) {
+        let origins = origins.iter().filter(|origin| instead(origin) == Instead::No);
+        found.extend(origins.filter_map(|origin| {
+            let place = if is_dir {
+                directory(origin, plan, path)
+            } else {
+                place(origin, plan, path.as_bytes())
+            };
+            Some(Region { place: place?, is_dir })
+        }));
+    }
+    found
+}
+
+/// The beginnings of what a matcher takes, and whether it takes all that is below.
+fn beginnings(matcher: &Matcher) -> Vec<(&str, bool)> {
+    if matcher.paths.is_empty() {
+        return vec![("/", true)];
+    }
+    let beginnings = matcher.paths.iter().map(|pattern| match pattern {
+        PathPattern::Exact(path) => (path.as_str(), false),
+        PathPattern::Prefix(path) => (path.as_str(), true),
+    });
+    beginnings.collect()
+}
+
+/// Returns the routes that answer with something of the region, each by a path that the rule does not
+/// decide about.
+fn others(site: &Site, plan: &Plan, rule: usize, region: &Region) -> Vec<(usize, String)> {
+    let matcher = &site.routes[rule].matcher;
+    let mut found = Vec::new();
+    for (at, other) in site.routes.iter().enumerate() {
+        if at == rule || instead(other) != Instead::No {
+            continue;
+        }
+        for end in ends(matcher, &other.matcher) {
+            let name = if region.is_dir { format!("x{end}") } else { String::new() };
+            for (start, is_dir) in beginnings(&other.matcher) {
+                let base = if is_dir {
+                    directory(other, plan, start)
+                } else {
+                    place(other, plan, start.as_bytes())
+                };
+                let Some(base) = base.filter(|base| base.space == region.place.space) else {
+                    continue;
+                };
+                let Some(path) = path_to(region, &name, &base, (start, is_dir)) else { continue };
+                if reached(site, plan, rule, &path) == Some(at) {
+                    found.push((at, path));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Returns the path, of those that begin with `start`, that leads to something of the region.
+fn path_to(
+    region: &Region,
+    name: &str,
+    base: &Place,
+    (start, is_dir): (&str, bool),
+) -> Option<String> {
+    let target =
+        if region.is_dir { below(&region.place.path, name) } else { region.place.path.clone() };
+    if !is_dir {
+        return region.has(base).then(|| start.to_owned());
+    }
+    let inside =
+        Region { place: Place { space: base.space.clone(), path: base.path.clone() }, is_dir };
+    if inside.has(&Place { space: base.space.clone(), path: target.clone() }) {
+        let rest = String::from_utf8_lossy(&target[base.path.len()..]).into_owned();
+        return Some(format!("{start}{}", rest.trim_start_matches('/')));
+    }
+    // The other route has a part of the region.
+    (region.is_dir && region.has(base)).then(|| format!("{start}{name}"))
+}
+
+fn below(dir: &[u8], name: &str) -> Vec<u8> {
+    let slash: &[u8] = if dir.ends_with(b"/") { b"" } else { b"/" };
+    [dir, slash, name.as_bytes()].concat()
+}
+
+/// The ends of names that both matchers take.
+fn ends<'m>(ours: &'m Matcher, theirs: &'m Matcher) -> Vec<&'m str> {
+    let all = |matcher: &'m Matcher| matcher.suffixes.iter().map(String::as_str).collect();
+    match (ours.suffixes.is_empty(), theirs.suffixes.is_empty()) {
+        (true, true) => vec![""],
+        (true, false) => all(theirs),
+        (false, true) => all(ours),
+        (false, false) => ours
+            .suffixes
+            .iter()
+            .filter(|end| theirs.suffixes.contains(end))
+            .map(String::as_str)
+            .collect(),
+    }
+}
+
+/// Returns the route that answers for `path`, unless it refuses some requests, or a rule above decides.
+/// A route above `rule` that has a part of its paths alone is an exception that somebody has made.
+fn reached(site: &Site, plan: &Plan, rule: usize, path: &str) -> Option<usize> {
+    let matcher = &site.routes[rule].matcher;
+    for (at, route) in site.routes.iter().enumerate() {
+        if route.matcher.matches(method(matcher), path.as_bytes()).is_none() {
+            continue;
+        }
+        if protects(route) || at < rule && matcher.covers(&route.matcher) {
+            return None;
+        }
+        let is_handed_on = match &route.action {
+            Action::Files(_) => keeps_from(site, plan, at).is_empty() && route.passes_on(),
+            _ => false,
+        };
+        if !is_handed_on {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// Paths beside those of a rule that servers often take for the same.
+fn beside(matcher: &Matcher) -> Vec<String> {
+    let mut found = Vec::new();
+    if !matcher.suffixes.is_empty() {
+        return found;
+    }
+    for pattern in &matcher.paths {
+        match pattern {
+            PathPattern::Exact(path)
+                if !path.ends_with('/') && !looks_like_a_name_of_a_file(path.as_bytes()) =>
+            {
+                found.push(format!("{path}/"));
+            }
+            PathPattern::Prefix(path) if path.len() > 1 && path.ends_with('/') => {
+                found.push(path.trim_end_matches('/').to_owned());
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Returns true if the route passes paths to a server or an application that cannot be looked into.
+fn is_unknown(route: &conf::Route, plan: &Plan) -> bool {
+    match &route.action {
+        Action::Proxy(_) | Action::Ajp(_) | Action::AppServer(_) => true,
+        Action::App(name) => dir_of_app(&plan.apps[name]).is_none(),
+        _ => false,
+    }
+}
+
+/// Returns the directory of an application whose paths name files in it.
+fn dir_of_app(app: &conf::App) -> Option<&Path> {
+    match &app.kind {
+        AppKind::CgiBin { dir, .. }
+        | AppKind::PerlCgi { dir, .. }
+        | AppKind::PythonCgi { dir, .. } => Some(dir),
+        AppKind::Php { root, .. } => Some(root),
+        _ => None,
+    }
+}
+
+/// Returns the place of all that the route answers with below `start`.
+fn directory(route: &conf::Route, plan: &Plan, start: &str) -> Option<Place> {
+    let found = place(route, plan, start.as_bytes())?;
+    let path = match found.path.strip_suffix(b"/") {
+        Some(path) if !path.is_empty() => path.to_vec(),
+        _ => found.path,
+    };
+    Some(Place { path, ..found })
+}
+
+/// Returns where the route has what it answers with for `path`, which need not be one that it takes.
+fn place(route: &conf::Route, plan: &Plan, path: &[u8]) -> Option<Place> {
+    let rest = route.matcher.paths.iter().find_map(|pattern| match pattern {
+        PathPattern::Prefix(_) => pattern.matches(path),
+        PathPattern::Exact(_) => None,
+    });
+    let whole = path.strip_prefix(b"/").unwrap_or(path);
+    let rest = rest.unwrap_or(whole);
+    let in_dir = |dir: &Path, rest: &[u8]| {
+        let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+        let path = below(dir.as_os_str().as_bytes(), &String::from_utf8_lossy(rest));
+        Some(Place { space: "files".into(), path })
+    };
+    let at_server = |strip: Option<&str>| {
+        let upstream = route.action.upstream()?;
+        let space = upstream.addresses().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let path = strip.and_then(|strip| path.strip_prefix(strip.as_bytes())).unwrap_or(path);
+        Some(Place { space, path: path.to_vec() })
+    };
+    match &route.action {
+        Action::Files(files) => in_dir(&files.root, rest),
+        Action::Cgi(cgi) => in_dir(&cgi.dir, if cgi.program.is_some() { b"" } else { rest }),
+        Action::Fastcgi(fastcgi) => in_dir(&fastcgi.root, whole),
+        Action::Proxy(proxy) => at_server(proxy.strip_prefix.as_deref()),
+        Action::Ajp(_) | Action::AppServer(_) => at_server(None),
+        Action::App(name) => match dir_of_app(&plan.apps[name]) {
+            Some(dir) => {
+                let is_php = matches!(plan.apps[name].kind, AppKind::Php { .. });
+                in_dir(dir, if is_php { whole } else { rest })
+            }
+            None => Some(Place { space: format!("app {name}"), path: path.to_vec() }),
+        },
+        Action::Respond(_) | Action::Redirect(_) => None,
+    }
+}
