@@ -89,7 +89,13 @@ sub run_program {
         return $worn_out ? 503 : 500;
     }
     waitpid $child, 0;
-    return $? ? 500 : 0;
+    return status_of($?);
+}
+
+# The status for how a process has ended: 502 is for Forebay a reply that a signal has cut short.
+sub status_of {
+    my ($how) = @_;
+    return $how & 127 ? 502 : $how ? 500 : 0;
 }
 
 sub first_line {
@@ -162,7 +168,7 @@ sub start_zygote {
     return { link => $link, pid => $child } if sysread $link, my $ready, 1;
     # It has ended while it compiled the script: what it printed is the reply.
     waitpid $child, 0;
-    my $status = $? ? 500 : 0;
+    my $status = status_of($?);
     seek $printed, 0, 0;
     while (sysread $printed, my $text, $CHUNK) {
         syswrite $output, $text;
@@ -184,7 +190,7 @@ sub run_forked {
     local $SIG{PIPE} = 'IGNORE';
     my $sent = syswrite $zygote->{link}, "$head$environment$part";
     if ($sent && sysread($zygote->{link}, my $word, 4)) {
-        return unpack('N', $word) ? 500 : 0;
+        return status_of(unpack 'N', $word);
     }
     # Part of the body may be in the control socket still, so this worker ends, too.
     log_error("$request->{file}: the process that had compiled it has ended");

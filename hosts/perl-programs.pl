@@ -35,7 +35,8 @@ sub leave_for {
 # Ends this process, a child, with nothing of the worker's run or flushed.
 sub give_up {
     log_error($_[0]);
-    kill KILL => $$;
+    no warnings 'exec';
+    CORE::exec { '/bin/sh' } 'sh', '-c', 'exit 1' or kill KILL => $$;
 }
 
 1;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use forebay_conf::{self as conf, AppKind};
 use forebay_engine::{Exchange, Fault, Origin, Serving, Spooled, Step, Thread};
 use forebay_wire::cgi::{self, Block, Sink};
-use forebay_workers::{App, Body, EndKind, Event, Lease};
+use forebay_workers::{App, Body, EndKind, Event, Lease, WorkerFault};
 
 use crate::app_fault::{unavailable, worker_fault};
 use crate::cgi::no_script;
@@ -22,6 +22,8 @@ use crate::upstream::{Attempts, BodyAtHand};
 
 /// Workers that one request may be offered: a worker may die before it has read anything.
 const OFFERS: usize = 3;
+/// The status that a host gives for a script that was ended by a signal.
+const KILLED: u16 = 502;
 
 /// What the workers of an application run.
 pub enum Target {
@@ -154,7 +156,14 @@ impl WorkerApp {
                 // It came while that waited for more.
                 more => Ok(Event::Output(more)),
             });
-            let event = event.await?.map_err(worker_fault)?;
+            let event = match event.await? {
+                Ok(event) => event,
+                // The script has taken its worker along.
+                Err(fault @ WorkerFault::Died { .. }) => {
+                    return pump.cut_off(worker_fault(fault)).await;
+                }
+                Err(fault) => return Err(worker_fault(fault)),
+            };
             if may_take_over {
                 match (takeover::has_begun(&output), &event) {
                     (Some(true), Event::Output(_)) => {
@@ -208,6 +217,9 @@ impl<S: Sink> Sink for Instead<'_, S> {
 async fn finish(kind: EndKind, mut pump: ReplyPump<'_>) -> Result<(), Fault> {
     match kind {
         EndKind::Ok => pump.finish().await,
+        EndKind::Status(KILLED) => {
+            pump.cut_off(Fault::app(KILLED, "the script was ended by a signal")).await
+        }
         EndKind::Status(_) if pump.output().has_head() => pump.finish().await,
         EndKind::Status(status) => Err(Fault::app(status, "the script failed")),
         EndKind::Aborted => {

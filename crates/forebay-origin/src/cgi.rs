@@ -241,8 +241,13 @@ async fn relay(process: &mut Process, mut pump: ReplyPump<'_>) -> Result<(), Fau
         buffer.clear();
         match pump.next(async || stdout.read_buf(&mut buffer).await).await? {
             Ok(0) => {
-                check_end(process, &mut pump).await?;
-                return pump.finish().await;
+                return match signal_of_end(process, &mut pump).await? {
+                    None => pump.finish().await,
+                    Some(signal) => {
+                        let message = format!("the script was ended by signal {signal}");
+                        pump.cut_off(Fault::app(502, message)).await
+                    }
+                };
             }
             Ok(_) => pump.feed(&buffer).await?,
             Err(error) => {
@@ -252,23 +257,25 @@ async fn relay(process: &mut Process, mut pump: ReplyPump<'_>) -> Result<(), Fau
     }
 }
 
-/// The output of a script that was killed ends as that of one that is done: only its exit status
-/// tells that the reply may be cut short.
-async fn check_end(process: &mut Process, pump: &mut ReplyPump<'_>) -> Result<(), Fault> {
-    let Some((child, _)) = &mut process.child else { return Ok(()) };
+/// Returns the signal that has ended the script. The output of such a script ends as that of one that
+/// is done: only the exit status shows that the reply may be cut short.
+async fn signal_of_end(
+    process: &mut Process,
+    pump: &mut ReplyPump<'_>,
+) -> Result<Option<i32>, Fault> {
+    let Some((child, _)) = &mut process.child else { return Ok(None) };
     let ended = match tokio::time::timeout(ENDING / 5, child.wait()).await {
         Ok(ended) => ended,
         Err(_) => {
             pump.flush().await?;
             let rest = ENDING * 4 / 5;
-            let Ok(ended) = tokio::time::timeout(rest, child.wait()).await else { return Ok(()) };
+            let Ok(ended) = tokio::time::timeout(rest, child.wait()).await else {
+                return Ok(None);
+            };
             ended
         }
     };
-    match ended.ok().and_then(|status| status.signal()) {
-        Some(signal) => Err(Fault::app(502, format!("the script was ended by signal {signal}"))),
-        None => Ok(()),
-    }
+    Ok(ended.ok().and_then(|status| status.signal()))
 }
 
 /// A pipe that a script writes to: our end, and the script's.

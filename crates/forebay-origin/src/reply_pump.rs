@@ -58,6 +58,19 @@ impl<'a> ReplyPump<'a> {
         self.output.finish(self.reply).await
     }
 
+    /// The script was killed: the client gets what the script printed, as with Apache, but never as a
+    /// whole reply unless all of its `Content-Length` has come. `fault` is the outcome otherwise: before
+    /// the end of the header an error page, after it the end of the connection or stream.
+    pub async fn cut_off(mut self, fault: Fault) -> Result<(), Fault> {
+        if self.output.is_complete() {
+            return self.finish().await;
+        }
+        if self.output.has_head() {
+            self.output.flush(self.reply).await?;
+        }
+        Err(fault)
+    }
+
     /// The output so far.
     pub fn output(&self) -> &Output {
         &self.output

@@ -256,7 +256,7 @@ async fn failures_have_a_status_and_a_reason_in_every_mode() {
         let mut cases = vec![(&dies, 500), (&syntax, 500), (&module, 500)];
         cases.extend([(&plain, 403), (&missing, 404)]);
         if PROCESSES.contains(&mode) {
-            cases.push((&killed, 500));
+            cases.push((&killed, 502));
         }
         let count = cases.len() as u64;
         for (script, status) in cases {

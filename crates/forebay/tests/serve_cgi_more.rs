@@ -4,6 +4,8 @@
 mod support;
 
 use forebay_testkit::folder::Folder;
+use forebay_testkit::http::Client;
+use forebay_testkit::peer;
 use forebay_testkit::scripted::{Backend, Step};
 use support::{Forebay, serve, site};
 
@@ -296,6 +298,81 @@ fn applications_redirect_have_files_sent_and_fall_back() {
         assert_eq!((sent.text(), sent.header("Content-Type")), ("a file", Some("a/b")));
         assert_eq!(client.get("/other.pl").text(), "neither");
         assert_eq!(client.get("/large.pl").status, 502);
+    }
+    forebay.stop();
+}
+
+/// A head and some text, which have gone out when the script is killed.
+const CUT: &str = "print \"Content-Type: text/plain\\n\\nhalf\"";
+
+#[test]
+fn what_a_killed_script_has_printed_comes_but_not_as_a_whole_reply() {
+    let perl = |after: &str| format!("#!/usr/bin/perl\n$| = 1;\n{after}\nkill KILL => $$;\n");
+    let python = |after: &str| {
+        format!(
+            "#!/usr/bin/python3\nimport os, sys\n{after}\nsys.stdout.flush()\nos.kill(os.getpid(), 9)\n"
+        )
+    };
+    let folder = Folder::new();
+    let printed = "print(\"Content-Type: text/plain\\n\\nhalf\", end=\"\")";
+    let whole = "Content-Type: text/plain\\nContent-Length: 5\\n\\nwhole";
+    for (name, script) in [
+        ("half.pl", perl(&format!("{CUT};"))),
+        ("whole.pl", perl(&format!("print \"{whole}\";"))),
+        ("none.pl", perl("")),
+        ("half.py", python(printed)),
+        ("whole.py", python(&format!("print(\"{whole}\", end=\"\")"))),
+        ("none.py", python("")),
+    ] {
+        folder.script(&format!("cgi/{name}"), script);
+    }
+    let conf = format!(
+        "ScriptAlias /apache/ {}/\n<Directory />\nRequire all granted\n</Directory>\n",
+        folder.path().join("cgi").display()
+    );
+    let apache = peer::apache(&["alias", "cgi"], &conf);
+    let mut text = ROUTE.to_owned();
+    let mut ways = vec![("/cgi".to_owned(), ".pl"), ("/cgi".to_owned(), ".py")];
+    for (kind, mode, ending) in [
+        ("perl", "registry", ".pl"),
+        ("perl", "registry-prefork", ".pl"),
+        ("perl", "perlrun", ".pl"),
+        ("perl", "fork", ".pl"),
+        ("perl", "cgi", ".pl"),
+        ("python", "fresh", ".py"),
+        ("python", "fork", ".py"),
+    ] {
+        let name = format!("{kind}-{mode}");
+        text += &format!("[[site.route]]\npath = \"/{name}/*\"\napp = \"{name}\"\n");
+        ways.push((format!("/{name}"), ending));
+    }
+    for (way, _) in &ways[2..] {
+        let (kind, mode) = way[1..].split_once('-').unwrap();
+        text += &format!(
+            "[app.{kind}-{mode}]\nkind = \"{kind}-cgi\"\ndir = \"cgi\"\nmode = \"{mode}\"\nworkers = 1\n"
+        );
+    }
+    let forebay = site(folder, &text);
+    for (way, ending) in &ways {
+        if *ending == ".py" && !peer::has(&["python3"]) {
+            continue;
+        }
+        let none = forebay.get(&format!("{way}/none{ending}"));
+        assert_eq!(none.status, 502, "{way}: {}", forebay.output());
+        let whole = forebay.get(&format!("{way}/whole{ending}"));
+        assert_eq!((whole.status, whole.text()), (200, "whole"), "{way} {}", forebay.output());
+        let mut client = forebay.connect();
+        client.send(format!("GET {way}/half{ending} HTTP/1.1\r\nHost: h\r\n\r\n"));
+        let bytes = String::from_utf8(client.rest()).unwrap();
+        assert!(bytes.starts_with("HTTP/1.1 200 OK\r\n"), "{way}: {bytes}");
+        assert!(bytes.ends_with("\r\n\r\n4\r\nhalf\r\n"), "{way}: no last chunk follows: {bytes}");
+    }
+    if let Some(apache) = apache {
+        // Which sends it as a whole reply.
+        let half = Client::connect(apache.address()).get("/apache/half.pl");
+        assert_eq!((half.status, half.text()), (200, "half"));
+        assert_eq!(Client::connect(apache.address()).get("/apache/none.pl").status, 500);
+        apache.stop();
     }
     forebay.stop();
 }
