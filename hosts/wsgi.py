@@ -30,6 +30,7 @@ def serve(name, parent):
     `name`: "module:callable", both of which may have dots, or "module:factory()"."""
     end_with(int(parent))
     inbox, output = Inbox(), os.dup(1)
+    os.register_at_fork(after_in_child=Descriptors(inbox, output).leave)
     null = os.open('/dev/null', os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)
@@ -50,6 +51,20 @@ def serve(name, parent):
     while worker.answer():
         pass
     return 0
+
+
+class Descriptors:
+    """Those that are the worker's alone. A child that the application forks has none of them, so that it
+    can write into no reply; what it executes has none either (PEP 446)."""
+
+    def __init__(self, inbox, output):
+        self.inbox, self.output = inbox, output
+
+    def leave(self):
+        if self.inbox is not None:
+            self.inbox.close()
+            os.close(self.output)
+            self.inbox = None    # a child of the child has other files by these numbers
 
 
 def end_with(parent):

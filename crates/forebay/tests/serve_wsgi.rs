@@ -196,6 +196,16 @@ def do_fork(environ, start):
     return [b'child' * int(environ['QUERY_STRING'])]
 
 
+def do_childfds(environ, start):
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        links = [os.path.realpath(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')]
+        os.write(writer, str(sum('socket:' in link for link in links)).encode())
+        os._exit(0)
+    os.wait()
+    start('200 OK', [('Content-Type', 'text/plain')])
+    return [os.read(reader, 9)]
+
 def do_valid(environ, start):
     return validator(valid)(environ, start)
 
@@ -384,6 +394,7 @@ fn nobody_writes_into_the_reply_of_another_client() {
     let Some(mut forebay) = app(SHOP) else { return };
     assert_eq!(forebay.get("/keepwrite").text(), "kept");
     assert_eq!(forebay.get("/usewrite").text(), "write was called after the end of its request");
+    assert_eq!(forebay.get("/childfds").text(), "0", "sockets that a child has of the worker");
     let pid = forebay.get("/pid").text().to_owned();
     // A child that comes back from the application as if it were the worker.
     for way in ["exit", "0", "1", "100000"] {
