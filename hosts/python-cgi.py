@@ -5,9 +5,9 @@
 # Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the prefetch queue.
 # All but the log are moved out of the way at once, so that a script finds what CGI promises: the body
 # on 0, the client on 1, the log on 2, all of them real, so that output of child processes goes the same
-# way. What goes over the sockets stands in README.md. Requests come in by python-inbox.py; what one needs
-# and leaves is in python-cgi/request.py, the modules that scripts see in python-cgi/modules.py; all are
-# handed over as one.
+# way. README.md says what goes over the sockets. Requests come in by python-inbox.py; what one needs
+# and leaves is in python-cgi/request.py and handles.py, the modules that scripts see in modules.py; all
+# are handed over as one.
 import sys
 
 STARTUP = frozenset(sys.modules)    # what the interpreter loads before any script could be in the way
@@ -19,13 +19,16 @@ import _thread
 import _warnings
 import atexit
 import builtins
+import errno
 import gc
 import io
 import os
 import select
 from _frozen_importlib_external import SourceFileLoader
+from _thread import _count as count_threads
+from _weakref import ref as reference_to
 from os import (    # whatever scripts do to os
-    _exit as exit_now, getgroups, getpid, getresgid, getresuid, write,
+    _exit as exit_now, close, dup, fstat, getgroups, getpid, getresgid, getresuid, sysconf, waitpid, write,
 )
 
 MODULES = sys.modules
@@ -33,6 +36,11 @@ HEAD = 28
 CHUNK = LARGEST_IN_PIPE = 65536
 LAY_THERE = 4
 PATHS_KEPT = 32
+PASSES = 6    # over the processes that a script has left
+SPARE_DESCRIPTORS = 64    # a worker with fewer left is replaced
+HEAP_TYPE = 1 << 9    # a flag of types that are not the interpreter's own
+# What another process can have, or this one a moment later.
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 UNBUFFERED = sys.stdout.write_through    # PYTHONUNBUFFERED
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -42,8 +50,7 @@ def serve(mode, parent, cgi, cgitb):
     `mode`: fresh or fork. `cgi`, `cgitb`: sources of these modules, for interpreters without."""
     end_with(int(parent), adopts_orphans=True)
     host = Host({'cgi': cgi, 'cgitb': cgitb})
-    host.forks = mode == 'fork'    # a process for each request
-    return host.serve(host.fork if host.forks else host.run)
+    return host.serve(host.fork if mode == 'fork' else host.run)    # fork: a process for each request
 
 
 def end_with(parent, adopts_orphans=False):
@@ -64,25 +71,26 @@ class Host:
     def __init__(self, replacements):
         self.pid = os.getpid()
         self.identity = identity()
-        self.serving = self.forks = False
+        self.serving = False
         self.main = None
         self.between = type(sys)('__main__')    # while no script runs
         self.callbacks = []
         self.scripts = {}
         self.control = Control()
-        self.descriptors = Descriptors()
+        self.descriptors = Descriptors(self.control.inbox)
         self.environment = Environment()
         self.interpreter = Interpreter()
-        self.streams = Streams()
+        self.threads = Threads()
+        self.handles = Handles()
+        self.streams = Streams(self.handles)
         sys.meta_path.append(Replacements(replacements))
         self.modules = Modules()
-        self.collections = 0
         self.take_exit_functions()
 
     def serve(self, run):
         self.control.inbox.ready()
         gc.collect()
-        gc.freeze()
+        self.handles.freeze()
         while True:
             request = self.control.receive()
             if request is None:
@@ -99,12 +107,13 @@ class Host:
         self.environment.set(block)
         fault = self.control.receive_body(length) if length else None
         if fault is not None:
-            log_error('cannot store the request body: ' + fault)
-            status, ends = 500, False
+            log_error('cannot store the request body: %s' % fault)
+            status = status_of(fault, 500)
+            ends = status == 503
         else:
             script = self.script_for(os.fsdecode(self.environment.value(b'SCRIPT_FILENAME')))
             if isinstance(script, int):
-                status, ends = script, False
+                status, ends = script, script == 503
             else:
                 status, ends = run(script, length)
                 if os.getpid() != self.pid:
@@ -119,8 +128,12 @@ class Host:
         try:
             report(error, error.__traceback__)
         finally:
-            self.control.reply(b'S', True, 500)
-            exit_now(1)
+            try:
+                # An end marker that went elsewhere would add the next reply to this one.
+                if place_of(fstat(1)) == self.descriptors.own[1]:
+                    self.control.reply(b'S', True, status_of(error, 500))
+            finally:
+                exit_now(1)
 
     def is_whole(self):
         """Whether what any import needs is still there."""
@@ -128,11 +141,12 @@ class Host:
 
     def finish(self, status, ends):
         """Tells Forebay. True if this process has to end."""
-        ends = has_background_child(self.descriptors.output, self.forks) or ends
         ends = not self.descriptors.restore() or ends or not self.is_whole()
+        ends = has_background_child() or ends or self.threads.are_left()
+        ends = ends or not self.descriptors.has_room()
         # To put that back would not be enough: the kernel has forgotten then that this process ends
         # with Forebay.
-        ends = ends or identity() != self.identity
+        ends = ends or identity() != self.identity or self.interpreter.is_enclosed
         self.control.reply(b'S' if status else b'E', ends, status)
         return ends
 
@@ -144,9 +158,11 @@ class Host:
         self.modules.enter(script)
         self.streams.renew(script, has_body)
         code, failed = self.execute(script)
-        ends = wait_for_threads()
+        ends = self.threads.wait()
         self.run_exit_functions()
-        flush(sys.stdout, sys.stderr, self.streams.output)
+        flush(sys.stdout, sys.stderr)
+        if sys.stdout is not self.streams.output:
+            flush(self.streams.output)
         if os.getpid() != self.pid:
             os._exit(code)    # a child that the script has forked
         try:
@@ -158,6 +174,7 @@ class Host:
             ends = True
             report(error, error.__traceback__)
         self.streams.restore()
+        ends = not self.handles.flush() or ends
         return 500 if failed else 0, ends
 
     def execute(self, script):
@@ -191,13 +208,7 @@ class Host:
         for name in list(names):
             if name != '__builtins__':
                 names[name] = None
-        if self.modules.grew or gc.get_count()[2] != self.collections:
-            gc.collect()    # what the script made may have grown old
-        else:
-            gc.collect(1)
-        self.collections = gc.get_count()[2]
-        if self.modules.grew:
-            gc.freeze()
+        self.handles.collect(self.modules.grew)
 
     def take_exit_functions(self):
         """Has what a script registers with atexit run at its end, and what a module registers when
@@ -249,7 +260,7 @@ class Host:
         reader, writer = os.pipe()
         for end in reader, writer:
             os.set_blocking(end, False)    # what does not fit is not worth waiting for
-        gc.freeze()
+        self.handles.freeze()
         child = os.fork()
         if child == 0:
             os.close(reader)
@@ -271,8 +282,6 @@ class Host:
 
     def run_fork(self, script, has_body, writer):
         end_with(self.pid)
-        self.control.close()
-        self.descriptors.close()
         atexit.register, atexit.unregister = self.original_exit_functions
         sys.path[:] = script.path + self.modules.path
         self.streams.renew(script, has_body)
@@ -308,7 +317,7 @@ class Host:
                 return refuse(file, 'its #! line names another language than Python', 500)
         except OSError as error:
             missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
-            return refuse(file, error.strerror, 404 if missing else 403)
+            return refuse(file, error.strerror, status_of(error, 404 if missing else 403))
         try:
             script = self.scripts[file] = Script(file, source, now)
             return script
@@ -410,48 +419,56 @@ def flush(*streams):
             os.write(2, ('cannot flush: %s\n' % error).encode(errors='replace'))
 
 
-def wait_for_threads():
-    """Waits for the script's threads, as the end of a process does. True if some stay: daemons."""
-    if not _thread._count():
-        return False
-    pool = sys.modules.get('concurrent.futures.thread')
-    if pool is not None and pool._threads_queues:
-        pool._python_exit()
-        pool._shutdown = False
-    threading = sys.modules.get('threading')
-    for thread in threading.enumerate() if threading is not None else ():
-        if not thread.daemon and thread is not threading.current_thread():
-            thread.join()
-    return _thread._count() > 0
-
-
 def identity():
     """The users and groups that this process acts as, which a script may have changed."""
     return getresuid(), getresgid(), getgroups()
 
 
-def has_background_child(output, is_of_script):
-    """Reaps children. True if one that runs on, or what it has started, could still write to this
-    client, which by then is another. `output`: this process's copy of the socket, which forks have,
-    too, unless they are scripts of their own (`is_of_script`)."""
+def place_of(status):
+    return status[1:3]    # inode, device
+
+
+def status_of(error, usual):
+    """The HTTP status: 503 if this process or the system lacks what it needs."""
+    return 503 if getattr(error, 'errno', None) in EXHAUSTED else usual
+
+
+def has_background_child():
+    """Reaps children. True if a process that the script has left could still write to this client,
+    which by then is another. This process is the parent of all whose own parent has ended."""
     try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
+        while waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
         return False
-    try:
-        ours = os.readlink('/proc/self/fd/%d' % output)
-        left = children_of(os.getpid())
-        for process in left:
-            if can_write(process, ours, '' if is_of_script else str(output)):
-                return True
-            try:
-                left += children_of(process)
-            except OSError:
-                pass    # it has ended
-        return False
-    except OSError:
-        return True
+    # Processes may start and end while they are looked at. A process that has what it looks for can
+    # hide only by ending, and then its children are ours in the next pass.
+    before = None
+    for _ in range(PASSES):
+        try:
+            found, is_whole = descendants_without(os.readlink('/proc/self/fd/1'))
+        except OSError:
+            return True
+        if found is None:
+            return True
+        if is_whole and found == before:
+            return False
+        before = found if is_whole else None
+    return True
+
+
+def descendants_without(output):
+    """The descendants of this process, and if all could be looked at. None if one has the socket
+    `output`."""
+    found, is_whole = children_of('self'), True
+    for process in found:
+        try:
+            if has_open(process, output):
+                return None, True
+            found += children_of(process)
+        except (FileNotFoundError, ProcessLookupError):
+            is_whole = False    # it has ended
+    return found, is_whole
 
 
 def children_of(process):
@@ -462,16 +479,12 @@ def children_of(process):
     return found
 
 
-def can_write(process, output, copy):
-    """Whether a descriptor of the process, but `copy`, is the socket `output`."""
-    try:
-        descriptors = os.listdir('/proc/%s/fd' % process)
-    except FileNotFoundError:
-        return False
-    for descriptor in descriptors:
+def has_open(process, output):
+    """True if a descriptor of the process is the socket `output`."""
+    for descriptor in os.listdir('/proc/%s/fd' % process):
         try:
-            if descriptor != copy and os.readlink('/proc/%s/fd/%s' % (process, descriptor)) == output:
+            if os.readlink('/proc/%s/fd/%s' % (process, descriptor)) == output:
                 return True
-        except OSError:
+        except FileNotFoundError:
             pass    # closed meanwhile
     return False

@@ -3,7 +3,7 @@
 
 class Control:
     def __init__(self):
-        self.inbox, self.output = Inbox(), os.dup(1)
+        self.inbox = Inbox()
         self.part = b''    # of the body, that came with the head
 
     def receive(self):
@@ -49,14 +49,10 @@ class Control:
     def reply(self, kind, is_last, status):
         end_marker = self.inbox.end_marker(kind, is_last, status)
         try:
-            write(self.output, end_marker)
+            write(1, end_marker)
         except BlockingIOError:    # a script has made it one that does not wait
-            os.set_blocking(self.output, True)
-            write(self.output, end_marker)
-
-    def close(self):
-        self.inbox.close()
-        os.close(self.output)
+            os.set_blocking(1, True)
+            write(1, end_marker)
 
 
 def store(pieces):
@@ -69,7 +65,7 @@ def store(pieces):
                     file = nameless_file()
                 write_all(file, piece)
             except OSError as error:
-                fault = str(error)
+                fault = error
     if fault is None:
         os.lseek(file, 0, os.SEEK_SET)
         os.dup2(file, 0)
@@ -95,12 +91,15 @@ def nameless_file():
 
 
 class Descriptors:
-    def __init__(self):
+    def __init__(self, inbox):
+        self.inbox = inbox
         null = os.open('/dev/null', os.O_RDONLY)
         os.dup2(null, 0)
         self.null, self.output, self.log = null, os.dup(1), os.dup(2)
         self.spare = (self.null, self.output, self.log)
         self.own = [self.place(number) for number in (0, 1, 2)]
+        # Not a method of the host's: the interpreter keeps it to the end, and with it the script.
+        os.register_at_fork(after_in_child=self.leave)
 
     def restore(self):
         """Puts descriptors 0, 1 and 2 back. False if the script had something of its own at 1 or 2,
@@ -111,18 +110,35 @@ class Descriptors:
             if place != self.own[number]:
                 sound = sound and (number == 0 or place is None)
                 os.dup2(self.spare[number], number)
+                if self.place(number) != self.own[number]:
+                    raise OSError(errno.EBADF, 'a script has closed descriptors of its worker')
         return sound
 
     def place(self, number):
         try:
-            status = os.fstat(number)
-            return status.st_ino, status.st_dev
+            return os.fstat(number)[1:3]    # inode, device
         except OSError:
             return None
 
-    def close(self):
-        for descriptor in self.spare:
-            os.close(descriptor)
+    def has_room(self):
+        """True if later requests can open what they need."""
+        try:
+            lowest = dup(0)
+        except OSError:
+            return False
+        close(lowest)
+        if lowest < SPARE_DESCRIPTORS // 2:
+            return True
+        limit = sysconf('SC_OPEN_MAX')
+        return limit < 0 or lowest + min(limit // 4, SPARE_DESCRIPTORS) <= limit
+
+    def leave(self):
+        """In a child process: closes what is the worker's alone. Of its output it has what the script has."""
+        if self.inbox is not None:
+            self.inbox.close()
+            self.inbox = None    # a child of the child has other files by these numbers
+            for descriptor in self.spare:
+                close(descriptor)
 
 
 class Environment:
@@ -159,7 +175,9 @@ class Environment:
 class Streams:
     """sys.stdin, sys.stdout and sys.stderr, as the interpreter makes them when it starts."""
 
-    def __init__(self):
+    def __init__(self, handles):
+        self.handles = handles
+        self.own_output = []
         self.layers = [
             dict(encoding=stream.encoding, errors=stream.errors)
             for stream in (sys.stdin, sys.stdout, sys.stderr)
@@ -186,6 +204,8 @@ class Streams:
         """What the end of a process does: writes what is left. Closed ones are made again."""
         sys.stdout = None
         flush(self.output)
+        if not self.is_whole(self.output):
+            self.note_output()
         if not self.is_as_made(self.error, 2):
             self.error = self.made(2, 'w')
         self.set()
@@ -216,7 +236,15 @@ class Streams:
             line_buffering=number == 2 and self.has_error_lines,
             write_through=unbuffered, **self.layers[number])
         stream.mode = mode
+        if number == 1:
+            self.note_output()
+            self.own_output = [reference_to(stream), reference_to(buffer)]
         return stream
+
+    def note_output(self):
+        """The last standard output is not looked after any more, but a script may have kept it."""
+        layers = [reference() for reference in self.own_output]
+        self.handles.note([layer for layer in layers if layer is not None])
 
 
 class Interpreter:
@@ -235,12 +263,19 @@ class Interpreter:
         self.filters = list(_warnings.filters)
         self.seeded = False
         self.known = {}
+        self.is_enclosed = False
+        note_calls(os, 'chroot', self.note_chroot)
+
+    def note_chroot(self):
+        self.is_enclosed = True    # the files of other scripts are out of reach
 
     def restore(self, installed):
         for number, handler in self.signals:
             if _signal.getsignal(number) is not handler and handler is not None:
                 _signal.signal(number, handler)
         _signal.alarm(0)
+        for timer in (_signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF):
+            _signal.setitimer(timer, 0)
         os.umask(self.mask)
         self.restore_sys()
         if vars(builtins) != self.builtins:
@@ -265,6 +300,7 @@ class Interpreter:
             del sys.tracebacklimit
 
     def restore_signal(self, module):
+        module.set_wakeup_fd(-1)
         if module.pthread_sigmask(module.SIG_BLOCK, ()):
             module.pthread_sigmask(module.SIG_SETMASK, ())
 
@@ -321,9 +357,59 @@ class Interpreter:
         if getattr(module, '_event_loop_policy', None) is not None:
             module._event_loop_policy = None
 
+    def restore_faulthandler(self, module):
+        module.cancel_dump_traceback_later()    # it is no thread of Python's, and would write to the client
+
     RESTORED = [
         ('signal', restore_signal), ('random', restore_random),
         ('warnings', restore_warnings), ('logging', restore_logging), ('cgi', restore_cgi),
         ('threading', restore_threading), ('_socket', restore_socket),
-        ('asyncio.events', restore_asyncio),
+        ('asyncio.events', restore_asyncio), ('faulthandler', restore_faulthandler),
     ]
+
+
+class Threads:
+    """The threads of scripts, from the call on that starts one. The interpreter counts a thread only
+    when that first runs, which may be in a later request."""
+
+    def __init__(self):
+        self.running = set()
+        for name in ('start_new_thread', 'start_new', 'start_joinable_thread'):
+            if hasattr(_thread, name):
+                setattr(_thread, name, self.counted(getattr(_thread, name)))
+
+    def counted(self, start):
+        def start_counted(target, *arguments, **keywords):
+            token = object()
+
+            def run(*args, **kwargs):
+                try:
+                    target(*args, **kwargs)
+                finally:
+                    self.running.discard(token)
+
+            self.running.add(token)
+            try:
+                return start(run, *arguments, **keywords)
+            except BaseException:
+                self.running.discard(token)
+                raise
+
+        return start_counted
+
+    def are_left(self):
+        return bool(self.running) or count_threads() > 0
+
+    def wait(self):
+        """Waits for the script's threads, as the end of a process does. True if some stay: daemons."""
+        if not self.are_left():
+            return False
+        pool = sys.modules.get('concurrent.futures.thread')
+        if pool is not None and pool._threads_queues:
+            pool._python_exit()
+            pool._shutdown = False
+        threading = sys.modules.get('threading')
+        for thread in threading.enumerate() if threading is not None else ():
+            if not thread.daemon and thread is not threading.current_thread():
+                thread.join()
+        return self.are_left()

@@ -13,6 +13,8 @@ const CGI_HOST: &str = concat!(
     "\n\n",
     include_str!("../../../../hosts/python-cgi/request.py"),
     "\n\n",
+    include_str!("../../../../hosts/python-cgi/handles.py"),
+    "\n\n",
     include_str!("../../../../hosts/python-cgi/modules.py")
 );
 /// What interpreters from 3.13 on have no module for any more.

@@ -1,0 +1,8 @@
+#!/usr/bin/perl
+# Closes its standard descriptors, those of the system's, too.
+use POSIX ();
+$| = 1;
+print "Content-Type: text/plain\n\nbegun <$ENV{QUERY_STRING}>\n";
+close STDOUT;
+POSIX::close(1);
+POSIX::close(0);

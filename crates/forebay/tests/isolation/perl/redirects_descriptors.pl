@@ -1,0 +1,8 @@
+#!/usr/bin/perl
+# Its output goes elsewhere from the middle on.
+use POSIX ();
+$| = 1;
+print "Content-Type: text/plain\n\nbegun <$ENV{QUERY_STRING}>\n";
+open my $null, '>', '/dev/null';
+POSIX::dup2(fileno $null, 1);
+print "nowhere <$ENV{QUERY_STRING}>\n";

@@ -1,0 +1,11 @@
+#!/usr/bin/python3
+# Functions and destructors of the end print, too.
+import atexit, os
+nonce = os.environ['QUERY_STRING']
+class Last:
+    def __del__(self):
+        os.write(1, b'destroyed <%s>\n' % nonce.encode())
+last = Last()
+last.itself = last
+print('Content-Type: text/plain\n\nbegun <%s>' % nonce, flush=True)
+atexit.register(print, 'end <%s>' % nonce)

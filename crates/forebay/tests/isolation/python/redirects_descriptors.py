@@ -1,0 +1,6 @@
+#!/usr/bin/python3
+# Its output goes elsewhere from the middle on.
+import os
+print('Content-Type: text/plain\n\nbegun <%s>' % os.environ['QUERY_STRING'], flush=True)
+os.dup2(os.open('/dev/null', os.O_WRONLY), 1)
+print('nowhere <%s>' % os.environ['QUERY_STRING'])

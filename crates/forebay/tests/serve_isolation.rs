@@ -1,0 +1,411 @@
+//! One visitor's bytes never reach another: scripts that leave behind whatever scripts can leave,
+//! between visitors who print a number of their own, in every host and mode.
+//!
+//! Each file in `isolation/perl` and `isolation/python` is an attack, but for `victim` and `keeper`:
+//! to add a case is to add a file. All that a request prints has the request's number in angle
+//! brackets. Reproduce a run with `FOREBAY_ISOLATION_SEED`, the order apart in which workers are
+//! free. `FOREBAY_ISOLATION_REQUESTS=20000` makes the large run, `FOREBAY_ISOLATION_WAYS=python` asks
+//! only paths with that text.
+
+mod support;
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::http::{Client, Reply};
+use forebay_testkit::peer::{self, has_php_fpm};
+use support::{Forebay, proc, serve};
+
+const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/isolation");
+/// Requests in all, unless `FOREBAY_ISOLATION_REQUESTS` says otherwise.
+const REQUESTS: usize = 1500;
+const CONNECTIONS: usize = 6;
+/// One attack to so many requests of victims, about.
+const VICTIMS: u64 = 4;
+
+/// A way to run scripts, with the path before their names.
+struct Way {
+    prefix: String,
+    suffix: &'static str,
+    attacks: Vec<String>,
+}
+
+impl Way {
+    fn target(&self, name: &str, number: usize) -> String {
+        format!("{}{name}{}{number}", self.prefix, self.suffix)
+    }
+}
+
+/// SplitMix64: a few lines, and the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+
+    fn choose<'a, T>(&mut self, among: &'a [T]) -> &'a T {
+        &among[self.below(among.len() as u64) as usize]
+    }
+}
+
+fn number_from(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
+}
+
+/// The attacks of one language: copies its scripts to the folder.
+fn attacks(folder: &Folder, language: &str, suffix: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(Path::new(HERE).join(language)).unwrap() {
+        let path = entry.unwrap().path();
+        let file = path.file_name().unwrap().to_str().unwrap();
+        folder.script(&format!("{language}/{file}"), fs::read(&path).unwrap());
+        names.extend(file.strip_suffix(suffix).map(str::to_owned));
+    }
+    names.retain(|name| name != "victim" && name != "keeper");
+    names.sort();
+    assert!(!names.is_empty(), "{language}");
+    names
+}
+
+fn scripts(way: &str, language: &str, suffix: &'static str, attacks: &[String]) -> Way {
+    let prefix = format!("/{way}-{language}/");
+    Way { prefix, suffix, attacks: attacks.to_vec() }
+}
+
+fn applications(way: &str, attacks: &[&str]) -> Way {
+    let attacks = attacks.iter().map(|&name| name.to_owned()).collect();
+    Way { prefix: format!("/{way}/"), suffix: "?", attacks }
+}
+
+/// Everything that runs scripts, and a server that has it all.
+fn start() -> (Forebay, Vec<Way>) {
+    let folder = Folder::new();
+    let mut ways = Vec::new();
+    let (mut routes, mut apps) = (String::new(), String::new());
+    let mut app = |name: &str, keys: &str| {
+        routes += &format!("[[site.route]]\npath = \"/{name}/*\"\napp = \"{name}\"\n");
+        apps += &format!("[app.{name}]\nworkers = 2\n{keys}\n");
+    };
+    let mut languages = vec![("perl", ".pl?")];
+    if peer::has(&["python3"]) {
+        languages.push(("python", ".py?"));
+    }
+    let mut plain = String::new();
+    for (language, suffix) in languages {
+        let attacks = attacks(&folder, language, suffix.trim_end_matches('?'));
+        let modes: &[&str] = match language {
+            "perl" => &["registry", "registry-prefork", "perlrun", "fork", "cgi"],
+            _ => &["fresh", "fork"],
+        };
+        for mode in modes {
+            let keys =
+                format!("kind = \"{language}-cgi\"\ndir = \"{language}\"\nmode = \"{mode}\"");
+            app(&format!("{mode}-{language}"), &keys);
+            ways.push(scripts(mode, language, suffix, &attacks));
+        }
+        app(&format!("bin-{language}"), &format!("kind = \"cgi-bin\"\ndir = \"{language}\""));
+        ways.push(scripts("bin", language, suffix, &attacks));
+        plain += &format!(
+            "[[site.route]]\npath = \"/plain-{language}/*\"\ncgi = {{ dir = \"{language}\" }}\n"
+        );
+        ways.push(scripts("plain", language, suffix, &attacks));
+    }
+    for (file, place) in [
+        ("app.psgi", "apps/app.psgi"),
+        ("app.py", "apps/app.py"),
+        ("attacks.php", "apps/php/attacks.php"),
+    ] {
+        folder.write(place, fs::read(Path::new(HERE).join("apps").join(file)).unwrap());
+    }
+    app("psgi", "kind = \"psgi\"\nfile = \"apps/app.psgi\"");
+    ways.push(applications(
+        "psgi",
+        &["kept_writer", "child", "child_replies", "background_job", "dies", "ends", "killed"],
+    ));
+    if peer::has(&["python3"]) {
+        app("wsgi", "kind = \"wsgi\"\ndir = \"apps\"\nmodule = \"app:application\"");
+        ways.push(applications(
+            "wsgi",
+            &[
+                "kept_write",
+                "kept_iterator",
+                "late_thread",
+                "child",
+                "child_replies",
+                "background_job",
+                "raises",
+                "killed",
+            ],
+        ));
+    }
+    if has_php_fpm() {
+        let user = if rustix::process::geteuid().is_root() { "user = \"www-data\"" } else { "" };
+        app("php", &format!("kind = \"php\"\nroot = \"apps\"\n{user}"));
+        let attacks = ["background_job", "kept_handle", "at_shutdown", "finished"];
+        let attacks = attacks.map(str::to_owned).to_vec();
+        ways.push(Way { prefix: "/php/attacks.php?".to_owned(), suffix: ",", attacks });
+    }
+    let site = format!("[[site]]\nlisten = \"127.0.0.1:0\"\n{plain}{routes}{apps}");
+    (serve(folder, &site), ways)
+}
+
+/// The numbers in angle brackets, wherever they are.
+fn numbers(reply: &Reply) -> Vec<String> {
+    let body = String::from_utf8_lossy(&reply.body);
+    let fields = reply.headers.iter().map(|(name, value)| format!("{name}: {value}"));
+    let text = fields.collect::<Vec<_>>().join("\n") + &body;
+    let parts = text.split('<').skip(1).filter_map(|part| part.split_once('>'));
+    parts
+        .map(|(number, _)| number.to_owned())
+        .filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+        .collect()
+}
+
+fn shown(reply: &Reply) -> String {
+    format!("{} {:?} {:?}", reply.status, reply.headers, String::from_utf8_lossy(&reply.body))
+}
+
+/// One visitor, over one connection after the other.
+struct Visitor<'a> {
+    forebay: &'a Forebay,
+    client: Option<Client>,
+    served: &'a AtomicUsize,
+}
+
+impl Visitor<'_> {
+    /// Asks, over the connection that there is unless that was closed.
+    fn ask(&mut self, target: &str) -> io::Result<Reply> {
+        self.served.fetch_add(1, Ordering::Relaxed);
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => Client::try_connect(&self.forebay.address.into())?,
+        };
+        let reply = client.try_get(target)?;
+        let closes = reply.header("Connection").is_some_and(|value| value == "close");
+        self.client = (!closes).then_some(client);
+        Ok(reply)
+    }
+
+    /// What an attack prints is its own, however it ends.
+    fn attack(&mut self, way: &Way, name: &str, number: usize) -> Result<(), String> {
+        let target = way.target(name, number);
+        let Ok(reply) = self.ask(&target) else { return Ok(()) };
+        let foreign = numbers(&reply).into_iter().find(|other| *other != number.to_string());
+        foreign.map_or(Ok(()), |other| Err(format!("{target} got <{other}>: {}", shown(&reply))))
+    }
+
+    /// A victim gets what it has printed, and all of it.
+    fn visit(&mut self, way: &Way, number: usize) -> Result<(), String> {
+        let target = way.target("victim", number);
+        let reply = self.ask(&target).map_err(|error| format!("{target}: {error}"))?;
+        let body = format!("victim <{number}>\n");
+        let is_own = reply.status == 200
+            && reply.body == body.as_bytes()
+            && reply.header("Content-Type").is_some_and(|value| value.starts_with("text/plain"))
+            && reply.header("Set-Cookie").is_none();
+        if is_own { Ok(()) } else { Err(format!("{target}: {}", shown(&reply))) }
+    }
+}
+
+/// Attacks and visits until there have been enough.
+fn run(visitor: &mut Visitor<'_>, ways: &[Way], mut random: Random, enough: usize) -> Vec<String> {
+    let mut wrong = Vec::new();
+    while visitor.served.load(Ordering::Relaxed) < enough && wrong.len() < 5 {
+        let way = random.choose(ways);
+        let name = random.choose(&way.attacks);
+        let number = visitor.served.load(Ordering::Relaxed) * CONNECTIONS + 1_000_000;
+        let number = number + random.below(1_000_000) as usize * 10;
+        if let Err(what) = visitor.attack(way, name, number) {
+            wrong.push(what);
+        }
+        for at in 0..1 + random.below(2 * VICTIMS - 1) as usize {
+            if random.below(3) == 0 {
+                visitor.client = None;
+            }
+            if let Err(what) = visitor.visit(way, number + 1 + at) {
+                wrong.push(format!("after {}{name}: {what}", way.prefix));
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn a_visitor_gets_its_own_bytes_whatever_others_leave_behind() {
+    let (forebay, mut ways) = start();
+    let only = std::env::var("FOREBAY_ISOLATION_WAYS").unwrap_or_default();
+    ways.retain(|way| way.prefix.contains(&only));
+    let enough =
+        number_from("FOREBAY_ISOLATION_REQUESTS").map_or(REQUESTS, |number| number as usize);
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
+    let seed = number_from("FOREBAY_ISOLATION_SEED").unwrap_or_else(|| now() as u64);
+    println!("FOREBAY_ISOLATION_SEED={seed}, {} ways, {enough} requests", ways.len());
+    let served = AtomicUsize::new(0);
+    let wrong: Vec<String> = thread::scope(|scope| {
+        let visitors: Vec<_> = (0..CONNECTIONS as u64)
+            .map(|at| {
+                let mut visitor = Visitor { forebay: &forebay, client: None, served: &served };
+                let (ways, random) = (&ways, Random(seed.wrapping_add(at << 32)));
+                scope.spawn(move || run(&mut visitor, ways, random, enough))
+            })
+            .collect();
+        visitors.into_iter().flat_map(|visitor| visitor.join().unwrap()).collect()
+    });
+    assert!(wrong.is_empty(), "seed {seed}, {} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    forebay.stop();
+}
+
+/// The scripts in `isolation/python`, and those given, in one worker for mode `fresh`.
+fn one_python_worker(scripts: &[(&str, &str)], keys: &str) -> Option<Forebay> {
+    if !peer::has(&["python3"]) {
+        return None;
+    }
+    let folder = Folder::new();
+    attacks(&folder, "python", ".py");
+    let head = "print('Content-Type: text/plain\\n')";
+    for (name, text) in scripts {
+        folder.script(
+            &format!("python/{name}"),
+            format!("#!/usr/bin/python3\nimport os\n{head}\n{text}\n"),
+        );
+    }
+    let app = "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"own\"\n\
+               [app.own]\nkind = \"python-cgi\"\ndir = \"python\"\nworkers = 1\n";
+    Some(serve(folder, &format!("{app}{keys}\n")))
+}
+
+const PID: (&str, &str) = ("pid.py", "print(os.getpid(), end='')");
+
+#[test]
+fn only_a_process_that_can_write_to_the_client_costs_a_python_worker() {
+    let Some(forebay) = one_python_worker(&[PID], "") else { return };
+    let pid = || forebay.get("/pid.py").text().to_owned();
+    for (name, is_replaced) in [
+        ("daemon_that_closes_all", false),
+        ("background_job", true),
+        ("background_other_descriptor", true),
+        ("double_fork", true),
+        ("chain_of_forks", true),
+        ("daemon_that_keeps_output", true),
+        ("late_raw_thread", true),
+        ("thread_at_exit", true),
+        ("watchdog", false),
+        ("timers", false),
+        ("kept_duplicate", false),
+    ] {
+        let before = pid();
+        assert!(forebay.get(&format!("/{name}.py?1")).text().starts_with("begun <1>\n"), "{name}");
+        assert_eq!(pid() != before, is_replaced, "{name}: {}", forebay.output());
+    }
+    forebay.stop();
+}
+
+#[test]
+fn what_a_kept_handle_holds_reaches_its_own_visitor() {
+    let Some(forebay) = one_python_worker(&[PID], "") else { return };
+    for name in [
+        "kept_text_wrapper",
+        "kept_duplicate",
+        "kept_by_number",
+        "kept_subclass",
+        "kept_stdout",
+        "kept_and_frozen",
+        "kept_and_old",
+        "log_handler",
+    ] {
+        for number in 1..6 {
+            let reply = forebay.get(&format!("/{name}.py?{number}"));
+            let own = number.to_string();
+            assert!(numbers(&reply).iter().all(|number| *number == own), "{}", shown(&reply));
+            // After it was detached, nothing more can be printed.
+            let most = if name == "kept_stdout" { 1 } else { 2 };
+            assert!(numbers(&reply).len() >= most, "{name}: {}", shown(&reply));
+            let victim = forebay.get("/victim.py?0");
+            assert_eq!(victim.text(), "victim <0>\n", "{name}: {}", shown(&victim));
+        }
+    }
+    forebay.stop();
+}
+
+#[test]
+fn a_handle_that_cannot_be_written_costs_its_worker() {
+    let keep = "import keeper\nkeeper.full = open('/dev/full', 'w')\n\
+                keeper.full.write('x')\nprint(os.getpid())";
+    let Some(forebay) = one_python_worker(&[("full.py", keep), PID], "") else { return };
+    let first = forebay.get("/full.py");
+    assert_eq!(first.status, 200);
+    assert_ne!(forebay.get("/pid.py").text(), first.text().trim());
+    assert!(forebay.output().contains("cannot write what a script has left in a file"));
+    forebay.stop();
+}
+
+#[test]
+fn scripts_that_leak_descriptors_harm_no_other() {
+    let leak = "[os.dup(1) for _ in range(100)]\nprint(os.getpid())";
+    let scripts = [("leak.py", leak)];
+    let Some(forebay) = one_python_worker(&scripts, "limits = { open_files = 256 }") else {
+        return;
+    };
+    let mut pids = HashSet::new();
+    for _ in 0..9 {
+        let leaked = forebay.get("/leak.py");
+        assert_eq!(leaked.status, 200, "{}", forebay.output());
+        pids.insert(leaked.text().trim().to_owned());
+        assert_eq!(forebay.get("/victim.py?1").text(), "victim <1>\n");
+    }
+    assert!(pids.len() >= 4, "{pids:?}");
+    forebay.stop();
+}
+
+#[test]
+fn a_python_worker_that_cannot_open_a_script_answers_503_and_is_replaced() {
+    let Some(forebay) = one_python_worker(&[("new.py", "print('new')"), PID], "") else { return };
+    let pid = || forebay.get("/pid.py").text().to_owned();
+    // It has lost all room between two requests, and is asked for what it has not compiled.
+    let before = pid();
+    proc::fill_descriptors(before.parse().unwrap());
+    assert_eq!(forebay.get("/new.py").status, 503, "{}", forebay.output());
+    assert_eq!(forebay.get("/new.py").text(), "new\n", "{}", forebay.output());
+    assert_ne!(pid(), before);
+    forebay.stop();
+}
+
+#[test]
+fn a_python_worker_that_a_script_has_enclosed_is_replaced() {
+    if !rustix::process::geteuid().is_root() {
+        return peer::skip("chroot needs root");
+    }
+    let enclose = "os.mkdir('jail') if not os.path.exists('jail') else None\nos.chroot('jail')";
+    let scripts = [("enclose.py", enclose), ("new.py", "print('new')")];
+    let Some(forebay) = one_python_worker(&scripts, "") else { return };
+    assert_eq!(forebay.get("/enclose.py").status, 200, "{}", forebay.output());
+    assert_eq!(forebay.get("/new.py").text(), "new\n", "{}", forebay.output());
+    forebay.stop();
+}
+
+#[test]
+fn an_end_marker_goes_nowhere_but_to_the_client() {
+    // The numbers of the worker's own descriptors are files of the script's.
+    let text = "import keeper\nprint('mine', flush=True)\nos.closerange(3, 64)\n\
+                keeper.files = [open('marks', 'ab', buffering=0) for _ in range(20)]";
+    let Some(forebay) = one_python_worker(&[("takes.py", text)], "") else { return };
+    for _ in 0..5 {
+        assert_eq!(forebay.get("/takes.py").text(), "mine\n", "{}", forebay.output());
+        assert_eq!(forebay.get("/victim.py?1").text(), "victim <1>\n", "{}", forebay.output());
+    }
+    let marks = fs::read(forebay.folder.path().join("python/marks")).unwrap();
+    assert!(marks.is_empty(), "{}", marks.escape_ascii());
+    forebay.stop();
+}
