@@ -58,9 +58,6 @@ impl Files {
 
     async fn answer_or_keep(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let outcome = self.answer(exchange).await;
-        if self.kept_from.is_empty() {
-            return outcome;
-        }
         outcome.map_err(|fault| match fault.is_not_mine && self.has(exchange.request.rest()) {
             true => fault.kept_from_scripts(),
             false => fault,
@@ -283,6 +280,9 @@ impl Origin for Files {
     }
 
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
+        if self.kept_from.is_empty() {
+            return Serving::new(&exchange.blocks(), || self.answer(exchange));
+        }
         Serving::new(&exchange.blocks(), || self.answer_or_keep(exchange))
     }
 }

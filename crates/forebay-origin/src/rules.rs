@@ -162,7 +162,15 @@ impl OtherPaths for Others {
             found.push(OtherPath { path, is_certain: true, ignores_case: false });
         };
         match &self.named {
-            Named::Files(files) => found_index(files, request).map(certain).unwrap_or_default(),
+            Named::Files(files) => {
+                found_index(files, request).into_iter().for_each(&mut certain);
+                // `/a.txt.gz` has the content of `/a.txt`.
+                let extensions = files.precompressed.iter().map(|coding| coding.extension());
+                let plain = extensions.filter_map(|end| {
+                    path.strip_suffix(end.as_bytes())?.strip_suffix(b".").map(<[u8]>::to_vec)
+                });
+                plain.for_each(&mut certain);
+            }
             Named::Scripts(scripts) => {
                 if let Ok(script) = scripts.find(request.rest(), second) {
                     certain(path[..path.len() - script.path_info].to_vec());

@@ -520,6 +520,14 @@ fn a_rule_that_holds_for_another_path_and_one_that_does_not() {
     assert_says(&folder, &["/up/evil.php"], &[kept]);
     assert_says(&folder, &["/up/evil.php/x.php"], &[kept]);
     assert_says(&folder, &["/index.php/x"], &["script    {tmp}/htdocs/index.php"]);
+    let mono = "[[site]]\nlisten = \"127.0.0.1:8080\"\n[[site.route]]\npath = \"/Admin/*\"\n\
+                deny = \"127.0.0.0/8\"\nrespond = \"in\"\n[[site.route]]\napp = \"m\"\n\
+                [app.m]\nkind = \"mono\"\ndir = \"htdocs\"\n";
+    let plain = std::fs::read_to_string(folder.path().join("site.toml")).unwrap();
+    folder.write("site.toml", mono);
+    let holds = "rule      that of line 3 holds for /aDMIN/users";
+    assert_says(&folder, &["/aDMIN/users"], &[holds, refused]);
+    folder.write("site.toml", plain);
     let beside = "no rule   that of line 14 protects the same, and does not take this path";
     assert_says(
         &folder,

@@ -116,6 +116,7 @@ fn no_spelling_returns_a_file_that_a_rule_protects() {
 fn no_spelling_runs_a_cgi_script_that_a_rule_protects() {
     let app = "[[site.route]]\nsuffix = \".cgi\"\napp = \"x\"\n[app.x]\nkind = \"cgi-bin\"\ndir = \"htdocs\"\n";
     no_spelling_returns("run.cgi", script, app);
+    no_spelling_returns("run.cgi", script, "[[site.route]]\nsuffix = \".cgi\"\ncgi = \"htdocs\"\n");
 }
 
 #[test]

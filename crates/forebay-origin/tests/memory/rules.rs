@@ -114,6 +114,16 @@ fn a_gate_holds_for_the_script_that_a_directory_or_a_fallback_leads_to() {
 }
 
 #[test]
+fn a_gate_on_a_file_holds_for_its_compressed_siblings() {
+    let root = site(&["a.txt", "a.txt.gz", "b.txt.gz"]);
+    let routes = "[[site.route]]\npath = \"/a.txt\"\ndeny = [\"all\"]\nfiles = \"ROOT\"\n\
+                  [[site.route]]\nfiles = { root = \"ROOT\", precompressed = true }\n";
+    assert_statuses(&root, routes, &[("/a.txt", 403), ("/a.txt.gz", 403), ("/b.txt.gz", 200)]);
+    let plain = routes.replace(", precompressed = true", "");
+    assert_statuses(&root, &plain, &[("/a.txt", 403), ("/a.txt.gz", 200)]);
+}
+
+#[test]
 fn a_reply_in_place_of_scripts_holds_for_path_info_after_them() {
     let root = site(&["uploads/evil.php", "blog.php", "old.php", "uploads/d.php/run.php"]);
     let routes = format!(
