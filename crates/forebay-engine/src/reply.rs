@@ -452,7 +452,7 @@ impl Reply {
         );
         self.begin(status, b"");
         self.field("Content-Type", b"text/html; charset=utf-8");
-        if status == 503 {
+        if matches!(status, 429 | 503) {
             // What is full or being started is another thing in a second.
             self.field("Retry-After", b"1");
         }

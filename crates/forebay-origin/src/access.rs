@@ -1,46 +1,90 @@
 //! Who may use a route: clients by their address, users by the Basic scheme (RFC 7617).
 //!
 //! bcrypt takes a tenth of a second on purpose. It runs on threads for blocking work, on half of
-//! the processors at most; right credentials are remembered by each thread and route as a salted
-//! SHA-256 until the file changes. Unknown users are compared with the hash of the file that takes
-//! longest, so time reveals no names where all hashes cost alike; where costs are mixed, a name
-//! with a cheaper hash answers sooner. Each thread reads the file on the event loop: 1 MiB at most,
-//! once a second. `htpasswd-verify` depends on the abandoned `rust-crypto`, so `bcrypt`,
-//! `sha-crypt` and `md-5` (apr1) are used directly.
+//! the processors at most, and clients take turns by address ([`queue`]). A right password is remembered
+//! with its user, for all threads and routes, as a keyed SHA-256, so that a user who is logged in waits
+//! for no hash. A refusal computes one hash of each kind and cost in the file, whether the name is known
+//! or not: time reveals no names. A thread reads the file on the event loop: 1 MiB at most, once a second.
+//! `htpasswd-verify` depends on the abandoned `rust-crypto`, so `bcrypt`, `sha-crypt` and `md-5` (apr1)
+//! are used directly.
 
 mod hash;
+mod queue;
 mod users;
 
-use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::available_parallelism;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use forebay_conf::{Access, BasicAuth};
 use forebay_engine::{Admitting, Exchange, Fault, Gate, Limit, Request, Thread};
+use forebay_wire::ClientAddress;
 use forebay_wire::http1::encode;
-use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
+use sha2::{Digest as _, Sha256};
 
+pub use queue::{HashQueue, Refusal, Turn};
+use users::Digest;
 pub use users::{Users, UsersError};
 
-/// How long a password may wait for others to be checked.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest password, in bytes: the time that SHA-crypt takes grows with it.
 const LONGEST_PASSWORD: usize = 512;
-/// Credentials that a thread remembers for a route; then all are forgotten.
-const REMEMBERED: usize = 1000;
 
 /// Passwords checked at once: half of the processors, so that others have time for requests while
 /// somebody guesses.
 pub fn checks_at_once() -> usize {
     (available_parallelism().map_or(1, usize::from) / 2).max(1)
+}
+
+/// What all threads share of passwords: the users of each file, and the queue for hashes.
+pub struct PasswordChecks {
+    files: Mutex<BTreeMap<PathBuf, Weak<Mutex<Users>>>>,
+    queue: Arc<HashQueue>,
+    /// The key of digests, which is another one in each process.
+    key: [u64; 4],
+}
+
+impl PasswordChecks {
+    /// Lets `at_once` hashes be computed at once.
+    pub fn new(at_once: usize) -> Self {
+        Self {
+            files: Mutex::default(),
+            queue: HashQueue::new(at_once),
+            // Keys of the standard library's hash maps are random, and new ones each time.
+            key: std::array::from_fn(|at| RandomState::new().hash_one(at)),
+        }
+    }
+
+    /// The queue for hashes.
+    pub fn queue(&self) -> &Arc<HashQueue> {
+        &self.queue
+    }
+
+    /// Returns the users of a file, which its routes share.
+    fn users(&self, file: PathBuf) -> Arc<Mutex<Users>> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.retain(|_, users| users.strong_count() > 0);
+        if let Some(users) = files.get(&file).and_then(Weak::upgrade) {
+            return users;
+        }
+        let users = Arc::new(Mutex::new(Users::new(file.clone())));
+        files.insert(file, Arc::downgrade(&users));
+        users
+    }
+
+    fn digest(&self, user: &[u8], password: &[u8]) -> Digest {
+        let mut digest = Sha256::new();
+        self.key.iter().for_each(|word| digest.update(word.to_ne_bytes()));
+        digest.update((user.len() as u64).to_ne_bytes());
+        digest.update(user);
+        digest.update(password);
+        digest.finalize().into()
+    }
 }
 
 /// The gate of a route.
@@ -51,19 +95,20 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// Lets in whom `access` names; `checks` are the passwords checked at once by all threads.
-    pub fn new(thread: Rc<Thread>, access: Access, checks: Arc<Semaphore>) -> Self {
+    /// Lets in whom `access` names.
+    pub fn new(thread: Rc<Thread>, access: Access, checks: Arc<PasswordChecks>) -> Self {
         let passwords = access.basic_auth.clone().map(|auth| Passwords::new(auth, checks));
         Self { thread, access, passwords }
     }
 
     async fn decide(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
-        if !self.access.admits(exchange.request.client.ip()) {
+        let client = exchange.request.client;
+        if !self.access.admits(client.ip()) {
             return Err(Fault::client(403, "this client may not use the route"));
         }
         let Some(passwords) = &self.passwords else { return Ok(true) };
         if let Some((user, password)) = credentials(&exchange.request)
-            && passwords.fit(&self.thread, &user, &password).await?
+            && passwords.fit(&self.thread, client, (&user, &password)).await?
         {
             exchange.request.user = user;
             return Ok(true);
@@ -78,84 +123,71 @@ impl Gate for Guarded {
     }
 }
 
-/// The users of a file, as one thread knows them.
+/// The passwords of a route.
 struct Passwords {
-    users: RefCell<Users>,
+    users: Arc<Mutex<Users>>,
     /// The `WWW-Authenticate` line.
     challenge: Vec<u8>,
-    checks: Arc<Semaphore>,
-    /// Digests of credentials that were right with the file as it is, salted.
-    right: RefCell<HashSet<[u8; 32]>>,
-    salt: [u64; 4],
+    checks: Arc<PasswordChecks>,
 }
 
 impl Passwords {
-    fn new(auth: BasicAuth, checks: Arc<Semaphore>) -> Self {
+    fn new(auth: BasicAuth, checks: Arc<PasswordChecks>) -> Self {
         let mut challenge = Vec::new();
         let realm = auth.realm.replace('\\', "\\\\").replace('"', "\\\"");
         let value = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
         encode::field(&mut challenge, "WWW-Authenticate", value.as_bytes());
-        Self {
-            users: RefCell::new(Users::new(auth.file)),
-            challenge,
-            checks,
-            right: RefCell::default(),
-            // Keys of the standard library's hash maps are random, and new ones each time.
-            salt: std::array::from_fn(|at| RandomState::new().hash_one(at)),
-        }
+        Self { users: checks.users(auth.file), challenge, checks }
     }
 
-    /// Whether `password` is that of `user`. Hashing takes a tenth of a second and more: it is done
-    /// on a thread of its own, for unknown users as well, and once for each that is right.
-    async fn fit(&self, thread: &Thread, user: &[u8], password: &[u8]) -> Result<bool, Fault> {
-        let has_changed = self.users.borrow_mut().look(thread.second(), &thread.errors);
-        if has_changed.map_err(|error| Fault::us(500, error.to_string()))? {
-            self.right.borrow_mut().clear();
+    /// Returns true if the password is that of the user. A hash is computed on a thread of its own, if
+    /// the password is not remembered.
+    async fn fit(
+        &self,
+        thread: &Thread,
+        client: ClientAddress,
+        (user, password): (&[u8], &[u8]),
+    ) -> Result<bool, Fault> {
+        let digest = self.checks.digest(user, password);
+        let check = {
+            let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+            let looked = users.look(thread.second(), &thread.errors);
+            looked.map_err(|error| Fault::us(500, error.to_string()))?;
+            if users.get(user).is_some_and(|user| user.remembers(&digest)) {
+                return Ok(true);
+            }
+            users.check_of(user)
+        };
+        if password.len() > LONGEST_PASSWORD || check.is_empty() {
+            return Ok(false);
         }
-        let digest = self.digest(user, password);
-        if self.right.borrow().contains(&digest) {
+        let turn = match self.checks.queue.wait(client.ip()).await {
+            Ok(turn) => turn,
+            Err(refusal) => {
+                let fault = match refusal {
+                    Refusal::Share => Fault::client(429, "too many passwords of this client wait"),
+                    Refusal::Patience => Fault::us(503, "too many passwords are being checked"),
+                };
+                return Err(fault.limited_by(Limit::PasswordChecks));
+            }
+        };
+        // Another request of the client may have been first.
+        if check.user.as_ref().is_some_and(|user| user.remembers(&digest)) {
             return Ok(true);
         }
-        if password.len() > LONGEST_PASSWORD {
-            return Ok(false);
-        }
-        let (hash, is_known, version) = {
-            let users = self.users.borrow();
-            let Some((hash, is_known)) = users.hash_of(user) else { return Ok(false) };
-            (hash, is_known, users.version())
-        };
-        let permit = tokio::time::timeout(PATIENCE, self.checks.clone().acquire_owned()).await;
-        let Ok(Ok(permit)) = permit else {
-            return Err(Fault::us(503, "too many passwords are being checked")
-                .limited_by(Limit::PasswordChecks));
-        };
-        let password = password.to_vec();
-        let check = tokio::task::spawn_blocking(move || {
-            let is_right = hash.fits(&password);
-            drop(permit);
+        let (password, known) = (password.to_vec(), check.user.clone());
+        let checked = tokio::task::spawn_blocking(move || {
+            let is_right = check.is_right(|hash| hash.fits(&password));
+            drop(turn);
             is_right
         });
-        let is_right = check.await.map_err(|error| Fault::us(500, error.to_string()))?;
-        if !(is_right && is_known) {
+        if !checked.await.map_err(|error| Fault::us(500, error.to_string()))? {
             return Ok(false);
         }
-        if version == self.users.borrow().version() {
-            let mut right = self.right.borrow_mut();
-            if right.len() >= REMEMBERED {
-                right.clear();
-            }
-            right.insert(digest);
+        if let Some(user) = known {
+            user.remember(digest);
         }
         Ok(true)
-    }
-
-    fn digest(&self, user: &[u8], password: &[u8]) -> [u8; 32] {
-        let mut digest = Sha256::new();
-        self.salt.iter().for_each(|word| digest.update(word.to_ne_bytes()));
-        digest.update((user.len() as u64).to_ne_bytes());
-        digest.update(user);
-        digest.update(password);
-        digest.finalize().into()
     }
 }
 

@@ -16,7 +16,7 @@ use forebay_engine::{
 use forebay_workers::StartError;
 use tokio::sync::Semaphore;
 
-use crate::access::{Guarded, Users, UsersError, checks_at_once};
+use crate::access::{Guarded, HashQueue, PasswordChecks, Users, UsersError, checks_at_once};
 use crate::ajp::Ajp;
 use crate::app_server::AppServer;
 use crate::cgi::{Cgi, PASSED, Processes};
@@ -112,8 +112,8 @@ pub struct Origins {
     /// Of all CGI scripts; a reload passes it on.
     reaper: Arc<ScriptReaper>,
     _checker: Option<Checker>,
-    /// Passwords that are checked at once, by all threads.
-    password_checks: Arc<Semaphore>,
+    /// What is known of users, and the passwords that wait to be checked.
+    password_checks: Arc<PasswordChecks>,
     tls: SiteTls,
     acme: Option<AcmeService>,
     /// Cloned into every site, so that its count tells whether requests use one.
@@ -143,7 +143,7 @@ impl Origins {
             Users::check(&auth.file).map_err(BuildError::Users)?;
         }
         let password_checks = previous.map_or_else(
-            || Arc::new(Semaphore::new(checks_at_once())),
+            || Arc::new(PasswordChecks::new(checks_at_once())),
             |previous| previous.password_checks.clone(),
         );
         // Connections of the configuration before may be idle as long as a request of it is under way.
@@ -188,9 +188,9 @@ impl Origins {
         Arc::new(move |thread, listen| origins.table(listen, thread))
     }
 
-    /// A permit for each password that may be checked at once.
-    pub fn password_checks(&self) -> &Arc<Semaphore> {
-        &self.password_checks
+    /// The queue of passwords that wait to be checked.
+    pub fn password_queue(&self) -> &Arc<HashQueue> {
+        self.password_checks.queue()
     }
 
     /// How applications and backends are.

@@ -41,6 +41,7 @@ mod upgrade;
 mod upstream;
 mod warm;
 
+pub use access::{HashQueue, Refusal, Turn, checks_at_once};
 pub use build::{BuildError, Origins};
 pub use check::{check, check_spool, probe_interpreters};
 pub use explain::{Question, QuestionError, explain};

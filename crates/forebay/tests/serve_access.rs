@@ -8,7 +8,7 @@ use forebay_testkit::folder::Folder;
 use forebay_testkit::http::{Client, Reply};
 use forebay_testkit::peer::{self, UwsgiApp, UwsgiSocket, apache, nginx, uwsgi};
 use forebay_testkit::process::{Process, eventually};
-use forebay_testkit::stream::Address;
+use forebay_testkit::stream::{Address, Stream};
 use support::echo::Echo;
 use support::{Forebay, serve, serve_file, site};
 
@@ -360,6 +360,40 @@ fn a_password_that_is_checked_stops_nobody_else() {
     let (_, folder) = forebay.stop();
     let log = std::fs::read_to_string(folder.path().join("access.log")).unwrap();
     assert!(log.lines().next().unwrap().contains("/other"), "{log}");
+}
+
+/// 80 connections with wrong passwords and hashes that take a second: they are answered one by one.
+#[test]
+fn wrong_passwords_keep_nobody_out_who_is_logged_in() {
+    if !peer::has(&["apache2-utils"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let made = Command::new("htpasswd").args(["-nbBC", "12", "me", "x"]).output().unwrap();
+    folder.write("users", made.stdout);
+    let route =
+        |path: &str| format!("[[site.route]]\npath = \"{path}\"\nrespond = \"in\"\n{GUARDED}");
+    let forebay = site(folder, &format!("{}{}", route("/a"), route("/b")));
+    assert_eq!(ask_with(forebay.address, "/a", "me", "x").status, 200);
+    let mut attackers: Vec<_> = (0..80).map(|_| forebay.connect()).collect();
+    for (at, attacker) in attackers.iter_mut().enumerate() {
+        let token = base64(&format!("me:wrong{at}"));
+        attacker
+            .send(format!("GET /a HTTP/1.1\r\nHost: h\r\nAuthorization: Basic {token}\r\n\r\n"));
+    }
+    // Over both threads, which each had to hash it once for each route.
+    for path in ["/a", "/b"].repeat(8) {
+        assert_eq!(ask_with(forebay.address, path, "me", "x").status, 200, "{path}");
+    }
+    let mut is_answered = |client: &mut Client| {
+        let Stream::Tcp(stream) = client.stream() else { panic!("it was connected to an address") };
+        stream.set_nonblocking(true).unwrap();
+        stream.peek(&mut [0]).is_ok()
+    };
+    let answered = attackers.iter_mut().map(&mut is_answered).filter(|is| *is).count();
+    assert!(answered < 70, "{answered} of 80 were answered before");
+    drop(attackers);
+    forebay.stop();
 }
 
 #[test]

@@ -10,6 +10,15 @@ const BCRYPT_COSTS: std::ops::RangeInclusive<u32> = 4..=17;
 /// Rounds of SHA-crypt; the last take some seconds.
 const MOST_ROUNDS: u64 = 10_000_000;
 
+/// A kind of hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Apr1,
+    Sha256,
+    Sha512,
+    Bcrypt,
+}
+
 /// A hash of a password.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Hash {
@@ -69,13 +78,15 @@ impl Hash {
         }
     }
 
-    /// How long a comparison takes, in no unit.
-    pub fn cost(&self) -> u64 {
+    /// Returns what the time of a comparison depends on, beside the password: kind and cost.
+    pub fn class(&self) -> (Kind, u64) {
         match self {
-            // A cost of 10 takes some 50 ms, as 60,000 rounds of SHA-crypt do.
-            Self::Bcrypt { cost, .. } => 60 << cost,
-            Self::ShaCrypt { rounds, .. } => *rounds,
-            Self::Apr1 { .. } => 500,
+            Self::Apr1 { .. } => (Kind::Apr1, 0),
+            Self::ShaCrypt { text, rounds } => {
+                let kind = if text.starts_with("$5") { Kind::Sha256 } else { Kind::Sha512 };
+                (kind, *rounds)
+            }
+            Self::Bcrypt { cost, .. } => (Kind::Bcrypt, u64::from(*cost)),
         }
     }
 }

@@ -6,15 +6,15 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_engine::ErrorLog;
 use rustix::fs::OFlags;
 
 use super::hash::Hash;
 
-/// Largest file, in bytes, some ten thousand users: each thread reads it for each route, and serves
-/// nobody meanwhile.
+/// Largest file, in bytes, some ten thousand users: a thread that reads it serves nobody meanwhile, and
+/// others wait for it.
 const LARGEST: u64 = 1024 * 1024;
 
 /// Why users cannot be read.
@@ -70,18 +70,71 @@ impl std::error::Error for UsersError {}
 /// What tells that a file has changed.
 type Stamp = (u64, u64, u64, i64, i64);
 
+/// Keyed digest of a user's name and password.
+pub type Digest = [u8; 32];
+
+/// A user of a file.
+pub struct User {
+    hash: Hash,
+    /// The digest of the right password, once a client has sent it.
+    right: Mutex<Option<Digest>>,
+}
+
+impl User {
+    fn new(hash: Hash) -> Self {
+        Self { hash, right: Mutex::new(None) }
+    }
+
+    /// Returns true if this is the digest of the right password, as far as that is known.
+    pub fn remembers(&self, digest: &Digest) -> bool {
+        *self.right.lock().unwrap_or_else(PoisonError::into_inner) == Some(*digest)
+    }
+
+    /// Remembers the digest of the right password.
+    pub fn remember(&self, digest: Digest) {
+        *self.right.lock().unwrap_or_else(PoisonError::into_inner) = Some(digest);
+    }
+}
+
+/// The hashes that are computed to check a password.
+#[derive(Clone)]
+pub struct Check {
+    /// The user; `None` if the file has none of that name.
+    pub user: Option<Arc<User>>,
+    /// One user of each other kind and cost of hash in the file.
+    others: Vec<Arc<User>>,
+}
+
+impl Check {
+    /// Returns true if no hash is to be computed, as the file has no user.
+    pub fn is_empty(&self) -> bool {
+        self.user.is_none() && self.others.is_empty()
+    }
+
+    /// Returns true if `fits` does so for the hash of the user. Otherwise it is called once for each kind
+    /// and cost of hash in the file, whoever the user is, so that time reveals no names.
+    pub fn is_right(&self, mut fits: impl FnMut(&Hash) -> bool) -> bool {
+        let is_right = self.user.as_ref().is_some_and(|user| fits(&user.hash));
+        if !is_right {
+            for other in &self.others {
+                std::hint::black_box(fits(&other.hash));
+            }
+        }
+        is_right
+    }
+}
+
 /// The users of a file, read again when it has changed.
 #[derive(Default)]
 pub struct Users {
     file: PathBuf,
-    hashes: HashMap<Vec<u8>, Arc<Hash>>,
-    /// The hash that takes longest: unknown users are compared with it.
-    slowest: Option<Arc<Hash>>,
+    users: HashMap<Vec<u8>, Arc<User>>,
+    /// One user of each kind and cost of hash, the cheapest first.
+    classes: Vec<Arc<User>>,
     stamp: Option<Stamp>,
     looked: Option<u64>,
     /// Why the file could not be read when it was looked at.
     failure: Option<Arc<UsersError>>,
-    version: u64,
 }
 
 impl Users {
@@ -97,22 +150,23 @@ impl Users {
         let wrong = users.read()?;
         let mut wrong = wrong.into_iter().map(|line| UsersError::Line(file.to_owned(), line));
         match wrong.next() {
-            Some(first) if users.hashes.is_empty() => Err(first),
+            Some(first) if users.users.is_empty() => Err(first),
             first => Ok(first.into_iter().chain(wrong).collect()),
         }
     }
 
-    /// Looks whether the file has changed, once a second; whether it has. Without a file nobody is
-    /// let in.
-    pub fn look(&mut self, second: u64, errors: &ErrorLog) -> Result<bool, Arc<UsersError>> {
-        if self.looked == Some(second) {
-            return self.failure.clone().map_or(Ok(false), Err);
+    /// Reads the file again if it has changed, which is looked for once a second. Without a file nobody
+    /// is let in.
+    pub fn look(&mut self, second: u64, errors: &ErrorLog) -> Result<(), Arc<UsersError>> {
+        // The clock of another thread may be a tick behind.
+        if self.looked.is_some_and(|looked| looked >= second && looked - second < 2) {
+            return self.failure.clone().map_or(Ok(()), Err);
         }
         self.looked = Some(second);
         self.failure = None;
         let found = fs::metadata(&self.file).map(|found| stamp(&found));
         if found.as_ref().is_ok_and(|found| self.stamp == Some(*found)) {
-            return Ok(false);
+            return Ok(());
         }
         self.stamp = None;
         match self.read() {
@@ -120,28 +174,27 @@ impl Users {
                 if let Some(line) = wrong.first().copied() {
                     errors.log(&UsersError::Line(self.file.clone(), line).to_string());
                 }
-                Ok(true)
+                Ok(())
             }
             Err(error) => {
-                self.hashes.clear();
-                self.slowest = None;
-                self.version += 1;
+                self.users.clear();
+                self.classes.clear();
                 Err(self.failure.insert(Arc::new(error)).clone())
             }
         }
     }
 
-    /// Counts how often the file was read.
-    pub fn version(&self) -> u64 {
-        self.version
+    /// Returns the user of this name.
+    pub fn get(&self, name: &[u8]) -> Option<&Arc<User>> {
+        self.users.get(name)
     }
 
-    /// The hash to compare a password of `user` with, and whether that is the user's.
-    pub fn hash_of(&self, user: &[u8]) -> Option<(Arc<Hash>, bool)> {
-        match self.hashes.get(user) {
-            Some(hash) => Some((hash.clone(), true)),
-            None => Some((self.slowest.clone()?, false)),
-        }
+    /// Returns the hashes that are computed to check a password of this user.
+    pub fn check_of(&self, name: &[u8]) -> Check {
+        let user = self.get(name).cloned();
+        let class = user.as_ref().map(|user| user.hash.class());
+        let others = self.classes.iter().filter(|other| Some(other.hash.class()) != class);
+        Check { others: others.cloned().collect(), user }
     }
 
     /// Reads the file; the numbers of the lines that are wrong. Such lines name nobody.
@@ -158,21 +211,27 @@ impl Users {
             return Err(UsersError::TooLarge(self.file.clone()));
         }
         let mut wrong = Vec::new();
-        self.hashes.clear();
+        let before = std::mem::take(&mut self.users);
         for (at, line) in text.split(|&b| b == b'\n').enumerate() {
             let line = line.trim_ascii();
             if line.is_empty() || line.starts_with(b"#") {
                 continue;
             }
             match parse(line) {
-                // The first line of a name counts, as with Apache.
-                Some((user, hash)) => drop(self.hashes.entry(user).or_insert(Arc::new(hash))),
+                Some((name, hash)) => {
+                    // What is remembered of a user holds as long as the user's line does.
+                    let kept = before.get(&name).filter(|user| user.hash == hash).cloned();
+                    let user = kept.unwrap_or_else(|| Arc::new(User::new(hash)));
+                    // The first line of a name counts, as with Apache.
+                    self.users.entry(name).or_insert(user);
+                }
                 None => wrong.push(at + 1),
             }
         }
-        self.slowest = self.hashes.values().max_by_key(|hash| hash.cost()).cloned();
+        self.classes = self.users.values().cloned().collect();
+        self.classes.sort_unstable_by_key(|user| user.hash.class());
+        self.classes.dedup_by_key(|user| user.hash.class());
         self.stamp = Some(stamp(&found));
-        self.version += 1;
         Ok(wrong)
     }
 }
@@ -209,13 +268,69 @@ mod tests {
         assert!(users.look(1, &errors).is_err());
         fs::write(&file, LINE).unwrap();
         assert!(users.look(1, &errors).is_err(), "the error of this second");
-        assert!(users.hash_of(b"me").is_none());
-        assert!(users.look(2, &errors).unwrap());
-        assert!(users.hash_of(b"me").unwrap().1);
+        assert!(users.check_of(b"me").is_empty());
+        users.look(2, &errors).unwrap();
+        assert!(users.get(b"me").is_some());
         fs::remove_file(&file).unwrap();
-        assert!(!users.look(2, &errors).unwrap());
+        users.look(2, &errors).unwrap();
         assert!(users.look(3, &errors).is_err());
-        assert!(users.hash_of(b"me").is_none());
+        assert!(users.get(b"me").is_none() && users.check_of(b"me").is_empty());
+    }
+
+    /// A hash of each kind and some costs. The password of none of them is asked for.
+    const MIXED: &str = "cheap:$apr1$Eis92LRE$Q4BKiRZ.XcXCzIjNGwUXT.\n\
+        other:$apr1$12345678$my0OIRja9KzJPSFy62uTY1\n\
+        mean:$2y$04$DP2m6DW4hZh8trbDbtlzouX4rdlWtxKJhsXFv0/jFzbV9ufG9Q/Pq\n\
+        dear:$2y$12$DP2m6DW4hZh8trbDbtlzouX4rdlWtxKJhsXFv0/jFzbV9ufG9Q/Pq\n";
+
+    #[test]
+    fn a_refusal_computes_the_same_hashes_whoever_the_user_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("users");
+        fs::write(&file, MIXED).unwrap();
+        let mut users = Users::new(file);
+        users.look(1, &ErrorLog::kept().0).unwrap();
+        let computed = |name: &str, is_right: bool| {
+            let mut computed = Vec::new();
+            let check = users.check_of(name.as_bytes());
+            let outcome = check.is_right(|hash| {
+                computed.push(hash.class());
+                is_right
+            });
+            computed.sort_unstable();
+            (outcome, computed)
+        };
+        let (is_right, of_nobody) = computed("nobody", false);
+        assert!(!is_right);
+        assert_eq!(of_nobody.len(), 3);
+        for name in ["cheap", "other", "mean", "dear"] {
+            assert_eq!(computed(name, false), (false, of_nobody.clone()), "{name}");
+            let (is_right, of_right) = computed(name, true);
+            assert!(is_right && of_right.len() == 1, "{name}");
+        }
+        assert!(!computed("nobody", true).0, "a hash of another user lets nobody in");
+    }
+
+    #[test]
+    fn a_right_password_is_remembered_until_the_line_of_its_user_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("users");
+        fs::write(&file, MIXED).unwrap();
+        let mut users = Users::new(file.clone());
+        let (errors, _kept) = ErrorLog::kept();
+        users.look(1, &errors).unwrap();
+        users.get(b"mean").unwrap().remember([1; 32]);
+        users.get(b"dear").unwrap().remember([2; 32]);
+        fs::write(&file, MIXED.replace("cheap:", "renamed:").replace("$12$", "$11$")).unwrap();
+        users.look(2, &errors).unwrap();
+        assert!(users.get(b"mean").unwrap().remembers(&[1; 32]));
+        assert!(!users.get(b"mean").unwrap().remembers(&[2; 32]));
+        assert!(!users.get(b"dear").unwrap().remembers(&[2; 32]));
+        fs::remove_file(&file).unwrap();
+        users.look(3, &errors).unwrap_err();
+        fs::write(&file, MIXED).unwrap();
+        users.look(5, &errors).unwrap();
+        assert!(!users.get(b"mean").unwrap().remembers(&[1; 32]));
     }
 
     #[test]

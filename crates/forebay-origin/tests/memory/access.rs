@@ -89,18 +89,68 @@ fn only_the_right_password_lets_a_user_in() {
 fn a_password_that_waits_too_long_to_be_checked_is_counted() {
     let folder = users();
     in_memory(&guarded(&folder, "respond = \"in\""), async |world| {
-        let checks = world.password_checks();
-        let all = checks.available_permits() as u32;
-        let held = checks.acquire_many(all).await.unwrap();
-        assert_eq!(get(world, "/", RIGHT).await.status(), 503);
+        let held = world.check_other_passwords().await;
+        let reply = get(world, "/", RIGHT).await;
+        assert_eq!((reply.status(), reply.field("retry-after")), (503, Some("1")));
         assert_eq!(world.gateway.reached(Limit::PasswordChecks), 1);
         assert_eq!(get(world, "/", "").await.status(), 401, "nothing is to be checked");
         drop(held);
         assert_eq!(get(world, "/", RIGHT).await.text(), "in");
-        let held = checks.acquire_many(all).await.unwrap();
+        let held = world.check_other_passwords().await;
         assert_eq!(get(world, "/", RIGHT).await.text(), "in", "it is remembered");
         drop(held);
         assert_eq!(world.gateway.reached(Limit::PasswordChecks), 1);
+    });
+}
+
+#[test]
+fn a_right_password_is_remembered_for_all_routes_and_threads() {
+    let folder = users();
+    let file = folder.path().join("users").display().to_string();
+    let route = |path: &str| {
+        format!(
+            "[[site.route]]\npath = \"{path}\"\nrespond = \"in\"\nbasic_auth = {{ file = \"{file}\" }}\n"
+        )
+    };
+    let routes = format!("{}{}", route("/a"), route("/b"));
+    in_memory(&routes, async |world| {
+        let other = world.another_thread(&routes);
+        assert_eq!(get(world, "/a", RIGHT).await.text(), "in");
+        let _held = world.check_other_passwords().await;
+        for (world, path) in [(world, "/a"), (world, "/b"), (&other, "/a"), (&other, "/b")] {
+            assert_eq!(get(world, path, RIGHT).await.text(), "in", "{path}");
+        }
+        assert_eq!(world.gateway.reached(Limit::PasswordChecks), 0);
+    });
+}
+
+#[test]
+fn a_client_has_its_share_of_the_queue_and_leaves_others_theirs() {
+    let folder = users();
+    in_memory(&guarded(&folder, "respond = \"in\""), async |world| {
+        let held = world.check_other_passwords().await;
+        let wrong = "GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Basic bWU6cDpzcw==\r\n\r\n";
+        let mut clients = Vec::new();
+        for _ in 0..64 {
+            let mut client = world.client_from("203.0.113.1:4000");
+            client.send(wrong).await;
+            clients.push(client);
+        }
+        let mut more = world.client_from("203.0.113.1:4001");
+        more.send(wrong).await;
+        let reply = more.reply("").await;
+        assert_eq!((reply.status(), reply.field("retry-after")), (429, Some("1")));
+        assert_eq!(world.gateway.reached(Limit::PasswordChecks), 1);
+        let mut other = world.client_from("203.0.113.2:4000");
+        other.send(format!("GET / HTTP/1.1\r\nHost: h\r\n{RIGHT}\r\n")).await;
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        drop(held);
+        assert_eq!(other.reply("").await.text(), "in");
+        for client in &mut clients {
+            assert_eq!(client.reply("").await.status(), 401);
+        }
     });
 }
 

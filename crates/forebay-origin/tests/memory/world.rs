@@ -11,9 +11,9 @@ use std::time::Duration;
 use forebay_conf::{Listen, Plan};
 use forebay_engine::memory::{Destination, Link};
 use forebay_engine::{ErrorLog, MemoryGateway, Settings, Status};
-use forebay_origin::{Origins, SiteTls};
+use forebay_origin::{Origins, SiteTls, Turn, checks_at_once};
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 /// Where the site of a test listens, unless it says otherwise.
 const LISTEN: &str = "127.0.0.1:80";
@@ -71,9 +71,14 @@ impl World {
         Self { gateway, origins: RefCell::new(origins), log: errors, listen }
     }
 
-    /// The permits to check a password.
-    pub fn password_checks(&self) -> Arc<Semaphore> {
-        self.origins.borrow().password_checks().clone()
+    /// Computes hashes of others, as many as there may be at once, until these turns are dropped.
+    pub async fn check_other_passwords(&self) -> Vec<Turn> {
+        let queue = self.origins.borrow().password_queue().clone();
+        let mut held = Vec::new();
+        for _ in 0..checks_at_once() {
+            held.push(queue.wait(None).await.expect("nobody else waits"));
+        }
+        held
     }
 
     /// How applications and backends are.
