@@ -26,7 +26,7 @@ use crate::files::{Files, ScriptRoutes};
 use crate::http2::Http2Pools;
 use crate::proxy::Proxy;
 use crate::respond::{FixedReply, Redirection};
-use crate::rules::{Others, has_gate, instead, keeps_from};
+use crate::rules::{Others, has_gate, instead, kept_scripts};
 use crate::running::RunningApp;
 use crate::script::{exact_paths, scripts_of};
 use crate::script_reaper::ScriptReaper;
@@ -292,10 +292,16 @@ impl Origins {
     fn site(&self, index: usize, thread: &Rc<Thread>, pools: &Pools) -> Site {
         let site = &self.plan.sites[index];
         let scripts = ScriptRoutes::of(site, &self.plan);
+        let kept = kept_scripts(site, &self.plan);
         let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
             matcher: route.matcher.clone(),
             gate: self.gate(route, thread),
-            origin: self.origin((site, at), &scripts, &self.shared[index][at], (thread, pools)),
+            origin: self.origin(
+                (site, at),
+                (&scripts, &kept[at]),
+                &self.shared[index][at],
+                (thread, pools),
+            ),
             log: route.log,
             rules: rules(route),
             compression: route.compress.clone().map(|settings| Rc::new(Compression::new(settings))),
@@ -304,10 +310,10 @@ impl Origins {
             fallback_to: route.fallback_to.as_ref().map(|path| path.clone().into_bytes()),
             buffer: route.buffer,
             request_buffering: route.request_buffering,
-            other_paths: Others::of_route(site, &self.plan, at)
+            other_paths: Others::of_route(site, &self.plan, at, &kept)
                 .map(|others| Box::new(others) as Box<dyn OtherPaths>),
             instead: instead(route),
-            keeps_from: keeps_from(site, &self.plan, at),
+            keeps_from: kept[at].clone(),
             sendfile: route.sendfile_root.as_ref().map(|root| Sendfile {
                 root: root.clone(),
                 files: Box::new(Files::new(
@@ -348,7 +354,7 @@ impl Origins {
     fn origin(
         &self,
         (site, at): (&forebay_conf::Site, usize),
-        scripts: &ScriptRoutes,
+        (scripts, kept_from): (&ScriptRoutes, &[usize]),
         Shared { room, launcher, upstream: shared }: &Shared,
         (thread, pools): (&Rc<Thread>, &Pools),
     ) -> Box<dyn Origin> {
@@ -383,7 +389,6 @@ impl Origins {
         match &route.action {
             Action::Files(files) => {
                 let passes_on = route.passes_on();
-                let kept_from = keeps_from(site, &self.plan, at);
                 let kept_from = kept_from.iter().map(|&below| site.routes[below].line).collect();
                 let files = Files::new(thread, files.clone(), passes_on, scripts.clone());
                 Box::new(files.kept_from(kept_from))

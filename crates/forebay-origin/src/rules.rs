@@ -40,22 +40,28 @@ pub fn instead(route: &conf::Route) -> Instead {
     }
 }
 
-/// Returns the script routes below the `at`th route of `site`, by number, that get nothing of what that
-/// route takes first: of a route of files, those that its `scripts` does not name. If it takes every
-/// request of a script route first, that one would run nothing, so it is what `fallback` is for.
-pub fn keeps_from(site: &Site, plan: &Plan, at: usize) -> Vec<usize> {
-    let route = &site.routes[at];
-    let Action::Files(files) = &route.action else { return Vec::new() };
-    let is_kept = |below: &conf::Route| match files.scripts {
-        ScriptsBelow::All => false,
-        ScriptsBelow::Nothing => true,
-        ScriptsBelow::Covered => !route.matcher.covers(&below.matcher),
+/// Returns, for each route of `site`, the script routes below it, by number, that get nothing of what it
+/// takes first: for a route of files, those that its `scripts` does not name. If it takes every request
+/// of a script route first, that one would run nothing, so it is what `fallback` is for.
+pub fn kept_scripts(site: &Site, plan: &Plan) -> Vec<Vec<usize>> {
+    let run: Vec<_> = site.routes.iter().map(|route| runs_scripts(route, plan)).collect();
+    let kept_from = |(at, route): (usize, &conf::Route)| {
+        let Action::Files(files) = &route.action else { return Vec::new() };
+        let is_kept = |below: &usize| match files.scripts {
+            ScriptsBelow::All => false,
+            ScriptsBelow::Nothing => run[*below],
+            ScriptsBelow::Covered => {
+                run[*below] && !route.matcher.covers(&site.routes[*below].matcher)
+            }
+        };
+        (at + 1..site.routes.len()).filter(is_kept).collect()
     };
-    let below = site.routes.iter().enumerate().skip(at + 1);
-    below
-        .filter(|(_, below)| is_kept(below) && runs_scripts(below, plan))
-        .map(|(at, _)| at)
-        .collect()
+    site.routes.iter().enumerate().map(kept_from).collect()
+}
+
+/// Returns those of the `at`th route.
+pub fn keeps_from(site: &Site, plan: &Plan, at: usize) -> Vec<usize> {
+    kept_scripts(site, plan).swap_remove(at)
 }
 
 /// Returns the rules that hold for other paths of what `request` asks of the `at`th route of `site`, as
@@ -66,12 +72,13 @@ pub fn rules_above(
     at: usize,
     request: &Request,
 ) -> Result<Vec<(usize, Vec<u8>)>, Fault> {
-    let Some(others) = Others::of_route(site, plan, at) else { return Ok(Vec::new()) };
+    let kept = kept_scripts(site, plan);
+    let Some(others) = Others::of_route(site, plan, at, &kept) else { return Ok(Vec::new()) };
     let asked = (request.method(), &request.path[..]);
     let mut found = Vec::new();
     for other in others.of(request, 0)? {
         for (above, route) in site.routes[..at].iter().enumerate() {
-            let keeps = keeps_from(site, plan, above).contains(&at);
+            let keeps = kept[above].contains(&at);
             let rule = Rule { has_gate: has_gate(route), instead: instead(route), keeps };
             if rule.holds(&route.matcher, asked, &other) {
                 found.push((above, other.path.clone()));
@@ -102,12 +109,11 @@ enum Named {
 
 impl Others {
     /// Returns those of the `at`th route of `site`; `None` if it answers by itself, or no rule is above.
-    pub fn of_route(site: &Site, plan: &Plan, at: usize) -> Option<Self> {
+    /// `kept` is what [`kept_scripts`] returns for the site.
+    pub fn of_route(site: &Site, plan: &Plan, at: usize, kept: &[Vec<usize>]) -> Option<Self> {
         let route = &site.routes[at];
         let is_rule = |(above, route): (usize, &conf::Route)| {
-            has_gate(route)
-                || instead(route) != Instead::No
-                || keeps_from(site, plan, above).contains(&at)
+            has_gate(route) || instead(route) != Instead::No || kept[above].contains(&at)
         };
         let has_rule = site.routes[..at].iter().enumerate().any(is_rule);
         if !has_rule && route.path_parameters != PathParameters::Refuse {

@@ -3,7 +3,7 @@
 use forebay_conf::{Action, Finding, Plan, ScriptsBelow, Site};
 
 use crate::files::ScriptRoutes;
-use crate::rules::{keeps_from, ways_around};
+use crate::rules::{kept_scripts, ways_around};
 
 /// Returns what is doubtful about the rules of all sites.
 pub fn all(plan: &Plan) -> Vec<Finding> {
@@ -29,8 +29,10 @@ pub fn all(plan: &Plan) -> Vec<Finding> {
                 ),
             });
         }
-        found.extend((0..site.routes.len()).filter_map(|at| {
-            let (name, line) = kept_script(site, plan, at)?;
+        let kept = kept_scripts(site, plan);
+        let scripts = ScriptRoutes::of(site, plan);
+        found.extend(kept.iter().enumerate().filter_map(|(at, kept)| {
+            let (name, line) = kept_script(site, at, kept, &scripts)?;
             Some(Finding {
                 key: key(at, "files"),
                 message: format!(
@@ -48,14 +50,17 @@ pub fn all(plan: &Plan) -> Vec<Finding> {
 
 /// Returns a script in the directory of a route of files that a route below would run, and the line of
 /// that one.
-fn kept_script(site: &Site, plan: &Plan, at: usize) -> Option<(String, usize)> {
+fn kept_script(
+    site: &Site,
+    at: usize,
+    kept: &[usize],
+    scripts: &ScriptRoutes,
+) -> Option<(String, usize)> {
     let Action::Files(files) = &site.routes[at].action else { return None };
-    let kept_from: Vec<_> =
-        keeps_from(site, plan, at).iter().map(|&below| site.routes[below].line).collect();
+    let kept_from: Vec<_> = kept.iter().map(|&below| site.routes[below].line).collect();
     if kept_from.is_empty() || files.scripts == ScriptsBelow::Nothing {
         return None;
     }
-    let scripts = ScriptRoutes::of(site, plan);
     let entries = std::fs::read_dir(&files.root).into_iter().flatten().take(super::LOOKED_AT);
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut run = names.filter_map(|name| {

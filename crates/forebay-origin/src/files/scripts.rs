@@ -188,7 +188,18 @@ const DIRECTORIES_OF_ASP_NET: [&str; 7] = [
 
 /// Returns true if the route runs files by the paths that name them.
 pub fn runs_scripts(route: &conf::Route, plan: &Plan) -> bool {
-    script_route(route, plan).is_some()
+    match &route.action {
+        Action::Cgi(cgi) => cgi.program.is_none(),
+        Action::Fastcgi(_) => true,
+        Action::App(name) => match &plan.apps[name].kind {
+            AppKind::CgiBin { .. }
+            | AppKind::PerlCgi { .. }
+            | AppKind::PythonCgi { .. }
+            | AppKind::Mono { .. } => true,
+            _ => of_program(&plan.apps[name]).is_some(),
+        },
+        _ => false,
+    }
 }
 
 fn script_route(route: &conf::Route, plan: &Plan) -> Option<ScriptRoute> {

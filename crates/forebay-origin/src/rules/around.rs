@@ -7,7 +7,7 @@ use std::path::Path;
 use forebay_conf::{self as conf, Action, AppKind, Matcher, PathPattern, Plan, Site};
 use forebay_engine::Instead;
 
-use super::{has_gate, instead, keeps_from, looks_like_a_name_of_a_file};
+use super::{has_gate, instead, kept_scripts, looks_like_a_name_of_a_file};
 
 /// A way around a rule.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,17 +35,22 @@ struct Region {
     is_dir: bool,
 }
 
+/// Rules of a site that are looked at, and routes that each is compared with, so that the time a file
+/// takes does not grow with its cube.
+const MOST: usize = 100;
+
 /// Returns a way around each rule of `site` by each other route, if there is one.
 pub fn ways_around(site: &Site, plan: &Plan) -> Vec<Around> {
     let mut found: Vec<Around> = Vec::new();
-    for rule in (0..site.routes.len()).filter(|&at| protects(&site.routes[at])) {
+    let kept = kept_scripts(site, plan);
+    for rule in (0..site.routes.len()).filter(|&at| protects(&site.routes[at])).take(MOST) {
         for region in regions(site, plan, rule) {
-            for (route, path) in others(site, plan, rule, &region) {
+            for (route, path) in others((site, plan, &kept), rule, &region) {
                 add(&mut found, Around { rule, route, path });
             }
         }
         for path in beside(&site.routes[rule].matcher) {
-            let route = reached(site, plan, rule, &path);
+            let route = reached((site, &kept), rule, &path);
             if let Some(route) = route.filter(|&at| is_unknown(&site.routes[at], plan)) {
                 add(&mut found, Around { rule, route, path });
             }
@@ -106,7 +111,7 @@ fn regions(site: &Site, plan: &Plan, rule: usize) -> Vec<Region> {
     let mut found = Vec::new();
     for (path, is_dir) in beginnings(&route.matcher) {
         let origins = origins.iter().filter(|origin| instead(origin) == Instead::No);
-        found.extend(origins.filter_map(|origin| {
+        found.extend(origins.take(MOST).filter_map(|origin| {
             let place = if is_dir {
                 directory(origin, plan, path)
             } else {
@@ -132,10 +137,14 @@ fn beginnings(matcher: &Matcher) -> Vec<(&str, bool)> {
 
 /// Returns the routes that answer with something of the region, each by a path that the rule does not
 /// decide about.
-fn others(site: &Site, plan: &Plan, rule: usize, region: &Region) -> Vec<(usize, String)> {
+fn others(
+    (site, plan, kept): (&Site, &Plan, &[Vec<usize>]),
+    rule: usize,
+    region: &Region,
+) -> Vec<(usize, String)> {
     let matcher = &site.routes[rule].matcher;
     let mut found = Vec::new();
-    for (at, other) in site.routes.iter().enumerate() {
+    for (at, other) in site.routes.iter().enumerate().take(MOST) {
         if at == rule || instead(other) != Instead::No {
             continue;
         }
@@ -151,7 +160,7 @@ fn others(site: &Site, plan: &Plan, rule: usize, region: &Region) -> Vec<(usize,
                     continue;
                 };
                 let Some(path) = path_to(region, &name, &base, (start, is_dir)) else { continue };
-                if reached(site, plan, rule, &path) == Some(at) {
+                if reached((site, kept), rule, &path) == Some(at) {
                     found.push((at, path));
                 }
             }
@@ -205,7 +214,7 @@ fn ends<'m>(ours: &'m Matcher, theirs: &'m Matcher) -> Vec<&'m str> {
 
 /// Returns the route that answers for `path`, unless it refuses some requests, or a rule above decides.
 /// A route above `rule` that has a part of its paths alone is an exception that somebody has made.
-fn reached(site: &Site, plan: &Plan, rule: usize, path: &str) -> Option<usize> {
+fn reached((site, kept): (&Site, &[Vec<usize>]), rule: usize, path: &str) -> Option<usize> {
     let matcher = &site.routes[rule].matcher;
     for (at, route) in site.routes.iter().enumerate() {
         if route.matcher.matches(method(matcher), path.as_bytes()).is_none() {
@@ -215,7 +224,7 @@ fn reached(site: &Site, plan: &Plan, rule: usize, path: &str) -> Option<usize> {
             return None;
         }
         let is_handed_on = match &route.action {
-            Action::Files(_) => keeps_from(site, plan, at).is_empty() && route.passes_on(),
+            Action::Files(_) => kept[at].is_empty() && route.passes_on(),
             _ => false,
         };
         if !is_handed_on {
