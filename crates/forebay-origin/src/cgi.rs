@@ -9,12 +9,11 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Stdio;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +23,13 @@ use forebay_engine::{
     ErrorLog, Exchange, Fault, Limit, Origin, Request, Serving, Spooled, Step, Thread,
 };
 use forebay_wire::cgi;
-use forebay_workers::{Launcher, OutputLines, give_back_descriptors, on_all_processors};
+use forebay_workers::{
+    HelpedLaunch, Helper, Launch, Launcher, OutputLines, give_back_descriptors, on_all_processors,
+};
 use rustix::pipe::fcntl_getpipe_size;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Pid;
 use tokio::io::AsyncReadExt;
-use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::process::{ChildStderr, ChildStdout, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -36,6 +37,7 @@ use crate::interpreter::{first_line, named_program};
 use crate::output::Output;
 use crate::reply_pump::ReplyPump;
 use crate::script::{NoScript, Script, Scripts};
+use crate::script_child::ScriptChild;
 use crate::script_reaper::ScriptReaper;
 use crate::script_reply::OutputLimit;
 
@@ -112,7 +114,7 @@ impl Cgi {
         match outcome {
             Ok(Ok(())) => {
                 // A script may go on after its reply; its place is free when it ends.
-                tokio::task::spawn_local(process.outlive(deadline, permit));
+                tokio::task::spawn_local(outlive(process.child, deadline, permit));
                 Ok(())
             }
             Ok(Err(fault)) => Err(fault),
@@ -138,7 +140,7 @@ impl Cgi {
 
     fn spawn(&self, request: &Request, script: &Script, body: &Spooled) -> Result<Process, Fault> {
         let file = &script.file;
-        let Processes { reaper, launcher, passed, .. } = &self.processes;
+        let Processes { launcher, passed, .. } = &self.processes;
         if !launcher.is_direct() {
             // What starts it could say so in the log alone.
             obstacle(file).map_or(Ok(()), Err)?;
@@ -157,29 +159,53 @@ impl Cgi {
                 passed.iter().filter_map(|&name| std::env::var_os(name).map(|value| (name, value))),
             )
             .current_dir(file.parent().unwrap_or(Path::new("/")))
-            .stdin(stdin)
-            .stdout(its_stdout)
-            .stderr(its_stderr)
             .process_group(0);
         let request = script.describe(request, self.scripts.dir(), body.length());
         cgi::variables(&request, &mut Variables(&mut command));
         command.envs(&self.settings.env);
-        let started = on_all_processors(|| command.spawn());
-        let mut child = started.map_err(|error| cannot_run(file, &error))?;
-        // Its ends of the pipes are closed with it.
-        drop(command);
-        let leader = child.id().and_then(|id| Pid::from_raw(id as i32));
-        if let Some(leader) = leader {
-            if !launcher.limits_files() {
-                give_back_descriptors(leader);
-            }
-            reaper.watch(leader);
-        }
-        child.stdout = Some(stdout);
+        let descriptors = [stdin, its_stdout, its_stderr];
+        let child = match launcher.helped(file.as_os_str()) {
+            Some((helper, launch)) => start_by(helper, &launch, &command, &descriptors),
+            None => self.start_here(command, descriptors),
+        };
+        let child = child.map_err(|error| cannot_run(file, &error))?;
         let name = file.display().to_string();
         tokio::task::spawn_local(log_stderr(stderr, name, self.thread.errors.clone()));
-        Ok(Process { child: Some((child, leader)), reaper: reaper.clone() })
+        Ok(Process { child, stdout })
     }
+
+    fn start_here(
+        &self,
+        mut command: Command,
+        descriptors: [OwnedFd; 3],
+    ) -> io::Result<ScriptChild> {
+        let [stdin, stdout, stderr] = descriptors;
+        command.stdin(stdin).stdout(stdout).stderr(stderr);
+        let child = on_all_processors(|| command.spawn())?;
+        let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        if let Some(leader) = leader.filter(|_| !self.processes.launcher.limits_files()) {
+            give_back_descriptors(leader);
+        }
+        Ok(ScriptChild::own(child, self.processes.reaper.clone()))
+    }
+}
+
+/// Has the helper start the program of `launch`, with directory and environment of `command`.
+fn start_by(
+    helper: &Helper,
+    launch: &Launch,
+    command: &Command,
+    descriptors: &[OwnedFd; 3],
+) -> io::Result<ScriptChild> {
+    let command = command.as_std();
+    let variables = command.get_envs();
+    let request = HelpedLaunch {
+        launch,
+        dir: command.get_current_dir().unwrap_or(Path::new("/")),
+        env: variables.filter_map(|(name, value)| Some((name.into(), value?.into()))).collect(),
+        descriptors: &descriptors.each_ref().map(AsFd::as_fd),
+    };
+    ScriptChild::helped(helper.launch(&request)?.child()?)
 }
 
 impl Origin for Cgi {
@@ -199,49 +225,25 @@ impl cgi::Sink for Variables<'_> {
 
 /// A running script. Dropped early, it ends with all the processes it started.
 struct Process {
-    /// With the process that leads its group.
-    child: Option<(Child, Option<Pid>)>,
-    reaper: Arc<ScriptReaper>,
+    child: ScriptChild,
+    stdout: ChildStdout,
 }
 
-impl Process {
-    /// Waits for the end, and ends the process at the deadline; `permit` is held until then.
-    async fn outlive(mut self, deadline: Instant, permit: OwnedSemaphorePermit) {
-        if let Some((child, leader)) = &mut self.child
-            && tokio::time::timeout_at(deadline, child.wait()).await.is_ok()
-        {
-            leader.inspect(|leader| self.reaper.forget(*leader));
-            self.child = None;
-        }
-        drop(permit);
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let Some((mut child, Some(leader))) = self.child.take() else { return };
-        if child.id().is_none() {
-            return self.reaper.forget(leader);
-        }
-        // The leader has not been waited for, so its number still is this group's.
-        let _ = kill_process_group(leader, Signal::KILL);
-        let reaper = self.reaper.clone();
-        tokio::task::spawn_local(async move {
-            let _ = child.wait().await;
-            reaper.forget(leader);
-        });
-    }
+/// Waits for the end of a script, and ends it at the deadline; `permit` is held until then.
+async fn outlive(mut child: ScriptChild, deadline: Instant, permit: OwnedSemaphorePermit) {
+    let _ = tokio::time::timeout_at(deadline, child.wait()).await;
+    drop(child);
+    drop(permit);
 }
 
 async fn relay(process: &mut Process, mut pump: ReplyPump<'_>) -> Result<(), Fault> {
-    let stdout = process.child.as_mut().and_then(|(child, _)| child.stdout.take());
-    let mut stdout = stdout.ok_or_else(|| Fault::us(500, "a script without output"))?;
+    let Process { child, stdout } = process;
     let mut buffer = Vec::with_capacity(PIPE / 4);
     loop {
         buffer.clear();
         match pump.next(async || stdout.read_buf(&mut buffer).await).await? {
             Ok(0) => {
-                return match signal_of_end(process, &mut pump).await? {
+                return match signal_of_end(child, &mut pump).await? {
                     None => pump.finish().await,
                     Some(signal) => {
                         let message = format!("the script was ended by signal {signal}");
@@ -260,10 +262,9 @@ async fn relay(process: &mut Process, mut pump: ReplyPump<'_>) -> Result<(), Fau
 /// Returns the signal that has ended the script. The output of such a script ends as that of one that
 /// is done: only the exit status shows that the reply may be cut short.
 async fn signal_of_end(
-    process: &mut Process,
+    child: &mut ScriptChild,
     pump: &mut ReplyPump<'_>,
 ) -> Result<Option<i32>, Fault> {
-    let Some((child, _)) = &mut process.child else { return Ok(None) };
     let ended = match tokio::time::timeout(ENDING / 5, child.wait()).await {
         Ok(ended) => ended,
         Err(_) => {
@@ -286,9 +287,9 @@ fn pipe(launcher: &Launcher) -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// A small body waits in a pipe, a larger one in a file: no task has to feed it.
-fn stdin(body: &Spooled, dir: &Path) -> io::Result<Stdio> {
+fn stdin(body: &Spooled, dir: &Path) -> io::Result<OwnedFd> {
     match body {
-        Spooled::Empty => Ok(Stdio::null()),
+        Spooled::Empty => Ok(File::open("/dev/null")?.into()),
         Spooled::Memory(memory) => {
             if memory.len() <= PIPE {
                 let (reader, mut writer) = io::pipe()?;
@@ -307,7 +308,7 @@ fn stdin(body: &Spooled, dir: &Path) -> io::Result<Stdio> {
     }
 }
 
-fn rewind(mut file: File) -> io::Result<Stdio> {
+fn rewind(mut file: File) -> io::Result<OwnedFd> {
     io::Seek::rewind(&mut file)?;
     Ok(file.into())
 }

@@ -20,6 +20,8 @@ use crate::build::launch_of;
 use crate::cgi::obstacle;
 use crate::definition::{Definition, definition};
 use crate::files::ScriptRoutes;
+use crate::running::listens;
+use crate::separation::gives_up_root;
 use crate::tls::SiteTls;
 
 /// Why `plan` cannot be carried out on this machine; else what is doubtful about it. Nothing is
@@ -122,9 +124,11 @@ fn of_server(server: &Server) -> Vec<Finding> {
 
 fn of_app(name: &str, app: &App, server: &Server) -> Option<Finding> {
     let gives_up_root = gives_up_root(server);
-    if gives_up_root && (app.user.is_some() || app.group.is_some()) {
-        let key = if app.user.is_some() { "user" } else { "group" };
-        return Some(cannot_become(vec!["app".into(), name.into(), key.into()]));
+    if gives_up_root
+        && let Some((key, why)) =
+            cannot_become((app.user.as_deref(), app.group.as_deref()), listens(app))
+    {
+        return Some(unhelped(vec!["app".into(), name.into(), key.into()], why));
     }
     let as_root = rustix::process::geteuid().is_root() && !gives_up_root;
     let outcome = definition(name, app).and_then(|definition| match definition {
@@ -137,10 +141,6 @@ fn of_app(name: &str, app: &App, server: &Server) -> Option<Finding> {
         Definition::Program(spec) => spec.check(as_root),
     });
     outcome.err().map(|error| finding(name, &error))
-}
-
-fn gives_up_root(server: &Server) -> bool {
-    server.user.as_deref().is_some_and(|user| user != "root")
 }
 
 fn serves_as_root(server: &Server) -> Option<Finding> {
@@ -163,9 +163,11 @@ fn of_route(at: (usize, usize), route: &Route, server: &Server) -> Option<Findin
         let keys = keys.iter().map(|key| (*key).to_owned());
         place.iter().cloned().chain(["cgi".to_owned()]).chain(keys).collect()
     };
-    let who = if cgi.user.is_some() { "user" } else { "group" };
-    if gives_up_root(server) && (cgi.user.is_some() || cgi.group.is_some()) {
-        return Some(cannot_become(key(&[who])));
+    let who = (cgi.user.as_deref(), cgi.group.as_deref());
+    if gives_up_root(server)
+        && let Some((at, why)) = cannot_become(who, false)
+    {
+        return Some(unhelped(key(&[at]), why));
     }
     if let Some(error) = Launcher::check("cgi", &launch_of(cgi)).err() {
         let (message, help) = (error.what().to_owned(), error.advice().to_owned());
@@ -176,16 +178,32 @@ fn of_route(at: (usize, usize), route: &Route, server: &Server) -> Option<Findin
     Some(Finding { key: key(&["program"]), message: obstacle.message.into_owned(), help })
 }
 
-/// Forebay is not root any more when it would start processes as another user.
-fn cannot_become(key: Vec<String>) -> Finding {
-    Finding {
-        key,
-        message:
-            "only root can start processes as another user, and `user` in [server] gives root \
-                  up"
-            .into(),
-        help: "take one of the two out".into(),
+/// The key and the reason, if a gateway that has given up root cannot have processes of this user
+/// and group started: the helper starts none that listen by themselves, and none as root.
+fn cannot_become(
+    (user, group): (Option<&str>, Option<&str>),
+    listens: bool,
+) -> Option<(&'static str, &'static str)> {
+    match (user, group) {
+        (None, None) => None,
+        (Some(_), _) if listens => Some((
+            "user",
+            "`user` in [server] gives root up, and a program that listens by itself then runs as \
+             that user",
+        )),
+        (Some("root"), _) => {
+            Some(("user", "`user` in [server] gives root up, so no process is started as root"))
+        }
+        (Some(_), _) => None,
+        (None, Some(_)) => {
+            Some(("group", "`user` in [server] gives root up, and a `group` alone needs it"))
+        }
     }
+}
+
+fn unhelped(key: Vec<String>, why: &str) -> Finding {
+    let help = "take one of the two out";
+    Finding { key, message: why.into(), help: help.into() }
 }
 
 /// Groups of servers that no route names.

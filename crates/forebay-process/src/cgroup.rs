@@ -108,7 +108,10 @@ impl LimitedCgroup {
     /// It is made below the group that Forebay is in, or beside it: a group with processes cannot
     /// hand out controllers. So systemd has to delegate (`Delegate=yes`), best with
     /// `DelegateSubgroup=main`.
-    pub fn make(app: &str, limits: CgroupLimits) -> Result<Option<LimitedCgroup>, String> {
+    pub(crate) fn make_here(
+        app: &str,
+        limits: CgroupLimits,
+    ) -> Result<Option<LimitedCgroup>, String> {
         if limits == CgroupLimits::default() {
             return Ok(None);
         }
@@ -124,21 +127,9 @@ impl LimitedCgroup {
         Err(why)
     }
 
-    /// As [`make`](LimitedCgroup::make); the reason why there cannot be one is logged, too.
-    pub fn prepare(
-        app: &str,
-        limits: CgroupLimits,
-        log: &dyn Fn(&str),
-    ) -> (Option<LimitedCgroup>, Option<String>) {
-        match LimitedCgroup::make(app, limits) {
-            Ok(group) => (group, None),
-            Err(why) => {
-                let note =
-                    format!("no control group, so the limits of `cgroup` do not hold: {why}");
-                log(&format!("[{app}] {note}"));
-                (None, Some(note))
-            }
-        }
+    /// A group that another process has made, as [`make_here`](LimitedCgroup::make_here).
+    pub(crate) fn made_at(path: PathBuf) -> LimitedCgroup {
+        LimitedCgroup(Cgroup { path })
     }
 
     /// Where it lies in the file system.
@@ -229,7 +220,7 @@ mod tests {
         let limits = CgroupLimits { processes: Some(9), ..CgroupLimits::default() };
         let why = make_in(dir.path(), "a", limits).unwrap_err();
         assert_eq!(why, "there is no pids controller");
-        assert!(LimitedCgroup::make("a", CgroupLimits::default()).unwrap().is_none());
+        assert!(LimitedCgroup::make_here("a", CgroupLimits::default()).unwrap().is_none());
     }
 
     #[test]

@@ -19,23 +19,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Looks up the names; `None` where neither is given. `app` is for messages.
-    pub fn find(
-        app: &str,
-        user: Option<&str>,
-        group: Option<&str>,
-    ) -> Result<Option<Identity>, StartError> {
-        if (user.is_some() || group.is_some()) && !Uid::effective().is_root() {
-            let error = StartError::new(app, "only root can start processes as another user");
-            return Err(error.help(format!(
-                "start Forebay as root (and without `user` in [server]), or take `user` and \
-                 `group` out of [app.{app}]"
-            )));
-        }
-        Identity::look_up(app, user, group)
-    }
-
-    /// The same, whoever asks.
+    /// Looks up the names, whoever asks; `None` if neither is given. `app` is for messages.
     pub fn look_up(
         app: &str,
         user: Option<&str>,
@@ -96,22 +80,4 @@ impl Identity {
 fn unknown(app: &str, what: &str, name: &str) -> StartError {
     let error = StartError::new(app, format!("there is no {what} {name} on this machine"));
     error.help(format!("add the {what}, or name another one"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nobody_is_looked_up_where_nobody_is_named() {
-        assert_eq!(Identity::find("a", None, None).unwrap(), None);
-    }
-
-    #[test]
-    fn an_unknown_user_is_an_error_for_root_and_any_user_is_for_others() {
-        let error = Identity::find("a", Some("no-such-user"), None).unwrap_err().to_string();
-        let expected =
-            if Uid::effective().is_root() { "there is no user" } else { "only root can" };
-        assert!(error.contains(expected), "{error}");
-    }
 }

@@ -13,6 +13,7 @@ use rustix::process::{
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ use std::process::{Command, ExitCode, Stdio};
 /// A variable of the environment: `forebay compare` sets it for the servers that it starts, whose
 /// memory and descriptors its own tools (`perf`) may then look at as the same user.
 pub const MAY_BE_MEASURED: &str = "FOREBAY_MAY_BE_MEASURED";
+/// The file from which the step before the program reads its environment.
+const ENVIRONMENT: &str = "/proc/self/fd/4";
 /// How a shell says that a command was not found or could not be run.
 const CANNOT_RUN: u8 = 127;
 /// The first descriptor behind the standard ones, as systemd numbers what it passes on.
@@ -51,6 +54,10 @@ pub struct Launch {
     pub group: Option<u32>,
     /// Whether the group is the only one.
     pub alone: bool,
+    /// The directory to enter as that user.
+    pub dir: Option<PathBuf>,
+    /// Descriptor 4 has the program's environment, which counts for that user alone.
+    pub takes_environment: bool,
     /// The program and its arguments.
     pub argv: Vec<OsString>,
 }
@@ -158,6 +165,12 @@ impl Launch {
         if let Some(gid) = self.group {
             pair(if self.alone { "--only-group" } else { "--group" }, gid.to_string().into());
         }
+        if let Some(dir) = &self.dir {
+            pair("--dir", dir.into());
+        }
+        if self.takes_environment {
+            pair("--environment", ENVIRONMENT.into());
+        }
         out.push("--".into());
         out.extend(self.argv.iter().cloned());
         out
@@ -187,6 +200,8 @@ impl Launch {
             "--cpu" => self.cpus.push(value.to_str()?.parse().ok()?),
             "--inherit" => self.inherit = Some(value.into()),
             "--stdin" => self.stdin = true,
+            "--dir" => self.dir = Some(value.into()),
+            "--environment" => self.takes_environment = true,
             "--files" => self.files = Some(value.to_str()?.parse().ok()?),
             "--parent" => self.parent = Some(value.to_str()?.parse().ok()?),
             "--group" | "--only-group" => {
@@ -207,6 +222,11 @@ impl Launch {
     }
 
     fn prepare(&self) -> Result<(), String> {
+        if self.takes_environment {
+            // The helper that started this blocks some.
+            let unblocked = nix::sys::signal::SigSet::all().thread_unblock();
+            unblocked.map_err(|error| format!("cannot unblock signals: {}", error.desc()))?;
+        }
         if let Some(cgroup) = &self.cgroup {
             Cgroup::existing(cgroup.clone())
                 .enter()
@@ -241,12 +261,24 @@ impl Launch {
     }
 
     /// Becomes the program; returns why not.
-    fn become_program(&self) -> String {
+    fn become_program(&self, environment: Option<Vec<(OsString, OsString)>>) -> String {
         let Some((program, arguments)) = self.argv.split_first() else {
             return "no program to run".to_owned();
         };
         let mut command = Command::new(program);
         command.args(arguments);
+        if self.takes_environment {
+            match environment {
+                Some(variables) => command.env_clear().envs(variables),
+                None => return "cannot read the environment".to_owned(),
+            };
+        }
+        if let Some(dir) = &self.dir {
+            // Here already, to say so if it fails.
+            if let Err(error) = std::env::set_current_dir(dir) {
+                return format!("cannot enter {}: {error}", dir.display());
+            }
+        }
         if let Some(name) = &self.inherit {
             if let Err(error) = inherit_socket(&mut command, name) {
                 return format!("cannot pass the socket on: {error}");
@@ -269,6 +301,22 @@ impl Launch {
     }
 }
 
+fn read_environment() -> Option<Vec<(OsString, OsString)>> {
+    let bytes = std::fs::read(ENVIRONMENT).ok()?;
+    bytes
+        .split_inclusive(|&byte| byte == 0)
+        .map(|text| variable(text.strip_suffix(&[0])?))
+        .collect()
+}
+
+/// A variable of an environment, which has a name.
+pub(crate) fn variable(text: &[u8]) -> Option<(OsString, OsString)> {
+    // A name may begin with an equals sign, as the standard library has it.
+    let end = 1 + text.get(1..)?.iter().position(|&byte| byte == b'=')?;
+    let part = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+    Some((part(&text[..end]), part(&text[end + 1..])))
+}
+
 /// Whether nobody may run it.
 fn has_no_run_bit(program: &Path) -> bool {
     std::fs::metadata(program).is_ok_and(|found| found.permissions().mode() & 0o111 == 0)
@@ -277,10 +325,14 @@ fn has_no_run_bit(program: &Path) -> bool {
 /// `forebay __launch`: returns only if the program cannot be run, having said why.
 pub fn launch(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let why = match Launch::parse(arguments) {
-        Some(launch) => match launch.prepare() {
-            Ok(()) => launch.become_program(),
-            Err(why) => why,
-        },
+        Some(launch) => {
+            // Before the change of user, who may not open it.
+            let environment = launch.takes_environment.then(read_environment).flatten();
+            match launch.prepare() {
+                Ok(()) => launch.become_program(environment),
+                Err(why) => why,
+            }
+        }
         None => "__launch is for Forebay itself".to_owned(),
     };
     eprintln!("{why}");
@@ -346,6 +398,8 @@ mod tests {
             user: Some((33, "www-data".into())),
             group: Some(33),
             alone: true,
+            dir: Some("/run/a b".into()),
+            takes_environment: true,
             argv: vec!["sh".into(), "--".into(), "--user".into()],
         };
         assert_eq!(Launch::parse(launch.arguments().into_iter()), Some(launch));

@@ -1,7 +1,7 @@
 //! Starts processes that are not workers as another user and within limits: CGI scripts.
 
 use crate::cgroup::{CgroupLimits, LimitedCgroup};
-use crate::{Identity, Launch, ProcessLimits, StartError};
+use crate::{Helper, Identity, Launch, ProcessLimits, StartError, found_descriptors};
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsFd;
@@ -34,7 +34,7 @@ impl Launcher {
     pub fn new(name: &str, spec: &LaunchSpec) -> Result<Launcher, StartError> {
         let identity = Identity::find(name, spec.user.as_deref(), spec.group.as_deref())?;
         // Where there cannot be one, the application's workers have logged why.
-        let cgroup = LimitedCgroup::make(name, spec.cgroup).ok().flatten();
+        let cgroup = LimitedCgroup::make(name, spec.cgroup, identity.as_ref()).ok().flatten();
         Ok(Launcher { identity, limits: spec.limits, cgroup })
     }
 
@@ -45,11 +45,23 @@ impl Launcher {
 
     /// The command that becomes `program`.
     pub fn command(&self, program: &OsStr) -> Command {
+        let launch = self.launch(program);
+        if launch.is_needed() { launch.command() } else { Command::new(program) }
+    }
+
+    /// The helper that has to start `program`, and its launch; `None` if this process can start it.
+    pub fn helped(&self, program: &OsStr) -> Option<(&'static Helper, Launch)> {
+        let helper = self.identity.as_ref()?.helper()?;
+        let files = found_descriptors().filter(|_| !self.limits_files());
+        Some((helper, Launch { files, ..self.launch(program) }))
+    }
+
+    fn launch(&self, program: &OsStr) -> Launch {
         let mut launch =
             Launch { limits: self.limits, argv: vec![program.to_owned()], ..Launch::default() };
         launch.as_user(self.identity.as_ref());
         launch.cgroup = self.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned());
-        if launch.is_needed() { launch.command() } else { Command::new(program) }
+        launch
     }
 
     /// Whether a process is started without a step in between, so that the kernel's refusal is seen.
@@ -65,6 +77,8 @@ impl Launcher {
     /// Makes a pipe the user's, so that a script can open /dev/stdout and /dev/stderr.
     pub fn hand_over(&self, pipe: impl AsFd) -> io::Result<()> {
         match &self.identity {
+            // The helper does it.
+            Some(identity) if identity.helper().is_some() => Ok(()),
             Some(identity) => {
                 fchown(pipe, identity.user.as_ref().map(|user| user.0), identity.group)
             }

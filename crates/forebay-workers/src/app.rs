@@ -52,7 +52,8 @@ impl App {
         let identity = Identity::find(&spec.name, spec.user.as_deref(), spec.group.as_deref())?;
         let log: Log = Arc::new(log);
         let pool = Arc::new(Pool::default());
-        let (cgroup, note) = LimitedCgroup::prepare(&spec.name, spec.cgroup, &*log);
+        let (cgroup, note) =
+            LimitedCgroup::prepare(&spec.name, spec.cgroup, identity.as_ref(), &*log);
         let place = Place { identity, cgroup };
         let (own_spec, own_pool) = (spec.clone(), pool.clone());
         let (supervisor, first) = Handle::start(&spec.name, log.clone(), move || {

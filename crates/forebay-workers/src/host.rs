@@ -17,13 +17,17 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// The host that workers of `spec` run.
-    pub(crate) fn of(spec: &AppSpec) -> Host {
+    /// The host that workers of `spec` run. A worker ends with the process `parent`, which starts it.
+    pub(crate) fn of(spec: &AppSpec, parent: u32) -> Host {
         match &spec.kind {
-            Kind::PerlCgi { mode, .. } => perl::host(&spec.name, *mode),
-            Kind::Psgi { file, .. } => psgi::host(&spec.name, file),
-            Kind::PythonCgi { mode, python, .. } => python::cgi_host(python.as_deref(), *mode),
-            Kind::Wsgi { module, python, .. } => python::wsgi_host(python.as_deref(), module),
+            Kind::PerlCgi { mode, .. } => perl::host(&spec.name, *mode, parent),
+            Kind::Psgi { file, .. } => psgi::host(&spec.name, file, parent),
+            Kind::PythonCgi { mode, python, .. } => {
+                python::cgi_host(python.as_deref(), *mode, parent)
+            }
+            Kind::Wsgi { module, python, .. } => {
+                python::wsgi_host(python.as_deref(), module, parent)
+            }
         }
     }
 

@@ -20,6 +20,7 @@ mod end_marker;
 mod error;
 mod executable;
 mod health;
+mod helped;
 mod host;
 mod lease;
 mod link;
@@ -49,10 +50,12 @@ pub use control::Body;
 pub use error::{Exit, Unavailable, WorkerFault};
 pub use forebay_process::cgroup::CgroupLimits;
 pub use forebay_process::{
-    GroupReaper, LaunchSpec, Launcher, OutputLines, ProcessLimits, StartError,
-    give_back_descriptors, on_all_processors, record_descriptors,
+    GroupReaper, HelpedChild, HelpedLaunch, Helper, Identity, Launch, LaunchSpec, Launcher,
+    OutputLines, ProcessLimits, StartError, give_back_descriptors, on_all_processors,
+    record_descriptors,
 };
 pub use health::Health;
+pub use helped::HelpedProcess;
 pub use lease::{EndKind, Event, Lease, Tunnelled};
 pub use mono::{Mono, mono};
 pub use php::{Php, php};

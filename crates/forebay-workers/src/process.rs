@@ -11,17 +11,18 @@ use crate::executable;
 use crate::host::Host;
 use crate::prefetch::PrefetchQueue;
 use crate::spec::AppSpec;
-use crate::sys::spawn::spawn;
-use forebay_process::Identity;
-use forebay_process::Launch;
+use crate::sys::spawn::{DESCRIPTORS, spawn};
 use forebay_process::cgroup::LimitedCgroup;
-use forebay_process::give_back_descriptors;
+use forebay_process::{
+    Child, HelpedLaunch, Helper, Identity, Launch, found_descriptors, give_back_descriptors,
+};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
-use std::ffi::OsStr;
+use rustix::process::{PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::fchown;
 use std::path::{self, PathBuf};
 use std::process::Command;
@@ -31,9 +32,9 @@ const INHERITED: [&str; 5] = ["PATH", "TZ", "PERL5LIB", "PYTHONPATH", "LD_LIBRAR
 
 /// A process that has been started, with this side's ends of what connects it.
 pub(crate) struct Process {
-    pub(crate) pid: Pid,
+    pub(crate) child: Child,
     /// Readable when the process has ended.
-    pub(crate) pidfd: OwnedFd,
+    pub(crate) at_end: OwnedFd,
     pub(crate) control: OwnedFd,
     pub(crate) output: OwnedFd,
     pub(crate) prefetch: PrefetchQueue,
@@ -50,34 +51,69 @@ pub(crate) struct Place {
 /// Starts a worker in a process group of its own. Call it on a thread that outlives the workers:
 /// they are killed when it ends.
 pub(crate) fn start(spec: &AppSpec, place: &Place) -> io::Result<Process> {
-    let Host { command, first_message } = Host::of(spec);
-    let command = launched(command, spec, place);
+    let helper = place.identity.as_ref().and_then(Identity::helper);
+    let parent = helper.map_or_else(std::process::id, Helper::pid);
+    let Host { command, first_message } = Host::of(spec, parent);
     let (control, its_control) = stream_pair()?;
     let (output, its_output) = stream_pair()?;
     let (prefetch, its_prefetch) = PrefetchQueue::pair()?;
     let (stderr, its_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&stderr, true)?;
-    if let Some(identity) = &place.identity {
-        // So that a script can open /dev/stderr.
+    if let Some(identity) = place.identity.as_ref().filter(|identity| identity.helper().is_none()) {
+        // So that a script can open /dev/stderr. A helper does it itself.
         fchown(&its_stderr, identity.user.as_ref().map(|user| user.0), identity.group)?;
     }
     // Fits the socket's buffer, so that it does not wait for the process.
     rustix::net::send(&control, &first_message, rustix::net::SendFlags::NOSIGNAL)?;
     rustix::io::ioctl_fionbio(&control, true)?;
-    let program = program(&command, spec)?;
-    let pid = spawn(&program, &command, [its_control, its_output, its_stderr, its_prefetch])?;
+    let descriptors = [its_control, its_output, its_stderr, its_prefetch];
+    let (child, at_end) = match helper {
+        Some(helper) => start_by(helper, &command, spec, place, &descriptors)?,
+        None => start_here(&launched(command, spec, place), spec, descriptors)?,
+    };
+    Ok(Process { child, at_end, control, output, prefetch, stderr })
+}
+
+fn start_here(
+    command: &Command,
+    spec: &AppSpec,
+    descriptors: [OwnedFd; DESCRIPTORS],
+) -> io::Result<(Child, OwnedFd)> {
+    let pid = spawn(&program(command, spec)?, command, descriptors)?;
     if spec.limits.open_files.is_none() {
         give_back_descriptors(pid);
     }
-    let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(pidfd) => pidfd,
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => Ok((Child::Own(pid), pidfd)),
         Err(error) => {
             kill_process(pid, Signal::KILL)?;
             waitpid(Some(pid), WaitOptions::empty())?;
-            return Err(error.into());
+            Err(error.into())
         }
+    }
+}
+
+fn start_by(
+    helper: &Helper,
+    command: &Command,
+    spec: &AppSpec,
+    place: &Place,
+    descriptors: &[OwnedFd; DESCRIPTORS],
+) -> io::Result<(Child, OwnedFd)> {
+    // What is not there is an error of the start, as it is without a helper.
+    program(command, spec)?;
+    let mut launch = launch_of(command, spec, place);
+    launch.files = found_descriptors().filter(|_| spec.limits.open_files.is_none());
+    let variables = environment(spec);
+    let request = HelpedLaunch {
+        launch: &launch,
+        dir: &path::absolute(spec.kind.dir())?,
+        env: variables.collect(),
+        descriptors: &descriptors.each_ref().map(AsFd::as_fd),
     };
-    Ok(Process { pid, pidfd, control, output, prefetch, stderr })
+    let child = helper.launch(&request)?.child()?;
+    let at_end = child.readable_at_end()?;
+    Ok((Child::Helped(child), at_end))
 }
 
 /// Where the program of a worker is.
@@ -90,25 +126,28 @@ fn program(command: &Command, spec: &AppSpec) -> io::Result<PathBuf> {
 /// The same command with the environment and in the directory of workers, as another user and
 /// within limits where that is asked for.
 pub(crate) fn launched(command: Command, spec: &AppSpec, place: &Place) -> Command {
-    let mut command = with_launcher(command, spec, place);
-    command
-        .env_clear()
-        .envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
-        .envs(spec.env.iter().map(|(name, value)| (name, value)))
-        .current_dir(spec.kind.dir());
+    let launch = launch_of(&command, spec, place);
+    let mut command = if launch.is_needed() { launch.command() } else { command };
+    command.env_clear().envs(environment(spec)).current_dir(spec.kind.dir());
     command
 }
 
-fn with_launcher(command: Command, spec: &AppSpec, place: &Place) -> Command {
+fn environment(spec: &AppSpec) -> impl Iterator<Item = (OsString, OsString)> {
+    let inherited =
+        INHERITED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
+    // As in a map: the later of two variables of a name counts.
+    let all: BTreeMap<OsString, OsString> =
+        inherited.chain(spec.env.iter().map(|(name, value)| (name.into(), value.into()))).collect();
+    all.into_iter()
+}
+
+fn launch_of(command: &Command, spec: &AppSpec, place: &Place) -> Launch {
     let argv = std::iter::once(command.get_program()).chain(command.get_args());
     let argv = argv.map(OsStr::to_owned).collect();
     let mut launch = Launch { limits: spec.limits, argv, ..Launch::default() };
     launch.as_user(place.identity.as_ref());
     launch.cgroup = place.cgroup.as_ref().map(|cgroup| cgroup.path().to_owned());
-    if !launch.is_needed() {
-        return command;
-    }
-    launch.command()
+    launch
 }
 
 fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {

@@ -162,7 +162,8 @@ impl Program {
         let identity = Identity::find(&spec.name, spec.user.as_deref(), spec.group.as_deref())?;
         let log: Log = Arc::new(log);
         let pool = Arc::new(InstancePool::new(spec.connections));
-        let (cgroup, note) = LimitedCgroup::prepare(&spec.name, spec.cgroup, &*log);
+        let (cgroup, note) =
+            LimitedCgroup::prepare(&spec.name, spec.cgroup, identity.as_ref(), &*log);
         let (own_spec, own_pool) = (spec.clone(), pool.clone());
         let (supervisor, first) = Handle::start(&spec.name, log, move || {
             let rules = own_spec.rules();

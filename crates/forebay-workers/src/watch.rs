@@ -27,11 +27,11 @@ pub(crate) async fn await_ready(
 
 /// Waits until the process has ended, and reaps it. Unless it ended well, and while the application
 /// goes on, what it has started (its process group) is killed first.
-pub(crate) async fn await_end(shared: &WorkerShared, pool: &Pool, pidfd: OwnedFd) -> Exit {
-    let readable = sys::register(pidfd, Interest::READABLE);
+pub(crate) async fn await_end(shared: &WorkerShared, pool: &Pool, at_end: OwnedFd) -> Exit {
+    let readable = sys::register(at_end, Interest::READABLE);
     loop {
-        if let Ok(pidfd) = &readable {
-            let _ = pidfd.readable().await;
+        if let Ok(at_end) = &readable {
+            let _ = at_end.readable().await;
         }
         match shared.reap(pool.is_closed()) {
             Ok(Some(status)) => return status.into(),

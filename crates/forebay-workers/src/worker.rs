@@ -3,10 +3,9 @@
 use crate::control::{REPLY, Reply};
 use crate::link::{Link, Noise, Output};
 use crate::prefetch::PrefetchQueue;
-use crate::sys::spawn;
 use forebay_process::descendants::{Usage, usage_of};
-use forebay_process::{keep_process, kept_processor};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use forebay_process::{Child, keep_process, kept_processor};
+use rustix::process::Pid;
 use std::io;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -213,6 +212,7 @@ pub(crate) struct WorkerShared {
     /// Counts workers of this application; process ids may come again.
     pub(crate) id: u64,
     pub(crate) pid: Pid,
+    child: Child,
     pub(crate) started: Instant,
     pub(crate) prefetch: PrefetchQueue,
     /// Another request may be put into the prefetch queue, behind the one that runs.
@@ -247,10 +247,17 @@ struct Life {
 }
 
 impl WorkerShared {
-    pub(crate) fn new(id: u64, pid: Pid, prefetch: PrefetchQueue, limit: u64) -> WorkerShared {
+    pub(crate) fn new(
+        id: u64,
+        child: impl Into<Child>,
+        prefetch: PrefetchQueue,
+        limit: u64,
+    ) -> WorkerShared {
+        let child = child.into();
         WorkerShared {
             id,
-            pid,
+            pid: child.pid(),
+            child,
             started: Instant::now(),
             prefetch,
             open: AtomicBool::new(false),
@@ -340,7 +347,7 @@ impl WorkerShared {
         life.killed.get_or_insert(why);
         if !life.reaped {
             // Not reaped, so the number is still this process's.
-            let _ = kill_process_group(self.pid, Signal::KILL);
+            self.child.kill_group();
         }
     }
 
@@ -352,13 +359,12 @@ impl WorkerShared {
     /// killed itself, or ended badly, or if `sweep` says so.
     pub(crate) fn reap(&self, sweep: bool) -> io::Result<Option<ExitStatus>> {
         let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let Some(ended) = waitid(WaitId::Pid(self.pid), look)? else { return Ok(None) };
-        if sweep || ended.exit_status() != Some(0) {
+        let Some(ended) = self.child.ended()? else { return Ok(None) };
+        if sweep || ended.code() != Some(0) {
             // Not reaped yet, so the number is still this group's.
-            let _ = kill_process_group(self.pid, Signal::KILL);
+            self.child.kill_group();
         }
-        let status = spawn::reap(self.pid)?;
+        let status = self.child.reap()?;
         life.reaped = status.is_some();
         self.exit.send_replace(status);
         Ok(status)

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use forebay_conf::{ConfError, Plan};
 use forebay_engine::{PrivilegeError, drop_privileges, hide_memory};
-use forebay_origin::{AppStart, check_spool, record_descriptors, try_starts};
+use forebay_origin::{AppStart, check_spool, record_descriptors, start_helper, try_starts};
+use forebay_process::Helper;
 
 use crate::serve::cores;
 
@@ -73,6 +74,10 @@ fn spools(plan: &Plan, is_user: bool) -> Result<(), String> {
 /// Starts each application as the user of `[server]`, and ends it. Returns true if all can start.
 fn starts(plan: &Plan) -> bool {
     let server = &plan.server;
+    if let Err(error) = start_helper(plan) {
+        let _ = writeln!(std::io::stderr(), "forebay: cannot start a helper: {error}");
+        return false;
+    }
     if let Err(error) = drop_privileges(server.user.as_deref(), server.group.as_deref()) {
         let _ = writeln!(std::io::stderr(), "forebay: {error}");
         return false;
@@ -90,6 +95,7 @@ fn starts(plan: &Plan) -> bool {
             }
         };
     }
+    Helper::end();
     all
 }
 

@@ -49,6 +49,7 @@ fn main() -> ExitCode {
             keep_from_programs(4);
             return forebay_process::launch(arguments);
         }
+        Some(verb) if verb == forebay_process::HELPER => return forebay_process::help(arguments),
         Some(verb) if verb == "__keeper" => return forebay_lab::keeper::keep(),
         Some(verb) if verb == forebay_engine::OPEN_LOG => {
             return forebay_engine::open_log(arguments);

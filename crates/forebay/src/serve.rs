@@ -13,8 +13,8 @@ use forebay_engine::{
     Control, ErrorLog, Identity, Inherited, Reload, Server, Settings, Status, Wanted, hide_memory,
     keep_from_programs,
 };
-use forebay_origin::{Origins, SiteTls, check, check_spool, record_descriptors};
-use forebay_process::{processors_for, record_processors};
+use forebay_origin::{Origins, SiteTls, check, check_spool, record_descriptors, start_helper};
+use forebay_process::{Helper, processors_for, record_processors};
 
 /// Exit codes as documented in the README: wrong usage or configuration, and a failed start.
 const BAD_CONFIGURATION: u8 = 2;
@@ -91,6 +91,8 @@ fn serve(args: Args) -> Result<(), Failure> {
     let (listeners, admin) = (wanted(&plan), plan.server.admin);
     let mut server = Server::open(listeners, threads, admin, inherited, identity.as_ref())
         .map_err(Failure::start)?;
+    let helper = start_helper(&plan).map_err(|error| format!("cannot start a helper: {error}"));
+    helper.map_err(Failure::start)?;
     if let Some(identity) = &identity {
         server.become_user(identity).map_err(Failure::start)?;
     }
@@ -120,6 +122,7 @@ fn serve(args: Args) -> Result<(), Failure> {
         Arc::new(move || reloaded.reload(&args, &errors)),
     );
     live.stop(grace);
+    Helper::end();
     outcome.map_err(Failure::start)
 }
 

@@ -179,8 +179,11 @@ fn users_and_groups_are_looked_for_as_serve_does() {
     assert_points(&of("group = \"no-such-group\""), "9:9", &["there is no group no-such-group"]);
     let server = "workers = 1\n[server]\nuser = \"no-such-user\"\ngroup = \"no-such-group\"";
     assert_points(&of(server), "11:8", &["no user no-such-user", "no group no-such-group"]);
-    let both = "user = \"daemon\"\n[server]\nuser = \"nobody\"";
-    assert_points(&of(both), "9:8", &["only root can", "`user` in [server]", "take one of"]);
+    // A helper starts the processes of other users, but not as root.
+    let both = "user = \"root\"\n[server]\nuser = \"nobody\"";
+    assert_points(&of(both), "9:8", &["gives root up", "`user` in [server]", "take one of"]);
+    let alone = "group = \"daemon\"\n[server]\nuser = \"nobody\"";
+    assert_points(&of(alone), "9:9", &["gives root up", "`group` alone", "take one of"]);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use crate::spec::{AppSpec, Kind};
 use crate::supervisor::{End, Fault, New, ProcessKind, Rules, Snapshot, Stage, Started};
 use crate::watch::{await_end, await_ready};
 use crate::worker::{Killed, Worker, WorkerShared, WorkerState};
-use forebay_process::GroupReaper;
 use forebay_process::descendants::Usage;
+use forebay_process::{Child, GroupReaper};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -84,11 +84,13 @@ impl ProcessKind for WorkerKind {
             };
             io::Error::new(error.kind(), format!("{program}: {error}{hint}"))
         })?;
-        let Process { pid, pidfd, control, output, prefetch, stderr } = process;
-        if let Some(reaper) = &mut self.group_reaper {
-            reaper.watch(pid);
+        let Process { child, at_end, control, output, prefetch, stderr } = process;
+        let pid = child.pid();
+        // The helper has a reaper of its own, which may kill the groups of other users.
+        if let (Some(reaper), Child::Own(pid)) = (&mut self.group_reaper, &child) {
+            reaper.watch(*pid);
         }
-        let worker = Arc::new(WorkerShared::new(new.id, pid, prefetch, new.limit));
+        let worker = Arc::new(WorkerShared::new(new.id, child, prefetch, new.limit));
         let (starting, ending, pool) = (worker.clone(), worker.clone(), self.pool.clone());
         let ready = async move {
             let ready = await_ready(starting.clone(), control, output).await.ok();
@@ -103,7 +105,7 @@ impl ProcessKind for WorkerKind {
             stderr,
             stderr_name: pid.as_raw_nonzero().get() as u32,
             ready: Box::pin(ready),
-            reaped: Box::pin(async move { await_end(&ending, &pool, pidfd).await }),
+            reaped: Box::pin(async move { await_end(&ending, &pool, at_end).await }),
         })
     }
 

@@ -31,7 +31,7 @@ pub(super) const BOOTSTRAP: &str = "sysread(STDIN,$_,4)==4 or exit 1;$Forebay::H
     eval;die $@ if $@;undef $_;Forebay::Host::serve(@ARGV)";
 
 /// A host that runs scripts in `mode`.
-pub(super) fn host(app: &str, mode: PerlMode) -> Host {
+pub(super) fn host(app: &str, mode: PerlMode, parent: u32) -> Host {
     let (mode, host) = match mode {
         PerlMode::Registry => ("registry", HOST.to_owned()),
         PerlMode::RegistryPrefork => ("registry-prefork", HOST.to_owned()),
@@ -40,7 +40,7 @@ pub(super) fn host(app: &str, mode: PerlMode) -> Host {
         PerlMode::Cgi => ("cgi", host_of_processes()),
     };
     let mut command = Command::new("perl");
-    command.args(["-e", BOOTSTRAP, mode, &std::process::id().to_string(), app]);
+    command.args(["-e", BOOTSTRAP, mode, &parent.to_string(), app]);
     Host::new(command, &host)
 }
 

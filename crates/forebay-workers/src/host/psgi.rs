@@ -9,8 +9,8 @@ use std::process::Command;
 const HOST: &str = include_str!("../../../../hosts/psgi.pl");
 
 /// A host that runs the application in `file`.
-pub(super) fn host(app: &str, file: &Path) -> Host {
+pub(super) fn host(app: &str, file: &Path, parent: u32) -> Host {
     let mut command = Command::new("perl");
-    command.args(["-e", BOOTSTRAP]).arg(file).args([&std::process::id().to_string(), app]);
+    command.args(["-e", BOOTSTRAP]).arg(file).args([&parent.to_string(), app]);
     Host::new(command, HOST)
 }

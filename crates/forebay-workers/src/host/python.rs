@@ -46,21 +46,21 @@ def start():
 raise SystemExit(start())";
 
 /// A host that runs scripts in `mode`.
-pub(super) fn cgi_host(python: Option<&Path>, mode: PythonMode) -> Host {
+pub(super) fn cgi_host(python: Option<&Path>, mode: PythonMode, parent: u32) -> Host {
     let mode = match mode {
         PythonMode::Fresh => "fresh",
         PythonMode::Fork => "fork",
     };
-    Host::new(command(python, mode), &[CGI_HOST, CGI, CGITB].join("\0"))
+    Host::new(command(python, mode, parent), &[CGI_HOST, CGI, CGITB].join("\0"))
 }
 
 /// A host for the application that `module` (`module:callable`) names.
-pub(super) fn wsgi_host(python: Option<&Path>, module: &str) -> Host {
-    Host::new(command(python, module), WSGI_HOST)
+pub(super) fn wsgi_host(python: Option<&Path>, module: &str, parent: u32) -> Host {
+    Host::new(command(python, module, parent), WSGI_HOST)
 }
 
-fn command(python: Option<&Path>, what: &str) -> Command {
+fn command(python: Option<&Path>, what: &str, parent: u32) -> Command {
     let mut command = Command::new(python.unwrap_or(Path::new("python3")));
-    command.args(["-c", BOOTSTRAP, what, &std::process::id().to_string()]);
+    command.args(["-c", BOOTSTRAP, what, &parent.to_string()]);
     command
 }

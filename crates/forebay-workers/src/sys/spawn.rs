@@ -7,15 +7,14 @@
 //! standard library does, with one descriptor more.
 
 use rustix::io::fcntl_dupfd_cloexec;
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::Pid;
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::ptr;
 
 /// Descriptors of a process: 0, 1, 2 and 3.
@@ -63,12 +62,6 @@ pub(crate) fn spawn(
         )
     })?;
     Pid::from_raw(pid).ok_or_else(|| io::Error::other("a process without a number"))
-}
-
-/// Reaps a process of ours if it has ended.
-pub(crate) fn reap(pid: Pid) -> io::Result<Option<ExitStatus>> {
-    let ended = waitpid(Some(pid), WaitOptions::NOHANG)?;
-    Ok(ended.map(|(_, status)| ExitStatus::from_raw(status.as_raw())))
 }
 
 fn c_string(text: &OsStr) -> io::Result<CString> {
@@ -168,6 +161,7 @@ impl Drop for Attributes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_process::Child;
     use rustix::process::{Signal, WaitId, WaitIdOptions, waitid};
     use std::fs::File;
     use std::io::{Read, Write};
@@ -187,7 +181,7 @@ mod tests {
         let mut out = String::new();
         File::from(OwnedFd::from(read_end)).read_to_string(&mut out).unwrap();
         assert!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).is_ok());
-        assert_eq!(reap(pid).unwrap().and_then(|status| status.code()), Some(0));
+        assert_eq!(Child::Own(pid).reap().unwrap().and_then(|status| status.code()), Some(0));
         out
     }
 

@@ -1,0 +1,34 @@
+//! A server that gives root up while applications have users of their own.
+
+use std::io;
+
+use forebay_conf::{Action, Plan, Server};
+use forebay_workers::{Helper, Identity};
+
+use crate::running::listens;
+
+/// Returns true if the server becomes a user that is not root.
+pub fn gives_up_root(server: &Server) -> bool {
+    server.user.as_deref().is_some_and(|user| user != "root")
+}
+
+/// Starts the helper, if this process is root and will not be any more while applications and
+/// scripts of `plan` have users of their own. To be called before root is given up.
+pub fn start_helper(plan: &Plan) -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() || !gives_up_root(&plan.server) {
+        return Ok(());
+    }
+    let apps = plan.apps.iter().filter(|(_, app)| !listens(app));
+    let apps = apps.map(|(name, app)| (name.as_str(), app.user.as_deref(), app.group.as_deref()));
+    let routes = plan.sites.iter().flat_map(|site| &site.routes);
+    let scripts = routes.filter_map(|route| match &route.action {
+        Action::Cgi(cgi) => Some(("cgi", cgi.user.as_deref(), cgi.group.as_deref())),
+        _ => None,
+    });
+    let mut users: Vec<Identity> = Vec::new();
+    for (name, user, group) in apps.chain(scripts) {
+        let found = Identity::look_up(name, user, group).map_err(io::Error::other)?;
+        users.extend(found.filter(|identity| !users.contains(identity)));
+    }
+    if users.is_empty() { Ok(()) } else { Helper::start(users) }
+}

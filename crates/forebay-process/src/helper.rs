@@ -1,0 +1,207 @@
+//! A small process that stays root and starts applications under their own users, for a gateway
+//! that has given root up (the privilege separation of OpenSSH).
+//!
+//! The gateway runs as the `user` of `[server]`, so it cannot start a process as another user, and
+//! no script that has a user of its own can signal it. Before it gives root up it starts the helper
+//! (`forebay __helper`) with the users that the configuration names. These never change, and root is
+//! not among them. A reload that names another user is refused.
+//!
+//! The helper is the trust boundary: whoever has taken over the gateway can start programs as these
+//! users, which is what the gateway is for, and can do nothing else as root. So the helper takes
+//! descriptors, limits, directory, environment and arguments, and checks each. Environment and
+//! directory apply only after the change of user: `LD_PRELOAD` would run code as root, and a
+//! directory could be entered that the user may not enter.
+//!
+//! Each request brings a socket of its own. Over it the helper reports the start and the end of that
+//! process, and is asked to kill its process group. A closed socket is such an order, too, so
+//! nothing outlives the gateway. The helper's own end is that of its children: its group reaper and
+//! the kernel's parent death signal see to that.
+
+mod child;
+mod message;
+mod server;
+
+pub use child::{Child, HelpedChild, Starting};
+pub use server::{VERB as HELPER, help};
+
+use crate::cgroup::CgroupLimits;
+use crate::{Identity, Launch, StartError, myself};
+use message::{GroupRequest, LaunchRequest, MOST_BYTES};
+use nix::unistd::Uid;
+use rustix::net::sockopt::set_socket_send_buffer_size_force;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sendmsg, socketpair,
+};
+use std::ffi::OsString;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+static HELPER_OF_THIS_PROCESS: OnceLock<Helper> = OnceLock::new();
+
+/// The helper, as the gateway has it.
+#[derive(Debug)]
+pub struct Helper {
+    /// `None` from the end on.
+    connection: Mutex<Option<Connection>>,
+    pid: u32,
+    users: Vec<Identity>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: OwnedFd,
+    process: std::process::Child,
+}
+
+/// A program to be started by the helper.
+#[derive(Debug)]
+pub struct HelpedLaunch<'a> {
+    /// Limits, control group, user and arguments.
+    pub launch: &'a Launch,
+    /// Its directory.
+    pub dir: &'a Path,
+    /// All variables of its environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Its descriptors from 0 on: three or four.
+    pub descriptors: &'a [BorrowedFd<'a>],
+}
+
+impl Helper {
+    /// Starts the helper of this process for these users. Call it as root, once.
+    ///
+    /// # Errors
+    /// The process cannot be started, or one of the users is root.
+    pub fn start(users: Vec<Identity>) -> io::Result<()> {
+        if !users.iter().all(is_for_helper) {
+            return Err(io::Error::other("the helper starts no process as root"));
+        }
+        let flags = SocketFlags::CLOEXEC;
+        let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        // A message has the environment of a request, which is larger than the default.
+        set_socket_send_buffer_size_force(&socket, 2 * MOST_BYTES)?;
+        let process = Command::new(myself())
+            .arg(server::VERB)
+            .args(users.iter().map(message::user_word))
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let pid = process.id();
+        let connection = Mutex::new(Some(Connection { socket, process }));
+        let helper = Helper { connection, pid, users };
+        HELPER_OF_THIS_PROCESS.set(helper).map_err(|_| io::Error::other("there is a helper"))
+    }
+
+    /// The helper of this process, if it has one and needs it.
+    pub fn get() -> Option<&'static Helper> {
+        HELPER_OF_THIS_PROCESS.get().filter(|_| !Uid::effective().is_root())
+    }
+
+    /// Ends the helper, with all that it still has started, and waits for it.
+    pub fn end() {
+        let Some(helper) = HELPER_OF_THIS_PROCESS.get() else { return };
+        let connection = helper.connection().take();
+        if let Some(Connection { socket, mut process }) = connection {
+            drop(socket);
+            let _ = process.wait();
+        }
+    }
+
+    /// The number of its process, which is the parent of all that it starts.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The identity of `app`, if the helper may start its processes.
+    pub(crate) fn find(
+        &self,
+        app: &str,
+        user: Option<&str>,
+        group: Option<&str>,
+    ) -> Result<Option<Identity>, StartError> {
+        let found = Identity::look_up(app, user, group)?;
+        let Some(identity) = found else { return Ok(None) };
+        if self.users.iter().any(|known| is_same(known, &identity)) {
+            return Ok(Some(identity));
+        }
+        let error = match &identity.user {
+            None => StartError::new(app, "a `group` alone needs a Forebay that runs as root")
+                .help("give `user` as well, or take `group` out")
+                .at(&["group"]),
+            Some((0, _)) => StartError::new(
+                app,
+                "no process is started as root for a gateway \
+                                                  that has given root up",
+            )
+            .at(&["user"]),
+            Some((_, name)) => StartError::new(
+                app,
+                format!("no application was to run as {name} when Forebay started"),
+            )
+            .help("restart Forebay: those that may be started are fixed before it gives root up")
+            .at(&["user"]),
+        };
+        Err(error)
+    }
+
+    /// Sends a request to start a program.
+    ///
+    /// # Errors
+    /// The helper has ended, or the request is larger than it takes.
+    pub fn launch(&self, launch: &HelpedLaunch<'_>) -> io::Result<Starting> {
+        let HelpedLaunch { launch, dir, env, descriptors } = launch;
+        let request =
+            LaunchRequest { dir: dir.to_path_buf(), env: env.clone(), options: launch.arguments() };
+        self.send(&request.encode()?, descriptors)
+    }
+
+    /// Has the helper make a control group, and returns its path.
+    pub(crate) fn make_group(&self, app: &str, limits: CgroupLimits) -> Result<PathBuf, String> {
+        let request = GroupRequest { app: app.to_owned(), limits };
+        let answer = request.encode().and_then(|bytes| self.send(&bytes, &[]));
+        answer.and_then(Starting::group).map_err(|error| error.to_string())
+    }
+
+    fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<Starting> {
+        let flags = SocketFlags::CLOEXEC;
+        let (status, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let mut passed = vec![theirs.as_fd()];
+        passed.extend(descriptors);
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(message::MOST_DESCRIPTORS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(&passed));
+        let connection = self.connection();
+        let gone = || io::Error::other("the helper that starts it has ended; restart Forebay");
+        let socket = &connection.as_ref().ok_or_else(gone)?.socket;
+        sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL).map_err(
+            |error| match error {
+                rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET => gone(),
+                error => error.into(),
+            },
+        )?;
+        Ok(Starting::new(status))
+    }
+
+    fn connection(&self) -> std::sync::MutexGuard<'_, Option<Connection>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns true if processes of both have the same rights.
+fn is_same(one: &Identity, other: &Identity) -> bool {
+    (&one.user, one.group, one.alone) == (&other.user, other.group, other.alone)
+}
+
+/// Returns true if it has a user, and that is not root.
+pub(crate) fn is_for_helper(identity: &Identity) -> bool {
+    identity.user.as_ref().is_some_and(|(user, _)| *user != 0)
+}

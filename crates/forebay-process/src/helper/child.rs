@@ -1,0 +1,205 @@
+//! A process that this one has started, or the helper has.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid, waitpid,
+};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::OnceLock;
+
+/// Reports of the helper, by their first byte.
+pub(super) const STARTED: u8 = b'S';
+pub(super) const GROUP: u8 = b'G';
+pub(super) const FAILED: u8 = b'F';
+pub(super) const ENDED: u8 = b'E';
+/// Orders to the helper.
+pub(super) const KILL: u8 = b'K';
+pub(super) const REAP: u8 = b'R';
+/// The largest report.
+const REPORT: usize = 4096;
+/// The time that the helper may take to start a process.
+const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
+/// A process that leads a process group, until it is reaped.
+#[derive(Debug)]
+pub enum Child {
+    /// A child of this process.
+    Own(Pid),
+    /// A child of the helper.
+    Helped(HelpedChild),
+}
+
+/// A request that the helper has not answered yet.
+#[derive(Debug)]
+pub struct Starting {
+    status: OwnedFd,
+}
+
+/// A child of the helper. Dropped before it is reaped, its process group is killed.
+#[derive(Debug)]
+pub struct HelpedChild {
+    pid: Pid,
+    status: OwnedFd,
+    ended: OnceLock<ExitStatus>,
+}
+
+impl Child {
+    /// Its number.
+    pub fn pid(&self) -> Pid {
+        match self {
+            Child::Own(pid) => *pid,
+            Child::Helped(child) => child.pid,
+        }
+    }
+
+    /// Returns the exit status if the process has ended. Its number stays its own until it is reaped.
+    pub fn ended(&self) -> io::Result<Option<ExitStatus>> {
+        let pid = match self {
+            Child::Own(pid) => *pid,
+            Child::Helped(child) => return child.ended(),
+        };
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let ended = waitid(WaitId::Pid(pid), look)?;
+        Ok(ended.map(|status| match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => ExitStatus::from_raw(code << 8),
+            (None, signal) => ExitStatus::from_raw(signal.unwrap_or(0)),
+        }))
+    }
+
+    /// Kills its process group. Only before it is reaped: the number may then be another's.
+    pub fn kill_group(&self) {
+        match self {
+            Child::Own(pid) => drop(kill_process_group(*pid, Signal::KILL)),
+            Child::Helped(child) => child.order(KILL),
+        }
+    }
+
+    /// Reaps it, if it has ended.
+    pub fn reap(&self) -> io::Result<Option<ExitStatus>> {
+        match self {
+            Child::Own(pid) => {
+                let ended = waitpid(Some(*pid), WaitOptions::NOHANG)?;
+                Ok(ended.map(|(_, status)| ExitStatus::from_raw(status.as_raw())))
+            }
+            Child::Helped(child) => {
+                let ended = child.ended()?;
+                if ended.is_some() {
+                    child.order(REAP);
+                }
+                Ok(ended)
+            }
+        }
+    }
+}
+
+impl From<Pid> for Child {
+    fn from(pid: Pid) -> Child {
+        Child::Own(pid)
+    }
+}
+
+impl Starting {
+    pub(super) fn new(status: OwnedFd) -> Starting {
+        Starting { status }
+    }
+
+    /// Waits until the process has started. Blocks for a millisecond, as any start does.
+    ///
+    /// # Errors
+    /// The helper cannot start it, refuses to, or has ended.
+    pub fn child(self) -> io::Result<HelpedChild> {
+        let bytes = self.report(STARTED)?;
+        let number = bytes.try_into().map(i32::from_ne_bytes).ok().and_then(Pid::from_raw);
+        let pid = number.ok_or_else(|| io::Error::other("a process without a number"))?;
+        Ok(HelpedChild { pid, status: self.status, ended: OnceLock::new() })
+    }
+
+    /// The path of the control group.
+    pub(super) fn group(self) -> io::Result<PathBuf> {
+        self.report(GROUP).map(|bytes| OsString::from_vec(bytes).into())
+    }
+
+    fn report(&self, wanted: u8) -> io::Result<Vec<u8>> {
+        let mut readable = [PollFd::new(&self.status, PollFlags::IN)];
+        if retry_on_intr(|| poll(&mut readable, Some(&PATIENCE)))? == 0 {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the helper does not answer"));
+        }
+        let mut bytes = [0; REPORT];
+        let (read, _) = retry_on_intr(|| recv(&self.status, &mut bytes[..], RecvFlags::empty()))?;
+        match bytes[..read].split_first() {
+            Some((&kind, rest)) if kind == wanted => Ok(rest.to_vec()),
+            Some((&FAILED, rest)) => Err(failure(rest)),
+            _ => Err(io::Error::other("the helper that starts it has ended; restart Forebay")),
+        }
+    }
+}
+
+/// The errno, or 0 and a text.
+fn failure(bytes: &[u8]) -> io::Error {
+    let (number, text) = bytes
+        .split_first_chunk()
+        .map_or((0, bytes), |(number, text)| (i32::from_ne_bytes(*number), text));
+    match number {
+        0 => io::Error::other(String::from_utf8_lossy(text).into_owned()),
+        number => io::Error::from_raw_os_error(number),
+    }
+}
+
+impl HelpedChild {
+    /// Its number.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Returns the exit status if the helper has reported it. The socket is readable then.
+    pub fn ended(&self) -> io::Result<Option<ExitStatus>> {
+        if let Some(status) = self.ended.get() {
+            return Ok(Some(*status));
+        }
+        let mut bytes = [0; REPORT];
+        let status = match recv(&self.status, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Ok((5, _)) if bytes[0] == ENDED => {
+                i32::from_ne_bytes([bytes[1], bytes[2], bytes[3], bytes[4]])
+            }
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+            // The helper has ended, and its children with it.
+            Ok(_) | Err(_) => Signal::KILL.as_raw(),
+        };
+        Ok(Some(*self.ended.get_or_init(|| ExitStatus::from_raw(status))))
+    }
+
+    /// Lets the helper reap it. The rest of its process group goes on.
+    pub fn let_reap(&self) {
+        self.order(REAP);
+    }
+
+    /// A second descriptor of the socket, which is readable when the process has ended.
+    pub fn readable_at_end(&self) -> io::Result<OwnedFd> {
+        self.status.try_clone()
+    }
+
+    fn order(&self, order: u8) {
+        // A helper that has ended has no process left.
+        let _ = send(&self.status, &[order], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+}
+
+impl AsFd for HelpedChild {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.status.as_fd()
+    }
+}
+
+impl AsRawFd for HelpedChild {
+    fn as_raw_fd(&self) -> RawFd {
+        self.status.as_raw_fd()
+    }
+}

@@ -1,0 +1,87 @@
+//! The two things that differ if a helper starts the processes of other users: which users there may
+//! be, and who makes control groups.
+
+use crate::cgroup::{CgroupLimits, LimitedCgroup};
+use crate::{Helper, Identity, StartError};
+use nix::unistd::Uid;
+
+impl Identity {
+    /// Looks up the names; `None` if neither is given. `app` is for messages.
+    pub fn find(
+        app: &str,
+        user: Option<&str>,
+        group: Option<&str>,
+    ) -> Result<Option<Identity>, StartError> {
+        if (user.is_some() || group.is_some()) && !Uid::effective().is_root() {
+            if let Some(helper) = Helper::get() {
+                return helper.find(app, user, group);
+            }
+            let error = StartError::new(app, "only root can start processes as another user");
+            return Err(error.help(format!(
+                "start Forebay as root, or take `user` and `group` out of [app.{app}]"
+            )));
+        }
+        Identity::look_up(app, user, group)
+    }
+
+    /// The helper, if it has to start the processes of this identity.
+    pub fn helper(&self) -> Option<&'static Helper> {
+        Helper::get()
+    }
+}
+
+impl LimitedCgroup {
+    /// A group for `app` with these limits, or why there cannot be one. `None` without limits.
+    ///
+    /// If a helper starts the processes of `identity`, the helper makes the group, too: this process
+    /// has no right to.
+    pub fn make(
+        app: &str,
+        limits: CgroupLimits,
+        identity: Option<&Identity>,
+    ) -> Result<Option<LimitedCgroup>, String> {
+        match identity.and_then(Identity::helper) {
+            Some(helper) if limits != CgroupLimits::default() => {
+                let path = helper.make_group(app, limits)?;
+                Ok(Some(LimitedCgroup::made_at(path)))
+            }
+            _ => LimitedCgroup::make_here(app, limits),
+        }
+    }
+
+    /// As [`make`](LimitedCgroup::make); the reason why there cannot be one is logged, too.
+    pub fn prepare(
+        app: &str,
+        limits: CgroupLimits,
+        identity: Option<&Identity>,
+        log: &dyn Fn(&str),
+    ) -> (Option<LimitedCgroup>, Option<String>) {
+        match LimitedCgroup::make(app, limits, identity) {
+            Ok(group) => (group, None),
+            Err(why) => {
+                let note =
+                    format!("no control group, so the limits of `cgroup` do not hold: {why}");
+                log(&format!("[{app}] {note}"));
+                (None, Some(note))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_looked_up_where_nobody_is_named() {
+        assert_eq!(Identity::find("a", None, None).unwrap(), None);
+    }
+
+    #[test]
+    fn an_unknown_user_is_an_error_for_root_and_any_user_is_for_others() {
+        let error = Identity::find("a", Some("no-such-user"), None).unwrap_err().to_string();
+        let expected =
+            if Uid::effective().is_root() { "there is no user" } else { "only root can" };
+        assert!(error.contains(expected), "{error}");
+    }
+}
