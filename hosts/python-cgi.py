@@ -48,27 +48,32 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 def serve(mode, parent, cgi, cgitb):
     """Serves requests until Forebay closes the control socket; the exit code of this process.
     `mode`: fresh or fork. `cgi`, `cgitb`: sources of these modules, for interpreters without."""
-    end_with(int(parent), adopts_orphans=True)
-    host = Host({'cgi': cgi, 'cgitb': cgitb})
+    adopts_orphans = end_with(int(parent), adopts_orphans=True)
+    host = Host({'cgi': cgi, 'cgitb': cgitb}, adopts_orphans)
     return host.serve(host.fork if mode == 'fork' else host.run)    # fork: a process for each request
 
 
 def end_with(parent, adopts_orphans=False):
     """Has the kernel end this process when Forebay (or the worker it was forked from) ends. A worker
-    also becomes the parent of all descendants whose own parent ends, so that it can see them."""
+    also becomes the parent of all descendants whose own parent ends, so that it can see them. False if
+    the interpreter cannot ask the kernel for that."""
+    done = False
     try:
         import ctypes
         prctl = ctypes.PyDLL(None).prctl
         prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)
-        adopts_orphans and prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        done = adopts_orphans and prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
     except (ImportError, AttributeError, OSError):
         pass    # an interpreter built without ctypes ends when its control socket does
     if os.getppid() != parent:
         os._exit(0)
+    return done
 
 
 class Host:
-    def __init__(self, replacements):
+    def __init__(self, replacements, adopts_orphans):
+        self.adopts_orphans = adopts_orphans
+        self.faults = faults_of_children()
         self.pid = os.getpid()
         self.identity = identity()
         self.serving = False
@@ -143,6 +148,8 @@ class Host:
         """Tells Forebay. True if this process has to end."""
         ends = not self.descriptors.restore() or ends or not self.is_whole()
         ends = has_background_child() or ends or self.threads.are_left()
+        # A child may have left a child that cannot be seen.
+        ends = ends or not self.adopts_orphans and faults_of_children() != self.faults
         ends = ends or not self.descriptors.has_room()
         # To put that back would not be enough: the kernel has forgotten then that this process ends
         # with Forebay.
@@ -455,6 +462,12 @@ def has_background_child():
             return False
         before = found if is_whole else None
     return True
+
+
+def faults_of_children():
+    """Page faults of all children that have been waited for: more after each."""
+    with open('/proc/self/stat') as status:
+        return int(status.read().rpartition(')')[2].split()[8])
 
 
 def descendants_without(output):

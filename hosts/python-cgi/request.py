@@ -104,6 +104,11 @@ class Descriptors:
     def restore(self):
         """Puts descriptors 0, 1 and 2 back. False if the script had something of its own at 1 or 2,
         which it could still close."""
+        try:
+            if [os.fstat(0)[1:3], os.fstat(1)[1:3], os.fstat(2)[1:3]] == self.own:
+                return True
+        except OSError:
+            pass    # closed
         sound = True
         for number in (0, 1, 2):
             place = self.place(number)
@@ -274,8 +279,6 @@ class Interpreter:
             if _signal.getsignal(number) is not handler and handler is not None:
                 _signal.signal(number, handler)
         _signal.alarm(0)
-        for timer in (_signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF):
-            _signal.setitimer(timer, 0)
         os.umask(self.mask)
         self.restore_sys()
         if vars(builtins) != self.builtins:
@@ -300,6 +303,8 @@ class Interpreter:
             del sys.tracebacklimit
 
     def restore_signal(self, module):
+        for timer in (module.ITIMER_VIRTUAL, module.ITIMER_PROF):
+            module.setitimer(timer, 0)
         module.set_wakeup_fd(-1)
         if module.pthread_sigmask(module.SIG_BLOCK, ()):
             module.pthread_sigmask(module.SIG_SETMASK, ())
@@ -402,7 +407,7 @@ class Threads:
 
     def wait(self):
         """Waits for the script's threads, as the end of a process does. True if some stay: daemons."""
-        if not self.are_left():
+        if not self.running and not count_threads():
             return False
         pool = sys.modules.get('concurrent.futures.thread')
         if pool is not None and pool._threads_queues:

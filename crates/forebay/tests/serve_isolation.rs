@@ -274,12 +274,12 @@ fn one_python_worker(scripts: &[(&str, &str)], keys: &str) -> Option<Forebay> {
     }
     let folder = Folder::new();
     attacks(&folder, "python", ".py");
-    let head = "print('Content-Type: text/plain\\n')";
+    let head = "import os\nprint('Content-Type: text/plain\\n')";
     for (name, text) in scripts {
-        folder.script(
-            &format!("python/{name}"),
-            format!("#!/usr/bin/python3\nimport os\n{head}\n{text}\n"),
-        );
+        // One in a directory is a module.
+        let head = if name.contains('/') { "" } else { head };
+        let text = format!("#!/usr/bin/python3\n{head}\n{text}\n");
+        folder.script(&format!("python/{name}"), text);
     }
     let app = "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"own\"\n\
                [app.own]\nkind = \"python-cgi\"\ndir = \"python\"\nworkers = 1\n";
@@ -407,5 +407,21 @@ fn an_end_marker_goes_nowhere_but_to_the_client() {
     }
     let marks = fs::read(forebay.folder.path().join("python/marks")).unwrap();
     assert!(marks.is_empty(), "{}", marks.escape_ascii());
+    forebay.stop();
+}
+
+#[test]
+fn an_interpreter_that_cannot_see_orphans_gets_a_new_worker_after_a_child() {
+    let hidden = ("without/ctypes.py", "raise ImportError('hidden')");
+    let keys = "env = { PYTHONPATH = \"{tmp}/python/without\" }";
+    let Some(forebay) = one_python_worker(&[hidden, PID], keys) else { return };
+    let pid = || forebay.get("/pid.py").text().to_owned();
+    let first = pid();
+    assert_eq!(pid(), first);
+    for _ in 0..3 {
+        let before = pid();
+        assert_eq!(forebay.get("/background_job.py?1").text(), "begun <1>\n");
+        assert_ne!(pid(), before);
+    }
     forebay.stop();
 }

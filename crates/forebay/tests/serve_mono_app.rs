@@ -60,6 +60,12 @@ public class Handler : IHttpHandler {
         case "unload": HttpRuntime.UnloadAppDomain(); response.Write("unloading"); break;
         case "remember": lock (Seen) Seen.Add(new WeakReference(context)); break;
         case "remembered": response.Write(Remembered()); break;
+        case "later": Later(response, request.QueryString["n"]); break;
+        case "child":
+            var start = new System.Diagnostics.ProcessStartInfo("ls", "-l /proc/self/fd");
+            start.RedirectStandardOutput = true; start.UseShellExecute = false;
+            using (var child = System.Diagnostics.Process.Start(start)) response.Write(child.StandardOutput.ReadToEnd());
+            break;
         case "meet": Meet(); response.Write("met"); break;
         case "gone":
             File.WriteAllText(request.QueryString["file"] + ".begun", "");
@@ -74,6 +80,22 @@ public class Handler : IHttpHandler {
     static int Remembered() {
         GC.Collect();
         lock (Seen) return Seen.FindAll(seen => seen.IsAlive).Count;
+    }
+
+    // Writes to the reply of the request before, and leaves a thread that writes to this one's.
+    static HttpResponse kept;
+    static void Late(HttpResponse response, string text) {
+        try {
+            response.Write(text); response.Flush();
+            response.OutputStream.Write(new byte[9], 0, 9); response.OutputStream.Flush();
+            response.End();
+        } catch (Exception) {}
+    }
+    static void Later(HttpResponse response, string n) {
+        if (kept != null) Late(kept, "kept " + n);
+        kept = response;
+        new Thread(() => { for (int at = 0; at < 50; at++) { Thread.Sleep(1); if (response != kept) Late(response, "late " + n); } }).Start();
+        response.Write("own " + n);
     }
 
     static readonly Barrier barrier = new Barrier(3);
@@ -491,5 +513,20 @@ fn a_process_that_has_grown_is_replaced_without_a_failure() {
         },
     );
     assert_eq!(counts.keys().collect::<Vec<_>>(), [&200], "{counts:?}: {}", forebay.output());
+    forebay.stop();
+}
+
+#[test]
+fn a_kept_response_and_a_late_thread_reach_no_other_visitor() {
+    let Some(forebay) = mono("") else { return };
+    let mut client = forebay.connect();
+    for number in 0..200 {
+        let own = format!("own {number}");
+        assert_eq!(text(&mut client, &format!("/a.ashx?do=later&n={number}")), own);
+        assert_eq!(text(&mut client, "/a.ashx?n=you"), "hello you");
+    }
+    let descriptors = text(&mut client, "/a.ashx?do=child");
+    assert!(descriptors.contains("pipe:") && !descriptors.contains("socket:"), "{descriptors}");
+    drop(client);
     forebay.stop();
 }
