@@ -148,7 +148,7 @@ async fn what_a_worker_that_ends_had_not_read_is_run_by_another() {
         let (app, script, leaves) = (&app, &script, &leaves);
         async move {
             for i in 0..60 {
-                let script = if (client + i) % 20 == 0 { leaves } else { script };
+                let script = if (client + i).is_multiple_of(20) { leaves } else { script };
                 echo(app, script, &format!("{client}-{i}"), &[]).await;
             }
         }
