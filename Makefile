@@ -7,7 +7,7 @@ help:
 	@echo 'make demo    build Forebay, compare five ways of serving one Perl script, write the report'
 	@echo 'make published  measure published tables again: about 90 minutes; QUICK=1: about 15'
 	@echo 'make test    install the servers that the tests talk to, where possible, and run the tests'
-	@echo 'make check   formatting, lints, documentation, licences: what a change must pass'
+	@echo 'make check   formatting, lints, documentation, manual, licences: what a change must pass'
 	@echo 'make instructions  count the instructions of a request: none may take 2 % more than is recorded'
 	@echo 'make tools   install what "make check" needs'
 	@echo 'make fresh   as root: "make demo" and "make test" in a minimal Debian, to find what they lack'
@@ -27,12 +27,17 @@ test:
 
 check:
 	cargo fmt --all --check
+	scripts/check-links
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --locked
+	cargo build --package forebay --locked
+	scripts/reference "$${CARGO_TARGET_DIR:-target}"/debug/forebay --check
 	PATH="$$PWD/target/tools/bin:$$PATH"; export PATH; \
-	if ! command -v cargo-deny >/dev/null; then \
-		echo 'cargo-deny is missing: "make tools" installs it' >&2; exit 1; \
-	fi; \
+	for tool in cargo-deny mdbook; do \
+		command -v $$tool >/dev/null || { \
+			echo "$$tool is missing: \"make tools\" installs it" >&2; exit 1; }; \
+	done; \
+	mdbook build docs && \
 	cargo deny --locked check licenses bans sources
 
 instructions:

@@ -8,7 +8,7 @@
 //! are multiplexed only where asked for, as of what people run only fastcgi-mono-server4 and Go's
 //! applications can. Pieces of a reply are acknowledged at once (`Socket::acknowledge`):
 //! fastcgi-mono-server4 writes three small pieces with Nagle's algorithm on, and each would wait 40
-//! ms for a delayed acknowledgement (`docs/fastcgi.md`). An END_REQUEST without output is a 502;
+//! ms for a delayed acknowledgement (`docs/src/measurements/fastcgi.md`). An END_REQUEST without output is a 502;
 //! over a used connection the request is sent once more if it may be.
 
 mod mux_connection;

@@ -29,7 +29,7 @@ fn requests() -> usize {
     wanted.map_or(REQUESTS, |text| text.parse().expect("FOREBAY_ENDURANCE is a number"))
 }
 
-/// Runs a warm-up, then all requests; prints a row of the table in docs/abuse.md.
+/// Runs a warm-up, then all requests; prints a row of the table in docs/src/operations/abuse.md.
 fn endure(forebay: Forebay, name: &str, requests: usize, run: impl Fn(&Forebay, usize)) {
     let pid = forebay.process.id();
     run(&forebay, WARM_UP.max(requests / 10));

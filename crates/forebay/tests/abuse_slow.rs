@@ -1,5 +1,5 @@
 //! Slow clients, many at once: everybody else is served as if they were not there, and what they
-//! cost has a bound. The figures with 1,000 connections are in docs/abuse.md.
+//! cost has a bound. The figures with 1,000 connections are in docs/src/operations/abuse.md.
 
 mod support;
 
@@ -23,7 +23,7 @@ const SLOW: &str = "200";
 
 /// Clients that do not read, unless `FOREBAY_UNREADING` says otherwise.
 const UNREADING: usize = 100;
-/// What each of them may cost at the most: the buffers that docs/abuse.md names.
+/// What each of them may cost at the most: the buffers that docs/src/operations/abuse.md names.
 const PER_CLIENT: u64 = 192 * 1024;
 /// What a debug build's first requests cost besides.
 const ROOM: u64 = 1 << 20;
@@ -95,7 +95,7 @@ fn unreading() -> usize {
 }
 
 /// Memory stays within the bound while nobody reads, and others are answered. Prints a row of the
-/// table in docs/abuse.md.
+/// table in docs/src/operations/abuse.md.
 fn clients_that_do_not_read(forebay: Forebay, path: &str, name: &str) {
     let (pid, count) = (forebay.process.id(), unreading());
     let open = proc::descriptors(pid).len();
