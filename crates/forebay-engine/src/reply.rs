@@ -55,6 +55,8 @@ pub struct Reply {
     /// The rules of a head that has ended, which trailers have to follow.
     applied: Option<Rc<Rules>>,
     redirect: Option<Box<InternalRedirect>>,
+    /// Field lines that are left of the replies that an internal redirect has replaced.
+    carried: Vec<u8>,
     /// How the route compresses replies to this request.
     offer: Option<Offer>,
     /// Compresses the body, from the end of the head on.
@@ -112,6 +114,7 @@ impl Reply {
             rules: None,
             applied: None,
             redirect: None,
+            carried: Vec::new(),
             offer: None,
             compressor: None,
             compressed: None,
@@ -139,6 +142,7 @@ impl Reply {
         self.offer = None;
         self.compressor = None;
         self.to_grpc = false;
+        self.carried = Vec::new();
         self.empty();
     }
 
@@ -168,6 +172,11 @@ impl Reply {
         self.prepare(&RequestHead::default(), method);
         self.keep_alive = false;
         self.http3_port = 0;
+    }
+
+    /// Forgets what replaced replies to the request before have left.
+    pub(crate) fn forget_carried(&mut self) {
+        self.carried.clear();
     }
 
     pub(crate) fn set_rules(&mut self, rules: Option<Rc<Rules>>) {
@@ -324,6 +333,7 @@ impl Reply {
             }
             sendfile::strip(&mut self.out, self.fields);
         }
+        rules::append_carried(&mut self.out, self.fields, &self.carried);
         let length = self.begin_compression(length, whole);
         let stream = self.stream.as_ref().expect("a reply is written while its stream is attached");
         stream.enter(Step::Reply);
@@ -394,8 +404,16 @@ impl Reply {
 
     /// In place of this reply, `target` of the same site is answered as if the client had requested
     /// it (RFC 3875 section 6.2.2). What the origin still writes is dropped.
-    pub fn redirect_internally(&mut self, target: &[u8]) {
+    ///
+    /// The client gets the field lines `carried` with the answer, except those of which the answer has
+    /// its own.
+    pub fn redirect_internally(&mut self, target: &[u8], carried: &[u8]) {
         debug_assert!(self.phase == Phase::Waiting, "one reply has one head");
+        let start = self.carried.len();
+        self.carried.extend_from_slice(carried);
+        if let Some(rules) = &self.rules {
+            rules.remove_from(&mut self.carried, start);
+        }
         self.discard_for_redirect(InternalRedirect::Route(target.to_vec()));
     }
 

@@ -72,6 +72,7 @@ fn begin(exchange: &mut Exchange) {
     let Exchange { request, body, reply, .. } = exchange;
     body.prepare(&request.head, &mut request.bytes);
     request.complete_target();
+    reply.forget_carried();
     reply.prepare(&request.head, request.head.method.of(&request.bytes));
     reply.set_to_grpc(request.head.version >= Version::Http2 && is_grpc_call(request));
 }

@@ -7,7 +7,6 @@
 //! Servers answer with HTTP or with the output of a script; the first bytes decide. A reply with a
 //! length ends there, since uWSGI resets connections of which it did not read the body.
 
-use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::os::unix::ffi::OsStrExt;
 use std::pin::pin;
@@ -20,6 +19,7 @@ use forebay_wire::{scgi, uwsgi};
 
 use crate::mount::path_of;
 use crate::output::Output;
+use crate::params::with_params;
 use crate::reply_pump::ReplyPump;
 use crate::script_reply::OutputLimit;
 use crate::upstream::{
@@ -128,10 +128,7 @@ fn append_variables(
         claims: request.claims(),
         user: &request.user,
     };
-    cgi::variables(&variables, &mut Replaced { sink, by: &settings.params });
-    for (name, value) in &settings.params {
-        sink.variable(name.as_bytes(), value.as_bytes());
-    }
+    with_params(&settings.params, sink, |sink| cgi::variables(&variables, sink));
 }
 
 /// The part of a path that the application is mounted at, and what follows.
@@ -139,20 +136,6 @@ fn split<'a>(path: &'a [u8], mount: &[u8]) -> (&'a [u8], &'a [u8]) {
     match path.strip_prefix(mount) {
         Some(rest) if rest.is_empty() || rest.starts_with(b"/") => path.split_at(mount.len()),
         _ => (b"", path),
-    }
-}
-
-/// Leaves out what the route's own variables replace: SCGI allows a name once.
-struct Replaced<'a, S> {
-    sink: &'a mut S,
-    by: &'a BTreeMap<String, String>,
-}
-
-impl<S: Sink> Sink for Replaced<'_, S> {
-    fn variable(&mut self, name: &[u8], value: &[u8]) {
-        if !std::str::from_utf8(name).is_ok_and(|name| self.by.contains_key(name)) {
-            self.sink.variable(name, value);
-        }
     }
 }
 

@@ -24,6 +24,7 @@ mod interpreter;
 mod mount;
 mod nph;
 mod output;
+mod params;
 mod program;
 mod proxy;
 mod reply_pump;

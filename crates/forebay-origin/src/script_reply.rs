@@ -218,7 +218,11 @@ impl ScriptReply {
     async fn start(&mut self, length: Length, reply: &mut Reply) -> Result<(), Fault> {
         let (head, bytes) = (&self.head, &self.output);
         if let Some(location) = head.location.filter(|_| head.is_local_redirect(bytes)) {
-            reply.redirect_internally(location.of(bytes));
+            let mut carried = Vec::new();
+            for field in head.fields.iter().filter(|field| outlives_document(field, bytes)) {
+                append_line(&mut carried, field, bytes);
+            }
+            reply.redirect_internally(location.of(bytes), &carried);
             self.stage = Stage::Streaming;
             return Ok(());
         }
@@ -253,6 +257,18 @@ impl ScriptReply {
         reply.keep_buffer(output);
         pushed
     }
+}
+
+/// Returns true for a field that is kept when another document is sent (as Apache does): for cookies, and
+/// all others that do not describe the document or instruct the gateway.
+fn outlives_document(field: &Field, bytes: &[u8]) -> bool {
+    let name = field.name.of(bytes);
+    let is_about = |other: &&[u8]| name.eq_ignore_ascii_case(other);
+    let is_of_document = [&b"location"[..], b"date", b"etag", b"last-modified", b"accept-ranges"]
+        .iter()
+        .any(is_about)
+        || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"content-"));
+    is_passed(field.known) && !is_of_document && !sendfile::is_for_gateway(name)
 }
 
 fn is_passed(known: KnownField) -> bool {

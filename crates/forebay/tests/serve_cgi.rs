@@ -10,7 +10,7 @@ use std::path::Path;
 use std::thread;
 
 use forebay_testkit::folder::Folder;
-use forebay_testkit::http::{Client, Framing};
+use forebay_testkit::http::{Client, Framing, Reply};
 use forebay_testkit::peer;
 use forebay_testkit::process::eventually;
 use support::{Forebay, chunked, is_alive, pattern, site};
@@ -190,6 +190,51 @@ fn a_local_redirect_is_followed_inside() {
             assert_eq!(reply.header("Location"), Some("/cgi-bin/hello?from=local"));
         }
     }
+}
+
+/// Scripts by name: one that sends to another with a cookie, and the other.
+const SETS_A_COOKIE: &str = "#!/bin/sh\nprintf 'Location: /cgi-bin/hello?from=local\\nSet-Cookie: a=1\\n\
+                             Set-Cookie: b=2\\nX-Kept: yes\\n\\n'\n";
+
+/// A reply to a local redirect with cookies.
+fn has_cookies_of_the_redirect(reply: &Reply, server: &str) {
+    assert_eq!((reply.status, reply.text()), (200, "hello from=local"), "{server}");
+    assert_eq!(reply.headers_named("Set-Cookie"), ["a=1", "b=2"], "{server}");
+    assert_eq!(reply.headers_named("X-Kept"), ["yes"], "{server}");
+    assert_eq!(reply.header("Location"), None, "{server}");
+}
+
+#[test]
+fn a_local_redirect_keeps_its_cookies_as_with_apache() {
+    let folder = scripts(&[("local", SETS_A_COOKIE)]);
+    folder.script(
+        "perl/local.pl",
+        "#!/usr/bin/perl\nprint \"Location: /cgi-bin/hello?from=local\\nSet-Cookie: a=1\\n\
+         Set-Cookie: b=2\\nX-Kept: yes\\n\\n\";\n",
+    );
+    folder.script(
+        "python/local.py",
+        "#!/usr/bin/python3\nprint('Location: /cgi-bin/hello?from=local\\nSet-Cookie: a=1\\n\
+         Set-Cookie: b=2\\nX-Kept: yes\\n')\n",
+    );
+    let forebay = site(
+        folder,
+        "[[site.route]]\npath = \"/cgi-bin/*\"\ncgi = \"cgi\"\n\
+         [[site.route]]\npath = \"/perl/*\"\napp = \"perl\"\n\
+         [[site.route]]\npath = \"/python/*\"\napp = \"python\"\n\
+         [app.perl]\nkind = \"perl-cgi\"\ndir = \"perl\"\n\
+         [app.python]\nkind = \"python-cgi\"\ndir = \"python\"\n",
+    );
+    for target in ["/cgi-bin/local", "/perl/local.pl", "/python/local.py"] {
+        has_cookies_of_the_redirect(&forebay.get(target), target);
+    }
+    forebay.stop();
+    let conf = "ScriptAlias /cgi-bin/ \"{tmp}/cgi/\"\nScriptSock \"{tmp}/cgid\"\n\
+                <Directory />\nRequire all granted\n</Directory>\n";
+    let Some(apache) = peer::apache(&["cgid", "alias"], conf) else { return };
+    apache.folder().script("cgi/hello", HELLO);
+    apache.folder().script("cgi/local", SETS_A_COOKIE);
+    has_cookies_of_the_redirect(&Client::connect(apache.address()).get("/cgi-bin/local"), "Apache");
 }
 
 #[test]

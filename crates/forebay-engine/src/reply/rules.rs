@@ -45,6 +45,24 @@ impl Rules {
     }
 }
 
+/// Appends those of the lines `carried` whose fields `out` does not have from `start` on; cookies add up.
+pub(super) fn append_carried(out: &mut Vec<u8>, start: usize, carried: &[u8]) {
+    let end = out.len();
+    for line in carried.split_inclusive(|&b| b == b'\n') {
+        let name = name_of(line);
+        let has_own = out[start..end]
+            .split(|&b| b == b'\n')
+            .any(|own| name_of(own).eq_ignore_ascii_case(name));
+        if !has_own || name.eq_ignore_ascii_case(b"set-cookie") {
+            out.extend_from_slice(line);
+        }
+    }
+}
+
+fn name_of(line: &[u8]) -> &[u8] {
+    line.split(|&b| b == b':').next().unwrap_or_default()
+}
+
 /// Whether a field has the reply sent as it comes: `X-Accel-Buffering: no`, or the `Content-Type` of
 /// an event stream.
 pub fn goes_out_at_once(known: KnownField, name: &[u8], value: &[u8]) -> bool {

@@ -12,6 +12,7 @@ use forebay_wire::cgi::{self, Sink};
 use forebay_wire::http1::KnownField;
 
 use crate::mount;
+use crate::params::with_params;
 
 /// What a path names, as nginx splits it.
 pub struct Script {
@@ -151,11 +152,10 @@ impl Script {
             claims: request.claims(),
             user: &request.user,
         };
-        cgi::variables(&variables, sink);
-        append_as_nginx(request, self, content_length, sink);
-        for (name, value) in &settings.params {
-            sink.variable(name.as_bytes(), value.as_bytes());
-        }
+        with_params(&settings.params, sink, |sink| {
+            cgi::variables(&variables, sink);
+            append_as_nginx(request, self, content_length, sink);
+        });
     }
 }
 

@@ -121,6 +121,62 @@ async fn ask_at_once(world: &World, count: usize) -> Vec<Peer> {
 }
 
 #[test]
+fn a_local_redirect_keeps_its_cookies_and_what_is_not_about_the_document() {
+    in_memory(&route(""), async |world| {
+        let mut application = world.backend("10.0.0.1:9000");
+        let mut client = world.client();
+        client.send("GET /first HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        let mut connection = Connection::accept(&mut application).await;
+        for (target, sent) in [
+            (
+                "/first",
+                "Location: /second?x\nSet-Cookie: a=1\nSet-Cookie: b=2; Path=/\nX-A: b\nX-B: c\n\
+              Content-Language: de\nX-Accel-Redirect: /x\n\n",
+            ),
+            ("/second?x", "Location: /third\nSet-Cookie: c=3\nETag: \"e\"\n\n"),
+            ("/third", "Status: 404\nSet-Cookie: d=4\nX-B: d\n\nend"),
+        ] {
+            let asked = connection.asked().await.unwrap();
+            assert_eq!(asked.variable("REQUEST_URI").as_deref(), Some(target));
+            connection.send([stdout(asked.id, sent), end(asked.id)].concat()).await;
+        }
+        let reply = client.reply("").await;
+        assert_eq!((reply.status(), reply.text()), (404, "end"));
+        let mut cookies = reply.values("set-cookie");
+        cookies.sort_unstable();
+        assert_eq!(cookies, ["a=1", "b=2; Path=/", "c=3", "d=4"]);
+        assert_eq!((reply.values("x-a"), reply.values("x-b")), (vec!["b"], vec!["d"]));
+        for name in ["etag", "content-language", "x-accel-redirect", "location"] {
+            assert_eq!(reply.field(name), None, "{name}");
+        }
+        // They are of one request.
+        client.send("GET /x?0 HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        let asked = connection.asked().await.unwrap();
+        connection.answer(asked.id, "next").await;
+        let reply = client.reply("").await;
+        assert_eq!((reply.text(), reply.field("set-cookie")), ("next", None));
+    });
+}
+
+#[test]
+fn params_that_replace_a_variable_are_sent_once() {
+    let keys = ", params = { SERVER_NAME = \"other\", PATH_INFO = \"/own\", HTTP_HOST = \"x\" }";
+    in_memory(&route(keys), async |world| {
+        let mut application = world.backend("10.0.0.1:9000");
+        let mut client = world.client();
+        client.send("GET /x HTTP/1.1\r\nHost: name\r\n\r\n").await;
+        let mut connection = Connection::accept(&mut application).await;
+        let asked = connection.asked().await.unwrap();
+        for (name, value) in [("SERVER_NAME", "other"), ("PATH_INFO", "/own"), ("HTTP_HOST", "x")] {
+            let sent = asked.params.windows(name.len()).filter(|part| *part == name.as_bytes());
+            assert_eq!((sent.count(), asked.variable(name).as_deref()), (1, Some(value)), "{name}");
+        }
+        connection.answer(asked.id, "ok").await;
+        assert_eq!(client.reply("").await.text(), "ok");
+    });
+}
+
+#[test]
 fn a_request_has_its_variables_and_its_body() {
     in_memory(&route(", params = { OWN = \"value\" }"), async |world| {
         let mut application = world.backend("10.0.0.1:9000");
