@@ -278,7 +278,23 @@ fn streams_one_way_keep_to_their_rules() {
     assert_eq!(uni(&[0x40]).unwrap().0.kind(), None);
     assert_eq!(uni(&[0x40, 0x03, 0x44]).unwrap().0.kind(), Some(UniKind::Decoder));
     assert_eq!(uni(&[2, 0x20]).unwrap().0.kind(), Some(UniKind::Encoder));
+    // MAX_PUSH_ID that grows, GOAWAY that shrinks, and cancellations of streams, a large number among them.
+    for bytes in [
+        &[0, 4, 0, 13, 1, 3, 13, 1, 3, 13, 1, 7][..],
+        &[0, 4, 0, 7, 1, 8, 7, 1, 8, 7, 1, 4],
+        &[3, 0x40, 0x7e, 0x7f, 0x00, 0x7f, 0xff, 0xff, 0x7f, 0x41],
+    ] {
+        assert!(uni(bytes).is_ok(), "{bytes:x?}");
+    }
+    let endless = [&[3, 0x7f][..], &[0x80; 12]].concat();
     for (bytes, code) in [
+        (&[0, 4, 0, 13, 1, 3, 13, 1, 2][..], ErrorCode::ID_ERROR),
+        (&[0, 4, 0, 7, 1, 4, 7, 1, 8], ErrorCode::ID_ERROR),
+        // An insert count increment, of 0 and of 1, and a section acknowledgement.
+        (&[3, 0x00], ErrorCode::QPACK_DECODER_STREAM_ERROR),
+        (&[3, 0x40, 0x01], ErrorCode::QPACK_DECODER_STREAM_ERROR),
+        (&[3, 0x80], ErrorCode::QPACK_DECODER_STREAM_ERROR),
+        (&endless, ErrorCode::QPACK_DECODER_STREAM_ERROR),
         (&[1][..], ErrorCode::STREAM_CREATION_ERROR),
         (&[0, 7, 1, 0], ErrorCode::MISSING_SETTINGS),
         (&[0, 4, 0, 4, 0], ErrorCode::FRAME_UNEXPECTED),

@@ -28,6 +28,7 @@ impl ErrorCode {
     pub const MESSAGE_ERROR: Self = Self(0x10e);
     pub const QPACK_DECOMPRESSION_FAILED: Self = Self(0x200);
     pub const QPACK_ENCODER_STREAM_ERROR: Self = Self(0x201);
+    pub const QPACK_DECODER_STREAM_ERROR: Self = Self(0x202);
 }
 
 /// Rule that a client violated.
@@ -59,6 +60,10 @@ pub enum Rule {
     PushId,
     /// Entry for the dynamic table, which has no space.
     EncoderStream,
+    /// Acknowledgement of an entry of the dynamic table or a field section with one, which was never sent.
+    DecoderStream,
+    /// GOAWAY or MAX_PUSH_ID with a value that may not follow the one before.
+    Order,
     /// More frames of a kind that costs us work without a benefit for the client than an honest
     /// client sends.
     Abuse,
@@ -125,6 +130,8 @@ impl fmt::Display for Http3Error {
             Rule::ClosedCriticalStream => "critical stream closed",
             Rule::PushId => "push that was never promised",
             Rule::EncoderStream => "dynamic table larger than allowed",
+            Rule::DecoderStream => "acknowledgement of nothing",
+            Rule::Order => "identifier that may not follow the one before",
             Rule::Abuse => "too many frames of no use",
         })
     }

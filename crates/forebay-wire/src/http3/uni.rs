@@ -41,6 +41,12 @@ pub struct UniDecoder {
     /// Received part of a payload that is examined.
     payload: Vec<u8>,
     has_settings: bool,
+    /// Value of the last MAX_PUSH_ID.
+    max_push: Option<u64>,
+    /// Value of the last GOAWAY.
+    goaway: Option<u64>,
+    /// Bytes so far of the stream cancellation that is arriving.
+    cancellation: u8,
 }
 
 impl UniDecoder {
@@ -68,9 +74,7 @@ impl UniDecoder {
                 )),
                 false => Ok(budget::USELESS.saturating_mul(input.len() as u32)),
             },
-            // Cancelled streams, each of which has its price already. We do not wait for
-            // acknowledgements of the client.
-            UniKind::Decoder => Ok(input.len() as u32),
+            UniKind::Decoder => self.read_cancellations(input),
             UniKind::Unknown => Ok(0),
         }
     }
@@ -104,6 +108,26 @@ impl UniDecoder {
             }
         }
         Ok(None)
+    }
+
+    /// Reads the decoder stream. Of its instructions (RFC 9204 section 4.4) only stream cancellation is
+    /// possible: a section acknowledgement and an insert count increment are about entries of the dynamic
+    /// table, and none was sent. Each cancelled stream has its price already.
+    fn read_cancellations(&mut self, input: &[u8]) -> Result<u32, Http3Error> {
+        let refused = || {
+            let code = ErrorCode::QPACK_DECODER_STREAM_ERROR;
+            Err(Http3Error::connection(Rule::DecoderStream, code))
+        };
+        for &byte in input {
+            let is_whole = match self.cancellation {
+                0 if byte & 0xc0 != CANCELLATION => return refused(),
+                0 => byte & 0x3f != 0x3f,
+                LONGEST_CANCELLATION.. => return refused(),
+                _ => byte & 0x80 == 0,
+            };
+            self.cancellation = if is_whole { 0 } else { self.cancellation + 1 };
+        }
+        Ok(input.len() as u32)
     }
 
     fn read_frames(&mut self, mut input: &[u8]) -> Result<u32, Http3Error> {
@@ -167,11 +191,18 @@ impl UniDecoder {
                 self.has_settings = true;
                 check_settings(payload)
             }
-            // Nothing is pushed, so neither frame has a meaning (section 7.2).
-            frame::GOAWAY | frame::MAX_PUSH_ID => match varint::decode(&mut payload) {
-                Some(_) if payload.is_empty() => Ok(()),
-                _ => Err(Http3Error::frame()),
-            },
+            // Nothing is pushed, so neither frame has a meaning but by its order: a MAX_PUSH_ID may not
+            // shrink (section 7.2.7), and the identifier of a GOAWAY may not grow (section 5.2).
+            frame::GOAWAY | frame::MAX_PUSH_ID => {
+                let value = varint::decode(&mut payload).filter(|_| payload.is_empty());
+                let value = value.ok_or_else(Http3Error::frame)?;
+                let is_in_order = match kind {
+                    frame::GOAWAY => self.goaway.replace(value).is_none_or(|last| value <= last),
+                    _ => self.max_push.replace(value).is_none_or(|last| value >= last),
+                };
+                let refused = || Http3Error::connection(Rule::Order, ErrorCode::ID_ERROR);
+                is_in_order.then_some(()).ok_or_else(refused)
+            }
             frame::CANCEL_PUSH => Err(Http3Error::connection(Rule::PushId, ErrorCode::ID_ERROR)),
             _ => Ok(()),
         }
@@ -181,6 +212,11 @@ impl UniDecoder {
 /// Instruction that sets the dynamic table's capacity to zero (RFC 9204 section 4.3.1), which
 /// changes nothing.
 const SET_CAPACITY_0: u8 = 0x20;
+
+/// First bits of a stream cancellation (RFC 9204 section 4.4.2); six bits of the stream follow.
+const CANCELLATION: u8 = 0x40;
+/// Maximum length of a stream cancellation in bytes: the numbers of streams have 62 bits.
+const LONGEST_CANCELLATION: u8 = 10;
 
 fn is_looked_at(kind: u64) -> bool {
     matches!(kind, frame::SETTINGS | frame::GOAWAY | frame::MAX_PUSH_ID | frame::CANCEL_PUSH)
